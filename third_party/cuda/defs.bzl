@@ -1,0 +1,84 @@
+"""cuda_library: nvcc compiles each .cu once for all architectures; the result is a cc_library."""
+
+load("@local_cuda//:config.bzl", "CUDA_ARCHS", "CUDA_FOUND", "CUDA_ROOT")
+
+def _nvcc_objects_impl(ctx):
+    contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
+    headers = depset(ctx.files.hdrs, transitive = [c.headers for c in contexts])
+    objects = []
+    for source in ctx.files.srcs:
+        object = ctx.actions.declare_file("_nvcc/%s/%s.o" % (ctx.label.name, source.basename))
+        args = ctx.actions.args()
+        args.add_all(["-c", "-std=c++17", "-O3", "-lineinfo", "-Xcompiler=-fPIC", "--expt-relaxed-constexpr"])
+        args.add_all(["--threads=2", "-I."])
+        args.add_all(ctx.attr.codes, format_each = "-gencode=%s")
+        args.add_all(ctx.attr.copts)
+        args.add_all(depset(transitive = [c.defines for c in contexts]), format_each = "-D%s")
+        args.add_all(depset(transitive = [c.includes for c in contexts]), before_each = "-I")
+        args.add_all(depset(transitive = [c.quote_includes for c in contexts]), before_each = "-I")
+        args.add_all(depset(transitive = [c.system_includes for c in contexts]), before_each = "-isystem")
+        args.add(source)
+        args.add("-o", object)
+        ctx.actions.run(
+            executable = CUDA_ROOT + "/bin/nvcc",
+            arguments = [args],
+            inputs = depset([source], transitive = [headers]),
+            outputs = [object],
+            mnemonic = "Nvcc",
+            progress_message = "Compiling CUDA %s" % source.short_path,
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        )
+        objects.append(object)
+    return [DefaultInfo(files = depset(objects))]
+
+_nvcc_objects = rule(
+    implementation = _nvcc_objects_impl,
+    attrs = {
+        "srcs": attr.label_list(allow_files = [".cu"]),
+        "hdrs": attr.label_list(allow_files = True),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "codes": attr.string_list(),
+        "copts": attr.string_list(),
+    },
+)
+
+def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [], **kwargs):
+    """CUDA C++17 sources as a library. It is never built by wildcard: a target that wants it says
+    deps = if_cuda([":it"]), so that the build stays green without a toolkit.
+
+    Args:
+      name: the library; without a toolkit it holds headers only.
+      srcs: .cu files.
+      hdrs: headers that also a host compiler can read.
+      deps: cc_library targets.
+      archs: compute capabilities ("90a"); PTX of the newest plain one is added for later GPUs.
+      copts: more flags for nvcc.
+      **kwargs: passed to cc_library (visibility, ...).
+    """
+    tags = kwargs.pop("tags", []) + ["manual"]
+    if not CUDA_FOUND:
+        native.cc_library(name = name, hdrs = hdrs, deps = deps, tags = tags, **kwargs)
+        return
+    codes = ["arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
+    ptx = archs[-1].rstrip("abcdefghijklmnopqrstuvwxyz")
+    codes.append("arch=compute_%s,code=compute_%s" % (ptx, ptx))
+    _nvcc_objects(
+        name = name + "_objects",
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = deps + ["@local_cuda//:headers"],
+        codes = codes,
+        copts = copts,
+        tags = tags,
+        visibility = ["//visibility:private"],
+    )
+    native.cc_library(
+        name = name,
+        srcs = [name + "_objects"],
+        hdrs = hdrs,
+        deps = deps + ["@local_cuda//:cudart_static"],
+        linkstatic = True,
+        alwayslink = True,
+        tags = tags,
+        **kwargs
+    )
