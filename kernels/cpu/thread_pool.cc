@@ -1,0 +1,157 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/cpu/futex.h"
+
+namespace tessera::kernels {
+namespace {
+
+// Longer than the gap between two ops of a step, shorter than anybody would notice on a power bill.
+constexpr std::chrono::microseconds kSpinLimit{50};
+
+absl::Status CheckCores(const std::vector<int>& cores) {
+  if (cores.empty()) {
+    return absl::InvalidArgumentError("thread pool: no cores given; name at least one");
+  }
+  std::vector<int> sorted = cores;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("thread pool: a core is named twice in ", absl::StrJoin(cores, ",")));
+  }
+  if (sorted.front() < 0 || sorted.back() >= CPU_SETSIZE) {
+    return absl::InvalidArgumentError(absl::StrCat("thread pool: core numbers in ",
+                                                   absl::StrJoin(cores, ","), " must be 0 to ",
+                                                   CPU_SETSIZE - 1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(const Options& options) {
+  if (absl::Status status = CheckCores(options.cores); !status.ok()) return status;
+  std::unique_ptr<ThreadPool> pool(new ThreadPool(options));
+  if (absl::Status status = pool->StartHelpers(); !status.ok()) return status;
+  return pool;
+}
+
+ThreadPool::ThreadPool(const Options& options)
+    : options_(options),
+      spin_limit_(options.cores_shared ? std::chrono::nanoseconds(0) : kSpinLimit),
+      claims_(options.cores.size()) {}
+
+absl::Status ThreadPool::StartHelpers() {
+  const int helpers = static_cast<int>(options_.cores.size()) - 1;
+  helpers_.reserve(helpers);
+  try {
+    for (int member = 1; member <= helpers; ++member) {
+      helpers_.emplace_back([this, member] { HelperLoop(member); });
+    }
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("thread pool: cannot start thread ", helpers_.size() + 1, " of ", helpers,
+                     ": ", error.what(), "; raise the limit on processes or give fewer cores"));
+  }
+  for (int member = 1; member <= helpers; ++member) {
+    absl::Status status = Pin(helpers_[member - 1].native_handle(), member);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  signal_.fetch_add(1);
+  FutexWake(signal_, threads());
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+absl::Status ThreadPool::PinCaller() { return Pin(pthread_self(), 0); }
+
+absl::Status ThreadPool::Pin(std::thread::native_handle_type thread, int member) const {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (options_.cores_shared) {
+    // The operating system may move us off a core that somebody else keeps busy.
+    for (int core : options_.cores) CPU_SET(core, &set);
+  } else {
+    CPU_SET(options_.cores[member], &set);
+  }
+  if (pthread_setaffinity_np(thread, sizeof(set), &set) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "thread pool: cannot run on core ", options_.cores[member],
+        ": it does not exist or this process may not use it (see taskset -p $$ and --cpus)"));
+  }
+  return absl::OkStatus();
+}
+
+void ThreadPool::Run(const Job& job) {
+  std::lock_guard<std::mutex> turn(callers_);
+  job_ = job;
+  next_.store(0, std::memory_order_relaxed);
+  if (job.schedule == Schedule::kStatic) {
+    for (Claim& claim : claims_) claim.taken.store(false, std::memory_order_relaxed);
+  }
+  gate_.store(kOpen, std::memory_order_release);
+  // Sequentially consistent with HelperLoop: either we see the sleeper or it sees the new signal.
+  signal_.fetch_add(1);
+  if (sleepers_.load() > 0) {
+    FutexWake(signal_, static_cast<int>(std::min<int64_t>(job.tasks - 1, threads() - 1)));
+  }
+
+  Work(job, 0);
+
+  gate_.fetch_and(~kOpen);
+  const auto all_left = [this] { return (gate_.load() & kHelpers) == 0; };
+  if (SpinUntil(all_left, spin_limit_)) return;
+  while (!all_left()) {
+    const uint32_t gate = gate_.fetch_or(kCallerSleeps) | kCallerSleeps;
+    if ((gate & kHelpers) != 0) FutexWait(gate_, gate);
+  }
+}
+
+void ThreadPool::Work(const Job& job, int member) {
+  if (job.schedule == Schedule::kDynamic) {
+    while (true) {
+      const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
+      if (task >= job.tasks) return;
+      job.call(job.context, task, task + 1, member);
+    }
+  }
+  const int ranges = threads();
+  for (int i = 0; i < ranges; ++i) {
+    const int range = (member + i) % ranges;
+    if (claims_[range].taken.exchange(true, std::memory_order_relaxed)) continue;
+    job.call(job.context, job.tasks * range / ranges, job.tasks * (range + 1) / ranges, member);
+  }
+}
+
+void ThreadPool::HelperLoop(int member) {
+  while (!stop_.load()) {
+    const uint32_t seen = signal_.load();
+    uint32_t gate = gate_.load();
+    while ((gate & kOpen) != 0 && !gate_.compare_exchange_weak(gate, gate + 1)) {
+    }
+    if ((gate & kOpen) != 0) {
+      Work(job_, member);
+      const uint32_t left = gate_.fetch_sub(1) - 1;
+      if ((left & kHelpers) == 0 && (left & kCallerSleeps) != 0) FutexWake(gate_, 1);
+    }
+    const auto called = [this, seen] { return signal_.load() != seen; };
+    if (SpinUntil(called, spin_limit_)) continue;
+    sleepers_.fetch_add(1);
+    while (!called()) FutexWait(signal_, seen);
+    sleepers_.fetch_sub(1);
+  }
+}
+
+}  // namespace tessera::kernels

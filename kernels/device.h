@@ -1,0 +1,70 @@
+// A device (a GPU, or a CPU share: named cores and bytes of memory), its streams and its memory.
+//
+// Thread rule: a Device may be used from any thread; a Stream from one thread at a time. Work
+// enqueued on a stream runs in order, asynchronously to the caller; results are visible to the host
+// after Synchronize. Ownership: Buffer owns device memory and must not outlive its Device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/tensor.h"
+
+namespace tessera::kernels {
+
+class Device;
+class Ops;
+
+// Ordered queue of device work.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Blocks until everything enqueued so far is done; returns the first failure since the last call.
+  virtual absl::Status Synchronize() = 0;
+  // Enqueues a copy. Host memory must stay valid until the copy ran. Sizes in bytes.
+  virtual absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) = 0;
+  virtual absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) = 0;
+};
+
+// Move-only owner of device memory, 64-byte aligned at least.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device* device, std::byte* data, int64_t size_bytes)
+      : device_(device), data_(data), size_bytes_(size_bytes) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  std::byte* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string Describe()
+      const = 0;  // for logs and `tessera status`: kind, cores, kernel path
+  virtual int64_t memory_bytes() const = 0;  // what this device may use in all
+  // ResourceExhausted, naming asked and available bytes, when the memory is not there.
+  virtual absl::StatusOr<Buffer> Allocate(int64_t size_bytes) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
+  virtual Ops& ops() = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void Free(std::byte* data, int64_t size_bytes) = 0;
+};
+
+}  // namespace tessera::kernels

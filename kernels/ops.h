@@ -1,0 +1,273 @@
+// Every operation a transformer is built from, once. Each device implements this interface
+// (kernels/cpu today); the plain loops in kernels/cpu/reference are the oracle every implementation
+// is held against by tests/kernels/conformance.
+//
+// Rules that hold for every op:
+//   - Asynchronous on `stream`; arguments are copied at the call, tensors must live until the work
+//   ran.
+//   - Allocates nothing. Ops that need scratch say how much through *WorkspaceBytes and take it as
+//     `workspace` (64-byte aligned); one workspace of the maximum may serve all ops of one stream.
+//   - The host never reads device data: positions, slots, lengths, counts and sampling parameters
+//   are
+//     device tensors at fixed addresses, so that a step can be captured once and replayed (CUDA
+//     graphs). Padded rows are legal: token id -1 embeds to zeros, slot -1 writes nothing, a
+//     sequence of zero query rows computes nothing.
+//   - Returns InvalidArgument naming op, tensor and shape when shapes or types do not fit; nothing
+//   is enqueued.
+//   - Activations are f32 or bf16; in and out of one op have the same type unless said otherwise.
+//     "f32 invariance": with f32 activations and weights a row's result has the same bits whatever
+//     other rows are in the call (sums run in an order fixed by the row's own extent alone).
+//   - Outputs may not alias inputs unless the op says "in place".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/device.h"
+#include "kernels/tensor.h"
+
+namespace tessera::kernels {
+
+// ---- Rows in, rows out
+// -------------------------------------------------------------------------------
+
+struct EmbeddingArgs {
+  TensorView out;    // [tokens, hidden] f32|bf16
+  TensorView table;  // [vocabulary_rows, hidden] f32|f16|bf16
+  TensorView ids;    // [tokens] i32; outside [begin, begin+rows) gives zeros (padding, other shard)
+  int64_t vocabulary_begin = 0;  // id of the table's first row
+  bool accumulate = false;       // out += row (learned positions on top of token embeddings)
+};
+
+struct NormArgs {
+  TensorView out;  // [rows, width]
+  TensorView in;   // [rows, width]
+  TensorView
+      residual;       // optional [rows, width], in place: residual += in, and the sum is normalised
+  TensorView weight;  // [width] f32
+  TensorView bias;    // [width] f32, LayerNorm only, may be empty
+  float epsilon = 1e-5f;
+};  // rows may be heads: pass [tokens*heads, head_dim] for qk-norm; `out` may equal `in`
+
+struct GatherRowsArgs {
+  TensorView out;   // [count, width]
+  TensorView in;    // [rows, width], same type
+  TensorView rows;  // [count] i32; -1 gives zeros
+};
+
+struct AddArgs {
+  TensorView out;  // [rows, width], in place: out += in
+  TensorView in;   // [rows, width]
+};
+
+enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu };
+
+struct ActivationArgs {
+  TensorView out;  // [rows, n]; may equal `in`
+  TensorView in;   // [rows, n]
+  Activation kind = Activation::kRelu;
+};
+
+struct GatedActivationArgs {
+  TensorView out;      // [rows, n] = act(gate) * up
+  TensorView gate_up;  // [rows, 2n]: gate columns, then up columns
+  Activation kind = Activation::kSilu;
+};
+
+// ---- Linear
+// ------------------------------------------------------------------------------------------
+
+struct LinearSpec {
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+  DType weight_dtype = DType::kF32;  // f32, bf16, or i8 (weight-only, symmetric, f32 scales)
+  int64_t group_size = 128;          // i8: inputs that share one scale, per output row; <= 128
+};
+
+// Weights in the layout this implementation computes with. `data` is device memory that the caller
+// allocated with PackedWeightBytes.
+struct PackedWeights {
+  LinearSpec spec;
+  std::byte* data = nullptr;
+};
+
+struct LinearArgs {
+  TensorView out;  // [rows, out_features] f32|bf16
+  TensorView in;   // [rows, in_features] f32|bf16
+  const PackedWeights* weights = nullptr;
+  TensorView bias;  // optional [out_features] f32
+  TensorView workspace;
+};  // f32 invariance
+
+// One linear per expert over rows sorted by expert.
+struct GroupedLinearArgs {
+  TensorView out;  // [slots, out_features], slot order
+  TensorView in;   // [rows, in_features]
+  absl::Span<const PackedWeights> experts;
+  TensorView source_rows;  // [slots] i32: row of `in` that slot s reads; empty: slot s reads row s
+  TensorView expert_offsets;  // [experts + 1] i32: slots [offsets[e], offsets[e+1]) use expert e
+  TensorView workspace;
+};
+
+// ---- Attention
+// ---------------------------------------------------------------------------------------
+
+struct RopeTableArgs {
+  TensorView cos_sin;              // out [tokens, rotary_dim] f32: cosines, then sines
+  TensorView positions;            // [tokens] i32; negative: identity rotation
+  TensorView inverse_frequencies;  // [rotary_dim/2] f32
+  float attention_factor = 1.0f;   // multiplies cos and sin (yarn); 1 elsewhere
+  // Dynamic NTK scaling (0 = off): where lengths[t] > original_max_position the base grows with the
+  // length: theta' = theta * (factor * length / original - (factor - 1)) ^ (d / (d - 2)).
+  float dynamic_factor = 0.0f;
+  float theta = 10000.0f;
+  int64_t original_max_position = 0;
+  TensorView lengths;  // [tokens] i32, dynamic only: the length a token's rotation is scaled for
+};
+
+struct RopeArgs {
+  TensorView q;        // [tokens, heads, head_dim], in place; may be a strided slice
+  TensorView k;        // [tokens, kv_heads, head_dim], in place
+  TensorView cos_sin;  // [tokens, rotary_dim] f32 from RopeTable; rotates the first rotary_dim of
+                       // each head, halves paired
+};
+
+// One layer's paged KV: [blocks, kv_heads, block_tokens, head_dim], f32|bf16.
+struct KvCacheView {
+  TensorView keys;
+  TensorView values;
+};
+
+struct KvWriteArgs {
+  KvCacheView cache;
+  TensorView k;      // [tokens, kv_heads, head_dim]; may be a strided slice
+  TensorView v;      // same
+  TensorView slots;  // [tokens] i32: block * block_tokens + offset; -1 writes nothing
+};
+
+// Causal attention over paged KV for prefill chunks and decode rows in one call. Row i of sequence
+// s is the token at position context_lengths[s] - query_rows(s) + i and sees keys 0..position (or
+// the last `window` of them). The keys of these rows are already in the cache.
+struct AttentionArgs {
+  TensorView out;  // [tokens, heads, head_dim]
+  TensorView q;    // [tokens, heads, head_dim]; may be a strided slice
+  KvCacheView cache;
+  TensorView query_starts;     // [sequences + 1] i32: first row of each sequence
+  TensorView context_lengths;  // [sequences] i32: tokens in the cache, these rows included
+  TensorView block_tables;     // [sequences, max_blocks] i32
+  float scale = 1.0f;
+  int64_t window = 0;  // 0: all
+  TensorView workspace;
+};  // f32 invariance; heads % kv_heads == 0, query head h reads kv head h / (heads / kv_heads)
+
+struct AttentionShape {
+  int64_t tokens = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0, max_context_tokens = 0;
+  DType activation_dtype = DType::kF32;
+};
+
+// ---- Mixture of experts
+// ------------------------------------------------------------------------------
+
+// softmax over experts, best k per row (ties: lower index), optionally renormalised to sum 1; then
+// the slots sorted by expert for GroupedLinear, rows in order within an expert.
+struct MoeRouteArgs {
+  TensorView logits;          // [rows, experts] f32
+  TensorView weights;         // out [rows, k] f32
+  TensorView slots;           // out [rows, k] i32: slot of (row, j) in the sorted order
+  TensorView source_rows;     // out [rows*k] i32
+  TensorView expert_offsets;  // out [experts + 1] i32
+  bool renormalise = true;
+};
+
+struct MoeCombineArgs {
+  TensorView out;      // [rows, hidden] = sum over j of weights[row, j] * in[slots[row, j]]
+  TensorView in;       // [rows*k, hidden]
+  TensorView weights;  // [rows, k] f32
+  TensorView slots;    // [rows, k] i32
+};
+
+// ---- The end of a step
+// -------------------------------------------------------------------------------
+
+struct LogSoftmaxArgs {
+  TensorView out;  // [rows, n] f32; may equal `in`
+  TensorView in;   // [rows, n] f32
+};
+
+struct TopKArgs {
+  TensorView values;   // out [rows, k] f32, descending; ties: lower index first
+  TensorView indices;  // out [rows, k] i32
+  TensorView in;       // [rows, n] f32
+};
+
+// Picks one token per row. Order: bias, penalties, (temperature 0: argmax, ties to the lower id),
+// temperature, min_p, top_k, top_p, inverse CDF in token-id order with the uniform number
+// Philox4x32(seed, choice, position). History and bias are sparse rows: entry e of row r stands in
+// [offsets[r], offsets[r+1]).
+struct SampleArgs {
+  TensorView token_ids;                  // out [rows] i32
+  TensorView logits;                     // [rows, vocabulary] f32; overwritten
+  TensorView temperature, top_p, min_p;  // [rows] f32; top_p 1 and min_p 0 are off
+  TensorView top_k;                      // [rows] i32; 0 is off
+  TensorView repetition_penalty, presence_penalty, frequency_penalty;  // [rows] f32; off: 1, 0, 0
+  TensorView seeds;                                                    // [rows] u64
+  TensorView choices, positions;                                       // [rows] i32
+  TensorView history_offsets;                                          // [rows + 1] i32
+  TensorView history_ids;     // [entries] i32, unique within a row: every id of prompt and output
+                              // (repetition)
+  TensorView history_counts;  // [entries] i32: how often in the output (presence, frequency); 0:
+                              // prompt only
+  TensorView bias_offsets;    // [rows + 1] i32
+  TensorView bias_ids;        // [entries] i32
+  TensorView bias_values;     // [entries] f32 added to the logit; -inf bans
+  TensorView workspace;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual std::string name() const = 0;  // kernel path: "reference", "avx2", "avx512", "amx"
+
+  virtual absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) = 0;
+  virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;
+  virtual absl::Status LayerNorm(const NormArgs& args, Stream& stream) = 0;
+  virtual absl::Status GatherRows(const GatherRowsArgs& args, Stream& stream) = 0;
+  virtual absl::Status Add(const AddArgs& args, Stream& stream) = 0;
+  virtual absl::Status Activate(const ActivationArgs& args, Stream& stream) = 0;
+  virtual absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) = 0;
+
+  virtual int64_t PackedWeightBytes(const LinearSpec& spec) const = 0;
+  // Load time only, synchronous, host memory in: rows [first_row, first_row + source.rows()) of the
+  // weight matrix [out_features, in_features] as f32|f16|bf16, converted (i8: quantised, round to
+  // nearest, scale = max|w| / 127 per row and group). `source` may be released on return.
+  virtual absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                      const TensorView& source) = 0;
+  // The inverse, for tests and for the oracle: rows as f32 after conversion or quantisation.
+  virtual absl::Status UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                        const TensorView& out_f32) = 0;
+  virtual int64_t LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows,
+                                       DType activation) const = 0;
+  virtual absl::Status Linear(const LinearArgs& args, Stream& stream) = 0;
+  virtual int64_t GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots,
+                                              int64_t experts, DType activation) const = 0;
+  virtual absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) = 0;
+
+  virtual absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) = 0;
+  virtual absl::Status Rope(const RopeArgs& args, Stream& stream) = 0;
+  virtual absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) = 0;
+  virtual int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const = 0;
+  virtual absl::Status Attention(const AttentionArgs& args, Stream& stream) = 0;
+
+  virtual absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) = 0;
+  virtual absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) = 0;
+
+  virtual absl::Status LogSoftmax(const LogSoftmaxArgs& args, Stream& stream) = 0;
+  virtual absl::Status TopK(const TopKArgs& args, Stream& stream) = 0;
+  virtual int64_t SampleWorkspaceBytes(int64_t rows, int64_t vocabulary) const = 0;
+  virtual absl::Status Sample(const SampleArgs& args, Stream& stream) = 0;
+};
+
+}  // namespace tessera::kernels
