@@ -1,13 +1,12 @@
-// The main of every Catch2 test: the usual console report, and beside it a JUnit file where Bazel asks
-// for one (XML_OUTPUT_FILE), with one <testcase> per TEST_CASE. Catch2 v2 allows a single reporter, so
-// the file is written by a listener.
+// The main of every Catch2 test: the usual console report, and beside it a JUnit file where Bazel
+// asks for one (XML_OUTPUT_FILE), with one <testcase> per TEST_CASE. Catch2 v2 allows a single
+// reporter, so the file is written by a listener.
 //
-// The file appears in one piece when the run ends. A test that is killed leaves none, and Bazel then
-// writes one that says error, so that it can't be counted as passed.
+// The file appears in one piece when the run ends. A test that is killed leaves none, and Bazel
+// then writes one that says error, so that it can't be counted as passed.
 
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
-
 #include <cstdlib>
 #include <fstream>
 #include <iostream>

@@ -24,11 +24,13 @@ constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %n: %v";
 
 // RFC 3339 in UTC with milliseconds.
 std::string FormatTime(std::chrono::system_clock::time_point time) {
-  const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
+  const auto since_epoch =
+      std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
   const std::time_t seconds = since_epoch.count() / 1000;
   const std::tm utc = spdlog::details::os::gmtime(seconds);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1,
-                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, since_epoch.count() % 1000);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     since_epoch.count() % 1000);
 }
 
 std::string_view View(spdlog::string_view_t text) { return {text.data(), text.size()}; }
@@ -48,14 +50,15 @@ class JsonFormatter : public spdlog::formatter {
 };
 
 std::optional<spdlog::level::level_enum> ParseLevel(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, spdlog::level::level_enum>, 6> kLevels = {{
-      {"trace", spdlog::level::trace},
-      {"debug", spdlog::level::debug},
-      {"info", spdlog::level::info},
-      {"warning", spdlog::level::warn},
-      {"error", spdlog::level::err},
-      {"off", spdlog::level::off},
-  }};
+  static constexpr std::array<std::pair<std::string_view, spdlog::level::level_enum>, 6> kLevels = {
+      {
+          {"trace", spdlog::level::trace},
+          {"debug", spdlog::level::debug},
+          {"info", spdlog::level::info},
+          {"warning", spdlog::level::warn},
+          {"error", spdlog::level::err},
+          {"off", spdlog::level::off},
+      }};
   for (const auto& [text, level] : kLevels) {
     if (text == name) return level;
   }

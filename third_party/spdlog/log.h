@@ -16,13 +16,13 @@
 
 namespace tessera {
 
-// `level` is trace, debug, info, warning, error or off. `format` is text (one line for people) or json
-// (one object per line: time, level, logger, message). InvalidArgument names what was not understood;
-// nothing is changed then. Also holds for loggers that exist already.
+// `level` is trace, debug, info, warning, error or off. `format` is text (one line for people) or
+// json (one object per line: time, level, logger, message). InvalidArgument names what was not
+// understood; nothing is changed then. Also holds for loggers that exist already.
 absl::Status SetUpLogging(std::string_view level, std::string_view format);
 
-// The logger of a folder, made at first use; it lives until the process ends. Looking one up takes a
-// lock: keep the reference where it is used often.
+// The logger of a folder, made at first use; it lives until the process ends. Looking one up takes
+// a lock: keep the reference where it is used often.
 spdlog::logger& Logger(std::string_view folder);
 
 // What --log-format json prints for one message, without the line end; here for its test.

@@ -1,9 +1,7 @@
-// The part of spdlog that log.h needs, for the static library: registry, logger, and sinks that write
-// to a console stream.
+// The part of spdlog that log.h needs, for the static library: registry, logger, and sinks that
+// write to a console stream.
 
 #include <spdlog/async.h>
-#include <spdlog/spdlog-inl.h>
-
 #include <spdlog/common-inl.h>
 #include <spdlog/details/backtracer-inl.h>
 #include <spdlog/details/log_msg-inl.h>
@@ -19,6 +17,7 @@
 #include <spdlog/sinks/base_sink-inl.h>
 #include <spdlog/sinks/sink-inl.h>
 #include <spdlog/sinks/stdout_sinks-inl.h>
+#include <spdlog/spdlog-inl.h>
 
 #include <mutex>
 

@@ -1,0 +1,200 @@
+#include "tests/layering.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+namespace tessera::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whom a folder may include, itself and third_party aside.
+const std::map<std::string_view, std::set<std::string_view>>& AllowedEdges() {
+  static const auto& edges = *new std::map<std::string_view, std::set<std::string_view>>{
+      {"proto", {}},
+      {"scheduler", {"proto"}},
+      {"kernels", {}},
+      {"kvcache", {"kernels"}},
+      {"worker", {"kvcache", "kernels", "proto"}},
+      {"coordinator", {"scheduler", "proto"}},
+      {"deploy", {"scheduler", "proto"}},
+      {"tests", {"proto", "scheduler", "kernels", "kvcache", "worker", "coordinator", "deploy"}},
+      {"third_party", {}},
+  };
+  return edges;
+}
+
+// Single files of a folder that is otherwise closed to the includer.
+bool IsAllowedFile(std::string_view from_folder, std::string_view include) {
+  return from_folder == "worker" && include == "scheduler/batcher.h";
+}
+
+bool IsAllowedEdge(std::string_view from, std::string_view to) {
+  if (from == to || to == "third_party") return true;
+  const auto it = AllowedEdges().find(from);
+  return it != AllowedEdges().end() && it->second.count(to) > 0;
+}
+
+bool IsOurs(std::string_view folder) { return AllowedEdges().count(folder) > 0; }
+
+std::string_view ParentOf(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+}
+
+// Depth-first walk of the include graph; the stack of open files is what a cycle is read from.
+class CycleFinder {
+ public:
+  explicit CycleFinder(const std::vector<SourceFile>& files) {
+    for (const SourceFile& file : files) includes_[file.path] = IncludesOf(file.text);
+  }
+
+  std::vector<std::string> Run() {
+    for (const auto& [path, includes] : includes_) Visit(path);
+    return std::move(cycles_);
+  }
+
+ private:
+  void Visit(const std::string& path) {
+    const auto file = includes_.find(path);
+    if (file == includes_.end() || done_.count(path) > 0) return;
+    const auto open = std::find(stack_.begin(), stack_.end(), path);
+    if (open != stack_.end()) {
+      std::string cycle;
+      for (auto it = open; it != stack_.end(); ++it) cycle += *it + " -> ";
+      cycles_.push_back(cycle + path);
+      return;
+    }
+    stack_.push_back(path);
+    for (const std::string& include : file->second) Visit(include);
+    stack_.pop_back();
+    done_.insert(path);
+  }
+
+  std::map<std::string, std::vector<std::string>> includes_;
+  std::vector<std::string> stack_;
+  std::set<std::string> done_;
+  std::vector<std::string> cycles_;
+};
+
+bool IsSource(const fs::path& path) {
+  static constexpr std::array<std::string_view, 11> kEndings = {
+      ".h", ".hpp", ".cc", ".cpp", ".cu", ".cuh", ".proto", ".bzl", ".bazel", ".py", ".sh"};
+  const std::string ending = path.extension().string();
+  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
+}
+
+bool IsGenerated(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with(".") || name.starts_with("bazel-") || name == "__pycache__";
+}
+
+std::string ReadFile(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+std::string_view FolderOf(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+}
+
+std::vector<std::string> IncludesOf(std::string_view text) {
+  std::vector<std::string> includes;
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::size_t at = line.find_first_not_of(" \t");
+    if (at == std::string::npos || line[at] != '#') continue;
+    at = line.find_first_not_of(" \t", at + 1);
+    if (at == std::string::npos || line.compare(at, 7, "include") != 0) continue;
+    const std::size_t open = line.find_first_of("\"<", at + 7);
+    if (open == std::string::npos) continue;
+    const std::size_t close = line.find(line[open] == '<' ? '>' : '"', open + 1);
+    if (close != std::string::npos) includes.push_back(line.substr(open + 1, close - open - 1));
+  }
+  return includes;
+}
+
+std::vector<std::string> FindForbiddenIncludes(const std::vector<SourceFile>& files) {
+  std::set<std::string> paths;
+  for (const SourceFile& file : files) paths.insert(file.path);
+  std::vector<std::string> faults;
+  for (const SourceFile& file : files) {
+    const std::string_view from = FolderOf(file.path);
+    const std::string parent(ParentOf(file.path));
+    for (const std::string& include : IncludesOf(file.text)) {
+      const std::string_view to = FolderOf(include);
+      if (!IsOurs(to)) {
+        if (include.starts_with(".") || paths.count(parent + "/" + include) > 0) {
+          faults.push_back(file.path + " includes \"" + include +
+                           "\": write the path from the repository root");
+        }
+        continue;
+      }
+      if (IsAllowedEdge(from, to) || IsAllowedFile(from, include)) continue;
+      faults.push_back(file.path + " includes \"" + include + "\": " + std::string(from) +
+                       " may not use " + std::string(to));
+    }
+  }
+  return faults;
+}
+
+std::vector<std::string> FindIncludeCycles(const std::vector<SourceFile>& files) {
+  return CycleFinder(files).Run();
+}
+
+std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
+                                         std::size_t max_lines) {
+  static constexpr std::array<std::string_view, 6> kEmptyNames = {"common",   "util",    "utils",
+                                                                  "internal", "helpers", "misc"};
+  std::set<std::string> faults;
+  for (const SourceFile& file : files) {
+    const auto lines =
+        static_cast<std::size_t>(std::count(file.text.begin(), file.text.end(), '\n'));
+    if (lines > max_lines) {
+      faults.insert(file.path + " has " + std::to_string(lines) + " lines; more than " +
+                    std::to_string(max_lines) + " is two files");
+    }
+    const std::string_view top = FolderOf(file.path);
+    if (!top.empty() && !IsOurs(top)) {
+      faults.insert("the top-level folder " + std::string(top) +
+                    " is not part of the architecture");
+    }
+    const fs::path folders = fs::path(file.path).parent_path();
+    for (const fs::path& folder : folders) {
+      if (std::find(kEmptyNames.begin(), kEmptyNames.end(), folder.string()) == kEmptyNames.end()) {
+        continue;
+      }
+      faults.insert(folders.string() + ": the name " + folder.string() +
+                    " says nothing; put the thing in the folder it belongs to");
+    }
+  }
+  return {faults.begin(), faults.end()};
+}
+
+std::vector<SourceFile> ReadSources(const fs::path& root) {
+  std::vector<SourceFile> files;
+  for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator();
+       ++it) {
+    if (IsGenerated(it->path())) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    if (!it->is_regular_file() || !IsSource(it->path())) continue;
+    files.push_back({it->path().lexically_relative(root).generic_string(), ReadFile(it->path())});
+  }
+  std::sort(files.begin(), files.end(),
+            [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
+  return files;
+}
+
+}  // namespace tessera::tests
