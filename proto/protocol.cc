@@ -1,0 +1,57 @@
+#include "proto/protocol.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_version,
+                           int32_t peer_protocol_version) {
+  if (peer_build_version == kBuildVersion && peer_protocol_version == kProtocolVersion) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      std::string(peer), " runs build ", std::string(peer_build_version), " (protocol ", peer_protocol_version,
+      "), this process runs build ", std::string(kBuildVersion), " (protocol ", kProtocolVersion,
+      "): install the same build on every machine"));
+}
+
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("token file ", path, " cannot be read"));
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string token(absl::StripAsciiWhitespace(text.str()));
+  if (token.size() < 16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token file ", path, " holds ", token.size(),
+        " bytes; 16 at least are needed (for example: openssl rand -hex 32 > ", path, ")"));
+  }
+  if (token.find_first_of(" \t\r\n") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token file ", path, " holds white space inside the token; one word is expected"));
+  }
+  return token;
+}
+
+bool SecretsEqual(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const char other = b.empty() ? 0 : b[i % b.size()];
+    difference |= static_cast<unsigned char>(a[i] ^ other);
+  }
+  return difference == 0;
+}
+
+bool IsLoopback(std::string_view host) {
+  if (host == "localhost") return true;
+  if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
+  if (host == "::1") return true;
+  return host.starts_with("127.") &&
+         host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// What two processes must agree on before they talk: build version and protocol version (contract "Fenced"),
+// and the metadata entry that carries the cluster token. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kBuildVersion = "0.1.0";
+// Raised when a message between processes changes its meaning.
+inline constexpr int32_t kProtocolVersion = 1;
+
+// gRPC metadata entry with the shared secret of the cluster's processes.
+inline constexpr std::string_view kClusterTokenKey = "tessera-cluster-token";
+
+// FAILED_PRECONDITION naming both sides' versions when they differ.
+absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_version,
+                           int32_t peer_protocol_version);
+
+// Reads a secret file: one line, surrounding white space dropped, 16 bytes at least. Errors name the file.
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
+
+// Equal, in a time that does not depend on where they differ.
+bool SecretsEqual(std::string_view a, std::string_view b);
+
+// Whether `host` (name or numeric address, no port) is the loopback interface.
+bool IsLoopback(std::string_view host);
+
+}  // namespace tessera
