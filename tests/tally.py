@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Adds up a `bazel test`: tally.py EVENTS_FILE BAZEL_EXIT_CODE
+
+Reads the events that Bazel wrote (--build_event_json_file) and the test.xml that each test of this
+very run left; files of earlier runs are never looked at. Prints what failed and what was skipped,
+and as its last line `N passed, N failed` (`, N skipped` where there are any). Exits 0 only if Bazel
+succeeded, nothing failed and something ran.
+"""
+
+import json
+import sys
+import urllib.parse
+import xml.etree.ElementTree
+
+
+def read_events(path):
+    """Bazel's events; a line cut short by a killed Bazel ends them."""
+    events = []
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                events.append(json.loads(line))
+    except (OSError, ValueError):
+        pass
+    return events
+
+
+def xml_path(result):
+    for output in result.get("testActionOutput", []):
+        if output.get("name") == "test.xml":
+            return urllib.parse.unquote(urllib.parse.urlparse(output.get("uri", "")).path)
+    return ""
+
+
+class Tally:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+        self.skipped = 0
+
+    def fail(self, label, reason):
+        self.failed += 1
+        print(f"FAILED  {label}: {reason}")
+
+    def add_case(self, label, case):
+        name = case.get("name", "?")
+        if case.find("failure") is not None or case.find("error") is not None:
+            self.fail(label, name)
+        elif case.find("skipped") is not None:
+            self.skipped += 1
+            print(f"SKIPPED {label}: {name}: {case.find('skipped').get('message', '')}")
+        else:
+            self.passed += 1
+
+    def add_result(self, label, result):
+        """One run of one test. Whatever did not pass counts as at least one failure."""
+        status = result.get("status", "NO_STATUS")
+        failed_before = self.failed
+        try:
+            cases = list(xml.etree.ElementTree.parse(xml_path(result)).getroot().iter("testcase"))
+        except (OSError, xml.etree.ElementTree.ParseError) as error:
+            self.fail(label, f"{status.lower()}, and its report can't be read: {error}")
+            return
+        for case in cases:
+            self.add_case(label, case)
+        if self.failed > failed_before:
+            return
+        if status != "PASSED":
+            self.fail(label, status.lower())
+        elif not cases:
+            self.fail(label, "ran no test case")
+
+
+def tally(events, bazel_exit_code):
+    total = Tally()
+    tests = set()
+    results = {}
+    for event in events:
+        event_id = event.get("id", {})
+        if "targetConfigured" in event_id:
+            if event.get("configured", {}).get("targetKind", "").endswith("_test rule"):
+                tests.add(event_id["targetConfigured"]["label"])
+        elif "testResult" in event_id:
+            key = event_id["testResult"]
+            # A later attempt of the same run replaces an earlier one.
+            results[(key["label"], key.get("run"), key.get("shard"))] = event.get("testResult", {})
+    for (label, _, _), result in sorted(results.items(), key=lambda item: str(item[0])):
+        total.add_result(label, result)
+    tested = {label for label, _, _ in results}
+    for event in events:
+        completed = event.get("id", {}).get("targetCompleted", {}).get("label")
+        if completed in tests - tested and not event.get("completed", {}).get("success"):
+            total.fail(completed, "did not build")
+    if bazel_exit_code not in (0, 4) and total.failed == 0:
+        total.fail("bazel", f"exit code {bazel_exit_code}")
+    return total
+
+
+def main():
+    total = tally(read_events(sys.argv[1]), int(sys.argv[2]))
+    line = f"{total.passed} passed, {total.failed} failed"
+    print(line + (f", {total.skipped} skipped" if total.skipped else ""))
+    ran = total.passed + total.skipped > 0
+    return 0 if total.failed == 0 and ran and int(sys.argv[2]) == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

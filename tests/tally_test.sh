@@ -1,0 +1,55 @@
+#!/bin/bash
+# tally.py counts what passed, and takes every way of not passing for a failure.
+set -u
+tally=$PWD/$1
+cd "$TEST_TMPDIR" || exit 1
+
+# result LABEL STATUS XML_FILE: the events of one test, as Bazel writes them.
+result() {
+  printf '{"id":{"targetConfigured":{"label":"%s"}},"configured":{"targetKind":"cc_test rule"}}\n' "$1"
+  printf '{"id":{"testResult":{"label":"%s","run":1,"shard":1,"attempt":1}},"testResult":{"status":"%s","testActionOutput":[{"name":"test.xml","uri":"file://%s"}]}}\n' \
+    "$1" "$2" "$PWD/$3"
+}
+
+# expect NAME EXIT_CODE LAST_LINE BAZEL_EXIT_CODE < events
+expect() {
+  cat > events
+  local output code
+  output=$(python3 "$tally" events "$4")
+  code=$?
+  if [ $code -ne "$2" ] || [ "$(tail -n 1 <<< "$output")" != "$3" ]; then
+    echo "FAILED: $1: exit code $code (expected $2), output (expected last line \"$3\"):"
+    echo "$output"
+    touch failed  # a variable would be lost: pipelines run in subshells
+  fi
+}
+
+echo '<testsuites><testsuite><testcase name="a"/><testcase name="b"/></testsuite></testsuites>' > two.xml
+echo '<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure/></testcase></testsuite></testsuites>' > one_of_two.xml
+echo '<testsuites><testsuite><testcase name="a"><error/></testcase></testsuite></testsuites>' > error.xml
+echo '<testsuites><testsuite><testcase name="a"><skipped message="no GPU"/></testcase></testsuite></testsuites>' > skip.xml
+echo '<testsuites><testsuite></testsuite></testsuites>' > empty.xml
+echo '<testsuites><testsuite><testcase na' > partial.xml
+
+result //t:a PASSED two.xml | expect "all pass" 0 "2 passed, 0 failed" 0
+{ result //t:a PASSED two.xml; result //t:b FAILED one_of_two.xml; } |
+  expect "a failed case" 1 "3 passed, 1 failed" 3
+result //t:a FAILED error.xml | expect "an error" 1 "0 passed, 1 failed" 3
+{ result //t:a PASSED two.xml; result //t:b PASSED skip.xml; } |
+  expect "a skip is counted" 0 "2 passed, 0 failed, 1 skipped" 0
+{ result //t:a PASSED two.xml; result //t:b TIMEOUT nowhere.xml; } |
+  expect "a timeout without a report" 1 "2 passed, 1 failed" 3
+result //t:a FAILED partial.xml | expect "a partial report" 1 "0 passed, 1 failed" 3
+result //t:a FAILED two.xml | expect "a crash after its cases passed" 1 "2 passed, 1 failed" 3
+result //t:a PASSED empty.xml | expect "a test without cases" 1 "0 passed, 1 failed" 0
+expect "nothing ran" 1 "0 passed, 0 failed" 4 < /dev/null
+expect "bazel did not start" 1 "0 passed, 1 failed" 37 < /dev/null
+{ result //t:a PASSED two.xml; echo '{"id":{"test'; } | expect "bazel was killed" 1 "2 passed, 1 failed" 8
+{
+  result //t:a PASSED two.xml
+  echo '{"id":{"targetConfigured":{"label":"//t:b"}},"configured":{"targetKind":"cc_test rule"}}'
+  echo '{"id":{"targetCompleted":{"label":"//t:b"}},"completed":{}}'
+} | expect "a test that does not build" 1 "2 passed, 1 failed" 1
+result //t:a PASSED two.xml | expect "a library that does not build" 1 "2 passed, 1 failed" 1
+
+[ ! -e failed ]
