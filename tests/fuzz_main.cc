@@ -50,9 +50,26 @@ struct Options {
 const Input* g_running = nullptr;
 char g_crash_path[4096];
 
+// The input in hexadecimal, for logs that outlive the file. Only async-signal-safe calls.
+void PrintRunningInput() {
+  constexpr std::size_t kMaxBytes = 1024;
+  constexpr char kDigits[] = "0123456789abcdef";
+  static char text[2 * kMaxBytes];
+  const std::size_t size = std::min(g_running->size(), kMaxBytes);
+  for (std::size_t i = 0; i < size; ++i) {
+    text[2 * i] = kDigits[(*g_running)[i] >> 4];
+    text[2 * i + 1] = kDigits[(*g_running)[i] & 15];
+  }
+  constexpr std::string_view kIntroduction =
+      "\nfuzz: the input begins with these bytes (xxd -r -p): ";
+  (void)!write(2, kIntroduction.data(), kIntroduction.size());
+  (void)!write(2, text, 2 * size);
+}
+
 // Only async-signal-safe calls.
 void SaveRunningInput() {
   if (g_running == nullptr) return;
+  PrintRunningInput();
   const int file = open(g_crash_path, O_CREAT | O_TRUNC | O_WRONLY, 0644);
   if (file < 0) return;
   const bool written =
