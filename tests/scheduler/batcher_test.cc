@@ -1,0 +1,283 @@
+#include "scheduler/batcher.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <random>
+#include <vector>
+
+namespace tessera::scheduler {
+namespace {
+
+struct Job {
+  int priority = 0;
+  int arrival = 0;
+  int64_t prompt = 1;
+  int64_t outputs_wanted = 1;
+  bool needs_all_logits = false;
+  int64_t known = 0;
+  int64_t computed = 0;
+  int64_t blocks = 0;
+  int finished_step = -1;
+  int failed_step = -1;
+};
+
+// Applies plans to jobs with exact bookkeeping, checking every limit on the way. Nothing is shared.
+class Replica {
+ public:
+  explicit Replica(const BatchLimits& limits) : limits_(limits), free_blocks_(limits.total_blocks) {}
+
+  void Add(Job job) {
+    job.arrival = next_arrival_++;
+    job.known = job.prompt;
+    jobs_.push_back(job);
+    waiting_.push_back(jobs_.size() - 1);
+  }
+
+  bool Busy() const { return !waiting_.empty() || !running_.empty(); }
+  const std::vector<Job>& jobs() const { return jobs_; }
+  const std::vector<int32_t>& last_rows() const { return plan_.running_rows; }
+  int step() const { return step_; }
+  int64_t preemptions() const { return preemptions_; }
+  const std::vector<size_t>& running() const { return running_; }
+
+  void Step() {
+    ++step_;
+    Rank(&running_);
+    Rank(&waiting_);
+    std::vector<RunningSequence> running;
+    for (size_t j : running_) {
+      const Job& job = jobs_[j];
+      running.push_back({job.known, job.computed, job.blocks, job.blocks, job.needs_all_logits});
+    }
+    std::vector<WaitingSequence> waiting;
+    for (size_t j : waiting_) waiting.push_back({jobs_[j].known, 0, 0, jobs_[j].needs_all_logits});
+    PlanStep(limits_, {running, waiting, free_blocks_}, &plan_);
+    Check();
+    Apply();
+  }
+
+ private:
+  void Rank(std::vector<size_t>* jobs) const {
+    std::sort(jobs->begin(), jobs->end(), [this](size_t a, size_t b) {
+      return std::pair(jobs_[a].priority, jobs_[a].arrival) <
+             std::pair(jobs_[b].priority, jobs_[b].arrival);
+    });
+  }
+
+  void Check() const {
+    REQUIRE(plan_.running_rows.size() == running_.size());
+    REQUIRE(plan_.admitted_rows.size() <= waiting_.size());
+    REQUIRE(plan_.MakesProgress());
+    int64_t rows = 0, logit_rows = 0, sequences = 0;
+    const auto count = [&](const Job& job, int32_t n) {
+      if (n >= 0) ++sequences;
+      if (n <= 0) return;
+      rows += n;
+      REQUIRE(job.computed + n <= job.known);
+      logit_rows += job.needs_all_logits ? n : (job.computed + n == job.known ? 1 : 0);
+    };
+    for (size_t i = 0; i < running_.size(); ++i) count(jobs_[running_[i]], plan_.running_rows[i]);
+    for (size_t i = 0; i < plan_.admitted_rows.size(); ++i) {
+      REQUIRE(plan_.admitted_rows[i] != 0);
+      count(jobs_[waiting_[i]], plan_.admitted_rows[i]);
+    }
+    REQUIRE(rows == plan_.rows);
+    REQUIRE(rows <= limits_.max_batched_tokens);
+    REQUIRE(logit_rows <= limits_.max_logit_rows);
+    REQUIRE(sequences <= limits_.max_sequences);
+  }
+
+  void Finish(Job* job, int* when) {
+    *when = step_;
+    free_blocks_ += job->blocks;
+    job->blocks = 0;
+  }
+
+  // Returns whether the job goes on running.
+  bool Compute(Job* job, int32_t rows) {
+    job->computed += rows;
+    const int64_t blocks = BlocksFor(job->computed, limits_.block_tokens);
+    if (blocks > job->blocks) {
+      free_blocks_ -= blocks - job->blocks;
+      job->blocks = blocks;
+    }
+    REQUIRE(free_blocks_ >= 0);
+    if (job->computed < job->known) return true;
+    ++job->known;
+    const int64_t limit = limits_.total_blocks * limits_.block_tokens;
+    if (job->known - job->prompt < job->outputs_wanted && job->known < limit) return true;
+    Finish(job, &job->finished_step);
+    return false;
+  }
+
+  void Apply() {
+    std::vector<size_t> running, preempted;
+    for (size_t i = 0; i < running_.size(); ++i) {  // first what is given back
+      Job* job = &jobs_[running_[i]];
+      if (plan_.running_rows[i] == kNeverFits) Finish(job, &job->failed_step);
+      if (plan_.running_rows[i] != kPreempted) continue;
+      free_blocks_ += job->blocks;
+      job->blocks = job->computed = 0;
+      preempted.push_back(running_[i]);
+      ++preemptions_;
+    }
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (plan_.running_rows[i] < 0) continue;
+      if (Compute(&jobs_[running_[i]], plan_.running_rows[i])) running.push_back(running_[i]);
+    }
+    for (size_t i = 0; i < plan_.admitted_rows.size(); ++i) {
+      Job* job = &jobs_[waiting_[i]];
+      if (plan_.admitted_rows[i] == kNeverFits) {
+        Finish(job, &job->failed_step);
+      } else if (Compute(job, plan_.admitted_rows[i])) {
+        running.push_back(waiting_[i]);
+      }
+    }
+    waiting_.erase(waiting_.begin(), waiting_.begin() + plan_.admitted_rows.size());
+    waiting_.insert(waiting_.end(), preempted.begin(), preempted.end());
+    running_ = running;
+  }
+
+  BatchLimits limits_;
+  int64_t free_blocks_;
+  std::vector<Job> jobs_;
+  std::vector<size_t> running_, waiting_;
+  StepPlan plan_;
+  int step_ = 0;
+  int next_arrival_ = 0;
+  int64_t preemptions_ = 0;
+};
+
+BatchLimits Limits(int64_t rows, int64_t sequences, int64_t blocks) {
+  return {rows, sequences, sequences, 4, blocks};
+}
+
+TEST_CASE("random loads stay within every budget, progress in each step and all end") {
+  int64_t preemptions = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    BatchLimits limits = Limits(draw(1, 40), draw(1, 12), draw(1, 60));
+    limits.block_tokens = draw(1, 8);
+    limits.max_logit_rows = draw(1, 12);
+    Replica replica(limits);
+    const int jobs = draw(1, 40);
+    int added = 0;
+    while (added < jobs || replica.Busy()) {
+      for (int burst = draw(0, 3); burst > 0 && added < jobs; --burst, ++added) {
+        replica.Add({draw(0, 2), 0, draw(1, 120), draw(1, 40), draw(0, 4) == 0});
+      }
+      if (replica.Busy()) replica.Step();
+      REQUIRE(replica.step() < 100000);
+    }
+    for (const Job& job : replica.jobs()) {
+      const bool fits =
+          BlocksFor(job.prompt, limits.block_tokens) <= limits.total_blocks;
+      CHECK((job.finished_step > 0) == fits);
+      CHECK((job.failed_step > 0) == !fits);
+    }
+    preemptions += replica.preemptions();
+  }
+  CHECK(preemptions > 100);  // the loads do exhaust pools
+}
+
+TEST_CASE("decoding streams get a row in every step while a long prompt is computed") {
+  Replica replica(Limits(64, 16, 4000));
+  for (int i = 0; i < 8; ++i) replica.Add({0, 0, 4, 1000});
+  replica.Step();
+  replica.Add({0, 0, 8192, 4});
+  replica.Step();
+  int steps = 0;
+  while (replica.jobs()[8].known == 8192) {
+    replica.Step();
+    for (int i = 0; i < 8; ++i) REQUIRE(replica.last_rows()[i] == 1);
+    ++steps;
+  }
+  CHECK(steps <= 8192 / (64 - 8) + 1);  // and the prompt gets all the rest
+}
+
+TEST_CASE("nobody of equal rank overtakes and a stream of short prompts does not starve a long one") {
+  Replica replica(Limits(16, 8, 40));
+  for (int i = 0; i < 4; ++i) replica.Add({0, 0, 20, 20});
+  replica.Add({0, 0, 150, 2});  // nearly the whole pool
+  for (int i = 0; i < 400; ++i) {
+    replica.Add({0, 0, 4, 3});
+    replica.Step();
+  }
+  const Job& large = replica.jobs()[4];
+  REQUIRE(large.finished_step > 0);
+  CHECK(large.finished_step < 120);
+  while (replica.Busy()) replica.Step();
+  for (const Job& job : replica.jobs()) CHECK(job.finished_step > 0);
+}
+
+TEST_CASE("a lower priority value is admitted first, and preempted last") {
+  Replica replica(Limits(32, 2, 8));
+  replica.Add({5, 0, 8, 16});
+  replica.Add({5, 0, 8, 16});
+  replica.Add({-1, 0, 8, 16});
+  replica.Step();
+  REQUIRE(replica.running().size() == 2);
+  CHECK(replica.running()[0] == 2);
+  while (replica.Busy()) replica.Step();
+  CHECK(replica.preemptions() > 0);
+  CHECK(replica.jobs()[2].finished_step < replica.jobs()[0].finished_step);
+  CHECK(replica.jobs()[0].finished_step < replica.jobs()[1].finished_step);
+}
+
+TEST_CASE("the last-ranked is preempted when blocks run out, and gives back what it was granted") {
+  const std::vector<RunningSequence> running = {
+      {9, 8, 2, 2, false}, {9, 8, 2, 2, false}, {9, 8, 2, 2, false}};
+  StepPlan plan;
+  PlanStep(Limits(16, 8, 6), {running, {}, 0}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{1, 1, kPreempted});
+  CHECK(plan.rows == 2);
+
+  // The older prompt takes the row and the block already granted to the younger stream.
+  const std::vector<RunningSequence> mixed = {{12, 4, 1, 1, false}, {9, 8, 2, 2, false}};
+  PlanStep(Limits(16, 8, 4), {mixed, {}, 1}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{8, kPreempted});
+  CHECK(plan.rows == 8);
+}
+
+TEST_CASE("with nobody behind it, a sequence without a block stalls and keeps its blocks") {
+  const std::vector<RunningSequence> running = {{6, 5, 2, 2, false}, {9, 8, 2, 2, false}};
+  StepPlan plan;
+  PlanStep(Limits(16, 8, 4), {running, {}, 0}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{1, 0});
+}
+
+TEST_CASE("a sequence that can never fit is named and those behind it start") {
+  const std::vector<WaitingSequence> waiting = {{100, 0, 0, false}, {4, 0, 0, false}};
+  StepPlan plan;
+  PlanStep(Limits(16, 8, 10), {{}, waiting, 10}, &plan);
+  CHECK(plan.admitted_rows == std::vector<int32_t>{kNeverFits, 4});
+  const std::vector<RunningSequence> running = {{41, 40, 10, 10, false}};
+  PlanStep(Limits(16, 8, 10), {running, {}, 0}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{kNeverFits});
+}
+
+TEST_CASE("cached blocks need no room unless they were idle, and idle ones are not counted twice") {
+  StepPlan plan;
+  const std::vector<WaitingSequence> held = {{17, 16, 0, false}};
+  PlanStep(Limits(16, 8, 10), {{}, held, 1}, &plan);
+  CHECK(plan.admitted_rows == std::vector<int32_t>{1});
+  const std::vector<WaitingSequence> idle = {{17, 16, 4, false}};
+  PlanStep(Limits(16, 8, 10), {{}, idle, 4}, &plan);
+  CHECK(plan.admitted_rows.empty());
+  PlanStep(Limits(16, 8, 10), {{}, idle, 5}, &plan);
+  CHECK(plan.admitted_rows == std::vector<int32_t>{1});
+}
+
+TEST_CASE("a prompt whose every row needs logits is cut to the logit rows that are left") {
+  BatchLimits limits = Limits(64, 4, 100);
+  const std::vector<RunningSequence> running = {{9, 8, 3, 3, false}, {40, 0, 0, 0, true}};
+  StepPlan plan;
+  PlanStep(limits, {running, {}, 90}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{1, 3});
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
