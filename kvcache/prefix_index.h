@@ -1,0 +1,75 @@
+// Which full blocks of a prompt are already in the pool.
+//
+// Idea: a tree of blocks. A node is one full block of tokens behind its parent node (the tokens before it);
+// behind no parent stands the cache salt. Lookup walks from the start of a prompt for as long as nodes match.
+// The hash only finds candidates: salt, parent and all tokens are compared, so two different prefixes are never
+// taken for each other, whatever a client sends. Node numbers are never reused, so that a node whose parent
+// was evicted cannot be reached through the parent's successor.
+//
+// Blocks stay in the index while sequences hold them and after, until the pool evicts them: the least recently
+// released first, and within one sequence its last block first.
+//
+// Thread rule: one thread (the engine's). Cost: O(tokens) per call. Ownership: borrows the pool, and is its
+// on_evict listener; must not outlive it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "kvcache/block_pool.h"
+
+namespace tessera::kvcache {
+
+// Place of a block in the tree; 0: before the first block.
+using PrefixNode = uint64_t;
+
+struct PrefixMatch {
+  std::vector<int32_t> blocks;  // in order
+  PrefixNode node = 0;          // of the last one
+  int64_t idle_blocks = 0;      // of these, those that nobody holds
+};
+
+class PrefixIndex {
+ public:
+  explicit PrefixIndex(BlockPool* pool);
+  ~PrefixIndex() { pool_->set_on_evict(nullptr); }
+  PrefixIndex(const PrefixIndex&) = delete;
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
+
+  // The longest run of indexed blocks at the start of `tokens`. Takes no references: they are the caller's to
+  // take (BlockPool::AddReference) before the next Allocate.
+  PrefixMatch Find(std::string_view salt, std::span<const int32_t> tokens) const;
+
+  // Adds the held `block`, which contains the keys and values of `tokens` (exactly one block's) behind `parent`.
+  // Where an equal node exists, that one stays and `block` is not indexed. Returns the node either way.
+  PrefixNode Insert(std::string_view salt, PrefixNode parent, std::span<const int32_t> tokens,
+                    int32_t block);
+
+  int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
+
+ private:
+  struct Node {
+    PrefixNode id = 0;
+    PrefixNode parent = 0;
+    std::string salt;  // of first blocks; later ones have it through their parent
+    std::vector<int32_t> tokens;
+    int32_t block = -1;
+  };
+  using Nodes = std::unordered_multimap<uint64_t, Node>;
+
+  static uint64_t Hash(std::string_view salt, PrefixNode parent, std::span<const int32_t> tokens);
+  const Node* FindNode(std::string_view salt, PrefixNode parent,
+                       std::span<const int32_t> tokens) const;
+  void Erase(int32_t block);
+
+  BlockPool* pool_;
+  Nodes nodes_;
+  std::vector<Nodes::iterator> node_of_block_;  // end(): not indexed
+  PrefixNode next_id_ = 1;
+};
+
+}  // namespace tessera::kvcache
