@@ -12,7 +12,9 @@
 namespace tessera::kernels {
 
 // Up to four dimensions, row-major. Only the outermost dimension may be strided (a column slice of
-// a wider matrix, such as q inside a fused qkv output); the inner ones are dense.
+// a wider matrix, such as q inside a fused qkv output); the inner ones are dense. Its functions are
+// always inlined: files compiled for a wider instruction set include this header too, and must not
+// leave a copy that the linker could give to everybody.
 struct TensorView {
   static constexpr int kMaxRank = 4;
 
@@ -29,27 +31,29 @@ struct TensorView {
     row_stride = RowElements();
   }
 
-  bool empty() const { return data == nullptr; }
-  int64_t rows() const { return rank == 0 ? 0 : shape[0]; }
+  [[gnu::always_inline]] bool empty() const { return data == nullptr; }
+  [[gnu::always_inline]] int64_t rows() const { return rank == 0 ? 0 : shape[0]; }
   // Elements of one index of dimension 0.
-  int64_t RowElements() const {
+  [[gnu::always_inline]] int64_t RowElements() const {
     int64_t elements = 1;
     for (int i = 1; i < rank; ++i) elements *= shape[i];
     return elements;
   }
-  int64_t Elements() const { return rank == 0 ? 0 : shape[0] * RowElements(); }
-  bool IsDense() const { return row_stride == RowElements(); }
+  [[gnu::always_inline]] int64_t Elements() const {
+    return rank == 0 ? 0 : shape[0] * RowElements();
+  }
+  [[gnu::always_inline]] bool IsDense() const { return row_stride == RowElements(); }
 
   template <typename T>
-  T* As() const {
+  [[gnu::always_inline]] T* As() const {
     return reinterpret_cast<T*>(data);
   }
   template <typename T>
-  T* Row(int64_t index) const {
+  [[gnu::always_inline]] T* Row(int64_t index) const {
     return reinterpret_cast<T*>(data) + index * row_stride;
   }
   // The first `count` rows.
-  TensorView Rows(int64_t count) const {
+  [[gnu::always_inline]] TensorView Rows(int64_t count) const {
     TensorView view = *this;
     view.shape[0] = count;
     return view;

@@ -75,7 +75,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-absl::Status ThreadPool::PinCaller() { return Pin(pthread_self(), 0); }
+absl::Status ThreadPool::PinCaller(std::thread& thread) const {
+  return Pin(thread.native_handle(), 0);
+}
 
 absl::Status ThreadPool::Pin(std::thread::native_handle_type thread, int member) const {
   cpu_set_t set;

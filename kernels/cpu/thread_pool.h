@@ -46,8 +46,8 @@ class ThreadPool {
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
   // How long a wait may spin before it sleeps; 0 where cores are shared.
   std::chrono::nanoseconds spin_limit() const { return spin_limit_; }
-  // Pins the calling thread to the seat of member 0; for the thread that will call ParallelFor.
-  absl::Status PinCaller();
+  // Pins `thread`, which will call ParallelFor, to the seat of member 0.
+  absl::Status PinCaller(std::thread& thread) const;
 
   // Runs fn(task, member) for each task in [0, tasks), member in [0, threads()); returns when all
   // are done.

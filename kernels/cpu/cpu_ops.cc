@@ -1,0 +1,150 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include "kernels/cpu/kernel_tables.h"
+#include "kernels/ops_check.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::kernels {
+
+CpuOps::CpuOps(Isa isa, ThreadPool* pool) : isa_(isa), pool_(pool), kernels_(KernelsFor(isa)) {}
+
+std::string CpuOps::name() const { return std::string(Name(isa_)); }
+
+template <typename Args>
+absl::Status CpuOps::Enqueue(const absl::Status& check, Kernel<Args> kernel, const Args& args,
+                             Stream& stream) {
+  if (!check.ok()) return check;
+  auto* cpu_stream = dynamic_cast<CpuStream*>(&stream);
+  if (cpu_stream == nullptr || cpu_stream->pool() != pool_) {
+    return absl::InvalidArgumentError(
+        StrCat("CPU ops (", name(), "): the stream belongs to another device"));
+  }
+  cpu_stream->Enqueue(kernel, args);
+  return absl::OkStatus();
+}
+
+absl::Status CpuOps::Embedding(const EmbeddingArgs& args, Stream& stream) {
+  return Enqueue(CheckEmbedding(args), kernels_.embedding, args, stream);
+}
+
+absl::Status CpuOps::RmsNorm(const NormArgs& args, Stream& stream) {
+  return Enqueue(CheckRmsNorm(args), kernels_.rms_norm, args, stream);
+}
+
+absl::Status CpuOps::LayerNorm(const NormArgs& args, Stream& stream) {
+  return Enqueue(CheckLayerNorm(args), kernels_.layer_norm, args, stream);
+}
+
+absl::Status CpuOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
+  return Enqueue(CheckGatherRows(args), kernels_.gather_rows, args, stream);
+}
+
+absl::Status CpuOps::Add(const AddArgs& args, Stream& stream) {
+  return Enqueue(CheckAdd(args), kernels_.add, args, stream);
+}
+
+absl::Status CpuOps::Activate(const ActivationArgs& args, Stream& stream) {
+  return Enqueue(CheckActivate(args), kernels_.activate, args, stream);
+}
+
+absl::Status CpuOps::GatedActivate(const GatedActivationArgs& args, Stream& stream) {
+  return Enqueue(CheckGatedActivate(args), kernels_.gated_activate, args, stream);
+}
+
+int64_t CpuOps::PackedWeightBytes(const LinearSpec& spec) const {
+  return kernels_.linear.packed_weight_bytes(spec);
+}
+
+absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                    const TensorView& source) {
+  absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
+  if (check.ok()) kernels_.linear.pack_weight_rows(weights, first_row, source);
+  return check;
+}
+
+absl::Status CpuOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                      const TensorView& out_f32) {
+  absl::Status check = CheckWeightRows("UnpackWeightRows", weights, first_row, out_f32);
+  if (check.ok() && out_f32.dtype != DType::kF32) {
+    check = absl::InvalidArgumentError("UnpackWeightRows: rows must be float32");
+  }
+  if (check.ok()) kernels_.linear.unpack_weight_rows(weights, first_row, out_f32);
+  return check;
+}
+
+int64_t CpuOps::LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows, DType activation) const {
+  return kernels_.linear.linear_workspace_bytes(spec, rows, activation, pool_->threads());
+}
+
+absl::Status CpuOps::Linear(const LinearArgs& args, Stream& stream) {
+  const int64_t workspace_bytes =
+      args.weights == nullptr
+          ? 0
+          : LinearWorkspaceBytes(args.weights->spec, args.in.rows(), args.in.dtype);
+  return Enqueue(CheckLinear(args, workspace_bytes), kernels_.linear.linear, args, stream);
+}
+
+int64_t CpuOps::GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots, int64_t experts,
+                                            DType activation) const {
+  return kernels_.linear.grouped_workspace_bytes(spec, slots, experts, activation,
+                                                 pool_->threads());
+}
+
+absl::Status CpuOps::GroupedLinear(const GroupedLinearArgs& args, Stream& stream) {
+  const auto experts = static_cast<int64_t>(args.experts.size());
+  const int64_t workspace_bytes =
+      experts == 0 ? 0
+                   : GroupedLinearWorkspaceBytes(args.experts[0].spec, args.out.rows(), experts,
+                                                 args.in.dtype);
+  return Enqueue(CheckGroupedLinear(args, workspace_bytes), kernels_.linear.grouped_linear, args,
+                 stream);
+}
+
+absl::Status CpuOps::RopeTable(const RopeTableArgs& args, Stream& stream) {
+  return Enqueue(CheckRopeTable(args), kernels_.rope_table, args, stream);
+}
+
+absl::Status CpuOps::Rope(const RopeArgs& args, Stream& stream) {
+  return Enqueue(CheckRope(args), kernels_.rope, args, stream);
+}
+
+absl::Status CpuOps::KvWrite(const KvWriteArgs& args, Stream& stream) {
+  return Enqueue(CheckKvWrite(args), kernels_.kv_write, args, stream);
+}
+
+int64_t CpuOps::AttentionWorkspaceBytes(const AttentionShape& shape) const {
+  return kernels_.attention_workspace_bytes(shape, pool_->threads());
+}
+
+absl::Status CpuOps::Attention(const AttentionArgs& args, Stream& stream) {
+  absl::Status check = CheckAttention(args, 0);
+  if (check.ok()) check = CheckAttention(args, AttentionWorkspaceBytes(ShapeOf(args)));
+  return Enqueue(check, kernels_.attention, args, stream);
+}
+
+absl::Status CpuOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
+  return Enqueue(CheckMoeRoute(args), kernels_.moe_route, args, stream);
+}
+
+absl::Status CpuOps::MoeCombine(const MoeCombineArgs& args, Stream& stream) {
+  return Enqueue(CheckMoeCombine(args), kernels_.moe_combine, args, stream);
+}
+
+absl::Status CpuOps::LogSoftmax(const LogSoftmaxArgs& args, Stream& stream) {
+  return Enqueue(CheckLogSoftmax(args), kernels_.log_softmax, args, stream);
+}
+
+absl::Status CpuOps::TopK(const TopKArgs& args, Stream& stream) {
+  return Enqueue(CheckTopK(args), kernels_.top_k, args, stream);
+}
+
+int64_t CpuOps::SampleWorkspaceBytes(int64_t rows, int64_t vocabulary) const {
+  return kernels_.sample_workspace_bytes(rows, vocabulary, pool_->threads());
+}
+
+absl::Status CpuOps::Sample(const SampleArgs& args, Stream& stream) {
+  const int64_t workspace_bytes = SampleWorkspaceBytes(args.logits.rows(), args.logits.shape[1]);
+  return Enqueue(CheckSample(args, workspace_bytes), kernels_.sample, args, stream);
+}
+
+}  // namespace tessera::kernels

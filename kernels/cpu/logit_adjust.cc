@@ -1,0 +1,43 @@
+#include "kernels/cpu/logit_adjust.h"
+
+#include <cmath>
+
+namespace tessera::kernels {
+
+void AdjustLogits(const SampleArgs& args, int64_t row) {
+  float* logits = args.logits.Row<float>(row);
+  const int64_t vocabulary = args.logits.shape[1];
+  const auto known = [&](int32_t id) { return id >= 0 && id < vocabulary; };
+
+  const int32_t* bias = args.bias_offsets.As<int32_t>() + row;
+  for (int32_t e = bias[0]; e < bias[1]; ++e) {
+    const int32_t id = args.bias_ids.As<int32_t>()[e];
+    if (known(id)) logits[id] += args.bias_values.As<float>()[e];
+  }
+  const float repetition = args.repetition_penalty.As<float>()[row];
+  const float presence = args.presence_penalty.As<float>()[row];
+  const float frequency = args.frequency_penalty.As<float>()[row];
+  const int32_t* history = args.history_offsets.As<int32_t>() + row;
+  for (int32_t e = history[0]; e < history[1]; ++e) {
+    const int32_t id = args.history_ids.As<int32_t>()[e];
+    if (!known(id)) continue;
+    float& logit = logits[id];
+    logit = logit > 0 ? logit / repetition : logit * repetition;
+    const int32_t count = args.history_counts.As<int32_t>()[e];
+    if (count > 0) logit -= presence + frequency * static_cast<float>(count);
+  }
+}
+
+int32_t ArgMax(const float* values, int64_t count) {
+  int64_t best = 0;
+  float largest = -INFINITY;
+  for (int64_t i = 0; i < count; ++i) {
+    if (values[i] > largest) {
+      largest = values[i];
+      best = i;
+    }
+  }
+  return static_cast<int32_t>(best);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,167 @@
+// Rotary positions, the KV cache, and attention over it.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/reference/element.h"
+#include "kernels/cpu/reference/reference_kernels.h"
+
+namespace tessera::kernels::reference {
+namespace {
+
+// Where head `head` of `token` starts in its block.
+struct CachePlace {
+  int64_t block;
+  int64_t offset;  // elements from the block's start
+};
+
+CachePlace PlaceOf(const TensorView& cache, int64_t slot, int64_t head) {
+  const int64_t block_tokens = cache.shape[2], head_dim = cache.shape[3];
+  return {slot / block_tokens, (head * block_tokens + slot % block_tokens) * head_dim};
+}
+
+double InverseFrequency(const RopeTableArgs& args, int64_t token, int64_t i) {
+  const double as_given = args.inverse_frequencies.As<float>()[i];
+  if (args.dynamic_factor == 0.0f) return as_given;
+  const double length = args.lengths.As<int32_t>()[token];
+  const double original = static_cast<double>(args.original_max_position);
+  if (length <= original) return as_given;
+  const double d = static_cast<double>(args.cos_sin.shape[1]);
+  const double factor = args.dynamic_factor;
+  const double theta =
+      args.theta * std::pow(factor * length / original - (factor - 1), d / (d - 2));
+  return static_cast<float>(1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / d));
+}
+
+void RotateHead(const TensorView& x, int64_t token, int64_t head, const float* cos_sin,
+                int64_t half) {
+  const int64_t begin = head * x.shape[2];
+  for (int64_t i = 0; i < half; ++i) {
+    const double a = Get(x, token, begin + i), b = Get(x, token, begin + half + i);
+    const double cosine = cos_sin[i], sine = cos_sin[half + i];
+    Set(x, token, begin + i, a * cosine - b * sine);
+    Set(x, token, begin + half + i, b * cosine + a * sine);
+  }
+}
+
+// Keys of one query row: slot(position) for positions [begin, end).
+struct Context {
+  const int32_t* table;
+  int64_t block_tokens;
+  int64_t begin, end;
+
+  int64_t Slot(int64_t position) const {
+    return table[position / block_tokens] * block_tokens + position % block_tokens;
+  }
+};
+
+double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePlace& key) {
+  const int64_t head_dim = args.q.shape[2];
+  double dot = 0;
+  for (int64_t d = 0; d < head_dim; ++d) {
+    dot += static_cast<double>(Get(args.q, row, head * head_dim + d)) *
+           Get(args.cache.keys, key.block, key.offset + d);
+  }
+  return dot * args.scale;
+}
+
+// Two passes over the scores instead of a buffer for them.
+void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Context& context) {
+  const int64_t head_dim = args.q.shape[2];
+  const int64_t kv_head = head / (args.q.shape[1] / args.cache.keys.shape[1]);
+  const auto place = [&](int64_t position) {
+    return PlaceOf(args.cache.keys, context.Slot(position), kv_head);
+  };
+  double largest = -INFINITY;
+  for (int64_t p = context.begin; p < context.end; ++p) {
+    largest = std::max(largest, Score(args, row, head, place(p)));
+  }
+  constexpr int64_t kChunk = 256;  // of head_dim, so that the sums need no heap
+  for (int64_t chunk = 0; chunk < head_dim; chunk += kChunk) {
+    double sums[kChunk] = {}, total = 0;
+    const int64_t width = std::min(kChunk, head_dim - chunk);
+    for (int64_t p = context.begin; p < context.end; ++p) {
+      const double weight = std::exp(Score(args, row, head, place(p)) - largest);
+      total += weight;
+      for (int64_t d = 0; d < width; ++d) {
+        sums[d] += weight * Get(args.cache.values, place(p).block, place(p).offset + chunk + d);
+      }
+    }
+    for (int64_t d = 0; d < width; ++d) {
+      Set(args.out, row, head * head_dim + chunk + d, sums[d] / total);
+    }
+  }
+}
+
+}  // namespace
+
+void RopeTable(const RopeTableArgs& args, ThreadPool& pool) {
+  const int64_t half = args.cos_sin.shape[1] / 2;
+  pool.ParallelFor(args.cos_sin.rows(), [&](int64_t token, int) {
+    float* row = args.cos_sin.Row<float>(token);
+    const int32_t position = args.positions.As<int32_t>()[token];
+    for (int64_t i = 0; i < half; ++i) {
+      if (position < 0) {
+        row[i] = 1.0f;
+        row[half + i] = 0.0f;
+        continue;
+      }
+      // The angle is rounded to float as the models were trained: at position 100000 it matters.
+      const float frequency = static_cast<float>(InverseFrequency(args, token, i));
+      const double angle = static_cast<float>(position) * frequency;
+      row[i] = static_cast<float>(std::cos(angle) * args.attention_factor);
+      row[half + i] = static_cast<float>(std::sin(angle) * args.attention_factor);
+    }
+  });
+}
+
+void Rope(const RopeArgs& args, ThreadPool&) {
+  const int64_t half = args.cos_sin.shape[1] / 2;
+  for (int64_t token = 0; token < args.q.rows(); ++token) {
+    const float* cos_sin = args.cos_sin.Row<float>(token);
+    for (const TensorView* x : {&args.q, &args.k}) {
+      for (int64_t head = 0; head < x->shape[1]; ++head) {
+        RotateHead(*x, token, head, cos_sin, half);
+      }
+    }
+  }
+}
+
+void KvWrite(const KvWriteArgs& args, ThreadPool&) {
+  const int64_t kv_heads = args.k.shape[1], head_dim = args.k.shape[2];
+  for (int64_t token = 0; token < args.k.rows(); ++token) {
+    const int64_t slot = args.slots.As<int32_t>()[token];
+    if (slot < 0) continue;
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      const CachePlace place = PlaceOf(args.cache.keys, slot, head);
+      for (int64_t d = 0; d < head_dim; ++d) {
+        Set(args.cache.keys, place.block, place.offset + d,
+            Get(args.k, token, head * head_dim + d));
+        Set(args.cache.values, place.block, place.offset + d,
+            Get(args.v, token, head * head_dim + d));
+      }
+    }
+  }
+}
+
+int64_t AttentionWorkspaceBytes(const AttentionShape&, int) { return 0; }
+
+void Attention(const AttentionArgs& args, ThreadPool&) {
+  const int32_t* starts = args.query_starts.As<int32_t>();
+  for (int64_t s = 0; s < args.context_lengths.rows(); ++s) {
+    const int64_t rows = starts[s + 1] - starts[s];
+    const int64_t first_position = args.context_lengths.As<int32_t>()[s] - rows;
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t end = first_position + i + 1;
+      const int64_t begin = args.window == 0 ? 0 : std::max<int64_t>(0, end - args.window);
+      const Context context = {.table = args.block_tables.Row<int32_t>(s),
+                               .block_tokens = args.cache.keys.shape[2],
+                               .begin = begin,
+                               .end = end};
+      for (int64_t head = 0; head < args.q.shape[1]; ++head) {
+        AttendRow(args, starts[s] + i, head, context);
+      }
+    }
+  }
+}
+
+}  // namespace tessera::kernels::reference

@@ -1,0 +1,27 @@
+#include "kernels/cpu/reference/reference_kernels.h"
+
+namespace tessera::kernels::reference {
+
+KernelTable Kernels() {
+  return {.embedding = &Embedding,
+          .rms_norm = &RmsNorm,
+          .layer_norm = &LayerNorm,
+          .gather_rows = &GatherRows,
+          .add = &Add,
+          .activate = &Activate,
+          .gated_activate = &GatedActivate,
+          .rope_table = &RopeTable,
+          .rope = &Rope,
+          .kv_write = &KvWrite,
+          .attention_workspace_bytes = &AttentionWorkspaceBytes,
+          .attention = &Attention,
+          .moe_route = &MoeRoute,
+          .moe_combine = &MoeCombine,
+          .log_softmax = &LogSoftmax,
+          .top_k = &TopK,
+          .sample_workspace_bytes = &SampleWorkspaceBytes,
+          .sample = &Sample,
+          .linear = Linears()};
+}
+
+}  // namespace tessera::kernels::reference

@@ -1,0 +1,130 @@
+// Linear over a trivial layout: row-major weights as they are, int8 rows followed by their f32
+// scales.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/reference/element.h"
+#include "kernels/cpu/reference/reference_kernels.h"
+
+namespace tessera::kernels::reference {
+namespace {
+
+int64_t Groups(const LinearSpec& spec) {
+  return (spec.in_features + spec.group_size - 1) / spec.group_size;
+}
+
+int64_t RowBytes(const LinearSpec& spec) {
+  if (spec.weight_dtype != DType::kI8) return spec.in_features * SizeInBytes(spec.weight_dtype);
+  const int64_t padded = (spec.in_features + 3) / 4 * 4;  // scales stand on 4-byte boundaries
+  return padded + Groups(spec) * static_cast<int64_t>(sizeof(float));
+}
+
+struct WeightRow {
+  WeightRow(const PackedWeights& weights, int64_t row)
+      : spec(weights.spec), data(weights.data + row * RowBytes(weights.spec)) {}
+
+  float* scales() const { return reinterpret_cast<float*>(data + RowBytes(spec)) - Groups(spec); }
+  float Get(int64_t i) const {
+    switch (spec.weight_dtype) {
+      case DType::kI8:
+        return static_cast<float>(reinterpret_cast<int8_t*>(data)[i]) *
+               scales()[i / spec.group_size];
+      case DType::kBF16: return ToFloat(reinterpret_cast<BFloat16*>(data)[i]);
+      default: return reinterpret_cast<float*>(data)[i];
+    }
+  }
+
+  const LinearSpec& spec;
+  std::byte* data;
+};
+
+void Quantise(const WeightRow& row, const TensorView& source, int64_t source_row) {
+  const LinearSpec& spec = row.spec;
+  auto* quantised = reinterpret_cast<int8_t*>(row.data);
+  for (int64_t group = 0; group < Groups(spec); ++group) {
+    const int64_t begin = group * spec.group_size;
+    const int64_t end = std::min(begin + spec.group_size, spec.in_features);
+    float largest = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      largest = std::max(largest, std::fabs(Get(source, source_row, i)));
+    }
+    const float scale = largest / 127.0f;
+    row.scales()[group] = scale;
+    for (int64_t i = begin; i < end; ++i) {
+      const float steps = scale == 0 ? 0.0f : Get(source, source_row, i) / scale;
+      quantised[i] = static_cast<int8_t>(std::clamp(std::nearbyint(steps), -127.0f, 127.0f));
+    }
+  }
+}
+
+int64_t PackedWeightBytes(const LinearSpec& spec) { return spec.out_features * RowBytes(spec); }
+
+void PackWeightRows(const PackedWeights& weights, int64_t first_row, const TensorView& source) {
+  for (int64_t r = 0; r < source.rows(); ++r) {
+    const WeightRow row(weights, first_row + r);
+    for (int64_t i = 0; i < weights.spec.in_features; ++i) {
+      if (weights.spec.weight_dtype == DType::kF32) {
+        reinterpret_cast<float*>(row.data)[i] = Get(source, r, i);
+      } else if (weights.spec.weight_dtype == DType::kBF16) {
+        reinterpret_cast<BFloat16*>(row.data)[i] = FromFloat<BFloat16>(Get(source, r, i));
+      }
+    }
+    if (weights.spec.weight_dtype == DType::kI8) Quantise(row, source, r);
+  }
+}
+
+void UnpackWeightRows(const PackedWeights& weights, int64_t first_row, const TensorView& out_f32) {
+  for (int64_t r = 0; r < out_f32.rows(); ++r) {
+    const WeightRow row(weights, first_row + r);
+    for (int64_t i = 0; i < weights.spec.in_features; ++i) out_f32.Row<float>(r)[i] = row.Get(i);
+  }
+}
+
+int64_t LinearWorkspaceBytes(const LinearSpec&, int64_t, DType, int) { return 0; }
+int64_t GroupedWorkspaceBytes(const LinearSpec&, int64_t, int64_t, DType, int) { return 0; }
+
+// out[out_row, column] for one row of activations.
+void LinearElement(const TensorView& out, int64_t out_row, const TensorView& in, int64_t in_row,
+                   const PackedWeights& weights, int64_t column, double bias) {
+  const WeightRow row(weights, column);
+  double sum = 0;
+  for (int64_t i = 0; i < weights.spec.in_features; ++i) {
+    sum += static_cast<double>(Get(in, in_row, i)) * row.Get(i);
+  }
+  Set(out, out_row, column, sum + bias);
+}
+
+void Linear(const LinearArgs& args, ThreadPool& pool) {
+  pool.ParallelFor(args.weights->spec.out_features, [&](int64_t column, int) {
+    const double bias = args.bias.empty() ? 0.0 : args.bias.As<float>()[column];
+    for (int64_t r = 0; r < args.in.rows(); ++r) {
+      LinearElement(args.out, r, args.in, r, *args.weights, column, bias);
+    }
+  });
+}
+
+void GroupedLinear(const GroupedLinearArgs& args, ThreadPool& pool) {
+  const int32_t* offsets = args.expert_offsets.As<int32_t>();
+  pool.ParallelFor(args.experts[0].spec.out_features, [&](int64_t column, int) {
+    for (size_t e = 0; e < args.experts.size(); ++e) {
+      for (int64_t slot = offsets[e]; slot < offsets[e + 1]; ++slot) {
+        const int64_t row = args.source_rows.empty() ? slot : args.source_rows.As<int32_t>()[slot];
+        LinearElement(args.out, slot, args.in, row, args.experts[e], column, 0.0);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+LinearKernels Linears() {
+  return {.packed_weight_bytes = &PackedWeightBytes,
+          .pack_weight_rows = &PackWeightRows,
+          .unpack_weight_rows = &UnpackWeightRows,
+          .linear_workspace_bytes = &LinearWorkspaceBytes,
+          .grouped_workspace_bytes = &GroupedWorkspaceBytes,
+          .linear = &Linear,
+          .grouped_linear = &GroupedLinear};
+}
+
+}  // namespace tessera::kernels::reference

@@ -1,0 +1,139 @@
+// Ops whose rows do not know each other.
+#include <cmath>
+
+#include "kernels/cpu/reference/element.h"
+#include "kernels/cpu/reference/reference_kernels.h"
+
+namespace tessera::kernels::reference {
+namespace {
+
+// [tokens, heads, width] is heads vectors in each row; [rows, width] is one.
+struct NormShape {
+  int64_t rows, vectors, width;
+};
+
+NormShape ShapeOfNorm(const TensorView& in) {
+  return {in.shape[0], in.rank == 3 ? in.shape[1] : 1, in.shape[in.rank - 1]};
+}
+
+// Adds into the residual, where there is one, and says where the values to normalise stand.
+TensorView NormInput(const NormArgs& args, int64_t row, int64_t begin, int64_t width) {
+  if (args.residual.empty()) return args.in;
+  for (int64_t i = begin; i < begin + width; ++i) {
+    Set(args.residual, row, i, Get(args.residual, row, i) + Get(args.in, row, i));
+  }
+  return args.residual;
+}
+
+void RmsNormVector(const NormArgs& args, int64_t row, int64_t begin, int64_t width) {
+  const TensorView in = NormInput(args, row, begin, width);
+  double squares = 0;
+  for (int64_t i = 0; i < width; ++i) {
+    const double x = Get(in, row, begin + i);
+    squares += x * x;
+  }
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + args.epsilon);
+  for (int64_t i = 0; i < width; ++i) {
+    Set(args.out, row, begin + i, Get(in, row, begin + i) * scale * args.weight.As<float>()[i]);
+  }
+}
+
+void LayerNormVector(const NormArgs& args, int64_t row, int64_t begin, int64_t width) {
+  const TensorView in = NormInput(args, row, begin, width);
+  double sum = 0;
+  for (int64_t i = 0; i < width; ++i) sum += Get(in, row, begin + i);
+  const double mean = sum / static_cast<double>(width);
+  double squares = 0;
+  for (int64_t i = 0; i < width; ++i) {
+    const double x = Get(in, row, begin + i) - mean;
+    squares += x * x;
+  }
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + args.epsilon);
+  for (int64_t i = 0; i < width; ++i) {
+    const double bias = args.bias.empty() ? 0.0 : args.bias.As<float>()[i];
+    const double x = (Get(in, row, begin + i) - mean) * scale;
+    Set(args.out, row, begin + i, x * args.weight.As<float>()[i] + bias);
+  }
+}
+
+double Apply(Activation kind, double x) {
+  switch (kind) {
+    case Activation::kSilu: return x / (1.0 + std::exp(-x));
+    case Activation::kGeluErf: return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x *
+             (1.0 +
+              std::tanh(std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case Activation::kRelu: return x > 0 ? x : 0.0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void Embedding(const EmbeddingArgs& args, ThreadPool&) {
+  for (int64_t t = 0; t < args.out.rows(); ++t) {
+    const int64_t row = args.ids.As<int32_t>()[t] - args.vocabulary_begin;
+    const bool present = row >= 0 && row < args.table.rows();
+    for (int64_t i = 0; i < args.out.shape[1]; ++i) {
+      const float value = present ? Get(args.table, row, i) : 0.0f;
+      Set(args.out, t, i, args.accumulate ? Get(args.out, t, i) + value : value);
+    }
+  }
+}
+
+void RmsNorm(const NormArgs& args, ThreadPool&) {
+  const NormShape shape = ShapeOfNorm(args.in);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t v = 0; v < shape.vectors; ++v) {
+      RmsNormVector(args, row, v * shape.width, shape.width);
+    }
+  }
+}
+
+void LayerNorm(const NormArgs& args, ThreadPool&) {
+  const NormShape shape = ShapeOfNorm(args.in);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t v = 0; v < shape.vectors; ++v) {
+      LayerNormVector(args, row, v * shape.width, shape.width);
+    }
+  }
+}
+
+void GatherRows(const GatherRowsArgs& args, ThreadPool&) {
+  for (int64_t r = 0; r < args.out.rows(); ++r) {
+    const int64_t source = args.rows.As<int32_t>()[r];
+    const bool present = source >= 0 && source < args.in.rows();
+    for (int64_t i = 0; i < args.out.shape[1]; ++i) {
+      Set(args.out, r, i, present ? Get(args.in, source, i) : 0.0f);
+    }
+  }
+}
+
+void Add(const AddArgs& args, ThreadPool&) {
+  for (int64_t r = 0; r < args.out.rows(); ++r) {
+    for (int64_t i = 0; i < args.out.shape[1]; ++i) {
+      Set(args.out, r, i, Get(args.out, r, i) + Get(args.in, r, i));
+    }
+  }
+}
+
+void Activate(const ActivationArgs& args, ThreadPool&) {
+  for (int64_t r = 0; r < args.out.rows(); ++r) {
+    for (int64_t i = 0; i < args.out.shape[1]; ++i) {
+      Set(args.out, r, i, Apply(args.kind, Get(args.in, r, i)));
+    }
+  }
+}
+
+void GatedActivate(const GatedActivationArgs& args, ThreadPool&) {
+  const int64_t n = args.out.shape[1];
+  for (int64_t r = 0; r < args.out.rows(); ++r) {
+    for (int64_t i = 0; i < n; ++i) {
+      const double up = Get(args.gate_up, r, n + i);
+      Set(args.out, r, i, Apply(args.kind, Get(args.gate_up, r, i)) * up);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::reference

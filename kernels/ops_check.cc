@@ -1,0 +1,297 @@
+#include "kernels/ops_check.h"
+
+#include "kernels/argument_check.h"
+
+namespace tessera::kernels {
+namespace {
+
+using enum DType;
+constexpr auto kMayBeStrided = ArgumentCheck::Stride::kMayBeStrided;
+constexpr std::initializer_list<DType> kActivations = {kF32, kBF16};
+
+// Row ops take [rows, width], or [tokens, heads, width] of which only tokens may be strided.
+ArgumentCheck& RowTensor(ArgumentCheck& check, const char* name, const TensorView& view,
+                         const TensorView& like, std::initializer_list<DType> types) {
+  if (like.rank == 3) {
+    return check.Tensor(name, view, types, {like.shape[0], like.shape[1], like.shape[2]},
+                        kMayBeStrided);
+  }
+  return check.Tensor(name, view, types, {like.shape[0], like.shape[1]}, kMayBeStrided);
+}
+
+ArgumentCheck CheckNorm(const char* op, const NormArgs& args) {
+  ArgumentCheck check(op);
+  RowTensor(check, "in", args.in, args.in, kActivations);
+  RowTensor(check, "out", args.out, args.in, {args.in.dtype});
+  if (!args.residual.empty()) {
+    RowTensor(check, "residual", args.residual, args.in, {args.in.dtype});
+  }
+  if (!check.ok()) return check;
+  const int64_t width = args.in.shape[args.in.rank - 1];
+  check.That(width > 0, "in", "have a width above 0");
+  check.Tensor("weight", args.weight, {kF32}, {width});
+  return check;
+}
+
+bool IsWeightType(DType type) { return type == kF32 || type == kBF16 || type == kI8; }
+
+ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
+  ArgumentCheck check(op);
+  check.That(spec.in_features > 0 && spec.out_features > 0, "weights",
+             "have in_features and out_features above 0");
+  check.That(IsWeightType(spec.weight_dtype), "weights", "be float32, bfloat16 or int8");
+  check.That(spec.weight_dtype != kI8 || (spec.group_size > 0 && spec.group_size <= 128), "weights",
+             "have a group_size of 1 to 128");
+  return check;
+}
+
+}  // namespace
+
+absl::Status CheckEmbedding(const EmbeddingArgs& args) {
+  return ArgumentCheck("Embedding")
+      .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("table", args.table, {kF32, kF16, kBF16}, {kAnySize, args.out.shape[1]},
+              kMayBeStrided)
+      .Tensor("ids", args.ids, {kI32}, {args.out.shape[0]})
+      .That(args.out.data != args.table.data || args.out.empty(), "out", "not alias table")
+      .status();
+}
+
+absl::Status CheckRmsNorm(const NormArgs& args) {
+  return CheckNorm("RmsNorm", args)
+      .That(args.bias.empty(), "bias", "be empty: RmsNorm has none")
+      .status();
+}
+
+absl::Status CheckLayerNorm(const NormArgs& args) {
+  return CheckNorm("LayerNorm", args)
+      .Optional("bias", args.bias, {kF32}, {args.weight.shape[0]})
+      .status();
+}
+
+absl::Status CheckGatherRows(const GatherRowsArgs& args) {
+  return ArgumentCheck("GatherRows")
+      .Tensor("in", args.in, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {args.in.dtype}, {kAnySize, args.in.shape[1]}, kMayBeStrided)
+      .Tensor("rows", args.rows, {kI32}, {args.out.shape[0]})
+      .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
+      .status();
+}
+
+absl::Status CheckAdd(const AddArgs& args) {
+  return ArgumentCheck("Add")
+      .Tensor("in", args.in, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {args.in.dtype}, {args.in.shape[0], args.in.shape[1]}, kMayBeStrided)
+      .status();
+}
+
+absl::Status CheckActivate(const ActivationArgs& args) {
+  return ArgumentCheck("Activate")
+      .Tensor("in", args.in, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {args.in.dtype}, {args.in.shape[0], args.in.shape[1]}, kMayBeStrided)
+      .status();
+}
+
+absl::Status CheckGatedActivate(const GatedActivationArgs& args) {
+  return ArgumentCheck("GatedActivate")
+      .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("gate_up", args.gate_up, {args.out.dtype}, {args.out.shape[0], 2 * args.out.shape[1]},
+              kMayBeStrided)
+      .That(args.out.data != args.gate_up.data || args.out.empty(), "out", "not alias gate_up")
+      .status();
+}
+
+absl::Status CheckLinearSpec(const char* op, const LinearSpec& spec) {
+  return CheckSpec(op, spec).status();
+}
+
+absl::Status CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
+                             const TensorView& rows) {
+  ArgumentCheck check = CheckSpec(op, weights.spec);
+  check.That(weights.data != nullptr, "weights", "have memory of PackedWeightBytes");
+  check.Tensor("rows", rows, {kF32, kF16, kBF16}, {kAnySize, weights.spec.in_features},
+               kMayBeStrided);
+  check.That(first_row >= 0 && first_row + rows.rows() <= weights.spec.out_features, "rows",
+             "lie within out_features");
+  return std::move(check).status();
+}
+
+absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes) {
+  if (args.weights == nullptr || args.weights->data == nullptr) {
+    return ArgumentCheck("Linear").That(false, "weights", "be given").status();
+  }
+  const LinearSpec& spec = args.weights->spec;
+  return CheckSpec("Linear", spec)
+      .Tensor("in", args.in, kActivations, {kAnySize, spec.in_features}, kMayBeStrided)
+      .Tensor("out", args.out, kActivations, {args.in.shape[0], spec.out_features}, kMayBeStrided)
+      .Optional("bias", args.bias, {kF32}, {spec.out_features})
+      .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
+      .Workspace(args.workspace, workspace_bytes)
+      .status();
+}
+
+absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace_bytes) {
+  ArgumentCheck check("GroupedLinear");
+  check.That(!args.experts.empty(), "experts", "be one or more");
+  if (!check.ok()) return std::move(check).status();
+  const LinearSpec& spec = args.experts[0].spec;
+  for (const PackedWeights& expert : args.experts) {
+    check.That(expert.data != nullptr && expert.spec.in_features == spec.in_features &&
+                   expert.spec.out_features == spec.out_features &&
+                   expert.spec.weight_dtype == spec.weight_dtype &&
+                   expert.spec.group_size == spec.group_size,
+               "experts", "all have memory and the same LinearSpec");
+  }
+  const int64_t slots = args.out.shape[0];
+  const int64_t rows = args.source_rows.empty() ? slots : kAnySize;
+  check.Tensor("out", args.out, kActivations, {kAnySize, spec.out_features}, kMayBeStrided);
+  check.Tensor("in", args.in, kActivations, {rows, spec.in_features}, kMayBeStrided);
+  check.Optional("source_rows", args.source_rows, {kI32}, {slots});
+  check.Tensor("expert_offsets", args.expert_offsets, {kI32},
+               {static_cast<int64_t>(args.experts.size()) + 1});
+  check.That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in");
+  check.Workspace(args.workspace, workspace_bytes);
+  return std::move(check).status();
+}
+
+absl::Status CheckRopeTable(const RopeTableArgs& args) {
+  ArgumentCheck check("RopeTable");
+  check.Tensor("cos_sin", args.cos_sin, {kF32}, {kAnySize, kAnySize});
+  check.That(args.cos_sin.shape[1] % 2 == 0, "cos_sin", "have an even rotary_dim");
+  check.Tensor("positions", args.positions, {kI32}, {args.cos_sin.shape[0]});
+  check.Tensor("inverse_frequencies", args.inverse_frequencies, {kF32},
+               {args.cos_sin.shape[1] / 2});
+  if (args.dynamic_factor != 0.0f) {
+    check.Tensor("lengths", args.lengths, {kI32}, {args.cos_sin.shape[0]});
+    check.That(args.original_max_position > 0, "original_max_position",
+               "be above 0 with dynamic scaling");
+    check.That(args.cos_sin.shape[1] > 2, "cos_sin", "have a rotary_dim above 2 when dynamic");
+  }
+  return std::move(check).status();
+}
+
+absl::Status CheckRope(const RopeArgs& args) {
+  ArgumentCheck check("Rope");
+  check.Tensor("q", args.q, kActivations, {kAnySize, kAnySize, kAnySize}, kMayBeStrided);
+  check.Tensor("k", args.k, {args.q.dtype}, {args.q.shape[0], kAnySize, args.q.shape[2]},
+               kMayBeStrided);
+  check.Tensor("cos_sin", args.cos_sin, {kF32}, {args.q.shape[0], kAnySize});
+  check.That(args.cos_sin.shape[1] % 2 == 0 && args.cos_sin.shape[1] <= args.q.shape[2], "cos_sin",
+             "have an even rotary_dim of at most head_dim");
+  return std::move(check).status();
+}
+
+absl::Status CheckKvWrite(const KvWriteArgs& args) {
+  const TensorView& keys = args.cache.keys;
+  const int64_t tokens = args.k.shape[0], kv_heads = args.k.shape[1], head_dim = args.k.shape[2];
+  return ArgumentCheck("KvWrite")
+      .Tensor("k", args.k, kActivations, {kAnySize, kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("v", args.v, {args.k.dtype}, {tokens, kv_heads, head_dim}, kMayBeStrided)
+      .Tensor("cache.keys", keys, kActivations, {kAnySize, kv_heads, kAnySize, head_dim},
+              kMayBeStrided)
+      .Tensor("cache.values", args.cache.values, {keys.dtype},
+              {keys.shape[0], kv_heads, keys.shape[2], head_dim}, kMayBeStrided)
+      .Tensor("slots", args.slots, {kI32}, {tokens})
+      .status();
+}
+
+absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) {
+  const TensorView& keys = args.cache.keys;
+  const int64_t heads = args.q.shape[1], head_dim = args.q.shape[2];
+  const int64_t sequences = args.context_lengths.shape[0];
+  return ArgumentCheck("Attention")
+      .Tensor("q", args.q, kActivations, {kAnySize, kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {args.q.dtype}, {args.q.shape[0], heads, head_dim}, kMayBeStrided)
+      .Tensor("cache.keys", keys, kActivations, {kAnySize, kAnySize, kAnySize, head_dim},
+              kMayBeStrided)
+      .Tensor("cache.values", args.cache.values, {keys.dtype},
+              {keys.shape[0], keys.shape[1], keys.shape[2], head_dim}, kMayBeStrided)
+      .That(keys.shape[1] > 0 && heads % keys.shape[1] == 0, "q",
+            "have a number of heads that the cache's kv_heads divide")
+      .Tensor("context_lengths", args.context_lengths, {kI32}, {kAnySize})
+      .Tensor("query_starts", args.query_starts, {kI32}, {sequences + 1})
+      .Tensor("block_tables", args.block_tables, {kI32}, {sequences, kAnySize}, kMayBeStrided)
+      .That(args.window >= 0, "window", "not be negative")
+      .That(args.out.data != args.q.data || args.out.empty(), "out", "not alias q")
+      .Workspace(args.workspace, workspace_bytes)
+      .status();
+}
+
+AttentionShape ShapeOf(const AttentionArgs& args) {
+  return {.tokens = args.q.shape[0],
+          .sequences = args.context_lengths.shape[0],
+          .heads = args.q.shape[1],
+          .kv_heads = args.cache.keys.shape[1],
+          .head_dim = args.q.shape[2],
+          .max_context_tokens = args.block_tables.shape[1] * args.cache.keys.shape[2],
+          .activation_dtype = args.q.dtype};
+}
+
+absl::Status CheckMoeRoute(const MoeRouteArgs& args) {
+  const int64_t rows = args.weights.shape[0], k = args.weights.shape[1];
+  const int64_t experts = args.logits.shape[1];
+  return ArgumentCheck("MoeRoute")
+      .Tensor("weights", args.weights, {kF32}, {kAnySize, kAnySize})
+      .Tensor("logits", args.logits, {kF32}, {rows, kAnySize}, kMayBeStrided)
+      .That(k > 0 && k <= experts, "weights", "choose between 1 and all of the experts per row")
+      .Tensor("slots", args.slots, {kI32}, {rows, k})
+      .Tensor("source_rows", args.source_rows, {kI32}, {rows * k})
+      .Tensor("expert_offsets", args.expert_offsets, {kI32}, {experts + 1})
+      .status();
+}
+
+absl::Status CheckMoeCombine(const MoeCombineArgs& args) {
+  const int64_t rows = args.weights.shape[0], k = args.weights.shape[1];
+  return ArgumentCheck("MoeCombine")
+      .Tensor("weights", args.weights, {kF32}, {kAnySize, kAnySize})
+      .Tensor("slots", args.slots, {kI32}, {rows, k})
+      .Tensor("in", args.in, kActivations, {rows * k, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {args.in.dtype}, {rows, args.in.shape[1]}, kMayBeStrided)
+      .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
+      .status();
+}
+
+absl::Status CheckLogSoftmax(const LogSoftmaxArgs& args) {
+  return ArgumentCheck("LogSoftmax")
+      .Tensor("in", args.in, {kF32}, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {kF32}, {args.in.shape[0], args.in.shape[1]}, kMayBeStrided)
+      .status();
+}
+
+absl::Status CheckTopK(const TopKArgs& args) {
+  const int64_t rows = args.values.shape[0], k = args.values.shape[1];
+  return ArgumentCheck("TopK")
+      .Tensor("values", args.values, {kF32}, {kAnySize, kAnySize})
+      .Tensor("indices", args.indices, {kI32}, {rows, k})
+      .Tensor("in", args.in, {kF32}, {rows, kAnySize}, kMayBeStrided)
+      .That(k > 0 && k <= args.in.shape[1], "values", "ask for between 1 and all of a row's values")
+      .status();
+}
+
+absl::Status CheckSample(const SampleArgs& args, int64_t workspace_bytes) {
+  const int64_t rows = args.token_ids.shape[0];
+  ArgumentCheck check("Sample");
+  check.Tensor("token_ids", args.token_ids, {kI32}, {kAnySize})
+      .Tensor("logits", args.logits, {kF32}, {rows, kAnySize}, kMayBeStrided)
+      .That(args.logits.shape[1] > 0, "logits", "have a vocabulary above 0")
+      .Tensor("temperature", args.temperature, {kF32}, {rows})
+      .Tensor("top_p", args.top_p, {kF32}, {rows})
+      .Tensor("min_p", args.min_p, {kF32}, {rows})
+      .Tensor("top_k", args.top_k, {kI32}, {rows})
+      .Tensor("repetition_penalty", args.repetition_penalty, {kF32}, {rows})
+      .Tensor("presence_penalty", args.presence_penalty, {kF32}, {rows})
+      .Tensor("frequency_penalty", args.frequency_penalty, {kF32}, {rows})
+      .Tensor("seeds", args.seeds, {kU64}, {rows})
+      .Tensor("choices", args.choices, {kI32}, {rows})
+      .Tensor("positions", args.positions, {kI32}, {rows})
+      .Tensor("history_offsets", args.history_offsets, {kI32}, {rows + 1})
+      .Tensor("history_ids", args.history_ids, {kI32}, {kAnySize})
+      .Tensor("history_counts", args.history_counts, {kI32}, {args.history_ids.shape[0]})
+      .Tensor("bias_offsets", args.bias_offsets, {kI32}, {rows + 1})
+      .Tensor("bias_ids", args.bias_ids, {kI32}, {kAnySize})
+      .Tensor("bias_values", args.bias_values, {kF32}, {args.bias_ids.shape[0]})
+      .Workspace(args.workspace, workspace_bytes);
+  return std::move(check).status();
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,43 @@
+// Whether the arguments of an op fit together: shapes, element types, what may be strided or empty.
+//
+// One check per op of ops.h, shared by every device. Pure functions of host data (they read no
+// tensor); a passing check allocates nothing. The error is InvalidArgument, naming op, tensor, what
+// it is and what it must be.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/ops.h"
+
+namespace tessera::kernels {
+
+absl::Status CheckEmbedding(const EmbeddingArgs& args);
+absl::Status CheckRmsNorm(const NormArgs& args);
+absl::Status CheckLayerNorm(const NormArgs& args);
+absl::Status CheckGatherRows(const GatherRowsArgs& args);
+absl::Status CheckAdd(const AddArgs& args);
+absl::Status CheckActivate(const ActivationArgs& args);
+absl::Status CheckGatedActivate(const GatedActivationArgs& args);
+
+absl::Status CheckLinearSpec(const char* op, const LinearSpec& spec);
+// For PackWeightRows (f32|f16|bf16) and UnpackWeightRows (f32).
+absl::Status CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
+                             const TensorView& rows);
+absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes);
+absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace_bytes);
+
+absl::Status CheckRopeTable(const RopeTableArgs& args);
+absl::Status CheckRope(const RopeArgs& args);
+absl::Status CheckKvWrite(const KvWriteArgs& args);
+absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes);
+
+absl::Status CheckMoeRoute(const MoeRouteArgs& args);
+absl::Status CheckMoeCombine(const MoeCombineArgs& args);
+
+absl::Status CheckLogSoftmax(const LogSoftmaxArgs& args);
+absl::Status CheckTopK(const TopKArgs& args);
+absl::Status CheckSample(const SampleArgs& args, int64_t workspace_bytes);
+
+// The shape that an attention call's workspace must be good for.
+AttentionShape ShapeOf(const AttentionArgs& args);
+
+}  // namespace tessera::kernels
