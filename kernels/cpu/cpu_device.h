@@ -16,10 +16,10 @@
 namespace tessera::kernels {
 
 struct CpuDeviceOptions {
-  std::vector<int> cores;     // empty: all that the affinity mask and the control group allow
-  int64_t memory_bytes = 0;   // 0: what the control group and the machine allow
-  Isa isa = Isa::kReference;  // kernel path: see ParseIsa
-  bool cores_shared = false;  // others use these cores too: waits do not spin
+  std::vector<int> cores = {};  // empty: all that the affinity mask and the control group allow
+  int64_t memory_bytes = 0;     // 0: what the control group and the machine allow
+  Isa isa = Isa::kReference;    // kernel path: see ParseIsa
+  bool cores_shared = false;    // others use these cores too: waits do not spin
 };
 
 // FailedPrecondition if the processor lacks `isa`, InvalidArgument for cores that cannot be used.

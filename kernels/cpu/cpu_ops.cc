@@ -58,8 +58,8 @@ int64_t CpuOps::PackedWeightBytes(const LinearSpec& spec) const {
 absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                     const TensorView& source) {
   absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
-  if (check.ok()) kernels_.linear.pack_weight_rows(weights, first_row, source);
-  return check;
+  if (!check.ok()) return check;
+  return kernels_.linear.pack_weight_rows(weights, first_row, source);
 }
 
 absl::Status CpuOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,

@@ -15,8 +15,9 @@ using Kernel = void (*)(const Args& args, ThreadPool& pool);
 
 struct LinearKernels {
   int64_t (*packed_weight_bytes)(const LinearSpec& spec);
-  void (*pack_weight_rows)(const PackedWeights& weights, int64_t first_row,
-                           const TensorView& source);
+  // InvalidArgument where a weight is not finite and is to be quantised.
+  absl::Status (*pack_weight_rows)(const PackedWeights& weights, int64_t first_row,
+                                   const TensorView& source);
   void (*unpack_weight_rows)(const PackedWeights& weights, int64_t first_row,
                              const TensorView& out_f32);
   int64_t (*linear_workspace_bytes)(const LinearSpec& spec, int64_t rows, DType activation,

@@ -33,7 +33,7 @@ enum class Schedule : uint8_t {
 class ThreadPool {
  public:
   struct Options {
-    std::vector<int> cores;     // one thread each; at least one, no core twice
+    std::vector<int> cores = {};  // one thread each; at least one, no core twice
     bool cores_shared = false;  // other processes use these cores too: no spinning, no fixed seats
   };
 

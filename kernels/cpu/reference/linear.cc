@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -38,7 +39,8 @@ struct WeightRow {
   std::byte* data;
 };
 
-void Quantise(const WeightRow& row, const TensorView& source, int64_t source_row) {
+// False where a weight is not finite.
+bool Quantise(const WeightRow& row, const TensorView& source, int64_t source_row) {
   const LinearSpec& spec = row.spec;
   auto* quantised = reinterpret_cast<int8_t*>(row.data);
   for (int64_t group = 0; group < Groups(spec); ++group) {
@@ -46,7 +48,9 @@ void Quantise(const WeightRow& row, const TensorView& source, int64_t source_row
     const int64_t end = std::min(begin + spec.group_size, spec.in_features);
     float largest = 0;
     for (int64_t i = begin; i < end; ++i) {
-      largest = std::max(largest, std::fabs(Get(source, source_row, i)));
+      const float magnitude = std::fabs(Get(source, source_row, i));
+      if (!std::isfinite(magnitude)) return false;
+      largest = std::max(largest, magnitude);
     }
     const float scale = largest / 127.0f;
     row.scales()[group] = scale;
@@ -55,11 +59,13 @@ void Quantise(const WeightRow& row, const TensorView& source, int64_t source_row
       quantised[i] = static_cast<int8_t>(std::clamp(std::nearbyint(steps), -127.0f, 127.0f));
     }
   }
+  return true;
 }
 
 int64_t PackedWeightBytes(const LinearSpec& spec) { return spec.out_features * RowBytes(spec); }
 
-void PackWeightRows(const PackedWeights& weights, int64_t first_row, const TensorView& source) {
+absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
+                            const TensorView& source) {
   for (int64_t r = 0; r < source.rows(); ++r) {
     const WeightRow row(weights, first_row + r);
     for (int64_t i = 0; i < weights.spec.in_features; ++i) {
@@ -69,8 +75,13 @@ void PackWeightRows(const PackedWeights& weights, int64_t first_row, const Tenso
         reinterpret_cast<BFloat16*>(row.data)[i] = FromFloat<BFloat16>(Get(source, r, i));
       }
     }
-    if (weights.spec.weight_dtype == DType::kI8) Quantise(row, source, r);
+    if (weights.spec.weight_dtype == DType::kI8 && !Quantise(row, source, r)) {
+      return absl::InvalidArgumentError(
+          StrCat("PackWeightRows: rows: row ", first_row + r,
+                 " has a weight that is not finite and cannot be quantised to int8"));
+    }
   }
+  return absl::OkStatus();
 }
 
 void UnpackWeightRows(const PackedWeights& weights, int64_t first_row, const TensorView& out_f32) {

@@ -1,0 +1,125 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_share.h"
+#include "kernels/ops.h"
+
+namespace tessera::kernels {
+namespace {
+
+std::unique_ptr<Device> MakeDevice(int64_t memory_bytes) {
+  auto device = CreateCpuDevice({.memory_bytes = memory_bytes, .cores_shared = true});
+  REQUIRE(device.ok());
+  return *std::move(device);
+}
+
+TEST_CASE("memory is accounted, and refused with both numbers") {
+  auto device = MakeDevice(10'000'000);
+  CHECK(device->memory_bytes() == 10'000'000);
+  auto first = device->Allocate(6'000'000);
+  REQUIRE(first.ok());
+  const absl::Status status = device->Allocate(5'000'000).status();
+  CHECK(status.code() == absl::StatusCode::kResourceExhausted);
+  const std::string message(status.message());
+  CHECK(message.find("5000000") != std::string::npos);
+  CHECK(message.find("4000000") != std::string::npos);
+  *first = Buffer();
+  CHECK(device->Allocate(10'000'000).ok());
+  CHECK(device->Allocate(-1).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("buffers of any size are aligned and writable to the last byte") {
+  auto device = MakeDevice(64 << 20);
+  for (int64_t size : {0, 1, 63, 4096, (2 << 20) - 1, 2 << 20, (4 << 20) + 1}) {
+    auto buffer = device->Allocate(size);
+    REQUIRE(buffer.ok());
+    CHECK(buffer->size_bytes() == size);
+    CHECK(reinterpret_cast<uintptr_t>(buffer->data()) % 64 == 0);
+    std::memset(buffer->data(), 0x5a, size);
+  }
+}
+
+TEST_CASE("a buffer moves and frees once") {
+  auto device = MakeDevice(1000);
+  auto buffer = device->Allocate(1000);
+  REQUIRE(buffer.ok());
+  Buffer moved = *std::move(buffer);
+  CHECK(moved.size_bytes() == 1000);
+  CHECK(device->Allocate(1).status().code() == absl::StatusCode::kResourceExhausted);
+  moved = Buffer();
+  CHECK(device->Allocate(1000).ok());
+}
+
+TEST_CASE("a stream runs in order, through a full ring") {
+  auto device = MakeDevice(64 << 20);
+  auto stream = device->CreateStream();
+  REQUIRE(stream.ok());
+  // Each op adds 1 to a row; far more ops than the ring has room for.
+  std::vector<float> values(64, 0.0f), ones(64, 1.0f);
+  const AddArgs args = {.out = TensorView(values.data(), DType::kF32, {1, 64}),
+                        .in = TensorView(ones.data(), DType::kF32, {1, 64})};
+  for (int i = 0; i < 2000; ++i) REQUIRE(device->ops().Add(args, **stream).ok());
+  REQUIRE((*stream)->Synchronize().ok());
+  CHECK(values == std::vector<float>(64, 2000.0f));
+  REQUIRE((*stream)->Synchronize().ok());  // nothing to wait for
+}
+
+TEST_CASE("copies are ordered with ops; large ones go in pieces") {
+  auto device = MakeDevice(64 << 20);
+  auto stream = device->CreateStream();
+  REQUIRE(stream.ok());
+  const int64_t count = (9 << 20) / 4 + 3;
+  std::vector<float> host(count), back(count, -1.0f);
+  for (int64_t i = 0; i < count; ++i) host[i] = static_cast<float>(i % 1000);
+  auto buffer = device->Allocate(count * 4);
+  REQUIRE(buffer.ok());
+  REQUIRE((*stream)->CopyToDevice(buffer->data(), host.data(), count * 4).ok());
+  REQUIRE((*stream)->CopyToHost(back.data(), buffer->data(), count * 4).ok());
+  REQUIRE((*stream)->Synchronize().ok());
+  CHECK(host == back);
+  CHECK((*stream)->CopyToHost(nullptr, buffer->data(), 4).code() ==
+        absl::StatusCode::kInvalidArgument);
+  CHECK((*stream)->CopyToHost(back.data(), buffer->data(), -4).code() ==
+        absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("ending a stream finishes what was enqueued") {
+  auto device = MakeDevice(1 << 20);
+  std::vector<float> values(8, 0.0f), ones(8, 1.0f);
+  {
+    auto stream = device->CreateStream();
+    REQUIRE(stream.ok());
+    const AddArgs args = {.out = TensorView(values.data(), DType::kF32, {1, 8}),
+                          .in = TensorView(ones.data(), DType::kF32, {1, 8})};
+    for (int i = 0; i < 100; ++i) REQUIRE(device->ops().Add(args, **stream).ok());
+  }
+  CHECK(values == std::vector<float>(8, 100.0f));
+}
+
+TEST_CASE("a stream of another device is refused") {
+  auto one = MakeDevice(1 << 20), other = MakeDevice(1 << 20);
+  auto stream = other->CreateStream();
+  REQUIRE(stream.ok());
+  float value = 0;
+  const AddArgs args = {.out = TensorView(&value, DType::kF32, {1, 1}),
+                        .in = TensorView(&value, DType::kF32, {1, 1})};
+  CHECK(one->ops().Add(args, **stream).code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("defaults come from the machine; what it lacks is refused") {
+  auto device = CreateCpuDevice({});
+  REQUIRE(device.ok());
+  CHECK((*device)->memory_bytes() == ReadCpuShare(AffinityCores()).memory_bytes);
+  CHECK((*device)->Describe().find("reference") != std::string::npos);
+  if (!DetectCpuFeatures().amx) {
+    CHECK(CreateCpuDevice({.isa = Isa::kAmx}).status().code() ==
+          absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,118 @@
+#include "kernels/cpu/cpu_share.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace tessera::kernels {
+namespace {
+
+// A file system with only what control groups say.
+class PlantedTree {
+ public:
+  PlantedTree() {
+    const char* base = std::getenv("TEST_TMPDIR");
+    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/share_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    Write("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:        1 kB\n");
+  }
+  ~PlantedTree() { std::filesystem::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = std::filesystem::path(root_) / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  const std::string& root() const { return root_; }
+
+ private:
+  std::string root_;
+};
+
+const std::vector<int> kEight = {0, 1, 2, 3, 4, 5, 6, 7};
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST_CASE("lists of cores") {
+  CHECK(*ParseCpuList("0") == std::vector<int>{0});
+  CHECK(*ParseCpuList("0-3,8\n") == std::vector<int>{0, 1, 2, 3, 8});
+  CHECK(*ParseCpuList("8,1-2") == std::vector<int>{1, 2, 8});
+  for (const char* bad : {"", "a", "3-1", "-1", "1,,2", "0-1024", "1-", "1,1", "99999999999"}) {
+    CAPTURE(bad);
+    CHECK(ParseCpuList(bad).status().code() == absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("quotas and limits") {
+  CHECK(*ParseCpuMax("200000 100000\n") == 2.0);
+  CHECK(*ParseCpuMax("50000 100000") == 0.5);
+  CHECK_FALSE(ParseCpuMax("max 100000").has_value());
+  CHECK_FALSE(ParseCpuMax("").has_value());
+  CHECK_FALSE(ParseCfsQuota("-1\n", "100000\n").has_value());
+  CHECK(*ParseCfsQuota("150000\n", "100000\n") == 1.5);
+  CHECK_FALSE(ParseCfsQuota("1", "0").has_value());
+  CHECK(*ParseMemoryLimit("1073741824\n") == kGiB);
+  CHECK_FALSE(ParseMemoryLimit("max\n").has_value());
+  CHECK_FALSE(ParseMemoryLimit("9223372036854771712\n").has_value());
+  CHECK(*ParseMemTotal("Junk: 1 kB\nMemTotal:   2048 kB\n") == 2048 * 1024);
+  CHECK_FALSE(ParseMemTotal("MemTotal: lots").has_value());
+}
+
+TEST_CASE("paths in /proc/self/cgroup") {
+  const std::string v1 = "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/system.slice\n";
+  CHECK(*ParseCgroupPath(v1, "cpu") == "/docker/abc");
+  CHECK(*ParseCgroupPath(v1, "memory") == "/docker/abc");
+  CHECK(*ParseCgroupPath(v1, "") == "/system.slice");
+  CHECK_FALSE(ParseCgroupPath(v1, "pids").has_value());
+}
+
+TEST_CASE("no control group: the affinity mask and the machine's memory") {
+  PlantedTree tree;
+  const CpuShare share = ReadCpuShare({3, 1}, tree.root());
+  CHECK(share.cores == std::vector<int>{1, 3});
+  CHECK(share.memory_bytes == 16 * kGiB);
+}
+
+TEST_CASE("v2: the smallest limit on the way up holds") {
+  PlantedTree tree;
+  tree.Write("proc/self/cgroup", "0::/pod/container\n");
+  tree.Write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
+  tree.Write("sys/fs/cgroup/pod/cpu.max", "250000 100000\n");
+  tree.Write("sys/fs/cgroup/pod/container/memory.max", "4294967296\n");
+  tree.Write("sys/fs/cgroup/pod/memory.max", "8589934592\n");
+  const CpuShare share = ReadCpuShare(kEight, tree.root());
+  CHECK(share.cores == std::vector<int>{0, 1});
+  CHECK(share.memory_bytes == 4 * kGiB);
+}
+
+TEST_CASE("v2 in a namespace: the limits stand at the mount itself") {
+  PlantedTree tree;
+  tree.Write("proc/self/cgroup", "0::/\n");
+  tree.Write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  tree.Write("sys/fs/cgroup/memory.max", "1073741824\n");
+  const CpuShare share = ReadCpuShare(kEight, tree.root());
+  CHECK(share.cores == std::vector<int>{0});  // less than a core is still one thread
+  CHECK(share.memory_bytes == kGiB);
+}
+
+TEST_CASE("v1: quota and memory from their own hierarchies") {
+  PlantedTree tree;
+  tree.Write("proc/self/cgroup", "2:cpu,cpuacct:/box\n1:memory:/box\n");
+  tree.Write("sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us", "300000\n");
+  tree.Write("sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
+  tree.Write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n");
+  tree.Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  const CpuShare share = ReadCpuShare(kEight, tree.root());
+  CHECK(share.cores.size() == 3);
+  CHECK(share.memory_bytes == 2 * kGiB);
+}
+
+TEST_CASE("this machine has at least a core and some memory") {
+  const CpuShare share = ReadCpuShare(AffinityCores());
+  CHECK_FALSE(share.cores.empty());
+  CHECK(share.memory_bytes > 0);
+}
+
+}  // namespace
+}  // namespace tessera::kernels
