@@ -1,0 +1,18 @@
+// Linear panels with AVX512_BF16 and bf16 activations. Compiled with
+// -mavx512{f,bw,dq,vl,bf16,vbmi}.
+#include "kernels/cpu/linear/avx512_convert.h"
+#include "kernels/cpu/linear/dot_vectors.h"
+#include "kernels/cpu/linear/panel_block.h"
+
+namespace tessera::kernels::cpu::linear {
+
+const KernelSet kAvx512DotKernels = {
+    .name = "avx512_bf16",
+    .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
+    .bf16 = {.run = &RunPanel<DotBf16>, .pair_words = true, .sign_magnitude = false},
+    .i8 = {.run = &RunScaledPanel<DotI8, DotBf16>, .pair_words = true, .sign_magnitude = true},
+    .widen = &Widen512,
+    .narrow = &Narrow512,
+};
+
+}  // namespace tessera::kernels::cpu::linear

@@ -1,0 +1,85 @@
+// AVX512_BF16 for panel_block.h: a step multiplies pairs of bf16 (vdpbf16ps: even and odd product
+// added to an f32 sum; subnormals count as zero). i8 weights become bf16 exactly, through two
+// tables of 128 bytes that AVX512_VBMI looks up 64 at a time. Internal linkage: see panel_block.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/linear/avx512_vectors.h"
+
+namespace tessera::kernels::cpu::linear {
+namespace {
+
+struct DotStep {
+  using Vectors = Avx512Vectors;
+  using Operand = __m512i;
+  static constexpr int kMaxRows = 12;
+  static constexpr int kVectors = 2;
+  static constexpr int kWords = 1;
+
+  static Operand Broadcast(const uint32_t* word) {
+    return _mm512_set1_epi32(static_cast<int>(*word));
+  }
+  static __m512 MultiplyAdd(__m512 sum, Operand w, Operand a) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(a));
+  }
+};
+
+struct DotBf16 : DotStep {
+  static constexpr int kBytes = 128;
+  static void Load(const std::byte* weights, int, Operand (&out)[kVectors]) {
+    out[0] = _mm512_loadu_si512(weights);
+    out[1] = _mm512_loadu_si512(weights + 64);
+  }
+};
+
+// High or low bytes of the bf16 numbers 0 to 127.
+struct MagnitudeTable {
+  uint8_t bytes[128];
+};
+
+constexpr MagnitudeTable MakeTable(int shift) {
+  MagnitudeTable table{};
+  for (unsigned value = 1; value < 128; ++value) {
+    unsigned exponent = 0;
+    while ((value >> (exponent + 1)) != 0) ++exponent;
+    const unsigned mantissa = (value << (7 - exponent)) & 0x7f;
+    table.bytes[value] = static_cast<uint8_t>((((127 + exponent) << 7) | mantissa) >> shift);
+  }
+  return table;
+}
+
+alignas(64) constexpr MagnitudeTable kHighBytes = MakeTable(8);
+alignas(64) constexpr MagnitudeTable kLowBytes = MakeTable(0);
+
+struct DotI8 : DotStep {
+  static constexpr int kMaxRows = 8;  // the tables need registers too
+  static constexpr int kBytes = 64;
+  static void Load(const std::byte* weights, int, Operand (&out)[kVectors]) {
+    const __m512i codes = _mm512_loadu_si512(weights);
+    const __m512i magnitude_high = _mm512_permutex2var_epi8(
+        _mm512_load_si512(kHighBytes.bytes), codes, _mm512_load_si512(kHighBytes.bytes + 64));
+    const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kLowBytes.bytes), codes,
+                                                 _mm512_load_si512(kLowBytes.bytes + 64));
+    constexpr int kFirstOrBoth = 0xf8;  // a | (b & c)
+    const __m512i high =
+        _mm512_ternarylogic_epi32(magnitude_high, codes, _mm512_set1_epi8(-128), kFirstOrBoth);
+    out[0] = _mm512_unpacklo_epi8(low, high);
+    out[1] = _mm512_unpackhi_epi8(low, high);
+  }
+  // To what DotBf16 reads.
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    for (int64_t step = 0; step < steps; ++step) {
+      Operand pairs[kVectors];
+      Load(weights + step * kBytes, 0, pairs);
+      _mm512_store_si512(out + step * DotBf16::kBytes, pairs[0]);
+      _mm512_store_si512(out + step * DotBf16::kBytes + 64, pairs[1]);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace tessera::kernels::cpu::linear

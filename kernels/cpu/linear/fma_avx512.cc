@@ -1,0 +1,20 @@
+// Linear panels with AVX-512 and f32 activations. Compiled with -mavx512f -mavx512bw -mavx512dq
+// -mavx512vl.
+#include "kernels/cpu/linear/avx512_convert.h"
+#include "kernels/cpu/linear/avx512_vectors.h"
+#include "kernels/cpu/linear/panel_block.h"
+
+namespace tessera::kernels::cpu::linear {
+
+const KernelSet kAvx512Kernels = {
+    .name = "avx512",
+    .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
+    .bf16 = {.run = &RunPanel<Avx512Bf16>, .pair_words = false, .sign_magnitude = false},
+    .i8 = {.run = &RunScaledPanel<Avx512I8, Avx512F32>,
+           .pair_words = false,
+           .sign_magnitude = false},
+    .widen = &Widen512,
+    .narrow = &Narrow512,
+};
+
+}  // namespace tessera::kernels::cpu::linear

@@ -1,0 +1,74 @@
+#include "kernels/cpu/linear/geometry.h"
+
+#include <algorithm>
+
+namespace tessera::kernels::cpu::linear {
+namespace {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// bf16 weights are padded to whole tiles of 16 pairs, which AMX multiplies at once.
+constexpr int64_t kTilePairs = 16;
+
+int64_t StepsOf(DType weight_dtype, int64_t inputs) {
+  switch (weight_dtype) {
+    case DType::kF32: return inputs;
+    case DType::kBF16: return CeilDiv(inputs, 2 * kTilePairs) * kTilePairs;
+    default: return CeilDiv(inputs, 2);
+  }
+}
+
+int64_t SegmentBytes(DType weight_dtype, int64_t steps) {
+  switch (weight_dtype) {
+    case DType::kF32:
+    case DType::kBF16: return steps * kPanelColumns * 4;
+    default: return kPanelColumns * 4 + steps * kPanelColumns * 2;
+  }
+}
+
+}  // namespace
+
+const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype) {
+  if (weight_dtype == DType::kF32) return kernels.f32;
+  return weight_dtype == DType::kBF16 ? kernels.bf16 : kernels.i8;
+}
+
+Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel) {
+  const DType dtype = spec.weight_dtype;
+  Geometry g;
+  g.in_features = spec.in_features;
+  g.out_features = spec.out_features;
+  g.panels = CeilDiv(spec.out_features, kPanelColumns);
+  g.segment_inputs =
+      dtype == DType::kI8 ? spec.group_size : kBlockWords * (kernel.pair_words ? 2 : 1);
+  g.segments = CeilDiv(spec.in_features, g.segment_inputs);
+  g.segment_steps = StepsOf(dtype, g.segment_inputs);
+  g.last_segment_steps = StepsOf(dtype, spec.in_features - (g.segments - 1) * g.segment_inputs);
+  g.segment_bytes = SegmentBytes(dtype, g.segment_steps);
+  g.panel_bytes = (g.segments - 1) * g.segment_bytes + SegmentBytes(dtype, g.last_segment_steps);
+  const int64_t words_per_step = dtype == DType::kF32 || kernel.pair_words ? 1 : 2;
+  g.segment_words = g.segment_steps * words_per_step;
+  g.segments_per_block = std::max<int64_t>(1, kBlockWords / g.segment_words);
+  g.blocks = CeilDiv(g.segments, g.segments_per_block);
+  return g;
+}
+
+int64_t SegmentSteps(const Geometry& geometry, int64_t segment) {
+  return segment + 1 < geometry.segments ? geometry.segment_steps : geometry.last_segment_steps;
+}
+
+int64_t SegmentInputs(const Geometry& geometry, int64_t segment) {
+  return std::min(geometry.segment_inputs,
+                  geometry.in_features - segment * geometry.segment_inputs);
+}
+
+int64_t PackedPanelBytes(const LinearSpec& spec, const Kernel& kernel) {
+  const Geometry geometry = MakeGeometry(spec, kernel);
+  return geometry.panels * geometry.panel_bytes;
+}
+
+int64_t ActivationBytes(const Geometry& geometry, int64_t rows) {
+  return geometry.blocks * rows * kBlockWords * 4;
+}
+
+}  // namespace tessera::kernels::cpu::linear

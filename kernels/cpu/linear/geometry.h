@@ -1,0 +1,25 @@
+// The arithmetic of the packed layout (panel_kernel.h): sizes and places for one LinearSpec and one
+// kernel. Pure functions; sizes in bytes unless named otherwise.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/linear/panel_kernel.h"
+#include "kernels/ops.h"
+
+namespace tessera::kernels::cpu::linear {
+
+const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype);
+
+// The spec is valid: features >= 1, weight_dtype f32, bf16 or i8, for i8 group_size 1..128.
+Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel);
+
+// Steps and inputs of one segment, the last one shorter.
+int64_t SegmentSteps(const Geometry& geometry, int64_t segment);
+int64_t SegmentInputs(const Geometry& geometry, int64_t segment);
+
+int64_t PackedPanelBytes(const LinearSpec& spec, const Kernel& kernel);
+// Activation words of `rows` rows.
+int64_t ActivationBytes(const Geometry& geometry, int64_t rows);
+
+}  // namespace tessera::kernels::cpu::linear

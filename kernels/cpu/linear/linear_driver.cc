@@ -1,0 +1,181 @@
+#include "kernels/cpu/linear/linear_driver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/types/span.h"
+#include "kernels/cpu/linear/geometry.h"
+
+namespace tessera::kernels::cpu::linear {
+namespace {
+
+// A task is at least this much work, so that handing it out costs nothing by comparison.
+constexpr int64_t kMinTaskBytes = 32 << 10;
+constexpr int64_t kMinTaskMultiplies = 1 << 18;
+
+// Rows [begin, end) of a chunk that meet the same weights.
+struct Group {
+  const std::byte* weights = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// One chunk of rows.
+struct Chunk {
+  const KernelSet* kernels;
+  const Kernel* kernel;
+  const Geometry* geometry;
+  TensorView in;
+  TensorView out;              // starts at the chunk's first row
+  const int32_t* source_rows;  // of the chunk's rows in `in`; null: row_in + i
+  int64_t row_in;
+  const float* bias;
+  uint32_t* words;  // [blocks][rows][kBlockWords]
+  int64_t rows;
+  absl::Span<const Group> groups;
+};
+
+// Inputs [first, first + count) of one row as words, zeros behind up to `words`.
+void ConvertInputs(const Chunk& chunk, int64_t row, int64_t first, int64_t count, uint32_t* to,
+                   int64_t words) {
+  const bool from_bf16 = chunk.in.dtype == DType::kBF16;
+  const float* in_f32 = chunk.in.Row<float>(row) + first;
+  const uint16_t* in_bf16 = chunk.in.Row<uint16_t>(row) + first;
+  const int64_t bytes = count * (chunk.kernel->pair_words ? 2 : 4);
+  if (chunk.kernel->pair_words) {
+    if (from_bf16) {
+      std::memcpy(to, in_bf16, bytes);
+    } else {
+      chunk.kernels->narrow(reinterpret_cast<uint16_t*>(to), in_f32, count);
+    }
+  } else if (from_bf16) {
+    chunk.kernels->widen(reinterpret_cast<float*>(to), in_bf16, count);
+  } else {
+    std::memcpy(to, in_f32, bytes);
+  }
+  std::memset(reinterpret_cast<std::byte*>(to) + bytes, 0, words * 4 - bytes);
+}
+
+void ConvertRow(const Chunk& chunk, int64_t row) {
+  const Geometry& g = *chunk.geometry;
+  const int64_t from = chunk.source_rows != nullptr ? chunk.source_rows[row] : chunk.row_in + row;
+  for (int64_t segment = 0; segment < g.segments; ++segment) {
+    const int64_t block = segment / g.segments_per_block, within = segment % g.segments_per_block;
+    uint32_t* to =
+        chunk.words + (block * chunk.rows + row) * kBlockWords + within * g.segment_words;
+    ConvertInputs(chunk, from, segment * g.segment_inputs, SegmentInputs(g, segment), to,
+                  g.segment_words);
+  }
+}
+
+void RunPanel(const Chunk& chunk, const Group& group, int64_t panel) {
+  alignas(64) float sums[kMaxChunkRows * kPanelColumns];
+  alignas(64) std::byte scratch[kScratchBytes];
+  const Geometry& g = *chunk.geometry;
+  const int64_t column = panel * kPanelColumns;
+  PanelArgs args;
+  args.geometry = &g;
+  args.weights = group.weights + panel * g.panel_bytes;
+  args.activations = chunk.words + group.begin * kBlockWords;
+  args.block_stride_words = chunk.rows * kBlockWords;
+  args.rows = group.end - group.begin;
+  args.sums = sums;
+  args.scratch = scratch;
+  args.out_bf16 = chunk.out.dtype == DType::kBF16;
+  args.out_row_stride = chunk.out.row_stride;
+  args.out =
+      chunk.out.data + (group.begin * chunk.out.row_stride + column) * SizeInBytes(chunk.out.dtype);
+  args.columns = std::min(kPanelColumns, g.out_features - column);
+  args.bias = chunk.bias == nullptr ? nullptr : chunk.bias + column;
+  chunk.kernel->run(args);
+}
+
+void RunChunk(const Chunk& chunk, ThreadPool& pool) {
+  const Geometry& g = *chunk.geometry;
+  const int64_t row_bytes = g.in_features * 4;
+  const int64_t rows_per_task = std::max<int64_t>(1, kMinTaskBytes / row_bytes);
+  pool.ParallelFor((chunk.rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
+    const int64_t end = std::min(chunk.rows, (task + 1) * rows_per_task);
+    for (int64_t row = task * rows_per_task; row < end; ++row) ConvertRow(chunk, row);
+  });
+
+  const int64_t panels = g.panels * static_cast<int64_t>(chunk.groups.size());
+  const int64_t multiplies = chunk.rows * g.in_features * kPanelColumns;
+  const int64_t panels_per_task = std::max<int64_t>(
+      1, std::min(kMinTaskBytes / g.panel_bytes, kMinTaskMultiplies / multiplies));
+  pool.ParallelFor((panels + panels_per_task - 1) / panels_per_task, [&](int64_t task, int) {
+    const int64_t end = std::min(panels, (task + 1) * panels_per_task);
+    for (int64_t panel = task * panels_per_task; panel < end; ++panel) {
+      RunPanel(chunk, chunk.groups[panel / g.panels], panel % g.panels);
+    }
+  });
+}
+
+}  // namespace
+
+int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows) {
+  const Geometry geometry = MakeGeometry(spec, KernelFor(kernels, spec.weight_dtype));
+  return ActivationBytes(geometry, std::min(rows, kMaxChunkRows));
+}
+
+void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& pool) {
+  const Kernel& kernel = KernelFor(kernels, args.weights->spec.weight_dtype);
+  const Geometry geometry = MakeGeometry(args.weights->spec, kernel);
+  const int64_t rows = args.out.rows();
+  for (int64_t begin = 0; begin < rows; begin += kMaxChunkRows) {
+    const int64_t count = std::min(kMaxChunkRows, rows - begin);
+    const Group group = {args.weights->data, 0, count};
+    TensorView out = args.out;
+    out.data += begin * out.row_stride * SizeInBytes(out.dtype);
+    RunChunk({.kernels = &kernels,
+              .kernel = &kernel,
+              .geometry = &geometry,
+              .in = args.in,
+              .out = out,
+              .source_rows = nullptr,
+              .row_in = begin,
+              .bias = args.bias.As<float>(),
+              .words = args.workspace.As<uint32_t>(),
+              .rows = count,
+              .groups = absl::MakeConstSpan(&group, 1)},
+             pool);
+  }
+}
+
+void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args, ThreadPool& pool) {
+  if (args.experts.empty()) return;
+  const Kernel& kernel = KernelFor(kernels, args.experts[0].spec.weight_dtype);
+  const Geometry geometry = MakeGeometry(args.experts[0].spec, kernel);
+  const int32_t* offsets = args.expert_offsets.As<int32_t>();
+  const int64_t experts = static_cast<int64_t>(args.experts.size());
+  const int64_t slots = std::min<int64_t>(args.out.rows(), offsets[experts]);
+  Group groups[kMaxChunkRows];
+  int64_t expert = 0;
+  for (int64_t begin = 0; begin < slots; begin += kMaxChunkRows) {
+    const int64_t end = std::min(slots, begin + kMaxChunkRows);
+    int64_t count = 0;
+    for (int64_t slot = begin; slot < end;) {
+      while (offsets[expert + 1] <= slot) ++expert;
+      const int64_t stop = std::min<int64_t>(end, offsets[expert + 1]);
+      groups[count++] = {args.experts[expert].data, slot - begin, stop - begin};
+      slot = stop;
+    }
+    TensorView out = args.out;
+    out.data += begin * out.row_stride * SizeInBytes(out.dtype);
+    const bool gathers = !args.source_rows.empty();
+    RunChunk({.kernels = &kernels,
+              .kernel = &kernel,
+              .geometry = &geometry,
+              .in = args.in,
+              .out = out,
+              .source_rows = gathers ? args.source_rows.As<int32_t>() + begin : nullptr,
+              .row_in = begin,
+              .bias = nullptr,
+              .words = args.workspace.As<uint32_t>(),
+              .rows = end - begin,
+              .groups = absl::MakeConstSpan(groups, count)},
+             pool);
+  }
+}
+
+}  // namespace tessera::kernels::cpu::linear

@@ -1,0 +1,126 @@
+#include "kernels/cpu/linear/pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/linear/geometry.h"
+#include "kernels/cpu/linear/sign_magnitude.h"
+#include "kernels/cpu/linear/weight_rows.h"
+#include "kernels/half_floats.h"
+
+namespace tessera::kernels::cpu::linear {
+namespace {
+
+constexpr int64_t kMaxSegmentInputs = 2 * kBlockWords;
+
+// The weights of one output column in one segment.
+struct ColumnSegment {
+  DType dtype;
+  bool sign_magnitude;
+  std::byte* segment;
+  int64_t column;
+
+  float& F32(int64_t input) const {
+    return reinterpret_cast<float*>(segment)[input * kPanelColumns + column];
+  }
+  BFloat16& Bf16(int64_t input) const {
+    const int64_t pair = input / 2 * kPanelColumns + column;
+    return reinterpret_cast<BFloat16*>(segment)[pair * 2 + input % 2];
+  }
+  float& Scale() const { return reinterpret_cast<float*>(segment)[column]; }
+  uint8_t& Code(int64_t input) const {
+    const int64_t within =
+        sign_magnitude ? SignMagnitudeByte(column, input % 2) : input % 2 * kPanelColumns + column;
+    uint8_t* codes = reinterpret_cast<uint8_t*>(segment) + kPanelColumns * sizeof(float);
+    return codes[input / 2 * (2 * kPanelColumns) + within];
+  }
+};
+
+// Writes `count` weights and zeros up to `padded`. False where they cannot be quantised.
+bool WriteColumn(const ColumnSegment& to, const float* weights, int64_t count, int64_t padded) {
+  if (to.dtype == DType::kF32) {
+    for (int64_t i = 0; i < count; ++i) to.F32(i) = weights[i];
+    return true;
+  }
+  if (to.dtype == DType::kBF16) {
+    for (int64_t i = 0; i < count; ++i) to.Bf16(i) = FromFloat<BFloat16>(weights[i]);
+    for (int64_t i = count; i < padded; ++i) to.Bf16(i) = {0};
+    return true;
+  }
+  int8_t codes[kMaxSegmentInputs] = {};
+  to.Scale() = Quantise(weights, count, codes);
+  if (to.Scale() < 0.0f) return false;
+  for (int64_t i = 0; i < padded; ++i) {
+    to.Code(i) = to.sign_magnitude ? ToSignMagnitude(codes[i]) : static_cast<uint8_t>(codes[i]);
+  }
+  return true;
+}
+
+void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (from.dtype == DType::kF32) {
+      out[i] = from.F32(i);
+    } else if (from.dtype == DType::kBF16) {
+      out[i] = ToFloat(from.Bf16(i));
+    } else {
+      const uint8_t code = from.Code(i);
+      const int8_t value =
+          from.sign_magnitude ? FromSignMagnitude(code) : static_cast<int8_t>(code);
+      out[i] = from.Scale() * static_cast<float>(value);
+    }
+  }
+}
+
+std::byte* SegmentOf(const PackedWeights& weights, const Geometry& g, int64_t row,
+                     int64_t segment) {
+  return weights.data + row / kPanelColumns * g.panel_bytes + segment * g.segment_bytes;
+}
+
+}  // namespace
+
+absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
+                        const TensorView& source) {
+  const Geometry g = MakeGeometry(weights.spec, kernel);
+  const DType dtype = weights.spec.weight_dtype;
+  const int64_t inputs_per_step = dtype == DType::kF32 ? 1 : 2;
+  const int64_t end = first_row + source.rows();
+  const int64_t padded_end = end == g.out_features ? g.panels * kPanelColumns : end;
+  float values[kMaxSegmentInputs];
+  // A panel's segment at a time: its lines stay in cache while the columns are written one by one.
+  for (int64_t begin = first_row; begin < padded_end;) {
+    const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
+    for (int64_t segment = 0; segment < g.segments; ++segment) {
+      const int64_t count = SegmentInputs(g, segment);
+      const int64_t padded = SegmentSteps(g, segment) * inputs_per_step;
+      for (int64_t row = begin; row < stop; ++row) {
+        if (row < end) {
+          ReadRow(source, row - first_row, segment * g.segment_inputs, count, values);
+        } else {
+          std::fill(values, values + count, 0.0f);
+        }
+        const ColumnSegment to = {dtype, kernel.sign_magnitude, SegmentOf(weights, g, row, segment),
+                                  row % kPanelColumns};
+        if (!WriteColumn(to, values, count, padded))
+          return NotFinite(row, segment * g.segment_inputs);
+      }
+    }
+    begin = stop;
+  }
+  return absl::OkStatus();
+}
+
+void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
+                  const TensorView& out_f32) {
+  const Geometry g = MakeGeometry(weights.spec, kernel);
+  for (int64_t i = 0; i < out_f32.rows(); ++i) {
+    const int64_t row = first_row + i;
+    for (int64_t segment = 0; segment < g.segments; ++segment) {
+      const ColumnSegment from = {weights.spec.weight_dtype, kernel.sign_magnitude,
+                                  SegmentOf(weights, g, row, segment), row % kPanelColumns};
+      ReadColumn(from, out_f32.Row<float>(i) + segment * g.segment_inputs,
+                 SegmentInputs(g, segment));
+    }
+  }
+}
+
+}  // namespace tessera::kernels::cpu::linear

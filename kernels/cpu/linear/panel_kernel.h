@@ -1,0 +1,87 @@
+// The seam between the driver of a linear (linear_driver.cc) and the code that computes one panel
+// of output columns with one instruction set. Plain data and function pointers only: the files
+// behind it are compiled with their own -m flags, so nothing inline of ours or of a library may be
+// shared with them.
+//
+// Weights: panels of kPanelColumns output columns; in a panel the inputs run in segments
+// (geometry.h).
+//   f32   [input][column]
+//   bf16  [pair of inputs][column][2]
+//   i8    per segment: f32 scale [column], then [pair of inputs] of 64 bytes: [2][column] two's
+//   complement,
+//         or, where Kernel::sign_magnitude, in the order and coding of sign_magnitude.h
+// Activations: words of 4 bytes (one f32, or a pair of bf16), [block][row][kBlockWords]; a row
+// stands at a fixed distance from the next, so the kernels address it by displacement. Zero where a
+// segment is padded.
+//
+// Sums: every output is one chain of multiply-adds in the order of the inputs (i8: one chain per
+// segment, scaled and added to the sum of the segments before), whatever the number of rows. That
+// gives the f32 invariance of kernels/ops.h, and the same for bf16 and i8, except i8 on AMX
+// (tile_amx.cc).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::kernels::cpu::linear {
+
+inline constexpr int64_t kPanelColumns = 32;
+inline constexpr int64_t kBlockWords = 128;
+inline constexpr int64_t kMaxChunkRows = 512;       // rows of one call of a panel kernel
+inline constexpr int64_t kScratchBytes = 64 << 10;  // i8 weights, widened
+
+struct Geometry {
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+  int64_t panels = 0;
+  int64_t panel_bytes = 0;
+  // One segment of a panel. A step is a unit of weights: one input (f32) or a pair (bf16, i8).
+  int64_t segments = 0;
+  int64_t segment_inputs = 0;  // i8: the inputs of one scale; else what fills a block
+  int64_t segment_steps = 0;   // of each segment but the last
+  int64_t last_segment_steps = 0;
+  int64_t segment_bytes = 0;  // weights in a panel
+  int64_t segment_words = 0;  // activations in a row
+  int64_t segments_per_block = 0;
+  int64_t blocks = 0;
+};
+
+struct PanelArgs {
+  const Geometry* geometry;
+  const std::byte* weights;     // the panel
+  const uint32_t* activations;  // row 0 in block 0
+  int64_t block_stride_words;
+  int64_t rows;            // 1..kMaxChunkRows
+  float* sums;             // scratch [rows][kPanelColumns], 64-byte aligned
+  std::byte* scratch;      // kScratchBytes, 64-byte aligned
+  std::byte* out;          // row 0, the panel's first column
+  int64_t out_row_stride;  // elements
+  bool out_bf16;
+  int64_t columns;    // real ones of this panel, 1..kPanelColumns
+  const float* bias;  // of the panel's first column, or null
+};
+
+// How one weight type is computed.
+struct Kernel {
+  void (*run)(const PanelArgs& args);
+  bool pair_words;      // an activation word is a pair of bf16, else one f32
+  bool sign_magnitude;  // i8 only
+};
+
+struct KernelSet {
+  const char* name;
+  Kernel f32;
+  Kernel bf16;
+  Kernel i8;
+  void (*widen)(float* out, const uint16_t* in_bf16, int64_t count);
+  void (*narrow)(uint16_t* out_bf16, const float* in, int64_t count);  // to nearest even
+};
+
+// Each is compiled with flags of its own; calling into one needs a CPU that has them.
+extern const KernelSet kAvx2Kernels;    // and fma: f32 activations
+extern const KernelSet kAvx512Kernels;  // f, bw, dq, vl: f32 activations
+extern const KernelSet
+    kAvx512DotKernels;               // and bf16, vbmi: bf16 activations with bf16 and i8 weights
+extern const KernelSet kAmxKernels;  // and amx-tile, amx-bf16
+
+}  // namespace tessera::kernels::cpu::linear

@@ -1,0 +1,124 @@
+// Packing: what comes out of the packed form is what went in, converted or quantised as ops.h says.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/half_floats.h"
+#include "tests/kernels/linear_paths.h"
+
+namespace tessera::kernels {
+namespace {
+
+TEST_CASE("linear pack: f32 and bf16 come back bit for bit, from every source type") {
+  std::mt19937 random(1);
+  const LinearSpec shape = {.in_features = 203, .out_features = 77};
+  for (const LinearPath& path : LinearPaths()) {
+    for (DType source_type : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (DType weight : {DType::kF32, DType::kBF16}) {
+        Matrix source(source_type, 77, 203, 210), back(DType::kF32, 77, 203);
+        source.FillNormal(random);
+        source.Set(0, 0, 0.0f);
+        source.Set(0, 1, -0.0f);
+        source.Set(1, 0, 5.9604645e-8f);  // the smallest f16
+        LinearSpec spec = shape;
+        spec.weight_dtype = weight;
+        Memory memory(path.packed_bytes(spec));
+        REQUIRE(path.pack({spec, memory.data()}, 0, source.view).ok());
+        path.unpack({spec, memory.data()}, 0, back.view);
+        for (int64_t row = 0; row < 77; ++row) {
+          for (int64_t i = 0; i < 203; ++i) {
+            const float value = source.Get(row, i);
+            const float expected =
+                weight == DType::kF32 ? value : ToFloat(FromFloat<BFloat16>(value));
+            REQUIRE(BitsFromFloat(back.Get(row, i)) == BitsFromFloat(expected));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("linear pack: int8 is symmetric, scale max/127 per row and group, to nearest") {
+  std::mt19937 random(2);
+  for (const LinearPath& path : LinearPaths()) {
+    for (int64_t group : {128, 50, 1}) {
+      const LinearSpec spec = {
+          .in_features = 300, .out_features = 37, .weight_dtype = DType::kI8, .group_size = group};
+      Matrix source(DType::kF32, 37, 300), back(DType::kF32, 37, 300);
+      source.FillNormal(random);
+      for (int64_t i = 0; i < 300; ++i) source.Set(5, i, 0.0f);
+      Memory memory(path.packed_bytes(spec));
+      REQUIRE(path.pack({spec, memory.data()}, 0, source.view).ok());
+      path.unpack({spec, memory.data()}, 0, back.view);
+      for (int64_t row = 0; row < 37; ++row) {
+        for (int64_t begin = 0; begin < 300; begin += group) {
+          const int64_t end = std::min<int64_t>(300, begin + group);
+          float largest = 0.0f;
+          for (int64_t i = begin; i < end; ++i)
+            largest = std::max(largest, std::abs(source.Get(row, i)));
+          const float scale = largest / 127.0f;
+          for (int64_t i = begin; i < end; ++i) {
+            const float code = scale == 0.0f ? 0.0f : std::nearbyint(source.Get(row, i) / scale);
+            REQUIRE(back.Get(row, i) == scale * code);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("linear pack: in pieces as in one go, and padding is cleared") {
+  std::mt19937 random(3);
+  for (const LinearPath& path : LinearPaths()) {
+    for (DType weight : {DType::kF32, DType::kBF16, DType::kI8}) {
+      const LinearSpec spec = {.in_features = 201, .out_features = 75, .weight_dtype = weight};
+      Matrix source(DType::kF32, 75, 201);
+      source.FillNormal(random);
+      const int64_t size_bytes = path.packed_bytes(spec);
+      Memory whole(size_bytes), pieces(size_bytes);
+      REQUIRE(path.pack({spec, whole.data()}, 0, source.view).ok());
+      constexpr int64_t kEnds[] = {1, 30, 33, 64, 75};
+      int64_t begin = 0;
+      for (int64_t end : kEnds) {
+        TensorView rows = source.view.Rows(end - begin);
+        rows.data = reinterpret_cast<std::byte*>(source.view.Row<float>(begin));
+        REQUIRE(path.pack({spec, pieces.data()}, begin, rows).ok());
+        begin = end;
+      }
+      CHECK(std::memcmp(whole.data(), pieces.data(), size_bytes) == 0);
+    }
+  }
+}
+
+TEST_CASE(
+    "linear pack: a weight that is not finite cannot be quantised, and the error says where") {
+  std::mt19937 random(4);
+  for (const LinearPath& path : LinearPaths()) {
+    for (float bad : {NAN, INFINITY, -INFINITY}) {
+      const LinearSpec spec = {.in_features = 200, .out_features = 40, .weight_dtype = DType::kI8};
+      Matrix source(DType::kF32, 40, 200);
+      source.FillNormal(random);
+      source.Set(17, 150, bad);
+      Memory memory(path.packed_bytes(spec));
+      const absl::Status status = path.pack({spec, memory.data()}, 0, source.view);
+      CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+      CHECK(std::string(status.message()).find("row 17") != std::string::npos);
+      CHECK(std::string(status.message()).find("input 128") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("linear pack: size is that of the weights plus scales and padding to 32 columns") {
+  for (const LinearPath& path : LinearPaths()) {
+    const LinearSpec f32 = {.in_features = 2048, .out_features = 5632};
+    LinearSpec bf16 = f32, i8 = f32;
+    bf16.weight_dtype = DType::kBF16;
+    i8.weight_dtype = DType::kI8;
+    CHECK(path.packed_bytes(f32) == 2048 * 5632 * 4);
+    CHECK(path.packed_bytes(bf16) == 2048 * 5632 * 2);
+    CHECK(path.packed_bytes(i8) == 2048 * 5632 + 5632 * 16 * 4);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

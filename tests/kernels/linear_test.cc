@@ -1,0 +1,210 @@
+// Linear: every path against a plain double loop over the weights it says it computes with, and the
+// promise that a row's bits do not depend on the rows beside it.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "tests/kernels/linear_paths.h"
+
+namespace tessera::kernels {
+namespace {
+
+struct Case {
+  LinearSpec spec;
+  int64_t rows = 1;
+  DType activation = DType::kF32;
+  bool bias = false;
+  int64_t extra_stride = 0;
+};
+
+std::string Describe(const LinearPath& path, const Case& c) {
+  return path.name + " in=" + std::to_string(c.spec.in_features) +
+         " out=" + std::to_string(c.spec.out_features) +
+         " weights=" + std::string(Name(c.spec.weight_dtype)) +
+         " group=" + std::to_string(c.spec.group_size) + " rows=" + std::to_string(c.rows) +
+         " activations=" + std::string(Name(c.activation)) + " stride+" +
+         std::to_string(c.extra_stride);
+}
+
+// Largest error relative to the largest expected result; -1 where a place that is not `out`'s was
+// written.
+float RelativeError(const LinearPath& path, const Case& c, ThreadPool& pool) {
+  std::mt19937 random(1234);
+  const TestWeights weights(path, c.spec, random);
+  Matrix in(c.activation, c.rows, c.spec.in_features, c.spec.in_features + c.extra_stride);
+  Matrix out(c.activation, c.rows, c.spec.out_features, c.spec.out_features + c.extra_stride);
+  Matrix bias(DType::kF32, 1, c.spec.out_features);
+  in.FillNormal(random);
+  bias.FillNormal(random, 10.0f);
+  Memory workspace(path.workspace_bytes(c.spec, c.rows));
+  LinearArgs args;
+  args.out = out.view;
+  args.in = in.view;
+  args.weights = &weights.packed;
+  if (c.bias) args.bias = TensorView(bias.memory.data(), DType::kF32, {c.spec.out_features});
+  args.workspace = TensorView(workspace.data(), DType::kI8, {path.workspace_bytes(c.spec, c.rows)});
+  path.run(args, pool);
+
+  double largest = 0.0, error = 0.0;
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t column = 0; column < c.spec.out_features; ++column) {
+      double expected = c.bias ? bias.Get(0, column) : 0.0;
+      for (int64_t i = 0; i < c.spec.in_features; ++i) {
+        expected += static_cast<double>(in.Get(row, i)) * weights.values.Get(column, i);
+      }
+      const double difference = std::abs(out.Get(row, column) - expected);
+      error = std::isnan(difference) ? INFINITY : std::max(error, difference);
+      largest = std::max(largest, std::abs(expected));
+    }
+    for (int64_t i = c.spec.out_features; i < out.view.row_stride && row + 1 < c.rows; ++i) {
+      if (!std::isnan(out.Get(row, i))) return -1.0f;
+    }
+  }
+  return static_cast<float>(error / largest);
+}
+
+void Check(const Case& c) {
+  for (const LinearPath& path : LinearPaths()) {
+    INFO(Describe(path, c));
+    const float error = RelativeError(path, c, TestPool());
+    CHECK(error >= 0.0f);
+    CHECK(error <= LinearTolerance(c.spec.weight_dtype, c.activation));
+  }
+}
+
+constexpr DType kWeightTypes[] = {DType::kF32, DType::kBF16, DType::kI8};
+constexpr DType kActivationTypes[] = {DType::kF32, DType::kBF16};
+
+TEST_CASE("linear: every count of rows") {
+  for (DType weight : kWeightTypes) {
+    for (DType activation : kActivationTypes) {
+      for (int64_t rows = 1; rows <= 40; ++rows) {
+        Check({.spec = {.in_features = 300, .out_features = 70, .weight_dtype = weight},
+               .rows = rows,
+               .activation = activation});
+      }
+    }
+  }
+}
+
+TEST_CASE("linear: odd sizes, strides and bias") {
+  constexpr int64_t kSizes[][2] = {{1, 1},    {1, 33},   {2, 31},   {3, 64},
+                                   {31, 5},   {127, 32}, {128, 96}, {129, 40},
+                                   {255, 17}, {257, 65}, {513, 1},  {640, 100}};
+  for (const auto& size : kSizes) {
+    for (DType weight : kWeightTypes) {
+      for (DType activation : kActivationTypes) {
+        for (int64_t rows : {1, 5, 19}) {
+          Check({.spec = {.in_features = size[0], .out_features = size[1], .weight_dtype = weight},
+                 .rows = rows,
+                 .activation = activation,
+                 .bias = true,
+                 .extra_stride = 3});
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("linear: int8 groups of any size") {
+  for (int64_t group : {1, 2, 7, 16, 32, 50, 63, 64, 100, 127, 128}) {
+    for (int64_t rows : {1, 9, 35}) {
+      for (DType activation : kActivationTypes) {
+        Check({.spec = {.in_features = 331,
+                        .out_features = 45,
+                        .weight_dtype = DType::kI8,
+                        .group_size = group},
+               .rows = rows,
+               .activation = activation});
+      }
+    }
+  }
+}
+
+TEST_CASE("linear: more rows than one chunk holds") {
+  for (DType weight : kWeightTypes) {
+    Check({.spec = {.in_features = 70, .out_features = 40, .weight_dtype = weight}, .rows = 1100});
+  }
+}
+
+TEST_CASE("linear: no rows, nothing written") {
+  std::mt19937 random(5);
+  for (const LinearPath& path : LinearPaths()) {
+    const TestWeights weights(path, {.in_features = 8, .out_features = 8}, random);
+    Matrix in(DType::kF32, 1, 8), out(DType::kF32, 1, 8);
+    LinearArgs args;
+    args.out = out.view.Rows(0);
+    args.in = in.view.Rows(0);
+    args.weights = &weights.packed;
+    path.run(args, TestPool());
+    CHECK(path.workspace_bytes(weights.packed.spec, 0) == 0);
+    CHECK(std::isnan(out.Get(0, 0)));
+  }
+}
+
+void RunRows(const LinearPath& path, const TestWeights& weights, const Matrix& in,
+             const Matrix& out, int64_t begin, int64_t end, ThreadPool& pool) {
+  const auto slice = [begin, end](const TensorView& view) {
+    TensorView rows = view.Rows(end - begin);
+    rows.data += begin * view.row_stride * SizeInBytes(view.dtype);
+    return rows;
+  };
+  const Memory workspace(path.workspace_bytes(weights.packed.spec, end - begin));
+  LinearArgs args;
+  args.out = slice(out.view);
+  args.in = slice(in.view);
+  args.weights = &weights.packed;
+  args.workspace = TensorView(workspace.data(), DType::kI8, {1});
+  path.run(args, pool);
+}
+
+TEST_CASE("linear: a row has the same bits whatever rows and threads it is computed with") {
+  constexpr int64_t kRows = 75;
+  std::mt19937 random(99);
+  for (const LinearPath& path : LinearPaths()) {
+    for (DType weight : kWeightTypes) {
+      if (weight == DType::kI8 && !path.row_bits_fixed_for_i8) continue;
+      for (DType activation : kActivationTypes) {
+        const LinearSpec spec = {.in_features = 421, .out_features = 83, .weight_dtype = weight};
+        const TestWeights weights(path, spec, random);
+        Matrix in(activation, kRows, spec.in_features),
+            together(activation, kRows, spec.out_features);
+        in.FillNormal(random);
+        RunRows(path, weights, in, together, 0, kRows, TestPool());
+        for (int trial = 0; trial < 6; ++trial) {
+          Matrix split(activation, kRows, spec.out_features);
+          for (int64_t begin = 0; begin < kRows;) {
+            const int64_t most = trial == 0 ? 1 : kRows - begin;
+            const int64_t end = begin + 1 + static_cast<int64_t>(random() % most);
+            RunRows(path, weights, in, split, begin, end,
+                    trial % 2 == 0 ? OneThread() : TestPool());
+            begin = end;
+          }
+          INFO(path.name << " weights " << Name(weight) << " activations " << Name(activation));
+          CHECK(std::memcmp(together.memory.data(), split.memory.data(),
+                            kRows * spec.out_features * SizeInBytes(activation)) == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("linear: numbers that are not finite stay in their row and column") {
+  std::mt19937 random(7);
+  for (const LinearPath& path : LinearPaths()) {
+    const LinearSpec spec = {.in_features = 40, .out_features = 40, .weight_dtype = DType::kBF16};
+    const TestWeights weights(path, spec, random);
+    Matrix in(DType::kBF16, 20, 40), out(DType::kBF16, 20, 40);
+    in.FillNormal(random);
+    in.Set(3, 39, NAN);
+    RunRows(path, weights, in, out, 0, 20, TestPool());
+    for (int64_t row = 0; row < 20; ++row) {
+      for (int64_t column = 0; column < 40; ++column) {
+        CHECK(std::isnan(out.Get(row, column)) == (row == 3));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
