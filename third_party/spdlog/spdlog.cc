@@ -2,6 +2,7 @@
 // write to a console stream.
 
 #include <spdlog/async.h>
+#include <spdlog/async_logger-inl.h>
 #include <spdlog/common-inl.h>
 #include <spdlog/details/backtracer-inl.h>
 #include <spdlog/details/log_msg-inl.h>
