@@ -44,7 +44,8 @@ class StepFiller {
     return std::max<int64_t>(0, Blocks(tokens) - snapshot_.running[i].held_blocks);
   }
 
-  // Rows of `wanted` that the row and logit budgets allow; the row that ends the known tokens needs logits.
+  // Rows of `wanted` that the row and logit budgets allow; the row that ends the known tokens needs
+  // logits.
   int64_t WithinBudget(int64_t wanted, bool needs_all_logits) const {
     const int64_t rows = std::min(wanted, rows_left_);
     if (needs_all_logits) return std::min(rows, logits_left_);

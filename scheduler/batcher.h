@@ -1,25 +1,33 @@
-// The batcher: which sequences run in the next step of one replica, and how many rows (tokens) of each.
-// The engine of a leader and the simulator drive the same function.
+// The batcher: which sequences run in the next step of one replica, and how many rows (tokens) of
+// each. The engine of a leader and the simulator drive the same function.
 //
-// Problem: rows of a step, sequences at once, logit rows and KV blocks are all limited; decoding streams must
-// keep their pace while long prompts are computed; nobody may starve; an exhausted pool must not deadlock.
+// Problem: rows of a step, sequences at once, logit rows and KV blocks are all limited; decoding
+// streams must keep their pace while long prompts are computed; nobody may starve; an exhausted
+// pool must not deadlock.
 //
-// Rule, in this order (sequences are ranked by priority, then arrival; the caller passes them ranked):
+// Rule, in this order (sequences are ranked by priority, then arrival; the caller passes them
+// ranked):
 //   1. Decodes first: every running sequence with one token to compute gets its row.
-//   2. Prefill chunks: the other running sequences, best rank first, each take what the budget still has. So a
-//      step never has more than max_batched_tokens rows, a decode runs in every step, and the gap between two
-//      tokens of a stream is one step of the token budget, however long the prompts beside it are.
-//   3. Admission, best rank first, only when nothing was preempted in this step: a sequence starts when the free
-//      blocks cover all its known tokens, what running sequences still need for theirs, and one block more per
-//      running sequence (so that admitting it is not the cause of the next preemption). The first that does not
-//      fit stops admission: later ones never overtake it, which is why it cannot starve.
-//   Blocks: a running sequence that finds no free block takes the blocks of the last-ranked sequence behind it,
-//   which is preempted (it goes back to waiting and is recomputed); with nobody behind it, it stalls for this
-//   step. The best-ranked running sequence can always take, so every step of a non-empty system makes progress.
-//   A sequence whose known tokens exceed the whole pool is reported as kNeverFits and not waited for.
+//   2. Prefill chunks: the other running sequences, best rank first, each take what the budget
+//   still has. So a
+//      step never has more than max_batched_tokens rows, a decode runs in every step, and the gap
+//      between two tokens of a stream is one step of the token budget, however long the prompts
+//      beside it are.
+//   3. Admission, best rank first, only when nothing was preempted in this step: a sequence starts
+//   when the free
+//      blocks cover all its known tokens, what running sequences still need for theirs, and one
+//      block more per running sequence (so that admitting it is not the cause of the next
+//      preemption). The first that does not fit stops admission: later ones never overtake it,
+//      which is why it cannot starve.
+//   Blocks: a running sequence that finds no free block takes the blocks of the last-ranked
+//   sequence behind it, which is preempted (it goes back to waiting and is recomputed); with nobody
+//   behind it, it stalls for this step. The best-ranked running sequence can always take, so every
+//   step of a non-empty system makes progress. A sequence whose known tokens exceed the whole pool
+//   is reported as kNeverFits and not waited for.
 //
-// Thread rule: pure function, deterministic, no clock. Cost: O(running + waiting looked at); waiting sequences are
-// looked at until the first that is not admitted. Memory: reuses the vectors of `plan`.
+// Thread rule: pure function, deterministic, no clock. Cost: O(running + waiting looked at);
+// waiting sequences are looked at until the first that is not admitted. Memory: reuses the vectors
+// of `plan`.
 #pragma once
 
 #include <cstdint>
@@ -42,13 +50,14 @@ struct RunningSequence {
   int64_t computed_tokens = 0;   // whose keys and values are in its blocks
   int64_t held_blocks = 0;       // in its block table
   int64_t exclusive_blocks = 0;  // of these, held by nobody else: what preempting it gives back
-  bool needs_all_logits = false;  // each row costs a logit row (prompt logprobs), not just the last one
+  bool needs_all_logits =
+      false;  // each row costs a logit row (prompt logprobs), not just the last one
 };
 
 // A sequence that has not been admitted, or was preempted.
 struct WaitingSequence {
   int64_t known_tokens = 0;
-  int64_t cached_tokens = 0;       // found in the prefix cache: full blocks, fewer than known_tokens
+  int64_t cached_tokens = 0;  // found in the prefix cache: full blocks, fewer than known_tokens
   int64_t idle_cached_blocks = 0;  // of these blocks, those counted in free_blocks
   bool needs_all_logits = false;
 };
@@ -64,9 +73,11 @@ inline constexpr int32_t kPreempted = -1;  // give its blocks back, put it in th
 inline constexpr int32_t kNeverFits = -2;  // fail it: its known tokens exceed the pool
 
 struct StepPlan {
-  std::vector<int32_t> running_rows;   // one per running sequence: rows to compute, 0 stalls, or a value above
-  std::vector<int32_t> admitted_rows;  // one per waiting sequence looked at and decided: rows >= 1, or kNeverFits
-  int64_t rows = 0;                    // of the step, all sequences together
+  std::vector<int32_t>
+      running_rows;  // one per running sequence: rows to compute, 0 stalls, or a value above
+  std::vector<int32_t>
+      admitted_rows;  // one per waiting sequence looked at and decided: rows >= 1, or kNeverFits
+  int64_t rows = 0;   // of the step, all sequences together
 
   bool MakesProgress() const;  // false: nothing runs, starts, or is given up
 };

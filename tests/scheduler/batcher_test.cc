@@ -24,7 +24,8 @@ struct Job {
 // Applies plans to jobs with exact bookkeeping, checking every limit on the way. Nothing is shared.
 class Replica {
  public:
-  explicit Replica(const BatchLimits& limits) : limits_(limits), free_blocks_(limits.total_blocks) {}
+  explicit Replica(const BatchLimits& limits)
+      : limits_(limits), free_blocks_(limits.total_blocks) {}
 
   void Add(Job job) {
     job.arrival = next_arrival_++;
@@ -173,8 +174,7 @@ TEST_CASE("random loads stay within every budget, progress in each step and all 
       REQUIRE(replica.step() < 100000);
     }
     for (const Job& job : replica.jobs()) {
-      const bool fits =
-          BlocksFor(job.prompt, limits.block_tokens) <= limits.total_blocks;
+      const bool fits = BlocksFor(job.prompt, limits.block_tokens) <= limits.total_blocks;
       CHECK((job.finished_step > 0) == fits);
       CHECK((job.failed_step > 0) == !fits);
     }
@@ -198,7 +198,8 @@ TEST_CASE("decoding streams get a row in every step while a long prompt is compu
   CHECK(steps <= 8192 / (64 - 8) + 1);  // and the prompt gets all the rest
 }
 
-TEST_CASE("nobody of equal rank overtakes and a stream of short prompts does not starve a long one") {
+TEST_CASE(
+    "nobody of equal rank overtakes and a stream of short prompts does not starve a long one") {
   Replica replica(Limits(16, 8, 40));
   for (int i = 0; i < 4; ++i) replica.Add({0, 0, 20, 20});
   replica.Add({0, 0, 150, 2});  // nearly the whole pool

@@ -1,0 +1,113 @@
+// One generation as the front doors see it: what was asked, already as token ids, and what comes back, already as
+// text. openai_api and inference_service make GenerationRequests and consume GenerationEvents; request_flow stands
+// between them and the workers.
+//
+// Thread rule: plain data. A GenerationSink is called by one thread at a time, never while one of the caller's own
+// calls into RequestFlow is on the stack of the same thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tessera::coordinator {
+
+// Values equal to the stated "off" do nothing. Ranges are checked by whoever builds the request.
+struct SamplingOptions {
+  float temperature = 1.0f;  // 0: greedy
+  float top_p = 1.0f;        // 1: off
+  int32_t top_k = 0;         // 0: off
+  float min_p = 0.0f;        // 0: off
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
+  uint64_t seed = 0;  // always set: drawn by the front door where the client gives none
+};
+
+struct GenerationRequest {
+  std::string request_id;
+  std::vector<int32_t> prompt_token_ids;
+  int32_t choice_count = 1;
+  SamplingOptions sampling;
+  int32_t max_tokens = 16;  // per choice; 0: prompt only
+  int32_t min_tokens = 0;
+  std::vector<int32_t> stop_token_ids;
+  std::vector<std::string> stop_strings;  // end the text and are cut from it
+  bool include_stop_string = false;
+  bool skip_special_tokens = true;
+  bool ignore_eos = false;
+  int32_t top_logprobs = -1;     // -1: none; 0: the chosen token's; else that many besides
+  int32_t prompt_logprobs = -1;  // the same for the prompt
+  std::string cache_salt;
+  int32_t priority = 0;
+};
+
+struct TokenChance {
+  int32_t token_id = 0;
+  float logprob = 0.0f;
+  int32_t rank = 0;  // 1: most likely
+};
+
+// One position of prompt or output.
+struct PositionChances {
+  bool has_chosen = true;  // false at the first prompt position
+  TokenChance chosen;
+  std::vector<TokenChance> top;  // most likely first
+};
+
+enum class Finish { kNone, kStop, kLength };
+
+// What one step added to one choice. Text may lag behind tokens (half a character, a stop string's possible
+// beginning); when `finish` is set nothing is held back any more. Tokens that belong to a cut stop string are not
+// reported: text, tokens and logprobs of all events add up to the answer.
+struct ChoiceEvent {
+  int32_t choice = 0;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionChances> logprobs;  // one per token id, when asked for
+  Finish finish = Finish::kNone;
+  std::string stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty
+};
+
+struct GenerationUsage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;  // reported ones, and the eos or stop id that ended a choice
+  int64_t cached_tokens = 0;      // prompt tokens found in the prefix cache
+};
+
+// Receives one generation. OnEnd comes exactly once and last.
+class GenerationSink {
+ public:
+  virtual ~GenerationSink() = default;
+  // Before the first event, when prompt logprobs were asked for: one entry per prompt token.
+  virtual void OnPromptLogprobs(std::vector<PositionChances> positions) = 0;
+  virtual void OnChoice(ChoiceEvent event) = 0;
+  virtual void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+                     const std::string& replica) = 0;
+};
+
+// A running generation. Dropping the handle cancels what is left of it.
+class GenerationHandle {
+ public:
+  virtual ~GenerationHandle() = default;
+  // No event comes after Cancel returned, except one that is being delivered right now. Idempotent.
+  virtual void Cancel() = 0;
+};
+
+// The one entry of the front doors into serving. Thread-safe.
+class GenerationService {
+ public:
+  virtual ~GenerationService() = default;
+  // Errors at once: UNAVAILABLE (no replica is ready, draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT
+  // (prompt and max_tokens beyond the context, naming both numbers). The sink lives until OnEnd or Cancel.
+  virtual absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
+      GenerationRequest request, std::shared_ptr<GenerationSink> sink) = 0;
+};
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,139 @@
+// START READING HERE: one request from arrival to its last token.
+//
+//   Start -> router picks a replica -> Submit to its leader -> one TokenEvent per step and choice comes back
+//         -> LiveGeneration makes text of it -> the front door's sink
+//
+// A replica that is lost, or that hands its work back, loses nothing: prompt and emitted tokens are kept here, and
+// each open choice goes on at another replica where it stopped (same seed, so sampled streams go on too). Where
+// no replica is ready the choices wait for one, up to recovery_timeout_seconds.
+//
+// Thread rule: thread-safe. Every wait is bounded by Tick, which the owner calls about ten times a second.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/generation.h"
+#include "coordinator/live_generation.h"
+#include "coordinator/replica_link.h"
+#include "coordinator/request_metrics.h"
+#include "coordinator/tokenizer.h"
+#include "scheduler/router.h"
+
+namespace tessera::coordinator {
+
+struct RequestFlowOptions {
+  int64_t max_model_len_tokens = 0;     // prompt and output of one choice
+  int64_t max_requests = 16384;         // in flight; one more is refused RESOURCE_EXHAUSTED
+  int32_t max_attempts = 4;             // submissions of one choice before its error is told
+  double recovery_timeout_seconds = 30; // how long open choices wait for a replica after a loss
+  std::function<double()> now_seconds;  // monotonic
+};
+
+// What the router knows and status pages show of one replica.
+struct ReplicaActivity {
+  std::string replica;
+  int64_t running_sequences = 0;
+  int64_t queued_prompt_tokens = 0;
+  int64_t prompt_tokens = 0;            // since its link became ready
+  int64_t generation_tokens = 0;
+};
+
+class RequestFlow : public GenerationService,
+                    public ReplicaLinkListener,
+                    public std::enable_shared_from_this<RequestFlow> {
+ public:
+  // `metrics` may be null. Make it with std::make_shared: handles keep it alive.
+  RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
+              RequestMetrics* metrics);
+
+  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(GenerationRequest request,
+                                                          std::shared_ptr<GenerationSink> sink) override;
+
+  void OnLinkReady(std::shared_ptr<ReplicaLink> link) override;
+  void OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) override;
+  void OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) override;
+
+  // Gives up on what has waited for a replica too long.
+  void Tick();
+  // No new generations from now on (UNAVAILABLE, "draining").
+  void Drain();
+  // Ends everything that is left.
+  void AbortAll(const absl::Status& reason);
+
+  int64_t requests_in_flight() const;
+  std::vector<ReplicaActivity> activity() const;
+
+ private:
+  friend class FlowHandle;
+
+  struct Submission {
+    std::shared_ptr<LiveGeneration> generation;
+    std::shared_ptr<ReplicaLink> link;
+    uint32_t attempt = 1;
+    int32_t first_choice = 0;
+    int32_t choice_count = 0;
+    int32_t open_choices = 0;      // of these, not ended
+    bool prompt_pending = true;  // no event yet: its prompt counts as queued
+    int64_t prompt_tokens = 0;
+    double sent_seconds = 0;
+  };
+  // Work without a replica: a generation's open choices after a loss.
+  struct Orphan {
+    std::shared_ptr<LiveGeneration> generation;
+    std::vector<OpenChoice> choices;
+    uint32_t attempt = 1;
+    double deadline_seconds = 0;
+    absl::Status reason;
+  };
+  struct Replica {
+    std::shared_ptr<ReplicaLink> link;
+    scheduler::ReplicaLoad load;
+    ReplicaActivity activity;
+  };
+
+  absl::Status CheckRequest(const GenerationRequest& request) const;
+  Replica* Route(const GenerationRequest& request);
+  void Submit(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
+              const std::vector<OpenChoice>& choices, uint32_t attempt);
+  void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
+                      int32_t first_choice, int32_t choice_count, const std::vector<int32_t>& output,
+                      uint32_t attempt);
+  void ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1::TokenEvent& event);
+  void NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event, double now);
+  void Account(const LiveGeneration& generation, const v1::TokenEvent& event, const EventOutcome& outcome,
+               double now);
+  void Retry(uint64_t submission_id, const absl::Status& reason);
+  void FailGeneration(const std::shared_ptr<LiveGeneration>& generation, const absl::Status& reason);
+  static void SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice);
+  void Place(Orphan orphan);
+  void CancelGeneration(const std::shared_ptr<LiveGeneration>& generation);
+  void CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice);
+  void Forget(uint64_t submission_id, Submission& submission);
+  void GenerationEnded();
+
+  const RequestFlowOptions options_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  RequestMetrics* const metrics_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Replica> replicas_;
+  std::unordered_map<uint64_t, Submission> submissions_;
+  // The submissions of one generation, so that cancelling it does not search all.
+  std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;
+  std::deque<Orphan> orphans_;
+  uint64_t next_submission_id_ = 1;
+  int64_t in_flight_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,29 @@
+#include "scheduler/replicate.h"
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/shares.h"
+
+namespace tessera::scheduler {
+
+v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model, std::span<const DeviceOffer> devices) {
+  v1::DeploymentPlan plan;
+  *plan.mutable_model() = model;
+  for (const DeviceOffer& device : devices) {
+    // Named after the device, not its index: a device that joins or leaves renames no other replica.
+    v1::Replica* replica = plan.add_replicas();
+    replica->set_name(absl::StrCat("r-", device.name));
+    replica->set_role(v1::REPLICA_ROLE_BOTH);
+    v1::PlannedWorker* worker = replica->add_stages()->add_workers();
+    worker->set_device(device.name);
+    worker->set_available_bytes(device.memory_bytes);
+    *worker->mutable_share() = WholeModelShare(model);
+    v1::RoutingShare* share = plan.add_routing();
+    share->set_prefill_replica(replica->name());
+    share->set_decode_replica(replica->name());
+    share->set_share(1.0 / static_cast<double>(devices.size()));
+  }
+  plan.add_explanation("no plan was given: every device holds the whole model as a replica of its own");
+  return plan;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,83 @@
+#include "scheduler/router.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+
+namespace tessera::scheduler {
+namespace {
+
+// Unknown rates are taken as these, equal for all: only their ratio (a prompt token costs far less than an output
+// token) matters then. Origin: batch-1 decode is memory-bound, prefill compute-bound; 32 is the usual order.
+constexpr double kUnknownPrefillTokensPerSecond = 3200.0;
+constexpr double kUnknownDecodeTokensPerSecond = 100.0;
+
+double PrefillRate(const ReplicaLoad& r) {
+  return r.prefill_tokens_per_second > 0 ? r.prefill_tokens_per_second
+                                         : kUnknownPrefillTokensPerSecond;
+}
+
+double DecodeRate(const ReplicaLoad& r) {
+  return r.decode_tokens_per_second > 0 ? r.decode_tokens_per_second : kUnknownDecodeTokensPerSecond;
+}
+
+// Seconds until the first token: what is queued before it, then its own prompt.
+double FirstTokenSeconds(const ReplicaLoad& r, const RouteRequest& request) {
+  const int64_t own = std::max<int64_t>(1, request.prompt_tokens - r.cached_prefix_tokens);
+  return static_cast<double>(r.queued_prompt_tokens + own) / PrefillRate(r);
+}
+
+// Seconds of decoding, shared with what runs there. A full replica makes a newcomer wait for a place: one
+// sequence's worth of the work that is outstanding.
+double DecodeSeconds(const ReplicaLoad& r, const RouteRequest& request) {
+  const double own = static_cast<double>(request.expected_output_tokens) / DecodeRate(r);
+  const double sharing = static_cast<double>(r.outstanding_output_tokens) /
+                         static_cast<double>(std::max<int64_t>(1, r.max_sequences)) / DecodeRate(r);
+  const bool full = r.max_sequences > 0 && r.running_sequences >= r.max_sequences;
+  const double place =
+      full ? static_cast<double>(r.outstanding_output_tokens) /
+                 static_cast<double>(std::max<int64_t>(1, r.running_sequences)) / DecodeRate(r)
+           : 0.0;
+  // Each running sequence lengthens a step a little even where decoding is memory-bound.
+  const double crowding = 1.0 + 0.02 * static_cast<double>(r.running_sequences);
+  return own * crowding + sharing + place;
+}
+
+}  // namespace
+
+Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& request) {
+  Route best;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  for (size_t p = 0; p < replicas.size(); ++p) {
+    if (!replicas[p].ready || !replicas[p].can_prefill) continue;
+    const double first_token = FirstTokenSeconds(replicas[p], request);
+    for (size_t d = 0; d < replicas.size(); ++d) {
+      // A replica that does both keeps its own KV; others hand over to one that only decodes.
+      const bool same = p == d;
+      if (!replicas[d].ready || !replicas[d].can_decode) continue;
+      if (replicas[p].can_decode ? !same : replicas[d].can_prefill) continue;
+      const double seconds = first_token + DecodeSeconds(replicas[d], request);
+      if (seconds < best_seconds) {
+        best_seconds = seconds;
+        best = {static_cast<int>(p), static_cast<int>(d), first_token};
+      }
+    }
+  }
+  return best;
+}
+
+std::string Explain(const Route& route, std::span<const ReplicaLoad> replicas) {
+  if (route.prefill_replica < 0) {
+    const auto ready = std::count_if(replicas.begin(), replicas.end(),
+                                     [](const ReplicaLoad& r) { return r.ready; });
+    return absl::StrFormat("no route: %d of %d replicas are ready", ready, replicas.size());
+  }
+  const ReplicaLoad& r = replicas[route.prefill_replica];
+  return absl::StrFormat(
+      "replica %d: first token expected in %.3f s (%d prompt tokens queued, %d sequences running)",
+      route.prefill_replica, route.expected_first_token_seconds, r.queued_prompt_tokens,
+      r.running_sequences);
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,67 @@
+#include "scheduler/router.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+namespace tessera::scheduler {
+namespace {
+
+ReplicaLoad Replica(double speed) {
+  ReplicaLoad replica;
+  replica.ready = true;
+  replica.prefill_tokens_per_second = 1000 * speed;
+  replica.decode_tokens_per_second = 50 * speed;
+  replica.max_sequences = 16;
+  return replica;
+}
+
+}  // namespace
+
+TEST_CASE("nobody ready, no route") {
+  std::vector<ReplicaLoad> replicas(2);
+  CHECK(ChooseReplica(replicas, {100, 10}).prefill_replica == -1);
+  CHECK(ChooseReplica({}, {100, 10}).decode_replica == -1);
+  CHECK(Explain(Route(), replicas) == "no route: 0 of 2 replicas are ready");
+}
+
+TEST_CASE("equal replicas share by what is outstanding, ties go to the first") {
+  std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1)};
+  CHECK(ChooseReplica(replicas, {100, 10}).prefill_replica == 0);
+  replicas[0].running_sequences = 1;
+  replicas[0].outstanding_output_tokens = 10;
+  CHECK(ChooseReplica(replicas, {100, 10}).prefill_replica == 1);
+}
+
+TEST_CASE("a fast replica takes more than its count of requests would say") {
+  std::vector<ReplicaLoad> replicas = {Replica(1), Replica(4)};
+  int taken[2] = {0, 0};
+  for (int i = 0; i < 50; ++i) {
+    const Route route = ChooseReplica(replicas, {400, 100});
+    REQUIRE(route.prefill_replica == route.decode_replica);
+    ++taken[route.prefill_replica];
+    replicas[route.prefill_replica].queued_prompt_tokens += 400;
+    replicas[route.prefill_replica].running_sequences += 1;
+    replicas[route.prefill_replica].outstanding_output_tokens += 100;
+  }
+  CHECK(taken[1] > 3 * taken[0]);
+  CHECK(taken[0] > 0);
+}
+
+TEST_CASE("a cached prefix outweighs a small queue") {
+  std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1)};
+  replicas[1].queued_prompt_tokens = 200;
+  replicas[1].cached_prefix_tokens = 900;
+  CHECK(ChooseReplica(replicas, {1000, 10}).prefill_replica == 1);
+}
+
+TEST_CASE("prefill replicas hand over to decode replicas only") {
+  std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1), Replica(1)};
+  replicas[0].can_decode = false;
+  replicas[1].can_prefill = false;
+  replicas[2].ready = false;
+  const Route route = ChooseReplica(replicas, {1000, 10});
+  CHECK(route.prefill_replica == 0);
+  CHECK(route.decode_replica == 1);
+}
+
+}  // namespace tessera::scheduler
