@@ -69,6 +69,9 @@ _TOOLS = {
     "protoc": "protobuf-compiler",
 }
 
+# Distributions choose the implementation at run time, and the archives want a Fortran runtime.
+_SHARED_ONLY = ["-lblas", "-llapack"]
+
 # The platform's own; never taken from an archive.
 _PLATFORM = ["-ldl", "-lrt", "-lm", "-pthread", "-lpthread", "-latomic", "-lc", "-lresolv"]
 
@@ -109,7 +112,7 @@ def _header_exists(ctx, header):
 
 def _archives(ctx, flags):
     """Which of the -lNAME in flags has a libNAME.a in the linker's path, as a dict of flags."""
-    names = [f for f in flags if f.startswith("-l") and f not in _PLATFORM]
+    names = [f for f in flags if f.startswith("-l") and f not in _PLATFORM + _SHARED_ONLY]
     if not names:
         return {}
     script = "for f in \"$@\"; do case $(${CC:-gcc} -print-file-name=lib${f#-l}.a) in /*) echo $f;; esac; done"
