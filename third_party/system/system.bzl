@@ -25,10 +25,11 @@ _ABSL = [
     ]
 ]
 
-def _library(deb, pkgs = [], header = None, linkopts = [], defines = []):
-    return struct(deb = deb, pkgs = pkgs, header = header, linkopts = linkopts, defines = defines)
+def _library(deb, pkgs = [], header = None, linkopts = [], wrapper = None):
+    return struct(deb = deb, pkgs = pkgs, header = header, linkopts = linkopts, wrapper = wrapper)
 
 # pkgs: pkg-config modules. header: where there is no module, the file that shows it is installed.
+# wrapper: a package of ours whose target is used instead of the library as it is.
 _LIBRARIES = {
     "absl": _library("libabsl-dev", pkgs = _ABSL),
     "boost_asio": _library(
@@ -58,7 +59,11 @@ _LIBRARIES = {
     "pcre2": _library("libpcre2-dev", pkgs = ["libpcre2-8"]),
     "prometheus": _library("prometheus-cpp-dev", pkgs = ["prometheus-cpp-core"]),
     "protobuf": _library("libprotobuf-dev", pkgs = ["protobuf"]),
-    "sentencepiece": _library("libsentencepiece-dev", pkgs = ["sentencepiece"]),
+    "sentencepiece": _library(
+        "libsentencepiece-dev",
+        pkgs = ["sentencepiece"],
+        wrapper = "third_party/sentencepiece",
+    ),
     "spdlog": _library("libspdlog-dev libfmt-dev", header = "spdlog/spdlog.h", linkopts = ["-pthread"]),
     "yaml": _library("libyaml-cpp-dev", pkgs = ["yaml-cpp"]),
 }
@@ -142,6 +147,12 @@ def _missing_message(what, deb):
     return ("%s is not installed. Debian 12 packages it: apt-get install -y --no-install-recommends %s" %
             (what, deb))
 
+def _wrapped_target(ctx, name, file, wrapper):
+    """A library that a package of ours prepares: the installed file, and the package's target."""
+    path = ctx.execute(["gcc", "-print-file-name=" + file]).stdout.strip()
+    ctx.symlink(path, file)
+    return 'exports_files(["%s"])\nalias(name = "%s", actual = "@//%s")' % (file, name, wrapper)
+
 def _library_target(ctx, name, library):
     if library.header and not _header_exists(ctx, library.header):
         return _missing_target(name, "The header <%s>" % library.header, library.deb)
@@ -154,6 +165,8 @@ def _library_target(ctx, name, library):
             return _missing_target(name, "The library " + name, library.deb)
         shared = [f for f in shared if not f.startswith("-Wl,")]
         static = [f for f in static if not f.startswith("-Wl,")]
+        if library.wrapper:
+            return _wrapped_target(ctx, name, "lib%s.so" % name, library.wrapper)
         defines = [f[2:] for f in cflags if f.startswith("-D") and f != "-DNOMINMAX"]
     return _cc_library(
         name,
