@@ -1,0 +1,33 @@
+// A published config.json -> v1::Model, for the architectures in the table of model_config.cc.
+//
+// Understands the keys of transformers 4 (rope_theta, rope_scaling, torch_dtype) and 5
+// (rope_parameters, dtype). What a key's absence means is taken from the family's own configuration
+// class in transformers. Whatever would change the result and is not understood (another
+// architecture, rope type, activation, quantisation) is refused by name. Pure, thread-safe.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/json_reader.h"
+#include "proto/model.pb.h"
+
+namespace tessera {
+
+// `file` is the path errors name. Model.name is left empty; eos_token_ids are those of this file.
+absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file);
+
+// Names that ParseModelConfig knows, for messages and tests.
+std::vector<std::string> KnownArchitectures();
+
+// Fills model->rope from rope_parameters, or rope_theta and rope_scaling; requires head_dim and
+// max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`.
+void ReadRope(JsonReader& config, double default_theta, v1::Model* model);
+
+// "float32", "torch.bfloat16", ... UNSPECIFIED for an empty name; others fail at `key`.
+v1::DataType ReadDataType(JsonReader& config, const char* key);
+
+}  // namespace tessera

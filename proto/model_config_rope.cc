@@ -1,0 +1,94 @@
+// Rotary embeddings in the two forms that transformers has written them.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "proto/model_config.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMaxTheta = 1e12;
+constexpr double kMaxFactor = 1e6;
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+v1::RopeScalingKind ScalingKind(JsonReader& scaling, const char* key, const std::string& type) {
+  if (type.empty() || type == "default") return v1::ROPE_SCALING_KIND_UNSPECIFIED;
+  if (type == "linear") return v1::ROPE_SCALING_KIND_LINEAR;
+  if (type == "dynamic") return v1::ROPE_SCALING_KIND_DYNAMIC;
+  if (type == "llama3") return v1::ROPE_SCALING_KIND_LLAMA3;
+  scaling.Fail(key, StrCat("'", type,
+                           "' is not supported; known are default, linear, dynamic and "
+                           "llama3"));
+  return v1::ROPE_SCALING_KIND_UNSPECIFIED;
+}
+
+// linear and dynamic serve factor times the positions that the configuration names; for llama3 it
+// names the stretched length already.
+void StretchPositions(JsonReader& scaling, v1::Model* model) {
+  const double positions =
+      std::floor(static_cast<double>(model->max_positions()) * model->rope().factor());
+  if (positions > static_cast<double>(kMaxPositions)) {
+    scaling.Fail("factor", StrCat("stretches the context to more than ", kMaxPositions, " tokens"));
+    return;
+  }
+  model->set_max_positions(static_cast<int64_t>(positions));
+}
+
+void ReadScaling(JsonReader& scaling, v1::Model* model) {
+  v1::Rope& rope = *model->mutable_rope();
+  const char* key = scaling.Has("rope_type") ? "rope_type" : "type";
+  rope.set_scaling(ScalingKind(scaling, key, scaling.StringOr(key, "")));
+  if (scaling.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0) {
+    scaling.Fail("partial_rotary_factor", "other than 1 is not supported");
+  }
+  if (!scaling.ok() || rope.scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED) return;
+
+  rope.set_factor(scaling.Number("factor", 1.0, kMaxFactor));
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_LLAMA3) {
+    rope.set_low_frequency_factor(scaling.Number("low_freq_factor", 1e-6, kMaxFactor));
+    rope.set_high_frequency_factor(scaling.Number("high_freq_factor", 1e-6, kMaxFactor));
+    rope.set_original_max_positions(scaling.IntegerOr("original_max_position_embeddings",
+                                                      model->max_positions(), 1, kMaxPositions));
+    if (rope.high_frequency_factor() <= rope.low_frequency_factor()) {
+      scaling.Fail("high_freq_factor", "must be above low_freq_factor");
+    }
+    return;
+  }
+  // Dynamic scaling sets in where the configuration's own length ends, whatever else it names.
+  rope.set_original_max_positions(model->max_positions());
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC && rope.rotary_dim() <= 2) {
+    scaling.Fail(key, "'dynamic' needs heads wider than 2");
+  }
+  StretchPositions(scaling, model);
+}
+
+}  // namespace
+
+void ReadRope(JsonReader& config, double default_theta, v1::Model* model) {
+  v1::Rope& rope = *model->mutable_rope();
+  rope.set_rotary_dim(model->head_dim());
+  if (model->head_dim() % 2 != 0) {
+    config.Fail("head_dim", StrCat("must be even to be rotated, not ", model->head_dim()));
+  }
+  if (config.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0) {
+    config.Fail("partial_rotary_factor", "other than 1 is not supported");
+  }
+  rope.set_theta(config.NumberOr("rope_theta", default_theta, 1.0, kMaxTheta));
+
+  const char* key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!config.ok() || !config.Has(key)) return;
+  const nlohmann::json& object = config.At(key);
+  if (!object.is_object()) return config.Fail(key, "must be an object");
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object()) {
+      return config.Fail(StrCat(key, ".", name), "sets rotations per layer type: not supported");
+    }
+  }
+  JsonReader scaling(object, config.file(), StrCat(key, "."));
+  rope.set_theta(scaling.NumberOr("rope_theta", rope.theta(), 1.0, kMaxTheta));
+  ReadScaling(scaling, model);
+  config.Adopt(scaling.status());
+}
+
+}  // namespace tessera

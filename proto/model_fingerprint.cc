@@ -1,0 +1,94 @@
+// What two machines compare before they serve one model together.
+#include <openssl/evp.h>
+
+#include <array>
+#include <fstream>
+#include <memory>
+#include <system_error>
+
+#include "proto/file_text.h"
+#include "proto/json_reader.h"
+#include "proto/model_folder.h"
+#include "proto/weight_files.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxHeaderBytes = int64_t{128} << 20;
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
+  }
+  // Lengths are hashed too, so that no two lists of pieces look alike.
+  void Add(std::string_view piece) {
+    const uint64_t size = piece.size();
+    EVP_DigestUpdate(context_.get(), &size, sizeof(size));
+    EVP_DigestUpdate(context_.get(), piece.data(), piece.size());
+  }
+  std::string Hex() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+    unsigned int size = 0;
+    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
+    std::string hex;
+    for (unsigned int i = 0; i < size; ++i) {
+      hex += "0123456789abcdef"[digest[i] >> 4];
+      hex += "0123456789abcdef"[digest[i] & 15];
+    }
+    return hex;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+// The first 8 bytes say how long the header behind them is, little endian.
+absl::StatusOr<std::string> SafetensorsHeader(const fs::path& path, int64_t file_bytes) {
+  std::ifstream file(path, std::ios::binary);
+  std::array<unsigned char, 8> prefix;
+  if (!file.read(reinterpret_cast<char*>(prefix.data()), prefix.size())) {
+    return absl::InvalidArgumentError(StrCat(path.string(), ": cannot be read, or cut off"));
+  }
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];
+  if (length > static_cast<uint64_t>(std::min(kMaxHeaderBytes, file_bytes - 8))) {
+    return absl::InvalidArgumentError(StrCat(path.string(), ": a header of ", length,
+                                             " bytes in a file of ", file_bytes,
+                                             ": not a safetensors file, or cut off"));
+  }
+  std::string header(length, '\0');
+  if (!file.read(header.data(), static_cast<std::streamsize>(length))) {
+    return absl::InvalidArgumentError(StrCat(path.string(), ": header cannot be read"));
+  }
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Fingerprint(const fs::path& folder) {
+  absl::StatusOr<std::string> config = ReadFileText(folder / "config.json", kMaxJsonBytes);
+  if (!config.ok()) return config.status();
+  absl::StatusOr<std::vector<std::string>> names = WeightFiles(folder);
+  if (!names.ok()) return names.status();
+
+  Sha256 hash;
+  hash.Add(*config);
+  for (const std::string& name : *names) {
+    const fs::path path = folder / name;
+    std::error_code error;
+    const auto file_bytes = static_cast<int64_t>(fs::file_size(path, error));
+    if (error) return absl::NotFoundError(StrCat(path.string(), ": ", error.message()));
+    absl::StatusOr<std::string> header = SafetensorsHeader(path, file_bytes);
+    if (!header.ok()) return header.status();
+    hash.Add(name);
+    hash.Add(std::to_string(file_bytes));
+    hash.Add(*header);
+  }
+  return hash.Hex();
+}
+
+}  // namespace tessera

@@ -1,0 +1,165 @@
+#include "proto/model_folder.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "proto/file_text.h"
+#include "proto/json_reader.h"
+#include "proto/model_config.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kConfig[] = "config.json";
+constexpr char kGenerationConfig[] = "generation_config.json";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Where huggingface_hub keeps downloads.
+fs::path HubCache() {
+  if (std::string hub = Environment("HF_HUB_CACHE"); !hub.empty()) return hub;
+  if (std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  if (std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty()) {
+    return fs::path(cache) / "huggingface" / "hub";
+  }
+  return fs::path(Environment("HOME")) / ".cache" / "huggingface" / "hub";
+}
+
+// "model" or "organisation/model", of the characters that Hugging Face allows.
+bool IsHubName(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == '/';
+  };
+  return !name.empty() && name.size() <= 200 && std::all_of(name.begin(), name.end(), allowed) &&
+         std::count(name.begin(), name.end(), '/') <= 1 && name.front() != '/' &&
+         name.front() != '.' && name.back() != '/' && name.find("..") == std::string_view::npos;
+}
+
+std::string CacheFolderName(std::string_view name) {
+  std::string folder = "models--";
+  for (char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  return folder;
+}
+
+// The snapshot that refs/main points to, or an empty path.
+fs::path CachedSnapshot(const fs::path& cache, std::string_view name) {
+  const fs::path model = cache / CacheFolderName(name);
+  absl::StatusOr<std::string> revision = ReadFileText(model / "refs" / "main", 256);
+  if (!revision.ok()) return {};
+  while (!revision->empty() && (revision->back() == '\n' || revision->back() == ' ')) {
+    revision->pop_back();
+  }
+  if (revision->empty() || revision->find('/') != std::string::npos) return {};
+  std::error_code error;
+  const fs::path snapshot = model / "snapshots" / *revision;
+  return fs::is_directory(snapshot, error) ? snapshot : fs::path();
+}
+
+bool HasGgufName(std::string_view path) {
+  std::string end(path.substr(path.size() < 5 ? 0 : path.size() - 5));
+  for (char& c : end) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return end == ".gguf";
+}
+
+// {} where the folder has no such file.
+absl::StatusOr<nlohmann::json> ReadOptionalJson(const fs::path& path) {
+  absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
+  if (absl::IsNotFound(text.status())) return nlohmann::json::object();
+  if (!text.ok()) return text.status();
+  return ParseJsonObject(*text, path.string());
+}
+
+absl::Status AddGenerationEosIds(const fs::path& folder, v1::Model* model) {
+  const fs::path path = folder / kGenerationConfig;
+  absl::StatusOr<nlohmann::json> document = ReadOptionalJson(path);
+  if (!document.ok()) return document.status();
+  JsonReader reader(*document, path.string());
+  for (int64_t id : reader.Integers("eos_token_id", 0, INT32_MAX)) {
+    const auto& ids = model->eos_token_ids();
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) model->add_eos_token_ids(id);
+  }
+  return reader.status();
+}
+
+}  // namespace
+
+absl::StatusOr<fs::path> ResolveModelFolder(std::string_view name_or_path) {
+  if (HasGgufName(name_or_path)) {
+    return absl::InvalidArgumentError(
+        StrCat("'", name_or_path,
+               "' is a GGUF file: not supported; give the Hugging Face folder "
+               "(config.json and safetensors) that it was made from"));
+  }
+  const fs::path path(name_or_path);
+  std::error_code error;
+  if (fs::is_directory(path, error)) return path;
+  if (fs::exists(path, error)) {
+    return absl::InvalidArgumentError(
+        StrCat("'", name_or_path, "' is a file; give the folder with config.json"));
+  }
+  if (!IsHubName(name_or_path)) {
+    return absl::NotFoundError(StrCat("model folder '", name_or_path, "' does not exist"));
+  }
+  const fs::path cache = HubCache();
+  if (fs::path snapshot = CachedSnapshot(cache, name_or_path); !snapshot.empty()) return snapshot;
+  return absl::NotFoundError(StrCat("model '", name_or_path, "' is no folder, and not in the ",
+                                    "Hugging Face cache ", cache.string(),
+                                    "; to download it: hf download ", name_or_path));
+}
+
+absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path) {
+  absl::StatusOr<fs::path> folder = ResolveModelFolder(name_or_path);
+  if (!folder.ok()) return folder.status();
+  const fs::path path = *folder / kConfig;
+  absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<v1::Model> model = ParseModelConfig(*text, path.string());
+  if (!model.ok()) return model.status();
+  const absl::Status status = AddGenerationEosIds(*folder, &*model);
+  if (!status.ok()) return status;
+
+  std::error_code error;
+  fs::path shown(name_or_path);
+  if (fs::is_directory(shown, error)) {
+    shown = fs::absolute(shown, error).lexically_normal();
+    if (!shown.has_filename()) shown = shown.parent_path();  // a trailing slash
+    shown = shown.filename();
+  }
+  model->set_name(shown.string());
+  return model;
+}
+
+absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder) {
+  const fs::path path = folder / kGenerationConfig;
+  absl::StatusOr<nlohmann::json> document = ReadOptionalJson(path);
+  if (!document.ok()) return document.status();
+  JsonReader reader(*document, path.string());
+  constexpr double kLeast = 1e-6;  // where 0 is not allowed
+  GenerationDefaults defaults;
+  const auto number = [&](const char* key, double min, double max, std::optional<double>& value) {
+    if (reader.Has(key)) value = reader.Number(key, min, max);
+  };
+  number("temperature", 0.0, 100.0, defaults.temperature);
+  number("top_p", kLeast, 1.0, defaults.top_p);
+  number("min_p", 0.0, 1.0, defaults.min_p);
+  number("repetition_penalty", kLeast, 100.0, defaults.repetition_penalty);
+  if (reader.Has("top_k")) defaults.top_k = reader.Integer("top_k", 0, INT32_MAX);
+  if (reader.Has("max_new_tokens")) {
+    defaults.max_new_tokens = reader.Integer("max_new_tokens", 1, INT32_MAX);
+  }
+  if (!reader.ok()) return reader.status();
+  return defaults;
+}
+
+}  // namespace tessera

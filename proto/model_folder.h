@@ -1,0 +1,49 @@
+// A Hugging Face model folder as it is published: which folder a name means, the model's shape, the
+// sampling defaults it recommends, and a fingerprint by which two machines see that they have the
+// same one.
+//
+// Reads small files only; tensors are read by worker/weights. Errors name file and key or tensor.
+// Thread-safe; reads the environment variables that Hugging Face's own tools do (HF_HUB_CACHE,
+// HF_HOME, XDG_CACHE_HOME, HOME).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "proto/model.pb.h"
+
+namespace tessera {
+
+// The folder itself, or the snapshot that the local Hugging Face cache has under that name
+// ("organisation/model"). NotFound with the command that downloads it; InvalidArgument for a GGUF
+// file.
+absl::StatusOr<std::filesystem::path> ResolveModelFolder(std::string_view name_or_path);
+
+// The shape in config.json of the folder that `name_or_path` means. end-of-sequence ids are those
+// of config.json and generation_config.json together. InvalidArgument, naming file and key, for
+// what is not understood.
+absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path);
+
+// What generation_config.json recommends where a request says nothing; empty: it has no opinion.
+struct GenerationDefaults {
+  std::optional<double> temperature;         // [0, 100]
+  std::optional<double> top_p;               // (0, 1]
+  std::optional<double> min_p;               // [0, 1]
+  std::optional<int64_t> top_k;              // 0: off
+  std::optional<double> repetition_penalty;  // (0, 100]
+  std::optional<int64_t> max_new_tokens;
+};
+
+// All empty where the folder has no generation_config.json.
+absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::filesystem::path& folder);
+
+// Hexadecimal SHA-256 of config.json and of every weight file's name, size and header (tensor
+// names, shapes, dtypes, places): equal on two machines that have the same checkpoint, cheap for
+// one of any size. It does not see changed tensor bytes.
+absl::StatusOr<std::string> Fingerprint(const std::filesystem::path& folder);
+
+}  // namespace tessera

@@ -1,0 +1,223 @@
+// Every key that changes a model's shape, in both forms that transformers has written.
+#include "proto/model_config.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace tessera {
+namespace {
+
+// A config.json of `architecture` with `extra` members.
+std::string Config(const std::string& architecture, const std::string& extra = "") {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
+    "ffn_dim": 96, "max_position_embeddings": 32)" +
+         (extra.empty() ? "" : ", " + extra) + "}";
+}
+
+v1::Model Read(const std::string& architecture, const std::string& extra = "") {
+  const auto model = ParseModelConfig(Config(architecture, extra), "config.json");
+  INFO(model.status().ToString());
+  REQUIRE(model.ok());
+  return *model;
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto model = ParseModelConfig(text, "folder/config.json");
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(model.status().message());
+}
+
+std::string ErrorWith(const std::string& extra,
+                      const std::string& architecture = "LlamaForCausalLM") {
+  return ErrorOf(Config(architecture, extra));
+}
+
+using Catch::Contains;
+
+}  // namespace
+
+TEST_CASE("llama: defaults of absent keys") {
+  const v1::Model model = Read("LlamaForCausalLM");
+  CHECK(model.architecture() == "LlamaForCausalLM");
+  CHECK(model.layers() == 4);
+  CHECK(model.kv_heads() == 4);
+  CHECK(model.head_dim() == 16);
+  CHECK(model.ffn_width() == 96);
+  CHECK(model.gated_ffn());
+  CHECK(model.norm() == v1::NORM_KIND_RMS);
+  CHECK(model.norm_epsilon() == 1e-6);
+  CHECK(model.activation() == v1::ACTIVATION_KIND_SILU);
+  CHECK_FALSE(model.qkv_bias());
+  CHECK_FALSE(model.tied_embeddings());
+  CHECK(model.rope().theta() == 10000.0);
+  CHECK(model.rope().rotary_dim() == 16);
+  CHECK(model.rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
+  CHECK(model.sliding_window() == 0);
+  CHECK(model.bos_token_id() == -1);
+  CHECK(model.eos_token_ids().empty());
+  CHECK(model.dtype() == v1::DATA_TYPE_UNSPECIFIED);
+}
+
+TEST_CASE("llama: keys of transformers 4 and 5 mean the same") {
+  const v1::Model four = Read("LlamaForCausalLM", R"("torch_dtype": "bfloat16",
+      "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16})");
+  const v1::Model five = Read("LlamaForCausalLM", R"("dtype": "bfloat16",
+      "rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16})");
+  CHECK(four.SerializeAsString() == five.SerializeAsString());
+  CHECK(four.dtype() == v1::DATA_TYPE_BFLOAT16);
+  CHECK(four.rope().theta() == 500000.0);
+  CHECK(four.rope().scaling() == v1::ROPE_SCALING_KIND_LLAMA3);
+  CHECK(four.rope().original_max_positions() == 16);
+  CHECK(four.rope().high_frequency_factor() == 4.0);
+  CHECK(four.max_positions() == 32);
+}
+
+TEST_CASE("rope: older `type`, and positions that linear and dynamic stretch") {
+  const v1::Model linear =
+      Read("LlamaForCausalLM", R"("rope_scaling": {"type": "linear", "factor": 4.0})");
+  CHECK(linear.rope().scaling() == v1::ROPE_SCALING_KIND_LINEAR);
+  CHECK(linear.rope().factor() == 4.0);
+  CHECK(linear.max_positions() == 128);
+  const v1::Model dynamic =
+      Read("LlamaForCausalLM", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})");
+  CHECK(dynamic.rope().scaling() == v1::ROPE_SCALING_KIND_DYNAMIC);
+  CHECK(dynamic.rope().original_max_positions() == 32);
+  CHECK(dynamic.max_positions() == 64);
+  CHECK(Read("LlamaForCausalLM", R"("rope_scaling": null)").rope().factor() == 0);
+}
+
+TEST_CASE("rope: what is not understood is refused by name") {
+  CHECK_THAT(ErrorWith(R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})"),
+             Contains("folder/config.json: rope_scaling.rope_type 'yarn' is not supported"));
+  CHECK_THAT(ErrorWith(R"("rope_parameters": {"full_attention": {"rope_theta": 1.0}})"),
+             Contains("rope_parameters.full_attention"));
+  CHECK_THAT(ErrorWith(R"("rope_scaling": {"rope_type": "linear"})"),
+             Contains("rope_scaling.factor is missing"));
+  CHECK_THAT(ErrorWith(R"("rope_scaling": "linear")"), Contains("rope_scaling must be an object"));
+  CHECK_THAT(ErrorWith(R"("partial_rotary_factor": 0.5)"), Contains("partial_rotary_factor"));
+  CHECK_THAT(ErrorWith(R"("rope_theta": -1)"), Contains("rope_theta must be a number"));
+  CHECK_THAT(ErrorWith(R"("head_dim": 15)"), Contains("head_dim must be even"));
+}
+
+TEST_CASE("mistral: an absent window is 4096, null is none") {
+  CHECK(Read("MistralForCausalLM", R"("num_key_value_heads": 2)").sliding_window() == 4096);
+  CHECK(Read("MistralForCausalLM", R"("num_key_value_heads": 2, "sliding_window": null)")
+            .sliding_window() == 0);
+  const v1::Model model =
+      Read("MistralForCausalLM", R"("num_key_value_heads": 2, "sliding_window": 16)");
+  CHECK(model.sliding_window() == 16);
+  CHECK(model.sliding_window_layers().empty());
+}
+
+TEST_CASE("qwen2: biases, and the window only where it is switched on") {
+  const v1::Model plain = Read("Qwen2ForCausalLM", R"("sliding_window": 16)");
+  CHECK(plain.qkv_bias());
+  CHECK_FALSE(plain.output_bias());
+  CHECK(plain.sliding_window() == 0);
+  const v1::Model windowed =
+      Read("Qwen2ForCausalLM",
+           R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 3)");
+  CHECK(windowed.sliding_window() == 16);
+  REQUIRE(windowed.sliding_window_layers_size() == 1);
+  CHECK(windowed.sliding_window_layers(0) == 3);
+  CHECK(Read("Qwen2ForCausalLM",
+             R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 4)")
+            .sliding_window() == 0);
+  const v1::Model by_type = Read("Qwen2ForCausalLM",
+                                 R"("sliding_window": 16, "use_sliding_window": true,
+      "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"])");
+  REQUIRE(by_type.sliding_window_layers_size() == 1);
+  CHECK(by_type.sliding_window_layers(0) == 1);
+  CHECK_THAT(ErrorWith(R"("sliding_window": 16, "use_sliding_window": true,
+      "layer_types": ["full_attention", "chunked_attention", "full_attention", "full_attention"])",
+                       "Qwen2ForCausalLM"),
+             Contains("'chunked_attention'"));
+}
+
+TEST_CASE("qwen3: qk norm and a head_dim of its own") {
+  const v1::Model model = Read("Qwen3ForCausalLM", R"("num_key_value_heads": 2)");
+  CHECK(model.qk_norm());
+  CHECK(model.head_dim() == 128);
+  CHECK_FALSE(model.qkv_bias());
+}
+
+TEST_CASE("opt: learned positions, layer norm, relu") {
+  const v1::Model model = Read("OPTForCausalLM", R"("word_embed_proj_dim": 32)");
+  CHECK(model.norm() == v1::NORM_KIND_LAYER);
+  CHECK(model.norm_epsilon() == 1e-5);
+  CHECK(model.activation() == v1::ACTIVATION_KIND_RELU);
+  CHECK(model.learned_positions());
+  CHECK(model.learned_position_offset() == 2);
+  CHECK_FALSE(model.has_rope());
+  CHECK_FALSE(model.gated_ffn());
+  CHECK(model.tied_embeddings());
+  CHECK(model.embedding_width() == 32);
+  CHECK(model.ffn_bias());
+  CHECK_FALSE(model.post_norm());
+  const v1::Model post = Read("OPTForCausalLM", R"("do_layer_norm_before": false)");
+  CHECK(post.post_norm());
+  CHECK(post.final_norm_absent());
+}
+
+TEST_CASE("mixture of experts: mixtral and qwen3-moe") {
+  const v1::Model mixtral = Read("MixtralForCausalLM", R"("num_key_value_heads": 2,
+      "num_local_experts": 4, "sliding_window": null)");
+  CHECK(mixtral.experts().count() == 4);
+  CHECK(mixtral.experts().per_token() == 2);
+  CHECK(mixtral.experts().ffn_width() == 96);
+  CHECK(mixtral.experts().renormalise());
+  CHECK(mixtral.rope().theta() == 1e6);
+  const v1::Model qwen = Read("Qwen3MoeForCausalLM", R"("num_key_value_heads": 2,
+      "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+      "decoder_sparse_step": 2, "mlp_only_layers": [1])");
+  CHECK(qwen.experts().ffn_width() == 48);
+  CHECK_FALSE(qwen.experts().renormalise());
+  CHECK(qwen.experts().dense_layers_size() == 3);  // 0 and 2 by the step, 1 by name
+  CHECK_THAT(ErrorWith(R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 5)",
+                       "Qwen3MoeForCausalLM"),
+             Contains("num_experts_per_tok (5) is above"));
+}
+
+TEST_CASE("token ids: one or several") {
+  const v1::Model model = Read("LlamaForCausalLM", R"("bos_token_id": 1, "eos_token_id": [2, 3])");
+  CHECK(model.bos_token_id() == 1);
+  CHECK(model.eos_token_ids_size() == 2);
+  CHECK(Read("LlamaForCausalLM", R"("eos_token_id": 7)").eos_token_ids(0) == 7);
+}
+
+TEST_CASE("impossible values name file and key") {
+  CHECK_THAT(ErrorWith(R"("hidden_size": 0)"), Contains("folder/config.json: hidden_size"));
+  CHECK_THAT(ErrorWith(R"("num_hidden_layers": -4)"), Contains("num_hidden_layers"));
+  CHECK_THAT(ErrorWith(R"("vocab_size": 18446744073709551615)"), Contains("vocab_size"));
+  CHECK_THAT(ErrorWith(R"("vocab_size": 99999999999)"), Contains("vocab_size"));
+  CHECK_THAT(ErrorWith(R"("vocab_size": 1.5)"), Contains("vocab_size must be an integer"));
+  CHECK_THAT(ErrorWith(R"("num_key_value_heads": 3)"),
+             Contains("num_attention_heads (4) is not a multiple of num_key_value_heads (3)"));
+  CHECK_THAT(ErrorWith(R"("num_attention_heads": 5)"), Contains("hidden_size (64)"));
+  CHECK_THAT(ErrorWith(R"("hidden_act": "snake")"), Contains("hidden_act 'snake'"));
+  CHECK_THAT(ErrorWith(R"("torch_dtype": "float8_e4m3fn")"), Contains("torch_dtype"));
+  CHECK_THAT(ErrorWith(R"("eos_token_id": [1, "x"])"), Contains("eos_token_id"));
+  CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
+  CHECK_THAT(ErrorWith(R"("quantization_config": {"quant_method": "awq"})"),
+             Contains("quantization_config"));
+  CHECK_THAT(ErrorWith("", "GemmaForCausalLM"),
+             Contains("'GemmaForCausalLM' is not supported; known are LlamaForCausalLM"));
+  CHECK_THAT(ErrorOf(R"({"architectures": ["LlamaForCausalLM"]})"),
+             Contains("num_hidden_layers is missing"));
+}
+
+TEST_CASE("documents that are no configuration") {
+  CHECK_THAT(ErrorOf("{\"a\": "), Contains("not valid JSON"));
+  CHECK_THAT(ErrorOf("[]"), Contains("top level must be an object"));
+  CHECK_THAT(ErrorOf("{}"), Contains("architectures"));
+  CHECK_THAT(ErrorOf("{\"a\": \"\xff\xfe\"}"), Contains("not valid JSON"));
+  CHECK_THAT(ErrorOf(std::string(100000, '[')), Contains("nested 100000 deep"));
+  CHECK_THAT(ErrorOf(std::string(kMaxJsonBytes + 1, ' ')), Contains("at most"));
+  CHECK_THAT(ErrorOf(R"({"a": 1e999})"), Contains("not valid JSON"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,161 @@
+// Which folder a name means, what stands in it, and when two of them are the same model.
+#include "proto/model_folder.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "proto/weight_files.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
+    "max_position_embeddings": 32, "eos_token_id": 2})";
+
+// A folder of its own for one test case, removed afterwards.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "model_folder_XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+  void Write(const fs::path& name, const std::string& text) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << text;
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::string Safetensors(const std::string& header, const std::string& data) {
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return file + header + data;
+}
+
+template <typename T>
+std::string ErrorOf(const absl::StatusOr<T>& result) {
+  REQUIRE_FALSE(result.ok());
+  return std::string(result.status().message());
+}
+
+}  // namespace
+
+TEST_CASE("a folder: shape, name and the eos ids of both files") {
+  TemporaryFolder folder;
+  folder.Write("tiny/config.json", kConfig);
+  folder.Write("tiny/generation_config.json",
+               R"({"eos_token_id": [2, 5], "temperature": 0.6, "top_p": 0.9, "top_k": 20})");
+  const auto model = ReadModelFolder((folder.path() / "tiny/").string());
+  REQUIRE(model.ok());
+  CHECK(model->name() == "tiny");
+  CHECK(model->hidden() == 64);
+  REQUIRE(model->eos_token_ids_size() == 2);
+  CHECK(model->eos_token_ids(1) == 5);
+
+  const auto defaults = ReadGenerationDefaults(folder.path() / "tiny");
+  REQUIRE(defaults.ok());
+  CHECK(defaults->temperature == 0.6);
+  CHECK(defaults->top_p == 0.9);
+  CHECK(defaults->top_k == 20);
+  CHECK_FALSE(defaults->min_p.has_value());
+}
+
+TEST_CASE("generation_config.json may be absent, but not wrong") {
+  TemporaryFolder folder;
+  const auto defaults = ReadGenerationDefaults(folder.path());
+  REQUIRE(defaults.ok());
+  CHECK_FALSE(defaults->temperature.has_value());
+  folder.Write("generation_config.json", R"({"top_p": 7})");
+  CHECK_THAT(ErrorOf(ReadGenerationDefaults(folder.path())),
+             Contains("generation_config.json: top_p must be a number"));
+  folder.Write("config.json", kConfig);
+  folder.Write("generation_config.json", "{");
+  CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())), Contains("generation_config.json"));
+}
+
+TEST_CASE("a name is looked up in the Hugging Face cache") {
+  TemporaryFolder cache;
+  cache.Write("hub/models--acme--tiny/refs/main", "abc123\n");
+  cache.Write("hub/models--acme--tiny/snapshots/abc123/config.json", kConfig);
+  ::unsetenv("HF_HUB_CACHE");
+  ::setenv("HF_HOME", cache.path().c_str(), 1);
+  const auto model = ReadModelFolder("acme/tiny");
+  REQUIRE(model.ok());
+  CHECK(model->name() == "acme/tiny");
+  CHECK_THAT(ErrorOf(ReadModelFolder("acme/other")), Contains("hf download acme/other"));
+
+  ::setenv("HF_HUB_CACHE", (cache.path() / "empty").c_str(), 1);
+  CHECK_THAT(ErrorOf(ReadModelFolder("acme/tiny")), Contains((cache.path() / "empty").string()));
+  ::unsetenv("HF_HUB_CACHE");
+  cache.Write("hub/models--acme--evil/refs/main", "../../../etc");
+  CHECK_THAT(ErrorOf(ReadModelFolder("acme/evil")), Contains("hf download"));
+  ::unsetenv("HF_HOME");
+}
+
+TEST_CASE("what is no model folder") {
+  TemporaryFolder folder;
+  folder.Write("model.bin", "x");
+  CHECK_THAT(ErrorOf(ReadModelFolder("llama.Q4_K.GGUF")), Contains("GGUF file: not supported"));
+  CHECK_THAT(ErrorOf(ReadModelFolder((folder.path() / "model.bin").string())),
+             Contains("is a file"));
+  CHECK_THAT(ErrorOf(ReadModelFolder("/no/such/folder")), Contains("'/no/such/folder'"));
+  CHECK_THAT(ErrorOf(ReadModelFolder("a/../b")), Contains("does not exist"));
+  CHECK_THAT(ErrorOf(ReadModelFolder("")), Contains("does not exist"));
+  CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
+             Contains("config.json: no such file"));
+}
+
+TEST_CASE("weight files: single, sharded, absent, hostile") {
+  TemporaryFolder folder;
+  folder.Write("pytorch_model.bin", "x");
+  CHECK_THAT(ErrorOf(WeightFiles(folder.path())), Contains("only pytorch_model.bin"));
+  folder.Write("model.safetensors", "");
+  CHECK(*WeightFiles(folder.path()) == std::vector<std::string>{"model.safetensors"});
+  folder.Write("model.safetensors.index.json", R"({"weight_map": {"a": "2.safetensors",
+      "b": "1.safetensors", "c": "2.safetensors"}})");
+  CHECK(*WeightFiles(folder.path()) == std::vector<std::string>{"1.safetensors", "2.safetensors"});
+  CHECK_THAT(ErrorOf(ParseWeightIndex(R"({"weight_map": {"a": "../x.safetensors"}})", "i.json")),
+             Contains("i.json: weight_map of tensor 'a'"));
+  CHECK_THAT(ErrorOf(ParseWeightIndex(R"({"weight_map": {"a": 3}})", "i.json")), Contains("'a'"));
+  CHECK_THAT(ErrorOf(ParseWeightIndex("{}", "i.json")), Contains("weight_map"));
+}
+
+TEST_CASE("fingerprint: equal for the same checkpoint, other for another") {
+  TemporaryFolder folder;
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  for (const char* name : {"one", "two"}) {
+    folder.Write(fs::path(name) / "config.json", kConfig);
+    folder.Write(fs::path(name) / "model.safetensors", Safetensors(header, "1234"));
+  }
+  const auto one = Fingerprint(folder.path() / "one");
+  REQUIRE(one.ok());
+  CHECK(one->size() == 64);
+  CHECK(*one == *Fingerprint(folder.path() / "two"));
+
+  folder.Write("two/model.safetensors",
+               Safetensors(R"({"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "1234"));
+  CHECK(*one != *Fingerprint(folder.path() / "two"));
+  folder.Write("two/model.safetensors", Safetensors(header, "1234"));
+  folder.Write("two/config.json", std::string(kConfig) + " ");
+  CHECK(*one != *Fingerprint(folder.path() / "two"));
+
+  folder.Write("two/model.safetensors", "abc");
+  CHECK_THAT(ErrorOf(Fingerprint(folder.path() / "two")), Contains("cut off"));
+  folder.Write("two/model.safetensors", std::string(64, '\xff'));
+  CHECK_THAT(ErrorOf(Fingerprint(folder.path() / "two")), Contains("not a safetensors file"));
+}
+
+}  // namespace tessera
