@@ -51,15 +51,15 @@ class BlockPool {
 
   int32_t block_tokens_;
   std::vector<State> states_;
-  std::vector<int32_t> empty_;   // stack
-  int32_t oldest_ = -1;          // cached blocks, in order of release
+  std::vector<int32_t> empty_;  // stack
+  int32_t oldest_ = -1;         // cached blocks, in order of release
   int32_t newest_ = -1;
   int32_t free_blocks_ = 0;
   std::function<void(int32_t)> on_evict_;
 };
 
-// The blocks of one sequence in order: token t stands in block t / block_tokens. Move-only owner of one
-// reference to each; must not outlive its pool.
+// The blocks of one sequence in order: token t stands in block t / block_tokens. Move-only owner of
+// one reference to each; must not outlive its pool.
 class BlockTable {
  public:
   explicit BlockTable(BlockPool* pool) : pool_(pool) {}
@@ -67,7 +67,8 @@ class BlockTable {
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable() { Clear(); }
 
-  // Takes blocks until `tokens` tokens have room. False, with nothing taken, when the pool is exhausted.
+  // Takes blocks until `tokens` tokens have room. False, with nothing taken, when the pool is
+  // exhausted.
   bool Grow(int64_t tokens);
   // Appends a block of which the caller already holds one reference, which passes to the table.
   void Adopt(int32_t block) { blocks_.push_back(block); }

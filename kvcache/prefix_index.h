@@ -1,16 +1,17 @@
 // Which full blocks of a prompt are already in the pool.
 //
-// Idea: a tree of blocks. A node is one full block of tokens behind its parent node (the tokens before it);
-// behind no parent stands the cache salt. Lookup walks from the start of a prompt for as long as nodes match.
-// The hash only finds candidates: salt, parent and all tokens are compared, so two different prefixes are never
-// taken for each other, whatever a client sends. Node numbers are never reused, so that a node whose parent
-// was evicted cannot be reached through the parent's successor.
+// Idea: a tree of blocks. A node is one full block of tokens behind its parent node (the tokens
+// before it); behind no parent stands the cache salt. Lookup walks from the start of a prompt for
+// as long as nodes match. The hash only finds candidates: salt, parent and all tokens are compared,
+// so two different prefixes are never taken for each other, whatever a client sends. Node numbers
+// are never reused, so that a node whose parent was evicted cannot be reached through the parent's
+// successor.
 //
-// Blocks stay in the index while sequences hold them and after, until the pool evicts them: the least recently
-// released first, and within one sequence its last block first.
+// Blocks stay in the index while sequences hold them and after, until the pool evicts them: the
+// least recently released first, and within one sequence its last block first.
 //
-// Thread rule: one thread (the engine's). Cost: O(tokens) per call. Ownership: borrows the pool, and is its
-// on_evict listener; must not outlive it.
+// Thread rule: one thread (the engine's). Cost: O(tokens) per call. Ownership: borrows the pool,
+// and is its on_evict listener; must not outlive it.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,13 @@ class PrefixIndex {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // The longest run of indexed blocks at the start of `tokens`. Takes no references: they are the caller's to
-  // take (BlockPool::AddReference) before the next Allocate.
+  // The longest run of indexed blocks at the start of `tokens`. Takes no references: they are the
+  // caller's to take (BlockPool::AddReference) before the next Allocate.
   PrefixMatch Find(std::string_view salt, std::span<const int32_t> tokens) const;
 
-  // Adds the held `block`, which contains the keys and values of `tokens` (exactly one block's) behind `parent`.
-  // Where an equal node exists, that one stays and `block` is not indexed. Returns the node either way.
+  // Adds the held `block`, which contains the keys and values of `tokens` (exactly one block's)
+  // behind `parent`. Where an equal node exists, that one stays and `block` is not indexed. Returns
+  // the node either way.
   PrefixNode Insert(std::string_view salt, PrefixNode parent, std::span<const int32_t> tokens,
                     int32_t block);
 
