@@ -1,0 +1,126 @@
+#include "coordinator/coordinator_options.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/protocol.h"
+
+namespace tessera::coordinator {
+namespace {
+
+void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
+  app.add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
+  app.add_option("--served-model-name", o.served_model_name, "Name clients use; default: the folder's");
+  app.add_option("--host", o.host, "Address to listen on")->capture_default_str();
+  app.add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
+  app.add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")->capture_default_str();
+  app.add_option("--port-file", o.port_file, "Where to write the ports that are listened on");
+  app.add_option("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  app.add_option("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
+  app.add_option("--cluster-token-file", o.cluster_token_file, "File with the secret shared with the workers");
+  app.add_option("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
+  app.add_option("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
+      ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}))
+      ->capture_default_str();
+  app.add_option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto, float32, bfloat16")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+      ->capture_default_str();
+  app.add_option("--quantization", o.quantization, "Weights: int8")->check(CLI::IsMember({"int8"}));
+  app.add_option("--max-model-len", o.max_model_len_tokens, "Longest prompt and output, tokens; 0: the model's")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-num-seqs", o.max_sequences, "Sequences a worker runs at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens", o.max_batched_tokens, "Rows of one step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-waiting", o.max_waiting, "Requests that may wait at one worker")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--block-size", o.block_tokens, "Tokens per KV block")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes, "KV pool per worker; 0: a share of what is left")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache, "Reuse KV of equal prefixes");
+  app.add_option("--io-threads", o.io_threads, "Threads for HTTP connections")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--shutdown-timeout", o.shutdown_timeout_seconds, "Seconds to finish requests after SIGTERM")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--log-level", o.log_level, "trace, debug, info, warning, error, off")->capture_default_str();
+  app.add_option("--log-format", o.log_format, "text or json")->capture_default_str();
+  app.add_option("--config", config, "YAML file with these flags' long names as keys");
+}
+
+std::string EnvironmentName(const std::string& flag) {
+  std::string name = "TESSERA_" + flag;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+// Fills in what neither command line nor environment said. CLI11's own order is the other way round.
+absl::Status ApplyFile(CLI::App& app, const std::string& path) {
+  try {
+    const YAML::Node file = YAML::LoadFile(path);
+    if (!file.IsMap()) return absl::InvalidArgumentError(absl::StrCat(path, ": flags as \"key: value\" are expected"));
+    for (const auto& entry : file) {
+      const std::string key = entry.first.as<std::string>();
+      CLI::Option* option = app.get_option_no_throw(key == "model" ? key : "--" + key);
+      if (option == nullptr || key == "config") {
+        return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, " is not a flag (see --help)"));
+      }
+      if (option->count() > 0) continue;
+      if (entry.second.IsSequence()) {
+        for (const auto& item : entry.second) option->add_result(item.as<std::string>());
+      } else {
+        option->add_result(entry.second.as<std::string>());
+      }
+      option->run_callback();
+    }
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  std::string config;
+  CLI::App app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.");
+  app.set_version_flag("--version", std::string(kBuildVersion));
+  AddOptions(app, parsed.options, config);
+  for (CLI::Option* option : app.get_options()) {
+    if (!option->get_lnames().empty() && option->get_lnames()[0] != "help") {
+      option->envname(EnvironmentName(option->get_lnames()[0]));
+    }
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    parsed.exit_code = app.exit(asked);
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+  }
+  if (!config.empty()) {
+    if (absl::Status s = ApplyFile(app, config); !s.ok()) return s;
+  }
+  if (parsed.options.model.empty()) {
+    return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");
+  }
+  return parsed;
+}
+
+}  // namespace tessera::coordinator

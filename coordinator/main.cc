@@ -1,0 +1,21 @@
+// tessera-coordinator: one per cluster. See coordinator_options.h for its flags and serving.h for what it starts.
+
+#include <iostream>
+
+#include "coordinator/coordinator_options.h"
+#include "coordinator/serving.h"
+#include "third_party/spdlog/log.h"
+
+int main(int argc, char** argv) {
+  const auto parsed = tessera::coordinator::ParseCoordinatorOptions(argc, argv);
+  if (!parsed.ok()) {
+    std::cerr << "tessera-coordinator: " << std::string(parsed.status().message()) << "\n";
+    return 2;
+  }
+  if (parsed->exit_code >= 0) return parsed->exit_code;
+  absl::Status status = tessera::SetUpLogging(parsed->options.log_level, parsed->options.log_format);
+  if (status.ok()) status = tessera::coordinator::Serve(parsed->options);
+  if (status.ok()) return 0;
+  std::cerr << "tessera-coordinator: " << std::string(status.message()) << "\n";
+  return 1;
+}

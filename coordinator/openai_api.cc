@@ -1,0 +1,297 @@
+#include "coordinator/openai_api.h"
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <list>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/body_reader.h"
+#include "coordinator/json_fields.h"
+#include "coordinator/openai_call.h"
+#include "coordinator/openai_reply.h"
+#include "coordinator/openai_request.h"
+#include "proto/protocol.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+HttpResponse JsonResponse(const Json& json) {
+  HttpResponse response;
+  response.body = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return response;
+}
+
+class Api final : public OpenAiApi {
+ public:
+  Api(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model, GenerationService& service)
+      : options_(std::move(options)), model_(std::move(model)), service_(service) {}
+  ~Api() override { large_bodies_.join(); }
+
+  void Handle(std::shared_ptr<HttpExchange> exchange) override {
+    const HttpRequest& request = exchange->request();
+    const std::string request_id = RequestIdOr(request.request_id);
+    const Route* route = Find(request.path);
+    if (route == nullptr) {
+      RespondError(*exchange, absl::NotFoundError(absl::StrCat("there is nothing at ", request.path)), request_id);
+      return;
+    }
+    const bool head = request.method == "HEAD" && std::string_view(route->method) == "GET";
+    if (request.method != route->method && !head) {
+      RefuseMethod(*exchange, *route, request_id);
+      return;
+    }
+    if (route->needs_key && !KeyFits(request.authorization)) {
+      RespondError(*exchange,
+                   absl::UnauthenticatedError("the API key is missing or wrong (header Authorization: Bearer KEY)"),
+                   request_id);
+      return;
+    }
+    if (static_cast<int64_t>(request.body.size()) < options_.large_body_bytes) {
+      (this->*route->handle)(std::move(exchange), request_id);
+      return;
+    }
+    HandleLarge(*route, std::move(exchange), request_id);
+  }
+
+  void Tick() override {
+    std::vector<std::shared_ptr<RunningCall>> running;
+    {
+      std::lock_guard lock(mutex_);
+      for (auto it = running_.begin(); it != running_.end();) {
+        if (auto call = it->lock()) {
+          running.push_back(std::move(call));
+          ++it;
+        } else {
+          it = running_.erase(it);
+        }
+      }
+    }
+    for (const auto& call : running) call->Tick(options_.ping_interval_ticks);
+  }
+
+ private:
+  using Handler = void (Api::*)(std::shared_ptr<HttpExchange>, const std::string& request_id);
+  struct Route {
+    const char* method;
+    const char* path;  // one that ends in / takes what follows too
+    bool needs_key;
+    Handler handle;
+  };
+
+  static const Route* Find(std::string_view path) {
+    static constexpr Route kRoutes[] = {
+        {"POST", "/v1/chat/completions", true, &Api::Chat},
+        {"POST", "/v1/completions", true, &Api::Complete},
+        {"GET", "/v1/models", true, &Api::ListModels},
+        {"GET", "/v1/models/", true, &Api::GetModel},
+        {"POST", "/tokenize", true, &Api::Tokenize},
+        {"POST", "/detokenize", true, &Api::Detokenize},
+        {"GET", "/health", false, &Api::Health},
+        {"GET", "/ping", false, &Api::Health},
+        {"GET", "/ready", false, &Api::Ready},
+        {"GET", "/version", false, &Api::Version},
+        {"GET", "/metrics", false, &Api::Metrics},
+    };
+    for (const Route& route : kRoutes) {
+      const std::string_view known = route.path;
+      if (path == known || (known.ends_with('/') && path.starts_with(known))) return &route;
+    }
+    return nullptr;
+  }
+
+  static void RefuseMethod(HttpExchange& exchange, const Route& route, const std::string& request_id) {
+    HttpResponse response;
+    response.status = 405;
+    const Json error = {{"error",
+                         {{"message", absl::StrCat(route.path, " takes ", route.method, ", not ",
+                                                   exchange.request().method)},
+                          {"type", "invalid_request_error"},
+                          {"param", nullptr},
+                          {"code", 405}}}};
+    response.body = error.dump(-1, ' ', false, Json::error_handler_t::replace);
+    response.headers = {{"Allow", route.method}, {"X-Request-Id", request_id}};
+    exchange.Respond(std::move(response));
+  }
+
+  bool KeyFits(std::string_view authorization) const {
+    if (options_.api_keys.empty()) return true;
+    bool fits = false;
+    for (const std::string& key : options_.api_keys) fits |= SecretsEqual(authorization, absl::StrCat("Bearer ", key));
+    return fits;
+  }
+
+  void HandleLarge(const Route& route, std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    if (large_waiting_.fetch_add(1) >= options_.max_large_bodies_waiting) {
+      --large_waiting_;
+      RespondError(*exchange, absl::UnavailableError("too many large requests are waiting to be read"), request_id);
+      return;
+    }
+    boost::asio::post(large_bodies_, [this, &route, exchange = std::move(exchange), request_id]() mutable {
+      (this->*route.handle)(std::move(exchange), request_id);
+      --large_waiting_;
+    });
+  }
+
+  // The body as JSON; answers the error itself. The text is freed: a stream does not carry its request along.
+  std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id) {
+    const std::string text = std::exchange(exchange.request().body, std::string());
+    absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body");
+    if (body.ok() && body->is_object()) return *std::move(body);
+    RespondError(exchange,
+                 body.ok() ? FieldError("", "the request body must be a JSON object") : body.status(), request_id);
+    return std::nullopt;
+  }
+
+  void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
+    if (body.has_value()) Begin(ReadChatCall(*body, *model_, options_.now_unix_seconds()), exchange, request_id);
+  }
+
+  void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
+    if (body.has_value()) Begin(ReadCompletionCall(*body, *model_), exchange, request_id);
+  }
+
+  void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,
+             const std::string& request_id) {
+    if (!call.ok()) {
+      RespondError(*exchange, call.status(), request_id);
+      return;
+    }
+    const bool stream = call->stream;
+    std::shared_ptr<RunningCall> running =
+        StartOpenAiCall(*std::move(call), request_id, model_, service_, options_.now_unix_seconds(),
+                        std::move(exchange));
+    if (running == nullptr || !stream) return;
+    std::lock_guard lock(mutex_);
+    running_.push_back(running);
+  }
+
+  Json ModelJson() const {
+    return {{"id", model_->name},
+            {"object", "model"},
+            {"created", model_->created_unix_seconds},
+            {"owned_by", "tessera"},
+            {"root", model_->folder},
+            {"max_model_len", model_->max_model_len_tokens}};
+  }
+
+  void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string&) {
+    exchange->Respond(JsonResponse({{"object", "list"}, {"data", Json::array({ModelJson()})}}));
+  }
+
+  void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::string asked = exchange->request().path.substr(std::string_view("/v1/models/").size());
+    if (absl::Status s = CheckModelName(*model_, asked); !s.ok() || asked.empty()) {
+      RespondError(*exchange, s.ok() ? absl::NotFoundError("no model is named") : s, request_id);
+      return;
+    }
+    exchange->Respond(JsonResponse(ModelJson()));
+  }
+
+  // vLLM's bodies: a prompt, or the messages of a chat.
+  absl::StatusOr<std::vector<int32_t>> TokenizeBody(const nlohmann::json& body) const {
+    BodyReader reader(body);
+    if (absl::Status s = CheckModelName(*model_, reader.String("model").value_or("")); !s.ok()) return s;
+    const std::optional<bool> add_special_tokens = reader.Bool("add_special_tokens");
+    if (const nlohmann::json* messages = reader.Find("messages")) {
+      const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
+      if (!reader.status().ok()) return reader.status();
+      return EncodeChat(*model_, *messages, add_generation_prompt, nlohmann::json::object(),
+                        options_.now_unix_seconds());
+    }
+    const std::optional<std::string> prompt = reader.String("prompt");
+    if (!prompt.has_value()) reader.Fail("prompt", "missing");
+    if (!reader.status().ok()) return reader.status();
+    absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(
+        *prompt, {.add_special_tokens = add_special_tokens.value_or(true), .parse_special_tokens = true});
+    if (!ids.ok()) return FieldError("prompt", std::string(ids.status().message()));
+    return ids;
+  }
+
+  void Tokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
+    if (!body.has_value()) return;
+    absl::StatusOr<std::vector<int32_t>> ids = TokenizeBody(*body);
+    if (!ids.ok()) {
+      RespondError(*exchange, ids.status(), request_id);
+      return;
+    }
+    Json answer = {{"count", ids->size()}, {"max_model_len", model_->max_model_len_tokens}, {"tokens", *ids}};
+    if (body->value("return_token_strs", nlohmann::json()) == true) {
+      answer["token_strs"] = Json::array();
+      for (int32_t id : *ids) answer["token_strs"].push_back(model_->tokenizer->TokenText(id));
+    }
+    exchange->Respond(JsonResponse(answer));
+  }
+
+  void Detokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
+    if (!body.has_value()) return;
+    BodyReader reader(*body);
+    absl::Status status = CheckModelName(*model_, reader.String("model").value_or(""));
+    if (reader.Find("tokens") == nullptr) reader.Fail("tokens", "missing");
+    const std::vector<int32_t> ids = reader.TokenIds("tokens");
+    for (int32_t id : ids) {
+      if (id >= model_->tokenizer->vocabulary_size()) {
+        reader.Fail("tokens", absl::StrCat("id ", id, " is not in the vocabulary of ",
+                                           model_->tokenizer->vocabulary_size(), " tokens"));
+        break;
+      }
+    }
+    if (status.ok()) status = reader.status();
+    if (!status.ok()) {
+      RespondError(*exchange, status, request_id);
+      return;
+    }
+    exchange->Respond(JsonResponse({{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}));
+  }
+
+  // Shallow on purpose: the process answers. /ready says whether it serves.
+  void Health(std::shared_ptr<HttpExchange> exchange, const std::string&) {
+    exchange->Respond(JsonResponse({{"status", "ok"}}));
+  }
+
+  void Ready(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const absl::Status ready = options_.readiness();
+    if (!ready.ok()) {
+      RespondError(*exchange, ready, request_id);
+      return;
+    }
+    exchange->Respond(JsonResponse({{"status", "ready"}}));
+  }
+
+  void Version(std::shared_ptr<HttpExchange> exchange, const std::string&) {
+    exchange->Respond(JsonResponse({{"version", std::string(kBuildVersion)}}));
+  }
+
+  void Metrics(std::shared_ptr<HttpExchange> exchange, const std::string&) {
+    HttpResponse response;
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    response.body = options_.metrics();
+    exchange->Respond(std::move(response));
+  }
+
+  const OpenAiApiOptions options_;
+  const std::shared_ptr<const ServedModel> model_;
+  GenerationService& service_;
+  std::mutex mutex_;
+  std::list<std::weak_ptr<RunningCall>> running_;  // streams
+  std::atomic<size_t> large_waiting_ = 0;
+  boost::asio::thread_pool large_bodies_{1};
+};
+
+}  // namespace
+
+std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
+                                           GenerationService& service) {
+  return std::make_unique<Api>(std::move(options), std::move(model), service);
+}
+
+}  // namespace tessera::coordinator

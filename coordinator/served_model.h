@@ -1,0 +1,22 @@
+// What is read from the model's folder at start: the front doors' ServedModel, and what every worker is told about it.
+// Thread rule: called once, from main.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "coordinator/coordinator_options.h"
+#include "coordinator/front_door.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::coordinator {
+
+struct LoadedModel {
+  std::shared_ptr<ServedModel> served;
+  v1::ConfigureRequest configure;  // but for what differs between workers
+};
+
+// Errors name file, key and reason.
+absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t now_unix_seconds);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,289 @@
+#include "coordinator/serving.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/codegen/service_type.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/cluster_service.h"
+#include "coordinator/deployment.h"
+#include "coordinator/http_server.h"
+#include "coordinator/inference_service.h"
+#include "coordinator/openai_api.h"
+#include "coordinator/request_flow.h"
+#include "coordinator/served_model.h"
+#include "coordinator/worker_pool.h"
+#include "proto/protocol.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr int kMaxMessageBytes = 256 << 20;
+constexpr char kInferenceService[] = "tessera.v1.Inference";
+
+double MonotonicSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Thousands of streams are thousands of sockets.
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  const bool raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  Logger("coordinator").info("open files: at most {}{}", limit.rlim_cur, raised ? "" : " (could not be raised)");
+}
+
+absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("plan ", path, " cannot be read"));
+  std::stringstream text;
+  text << file.rdbuf();
+  v1::DeploymentPlan plan;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &plan);
+  if (parsed.ok()) return plan;
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan ", path, ": ", std::string(parsed.message().data(), parsed.message().size())));
+}
+
+absl::StatusOr<std::string> ReadOptionalToken(const std::string& path) {
+  return path.empty() ? absl::StatusOr<std::string>("") : ReadTokenFile(path);
+}
+
+// Everything that serves; members are destroyed in reverse order.
+class Coordinator {
+ public:
+  absl::Status Start(const CoordinatorOptions& options) {
+    const double begin = MonotonicSeconds();
+    options_ = options;
+    RaiseOpenFileLimit();
+    absl::StatusOr<std::string> token = ReadOptionalToken(options.cluster_token_file);
+    if (!token.ok()) return token.status();
+    absl::StatusOr<std::string> admin_key = ReadOptionalToken(options.admin_key_file);
+    if (!admin_key.ok()) return admin_key.status();
+    if (!IsLoopback(options.host) && token->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--host ", options.host, " lets other machines register workers: give --cluster-token-file"));
+    }
+    if (!IsLoopback(options.host) && options.api_keys.empty()) {
+      Logger("coordinator").warn("--host {} without --api-key: anyone who reaches it can send requests",
+                                 options.host);
+    }
+    absl::StatusOr<LoadedModel> loaded = LoadModel(options, UnixSeconds());
+    if (!loaded.ok()) return loaded.status();
+    served_ = loaded->served;
+    metrics_ = std::make_unique<RequestMetrics>(*registry_, served_->name);
+    const double model_read = MonotonicSeconds();
+    if (absl::Status s = StartFlow(*std::move(loaded), *token); !s.ok()) return s;
+    if (absl::Status s = StartGrpc(*token, *admin_key); !s.ok()) return s;
+    if (absl::Status s = StartHttp(); !s.ok()) return s;
+    Logger("coordinator").info(
+        "model {}: context {} tokens, vocabulary {}; started in {:.2f} s (read model {:.2f}, listen {:.2f})",
+        served_->name, served_->max_model_len_tokens, served_->tokenizer->vocabulary_size(),
+        MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
+    Logger("coordinator").info("HTTP on http://{}:{}, gRPC on {}:{}; waiting for workers", options.host,
+                               http_->port(), options.host, grpc_port_);
+    return WritePortFile();
+  }
+
+  // About ten times a second.
+  void Tick() {
+    flow_->Tick();
+    pool_->ExpireSilent(MonotonicSeconds());
+    if (++ticks_ % 10 != 0) return;
+    api_->Tick();
+    cluster_->SampleRates();
+    grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
+    if (ticks_ % 100 == 0) LogActivity();
+  }
+
+  void Shutdown() {
+    draining_ = true;
+    flow_->Drain();
+    http_->Drain();
+    Logger("coordinator").info("stopping: {} requests are finished first, for at most {} s",
+                               flow_->requests_in_flight(), options_.shutdown_timeout_seconds);
+    const double deadline = MonotonicSeconds() + options_.shutdown_timeout_seconds;
+    while (flow_->requests_in_flight() > 0 && MonotonicSeconds() < deadline) {
+      Tick();
+      usleep(50'000);
+    }
+    flow_->AbortAll(absl::UnavailableError("the server was stopped before the answer was complete"));
+    usleep(100'000);  // the last errors go out
+    http_->Stop();
+    deployment_->Stop();
+    grpc_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    Logger("coordinator").info("stopped");
+  }
+
+ private:
+  absl::Status Readiness() const {
+    if (draining_) return absl::UnavailableError("draining: no new requests are taken");
+    if (deployment_->ready_replicas() > 0) return absl::OkStatus();
+    return absl::UnavailableError("no replica is ready yet");
+  }
+
+  absl::Status StartFlow(LoadedModel loaded, const std::string& token) {
+    RequestFlowOptions flow;
+    flow.max_model_len_tokens = served_->max_model_len_tokens;
+    flow.now_seconds = MonotonicSeconds;
+    flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
+    pool_ = std::make_unique<WorkerPool>(WorkerPoolOptions());
+    DeploymentOptions deployment;
+    deployment.configure = std::move(loaded.configure);
+    absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
+    if (!plan.ok()) return plan.status();
+    deployment.plan = *std::move(plan);
+    deployment.cluster_token = token;
+    deployment.now_seconds = MonotonicSeconds;
+    auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
+    if (!started.ok()) return started.status();
+    deployment_ = *std::move(started);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartGrpc(const std::string& token, const std::string& admin_key) {
+    ClusterServiceOptions cluster;
+    cluster.cluster_token = token;
+    cluster.admin_key = admin_key;
+    cluster.listens_on_loopback = IsLoopback(options_.host);
+    cluster.served_model = served_->name;
+    cluster.now_seconds = MonotonicSeconds;
+    cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
+    InferenceServiceOptions inference;
+    inference.api_keys = options_.api_keys;
+    inference.now_unix_seconds = UnixSeconds;
+    inference_ = MakeInferenceService(std::move(inference), served_, *flow_);
+
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.SetMaxSendMessageSize(kMaxMessageBytes);
+    // Else two coordinators would share a port, and the connections, without a word.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    const std::string address = absl::StrCat(options_.host, ":", options_.grpc_port);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &grpc_port_);
+    builder.RegisterService(cluster_->service());
+    builder.RegisterService(inference_.get());
+    grpc_ = builder.BuildAndStart();
+    if (grpc_ == nullptr || grpc_port_ == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", address, " for gRPC; choose another --host or --grpc-port"));
+    }
+    grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, false);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartHttp() {
+    OpenAiApiOptions api;
+    api.api_keys = options_.api_keys;
+    api.readiness = [this] { return Readiness(); };
+    api.metrics = [this] { return prometheus::TextSerializer().Serialize(registry_->Collect()); };
+    api.now_unix_seconds = UnixSeconds;
+    api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
+    HttpServerOptions http;
+    http.host = options_.host;
+    http.port = options_.port;
+    http.io_threads = options_.io_threads;
+    auto started = HttpServer::Start(http, [this](std::shared_ptr<HttpExchange> e) { api_->Handle(std::move(e)); });
+    if (!started.ok()) return started.status();
+    http_ = *std::move(started);
+    return absl::OkStatus();
+  }
+
+  absl::Status WritePortFile() {
+    if (options_.port_file.empty()) return absl::OkStatus();
+    // Renamed into place: whoever waits for it never reads half of it.
+    const std::string temporary = options_.port_file + ".new";
+    std::ofstream(temporary) << "http=" << http_->port() << " grpc=" << grpc_port_ << "\n";
+    if (rename(temporary.c_str(), options_.port_file.c_str()) == 0) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("--port-file ", options_.port_file, " cannot be written"));
+  }
+
+  // Quiet when idle.
+  void LogActivity() {
+    const v1::GetClusterReply cluster = cluster_->Describe();
+    double prompt = 0, generation = 0;
+    for (const v1::ReplicaStatus& replica : cluster.replicas()) {
+      prompt += replica.prompt_tokens_per_second();
+      generation += replica.generation_tokens_per_second();
+    }
+    if (cluster.requests_running() == 0 && prompt + generation == 0) return;
+    int64_t blocks = 0, used = 0, hits = 0, queries = 0;
+    for (const v1::WorkerStatus& worker : cluster.workers()) {
+      blocks += worker.load().kv_blocks_total();
+      used += worker.load().kv_blocks_used();
+      hits += static_cast<int64_t>(worker.load().prefix_hits_tokens());
+      queries += static_cast<int64_t>(worker.load().prefix_queries_tokens());
+    }
+    Logger("coordinator").info(
+        "prompt {:.1f} tok/s, generation {:.1f} tok/s, running {}, waiting {}, KV {:.1f} %, prefix hits {:.1f} %",
+        prompt, generation, cluster.requests_running(), cluster.requests_waiting(),
+        blocks > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(blocks) : 0.0,
+        queries > 0 ? 100.0 * static_cast<double>(hits) / static_cast<double>(queries) : 0.0);
+  }
+
+  CoordinatorOptions options_;
+  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  std::shared_ptr<const ServedModel> served_;
+  std::unique_ptr<RequestMetrics> metrics_;
+  std::shared_ptr<RequestFlow> flow_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<Deployment> deployment_;
+  std::unique_ptr<ClusterService> cluster_;
+  std::unique_ptr<grpc::Service> inference_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<OpenAiApi> api_;
+  std::unique_ptr<HttpServer> http_;
+  int grpc_port_ = 0;
+  std::atomic<bool> draining_ = false;
+  int64_t ticks_ = 0;
+};
+
+}  // namespace
+
+absl::Status Serve(const CoordinatorOptions& options) {
+  // Blocked before any thread starts, so that only this one sees them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  Coordinator coordinator;
+  if (absl::Status s = coordinator.Start(options); !s.ok()) return s;
+  const timespec tick = {0, 100'000'000};
+  while (sigtimedwait(&signals, nullptr, &tick) < 0) coordinator.Tick();
+  // A second signal ends the process the ordinary way.
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  coordinator.Shutdown();
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::coordinator

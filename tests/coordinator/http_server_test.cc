@@ -1,0 +1,183 @@
+#include "coordinator/http_server.h"
+
+#include <catch2/catch.hpp>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "tests/coordinator/http_client.h"
+
+namespace tessera::coordinator {
+namespace {
+
+std::unique_ptr<HttpServer> Serve(HttpHandler handler, HttpServerOptions options = {}) {
+  return std::move(HttpServer::Start(options, std::move(handler)).value());
+}
+
+void Echo(std::shared_ptr<HttpExchange> exchange) {
+  HttpResponse response;
+  response.body = exchange->request().method + " " + exchange->request().path + " " + exchange->request().body;
+  exchange->Respond(std::move(response));
+}
+
+// Lets a test wait for something that happens on an I/O thread.
+class Flag {
+ public:
+  void Set() {
+    std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  bool Wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("requests of one connection are answered in turn, pipelined ones too") {
+  auto server = Serve(Echo);
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("POST", "/a?x=1", "one"));
+  CHECK(client.Receive().body == "POST /a one");
+  REQUIRE(client.Send("GET /b HTTP/1.1\r\nHost: h\r\n\r\nGET /c HTTP/1.1\r\nHost: h\r\n\r\n"));
+  CHECK(client.Receive().body == "GET /b ");
+  CHECK(client.Receive().body == "GET /c ");
+  REQUIRE(client.Send("GET /d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+  CHECK(client.Receive().head.find("Connection: close") != std::string::npos);
+  CHECK(client.WaitForClose());
+}
+
+TEST_CASE("what is not HTTP, too large or incomplete gets an error, and the next client is served") {
+  HttpServerOptions options;
+  options.max_body_bytes = 1000;
+  auto server = Serve(Echo, options);
+  HttpClient garbage(server->port());
+  REQUIRE(garbage.Send("\x01\x02 hello\r\n\r\n"));
+  CHECK(garbage.Receive().status == 400);
+  HttpClient large(server->port());
+  REQUIRE(large.Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n"));
+  CHECK(large.Receive().status == 413);
+  HttpClient heads(server->port());
+  REQUIRE(heads.Send("GET /a HTTP/1.1\r\nX: " + std::string(70000, 'a') + "\r\n\r\n"));
+  CHECK(heads.Receive().status == 431);
+  HttpClient cut(server->port());
+  REQUIRE(cut.Send("POST /a HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"));
+  cut.Close();
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/ok", ""));
+  CHECK(client.Receive().body == "GET /ok ");
+}
+
+TEST_CASE("a client that asks to continue is told to") {
+  auto server = Serve(Echo);
+  HttpClient client(server->port());
+  REQUIRE(client.Send("POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"));
+  REQUIRE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
+  REQUIRE(client.Send("abc"));
+  CHECK(client.Receive().status == 100);
+  CHECK(client.Receive().body == "POST /a abc");
+}
+
+TEST_CASE("a stream arrives in order, from another thread, and the connection goes on") {
+  std::thread writer;
+  auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {
+    if (exchange->request().path != "/stream") return Echo(std::move(exchange));
+    writer = std::thread([exchange] {
+      exchange->BeginStream({{"X-Request-Id", "abc"}});
+      for (int i = 0; i < 100; ++i) exchange->Write("data: " + std::to_string(i) + "\n\n");
+      exchange->End();
+    });
+  });
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/stream", ""));
+  const HttpReply reply = client.Receive();
+  writer.join();
+  std::string expected;
+  for (int i = 0; i < 100; ++i) expected += "data: " + std::to_string(i) + "\n\n";
+  CHECK(reply.body == expected);
+  CHECK(reply.head.find("text/event-stream") != std::string::npos);
+  CHECK(reply.head.find("X-Request-Id: abc") != std::string::npos);
+  REQUIRE(client.SendRequest("GET", "/next", ""));
+  CHECK(client.Receive().body == "GET /next ");
+}
+
+TEST_CASE("a client that goes away while nothing is written is noticed") {
+  Flag gone;
+  std::shared_ptr<HttpExchange> held;
+  auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&gone] { gone.Set(); });
+    exchange->BeginStream({});
+    held = std::move(exchange);
+  });
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/", ""));
+  REQUIRE(client.ReadUntil("\r\n\r\n"));
+  client.Close();
+  CHECK(gone.Wait());
+  CHECK_FALSE(held->Write("x"));
+  server->Stop();
+}
+
+TEST_CASE("a reader that does not read is bounded, then cut") {
+  Flag gone;
+  std::atomic<int64_t> accepted = 0;
+  HttpServerOptions options;
+  options.max_pending_bytes = 64 << 10;
+  options.socket_send_buffer_bytes = 16 << 10;
+  std::thread writer;
+  auto server = Serve(
+      [&](std::shared_ptr<HttpExchange> exchange) {
+        exchange->OnGone([&gone] { gone.Set(); });
+        writer = std::thread([&, exchange] {
+          exchange->BeginStream({});
+          const std::string piece(1000, 'x');
+          while (exchange->Write(piece)) {
+            accepted += 1000;
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+          }
+        });
+      },
+      options);
+  HttpClient client(server->port());
+  const int small = 4096;
+  setsockopt(client.socket(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  REQUIRE(client.SendRequest("GET", "/", ""));
+  CHECK(gone.Wait());
+  writer.join();
+  // Our 64 KiB, and the kernel's buffers on both sides of the loopback.
+  CHECK(accepted < (8 << 20));
+}
+
+TEST_CASE("an exchange that nobody answers closes its connection") {
+  auto server = Serve([](std::shared_ptr<HttpExchange>) {});
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/", ""));
+  CHECK(client.WaitForClose());
+}
+
+TEST_CASE("a taken port is an error that names it; draining closes idle connections") {
+  auto server = Serve(Echo);
+  HttpServerOptions same;
+  same.port = server->port();
+  const auto second = HttpServer::Start(same, Echo);
+  CHECK(std::string(second.status().message()).find(std::to_string(server->port())) != std::string::npos);
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/", ""));
+  CHECK(client.Receive().status == 200);
+  server->Drain();
+  CHECK(client.WaitForClose());
+}
+
+}  // namespace tessera::coordinator
