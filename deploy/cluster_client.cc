@@ -1,0 +1,137 @@
+#include "deploy/cluster_client.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/status_wire.h"
+
+namespace tessera::deploy {
+namespace {
+
+using Table = std::vector<std::vector<std::string>>;
+
+// Columns as wide as their widest cell; the first row is the head.
+std::string Show(const Table& table) {
+  std::vector<size_t> widths(table[0].size());
+  for (const auto& row : table) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : table) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool last = i + 1 == row.size();
+      absl::StrAppend(&text, row[i], last ? "\n" : std::string(widths[i] - row[i].size() + 2, ' '));
+    }
+  }
+  return text;
+}
+
+const char* StateName(v1::WorkerState state) {
+  switch (state) {
+    case v1::WORKER_STATE_REGISTERED:
+      return "registered";
+    case v1::WORKER_STATE_CONFIGURING:
+      return "configuring";
+    case v1::WORKER_STATE_READY:
+      return "ready";
+    case v1::WORKER_STATE_FAILED:
+      return "FAILED";
+    case v1::WORKER_STATE_LOST:
+      return "LOST";
+    default:
+      return "unknown";
+  }
+}
+
+const char* RoleName(v1::ReplicaRole role) {
+  if (role == v1::REPLICA_ROLE_PREFILL) return "prefill";
+  if (role == v1::REPLICA_ROLE_DECODE) return "decode";
+  return "both";
+}
+
+std::string Percent(int64_t part, int64_t whole) {
+  return whole > 0 ? absl::StrFormat("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address, const std::string& admin_key,
+                                                 double timeout_seconds) {
+  auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  auto stub = v1::Coordinator::NewStub(channel);
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(static_cast<int64_t>(1e3 * timeout_seconds)));
+  if (!admin_key.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", admin_key));
+  v1::GetClusterReply reply;
+  const grpc::Status status = stub->GetCluster(&context, v1::GetClusterRequest(), &reply);
+  if (status.ok()) return reply;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", address, " (--coordinator HOST:PORT)"));
+  }
+  return FromGrpc(status);
+}
+
+std::string ShowCluster(const v1::GetClusterReply& cluster) {
+  std::string text = absl::StrFormat("model %s, plan epoch %d, %s; %d requests running, %d waiting\n\n", cluster.model(),
+                                     cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
+                                     cluster.requests_running(), cluster.requests_waiting());
+  Table workers = {{"WORKER", "STATE", "REPLICA", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
+  for (const v1::WorkerStatus& w : cluster.workers()) {
+    workers.push_back({w.name(), StateName(w.state()), w.replica().empty() ? "-" : w.replica(),
+                       Percent(w.load().kv_blocks_used(), w.load().kv_blocks_total()),
+                       absl::StrFormat("%.1f s ago", w.seconds_since_heartbeat()), w.address(),
+                       w.ready().device().empty() ? w.device().description() : w.ready().device()});
+  }
+  text += cluster.workers().empty() ? "no workers have registered\n" : Show(workers);
+  for (const v1::WorkerStatus& w : cluster.workers()) {
+    if (w.state() == v1::WORKER_STATE_READY || w.detail().empty()) continue;
+    absl::StrAppend(&text, "  ", w.name(), ": ", w.detail(), "\n");
+  }
+  if (cluster.replicas().empty()) return text;
+  Table replicas = {{"REPLICA", "ROLE", "READY", "PROMPT TOK/S", "OUTPUT TOK/S", "WORKERS"}};
+  for (const v1::ReplicaStatus& r : cluster.replicas()) {
+    std::string names;
+    for (const std::string& name : r.workers()) absl::StrAppend(&names, names.empty() ? "" : " ", name);
+    replicas.push_back({r.name(), RoleName(r.role()), r.ready() ? "yes" : "no",
+                        absl::StrFormat("%.1f", r.prompt_tokens_per_second()),
+                        absl::StrFormat("%.1f", r.generation_tokens_per_second()), names});
+  }
+  return text + "\n" + Show(replicas);
+}
+
+std::string ShowPlan(const v1::GetClusterReply& cluster) {
+  std::string text = absl::StrFormat("plan %d for %s:\n", cluster.plan_epoch(), cluster.model());
+  for (const v1::Replica& replica : cluster.plan().replicas()) {
+    absl::StrAppend(&text, "  replica ", replica.name(), " (", RoleName(replica.role()), "):");
+    for (const v1::Stage& stage : replica.stages()) {
+      absl::StrAppend(&text, " ");
+      for (int i = 0; i < stage.workers_size(); ++i) {
+        absl::StrAppend(&text, i > 0 ? "+" : "", stage.workers(i).device());
+      }
+      const v1::Range& layers = stage.workers(0).share().layers();
+      absl::StrAppend(&text, " layers ", layers.begin(), "-", layers.end() - 1);
+    }
+    text += "\n";
+  }
+  for (const std::string& line : cluster.plan().explanation()) absl::StrAppend(&text, "  why: ", line, "\n");
+  return text;
+}
+
+std::string ClusterJson(const v1::GetClusterReply& cluster) {
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  return google::protobuf::util::MessageToJsonString(cluster, &json, options).ok() ? json : "{}\n";
+}
+
+}  // namespace tessera::deploy

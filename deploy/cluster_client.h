@@ -1,0 +1,22 @@
+// Asks a coordinator what its cluster looks like, and shows it to people.
+// Thread rule: pure functions but for FetchCluster, which blocks up to its timeout.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+
+namespace tessera::deploy {
+
+// `address`: host:port of the coordinator's gRPC. `admin_key` may be empty.
+absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address, const std::string& admin_key,
+                                                 double timeout_seconds);
+
+// The tables of `tessera status`: workers, then replicas.
+std::string ShowCluster(const v1::GetClusterReply& cluster);
+// One line per replica: which layers on which devices.
+std::string ShowPlan(const v1::GetClusterReply& cluster);
+std::string ClusterJson(const v1::GetClusterReply& cluster);
+
+}  // namespace tessera::deploy

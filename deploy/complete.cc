@@ -1,0 +1,184 @@
+#include "deploy/complete.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/version.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+struct Url {
+  std::string host, port;
+};
+
+absl::StatusOr<Url> ParseUrl(std::string url) {
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return absl::InvalidArgumentError(absl::StrCat(url, ": http://HOST:PORT is expected"));
+  url.erase(0, kScheme.size());
+  url = url.substr(0, url.find('/'));
+  const size_t colon = url.rfind(':');
+  if (colon == std::string::npos) return Url{url, "80"};
+  return Url{url.substr(0, colon), url.substr(colon + 1)};
+}
+
+std::string Body(const CompleteOptions& options) {
+  nlohmann::json body = {{"stream", true}};
+  if (options.chat) {
+    body["messages"] = nlohmann::json::array({{{"role", "user"}, {"content", options.prompt}}});
+  } else {
+    body["prompt"] = options.prompt;
+  }
+  if (!options.model.empty()) body["model"] = options.model;
+  if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
+  if (options.temperature >= 0) body["temperature"] = options.temperature;
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The events of a stream as they come in pieces of any size.
+class EventReader {
+ public:
+  EventReader(bool chat, const std::function<void(const std::string&)>& piece) : chat_(chat), piece_(piece) {}
+
+  absl::Status Add(std::string_view bytes) {
+    pending_ += bytes;
+    for (size_t end; (end = pending_.find("\n\n")) != std::string::npos;) {
+      const std::string event = pending_.substr(0, end);
+      pending_.erase(0, end + 2);
+      if (!event.starts_with("data: ")) continue;  // a comment
+      if (event == "data: [DONE]") {
+        done_ = true;
+        continue;
+      }
+      if (absl::Status s = AddData(event.substr(6)); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  bool done() const { return done_; }
+  Completion take() { return std::move(completion_); }
+
+ private:
+  absl::Status AddData(const std::string& data) {
+    const nlohmann::json json = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return absl::InternalError(absl::StrCat("the server sent what is not JSON: ", data));
+    if (json.contains("error")) {
+      return absl::AbortedError(json["error"].value("message", "the server reports an error"));
+    }
+    if (!json.contains("choices") || json["choices"].empty()) return absl::OkStatus();
+    const nlohmann::json& choice = json["choices"][0];
+    const std::string text = chat_ ? choice.value("delta", nlohmann::json::object()).value("content", "")
+                                   : choice.value("text", "");
+    if (!text.empty()) piece_(text);
+    completion_.text += text;
+    if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
+      completion_.finish_reason = choice["finish_reason"].get<std::string>();
+    }
+    return absl::OkStatus();
+  }
+
+  const bool chat_;
+  const std::function<void(const std::string&)>& piece_;
+  std::string pending_;
+  bool done_ = false;
+  Completion completion_;
+};
+
+absl::Status ServerError(int status, const std::string& body) {
+  const nlohmann::json json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  std::string message = body.substr(0, 500);
+  if (json.is_object() && json.contains("error") && json["error"].is_object()) {
+    message = json["error"].value("message", message);
+  }
+  return absl::UnavailableError(absl::StrCat("the server answered ", status, ": ", message));
+}
+
+class Exchange {
+ public:
+  Exchange(const CompleteOptions& options, const Url& url) : options_(options), url_(url) {}
+
+  absl::StatusOr<Completion> Run(const std::function<void(const std::string&)>& piece) {
+    if (absl::Status s = SendRequest(); !s.ok()) return s;
+    http::response_parser<http::buffer_body> parser;
+    parser.body_limit(boost::none);
+    beast::error_code error;
+    Step([&](auto done) { http::async_read_header(stream_, buffer_, parser, done); }, error);
+    if (error) return absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message()));
+    const bool ok = parser.get().result() == http::status::ok;
+    EventReader events(options_.chat, piece);
+    std::string refused;
+    char bytes[8192];
+    while (!parser.is_done()) {
+      parser.get().body().data = bytes;
+      parser.get().body().size = sizeof bytes;
+      Step([&](auto done) { http::async_read_some(stream_, buffer_, parser, done); }, error);
+      if (error == http::error::need_buffer) error = {};
+      if (error) return absl::UnavailableError(absl::StrCat("the answer broke off: ", error.message()));
+      const std::string_view got(bytes, sizeof bytes - parser.get().body().size);
+      if (!ok) {
+        refused += got;
+      } else if (absl::Status s = events.Add(got); !s.ok()) {
+        return s;
+      }
+    }
+    if (!ok) return ServerError(parser.get().result_int(), refused);
+    if (!events.done()) return absl::DataLossError("the answer ended before its end");
+    return events.take();
+  }
+
+ private:
+  absl::Status SendRequest() {
+    beast::error_code error;
+    asio::ip::tcp::resolver resolver(context_);
+    const auto found = resolver.resolve(url_.host, url_.port, error);
+    if (!error) Step([&](auto done) { stream_.async_connect(found, done); }, error);
+    if (error) return absl::UnavailableError(absl::StrCat("no server answers at ", options_.url, ": ", error.message()));
+    http::request<http::string_body> request(
+        http::verb::post, options_.chat ? "/v1/chat/completions" : "/v1/completions", 11);
+    request.set(http::field::host, url_.host);
+    request.set(http::field::content_type, "application/json");
+    request.set(http::field::connection, "close");
+    if (!options_.api_key.empty()) request.set(http::field::authorization, "Bearer " + options_.api_key);
+    request.body() = Body(options_);
+    request.prepare_payload();
+    Step([&](auto done) { http::async_write(stream_, request, done); }, error);
+    return error ? absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message())) : absl::OkStatus();
+  }
+
+  // Runs one asynchronous operation to its end, or to the time-out of silence.
+  template <typename Operation>
+  void Step(Operation operation, beast::error_code& error) {
+    stream_.expires_after(std::chrono::milliseconds(static_cast<int64_t>(1e3 * options_.timeout_seconds)));
+    operation([&error](beast::error_code e, auto&&...) { error = e; });
+    context_.restart();
+    context_.run();
+  }
+
+  const CompleteOptions& options_;
+  const Url url_;
+  asio::io_context context_;
+  beast::tcp_stream stream_{context_};
+  beast::flat_buffer buffer_;
+};
+
+}  // namespace
+
+absl::StatusOr<Completion> Complete(const CompleteOptions& options,
+                                    const std::function<void(const std::string&)>& piece) {
+  absl::StatusOr<Url> url = ParseUrl(options.url);
+  if (!url.ok()) return url.status();
+  return Exchange(options, *url).Run(piece);
+}
+
+}  // namespace tessera::deploy
