@@ -1,5 +1,5 @@
 #!/bin/bash
-# fuzz_main runs its corpus, finds a planted fault, saves the input, and the saved input shows it again.
+# fuzz_main runs its corpus, finds a planted fault and saves the input, which shows it again.
 set -eu
 fuzzer=$1
 export TEST_UNDECLARED_OUTPUTS_DIR=$TEST_TMPDIR

@@ -4,11 +4,24 @@ set -u
 tally=$PWD/$1
 cd "$TEST_TMPDIR" || exit 1
 
+configured() {
+  printf '{"id":{"targetConfigured":{"label":"%s"}},' "$1"
+  printf '"configured":{"targetKind":"cc_test rule"}}\n'
+}
+
 # result LABEL STATUS XML_FILE: the events of one test, as Bazel writes them.
 result() {
-  printf '{"id":{"targetConfigured":{"label":"%s"}},"configured":{"targetKind":"cc_test rule"}}\n' "$1"
-  printf '{"id":{"testResult":{"label":"%s","run":1,"shard":1,"attempt":1}},"testResult":{"status":"%s","testActionOutput":[{"name":"test.xml","uri":"file://%s"}]}}\n' \
-    "$1" "$2" "$PWD/$3"
+  configured "$1"
+  printf '{"id":{"testResult":{"label":"%s","run":1,"shard":1,"attempt":1}},' "$1"
+  printf '"testResult":{"status":"%s","testActionOutput":[{"name":"test.xml",' "$2"
+  printf '"uri":"file://%s"}]}}\n' "$PWD/$3"
+}
+
+# report XML_FILE TESTCASE...
+report() {
+  local file=$1
+  shift
+  echo "<testsuites><testsuite>$*</testsuite></testsuites>" > "$file"
 }
 
 # expect NAME EXIT_CODE LAST_LINE BAZEL_EXIT_CODE < events
@@ -24,11 +37,12 @@ expect() {
   fi
 }
 
-echo '<testsuites><testsuite><testcase name="a"/><testcase name="b"/></testsuite></testsuites>' > two.xml
-echo '<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure/></testcase></testsuite></testsuites>' > one_of_two.xml
-echo '<testsuites><testsuite><testcase name="a"><error/></testcase></testsuite></testsuites>' > error.xml
-echo '<testsuites><testsuite><testcase name="a"><skipped message="no GPU"/></testcase></testsuite></testsuites>' > skip.xml
-echo '<testsuites><testsuite></testsuite></testsuites>' > empty.xml
+a='<testcase name="a"/>'
+report two.xml "$a" '<testcase name="b"/>'
+report one_of_two.xml "$a" '<testcase name="b"><failure/></testcase>'
+report error.xml '<testcase name="a"><error/></testcase>'
+report skip.xml '<testcase name="a"><skipped message="no GPU"/></testcase>'
+report empty.xml ''
 echo '<testsuites><testsuite><testcase na' > partial.xml
 
 result //t:a PASSED two.xml | expect "all pass" 0 "2 passed, 0 failed" 0
@@ -44,10 +58,11 @@ result //t:a FAILED two.xml | expect "a crash after its cases passed" 1 "2 passe
 result //t:a PASSED empty.xml | expect "a test without cases" 1 "0 passed, 1 failed" 0
 expect "nothing ran" 1 "0 passed, 0 failed" 4 < /dev/null
 expect "bazel did not start" 1 "0 passed, 1 failed" 37 < /dev/null
-{ result //t:a PASSED two.xml; echo '{"id":{"test'; } | expect "bazel was killed" 1 "2 passed, 1 failed" 8
+{ result //t:a PASSED two.xml; echo '{"id":{"test'; } |
+  expect "bazel was killed" 1 "2 passed, 1 failed" 8
 {
   result //t:a PASSED two.xml
-  echo '{"id":{"targetConfigured":{"label":"//t:b"}},"configured":{"targetKind":"cc_test rule"}}'
+  configured //t:b
   echo '{"id":{"targetCompleted":{"label":"//t:b"}},"completed":{}}'
 } | expect "a test that does not build" 1 "2 passed, 1 failed" 1
 result //t:a PASSED two.xml | expect "a library that does not build" 1 "2 passed, 1 failed" 1

@@ -18,7 +18,15 @@ def catch_test(name, srcs, deps = [], size = "small", **kwargs):
         **kwargs
     )
 
-def fuzz_test(name, srcs, deps = [], corpus = None, seconds = 10, max_len = 4096, tags = [], **kwargs):
+def fuzz_test(
+        name,
+        srcs,
+        deps = [],
+        corpus = None,
+        seconds = 10,
+        max_len = 4096,
+        tags = [],
+        **kwargs):
     """A parser's fuzzer: `srcs` define LLVMFuzzerTestOneInput.
 
     In an ordinary build //tests:fuzz_main runs the corpus, then mutates it for some seconds from a

@@ -41,12 +41,13 @@ def _cuda_impl(ctx):
     wanted = ctx.os.environ.get("TESSERA_CUDA", "auto")
     found = ctx.path(root + "/bin/nvcc").exists and wanted != "0"
     if wanted == "1" and not found:
-        fail("TESSERA_CUDA=1, but there is no %s/bin/nvcc: set CUDA_HOME to the toolkit's folder" % root)
+        fail("TESSERA_CUDA=1, but there is no %s/bin/nvcc: set CUDA_HOME to the toolkit" % root)
     if found:
         ctx.symlink(root + "/include", "include")
         ctx.symlink(root + "/lib64", "lib64")
     archs = (ctx.os.environ.get("TESSERA_CUDA_ARCHS") or _DEFAULT_ARCHS).split(",")
-    ctx.file("config.bzl", _CONFIG.format(found = found, root = root if found else "", archs = archs))
+    root = root if found else ""
+    ctx.file("config.bzl", _CONFIG.format(found = found, root = root, archs = archs))
     ctx.file("BUILD.bazel", "\n".join([
         'package(default_visibility = ["//visibility:public"])',
         'config_setting(name = "off", define_values = {"cuda": "off"})',

@@ -9,14 +9,15 @@ def _nvcc_objects_impl(ctx):
     for source in ctx.files.srcs:
         object = ctx.actions.declare_file("_nvcc/%s/%s.o" % (ctx.label.name, source.basename))
         args = ctx.actions.args()
-        args.add_all(["-c", "-std=c++17", "-O3", "-lineinfo", "-Xcompiler=-fPIC", "--expt-relaxed-constexpr"])
-        args.add_all(["--threads=2", "-I."])
+        args.add_all(["-c", "-std=c++17", "-O3", "-lineinfo", "-Xcompiler=-fPIC"])
+        args.add_all(["--expt-relaxed-constexpr", "--threads=2", "-I."])
         args.add_all(ctx.attr.codes, format_each = "-gencode=%s")
         args.add_all(ctx.attr.copts)
         args.add_all(depset(transitive = [c.defines for c in contexts]), format_each = "-D%s")
         args.add_all(depset(transitive = [c.includes for c in contexts]), before_each = "-I")
         args.add_all(depset(transitive = [c.quote_includes for c in contexts]), before_each = "-I")
-        args.add_all(depset(transitive = [c.system_includes for c in contexts]), before_each = "-isystem")
+        system = depset(transitive = [c.system_includes for c in contexts])
+        args.add_all(system, before_each = "-isystem")
         args.add(source)
         args.add("-o", object)
         ctx.actions.run(

@@ -64,7 +64,11 @@ _LIBRARIES = {
         pkgs = ["sentencepiece"],
         wrapper = "third_party/sentencepiece",
     ),
-    "spdlog": _library("libspdlog-dev libfmt-dev", header = "spdlog/spdlog.h", linkopts = ["-pthread"]),
+    "spdlog": _library(
+        "libspdlog-dev libfmt-dev",
+        header = "spdlog/spdlog.h",
+        linkopts = ["-pthread"],
+    ),
     "yaml": _library("libyaml-cpp-dev", pkgs = ["yaml-cpp"]),
 }
 
@@ -80,7 +84,7 @@ _SHARED_ONLY = ["-lblas", "-llapack"]
 # The platform's own; never taken from an archive.
 _PLATFORM = ["-ldl", "-lrt", "-lm", "-pthread", "-lpthread", "-latomic", "-lc", "-lresolv"]
 
-_MISSING_BZL = '''"""A stand-in for what is not installed; it fails when, and only when, a target uses it."""
+_MISSING_BZL = '''"""A stand-in for what is not installed; it fails when, and only when, it is used."""
 
 def _missing_impl(ctx):
     fail(ctx.attr.message)
@@ -120,7 +124,10 @@ def _archives(ctx, flags):
     names = [f for f in flags if f.startswith("-l") and f not in _PLATFORM + _SHARED_ONLY]
     if not names:
         return {}
-    script = "for f in \"$@\"; do case $(${CC:-gcc} -print-file-name=lib${f#-l}.a) in /*) echo $f;; esac; done"
+    script = """
+for flag in "$@"; do
+  case $(gcc -print-file-name=lib${flag#-l}.a) in /*) echo "$flag" ;; esac
+done"""
     found = ctx.execute(["sh", "-c", script, "sh"] + names).stdout.split("\n")
     return {f: True for f in found if f}
 
@@ -144,8 +151,8 @@ def _cc_library(name, defines, shared, static):
 )""".format(name = name, defines = defines, shared = shared, static = static)
 
 def _missing_message(what, deb):
-    return ("%s is not installed. Debian 12 packages it: apt-get install -y --no-install-recommends %s" %
-            (what, deb))
+    return ("%s is not installed. On Debian 12: " % what +
+            "apt-get install -y --no-install-recommends " + deb)
 
 def _wrapped_target(ctx, name, file, wrapper):
     """A library that a package of ours prepares: the installed file, and the package's target."""
@@ -168,11 +175,12 @@ def _library_target(ctx, name, library):
         if library.wrapper:
             return _wrapped_target(ctx, name, "lib%s.so" % name, library.wrapper)
         defines = [f[2:] for f in cflags if f.startswith("-D") and f != "-DNOMINMAX"]
+    own = [f for f in library.linkopts if not f.startswith("-Wl,")]
     return _cc_library(
         name,
         defines,
         shared = library.linkopts + _keep_last(shared),
-        static = _static_linkopts(ctx, [f for f in library.linkopts if not f.startswith("-Wl,")] + static),
+        static = _static_linkopts(ctx, own + static),
     )
 
 def _missing_target(name, what, deb, kind = "missing"):
