@@ -1,0 +1,27 @@
+// Which types a model computes in: what was asked for, what the checkpoint holds, and what the
+// device can do, made into one choice with its reason. Pure, thread-safe.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+#include "proto/model.pb.h"
+
+namespace tessera::worker {
+
+struct ResolvedDTypes {
+  kernels::DType weight_dtype = kernels::DType::kF32;  // f32, bf16, i8
+  kernels::DType kv_dtype = kernels::DType::kF32;      // f32, bf16
+  std::string reason;                                  // one line for the log: choice and why
+};
+
+// UNSPECIFIED is "auto": the checkpoint's own type. float16 computes in float32, which holds every
+// float16 exactly; bfloat16, which does not, only where it is asked for. INT8 quantises weights
+// only. KV on auto is bfloat16 where weights compute in bfloat16, or in int8 from a bfloat16
+// checkpoint; else float32.
+// InvalidArgument for int8 or float16 KV.
+absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
+                                             v1::DataType requested_kv);
+
+}  // namespace tessera::worker

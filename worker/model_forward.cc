@@ -1,0 +1,275 @@
+#include "worker/model_forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+using kernels::SizeInBytes;
+using kernels::TensorView;
+
+kernels::Activation ActivationOf(v1::ActivationKind kind) {
+  switch (kind) {
+    case v1::ACTIVATION_KIND_GELU_ERF: return kernels::Activation::kGeluErf;
+    case v1::ACTIVATION_KIND_GELU_TANH: return kernels::Activation::kGeluTanh;
+    case v1::ACTIVATION_KIND_RELU: return kernels::Activation::kRelu;
+    default: return kernels::Activation::kSilu;
+  }
+}
+
+// The first rows * columns elements of a shared buffer, as a matrix.
+TensorView Matrix(const TensorView& buffer, int64_t rows, int64_t columns) {
+  return TensorView(buffer.data, buffer.dtype, {rows, columns});
+}
+
+// Columns [first, first + heads * head_dim) of a matrix, as heads.
+TensorView Heads(const TensorView& matrix, int64_t first, int64_t heads, int64_t head_dim) {
+  TensorView view(matrix.data + first * SizeInBytes(matrix.dtype), matrix.dtype,
+                  {matrix.rows(), heads, head_dim});
+  view.row_stride = matrix.row_stride;
+  return view;
+}
+
+// Keys a token sees in `layer`; 0: all.
+int64_t WindowOf(const v1::Model& model, int64_t layer) {
+  const auto& layers = model.sliding_window_layers();
+  const bool windowed =
+      layers.empty() || std::find(layers.begin(), layers.end(), layer) != layers.end();
+  return windowed ? model.sliding_window() : 0;
+}
+
+}  // namespace
+
+absl::Status ForwardPass::Norm(const NormWeights& norm, const TensorView& in,
+                               const TensorView& residual, const TensorView& out,
+                               kernels::Stream& stream) {
+  const kernels::NormArgs args = {.out = out,
+                                  .in = in,
+                                  .residual = residual,
+                                  .weight = norm.weight,
+                                  .bias = norm.bias,
+                                  .epsilon = static_cast<float>(model_.norm_epsilon())};
+  return model_.norm() == v1::NORM_KIND_LAYER ? ops_.LayerNorm(args, stream)
+                                              : ops_.RmsNorm(args, stream);
+}
+
+absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const TensorView& bias,
+                                 const TensorView& in, const TensorView& out,
+                                 kernels::Stream& stream) {
+  return ops_.Linear(
+      {.out = out, .in = in, .weights = &weights, .bias = bias, .workspace = buffers_.workspace},
+      stream);
+}
+
+absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream) {
+  const int64_t tokens = step.token_ids.rows();
+  const TensorView hidden = buffers_.hidden.Rows(tokens);
+  const bool projected = weights_.project_in.matrix.data != nullptr;
+  const TensorView embedded = projected ? buffers_.narrow.Rows(tokens) : hidden;
+  absl::Status status = ops_.Embedding({.out = embedded,
+                                        .table = weights_.embedding,
+                                        .ids = step.token_ids,
+                                        .vocabulary_begin = share_.vocabulary_rows().begin()},
+                                       stream);
+  if (status.ok() && projected) {
+    status = Linear(weights_.project_in.matrix, {}, embedded, hidden, stream);
+  }
+  if (status.ok() && model_.learned_positions()) {
+    status = ops_.Embedding({.out = hidden,
+                             .table = weights_.positions,
+                             .ids = step.positions,
+                             .vocabulary_begin = -model_.learned_position_offset(),
+                             .accumulate = true},
+                            stream);
+  }
+  return status;
+}
+
+absl::Status ForwardPass::PrepareRotation(const StepInputs& step, kernels::Stream& stream) {
+  if (!model_.has_rope()) return absl::OkStatus();
+  const v1::Rope& rope = model_.rope();
+  kernels::RopeTableArgs args = {.cos_sin = buffers_.cos_sin.Rows(step.token_ids.rows()),
+                                 .positions = step.positions,
+                                 .inverse_frequencies = buffers_.frequencies,
+                                 .lengths = {}};
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
+    args.dynamic_factor = static_cast<float>(rope.factor());
+    args.theta = static_cast<float>(rope.theta());
+    args.original_max_position = rope.original_max_positions();
+    args.lengths = step.rope_lengths;
+  }
+  return ops_.RopeTable(args, stream);
+}
+
+absl::Status ForwardPass::BlockInput(const NormWeights& norm, bool first_block, int64_t tokens,
+                                     kernels::Stream& stream, TensorView* in) {
+  const TensorView hidden = buffers_.hidden.Rows(tokens);
+  *in = hidden;
+  if (model_.post_norm()) return absl::OkStatus();
+  *in = buffers_.normed.Rows(tokens);
+  if (first_block) return Norm(norm, hidden, {}, *in, stream);
+  return Norm(norm, buffers_.block_out.Rows(tokens), hidden, *in, stream);
+}
+
+absl::Status ForwardPass::AfterBlock(const NormWeights& norm, int64_t tokens,
+                                     kernels::Stream& stream) {
+  if (!model_.post_norm()) return absl::OkStatus();
+  const TensorView hidden = buffers_.hidden.Rows(tokens);
+  absl::Status status = ops_.Add({.out = hidden, .in = buffers_.block_out.Rows(tokens)}, stream);
+  return status.ok() ? Norm(norm, hidden, {}, hidden, stream) : status;
+}
+
+absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::Stream& stream) {
+  const LayerWeights& layer = weights_.layers[index];
+  const int64_t tokens = step.token_ids.rows();
+  absl::Status status = Attend(index, step, stream);
+  if (status.ok()) status = AfterBlock(layer.attention.norm, tokens, stream);
+  if (!status.ok()) return status;
+
+  TensorView in;
+  status = BlockInput(layer.ffn.norm, /*first_block=*/false, tokens, stream, &in);
+  if (status.ok()) {
+    status = layer.ffn.has_experts() ? ExpertFfn(layer.ffn, in, stream)
+                                     : DenseFfn(layer.ffn, in, stream);
+  }
+  return status.ok() ? AfterBlock(layer.ffn.norm, tokens, stream) : status;
+}
+
+absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream) {
+  const AttentionWeights& attention = weights_.layers[index].attention;
+  const int64_t tokens = step.token_ids.rows(), d = model_.head_dim();
+  const int64_t heads = share_.query_heads().end() - share_.query_heads().begin();
+  const int64_t kv_heads = share_.kv_heads().end() - share_.kv_heads().begin();
+  TensorView in;
+  absl::Status status = BlockInput(attention.norm, index == 0, tokens, stream, &in);
+  if (!status.ok()) return status;
+
+  const TensorView qkv = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
+  const TensorView q = Heads(qkv, 0, heads, d);
+  const TensorView k = Heads(qkv, heads * d, kv_heads, d);
+  const TensorView v = Heads(qkv, (heads + kv_heads) * d, kv_heads, d);
+  status = Linear(attention.qkv.matrix, attention.qkv.bias, in, qkv, stream);
+  if (status.ok() && model_.qk_norm()) {
+    status = Norm({attention.q_norm, {}}, q, {}, q, stream);
+    if (status.ok()) status = Norm({attention.k_norm, {}}, k, {}, k, stream);
+  }
+  if (status.ok() && model_.has_rope()) {
+    status = ops_.Rope({.q = q, .k = k, .cos_sin = buffers_.cos_sin.Rows(tokens)}, stream);
+  }
+  if (status.ok()) {
+    status = ops_.KvWrite({.cache = kv_[index], .k = k, .v = v, .slots = step.slots}, stream);
+  }
+  if (!status.ok()) return status;
+
+  const TensorView attended = Matrix(buffers_.inner, tokens, heads * d);
+  status = ops_.Attention({.out = Heads(attended, 0, heads, d),
+                           .q = q,
+                           .cache = kv_[index],
+                           .query_starts = step.query_starts,
+                           .context_lengths = step.context_lengths,
+                           .block_tables = step.block_tables,
+                           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
+                           .window = WindowOf(model_, share_.layers().begin() + index),
+                           .workspace = attention_workspace_},
+                          stream);
+  if (!status.ok()) return status;
+  return Linear(attention.output.matrix, attention.output.bias, attended,
+                buffers_.block_out.Rows(tokens), stream);
+}
+
+absl::Status ForwardPass::Activate(const TensorView& wide, const TensorView& inner,
+                                   kernels::Stream& stream) {
+  const kernels::Activation kind = ActivationOf(model_.activation());
+  if (model_.gated_ffn()) {
+    return ops_.GatedActivate({.out = inner, .gate_up = wide, .kind = kind}, stream);
+  }
+  return ops_.Activate({.out = inner, .in = wide, .kind = kind}, stream);
+}
+
+absl::Status ForwardPass::DenseFfn(const FfnWeights& ffn, const TensorView& in,
+                                   kernels::Stream& stream) {
+  const int64_t tokens = in.rows();
+  const TensorView wide = Matrix(buffers_.wide, tokens, ffn.up.matrix.spec.out_features);
+  const TensorView inner = Matrix(buffers_.inner, tokens, ffn.down.matrix.spec.in_features);
+  absl::Status status = Linear(ffn.up.matrix, ffn.up.bias, in, wide, stream);
+  if (status.ok()) status = Activate(wide, inner, stream);
+  if (!status.ok()) return status;
+  return Linear(ffn.down.matrix, ffn.down.bias, inner, buffers_.block_out.Rows(tokens), stream);
+}
+
+absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
+                                    kernels::Stream& stream) {
+  const int64_t tokens = in.rows(), slots = tokens * model_.experts().per_token();
+  const TensorView logits = buffers_.router_logits.Rows(tokens);
+  const TensorView weights = buffers_.expert_weights.Rows(tokens);
+  const TensorView slot_of = buffers_.expert_slots.Rows(tokens);
+  const TensorView source_rows = buffers_.source_rows.Rows(slots);
+  absl::Status status = Linear(ffn.router, {}, in, logits, stream);
+  if (status.ok()) {
+    status = ops_.MoeRoute({.logits = logits,
+                            .weights = weights,
+                            .slots = slot_of,
+                            .source_rows = source_rows,
+                            .expert_offsets = buffers_.expert_offsets,
+                            .renormalise = model_.experts().renormalise()},
+                           stream);
+  }
+  const TensorView wide = Matrix(buffers_.wide, slots, ffn.expert_up[0].spec.out_features);
+  const TensorView inner = Matrix(buffers_.inner, slots, ffn.expert_down[0].spec.in_features);
+  const TensorView out = buffers_.expert_out.Rows(slots);
+  if (status.ok()) {
+    status = ops_.GroupedLinear({.out = wide,
+                                 .in = in,
+                                 .experts = ffn.expert_up,
+                                 .source_rows = source_rows,
+                                 .expert_offsets = buffers_.expert_offsets,
+                                 .workspace = buffers_.workspace},
+                                stream);
+  }
+  if (status.ok()) status = Activate(wide, inner, stream);
+  if (status.ok()) {
+    status = ops_.GroupedLinear({.out = out,
+                                 .in = inner,
+                                 .experts = ffn.expert_down,
+                                 .source_rows = {},
+                                 .expert_offsets = buffers_.expert_offsets,
+                                 .workspace = buffers_.workspace},
+                                stream);
+  }
+  if (!status.ok()) return status;
+  return ops_.MoeCombine(
+      {.out = buffers_.block_out.Rows(tokens), .in = out, .weights = weights, .slots = slot_of},
+      stream);
+}
+
+absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) {
+  const int64_t tokens = step.token_ids.rows(), rows = step.logit_rows.rows();
+  if (rows == 0) return absl::OkStatus();
+  const TensorView hidden = buffers_.logit_hidden.Rows(rows);
+  absl::Status status = ops_.GatherRows(
+      {.out = hidden, .in = buffers_.hidden.Rows(tokens), .rows = step.logit_rows}, stream);
+  TensorView out = hidden;
+  if (status.ok() && !model_.post_norm()) {
+    const TensorView block_out = buffers_.logit_block_out.Rows(rows);
+    status = ops_.GatherRows(
+        {.out = block_out, .in = buffers_.block_out.Rows(tokens), .rows = step.logit_rows}, stream);
+    if (!status.ok()) return status;
+    if (model_.final_norm_absent()) {
+      status = ops_.Add({.out = hidden, .in = block_out}, stream);
+    } else {
+      out = buffers_.logit_normed.Rows(rows);
+      status = Norm(weights_.final_norm, block_out, hidden, out, stream);
+    }
+  }
+  if (status.ok() && weights_.project_out.matrix.data != nullptr) {
+    const TensorView narrow = buffers_.logit_narrow.Rows(rows);
+    status = Linear(weights_.project_out.matrix, {}, out, narrow, stream);
+    out = narrow;
+  }
+  if (!status.ok()) return status;
+  return Linear(weights_.head.matrix, weights_.head.bias, out, buffers_.logits.Rows(rows), stream);
+}
+
+}  // namespace tessera::worker

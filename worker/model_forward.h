@@ -1,0 +1,69 @@
+// The ops of a forward pass, in their order: embedding, layers, head. Each is enqueued on its own,
+// so that a stage which lacks one of them starts or ends with `hidden` instead.
+//
+// After a block its output stands in `block_out`, not yet added to `hidden`: the next norm adds
+// both in one pass. That is also where ranks of a stage sum their parts. Nothing is allocated.
+// Thread rule: one thread. Borrows everything it is given.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "worker/model.h"
+#include "worker/model_buffers.h"
+#include "worker/weights.h"
+
+namespace tessera::worker {
+
+class ForwardPass {
+ public:
+  ForwardPass(const ModelOptions& options, const ModelWeights& weights, const ModelBuffers& buffers,
+              const std::vector<kernels::KvCacheView>& kv,
+              const kernels::TensorView& attention_workspace, kernels::Ops& ops)
+      : model_(options.model),
+        share_(options.share),
+        weights_(weights),
+        buffers_(buffers),
+        kv_(kv),
+        attention_workspace_(attention_workspace),
+        ops_(ops) {}
+
+  absl::Status Embed(const StepInputs& step, kernels::Stream& stream);
+  // Rotations of this step's positions, which all layers use.
+  absl::Status PrepareRotation(const StepInputs& step, kernels::Stream& stream);
+  // `index` counts from this share's first layer.
+  absl::Status Layer(int64_t index, const StepInputs& step, kernels::Stream& stream);
+  absl::Status Head(const StepInputs& step, kernels::Stream& stream);
+
+ private:
+  absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream);
+  absl::Status DenseFfn(const FfnWeights& ffn, const kernels::TensorView& in,
+                        kernels::Stream& stream);
+  absl::Status ExpertFfn(const FfnWeights& ffn, const kernels::TensorView& in,
+                         kernels::Stream& stream);
+  absl::Status Activate(const kernels::TensorView& wide, const kernels::TensorView& inner,
+                        kernels::Stream& stream);
+  absl::Status Norm(const NormWeights& norm, const kernels::TensorView& in,
+                    const kernels::TensorView& residual, const kernels::TensorView& out,
+                    kernels::Stream& stream);
+  absl::Status Linear(const kernels::PackedWeights& weights, const kernels::TensorView& bias,
+                      const kernels::TensorView& in, const kernels::TensorView& out,
+                      kernels::Stream& stream);
+  // Input of a block: normed sum of `hidden` and what the block before left.
+  absl::Status BlockInput(const NormWeights& norm, bool first_block, int64_t tokens,
+                          kernels::Stream& stream, kernels::TensorView* in);
+  // What stands behind a block of a model that normalises after it.
+  absl::Status AfterBlock(const NormWeights& norm, int64_t tokens, kernels::Stream& stream);
+
+  const v1::Model& model_;
+  const v1::WorkerShare& share_;
+  const ModelWeights& weights_;
+  const ModelBuffers& buffers_;
+  const std::vector<kernels::KvCacheView>& kv_;
+  const kernels::TensorView& attention_workspace_;
+  kernels::Ops& ops_;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,81 @@
+// What to read from a checkpoint and where to put it: collected first (every tensor is looked up,
+// its shape checked and memory counted before the first byte is read), then carried out.
+//
+// Thread rule: one thread. Targets given to Add* must stay at their addresses until Execute ends.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "kernels/tensor.h"
+#include "worker/arena.h"
+#include "worker/checkpoint.h"
+
+namespace tessera::worker {
+
+// Half-open.
+struct IndexRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// Part of a matrix in the checkpoint: [rows, columns] is its whole shape.
+struct MatrixSlice {
+  std::string_view name;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  IndexRange row_span;
+  IndexRange column_span;
+};
+
+MatrixSlice WholeMatrix(std::string_view name, int64_t rows, int64_t columns);
+MatrixSlice MatrixRows(std::string_view name, int64_t rows, int64_t columns, IndexRange span);
+MatrixSlice MatrixColumns(std::string_view name, int64_t rows, int64_t columns, IndexRange span);
+
+class WeightPlan {
+ public:
+  // `ops` packs; both are borrowed.
+  WeightPlan(const Checkpoint* checkpoint, kernels::Ops* ops);
+
+  // Memory for a matrix of `spec`; its rows are added by AddRows, piece by piece.
+  void AddMatrix(kernels::PackedWeights* target, const kernels::LinearSpec& spec);
+  // The slice becomes rows [first_row, ...) of the target.
+  absl::Status AddRows(const kernels::PackedWeights* target, int64_t first_row,
+                       const MatrixSlice& slice);
+  // Memory for `size` floats; parts are added by AddVectorPart (norms and biases are f32 always).
+  void AddVector(kernels::TensorView* target, int64_t size);
+  absl::Status AddVectorPart(const kernels::TensorView* target, int64_t first,
+                             std::string_view name, int64_t size, IndexRange span);
+  // Rows of a table that is looked up, in its own type; f32 becomes bf16 where `compact`.
+  absl::Status AddTable(kernels::TensorView* target, const MatrixSlice& slice, bool compact);
+
+  // Allocates and fills. `progress(bytes_done, bytes_total)` counts bytes of the checkpoint.
+  absl::StatusOr<kernels::Buffer> Execute(kernels::Device& device,
+                                          const std::function<void(int64_t, int64_t)>& progress);
+
+ private:
+  struct Piece {
+    CheckpointTensor source;
+    IndexRange rows;
+    IndexRange columns;
+    int64_t row_elements = 0;                        // of the whole tensor
+    const kernels::PackedWeights* packed = nullptr;  // either this
+    const kernels::TensorView* plain = nullptr;      // or this
+    int64_t first = 0;                               // row or element in the target
+  };
+  class Filler;
+
+  const Checkpoint* checkpoint_;
+  kernels::Ops* ops_;
+  Arena arena_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace tessera::worker
