@@ -31,8 +31,9 @@ std::vector<std::string> FindForbiddenIncludes(const std::vector<SourceFile>& fi
 // One line for each cycle of files that include each other: "a.h -> b.h -> a.h".
 std::vector<std::string> FindIncludeCycles(const std::vector<SourceFile>& files);
 
-// One line for each file of more than `max_lines` lines, each folder with a name that says nothing
-// (common, utils, ...), each top-level folder that the architecture does not know.
+// One line for each file of more than `max_lines` lines (BUILD.bazel aside), each folder with a
+// name that says nothing (common, utils, ...), each top-level folder that the architecture does not
+// know.
 std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
                                          std::size_t max_lines);
 

@@ -108,6 +108,7 @@ TEST_CASE("long files, empty names and foreign folders are found") {
   for (int i = 0; i < 3; ++i) long_text += line;
   CHECK(FindShapeFaults({{"worker/x.cc", long_text}}, 3).empty());
   CHECK(FindShapeFaults({{"worker/x.cc", long_text}}, 2).size() == 1);
+  CHECK(FindShapeFaults({{"worker/BUILD.bazel", long_text}}, 2).empty());
   CHECK(FindShapeFaults({{"worker/utils/x.cc", ""}}, 2).size() == 1);
   CHECK(FindShapeFaults({{"worker/internal/deep/x.cc", ""}}, 2).size() == 1);
   CHECK(FindShapeFaults({{"sources/x.cc", ""}}, 2).size() == 1);
