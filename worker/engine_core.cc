@@ -271,6 +271,12 @@ std::unique_ptr<Sequence> EngineCore::TakeRunning(const Sequence* sequence) {
   return taken;
 }
 
+void EngineCore::ResetLoad() {
+  load_.Clear();
+  load_.set_kv_blocks_total(pool_.total_blocks());
+  UpdateLoad();
+}
+
 void EngineCore::UpdateLoad() {
   load_.set_waiting(static_cast<int32_t>(waiting_.size()));
   load_.set_kv_blocks_used(pool_.total_blocks() - pool_.free_blocks());

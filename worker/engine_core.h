@@ -60,6 +60,7 @@ class EngineCore {
   bool Busy() const { return !running_.empty() || !waiting_.empty(); }
   int64_t sequences() const;  // that have not ended, held ones included
   const v1::EngineLoad& load() const { return load_; }
+  void ResetLoad();  // counts from zero again
   int64_t device_bytes() const { return builder_->device_bytes() + sampler_->device_bytes(); }
 
  private:

@@ -1,0 +1,286 @@
+#include "worker/engine_setup.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+
+v1::DataType ToProto(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return v1::DATA_TYPE_FLOAT32;
+    case DType::kF16: return v1::DATA_TYPE_FLOAT16;
+    case DType::kBF16: return v1::DATA_TYPE_BFLOAT16;
+    case DType::kI8: return v1::DATA_TYPE_INT8;
+    default: return v1::DATA_TYPE_UNSPECIFIED;
+  }
+}
+
+// Seconds of each part of Configure; what is not named goes to the part it follows.
+class PhaseTimer {
+ public:
+  PhaseTimer(const Engine::Clock& clock, const SetupProgress& progress, v1::WorkerReady* ready)
+      : clock_(clock), progress_(progress), ready_(ready), since_seconds_(clock()) {}
+
+  void Begin(const std::string& name) {
+    End();
+    name_ = name;
+    progress_(name, 0, 0);
+  }
+  void End() {
+    const double now = clock_();
+    if (!name_.empty()) {
+      v1::StartupPhase* phase = ready_->add_startup();
+      phase->set_name(name_);
+      phase->set_seconds(now - since_seconds_);
+    }
+    since_seconds_ = now;
+    name_.clear();
+  }
+
+ private:
+  const Engine::Clock& clock_;
+  const SetupProgress& progress_;
+  v1::WorkerReady* ready_;
+  double since_seconds_;
+  std::string name_;
+};
+
+absl::Status CheckFingerprint(const v1::ConfigureRequest& request,
+                              const FingerprintReader& fingerprint) {
+  const auto ours = fingerprint(request.model_folder());
+  if (!ours.ok()) return ours.status();
+  if (*ours == request.model_fingerprint()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("the model in ", request.model_folder(), " on this machine has fingerprint ", *ours,
+             ", the coordinator's has ", request.model_fingerprint(),
+             ": put the same checkpoint on every machine"));
+}
+
+absl::Status CheckShare(const v1::ConfigureRequest& request) {
+  const v1::WorkerShare& share = request.share();
+  const bool whole = share.layers().begin() == 0 &&
+                     share.layers().end() == request.model().layers() && share.holds_embedding() &&
+                     share.holds_head();
+  if (whole && request.peers_size() <= 1) return absl::OkStatus();
+  return absl::UnimplementedError(
+      StrCat("replica ", request.replica(), " spreads layers ", share.layers().begin(), " to ",
+             share.layers().end(), " of ", request.model().layers(), " over ", request.peers_size(),
+             " workers; replicas of more than one worker are not supported "
+             "yet: plan one worker per replica"));
+}
+
+// One prompt token and one decode step, so that the first request does not pay for cold memory and
+// code.
+absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
+  v1::Submit submit;
+  submit.add_prompt_token_ids(0);
+  submit.set_choice_count(1);
+  submit.set_max_tokens(2);
+  submit.set_ignore_eos(true);
+  submit.set_top_logprobs(-1);
+  submit.set_prompt_logprobs(-1);
+  EngineCore::Events events;
+  core->Submit(std::move(submit), clock(), &events);
+  for (int step = 0; step < 4 && core->Busy(); ++step) core->Step(clock, &events);
+  core->EndAll(absl::CancelledError("warm up is over"), &events);
+  core->ResetLoad();
+  for (const v1::TokenEvent& event : events) {
+    if (event.finish() == v1::FINISH_REASON_ERROR) {
+      return absl::Status(static_cast<absl::StatusCode>(event.error_code()),
+                          StrCat("the first step failed: ", event.error()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Chooses and allocates the KV pool; fills in total_blocks.
+absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
+                        EngineOptions* options, EngineParts* parts) {
+  const int64_t block_bytes = parts->model->KvBlockBytes(options->limits.block_tokens);
+  const int64_t left = setup.device->memory_bytes() - parts->model->weight_bytes() -
+                       parts->model->activation_bytes();
+  int64_t bytes = request.kv_cache_bytes();
+  if (bytes == 0) bytes = setup.kv_cache_bytes;
+  if (bytes == 0) bytes = KvPoolBytes(left, block_bytes, *options);
+  const int64_t most = std::numeric_limits<int32_t>::max() / options->limits.block_tokens;
+  options->limits.total_blocks = std::min(bytes / block_bytes, most);
+  if (options->limits.total_blocks < 1 || bytes > left) {
+    return absl::ResourceExhaustedError(StrCat("the KV pool has ", bytes, " bytes; one block of ",
+                                               options->limits.block_tokens, " tokens takes ",
+                                               block_bytes, ", and ", left, " of the device's ",
+                                               setup.device->memory_bytes(),
+                                               " bytes are left after weights and activations: "
+                                               "raise --memory or lower --kv-cache-memory-bytes"));
+  }
+  auto memory = setup.device->Allocate(options->limits.total_blocks * block_bytes);
+  if (!memory.ok()) return memory.status();
+  parts->kv_memory = *std::move(memory);
+  return parts->model->AttachKv(parts->kv_memory.data(), options->limits.total_blocks,
+                                options->limits.block_tokens);
+}
+
+void Describe(const SetupOptions& setup, const ModelOptions& model, const EngineOptions& options,
+              const EngineParts& parts, v1::WorkerReady* ready) {
+  ready->set_device(setup.device->Describe());
+  ready->set_kernel_path(setup.kernel_path);
+  ready->set_weight_dtype(ToProto(model.weight_dtype));
+  ready->set_kv_dtype(ToProto(model.kv_dtype));
+  ready->set_weight_bytes(parts.model->weight_bytes());
+  ready->set_activation_bytes(parts.model->activation_bytes() + parts.core->device_bytes());
+  ready->set_kv_pool_bytes(parts.kv_memory.size_bytes());
+  ready->set_kv_blocks(static_cast<int32_t>(options.limits.total_blocks));
+  ready->set_block_tokens(static_cast<int32_t>(options.limits.block_tokens));
+}
+
+void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
+              const v1::WorkerReady& ready) {
+  std::string phases;
+  double seconds = 0;
+  for (const v1::StartupPhase& phase : ready.startup()) {
+    phases += StrCat(phases.empty() ? "" : ", ", phase.name(), " ", phase.seconds(), " s");
+    seconds += phase.seconds();
+  }
+  Logger("worker").info(
+      "ready for replica {} of {}: weights {} {} bytes, KV {} {} blocks of {} tokens ({} bytes), "
+      "steps of {} rows, {} sequences, context {}; {} s: {}",
+      request.replica(), request.model().name(), v1::DataType_Name(ready.weight_dtype()),
+      ready.weight_bytes(), v1::DataType_Name(ready.kv_dtype()), ready.kv_blocks(),
+      ready.block_tokens(), ready.kv_pool_bytes(), options.limits.max_batched_tokens,
+      options.limits.max_sequences, options.max_model_len_tokens, seconds, phases);
+  if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {
+    Logger("worker").warn("the KV pool holds {} tokens, less than one sequence of the context's {}",
+                          options.limits.total_blocks * options.limits.block_tokens,
+                          options.max_model_len_tokens);
+  }
+}
+
+}  // namespace
+
+int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options) {
+  const int64_t blocks_per_sequence =
+      scheduler::BlocksFor(options.max_model_len_tokens, options.limits.block_tokens);
+  const int64_t useful = options.limits.max_sequences * blocks_per_sequence * block_bytes;
+  return std::min(std::max<int64_t>(0, left_bytes) / 2, useful);
+}
+
+absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& request) {
+  EngineOptions options;
+  scheduler::BatchLimits& limits = options.limits;
+  const auto read = [](int64_t value, int64_t fallback) { return value == 0 ? fallback : value; };
+  limits.block_tokens = read(request.block_tokens(), 16);
+  limits.max_sequences = read(request.max_sequences(), 256);
+  limits.max_batched_tokens = read(request.max_batched_tokens(), 2048);
+  limits.max_logit_rows = limits.max_sequences;
+  options.max_waiting = read(request.max_waiting(), 1024);
+  options.max_model_len_tokens =
+      read(request.max_model_len_tokens(), request.model().max_positions());
+  options.vocabulary = request.model().vocabulary();
+  options.prefix_cache = request.prefix_cache();
+  options.eos_token_ids.assign(request.eos_token_ids().begin(), request.eos_token_ids().end());
+  if (request.model().rope().scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
+    options.dynamic_rope_original_tokens = request.model().rope().original_max_positions();
+  }
+  const struct {
+    const char* name;
+    int64_t value;
+    int64_t most;
+  } checks[] = {{"block_tokens", limits.block_tokens, 1024},
+                {"max_sequences", limits.max_sequences, 65536},
+                {"max_batched_tokens", limits.max_batched_tokens, 1 << 20},
+                {"max_waiting", options.max_waiting, 1 << 24},
+                {"max_model_len_tokens", options.max_model_len_tokens, 1 << 28},
+                {"model.vocabulary", options.vocabulary, 1 << 24}};
+  for (const auto& check : checks) {
+    if (check.value >= 1 && check.value <= check.most) continue;
+    return absl::InvalidArgumentError(
+        StrCat(check.name, " is ", check.value, "; it must be between 1 and ", check.most));
+  }
+  return options;
+}
+
+absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request) {
+  ModelOptions options;
+  options.folder = request.model_folder();
+  options.model = request.model();
+  options.share = request.share();
+  if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
+  const bool stored_bf16 = request.model().dtype() == v1::DATA_TYPE_BFLOAT16;
+  switch (request.weight_dtype()) {
+    case v1::DATA_TYPE_UNSPECIFIED:
+      options.weight_dtype = stored_bf16 ? DType::kBF16 : DType::kF32;
+      break;
+    case v1::DATA_TYPE_BFLOAT16: options.weight_dtype = DType::kBF16; break;
+    case v1::DATA_TYPE_INT8: options.weight_dtype = DType::kI8; break;
+    case v1::DATA_TYPE_FLOAT16:  // computed in float32
+    case v1::DATA_TYPE_FLOAT32: options.weight_dtype = DType::kF32; break;
+    default: return absl::InvalidArgumentError("weight_dtype is not a known type");
+  }
+  switch (request.kv_dtype()) {
+    case v1::DATA_TYPE_UNSPECIFIED:
+      options.kv_dtype = options.weight_dtype == DType::kF32 ||
+                                 (options.weight_dtype == DType::kI8 && !stored_bf16)
+                             ? DType::kF32
+                             : DType::kBF16;
+      break;
+    case v1::DATA_TYPE_BFLOAT16: options.kv_dtype = DType::kBF16; break;
+    case v1::DATA_TYPE_FLOAT32: options.kv_dtype = DType::kF32; break;
+    default:
+      return absl::InvalidArgumentError(StrCat("kv_dtype ", v1::DataType_Name(request.kv_dtype()),
+                                               " is not supported; float32 and bfloat16 are"));
+  }
+  Logger("worker").info("dtype: checkpoint {}, asked {}, weights {}, KV {}",
+                        v1::DataType_Name(request.model().dtype()),
+                        v1::DataType_Name(request.weight_dtype()), Name(options.weight_dtype),
+                        Name(options.kv_dtype));
+  return options;
+}
+
+absl::StatusOr<ConfiguredEngine> SetUpEngine(const v1::ConfigureRequest& request,
+                                             const SetupOptions& setup,
+                                             const SetupProgress& progress) {
+  ConfiguredEngine configured;
+  PhaseTimer timer(setup.clock, progress, &configured.ready);
+  timer.Begin("check model");
+  auto options = ReadEngineOptions(request);
+  if (!options.ok()) return options.status();
+  absl::Status status = CheckShare(request);
+  if (status.ok()) status = CheckFingerprint(request, setup.fingerprint);
+  if (!status.ok()) return status;
+  auto model_options = ReadModelOptions(request);
+  if (!model_options.ok()) return model_options.status();
+  model_options->limits = EngineCore::LimitsOf(*options);
+
+  timer.Begin("read weights");
+  EngineParts parts;
+  auto model = setup.load_model(*model_options, *setup.device, [&](int64_t done, int64_t total) {
+    progress("read weights", done, total);
+  });
+  if (!model.ok()) return model.status();
+  parts.model = *std::move(model);
+
+  timer.Begin("allocate");
+  status = AllocateKv(request, setup, &*options, &parts);
+  if (!status.ok()) return status;
+  auto core = EngineCore::Create(*options, parts.model.get(), setup.device);
+  if (!core.ok()) return core.status();
+  parts.core = *std::move(core);
+
+  timer.Begin("warm up");
+  status = WarmUp(parts.core.get(), setup.clock);
+  if (!status.ok()) return status;
+  timer.End();
+  Describe(setup, *model_options, *options, parts, &configured.ready);
+  LogReady(request, *options, configured.ready);
+  configured.engine = std::make_shared<Engine>(std::move(parts), request.fence(), setup.clock,
+                                               setup.max_stall_seconds);
+  return configured;
+}
+
+}  // namespace tessera::worker

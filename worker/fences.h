@@ -1,0 +1,23 @@
+// The checks that stand before every message to a worker: is the caller of this cluster, and does
+// it speak about the plan and the process that are really here. Thread rule: pure functions.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::worker {
+
+// UNAUTHENTICATED unless the call's metadata carries `token`; an empty token asks for nothing.
+absl::Status CheckToken(const grpc::CallbackServerContext& context, const std::string& token);
+
+// FAILED_PRECONDITION naming both incarnations when the fence means another process.
+absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation);
+
+// CheckIncarnation, and FAILED_PRECONDITION naming both epochs when they differ.
+absl::Status CheckFence(const v1::Fence& fence, const v1::Fence& ours);
+
+}  // namespace tessera::worker

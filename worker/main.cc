@@ -1,0 +1,202 @@
+// tessera-worker: one per device. Makes the device, listens, registers, and serves what it is
+// configured for. The first SIGTERM or SIGINT drains, a second one exits at once.
+
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_share.h"
+#include "kernels/cpu/isa.h"
+#include "proto/model_folder.h"
+#include "proto/protocol.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+#include "worker/registration.h"
+#include "worker/worker_options.h"
+#include "worker/worker_server.h"
+#include "worker/worker_service.h"
+
+namespace tessera::worker {
+namespace {
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Signals are taken by WaitForEnd alone; every thread made later inherits the mask.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+uint64_t DrawIncarnation() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
+struct CpuWorker {
+  std::unique_ptr<kernels::Device> device;
+  kernels::Isa isa = kernels::Isa::kReference;
+  std::vector<int> cores;
+};
+
+// Threads of gRPC and the engine stay on the worker's cores too, so that neighbours keep theirs.
+void StayOn(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+    Logger("worker").warn("cannot confine the process to its cores; only the compute threads are");
+  }
+}
+
+absl::StatusOr<CpuWorker> MakeDevice(const WorkerOptions& options) {
+  CpuWorker worker;
+  kernels::CpuDeviceOptions device;
+  const auto isa = kernels::ParseIsa(options.cpu_isa);
+  if (!isa.ok()) return isa.status();
+  worker.isa = device.isa = *isa;
+  const kernels::CpuShare share = kernels::ReadCpuShare(kernels::AffinityCores());
+  if (options.cpus.empty()) {
+    device.cores = share.cores;
+  } else {
+    auto cores = kernels::ParseCpuList(options.cpus);
+    if (!cores.ok()) return cores.status();
+    device.cores = *std::move(cores);
+  }
+  // Cores that were not named may be anybody's; a single one is shared by compute, engine and gRPC
+  // threads.
+  device.cores_shared = options.cpus.empty() || device.cores.size() == 1;
+  device.memory_bytes = options.memory_bytes > 0 ? options.memory_bytes : share.memory_bytes;
+  worker.cores = device.cores;
+  auto created = kernels::CreateCpuDevice(device);
+  if (!created.ok()) return created.status();
+  worker.device = *std::move(created);
+  StayOn(worker.cores);
+  return worker;
+}
+
+v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& worker,
+                              const std::string& address, uint64_t incarnation) {
+  v1::RegisterRequest request;
+  request.set_name(options.name);
+  request.set_address(address);
+  request.set_incarnation(incarnation);
+  request.set_build_version(std::string(kBuildVersion));
+  request.set_protocol_version(kProtocolVersion);
+  v1::DeviceInfo* device = request.mutable_device();
+  device->set_kind("cpu");
+  device->set_description(worker.device->Describe());
+  device->set_memory_bytes(worker.device->memory_bytes());
+  device->mutable_cores()->Add(worker.cores.begin(), worker.cores.end());
+  device->set_kernel_path(std::string(Name(worker.isa)));
+  return request;
+}
+
+// Returns after a signal and the end of draining; a second signal ends the process at once.
+void WaitForEnd(const sigset_t& signals, double drain_seconds, WorkerService* service) {
+  int signal = 0;
+  sigwait(&signals, &signal);
+  Logger("worker").info("{}: draining for up to {} s; again to exit at once", strsignal(signal),
+                        drain_seconds);
+  std::atomic<bool> drained = false;
+  std::thread drain([&] {
+    service->Shutdown(drain_seconds);
+    drained = true;
+  });
+  const timespec poll{0, 50'000'000};
+  while (!drained) {
+    if (sigtimedwait(&signals, nullptr, &poll) > 0) {
+      Logger("worker").warn("second signal: exiting at once");
+      std::_Exit(128 + signal);
+    }
+  }
+  drain.join();
+}
+
+absl::Status Run(const WorkerOptions& options, double start_seconds) {
+  const sigset_t signals = BlockSignals();
+  std::string token;
+  if (!options.cluster_token_file.empty()) {
+    auto read = ReadTokenFile(options.cluster_token_file);
+    if (!read.ok()) return read.status();
+    token = *std::move(read);
+  }
+  const double flags_seconds = NowSeconds();
+  auto worker = MakeDevice(options);
+  if (!worker.ok()) return worker.status();
+  const double device_seconds = NowSeconds();
+
+  WorkerServiceOptions service_options;
+  service_options.incarnation = DrawIncarnation();
+  service_options.cluster_token = token;
+  service_options.setup.device = worker->device.get();
+  service_options.setup.kernel_path = std::string(Name(worker->isa));
+  service_options.setup.load_model = Model::Load;
+  service_options.setup.fingerprint = Fingerprint;
+  service_options.setup.clock = NowSeconds;
+  service_options.setup.kv_cache_bytes = options.kv_cache_memory_bytes;
+  std::atomic<WorkerServer*> serving = nullptr;
+  service_options.on_ready = [&serving](bool ready) {
+    if (WorkerServer* server = serving) server->SetReady(ready);
+  };
+  WorkerService service(service_options);
+  auto server = WorkerServer::Start(options.listen, !token.empty(), &service);
+  if (!server.ok()) return server.status();
+  serving = server->get();
+  const auto address = AdvertisedAddress(options, (*server)->address());
+  if (!address.ok()) return address.status();
+  const double now = NowSeconds();
+  Logger("worker").info(
+      "worker {} listens on {}; device: {}; memory {} bytes; started in {:.3f} s (options {:.3f}, "
+      "device {:.3f}, listen {:.3f})",
+      options.name, (*server)->address(), worker->device->Describe(),
+      worker->device->memory_bytes(), now - start_seconds, flags_seconds - start_seconds,
+      device_seconds - flags_seconds, now - device_seconds);
+
+  std::unique_ptr<Registration> registration;
+  if (!options.coordinator.empty()) {
+    RegistrationOptions register_options;
+    register_options.coordinator = options.coordinator;
+    register_options.cluster_token = token;
+    register_options.request = Introduce(options, *worker, *address, service_options.incarnation);
+    register_options.plan_epoch = [&service] { return service.plan_epoch(); };
+    register_options.load = [&service] { return service.load(); };
+    registration = std::make_unique<Registration>(std::move(register_options));
+  }
+  WaitForEnd(signals, options.drain_seconds, &service);
+  if (registration != nullptr) registration->Stop();
+  (*server)->Shutdown(1.0);
+  Logger("worker").info("worker {} ends", options.name);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tessera::worker
+
+int main(int argc, char** argv) {
+  const double start_seconds = tessera::worker::NowSeconds();
+  const auto parsed = tessera::worker::ParseWorkerOptions(argc, argv);
+  if (!parsed.ok()) {
+    std::cerr << "tessera-worker: " << std::string(parsed.status().message()) << "\n";
+    return 2;
+  }
+  if (parsed->exit_code >= 0) return parsed->exit_code;
+  const tessera::worker::WorkerOptions& options = parsed->options;
+  absl::Status status = tessera::SetUpLogging(options.log_level, options.log_format);
+  if (status.ok()) status = tessera::worker::Run(options, start_seconds);
+  if (status.ok()) return 0;
+  std::cerr << "tessera-worker: " << std::string(status.message()) << "\n";
+  return 1;
+}

@@ -1,0 +1,142 @@
+#include "worker/registration.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proto/protocol.h"
+#include "proto/status_wire.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::worker {
+namespace {
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // A restarted coordinator is found within a second.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+Registration::Registration(RegistrationOptions options)
+    : options_(std::move(options)),
+      stub_(v1::Coordinator::NewStub(Connect(options_.coordinator))),
+      thread_([this] { Loop(); }) {}
+
+void Registration::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  stop_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Registration::registered() const {
+  std::lock_guard lock(mutex_);
+  return registered_;
+}
+
+bool Registration::Wait(double seconds) {
+  std::unique_lock lock(mutex_);
+  return !stop_.wait_for(lock, std::chrono::duration<double>(seconds),
+                         [this] { return stopping_; });
+}
+
+absl::Status Registration::Call(const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+  grpc::ClientContext context;
+  context.set_deadline(
+      std::chrono::system_clock::now() +
+      std::chrono::milliseconds(static_cast<int64_t>(options_.call_timeout_seconds * 1000)));
+  if (!options_.cluster_token.empty()) {
+    context.AddMetadata(std::string(kClusterTokenKey), options_.cluster_token);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return absl::CancelledError("stopping");
+    call_ = &context;
+  }
+  const grpc::Status status = call(&context);
+  std::lock_guard lock(mutex_);
+  call_ = nullptr;
+  return FromGrpc(status);
+}
+
+absl::Status Registration::Register() {
+  v1::RegisterRequest request = options_.request;
+  request.set_plan_epoch(options_.plan_epoch());
+  v1::RegisterReply reply;
+  absl::Status status =
+      Call([&](grpc::ClientContext* context) { return stub_->Register(context, request, &reply); });
+  if (status.ok()) {
+    heartbeat_interval_seconds_ = std::clamp(reply.heartbeat_interval_seconds(), 0.01, 60.0);
+  }
+  return status;
+}
+
+absl::Status Registration::Heartbeat() {
+  v1::HeartbeatRequest request;
+  request.set_name(options_.request.name());
+  request.set_incarnation(options_.request.incarnation());
+  request.set_plan_epoch(options_.plan_epoch());
+  *request.mutable_load() = options_.load();
+  v1::HeartbeatReply reply;
+  return Call(
+      [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &reply); });
+}
+
+void Registration::Say(const absl::Status& status) {
+  if (status.ok()) {
+    Logger("worker").info("registered with coordinator {} as {}", options_.coordinator,
+                          options_.request.name());
+    last_said_.clear();
+    return;
+  }
+  const std::string text(StdView(status.message()));
+  if (text == last_said_) return;
+  last_said_ = text;
+  Logger("worker").warn("coordinator {}: {}; trying again until it answers", options_.coordinator,
+                        text);
+}
+
+void Registration::Loop() {
+  double backoff_seconds = options_.min_backoff_seconds;
+  bool registered = false;
+  for (;;) {
+    const absl::Status status = registered ? Heartbeat() : Register();
+    double wait_seconds = heartbeat_interval_seconds_;
+    if (status.ok()) {
+      if (!registered) Say(status);
+      registered = true;
+      backoff_seconds = options_.min_backoff_seconds;
+    } else {
+      {
+        std::lock_guard lock(mutex_);
+        if (stopping_) return;
+      }
+      // NOT_FOUND: it forgot us, or is another process by now. Anything else: it may not have heard
+      // from us for too long by the time it answers. Registering is idempotent, so it is right in
+      // both cases.
+      const bool forgotten = registered && absl::IsNotFound(status);
+      registered = false;
+      Say(status);
+      wait_seconds = forgotten ? 0 : backoff_seconds;
+      backoff_seconds = std::min(2 * backoff_seconds, options_.max_backoff_seconds);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      registered_ = registered;
+    }
+    if (!Wait(wait_seconds)) return;
+  }
+}
+
+}  // namespace tessera::worker

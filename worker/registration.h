@@ -1,0 +1,66 @@
+// Keeps this worker known to its coordinator: registers, sends heartbeats, and registers again when
+// the coordinator forgot it or was restarted. Never gives up; every call has a deadline and every
+// wait between calls a bound.
+//
+// Thread rule: one thread of its own; Stop from any thread, it waits for the call under way to be
+// cancelled.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace grpc {
+class ClientContext;
+}
+
+namespace tessera::worker {
+
+struct RegistrationOptions {
+  std::string coordinator;      // host:port
+  std::string cluster_token;    // empty: none is sent
+  v1::RegisterRequest request;  // plan_epoch is filled in each time
+  std::function<uint64_t()> plan_epoch;
+  std::function<v1::EngineLoad()> load;
+  double call_timeout_seconds = 5;
+  double min_backoff_seconds = 0.1;  // doubles from here ...
+  double max_backoff_seconds = 5;    // ... to here
+};
+
+class Registration {
+ public:
+  explicit Registration(RegistrationOptions options);
+  ~Registration() { Stop(); }
+
+  void Stop();
+  bool registered() const;
+
+ private:
+  void Loop();
+  absl::Status Register();
+  absl::Status Heartbeat();
+  absl::Status Call(const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  void Say(const absl::Status& status);
+  bool Wait(double seconds);  // false: stop
+
+  const RegistrationOptions options_;
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  double heartbeat_interval_seconds_ = 1;
+  std::string last_said_;  // the same failure is logged once
+
+  mutable std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  bool registered_ = false;
+  grpc::ClientContext* call_ = nullptr;  // under way
+  std::thread thread_;
+};
+
+}  // namespace tessera::worker

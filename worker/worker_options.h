@@ -1,0 +1,41 @@
+// The flags of tessera-worker; each may also come from an environment variable TESSERA_<FLAG>.
+// Thread rule: pure function of its arguments and the environment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace tessera::worker {
+
+struct WorkerOptions {
+  std::string coordinator;  // host:port; empty: waits to be configured, registers nowhere
+  std::string listen = "127.0.0.1:0";  // port 0: a free one
+  std::string advertise;               // host:port that the coordinator is told; empty: as listened
+  std::string name;                    // "machine/index"; empty: host name and /0
+  std::string cpus;                    // "0-3,8"; empty: all that affinity and control group allow
+  std::string cpu_isa = "auto";
+  int64_t memory_bytes = 0;           // 0: what the control group and the machine allow
+  int64_t kv_cache_memory_bytes = 0;  // 0: half of what is left after weights
+  std::string cluster_token_file;
+  double drain_seconds = 30;
+  std::string log_level = "info";
+  std::string log_format = "text";
+};
+
+struct ParsedOptions {
+  WorkerOptions options;
+  int exit_code = -1;  // >= 0: --help or --version was printed; exit with it
+};
+
+// InvalidArgument with the text to print.
+absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv);
+
+// host:port for the coordinator: `advertise`, or what was listened on, a wildcard address replaced
+// by the host name.
+absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
+                                              const std::string& listened);
+std::string HostName();
+
+}  // namespace tessera::worker

@@ -1,0 +1,82 @@
+#include "worker/worker_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <chrono>
+#include <mutex>
+
+#include "proto/protocol.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+// A Configure carries the vocabulary, a Submit a prompt; both stay far below.
+constexpr int kMaxMessageBytes = 64 << 20;
+constexpr char kServiceName[] = "tessera.v1.Worker";
+
+// The plugin registers for every server of the process, before the first is built.
+void OfferReflection() {
+  static std::once_flag once;
+  std::call_once(once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> HostOf(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
+    return absl::InvalidArgumentError(StrCat("'", address, "' is not host:port"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return host;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const std::string& listen,
+                                                                  bool has_token,
+                                                                  WorkerService* service) {
+  const auto host = HostOf(listen);
+  if (!host.ok()) return host.status();
+  if (!IsLoopback(*host) && !has_token) {
+    return absl::InvalidArgumentError(
+        StrCat("--listen ", listen,
+               " is open to other machines: give --cluster-token-file, or "
+               "listen on 127.0.0.1"));
+  }
+  grpc::EnableDefaultHealthCheckService(true);
+  if (IsLoopback(*host)) OfferReflection();
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  auto server = std::make_unique<WorkerServer>();
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr || port == 0) {
+    return absl::UnavailableError(
+        StrCat("cannot listen on ", listen, ": the address is in use or not this machine's"));
+  }
+  server->address_ = StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  server->SetReady(false);
+  return server;
+}
+
+WorkerServer::~WorkerServer() { Shutdown(0); }
+
+void WorkerServer::SetReady(bool ready) {
+  server_->GetHealthCheckService()->SetServingStatus(kServiceName, ready);
+}
+
+void WorkerServer::Shutdown(double seconds) {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() +
+                    std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+  server_->Wait();
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,40 @@
+// The gRPC server around a WorkerService: listener, health, reflection.
+//
+// Closed by default: an address other than loopback needs a cluster token, which the service asks
+// for on every call. Reflection is offered on loopback only; health tells no more than whether the
+// worker serves, and asks for nothing. Thread rule: Start and Shutdown from one thread.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/worker_service.h"
+
+namespace tessera::worker {
+
+class WorkerServer {
+ public:
+  // `listen` is host:port; port 0 takes a free one. InvalidArgument for an open address without a
+  // token.
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const std::string& listen,
+                                                             bool has_token,
+                                                             WorkerService* service);
+  ~WorkerServer();
+
+  const std::string& address() const { return address_; }  // host:port, the port that was bound
+  void SetReady(bool ready);                               // what the health service says
+  // Ends calls that are still open after `seconds`.
+  void Shutdown(double seconds);
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+// The host of "host:port" or "[::1]:port"; InvalidArgument where there is no port.
+absl::StatusOr<std::string> HostOf(const std::string& address);
+
+}  // namespace tessera::worker

@@ -1,0 +1,308 @@
+#include "worker/worker_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "google/protobuf/util/message_differencer.h"
+#include "proto/status_wire.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+#include "worker/fences.h"
+#include "worker/session.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr double kMaxDrainSeconds = 3600;
+
+absl::Status NotConfigured() {
+  return absl::FailedPreconditionError("this worker is not configured: send Configure first");
+}
+
+// Answers a bidirectional stream with an error and nothing else.
+class RefusedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply> {
+ public:
+  explicit RefusedSession(const absl::Status& reason) { Finish(ToGrpc(reason)); }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+}  // namespace
+
+// One Configure stream. Only the newest progress waits while an older one is being written.
+class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::ConfigureProgress>,
+                                           public std::enable_shared_from_this<ConfigureCall> {
+ public:
+  explicit ConfigureCall(v1::ConfigureRequest request) : request_(std::move(request)) {}
+  void Begin() { self_ = shared_from_this(); }
+
+  const v1::ConfigureRequest& request() const { return request_; }
+
+  void Report(v1::ConfigureProgress progress) {
+    std::lock_guard lock(mutex_);
+    next_ = std::move(progress);
+    has_next_ = true;
+    if (!writing_) WriteNextLocked();
+  }
+  // Last: after what was reported, the stream ends.
+  void End(const absl::Status& status) {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+    status_ = status;
+    if (!writing_) WriteNextLocked();
+  }
+
+  void OnWriteDone(bool) override {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    WriteNextLocked();
+  }
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void WriteNextLocked() {
+    if (has_next_) {
+      has_next_ = false;
+      writing_ = true;
+      current_ = std::move(next_);
+      StartWrite(&current_);
+    } else if (ended_) {
+      Finish(ToGrpc(status_));
+    }
+  }
+
+  const v1::ConfigureRequest request_;
+  std::shared_ptr<ConfigureCall> self_;
+  std::mutex mutex_;
+  v1::ConfigureProgress next_, current_;
+  bool has_next_ = false;
+  bool writing_ = false;
+  bool ended_ = false;
+  absl::Status status_;
+};
+
+WorkerService::WorkerService(WorkerServiceOptions options) : options_(std::move(options)) {}
+
+WorkerService::~WorkerService() { Shutdown(0); }
+
+std::shared_ptr<Engine> WorkerService::engine() const {
+  std::lock_guard lock(mutex_);
+  return engine_;
+}
+
+uint64_t WorkerService::plan_epoch() const {
+  const std::shared_ptr<Engine> engine = this->engine();
+  return engine == nullptr ? 0 : engine->fence().plan_epoch();
+}
+
+v1::EngineLoad WorkerService::load() const {
+  const std::shared_ptr<Engine> engine = this->engine();
+  return engine == nullptr ? v1::EngineLoad() : engine->load();
+}
+
+absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) {
+  const uint64_t epoch = request.fence().plan_epoch();
+  std::lock_guard lock(mutex_);
+  if (stopping_) return absl::UnavailableError("the worker is shutting down");
+  if (epoch == 0) return absl::InvalidArgumentError("fence.plan_epoch is 0; epochs count from 1");
+  if (configuring_epoch_ != 0) {
+    return absl::UnavailableError(StrCat("the worker is being configured for plan epoch ",
+                                         configuring_epoch_, "; try again"));
+  }
+  if (engine_ != nullptr && epoch == engine_->fence().plan_epoch()) {
+    if (google::protobuf::util::MessageDifferencer::Equals(configured_, request)) {
+      return absl::AlreadyExistsError("served");
+    }
+    return absl::FailedPreconditionError(
+        StrCat("plan epoch ", epoch,
+               " is being served with another configuration: a changed plan "
+               "needs a higher epoch"));
+  }
+  if (engine_ != nullptr && epoch < engine_->fence().plan_epoch()) {
+    return absl::FailedPreconditionError(StrCat("stale Configure: it is of plan epoch ", epoch,
+                                                ", this worker serves epoch ",
+                                                engine_->fence().plan_epoch()));
+  }
+  configuring_epoch_ = epoch;
+  return absl::OkStatus();
+}
+
+grpc::ServerWriteReactor<v1::ConfigureProgress>* WorkerService::Configure(
+    grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) {
+  auto call = std::make_shared<ConfigureCall>(*request);
+  call->Begin();
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
+  if (status.ok()) status = BeginConfigure(*request);
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    if (configure_thread_.joinable()) configure_thread_.join();  // it has ended
+    if (!stopping_) {
+      configure_thread_ = std::thread([this, call] { RunConfigure(call); });
+    } else {
+      call->End(absl::UnavailableError("the worker is shutting down"));
+    }
+  } else if (absl::IsAlreadyExists(status)) {
+    v1::ConfigureProgress progress;
+    progress.set_phase("ready");
+    {
+      std::lock_guard lock(mutex_);
+      *progress.mutable_ready() = ready_;
+    }
+    call->Report(std::move(progress));
+    call->End(absl::OkStatus());
+  } else {
+    Logger("worker").warn("Configure refused: {}", std::string(StdView(status.message())));
+    call->End(status);
+  }
+  return call.get();
+}
+
+void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
+  const v1::ConfigureRequest& request = call->request();
+  std::shared_ptr<Engine> old;
+  {
+    std::lock_guard lock(mutex_);
+    old = std::exchange(engine_, nullptr);
+  }
+  if (old != nullptr) {
+    if (options_.on_ready) options_.on_ready(false);
+    old->Stop(absl::AbortedError(StrCat("plan epoch ", request.fence().plan_epoch(),
+                                        " replaces epoch ", old->fence().plan_epoch())));
+  }
+  auto configured = SetUpEngine(request, options_.setup,
+                                [&](const std::string& phase, int64_t done, int64_t total) {
+                                  v1::ConfigureProgress progress;
+                                  progress.set_phase(phase);
+                                  progress.set_bytes_done(done);
+                                  progress.set_bytes_total(total);
+                                  call->Report(std::move(progress));
+                                });
+  v1::ConfigureProgress last;
+  bool serving = false;
+  {
+    std::lock_guard lock(mutex_);
+    configuring_epoch_ = 0;
+    if (configured.ok() && !stopping_) {
+      engine_ = configured->engine;
+      configured_ = request;
+      ready_ = configured->ready;
+      serving = true;
+    }
+  }
+  if (serving) {
+    if (options_.on_ready) options_.on_ready(true);
+    last.set_phase("ready");
+    *last.mutable_ready() = configured->ready;
+    call->Report(std::move(last));
+  } else if (!configured.ok()) {
+    Logger("worker").error("Configure for plan epoch {} failed: {}", request.fence().plan_epoch(),
+                           std::string(StdView(configured.status().message())));
+  }
+  call->End(configured.ok() && !serving ? absl::UnavailableError("the worker is shutting down")
+                                        : configured.status());
+}
+
+grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* WorkerService::Session(
+    grpc::CallbackServerContext* context) {
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  const std::shared_ptr<Engine> engine = this->engine();
+  if (status.ok() && engine == nullptr) status = NotConfigured();
+  if (!status.ok()) return new RefusedSession(status);
+  return OpenSession(engine);
+}
+
+grpc::ServerUnaryReactor* WorkerService::ReserveKv(grpc::CallbackServerContext* context,
+                                                   const v1::ReserveKvRequest*,
+                                                   v1::ReserveKvReply*) {
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  if (status.ok()) {
+    status = absl::UnimplementedError(
+        "ReserveKv: handing KV over between replicas comes with disaggregated plans; this worker "
+        "serves replicas that both prefill and decode");
+  }
+  return Answer(context, status);
+}
+
+grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
+                                               const v1::DrainRequest* request,
+                                               v1::DrainReply* reply) {
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  const std::shared_ptr<Engine> engine = this->engine();
+  if (status.ok() && engine == nullptr) status = NotConfigured();
+  if (status.ok()) status = CheckFence(request->fence(), engine->fence());
+  if (!status.ok()) return Answer(context, status);
+  const double seconds = std::clamp(request->timeout_seconds(), 0.0, kMaxDrainSeconds);
+  std::lock_guard lock(mutex_);
+  if (draining_ || stopping_) {
+    return Answer(context, absl::ResourceExhaustedError("a Drain is under way already"));
+  }
+  engine->RefuseNew(absl::UnavailableError("the worker is draining"));
+  draining_ = true;
+  if (drain_thread_.joinable()) drain_thread_.join();  // it has ended
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  drain_thread_ = std::thread([this, engine, seconds, reply, reactor] {
+    reply->set_sequences_left(static_cast<int32_t>(engine->WaitIdle(seconds)));
+    {
+      std::lock_guard lock(mutex_);
+      draining_ = false;
+    }
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* context,
+                                                 const v1::ProfileRequest* request,
+                                                 v1::ProfileReply*) {
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
+  if (status.ok()) {
+    status = absl::UnimplementedError("Profile: this build of the worker has no device probe");
+  }
+  return Answer(context, status);
+}
+
+void WorkerService::Shutdown(double drain_seconds) {
+  std::shared_ptr<Engine> engine;
+  std::thread configuring;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    engine = engine_;
+    configuring = std::move(configure_thread_);
+  }
+  const absl::Status reason = absl::UnavailableError("the worker is shutting down");
+  if (engine != nullptr) {
+    if (options_.on_ready) options_.on_ready(false);
+    engine->RefuseNew(reason);
+    if (const int64_t left = engine->WaitIdle(drain_seconds); left > 0 && drain_seconds > 0) {
+      Logger("worker").warn("{} sequences did not end within {} s of draining", left,
+                            drain_seconds);
+    }
+    engine->Stop(reason);
+  }
+  if (configuring.joinable()) configuring.join();
+  std::thread draining;
+  {
+    std::lock_guard lock(mutex_);
+    engine_ = nullptr;
+    draining = std::move(drain_thread_);
+  }
+  if (draining.joinable()) draining.join();
+}
+
+void WorkerService::StopNow() {
+  const std::shared_ptr<Engine> engine = this->engine();
+  if (engine != nullptr)
+    engine->Stop(absl::UnavailableError("the worker was told to stop at once"));
+}
+
+}  // namespace tessera::worker

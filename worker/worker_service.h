@@ -1,0 +1,80 @@
+// The gRPC edge of a worker: service Worker of proto/worker.proto, by callback reactors.
+//
+// States: unconfigured -> configuring -> serving -> configuring ...; a failed Configure leaves it
+// unconfigured. A newer plan epoch replaces an older one: the engine's sequences end with ABORTED
+// and its memory is freed before the new model loads. The same Configure again (a lost answer) is
+// answered from what stands. Every message is fenced (worker/fences.h) and, with a cluster token,
+// authenticated.
+//
+// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure and Drain work on
+// a thread of their own, one each at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "proto/worker.grpc.pb.h"
+#include "worker/engine_setup.h"
+
+namespace tessera::worker {
+
+struct WorkerServiceOptions {
+  uint64_t incarnation = 0;
+  std::string cluster_token;  // empty: none is asked for
+  SetupOptions setup;
+  std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
+};
+
+class WorkerService final : public v1::Worker::CallbackService {
+ public:
+  explicit WorkerService(WorkerServiceOptions options);
+  ~WorkerService() override;
+
+  grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(
+      grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) override;
+  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* Session(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* ReserveKv(grpc::CallbackServerContext* context,
+                                      const v1::ReserveKvRequest* request,
+                                      v1::ReserveKvReply* reply) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request, v1::DrainReply* reply) override;
+  grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
+                                    const v1::ProfileRequest* request,
+                                    v1::ProfileReply* reply) override;
+
+  uint64_t plan_epoch() const;  // that it serves; 0: none
+  v1::EngineLoad load() const;
+
+  // Refuses what is new, waits until sequences ended or the time is over, then ends the rest.
+  // Blocks; idempotent.
+  void Shutdown(double drain_seconds);
+  // Ends a Shutdown that is still waiting.
+  void StopNow();
+
+ private:
+  class ConfigureCall;
+
+  // OK: start configuring. AlreadyExists: exactly this is being served.
+  absl::Status BeginConfigure(const v1::ConfigureRequest& request);
+  void RunConfigure(const std::shared_ptr<ConfigureCall>& call);
+  std::shared_ptr<Engine> engine() const;
+
+  const WorkerServiceOptions options_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Engine> engine_;   // null: unconfigured or configuring
+  v1::ConfigureRequest configured_;  // what engine_ was made from
+  v1::WorkerReady ready_;
+  uint64_t configuring_epoch_ = 0;  // 0: not configuring
+  bool stopping_ = false;
+  bool draining_ = false;
+  std::thread configure_thread_;
+  std::thread drain_thread_;
+};
+
+}  // namespace tessera::worker
