@@ -1,0 +1,461 @@
+// The worker's gRPC edge over loopback, with the toy model behind it.
+#include "worker/worker_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "proto/protocol.h"
+#include "tests/worker/engine_harness.h"
+#include "worker/worker_server.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr uint64_t kIncarnation = 77;
+constexpr char kToken[] = "a-token-of-sixteen-bytes-and-more";
+constexpr int64_t kPositions = 400;
+
+// Waits, in short pauses, until `done` or for ten seconds.
+template <typename Condition>
+bool Eventually(const Condition& done) {
+  for (int i = 0; i < 2000; ++i) {
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return done();
+}
+
+struct Worker {
+  explicit Worker(const std::string& token = "", double max_stall_seconds = 30) {
+    WorkerServiceOptions options;
+    options.incarnation = kIncarnation;
+    options.cluster_token = token;
+    options.setup.device = &TestDevice();
+    options.setup.kernel_path = "reference";
+    options.setup.load_model = [this](
+                                   const ModelOptions& model_options, kernels::Device&,
+                                   const auto& progress) -> absl::StatusOr<std::unique_ptr<Model>> {
+      ++loads;
+      progress(500, 1000);
+      if (!load_error.ok()) return load_error;
+      auto model =
+          std::make_unique<ToyModel>(model_options.model.vocabulary(), model_options.limits);
+      model->on_forward = [this](const StepInputs&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(step_milliseconds));
+        return absl::OkStatus();
+      };
+      return std::unique_ptr<Model>(std::move(model));
+    };
+    options.setup.fingerprint = [](const std::filesystem::path&) {
+      return absl::StatusOr<std::string>("abcd");
+    };
+    options.setup.clock = [this] { return clock_seconds.load(); };
+    options.setup.max_stall_seconds = max_stall_seconds;
+    service = std::make_unique<WorkerService>(options);
+    auto started = WorkerServer::Start("127.0.0.1:0", !token.empty(), service.get());
+    REQUIRE(started.ok());
+    server = *std::move(started);
+    channel = grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials());
+    stub = v1::Worker::NewStub(channel);
+  }
+  ~Worker() {
+    service->Shutdown(0);
+    server->Shutdown(0);
+  }
+
+  static v1::Fence Fence(uint64_t epoch = 1) {
+    v1::Fence fence;
+    fence.set_plan_epoch(epoch);
+    fence.set_worker_incarnation(kIncarnation);
+    return fence;
+  }
+
+  static v1::ConfigureRequest Request(uint64_t epoch = 1) {
+    v1::ConfigureRequest request;
+    *request.mutable_fence() = Fence(epoch);
+    request.set_model_folder("/models/toy");
+    request.set_model_fingerprint("abcd");
+    request.mutable_model()->set_name("toy");
+    request.mutable_model()->set_layers(2);
+    request.mutable_model()->set_vocabulary(50);
+    request.mutable_model()->set_max_positions(kPositions);
+    request.mutable_share()->mutable_layers()->set_end(2);
+    request.mutable_share()->set_holds_embedding(true);
+    request.mutable_share()->set_holds_head(true);
+    request.set_replica("r0");
+    request.set_block_tokens(4);
+    request.set_max_sequences(8);
+    request.set_max_batched_tokens(64);
+    request.set_kv_cache_bytes(400 * 32);
+    request.set_prefix_cache(true);
+    return request;
+  }
+
+  grpc::Status Configure(const v1::ConfigureRequest& request, v1::WorkerReady* ready = nullptr,
+                         const std::string& token = "") {
+    grpc::ClientContext context;
+    if (!token.empty()) context.AddMetadata(std::string(kClusterTokenKey), token);
+    auto reader = stub->Configure(&context, request);
+    v1::ConfigureProgress progress;
+    while (reader->Read(&progress)) {
+      if (ready != nullptr) *ready = progress.ready();
+    }
+    return reader->Finish();
+  }
+
+  std::atomic<int> loads = 0;
+  std::atomic<int> step_milliseconds = 0;
+  std::atomic<double> clock_seconds = 0;
+  absl::Status load_error;
+  std::unique_ptr<WorkerService> service;
+  std::unique_ptr<WorkerServer> server;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Worker::Stub> stub;
+};
+
+// A coordinator's end of a session.
+struct Client {
+  explicit Client(Worker* worker, uint64_t epoch = 1) : fence(Worker::Fence(epoch)) {
+    stream = worker->stub->Session(&context);
+  }
+  bool Credit(int32_t messages) {
+    v1::SessionRequest request;
+    *request.mutable_fence() = fence;
+    request.mutable_credit()->set_messages(messages);
+    return stream->Write(request);
+  }
+  bool Submit(const v1::Submit& submit) {
+    v1::SessionRequest request;
+    *request.mutable_fence() = fence;
+    *request.mutable_submit() = submit;
+    return stream->Write(request);
+  }
+  bool Cancel(uint64_t id) {
+    v1::SessionRequest request;
+    *request.mutable_fence() = fence;
+    request.mutable_cancel()->set_submission_id(id);
+    request.mutable_cancel()->set_attempt(1);
+    request.mutable_cancel()->set_choice(-1);
+    return stream->Write(request);
+  }
+  // Reads until `count` choices finished.
+  void ReadUntilFinished(int count) {
+    v1::SessionReply reply;
+    while (count > 0 && stream->Read(&reply)) {
+      ++replies;
+      last = reply;
+      for (const v1::TokenEvent& event : reply.events()) {
+        if (event.has_token()) tokens[event.submission_id()].push_back(event.token_id());
+        if (event.finish() == v1::FINISH_REASON_UNSPECIFIED) continue;
+        finish[event.submission_id()] = event;
+        --count;
+      }
+    }
+    REQUIRE(count == 0);
+  }
+
+  v1::Fence fence;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionReply>> stream;
+  std::map<uint64_t, std::vector<int32_t>> tokens;
+  std::map<uint64_t, v1::TokenEvent> finish;
+  v1::SessionReply last;
+  int replies = 0;
+};
+
+std::vector<int32_t> Greedy(const std::vector<int32_t>& prompt, int64_t count) {
+  static Harness harness(SmallOptions());
+  return harness.Greedy(prompt, count);
+}
+
+TEST_CASE("configure, submit, read tokens step by step, close") {
+  Worker worker;
+  v1::WorkerReady ready;
+  REQUIRE(worker.Configure(Worker::Request(), &ready).ok());
+  CHECK(ready.kv_blocks() == 400);
+  CHECK(ready.block_tokens() == 4);
+  CHECK(ready.kernel_path() == "reference");
+  CHECK(ready.startup_size() == 4);
+  CHECK(worker.service->plan_epoch() == 1);
+  CHECK(worker.service->load().steps() == 0);  // warming up does not count
+
+  Client client(&worker);
+  REQUIRE(client.Credit(100));
+  for (uint64_t id = 1; id <= 5; ++id) {
+    REQUIRE(client.Submit(MakeSubmit(id, Prompt(10 + id, id), 12)));
+  }
+  client.ReadUntilFinished(5);
+  for (uint64_t id = 1; id <= 5; ++id) {
+    CHECK(client.tokens[id] == Greedy(Prompt(10 + id, id), 12));
+    CHECK(client.finish[id].finish() == v1::FINISH_REASON_LENGTH);
+  }
+  CHECK(client.last.fence().plan_epoch() == 1);
+  CHECK(client.last.fence().worker_incarnation() == kIncarnation);
+  CHECK(client.last.load().kv_blocks_total() == 400);
+  client.stream->WritesDone();
+  CHECK(client.stream->Finish().ok());
+}
+
+TEST_CASE("without credit the engine pauses; cancels act all the same; credit resumes it") {
+  Worker worker;
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  Client client(&worker);
+  REQUIRE(client.Credit(3));
+  REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 100)));
+  REQUIRE(client.Submit(MakeSubmit(2, Prompt(5, 2), 100)));
+  REQUIRE(Eventually([&] { return worker.service->load().steps() == 3; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  CHECK(worker.service->load().steps() == 3);
+  const int used = worker.service->load().kv_blocks_used();
+  REQUIRE(client.Cancel(1));
+  REQUIRE(Eventually([&] { return worker.service->load().kv_blocks_used() < used; }));
+  REQUIRE(client.Credit(200));
+  client.ReadUntilFinished(2);
+  CHECK(client.finish[1].finish() == v1::FINISH_REASON_CANCELLED);
+  CHECK(client.tokens[1].size() < 5);
+  CHECK(client.tokens[2] == Greedy(Prompt(5, 2), 100));
+}
+
+TEST_CASE("a session that gives no credit for too long is closed and everything is freed") {
+  Worker worker("", 30);
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  Client client(&worker);
+  REQUIRE(client.Credit(2));
+  REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 100)));
+  REQUIRE(Eventually([&] { return worker.service->load().steps() == 2; }));
+  // The engine looks at the clock when it ticks; each look after the first is 31 seconds later.
+  std::atomic<bool> stop = false;
+  std::thread time([&] {
+    while (!stop) {
+      worker.clock_seconds = worker.clock_seconds + 31;
+      client.Cancel(999);  // unknown: does nothing but wake the engine
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (worker.service->load().kv_blocks_used() == 0) break;
+    }
+  });
+  CHECK(Eventually([&] { return worker.service->load().kv_blocks_used() == 0; }));
+  stop = true;
+  time.join();
+  v1::SessionReply reply;
+  while (client.stream->Read(&reply)) {
+  }
+  CHECK(client.stream->Finish().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+TEST_CASE("the end of a session ends its sequences") {
+  Worker worker;
+  worker.step_milliseconds = 5;
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  auto client = std::make_unique<Client>(&worker);
+  REQUIRE(client->Credit(1000));
+  for (uint64_t id = 1; id <= 20; ++id) client->Submit(MakeSubmit(id, Prompt(9, id), 300));
+  REQUIRE(Eventually([&] { return worker.service->load().kv_blocks_used() > 0; }));
+  SECTION("cancelled") { client->context.TryCancel(); }
+  SECTION("closed") { client->stream->WritesDone(); }
+  REQUIRE(Eventually([&] { return worker.service->load().kv_blocks_used() == 0; }));
+  CHECK(worker.service->load().waiting() == 0);
+  const auto steps = worker.service->load().steps();
+  CHECK(steps < 200);
+  v1::SessionReply reply;
+  while (client->stream->Read(&reply)) {
+  }
+  client->stream->Finish();
+  Client next(&worker);
+  REQUIRE(next.Credit(100));
+  REQUIRE(next.Submit(MakeSubmit(1, Prompt(6, 6), 4)));
+  next.ReadUntilFinished(1);
+  CHECK(next.tokens[1] == Greedy(Prompt(6, 6), 4));
+}
+
+TEST_CASE("a newer session replaces the older one") {
+  Worker worker;
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  Client first(&worker);
+  REQUIRE(first.Credit(1));
+  REQUIRE(first.Submit(MakeSubmit(1, Prompt(5, 1), 300)));
+  REQUIRE(Eventually([&] { return worker.service->load().steps() == 1; }));
+  Client second(&worker);
+  REQUIRE(second.Credit(100));
+  REQUIRE(second.Submit(MakeSubmit(1, Prompt(5, 2), 3)));  // same id: another session's
+  second.ReadUntilFinished(1);
+  CHECK(second.tokens[1] == Greedy(Prompt(5, 2), 3));
+  v1::SessionReply reply;
+  while (first.stream->Read(&reply)) {
+  }
+  CHECK(first.stream->Finish().error_code() == grpc::StatusCode::ABORTED);
+}
+
+TEST_CASE("stale fences are refused by name and not acted on") {
+  Worker worker;
+  SECTION("before Configure") {
+    Client client(&worker);
+    v1::SessionReply reply;
+    CHECK_FALSE(client.stream->Read(&reply));
+    CHECK(client.stream->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  SECTION("Configure for another process") {
+    v1::ConfigureRequest request = Worker::Request();
+    request.mutable_fence()->set_worker_incarnation(5);
+    const grpc::Status status = worker.Configure(request);
+    CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK_THAT(status.error_message(), Catch::Contains("incarnation 5") && Catch::Contains("77"));
+    CHECK(worker.loads == 0);
+  }
+  SECTION("Configure of an older plan, of the same plan, and of the same plan changed") {
+    REQUIRE(worker.Configure(Worker::Request(3)).ok());
+    const grpc::Status older = worker.Configure(Worker::Request(2));
+    CHECK(older.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK_THAT(older.error_message(), Catch::Contains("epoch 2") && Catch::Contains("epoch 3"));
+    v1::WorkerReady ready;
+    CHECK(worker.Configure(Worker::Request(3), &ready).ok());
+    CHECK(ready.kv_blocks() == 400);
+    CHECK(worker.loads == 1);
+    v1::ConfigureRequest changed = Worker::Request(3);
+    changed.set_max_sequences(4);
+    CHECK(worker.Configure(changed).error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK(worker.service->plan_epoch() == 3);
+  }
+  SECTION("a session's messages") {
+    REQUIRE(worker.Configure(Worker::Request(2)).ok());
+    const uint64_t epoch = GENERATE(1, 3);
+    Client client(&worker, epoch);
+    client.Credit(10);
+    client.Submit(MakeSubmit(1, Prompt(5, 1), 3));
+    v1::SessionReply reply;
+    CHECK_FALSE(client.stream->Read(&reply));
+    const grpc::Status status = client.stream->Finish();
+    CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK_THAT(status.error_message(), Catch::Contains("epoch"));
+    CHECK(worker.service->load().steps() == 0);
+  }
+  SECTION("Drain") {
+    REQUIRE(worker.Configure(Worker::Request(2)).ok());
+    grpc::ClientContext context;
+    v1::DrainRequest request;
+    *request.mutable_fence() = Worker::Fence(1);
+    v1::DrainReply reply;
+    CHECK(worker.stub->Drain(&context, request, &reply).error_code() ==
+          grpc::StatusCode::FAILED_PRECONDITION);
+  }
+}
+
+TEST_CASE("a newer plan epoch replaces the engine; its session ends with ABORTED") {
+  Worker worker;
+  worker.step_milliseconds = 2;
+  REQUIRE(worker.Configure(Worker::Request(1)).ok());
+  Client client(&worker);
+  REQUIRE(client.Credit(1000));
+  REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 300)));
+  REQUIRE(Eventually([&] { return worker.service->load().steps() > 2; }));
+  REQUIRE(worker.Configure(Worker::Request(2)).ok());
+  CHECK(worker.loads == 2);
+  v1::SessionReply reply;
+  while (client.stream->Read(&reply)) {
+  }
+  const grpc::Status status = client.stream->Finish();
+  CHECK(status.error_code() == grpc::StatusCode::ABORTED);
+  CHECK_THAT(status.error_message(), Catch::Contains("epoch 2"));
+  Client next(&worker, 2);
+  REQUIRE(next.Credit(10));
+  REQUIRE(next.Submit(MakeSubmit(1, Prompt(5, 1), 3)));
+  next.ReadUntilFinished(1);
+}
+
+TEST_CASE("what cannot be configured is refused with its reason, and the worker stays usable") {
+  Worker worker;
+  const auto refused = [&](const v1::ConfigureRequest& request, grpc::StatusCode code,
+                           const std::string& word) {
+    const grpc::Status status = worker.Configure(request);
+    CHECK(status.error_code() == code);
+    CHECK_THAT(status.error_message(), Catch::Contains(word));
+    CHECK(worker.service->plan_epoch() == 0);
+  };
+  v1::ConfigureRequest request = Worker::Request();
+  request.set_model_fingerprint("ef01");
+  refused(request, grpc::StatusCode::FAILED_PRECONDITION, "ef01");
+  request = Worker::Request();
+  request.mutable_share()->mutable_layers()->set_end(1);
+  refused(request, grpc::StatusCode::UNIMPLEMENTED, "layers 0 to 1 of 2");
+  request = Worker::Request();
+  request.set_kv_cache_bytes(10);
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "32");
+  request = Worker::Request();
+  request.set_kv_cache_bytes(int64_t{1} << 50);
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "--memory");
+  request = Worker::Request();
+  request.set_max_sequences(-1);
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_sequences");
+  request = Worker::Request();
+  request.set_kv_dtype(v1::DATA_TYPE_INT8);
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "kv_dtype");
+  worker.load_error = absl::DataLossError("tensor x is cut off");
+  refused(Worker::Request(), grpc::StatusCode::DATA_LOSS, "tensor x");
+  worker.load_error = absl::OkStatus();
+  CHECK(worker.Configure(Worker::Request()).ok());  // the epoch of a failed one may come again
+}
+
+TEST_CASE("Drain waits for what runs and refuses what is new") {
+  Worker worker;
+  worker.step_milliseconds = 5;
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  Client client(&worker);
+  REQUIRE(client.Credit(1000));
+  REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 20)));
+  REQUIRE(Eventually([&] { return worker.service->load().steps() > 0; }));
+  const auto drain = [&](double seconds) {
+    grpc::ClientContext context;
+    v1::DrainRequest request;
+    *request.mutable_fence() = Worker::Fence();
+    request.set_timeout_seconds(seconds);
+    v1::DrainReply reply;
+    REQUIRE(worker.stub->Drain(&context, request, &reply).ok());
+    return reply.sequences_left();
+  };
+  CHECK(drain(0) == 1);
+  REQUIRE(client.Submit(MakeSubmit(2, Prompt(5, 2), 20)));
+  client.ReadUntilFinished(2);
+  CHECK(client.finish[1].finish() == v1::FINISH_REASON_LENGTH);
+  CHECK(client.tokens[1] == Greedy(Prompt(5, 1), 20));
+  CHECK(client.finish[2].error_code() == static_cast<int>(absl::StatusCode::kUnavailable));
+  CHECK(drain(10) == 0);
+}
+
+TEST_CASE("with a cluster token every call of the service needs it") {
+  Worker worker(kToken);
+  CHECK(worker.Configure(Worker::Request()).error_code() == grpc::StatusCode::UNAUTHENTICATED);
+  CHECK(worker.Configure(Worker::Request(), nullptr, "another-token-of-sixteen").error_code() ==
+        grpc::StatusCode::UNAUTHENTICATED);
+  CHECK(worker.Configure(Worker::Request(), nullptr, kToken).ok());
+  Client client(&worker);
+  v1::SessionReply nothing;
+  CHECK_FALSE(client.stream->Read(&nothing));
+  CHECK(client.stream->Finish().error_code() == grpc::StatusCode::UNAUTHENTICATED);
+  grpc::ClientContext drain, reserve, profile;
+  v1::DrainReply drained;
+  v1::ReserveKvReply reserved;
+  v1::ProfileReply profiled;
+  CHECK(worker.stub->Drain(&drain, {}, &drained).error_code() == grpc::StatusCode::UNAUTHENTICATED);
+  CHECK(worker.stub->ReserveKv(&reserve, {}, &reserved).error_code() ==
+        grpc::StatusCode::UNAUTHENTICATED);
+  CHECK(worker.stub->Profile(&profile, {}, &profiled).error_code() ==
+        grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_CASE("an address that others can reach needs a token; ReserveKv says what it waits for") {
+  Worker worker;
+  const auto open = WorkerServer::Start("0.0.0.0:0", false, worker.service.get());
+  REQUIRE_FALSE(open.ok());
+  CHECK_THAT(std::string(open.status().message()), Catch::Contains("--cluster-token-file"));
+  grpc::ClientContext context;
+  v1::ReserveKvReply reply;
+  const grpc::Status status = worker.stub->ReserveKv(&context, {}, &reply);
+  CHECK(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
+  CHECK_THAT(status.error_message(), Catch::Contains("disaggregated"));
+}
+
+}  // namespace
+}  // namespace tessera::worker
