@@ -177,7 +177,9 @@ absl::StatusOr<std::vector<Value>> Characters(Runtime& runtime, const Text& text
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     NextCodePoint(text.bytes(), at);
-    items.push_back(Value::String(text.Slice(begin, at)));
+    Text character = text.Slice(begin, at);
+    character.set_markup(false);  // as iterating over a Markup gives plain strings
+    items.push_back(Value::String(std::move(character)));
   }
   return items;
 }

@@ -120,6 +120,9 @@ Result ToInt(Runtime& runtime, const Value& value, const Arguments& arguments) {
   if (value.is_integral()) {
     result = value.int_value();
   } else if (value.is_float()) {
+    if (std::isinf(value.float_value())) {
+      return RenderError("cannot convert float infinity to integer");
+    }
     result = Truncated(value.float_value());
   } else if (value.is_string()) {
     JINJA_RETURN_IF_ERROR(runtime.Touch(value.bytes().size()));

@@ -34,7 +34,9 @@ Result First(Runtime& runtime, const Value& value, const Arguments& arguments) {
   if (value.is_string() && !value.bytes().empty()) {
     size_t end = 0;
     NextCodePoint(value.bytes(), end);
-    return runtime.NewString(value.text().Slice(0, end));
+    Text first = value.text().Slice(0, end);
+    first.set_markup(false);
+    return runtime.NewString(std::move(first));
   }
   JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, value));
   return items.empty() ? Value::Undefined("No first item, sequence was empty.") : items.front();

@@ -174,12 +174,6 @@ Result CenterFilter(Runtime& runtime, const Value& value, const Arguments& argum
 Result Truncate(Runtime& runtime, const Value& value, const Arguments& arguments) {
   JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("truncate", arguments,
                                                       {"length", "killwords", "end", "leeway"}));
-  JINJA_RETURN_IF_ERROR(CheckDefined(value));
-  if (!value.is_string()) {
-    return RenderError(StrCat("truncate: expected a string, not ", value.TypeName()));
-  }
-  const Text& text = value.text();
-  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
   JINJA_ASSIGN_OR_RETURN(const Int length, bound.Integer(0, 255));
   JINJA_ASSIGN_OR_RETURN(const Int leeway, bound.Integer(bound.Optional(3) != nullptr ? 3 : 4, 5));
   Text end("...", true);
@@ -191,9 +185,14 @@ Result Truncate(Runtime& runtime, const Value& value, const Arguments& arguments
   if (kept < 0 || leeway < 0) {
     return RenderError("truncate: length must hold the end text, and leeway must not be negative");
   }
-  if (static_cast<Int>(CountCodePoints(text.bytes())) <= length + leeway) {
+  JINJA_ASSIGN_OR_RETURN(const Int size, Length(runtime, value));
+  if (size <= length + leeway) {
     return value;
   }
+  if (!value.is_string()) {
+    return RenderError(StrCat("truncate: expected a string, not ", value.TypeName()));
+  }
+  const Text& text = value.text();
   Text head = text.Slice(0, OffsetOfCodePoint(text.bytes(), static_cast<size_t>(kept)));
   if (!bound.Boolean(1, false)) {
     const size_t space = head.bytes().rfind(' ');

@@ -53,8 +53,11 @@ class PercentFormatter {
       JINJA_RETURN_IF_ERROR(Convert(conversion, value, format_.FromTemplateAt(start)));
       JINJA_RETURN_IF_ERROR(runtime_.CheckSize(out_.size()));
     }
-    const bool all_used = values_.is_tuple() ? next_ == values_.items().size()
-                                             : next_ == 1 || values_.is_dict() || values_.is_list();
+    // What Python can subscript may hold names that the format does not ask for.
+    const bool subscriptable = values_.is_undefined() || values_.is_dict() || values_.is_list() ||
+                               values_.kind() == Kind::kRange;
+    const bool all_used =
+        values_.is_tuple() ? next_ == values_.items().size() : next_ == 1 || subscriptable;
     if (!all_used) {
       return RenderError("not all arguments converted during string formatting");
     }

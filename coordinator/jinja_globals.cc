@@ -204,7 +204,7 @@ Result StrftimeNow(Runtime& runtime, const Arguments& arguments) {
   std::tm time{};
   gmtime_r(&now, &time);
   // A leading space tells an empty result from one that does not fit.
-  const std::string plain = " " + ForNaiveTime(format->bytes());
+  const std::string plain = StrCat(" ", ForNaiveTime(format->bytes()));
   std::string out(plain.size() * 64 + 64, '\0');
   out.resize(std::strftime(out.data(), out.size(), plain.c_str(), &time));
   if (out.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "coordinator/jinja_status.h"
 #include "coordinator/jinja_unicode.h"
@@ -374,8 +375,11 @@ class Lexer {
     Token token{TokenType::kFloat, line_, ""};
     const auto [stop, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), token.real);
-    if (error != std::errc()) {
-      return SyntaxError(line_, StrCat("the number ", digits, " does not fit a float"));
+    if (error == std::errc::result_out_of_range) {
+      // Python rounds what no float can hold: to zero or to infinity.
+      token.real = digits.find("e-") != std::string::npos || digits.find("E-") != std::string::npos
+                       ? 0.0
+                       : HUGE_VAL;
     }
     tokens_.push_back(std::move(token));
     at_ = end;

@@ -22,7 +22,7 @@ class StatementParser {
 
   absl::StatusOr<std::shared_ptr<const Template>> Parse() {
     auto parsed = std::make_shared<Template>();
-    JINJA_RETURN_IF_ERROR(ParseItems({}, parsed->body).status());
+    JINJA_RETURN_IF_ERROR(ParseItems({}, 1, parsed->body).status());
     parsed->names = expressions_.TakeNames();
     return std::shared_ptr<const Template>(std::move(parsed));
   }
@@ -45,8 +45,8 @@ class StatementParser {
 
   // Text and tags until one of the end tags (whose name is taken and returned) or the template's
   // end.
-  absl::StatusOr<std::string> ParseItems(EndNames ends, Body& body) {
-    const int start = current().line;
+  // `line` is the opening tag's.
+  absl::StatusOr<std::string> ParseItems(EndNames ends, int line, Body& body) {
     while (current().type != TokenType::kEnd) {
       const Token token = expressions_.Take();
       if (token.type == TokenType::kData) {
@@ -73,7 +73,7 @@ class StatementParser {
       JINJA_RETURN_IF_ERROR(expressions_.Expect(TokenType::kBlockEnd, "%}"));
     }
     if (ends.size() != 0) {
-      return SyntaxError(start, StrCat("the block is not closed: expected {% ", *(ends.end() - 1),
+      return SyntaxError(line, StrCat("the block is not closed: expected {% ", *(ends.end() - 1),
                                        " %} before the end of the template"));
     }
     return std::string();
@@ -81,13 +81,14 @@ class StatementParser {
 
   // The rest of a tag's end, then its body up to one of the end tags.
   absl::StatusOr<std::string> ParseBody(EndNames ends, Body& body) {
+    const int line = current().line;
     expressions_.SkipOperator(":");
     JINJA_RETURN_IF_ERROR(expressions_.Expect(TokenType::kBlockEnd, "%}"));
     if (++depth_ > kMaxStatementDepth) {
       return SyntaxError(current().line,
                          StrCat("blocks nest deeper than the limit of ", kMaxStatementDepth));
     }
-    JINJA_ASSIGN_OR_RETURN(std::string end, ParseItems(ends, body));
+    JINJA_ASSIGN_OR_RETURN(std::string end, ParseItems(ends, line, body));
     --depth_;
     return end;
   }
@@ -160,7 +161,8 @@ class StatementParser {
     if (current().IsName("recursive")) {
       return SyntaxError(line, "recursive loops are not supported; use a macro");
     }
-    JINJA_ASSIGN_OR_RETURN(const std::string end, ParseBody({"else", "endfor"}, statement->body));
+    std::string end;
+    JINJA_ASSIGN_OR_RETURN(end, ParseBody({"else", "endfor"}, statement->body));
     --loops_;
     if (end == "else") {
       JINJA_RETURN_IF_ERROR(ParseBody({"endfor"}, statement->else_body).status());

@@ -202,7 +202,7 @@ Result Partition(Runtime& runtime, const Value& self, const Arguments& arguments
   const size_t found = kFromRight ? FindLast(text.bytes(), separator->bytes())
                                   : FindBytes(text.bytes(), separator->bytes());
   if (found == std::string::npos) {
-    const Value empty = Value::Literal("");
+    const Value empty = Value::String(text.Slice(0, 0));
     return kFromRight ? runtime.NewTuple({empty, empty, self})
                       : runtime.NewTuple({self, empty, empty});
   }
