@@ -187,7 +187,9 @@ void ReadQwen3Moe(JsonReader& config, const Family& family, v1::Model* model) {
   model->set_qk_norm(true);
   ReadQwenWindow(config, /*by_layer=*/false, model);
   v1::Experts& experts = *model->mutable_experts();
-  experts.set_count(config.IntegerOr("num_experts", 128, 1, kMaxExperts));
+  // transformers 5 writes the second.
+  const char* count = config.Has("num_experts") ? "num_experts" : "num_local_experts";
+  experts.set_count(config.IntegerOr(count, 128, 1, kMaxExperts));
   experts.set_per_token(config.IntegerOr("num_experts_per_tok", 8, 1, kMaxExperts));
   experts.set_ffn_width(config.IntegerOr("moe_intermediate_size", 768, 1, kMaxWidth));
   experts.set_renormalise(config.BoolOr("norm_topk_prob", false));

@@ -174,6 +174,10 @@ TEST_CASE("mixture of experts: mixtral and qwen3-moe") {
   const v1::Model qwen = Read("Qwen3MoeForCausalLM", R"("num_key_value_heads": 2,
       "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
       "decoder_sparse_step": 2, "mlp_only_layers": [1])");
+  CHECK(qwen.experts().count() == 8);
+  CHECK(Read("Qwen3MoeForCausalLM", R"("num_key_value_heads": 2, "num_local_experts": 16)")
+            .experts()
+            .count() == 16);
   CHECK(qwen.experts().ffn_width() == 48);
   CHECK_FALSE(qwen.experts().renormalise());
   CHECK(qwen.experts().dense_layers_size() == 3);  // 0 and 2 by the step, 1 by name

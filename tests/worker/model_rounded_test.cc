@@ -106,36 +106,31 @@ const std::vector<std::string> kModels = {"llama",          "llama_bias_wide_hea
 
 std::vector<Isa> Isas() { return kernels::SupportedIsas(kernels::DetectCpuFeatures()); }
 
-}  // namespace
-
-TEST_CASE("int8 weights: the same as a float32 model with these weights") {
+// Up to AVX2 activations stay float32 and only the order of sums differs. Paths from AVX-512 on may
+// multiply activations rounded to bfloat16, which sharp attention magnifies; where that makes a
+// router choose another expert, no bound holds.
+void CheckRounded(DType weight_dtype) {
   for (const std::string& name : kModels) {
-    const RoundedCopy rounded(name, DType::kI8);
+    const RoundedCopy rounded(name, weight_dtype);
     for (Isa isa : Isas()) {
+      const bool rounds_activations = isa >= Isa::kAvx512;
+      if (rounds_activations && Contains(name, "mixtral")) continue;
       const double error =
-          LargestError(name, {.isa = isa, .weight_dtype = DType::kI8}, rounded.folder());
+          LargestError(name, {.isa = isa, .weight_dtype = weight_dtype}, rounded.folder());
       INFO(name << ", " << kernels::Name(isa) << ": relative error " << error);
-      CHECK(error <= 0.02);
-      if (getenv("SHOW"))
-        fprintf(stderr, "%s %s i8 %g\n", name.c_str(), std::string(kernels::Name(isa)).c_str(),
-                error);
+      CHECK(error <= (rounds_activations ? 0.1 : 1e-4));
     }
   }
 }
 
+}  // namespace
+
+TEST_CASE("int8 weights: the same as a float32 model with these weights") {
+  CheckRounded(DType::kI8);
+}
+
 TEST_CASE("bfloat16 weights: the same as a float32 model with these weights") {
-  for (const std::string& name : kModels) {
-    const RoundedCopy rounded(name, DType::kBF16);
-    for (Isa isa : Isas()) {
-      const double error =
-          LargestError(name, {.isa = isa, .weight_dtype = DType::kBF16}, rounded.folder());
-      INFO(name << ", " << kernels::Name(isa) << ": relative error " << error);
-      CHECK(error <= 0.02);
-      if (getenv("SHOW"))
-        fprintf(stderr, "%s %s bf16 %g\n", name.c_str(), std::string(kernels::Name(isa)).c_str(),
-                error);
-    }
-  }
+  CheckRounded(DType::kBF16);
 }
 
 TEST_CASE("bfloat16 KV: near the float32 one") {
@@ -145,9 +140,6 @@ TEST_CASE("bfloat16 KV: near the float32 one") {
           LargestError(name, {.isa = isa, .kv_dtype = DType::kBF16}, GoldenFolder(name));
       INFO(name << ", " << kernels::Name(isa) << ": relative error " << error);
       CHECK(error <= 0.1);
-      if (getenv("SHOW"))
-        fprintf(stderr, "%s %s kv %g\n", name.c_str(), std::string(kernels::Name(isa)).c_str(),
-                error);
     }
   }
 }

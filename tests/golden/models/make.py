@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Makes the tiny checkpoints beside this file and what Hugging Face transformers computes with them.
+
+    make.py [VARIANT ...]        needs torch, transformers, safetensors; CPU only, a minute or two
+
+Each folder is a model as it would be published, and expected.safetensors:
+    prompt.N         I32 [tokens]            a prompt
+    prompt_logits.N  F32 [tokens, vocabulary] logits of all its positions
+    tokens.N         I32 [STEPS]             what greedy decoding appends
+    step_logits.N    F32 [STEPS, vocabulary]  logits behind each appended token
+computed in float32 with eager attention and a KV cache, prompt first, then token by token.
+
+A golden file that does not depend on a feature proves nothing about it. So every tensor is random,
+norms and biases included; each is neutralised in turn, and each setting in Variant.off is changed,
+and the logits must move by more than 1 %. And the two best logits of each step must be more than
+1e-3 of the largest apart, so that equal logits mean equal tokens. Seeds that miss are passed over.
+"""
+import copy
+import dataclasses
+import json
+import pathlib
+import shutil
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS = 16
+VOCABULARY = 96
+MARGIN = 1e-3
+MOVES = 0.01
+BASE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=48, vocab_size=VOCABULARY, max_position_embeddings=128,
+            rms_norm_eps=0.05, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1,
+            pad_token_id=None)
+
+
+@dataclasses.dataclass
+class Variant:
+    family: str                     # prefix of the classes in transformers
+    config: dict                    # on top of BASE
+    off: list                       # changes of the configuration that must move the logits
+    form: int = 5                   # of config.json: transformers 4 or 5
+    dtype: torch.dtype = torch.float32
+    shard_bytes: int = 0            # 0: a single file
+    generation: dict = dataclasses.field(default_factory=dict)
+    prompts: tuple = (64, 20)
+    without_effect: tuple = ()      # tensors that cannot matter, and why in a comment
+    rename: tuple = ()              # (old prefix, new prefix) of tensors
+
+
+def rope(kind, **values):
+    return {"rope_theta": 10000.0, "rope_type": kind, **values}
+
+
+PLAIN = rope("default")
+NO_THETA = rope("default", rope_theta=100.0)
+QWEN3 = dict(head_dim=16)
+MOE = dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+OPT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=48,
+           vocab_size=VOCABULARY, max_position_embeddings=96, bos_token_id=0, eos_token_id=1,
+           pad_token_id=None, dropout=0.0, tie_word_embeddings=True)
+# Without rotation a key's bias adds the same to all scores of a query, which softmax ignores.
+OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
+
+VARIANTS = {
+    "llama": Variant("Llama", dict(rope_parameters=PLAIN), [
+        dict(rope_parameters=NO_THETA), dict(rms_norm_eps=0.0), dict(hidden_act="gelu")],
+        generation=dict(eos_token_id=[1, 2, 3], do_sample=True, temperature=0.6, top_p=0.9)),
+    "llama_tied_v4": Variant("Llama", dict(
+        rope_parameters=rope("default", rope_theta=500.0), tie_word_embeddings=True,
+        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4),
+    "llama_bias_wide_heads": Variant("Llama", dict(
+        rope_parameters=PLAIN, attention_bias=True, mlp_bias=True, head_dim=16,
+        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)]),
+    "llama3_scaled": Variant("Llama", dict(rope_parameters=rope(
+        "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=32)), [dict(rope_parameters=PLAIN)]),
+    "llama_linear_v4": Variant("Llama", dict(rope_parameters=rope("linear", factor=4.0),
+                                             max_position_embeddings=32),
+                               [dict(rope_parameters=PLAIN)], form=4),
+    # 64 starts beyond the original length; 20 and 16 steps cross it while decoding.
+    "llama_dynamic": Variant("Llama", dict(rope_parameters=rope("dynamic", factor=4.0),
+                                           max_position_embeddings=32),
+                             [dict(rope_parameters=PLAIN)]),
+    "llama_bf16": Variant("Llama", dict(
+        rope_parameters=PLAIN, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+        head_dim=32, num_attention_heads=2, num_key_value_heads=1),
+        [dict(rope_parameters=NO_THETA)], dtype=torch.bfloat16, form=4),
+    "llama_fp16_sharded": Variant("Llama", dict(rope_parameters=PLAIN),
+                                  [dict(rope_parameters=NO_THETA)], dtype=torch.float16,
+                                  shard_bytes=20000, rename=("model.", "")),
+    "mistral_window": Variant("Mistral", dict(rope_parameters=PLAIN, sliding_window=16),
+                              [dict(sliding_window=None), dict(sliding_window=17)], form=4),
+    "qwen2": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False,
+                                   sliding_window=16, max_window_layers=0),
+                     [dict(use_sliding_window=True, layer_types=["sliding_attention"] * 2)],
+                     form=4),
+    "qwen2_window": Variant("Qwen2", dict(
+        rope_parameters=PLAIN, use_sliding_window=True, sliding_window=16, max_window_layers=1),
+        [dict(use_sliding_window=False, layer_types=["full_attention"] * 2),
+         dict(layer_types=["sliding_attention"] * 2),
+         dict(layer_types=["sliding_attention", "full_attention"])], form=4),
+    "qwen3": Variant("Qwen3", dict(rope_parameters=PLAIN, tie_word_embeddings=True, **QWEN3),
+                     [dict(rope_parameters=NO_THETA), dict(rms_norm_eps=0.0)]),
+    "opt": Variant("OPT", OPT, [dict(activation_function="gelu")], without_effect=OPT_NO_EFFECT),
+    "opt_projected_post_norm": Variant(
+        "OPT", dict(OPT, word_embed_proj_dim=16, do_layer_norm_before=False),
+        [dict(activation_function="gelu")], form=4, without_effect=OPT_NO_EFFECT,
+        rename=("model.", "")),
+    "mixtral": Variant("Mixtral", dict(
+        rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2, intermediate_size=24),
+        [dict(num_experts_per_tok=1), dict(rope_parameters=NO_THETA)]),
+    "qwen3_moe": Variant("Qwen3Moe", dict(
+        rope_parameters=PLAIN, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[1],
+        norm_topk_prob=True, **MOE), [dict(norm_topk_prob=False), dict(num_experts_per_tok=1)]),
+    "qwen3_moe_raw_weights": Variant("Qwen3Moe", dict(
+        rope_parameters=PLAIN, norm_topk_prob=False, **MOE), [dict(norm_topk_prob=True)], form=4),
+}
+
+
+def is_norm(name):
+    return "norm" in name and name.endswith("weight")
+
+
+def randomise(model, dtype, seed):
+    """Every tensor, so that each matters: sharp attention, norms away from 1, large biases. Values
+    are such as the stored type holds exactly."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            noise = torch.randn(tensor.shape, generator=generator)
+            if is_norm(name):
+                values = 1 + 0.3 * noise
+            elif tensor.dim() == 1:
+                values = 0.3 * noise
+            elif "embed" in name:
+                values = 0.5 * noise
+            else:
+                sharp = 2.5 if "q_proj" in name or "k_proj" in name else 1.2
+                values = sharp * noise / tensor.shape[-1] ** 0.5
+            tensor.copy_(values.to(dtype))
+
+
+def build(variant, changes=None):
+    values = variant.config if variant.family == "OPT" else {**BASE, **variant.config}
+    config = getattr(transformers, variant.family + "Config")(
+        **copy.deepcopy({**values, **(changes or {})}))
+    config._attn_implementation = "eager"
+    return getattr(transformers, variant.family + "ForCausalLM")(config).eval()
+
+
+@torch.no_grad()
+def run(model, prompt, forced=None):
+    """Logits of the prompt and of STEPS appended tokens, and these tokens."""
+    out = model(input_ids=prompt[None], use_cache=True)
+    prompt_logits, cache = out.logits[0], out.past_key_values
+    last, tokens, steps = prompt_logits[-1], [], []
+    for i in range(STEPS):
+        token = int(last.argmax()) if forced is None else int(forced[i])
+        out = model(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+        cache, last = out.past_key_values, out.logits[0, -1]
+        tokens.append(token)
+        steps.append(last)
+    return prompt_logits, torch.tensor(tokens), torch.stack(steps)
+
+
+def margin(logits):
+    best = logits.topk(2, dim=-1).values
+    return float((best[..., 0] - best[..., 1]).min() / logits.abs().max())
+
+
+def fresh(model):
+    """A copy without state: dynamic rotation remembers the longest sequence it saw."""
+    return copy.deepcopy(model)
+
+
+def compute(model, variant, seed):
+    """The golden tensors, or None where a margin is too small."""
+    generator = torch.Generator().manual_seed(seed + 1000)
+    golden = {}
+    for n, length in enumerate(variant.prompts):
+        prompt = torch.randint(4, VOCABULARY, (length,), generator=generator)
+        prompt_logits, tokens, step_logits = run(fresh(model), prompt)
+        if min(margin(prompt_logits[-1:]), margin(step_logits)) <= MARGIN:
+            return None
+        if len(set(tokens.tolist())) < 4:
+            return None
+        golden.update({f"prompt.{n}": prompt.int(), f"prompt_logits.{n}": prompt_logits,
+                       f"tokens.{n}": tokens.int(), f"step_logits.{n}": step_logits})
+    return {name: tensor.contiguous() for name, tensor in golden.items()}
+
+
+def moved(model, golden):
+    largest = 0.0
+    for n in range(len(golden) // 4):
+        prompt, _, steps = run(fresh(model), golden[f"prompt.{n}"].long(), golden[f"tokens.{n}"])
+        for name, logits in ((f"prompt_logits.{n}", prompt), (f"step_logits.{n}", steps)):
+            difference = (logits - golden[name]).abs().max() / golden[name].abs().max()
+            largest = max(largest, float(difference))
+    return largest
+
+
+def all_matters(variant, model, golden):
+    """False, with the reason, where something could be left out without being noticed."""
+    for name, parameter in model.named_parameters():
+        if any(name.endswith(end) for end in variant.without_effect):
+            continue
+        parts = [(name, ...)]
+        if parameter.dim() == 3:  # experts of a layer in one tensor
+            parts = [(f"{name}[{e}]", e) for e in range(parameter.shape[0])]
+        for part, index in parts:
+            kept = parameter.detach().clone()
+            with torch.no_grad():
+                parameter[index] = 1.0 if is_norm(name) else 0.0
+                change = moved(model, golden)
+                parameter.copy_(kept)
+            if change <= MOVES:
+                print(f"  {part} moves the logits by {change:.4f} only")
+                return False
+    for changes in variant.off:
+        other = build(variant, changes)
+        other.load_state_dict(model.state_dict())
+        change = moved(other, golden)
+        if change <= MOVES:
+            print(f"  {changes} moves the logits by {change:.4f} only")
+            return False
+    return True
+
+
+def to_form_4(config):
+    """What transformers 4 would have written."""
+    parameters = config.pop("rope_parameters", None)
+    if parameters is not None:
+        config["rope_theta"] = parameters.pop("rope_theta")
+        kind = parameters.pop("rope_type")
+        config["rope_scaling"] = None if kind == "default" else {"type": kind, **parameters}
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
+    config["transformers_version"] = "4.40.0"
+
+
+def rename_tensors(folder, old, new):
+    for file in folder.glob("*.safetensors"):
+        tensors = safetensors.torch.load_file(file)
+        safetensors.torch.save_file({new + n.removeprefix(old) if n.startswith(old) else n: t
+                                     for n, t in tensors.items()}, file)
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        content = json.loads(index.read_text())
+        content["weight_map"] = {new + n.removeprefix(old) if n.startswith(old) else n: f
+                                 for n, f in content["weight_map"].items()}
+        index.write_text(json.dumps(content, indent=1))
+
+
+def write(name, variant, model, golden):
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.generation_config = transformers.GenerationConfig(**variant.generation)
+    sharding = {"max_shard_size": variant.shard_bytes} if variant.shard_bytes else {}
+    copy.deepcopy(model).to(variant.dtype).save_pretrained(folder, **sharding)
+    if not variant.generation:
+        (folder / "generation_config.json").unlink(missing_ok=True)
+    if variant.rename:
+        rename_tensors(folder, *variant.rename)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if variant.form == 4:
+        to_form_4(config)
+    path.write_text(json.dumps(config, indent=1) + "\n")
+    safetensors.torch.save_file(golden, folder / "expected.safetensors")
+    for file in folder.iterdir():
+        file.chmod(0o644)
+
+
+def make(name, variant):
+    for seed in range(1, 200):
+        model = build(variant)
+        randomise(model, variant.dtype, seed)
+        golden = compute(model, variant, seed)
+        if golden is None or not all_matters(variant, model, golden):
+            continue
+        write(name, variant, model, golden)
+        size = sum(f.stat().st_size for f in (HERE / name).iterdir())
+        print(f"{name}: seed {seed}, {size} bytes")
+        return
+    sys.exit(f"{name}: no seed in 200 gives clear margins and a use for every tensor")
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for name in sys.argv[1:] or VARIANTS:
+        make(name, VARIANTS[name])
+
+
+if __name__ == "__main__":
+    main()
