@@ -157,10 +157,16 @@ kvcache::PrefixMatch EngineCore::Match(const Sequence& sequence) const {
 
 void EngineCore::Plan() {
   running_snapshot_.clear();
+  // Counting exclusive blocks is the one part that costs O(blocks): only where a step could run out
+  // of them.
+  const int64_t most_wanted =
+      static_cast<int64_t>(running_.size()) +
+      scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
+  const bool scarce = pool_.free_blocks() < most_wanted;
   for (const auto& sequence : running_) {
     running_snapshot_.push_back({sequence->known_tokens(), sequence->computed_tokens,
                                  static_cast<int64_t>(sequence->blocks.blocks().size()),
-                                 sequence->blocks.ExclusiveBlocks(),
+                                 scarce ? sequence->blocks.ExclusiveBlocks() : 0,
                                  sequence->submission->NeedsScores()});
   }
   waiting_snapshot_.clear();
@@ -278,6 +284,7 @@ void EngineCore::ResetLoad() {
 }
 
 void EngineCore::UpdateLoad() {
+  load_.set_running(static_cast<int32_t>(running_.size()));
   load_.set_waiting(static_cast<int32_t>(waiting_.size()));
   load_.set_kv_blocks_used(pool_.total_blocks() - pool_.free_blocks());
 }

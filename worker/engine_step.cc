@@ -11,7 +11,6 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
   RefuseOverdue(start_seconds, events);
   Plan();
   ApplyPlan(start_seconds, events);
-  load_.set_running(static_cast<int32_t>(scheduled_.size()));
   if (!scheduled_.empty()) {
     const absl::Status status = RunStep();
     const double end_seconds = clock();

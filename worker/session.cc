@@ -21,9 +21,15 @@ class Session final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::Ses
 
   void Begin() {
     self_ = shared_from_this();
-    engine_->Attach(self_);
     StartSendInitialMetadata();
-    StartRead(&incoming_);
+  }
+
+  // gRPC has bound the reactor: from now on the engine's thread may write.
+  void OnSendInitialMetadataDone(bool ok) override {
+    if (!ok) return End(absl::CancelledError("the stream broke"));
+    engine_->Attach(self_);
+    std::lock_guard lock(mutex_);
+    if (!closed_) StartRead(&incoming_);
   }
 
   void OnReadDone(bool ok) override {

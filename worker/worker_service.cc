@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "google/protobuf/util/message_differencer.h"
@@ -41,7 +42,14 @@ class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::C
                                            public std::enable_shared_from_this<ConfigureCall> {
  public:
   explicit ConfigureCall(v1::ConfigureRequest request) : request_(std::move(request)) {}
-  void Begin() { self_ = shared_from_this(); }
+
+  // `work` runs once gRPC has bound the reactor: only then may other threads write.
+  void Begin(std::function<void()> work) {
+    self_ = shared_from_this();
+    work_ = std::move(work);
+    StartSendInitialMetadata();
+  }
+  void OnSendInitialMetadataDone(bool) override { std::exchange(work_, nullptr)(); }
 
   const v1::ConfigureRequest& request() const { return request_; }
 
@@ -80,6 +88,7 @@ class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::C
 
   const v1::ConfigureRequest request_;
   std::shared_ptr<ConfigureCall> self_;
+  std::function<void()> work_;
   std::mutex mutex_;
   v1::ConfigureProgress next_, current_;
   bool has_next_ = false;
@@ -137,10 +146,16 @@ absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) 
 grpc::ServerWriteReactor<v1::ConfigureProgress>* WorkerService::Configure(
     grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) {
   auto call = std::make_shared<ConfigureCall>(*request);
-  call->Begin();
   absl::Status status = CheckToken(*context, options_.cluster_token);
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
-  if (status.ok()) status = BeginConfigure(*request);
+  ConfigureCall* borrowed = call.get();  // it keeps itself alive until the stream is done
+  call->Begin([this, borrowed, status] { AnswerConfigure(borrowed->shared_from_this(), status); });
+  return borrowed;
+}
+
+void WorkerService::AnswerConfigure(const std::shared_ptr<ConfigureCall>& call,
+                                    absl::Status status) {
+  if (status.ok()) status = BeginConfigure(call->request());
   if (status.ok()) {
     std::lock_guard lock(mutex_);
     if (configure_thread_.joinable()) configure_thread_.join();  // it has ended
@@ -162,7 +177,6 @@ grpc::ServerWriteReactor<v1::ConfigureProgress>* WorkerService::Configure(
     Logger("worker").warn("Configure refused: {}", std::string(StdView(status.message())));
     call->End(status);
   }
-  return call.get();
 }
 
 void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -61,6 +62,7 @@ class WorkerService final : public v1::Worker::CallbackService {
 
   // OK: start configuring. AlreadyExists: exactly this is being served.
   absl::Status BeginConfigure(const v1::ConfigureRequest& request);
+  void AnswerConfigure(const std::shared_ptr<ConfigureCall>& call, absl::Status status);
   void RunConfigure(const std::shared_ptr<ConfigureCall>& call);
   std::shared_ptr<Engine> engine() const;
 

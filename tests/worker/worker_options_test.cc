@@ -1,0 +1,51 @@
+#include "worker/worker_options.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <vector>
+
+namespace tessera::worker {
+namespace {
+
+absl::StatusOr<ParsedOptions> Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tessera-worker");
+  return ParseWorkerOptions(static_cast<int>(arguments.size()), arguments.data());
+}
+
+TEST_CASE("flags, sizes with units, environment, and which of them wins") {
+  setenv("TESSERA_COORDINATOR", "there:1", 1);
+  setenv("TESSERA_MEMORY", "2GiB", 1);
+  auto parsed =
+      Parse({"--coordinator", "here:2", "--kv-cache-memory-bytes", "1000", "--cpus", "0-1"});
+  unsetenv("TESSERA_COORDINATOR");
+  unsetenv("TESSERA_MEMORY");
+  REQUIRE(parsed.ok());
+  CHECK(parsed->options.coordinator == "here:2");
+  CHECK(parsed->options.memory_bytes == int64_t{2} << 30);
+  CHECK(parsed->options.kv_cache_memory_bytes == 1000);
+  CHECK(parsed->options.cpus == "0-1");
+  CHECK(parsed->options.listen == "127.0.0.1:0");
+  CHECK_FALSE(parsed->options.name.empty());
+}
+
+TEST_CASE("what is not understood is named") {
+  CHECK_THAT(std::string(Parse({"--memroy", "1"}).status().message()), Catch::Contains("memroy"));
+  CHECK_THAT(std::string(Parse({"--memory", "3 parsecs"}).status().message()),
+             Catch::Contains("--memory"));
+  CHECK_FALSE(Parse({"--memory", "-1"}).ok());
+  CHECK_FALSE(Parse({"--drain-seconds", "-3"}).ok());
+}
+
+TEST_CASE("the address that the coordinator is told") {
+  WorkerOptions options;
+  CHECK(*AdvertisedAddress(options, "127.0.0.1:5000") == "127.0.0.1:5000");
+  CHECK(*AdvertisedAddress(options, "0.0.0.0:5000") == HostName() + ":5000");
+  CHECK(*AdvertisedAddress(options, "[::]:5000") == HostName() + ":5000");
+  options.advertise = "worker-1.example:6000";
+  CHECK(*AdvertisedAddress(options, "0.0.0.0:5000") == "worker-1.example:6000");
+  options.advertise = "no-port";
+  CHECK_FALSE(AdvertisedAddress(options, "0.0.0.0:5000").ok());
+}
+
+}  // namespace
+}  // namespace tessera::worker
