@@ -198,11 +198,13 @@ void LiveGeneration::Deliver() {
     deliveries_.pop_front();
     std::shared_ptr<GenerationSink> sink = sink_;
     const bool last = ended_ && deliveries_.empty();
+    if (last) sink_.reset();
     lock.unlock();
     next(*sink);
+    // Maybe the last reference: what the sink holds (a handle on this generation) goes without the lock.
     sink.reset();
+    next = nullptr;
     lock.lock();
-    if (last) sink_.reset();
   }
   delivering_ = false;
 }
