@@ -36,22 +36,45 @@ struct ColumnSegment {
   }
 };
 
-// Writes `count` weights and zeros up to `padded`. False where they cannot be quantised.
+void WriteF32(const ColumnSegment& to, const float* weights, int64_t count) {
+  float* place = &to.F32(0);
+  for (int64_t i = 0; i < count; ++i) place[i * kPanelColumns] = weights[i];
+}
+
+// Whole pairs: `padded` is even, and weights behind `count` are zero.
+void WriteBf16(const ColumnSegment& to, const float* weights, int64_t padded) {
+  BFloat16* place = &to.Bf16(0);
+  for (int64_t i = 0; i < padded; i += 2) {
+    place[0] = FromFloat<BFloat16>(weights[i]);
+    place[1] = FromFloat<BFloat16>(weights[i + 1]);
+    place += 2 * kPanelColumns;
+  }
+}
+
+void WriteCodes(const ColumnSegment& to, const int8_t* codes, int64_t padded) {
+  uint8_t* even = &to.Code(0);
+  uint8_t* odd = &to.Code(1);
+  for (int64_t i = 0; i < padded; i += 2) {
+    *even = to.sign_magnitude ? ToSignMagnitude(codes[i]) : static_cast<uint8_t>(codes[i]);
+    *odd = to.sign_magnitude ? ToSignMagnitude(codes[i + 1]) : static_cast<uint8_t>(codes[i + 1]);
+    even += 2 * kPanelColumns;
+    odd += 2 * kPanelColumns;
+  }
+}
+
+// Writes `count` weights and the zeros that stand behind them, up to `padded`. False where they
+// cannot be quantised.
 bool WriteColumn(const ColumnSegment& to, const float* weights, int64_t count, int64_t padded) {
   if (to.dtype == DType::kF32) {
-    for (int64_t i = 0; i < count; ++i) to.F32(i) = weights[i];
-    return true;
-  }
-  if (to.dtype == DType::kBF16) {
-    for (int64_t i = 0; i < count; ++i) to.Bf16(i) = FromFloat<BFloat16>(weights[i]);
-    for (int64_t i = count; i < padded; ++i) to.Bf16(i) = {0};
-    return true;
-  }
-  int8_t codes[kMaxSegmentInputs] = {};
-  to.Scale() = Quantise(weights, count, codes);
-  if (to.Scale() < 0.0f) return false;
-  for (int64_t i = 0; i < padded; ++i) {
-    to.Code(i) = to.sign_magnitude ? ToSignMagnitude(codes[i]) : static_cast<uint8_t>(codes[i]);
+    WriteF32(to, weights, count);
+  } else if (to.dtype == DType::kBF16) {
+    WriteBf16(to, weights, padded);
+  } else {
+    int8_t codes[kMaxSegmentInputs] = {};
+    const float scale = Quantise(weights, count, codes);
+    if (scale < 0.0f) return false;
+    to.Scale() = scale;
+    WriteCodes(to, codes, padded);
   }
   return true;
 }
@@ -98,6 +121,7 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
         } else {
           std::fill(values, values + count, 0.0f);
         }
+        std::fill(values + count, values + padded, 0.0f);
         const ColumnSegment to = {dtype, kernel.sign_magnitude, SegmentOf(weights, g, row, segment),
                                   row % kPanelColumns};
         if (!WriteColumn(to, values, count, padded))

@@ -3,21 +3,18 @@
 // behind it are compiled with their own -m flags, so nothing inline of ours or of a library may be
 // shared with them.
 //
-// Weights: panels of kPanelColumns output columns; in a panel the inputs run in segments
-// (geometry.h).
+// Weights: panels of kPanelColumns output columns; in a panel, segments of inputs (geometry.h).
 //   f32   [input][column]
 //   bf16  [pair of inputs][column][2]
-//   i8    per segment: f32 scale [column], then [pair of inputs] of 64 bytes: [2][column] two's
-//   complement,
-//         or, where Kernel::sign_magnitude, in the order and coding of sign_magnitude.h
-// Activations: words of 4 bytes (one f32, or a pair of bf16), [block][row][kBlockWords]; a row
-// stands at a fixed distance from the next, so the kernels address it by displacement. Zero where a
-// segment is padded.
+//   i8    per segment: f32 scale [column], then [pair of inputs] of 64 bytes: [2][column] in two's
+//         complement; with Kernel::sign_magnitude in the order and coding of sign_magnitude.h
+// Activations: words of 4 bytes (an f32 or two bf16), [block][row][kBlockWords]: a row stands at a
+// fixed distance from the next, so kernels address it by displacement. Padding is zero.
 //
 // Sums: every output is one chain of multiply-adds in the order of the inputs (i8: one chain per
 // segment, scaled and added to the sum of the segments before), whatever the number of rows. That
 // gives the f32 invariance of kernels/ops.h, and the same for bf16 and i8, except i8 on AMX
-// (tile_amx.cc).
+// (tile_panel.h).
 #pragma once
 
 #include <cstddef>

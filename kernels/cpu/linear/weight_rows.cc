@@ -1,7 +1,6 @@
 #include "kernels/cpu/linear/weight_rows.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -24,24 +23,27 @@ void ReadRow(const TensorView& source, int64_t row, int64_t first, int64_t count
 }
 
 float Quantise(const float* weights, int64_t count, int8_t* codes) {
-  float largest = 0.0f;
-  bool finite = true;
+  // Magnitudes order like their bits, and integers let the compiler use vectors.
+  constexpr int32_t kInfinity = 0x7f800000;
+  int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
-    finite &= std::abs(weights[i]) <= 3.4028234e38f;
-    largest = std::max(largest, std::abs(weights[i]));
+    const auto magnitude = static_cast<int32_t>(BitsFromFloat(weights[i]) & 0x7fffffffu);
+    largest = magnitude > largest ? magnitude : largest;
   }
-  if (!finite) return -1.0f;
-  const float scale = largest / 127.0f;
+  if (largest >= kInfinity) return -1.0f;
+  const float scale = FloatFromBits(static_cast<uint32_t>(largest)) / 127.0f;
   if (scale == 0.0f) {
     std::fill(codes, codes + count, int8_t{0});
     return 0.0f;
   }
-  // Adding 1.5 * 2^23 leaves no bits for fractions: the sum is rounded to nearest by the addition
-  // itself.
+  // Adding 1.5 * 2^23 leaves no bits for fractions: the addition itself rounds to nearest, and the
+  // sum's low byte is the integer. The quotient passes 127 only where the scale is subnormal.
   constexpr float kNoFraction = 12582912.0f;
   for (int64_t i = 0; i < count; ++i) {
-    const float rounded = (weights[i] / scale + kNoFraction) - kNoFraction;
-    codes[i] = static_cast<int8_t>(std::clamp(rounded, -127.0f, 127.0f));
+    const float quotient = weights[i] / scale;
+    const float below = quotient < 127.0f ? quotient : 127.0f;
+    const float within = below > -127.0f ? below : -127.0f;
+    codes[i] = static_cast<int8_t>(BitsFromFloat(within + kNoFraction));
   }
   return scale;
 }
