@@ -6,10 +6,12 @@
 // Thread rule: as worker::Model. Works on devices whose memory the host can read (the CPU device).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "kernels/device.h"
