@@ -1,6 +1,7 @@
 // The worker's gRPC edge over loopback, with the toy model behind it.
 #include "worker/worker_service.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -55,6 +56,7 @@ struct Worker {
     };
     options.setup.clock = [this] { return clock_seconds.load(); };
     options.setup.max_stall_seconds = max_stall_seconds;
+    options.on_ready = [this](bool ready) { server->SetReady(ready); };
     service = std::make_unique<WorkerService>(options);
     auto started = WorkerServer::Start("127.0.0.1:0", !token.empty(), service.get());
     REQUIRE(started.ok());
@@ -116,6 +118,29 @@ struct Worker {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Worker::Stub> stub;
 };
+
+// Calls a method of which only the name is known here, with bytes as they go over the wire.
+grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     const std::string& request, std::string* reply) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const grpc::Slice sent(request);
+  auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&sent, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer received;
+  grpc::Status status;
+  call->Finish(&received, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  std::vector<grpc::Slice> slices;
+  received.Dump(&slices);
+  for (const grpc::Slice& slice : slices) {
+    reply->append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return status;
+}
 
 // A coordinator's end of a session.
 struct Client {
@@ -443,6 +468,23 @@ TEST_CASE("with a cluster token every call of the service needs it") {
         grpc::StatusCode::UNAUTHENTICATED);
   CHECK(worker.stub->Profile(&profile, {}, &profiled).error_code() ==
         grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_CASE("health says SERVING from the end of Configure to the shutdown") {
+  Worker worker;
+  const std::string name = "tessera.v1.Worker";
+  const auto health = [&] {  // HealthCheckRequest.service = 1; HealthCheckResponse.status = 1
+    std::string reply;
+    const std::string request = std::string("\x0a") + static_cast<char>(name.size()) + name;
+    REQUIRE(CallRaw(worker.channel, "/grpc.health.v1.Health/Check", request, &reply).ok());
+    REQUIRE(reply.size() == 2);
+    return static_cast<int>(reply[1]);
+  };
+  CHECK(health() == 2);  // NOT_SERVING
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  CHECK(health() == 1);  // SERVING
+  worker.service->Shutdown(0);
+  CHECK(health() == 2);
 }
 
 TEST_CASE("an address that others can reach needs a token; ReserveKv says what it waits for") {
