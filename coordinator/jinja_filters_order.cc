@@ -20,7 +20,7 @@ absl::StatusOr<Value> IgnoreCase(Runtime& runtime, const Value& value, bool case
   if (case_sensitive || !value.is_string()) {
     return value;
   }
-  JINJA_RETURN_IF_ERROR(runtime.Touch(value.bytes().size()));
+  JINJA_RETURN_IF_ERROR(runtime.Touch(kCharacterWork * value.bytes().size()));
   return runtime.NewString(ChangeCase(value.text(), Case::kLower));
 }
 

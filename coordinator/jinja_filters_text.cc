@@ -20,7 +20,7 @@ template <Text (*kChange)(const Text&)>
 Result Change(Runtime& runtime, const Value& value, const Arguments& arguments) {
   JINJA_RETURN_IF_ERROR(Bound::To("the filter", arguments, {}).status());
   JINJA_ASSIGN_OR_RETURN(const Text text, ToText(runtime, value));
-  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
+  JINJA_RETURN_IF_ERROR(runtime.Touch(kCharacterWork * text.size()));
   return runtime.NewString(kChange(text));
 }
 
@@ -221,7 +221,7 @@ Result ToJsonFilter(Runtime& runtime, const Value& value, const Arguments& argum
   format.sort_keys = bound.Boolean(3, false);
   if (const Value* indent = bound.Optional(1)) {
     format.pretty = true;
-    format.item_separator = ",";
+    format.item_separator.assign(1, ',');
     if (indent->is_string()) {
       format.indent = indent->bytes();
     } else {

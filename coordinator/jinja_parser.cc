@@ -74,7 +74,7 @@ class StatementParser {
     }
     if (ends.size() != 0) {
       return SyntaxError(line, StrCat("the block is not closed: expected {% ", *(ends.end() - 1),
-                                       " %} before the end of the template"));
+                                      " %} before the end of the template"));
     }
     return std::string();
   }

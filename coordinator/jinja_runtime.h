@@ -28,7 +28,8 @@ class Runtime;
 // How deeply containers may nest.
 inline constexpr int kMaxValueDepth = 200;
 // How deeply expressions and statements may be evaluated inside each other, macro calls included.
-inline constexpr int kMaxCallDepth = 800;
+// At most 2 MB of stack are used, 5 MB under AddressSanitizer.
+inline constexpr int kMaxCallDepth = 500;
 
 struct Arguments {
   std::vector<Value> positional;

@@ -26,7 +26,7 @@ Text Escaped(const Text& self, const Text& argument) {
 template <Text (*kChange)(const Text&)>
 Result Change(Runtime& runtime, const Value& self, const Arguments& arguments) {
   JINJA_RETURN_IF_ERROR(Bound::To("the str method", arguments, {}).status());
-  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  JINJA_RETURN_IF_ERROR(runtime.Touch(kCharacterWork * self.bytes().size()));
   return runtime.NewString(kChange(self.text()));
 }
 

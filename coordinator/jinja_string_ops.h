@@ -16,6 +16,10 @@
 
 namespace tessera::coordinator::jinja {
 
+// What work on each character is charged, in bytes for each of the text's: it is slower than
+// copying.
+inline constexpr size_t kCharacterWork = 4;
+
 Text ChangeCase(const Text& text, Case to);  // lower or upper
 Text Capitalize(const Text& text);           // first character titled, the rest lowered
 Text TitleCase(const Text& text);            // str.title: each run of letters
