@@ -69,8 +69,9 @@ AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(const MarkedView& input, s
       const bool special = tokens_[nodes_[node].token].special;
       const bool across = special && any_template && any_client;
       if (!across) {
-        const bool is_text = special && (input.specials == SpecialTokens::kNowhere ||
-                                         (input.specials == SpecialTokens::kInTemplate && any_client));
+        const bool is_text =
+            special && (input.specials == SpecialTokens::kNowhere ||
+                        (input.specials == SpecialTokens::kInTemplate && any_client));
         best = {nodes_[node].token, is_text};
       }
     }

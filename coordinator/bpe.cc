@@ -75,8 +75,8 @@ void Bpe::BuildSymbols(const BpeSpec& spec) {
 // Collects the character pairs that stand side by side in any result of a merge. Left empty where
 // cutting a word could change its ids: bytes, unknown characters that fuse, merges of byte tokens.
 void Bpe::BuildReach(const BpeSpec& spec) {
-  const bool all_bytes = byte_fallback_ && std::find(byte_ids_.begin(), byte_ids_.end(), -1) ==
-                                               byte_ids_.end();
+  const bool all_bytes =
+      byte_fallback_ && std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   if (byte_level_ || (unknown_.has_value() && fuse_unknown_ && !all_bytes)) return;
   std::vector<uint64_t> reach(kReachBits / 64, 0);
   for (const BpeSpec::Merge& merge : spec.merges) {
@@ -169,8 +169,8 @@ void Bpe::ToSymbols(std::string_view word, std::vector<int32_t>* symbols) const 
       continue;
     }
     const auto byte_id = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
-    if (byte_fallback_ && std::all_of(character.begin(), character.end(),
-                                      [&](char c) { return byte_id(c) >= 0; })) {
+    if (byte_fallback_ &&
+        std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
       for (const char c : character) symbols->push_back(byte_id(c));
       continue;
     }

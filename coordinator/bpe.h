@@ -3,9 +3,9 @@
 // Byte-pair encoding: a word becomes single symbols, then the neighbouring pair of lowest rank is
 // joined, leftmost first, until no pair of the list is left (Sennrich et al., 2016).
 //
-// Equal to Hugging Face's BPE model. Words that come out as one token are looked up whole. Long words
-// are cut where no merge can ever reach across (no token holds these two characters side by side),
-// short pieces are merged by scanning, long ones with a heap over a linked list: O(n log n).
+// Equal to Hugging Face's BPE model. Words that come out as one token are looked up whole. Long
+// words are cut where no merge can ever reach across (no token holds these two characters side by
+// side), short pieces are merged by scanning, long ones with a heap over a linked list: O(n log n).
 //
 // Immutable after Build, thread-safe; callers bring a BpeScratch, which one thread uses at a time.
 
@@ -76,10 +76,10 @@ class Bpe {
   void MergeByHeap(BpeScratch* scratch) const;
 
   MergeTable merges_;
-  StringIndex whole_words_;  // words that are one token
-  StringIndex symbols_;      // characters beyond ASCII
+  StringIndex whole_words_;            // words that are one token
+  StringIndex symbols_;                // characters beyond ASCII
   std::vector<int32_t> byte_symbols_;  // 256: of a byte (byte level) or of an ASCII character
-  std::vector<uint64_t> reach_;        // hashed set of character pairs inside tokens; empty: unknown
+  std::vector<uint64_t> reach_;  // hashed set of character pairs inside tokens; empty: unknown
   bool byte_level_ = false;
   bool byte_fallback_ = false;
   std::vector<int32_t> byte_ids_;

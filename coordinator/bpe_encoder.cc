@@ -19,9 +19,9 @@ absl::StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Make(std::vector<AddedTo
     token.content = std::move(content.text);
     normalized.push_back(std::move(token));
   }
-  return std::unique_ptr<BpeEncoder>(new BpeEncoder(
-      AddedTokenMatcher(std::move(raw)), AddedTokenMatcher(std::move(normalized)),
-      std::move(normalizer), std::move(pre_tokenizer), std::move(bpe)));
+  return std::unique_ptr<BpeEncoder>(
+      new BpeEncoder(AddedTokenMatcher(std::move(raw)), AddedTokenMatcher(std::move(normalized)),
+                     std::move(normalizer), std::move(pre_tokenizer), std::move(bpe)));
 }
 
 BpeEncoder::BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,

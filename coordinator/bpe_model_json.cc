@@ -20,10 +20,10 @@ absl::Status Invalid(std::string_view what) {
 }
 
 absl::Status CheckType(const nlohmann::json& model) {
-  if (auto status = OnlyFields(model, kWhere,
-                               {"type", "dropout", "unk_token", "continuing_subword_prefix",
-                                "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
-                                "vocab", "merges"});
+  if (auto status = OnlyFields(
+          model, kWhere,
+          {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+           "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
       !status.ok() && FieldOrNull(model, "type") == "BPE") {
     return status;
   }
@@ -43,6 +43,7 @@ absl::Status CheckType(const nlohmann::json& model) {
 absl::Status ReadVocabulary(const nlohmann::json& model, Vocabulary* vocabulary) {
   const nlohmann::json& vocab = FieldOrNull(model, "vocab");
   if (!vocab.is_object()) return Invalid("\"vocab\" must be an object of token: id");
+  vocabulary->Announce(vocab.size());
   for (const auto& item : vocab.items()) {
     if (!item.value().is_number_integer()) {
       return Invalid(StrCat("vocab: token ", Excerpt(item.key()), " must have an integer id"));
@@ -90,10 +91,10 @@ absl::Status ReadMerges(const nlohmann::json& model, const Vocabulary& vocabular
     const auto right_id = vocabulary.Find(right);
     const auto result = vocabulary.Find(StrCat(left, right));
     if (!left_id || !right_id || !result) {
-      const std::string missing = !left_id ? std::string(left)
-                                           : (!right_id ? std::string(right) : StrCat(left, right));
-      return Invalid(StrCat("merge ", i, " names ", Excerpt(missing),
-                            ", which is not in the vocabulary"));
+      const std::string missing =
+          !left_id ? std::string(left) : (!right_id ? std::string(right) : StrCat(left, right));
+      return Invalid(
+          StrCat("merge ", i, " names ", Excerpt(missing), ", which is not in the vocabulary"));
     }
     merges->push_back({*left_id, *right_id, *result});
   }

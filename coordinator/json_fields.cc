@@ -14,8 +14,8 @@ constexpr int kMaxDepth = 64;
 
 absl::Status WrongType(std::string_view where, const char* key, std::string_view expected,
                        const nlohmann::json& value) {
-  return absl::InvalidArgumentError(StrCat(where, ": \"", key, "\" must be ", expected,
-                                                 ", not ", value.type_name()));
+  return absl::InvalidArgumentError(
+      StrCat(where, ": \"", key, "\" must be ", expected, ", not ", value.type_name()));
 }
 
 // Counts brackets outside of strings, so that the parser never sees a file nested without end.
@@ -40,13 +40,13 @@ bool NestedTooDeep(std::string_view text) {
 
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name) {
   if (NestedTooDeep(text)) {
-    return absl::InvalidArgumentError(
-        StrCat(name, ": nested deeper than ", kMaxDepth, " levels"));
+    return absl::InvalidArgumentError(StrCat(name, ": nested deeper than ", kMaxDepth, " levels"));
   }
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    // The library quotes the text it stopped at; invalid UTF-8 there must not reach a log or a client.
+    // The library quotes the text it stopped at; invalid UTF-8 there must not reach a log or a
+    // client.
     std::string message;
     DecodeUtf8(error.what(), InvalidBytes::kOnePerSubpart, true, &message);
     return absl::InvalidArgumentError(StrCat(name, ": ", message));
@@ -104,11 +104,11 @@ absl::StatusOr<int64_t> RequiredInteger(const nlohmann::json& object, std::strin
                                         const char* key, int64_t min, int64_t max) {
   const nlohmann::json& value = FieldOrNull(object, key);
   if (!value.is_number_integer()) return WrongType(where, key, "an integer", value);
-  const bool huge = value.is_number_unsigned() &&
-                    value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const bool huge =
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   if (huge || value.get<int64_t>() < min || value.get<int64_t>() > max) {
-    return absl::InvalidArgumentError(StrCat(where, ": \"", key, "\" is ", value.dump(),
-                                                   "; allowed is ", min, " to ", max));
+    return absl::InvalidArgumentError(
+        StrCat(where, ": \"", key, "\" is ", value.dump(), "; allowed is ", min, " to ", max));
   }
   return value.get<int64_t>();
 }
@@ -121,8 +121,7 @@ absl::Status OnlyFields(const nlohmann::json& object, std::string_view where,
   }
   for (const auto& item : object.items()) {
     if (std::find(known.begin(), known.end(), item.key()) == known.end()) {
-      return absl::InvalidArgumentError(
-          StrCat(where, ": \"", item.key(), "\" is not supported"));
+      return absl::InvalidArgumentError(StrCat(where, ": \"", item.key(), "\" is not supported"));
     }
   }
   return absl::OkStatus();

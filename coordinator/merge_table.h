@@ -1,7 +1,7 @@
 #pragma once
 
-// Which pairs of tokens join, in what order, into what: an open-addressing hash table with 16 bytes a
-// slot, one cache line for most look-ups. Immutable once filled, thread-safe.
+// Which pairs of tokens join, in what order, into what: an open-addressing hash table with 16 bytes
+// a slot, one cache line for most look-ups. Immutable once filled, thread-safe.
 
 #include <cstdint>
 #include <limits>
@@ -30,8 +30,8 @@ class MergeTable {
     shift_ = 64 - bits;
   }
 
-  // Requires non-negative ids and at most as many pairs as announced. A pair that is there already is
-  // changed.
+  // Requires non-negative ids and at most as many pairs as announced. A pair that is there already
+  // is changed.
   void Set(int32_t left, int32_t right, Result result) {
     const uint64_t key = Key(left, right);
     size_t i = Hash(key);

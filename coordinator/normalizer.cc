@@ -124,7 +124,8 @@ absl::StatusOr<Normalizer::Step> Normalizer::ReplaceFromJson(const nlohmann::jso
   if (!source.ok()) return source.status();
   auto regex = Regex::Compile(*source);
   if (!regex.ok()) {
-    return absl::InvalidArgumentError(StrCat(kWhere, " Replace: ", StdView(regex.status().message())));
+    return absl::InvalidArgumentError(
+        StrCat(kWhere, " Replace: ", StdView(regex.status().message())));
   }
   return Step(ReplaceRegex{*std::move(regex), *std::move(to)});
 }

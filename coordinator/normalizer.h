@@ -6,12 +6,11 @@
 // string or a regular expression). Any other is refused by name. Immutable after FromJson,
 // thread-safe. Every step is linear in the text, or n log n for the normal forms.
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -43,8 +43,8 @@ class Reader {
   absl::StatusOr<int32_t> Id(const nlohmann::json& value) {
     if (!value.is_number_unsigned() ||
         value.get<uint64_t>() >= static_cast<uint64_t>(vocabulary_size_)) {
-      return Invalid(StrCat("id ", value.dump(), " is outside of the vocabulary of ",
-                            vocabulary_size_));
+      return Invalid(
+          StrCat("id ", value.dump(), " is outside of the vocabulary of ", vocabulary_size_));
     }
     return static_cast<int32_t>(value.get<uint64_t>());
   }
@@ -62,7 +62,8 @@ class Reader {
     std::vector<int32_t> ids;
     for (const char* key : {"cls", "sep"}) {
       const nlohmann::json& token = FieldOrNull(spec, key);
-      if (!token.is_array() || token.size() != 2) return Invalid(StrCat("\"", key, "\" is missing"));
+      if (!token.is_array() || token.size() != 2)
+        return Invalid(StrCat("\"", key, "\" is missing"));
       auto id = Id(token[1]);
       if (!id.ok()) return id.status();
       ids.push_back(*id);
@@ -87,8 +88,7 @@ class Reader {
       }
       auto name = RequiredString(token, kWhere, "id");
       if (!name.ok()) return name.status();
-      const nlohmann::json& known =
-          FieldOrNull(FieldOrNull(spec, "special_tokens"), name->c_str());
+      const nlohmann::json& known = FieldOrNull(FieldOrNull(spec, "special_tokens"), name->c_str());
       const nlohmann::json& ids = FieldOrNull(known, "ids");
       if (!ids.is_array()) return Invalid(StrCat("special token \"", *name, "\" has no ids"));
       for (const nlohmann::json& value : ids) {

@@ -6,9 +6,8 @@
 // changes offsets only) and a Sequence of them. Any other is refused by name. Pure, thread-safe.
 
 #include <cstdint>
-#include <vector>
-
 #include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

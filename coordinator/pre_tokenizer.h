@@ -10,12 +10,11 @@
 // thread-safe.
 
 #include <deque>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,8 +49,8 @@ class PreTokenizer {
   // Whether the model works on bytes and not on characters.
   bool byte_level() const { return byte_level_; }
 
-  // Replaces *words by the words of `text`, none of them empty. `at_start`: the text begins where the
-  // whole input begins. `text` must live as long as *words is used.
+  // Replaces *words by the words of `text`, none of them empty. `at_start`: the text begins where
+  // the whole input begins. `text` must live as long as *words is used.
   absl::Status Split(std::string_view text, bool at_start, Words* words) const;
 
  private:

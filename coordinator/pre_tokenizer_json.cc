@@ -55,7 +55,8 @@ absl::Status PreTokenizer::Append(const nlohmann::json& spec, int depth) {
     return absl::InvalidArgumentError(StrCat(kWhere, ": too many steps or nested too deep"));
   }
   if (byte_level_) {
-    return absl::InvalidArgumentError(StrCat(kWhere, ": \"", *type, "\" after ByteLevel is not supported"));
+    return absl::InvalidArgumentError(
+        StrCat(kWhere, ": \"", *type, "\" after ByteLevel is not supported"));
   }
   if (*type == "ByteLevel") return AppendByteLevel(spec);
   if (*type == "Split") return AppendSplit(spec);

@@ -7,7 +7,6 @@
 
 #include "third_party/absl/str_cat.h"
 
-
 namespace tessera::coordinator {
 namespace {
 
@@ -62,9 +61,23 @@ class Translator {
       case 'B':
         if (in_class_) break;
         return Unsupported(StrCat("\\", c), i_);
-      case 'h': case 'H': case 'R': case 'X': case 'K': case 'k': case 'g': case 'y': case 'Y':
-      case 'N': case 'O': case 'C': case 'M': case 'c': case 'Q': case 'E': case 'G':
-        return Unsupported(StrCat("\\", c), i_);
+      case 'h':
+      case 'H':
+      case 'R':
+      case 'X':
+      case 'K':
+      case 'k':
+      case 'g':
+      case 'y':
+      case 'Y':
+      case 'N':
+      case 'O':
+      case 'C':
+      case 'M':
+      case 'c':
+      case 'Q':
+      case 'E':
+      case 'G': return Unsupported(StrCat("\\", c), i_);
       case 'u':  // \uHHHH is \x{HHHH}
         if (i_ + 6 > in_.size()) return Unsupported("a short \\u", i_);
         out_ += StrCat("\\x{", in_.substr(i_ + 2, 4), "}");
@@ -190,7 +203,7 @@ struct Regex::Code {
 absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
     return absl::InvalidArgumentError(StrCat("regular expression of ", pattern.size(),
-                                                   " bytes; the limit is ", kMaxPatternBytes));
+                                             " bytes; the limit is ", kMaxPatternBytes));
   }
   auto translated = Translator(pattern).Run();
   if (!translated.ok()) return translated.status();
@@ -199,15 +212,13 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   // Ruby's '^' and '$' stand at every line; a newline is \n alone.
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-  pcre2_code* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated->data()), translated->size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                    &offset, context);
+  pcre2_code* code = pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(translated->data()), translated->size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context);
   pcre2_compile_context_free(context);
   if (code == nullptr) {
-    return absl::InvalidArgumentError(StrCat("regular expression: ", ErrorText(error),
-                                                   " at byte ", offset, " of \"", *translated,
-                                                   "\""));
+    return absl::InvalidArgumentError(StrCat("regular expression: ", ErrorText(error), " at byte ",
+                                             offset, " of \"", *translated, "\""));
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT the interpreter does the same
   return Regex(std::make_shared<const Code>(code));
@@ -223,7 +234,7 @@ absl::Status Regex::FindAll(std::string_view text, std::vector<ByteSpan>* matche
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0) {
       return absl::ResourceExhaustedError(StrCat("regular expression gave up at byte ", start,
-                                                       " of the text: ", ErrorText(result)));
+                                                 " of the text: ", ErrorText(result)));
     }
     const size_t* ends = pcre2_get_ovector_pointer(scratch.data);
     if (ends[1] > ends[0]) {

@@ -3,9 +3,9 @@
 // Regular expressions of tokenizer files: written for Oniguruma (Ruby syntax, Unicode), carried out
 // by PCRE2 with its JIT.
 //
-// The pattern is translated where the two disagree (\s, \w, line anchors); what has no equal meaning
-// in PCRE2 is refused when the pattern is compiled. Matching has a budget of backtracking steps, so
-// that a bad pattern ends in an error and not in a hang.
+// The pattern is translated where the two disagree (\s, \w, line anchors); what has no equal
+// meaning in PCRE2 is refused when the pattern is compiled. Matching has a budget of backtracking
+// steps, so that a bad pattern ends in an error and not in a hang.
 //
 // Immutable after Compile; FindAll may be called from any thread. Copies share the compiled code.
 

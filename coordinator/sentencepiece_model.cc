@@ -31,7 +31,8 @@ class Model final : public SentencePieceModel {
 std::unique_ptr<SentencePieceModel> SentencePieceModel::Load(std::string_view serialized,
                                                              std::string* error) {
   auto model = std::make_unique<Model>();
-  const auto loaded = model->processor().LoadFromSerializedProto({serialized.data(), serialized.size()});
+  const auto loaded =
+      model->processor().LoadFromSerializedProto({serialized.data(), serialized.size()});
   if (loaded.ok()) return model;
   *error = loaded.error_message();
   return nullptr;

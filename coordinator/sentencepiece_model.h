@@ -13,8 +13,8 @@ namespace tessera::coordinator {
 
 class SentencePieceModel {
  public:
-  // `serialized` is the content of a tokenizer.model. Null where the library refuses it; *error then
-  // says why.
+  // `serialized` is the content of a tokenizer.model. Null where the library refuses it; *error
+  // then says why.
   static std::unique_ptr<SentencePieceModel> Load(std::string_view serialized, std::string* error);
   virtual ~SentencePieceModel() = default;
 

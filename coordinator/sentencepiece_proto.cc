@@ -9,8 +9,8 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr uint32_t kPiecesField = 1;    // ModelProto.pieces
-constexpr uint32_t kPieceTextField = 1; // SentencePiece.piece
+constexpr uint32_t kPiecesField = 1;     // ModelProto.pieces
+constexpr uint32_t kPieceTextField = 1;  // SentencePiece.piece
 
 // Reads protobuf's wire format, field by field.
 class WireReader {

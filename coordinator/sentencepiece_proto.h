@@ -14,8 +14,8 @@ namespace tessera::coordinator {
 // message field that is written twice.
 inline constexpr std::string_view kNoDummyPrefix("\x1A\x02\x18\x00", 4);
 
-// InvalidArgument where the bytes are no well-formed ModelProto, have no pieces, or hold a piece that
-// is empty, too long or not UTF-8.
+// InvalidArgument where the bytes are no well-formed ModelProto, have no pieces, or hold a piece
+// that is empty, too long or not UTF-8.
 absl::Status CheckSentencePieceProto(std::string_view bytes);
 
 }  // namespace tessera::coordinator

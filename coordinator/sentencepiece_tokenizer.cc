@@ -44,8 +44,8 @@ class SentencePieceEncoder final : public TextEncoder {
     MarkedText changed = WithPrefix(input);
     const size_t start = ids->size();
     if (auto status = EncodeParts(changed.View(), ids); !status.ok()) return status;
-    const bool lone_space = ids->size() > start + 1 && (*ids)[start] == space_id_ &&
-                            IsSpecial((*ids)[start + 1]);
+    const bool lone_space =
+        ids->size() > start + 1 && (*ids)[start] == space_id_ && IsSpecial((*ids)[start + 1]);
     if (lone_space) ids->erase(ids->begin() + static_cast<ptrdiff_t>(start));
     return absl::OkStatus();
   }
@@ -83,9 +83,7 @@ class SentencePieceEncoder final : public TextEncoder {
     return absl::OkStatus();
   }
 
-  std::vector<int> Pieces(std::string_view text) const {
-    return model_->Encode(text);
-  }
+  std::vector<int> Pieces(std::string_view text) const { return model_->Encode(text); }
 
   void EncodeText(std::string_view text, std::vector<int32_t>* ids) const {
     const bool keep_spaces =
@@ -95,8 +93,8 @@ class SentencePieceEncoder final : public TextEncoder {
       ids->insert(ids->end(), pieces.begin(), pieces.end());
       return;
     }
-    // libsentencepiece drops spaces at the start of a text, but not behind other text: encode behind
-    // the unknown token's spelling and leave its pieces out.
+    // libsentencepiece drops spaces at the start of a text, but not behind other text: encode
+    // behind the unknown token's spelling and leave its pieces out.
     const std::vector<int> pieces = Pieces(StrCat(unknown_text_, text));
     const size_t skip = pieces.size() >= unknown_length_ ? unknown_length_ : 0;
     ids->insert(ids->end(), pieces.begin() + static_cast<ptrdiff_t>(skip), pieces.end());
@@ -115,6 +113,7 @@ class SentencePieceEncoder final : public TextEncoder {
 absl::Status FillVocabulary(const SentencePieceModel& model, const TokenizerConfig& config,
                             Vocabulary* vocabulary) {
   const int size = model.GetPieceSize();
+  vocabulary->Announce(static_cast<size_t>(size));
   for (int id = 0; id < size; ++id) {
     if (auto status = vocabulary->AddModelToken(model.IdToPiece(id), id); !status.ok()) {
       return status;
@@ -184,8 +183,8 @@ absl::StatusOr<TokenizerParts> ParseSentencePiece(std::string bytes, std::string
   parts.eos_id = IdOf(config.eos_token, model->eos_id(), vocabulary);
   if (config.add_bos_token.value_or(true) && parts.bos_id) parts.prefix.push_back(*parts.bos_id);
   if (config.add_eos_token.value_or(false) && parts.eos_id) parts.suffix.push_back(*parts.eos_id);
-  parts.encoder = std::make_unique<SentencePieceEncoder>(std::move(model), vocabulary.added(),
-                                                         options);
+  parts.encoder =
+      std::make_unique<SentencePieceEncoder>(std::move(model), vocabulary.added(), options);
   parts.ids = vocabulary.TakeIds();
   return parts;
 }
@@ -197,8 +196,8 @@ absl::StatusOr<TokenizerParts> LoadSentencePiece(const std::filesystem::path& pa
   std::ifstream file(path, std::ios::binary);
   if (error || !file) return absl::NotFoundError(StrCat(path.string(), ": cannot be read"));
   if (size > kMaxTokenizerFileBytes) {
-    return absl::InvalidArgumentError(StrCat(path.string(), ": ", size, " bytes; at most ",
-                                             kMaxTokenizerFileBytes, " are read"));
+    return absl::InvalidArgumentError(
+        StrCat(path.string(), ": ", size, " bytes; at most ", kMaxTokenizerFileBytes, " are read"));
   }
   std::string bytes(size, '\0');
   file.read(bytes.data(), static_cast<std::streamsize>(size));

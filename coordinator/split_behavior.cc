@@ -35,8 +35,8 @@ bool Joins(SplitBehavior behavior, const Part& previous, const Part& next) {
 
 }  // namespace
 
-void CutWord(std::string_view word, const std::vector<ByteSpan>& matches,
-             SplitBehavior behavior, bool invert, std::vector<std::string_view>* out) {
+void CutWord(std::string_view word, const std::vector<ByteSpan>& matches, SplitBehavior behavior,
+             bool invert, std::vector<std::string_view>* out) {
   if (matches.empty() && behavior != SplitBehavior::kRemoved) {
     if (!word.empty()) out->push_back(word);
     return;

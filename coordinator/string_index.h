@@ -69,8 +69,8 @@ class StringIndex {
     return Mix(hash ^ tail);
   }
   static uint64_t Mix(uint64_t value) {
-    const auto product = static_cast<unsigned __int128>(value ^ 0xD6E8FEB86659FD93u) *
-                         0xA0761D6478BD642Fu;
+    const auto product =
+        static_cast<unsigned __int128>(value ^ 0xD6E8FEB86659FD93u) * 0xA0761D6478BD642Fu;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }
 

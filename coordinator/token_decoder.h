@@ -3,17 +3,16 @@
 // What each token id is in output text: the vocabulary with the "decoder" of a tokenizer.json
 // carried out token by token. IncrementalDecoder joins the parts.
 //
-// Understood decoders: ByteLevel, and sequences of Replace (string), Metaspace, ByteFallback, Fuse and
-// Strip (at the start of fused text). Any other is refused by name. Immutable, thread-safe.
+// Understood decoders: ByteLevel, and sequences of Replace (string), Metaspace, ByteFallback, Fuse
+// and Strip (at the start of fused text). Any other is refused by name. Immutable, thread-safe.
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -89,8 +89,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeSegments(
   auto ids = EncodeView(input.View());
   if (!ids.ok() || !add_special_tokens) return ids;
   const auto& prefix = parts_.prefix;
-  const bool there = ids->size() >= prefix.size() &&
-                     std::equal(prefix.begin(), prefix.end(), ids->begin());
+  const bool there =
+      ids->size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids->begin());
   if (!there) ids->insert(ids->begin(), prefix.begin(), prefix.end());
   ids->insert(ids->end(), parts_.suffix.begin(), parts_.suffix.end());
   return ids;

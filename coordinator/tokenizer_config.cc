@@ -120,7 +120,8 @@ class ConfigReader {
         return absl::InvalidArgumentError(StrCat(where, ": added_tokens_decoder: \"", key,
                                                  "\" is not an id from 0 to ", kMaxTokenId));
       }
-      auto token = TokenFromJson(item.value(), StrCat(where, ": added_tokens_decoder ", key), false);
+      auto token =
+          TokenFromJson(item.value(), StrCat(where, ": added_tokens_decoder ", key), false);
       if (!token.ok()) return token.status();
       if (auto status = CheckToken(*token, where); !status.ok()) return status;
       token->id = id;

@@ -26,6 +26,7 @@ absl::Status ReadAddedTokens(const nlohmann::json& list, Vocabulary* vocabulary)
   if (!list.is_array()) {
     return absl::InvalidArgumentError(StrCat(kWhere, ": \"added_tokens\" must be a list"));
   }
+  vocabulary->Announce(list.size());
   for (const nlohmann::json& item : list) {
     AddedToken token;
     const std::string where = StrCat(kWhere, ": added_tokens");
@@ -71,7 +72,8 @@ absl::Status AddFromConfig(const TokenizerConfig& config, Vocabulary* vocabulary
   return absl::OkStatus();
 }
 
-// add_bos_token and add_eos_token of tokenizer_config.json, where given, replace the post-processor.
+// add_bos_token and add_eos_token of tokenizer_config.json, where given, replace the
+// post-processor.
 absl::Status ApplyConfig(const TokenizerConfig& config, TokenizerParts* parts) {
   if (!config.add_bos_token.has_value() && !config.add_eos_token.has_value()) {
     return absl::OkStatus();
@@ -121,7 +123,8 @@ absl::StatusOr<TokenizerParts> FromDocument(const nlohmann::json& document,
   TokenizerParts parts;
   parts.encoder = *std::move(encoder);
   parts.decoder = TokenDecoder(*std::move(rules), vocabulary.Entries());
-  auto post = PostProcessor::FromJson(FieldOrNull(document, "post_processor"), parts.decoder.size());
+  auto post =
+      PostProcessor::FromJson(FieldOrNull(document, "post_processor"), parts.decoder.size());
   if (!post.ok()) return post.status();
   parts.prefix = std::move(post->prefix);
   parts.suffix = std::move(post->suffix);

@@ -67,8 +67,7 @@ class StableTable {
     utf8proc_int32_t buffer[kMaxDecomposition];
     const int length = Decompose(c, IsCompatibility(form), buffer);
     const auto composed = utf8proc_normalize_utf32(
-        buffer, length,
-        static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+        buffer, length, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     return composed == 1 && buffer[0] == static_cast<utf8proc_int32_t>(c);
   }
 

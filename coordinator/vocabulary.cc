@@ -10,12 +10,6 @@
 namespace tessera::coordinator {
 namespace {
 
-absl::Status CheckId(std::string_view text, int64_t id) {
-  if (id >= 0 && id <= kMaxTokenId) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("token ", Excerpt(text), " has id ", id, "; allowed is 0 to ", kMaxTokenId));
-}
-
 absl::Status CheckSize(std::string_view text, size_t limit) {
   if (!text.empty() && text.size() <= limit) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -23,6 +17,15 @@ absl::Status CheckSize(std::string_view text, size_t limit) {
 }
 
 }  // namespace
+
+absl::Status Vocabulary::CheckId(std::string_view text, int64_t id) const {
+  const int64_t limit =
+      std::min<int64_t>(kMaxTokenId, static_cast<int64_t>(2 * announced_ + kMaxUnusedIds));
+  if (id >= 0 && id <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("token ", Excerpt(text), " has id ", id,
+                                           "; allowed is 0 to ", limit,
+                                           " for a vocabulary of this size"));
+}
 
 absl::Status Vocabulary::AddModelToken(std::string_view text, int64_t id) {
   if (auto status = CheckId(text, id); !status.ok()) return status;
@@ -60,8 +63,8 @@ absl::Status Vocabulary::AddAddedToken(AddedToken token) {
   } else {
     if (token.id < 0) token.id = NextAddedId();
     if (auto status = CheckId(token.content, token.id); !status.ok()) return status;
-    const bool model_has = static_cast<size_t>(token.id) < model_tokens_.size() &&
-                           !model_tokens_[token.id].empty();
+    const bool model_has =
+        static_cast<size_t>(token.id) < model_tokens_.size() && !model_tokens_[token.id].empty();
     if (model_has || added_by_id_.contains(token.id)) {
       return absl::InvalidArgumentError(StrCat("added token ", Excerpt(token.content), " has id ",
                                                token.id, ", which another token has"));

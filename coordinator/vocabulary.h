@@ -19,6 +19,10 @@ namespace tessera::coordinator {
 
 class Vocabulary {
  public:
+  // So many tokens will come: ids may lie at most twice as high, and 65536, so that a small file
+  // cannot ask for a large table.
+  void Announce(size_t tokens) { announced_ += tokens; }
+
   // A token of the model. InvalidArgument where the id is out of range or taken.
   absl::Status AddModelToken(std::string_view text, int64_t id);
 
@@ -39,6 +43,7 @@ class Vocabulary {
 
  private:
   int32_t NextAddedId() const;
+  absl::Status CheckId(std::string_view text, int64_t id) const;
 
   std::unordered_map<std::string, int32_t> ids_;
   std::vector<std::string> model_tokens_;  // "" where the model has no such id
@@ -46,6 +51,7 @@ class Vocabulary {
   std::unordered_map<std::string, size_t> added_by_text_;
   std::unordered_map<int32_t, size_t> added_by_id_;
   size_t model_count_ = 0;
+  size_t announced_ = 0;
 };
 
 }  // namespace tessera::coordinator

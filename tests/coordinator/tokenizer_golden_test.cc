@@ -1,7 +1,6 @@
 // Every family of tests/golden/tokenizer, token for token against what Hugging Face recorded.
 
 #include <catch2/catch.hpp>
-
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -97,7 +96,8 @@ void CheckSegments(const Tokenizer& tokenizer, const json& expected) {
   }
 }
 
-// Byte tokens that are no text: Hugging Face makes the whole run U+FFFD, we keep what is text in it.
+// Byte tokens that are no text: Hugging Face makes the whole run U+FFFD, we keep what is text in
+// it.
 bool HasInvalidBytes(const json& decoded) {
   return decoded["text"].get<std::string>().find("\xEF\xBF\xBD") != std::string::npos;
 }
@@ -131,8 +131,7 @@ TEST_CASE("every family of tokenizer.json equals Hugging Face") {
 }
 
 TEST_CASE("tokenizer.model equals transformers' LlamaTokenizer") {
-  const auto family =
-      GENERATE(as<std::string>{}, "model_bpe", "model_bpe_later", "model_unigram");
+  const auto family = GENERATE(as<std::string>{}, "model_bpe", "model_bpe_later", "model_unigram");
   INFO(family);
   CheckFamily(family, false);
 }

@@ -14,6 +14,8 @@ Writes one folder per family beside this file: the model files, and expected.jso
 Everything is seeded; the same versions write the same files.
 """
 
+import collections
+import contextlib
 import json
 import pathlib
 import random
@@ -22,10 +24,20 @@ import tempfile
 
 import corpus
 import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import GPT2TokenizerFast, LlamaTokenizer
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
 LINES = [line for line in corpus.TRAINING.split("\n") if line]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 SPACE = "\u2581"
@@ -33,9 +45,7 @@ SPACE = "\u2581"
 GPT4 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN = GPT4.replace(r"\p{N}{1,3}", r"\p{N}")
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 DEEPSEEK = [
     r"\p{N}{1,3}",
     "[一-龥぀-ゟ゠-ヿ]+",
@@ -62,7 +72,11 @@ def byte_level(vocabulary=800, **settings):
         tokenizer.normalizer = settings["normalizer"]
     tokenizer.pre_tokenizer = settings["pre_tokenizer"]
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(LINES * 2, trainer)
     return tokenizer
 
@@ -74,19 +88,44 @@ def with_model(tokenizer, **changes):
     return Tokenizer.from_str(json.dumps(document))
 
 
-def characters(pre_tokenizer=None, normalizer=None, specials=("<unk>", "<s>", "</s>"), byte_tokens=True, vocabulary=900):
+def common_characters(count):
+    counts = collections.Counter("".join(LINES))
+    return set(sorted(counts, key=lambda c: (-counts[c], c))[:count]) | {" "}
+
+
+def characters(
+    pre_tokenizer=None,
+    normalizer=None,
+    specials=("<unk>", "<s>", "</s>"),
+    byte_tokens=True,
+    vocabulary=900,
+):
     """A SentencePiece-like model: characters, byte tokens, specials first. Trained word by word."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     size = vocabulary - (256 if byte_tokens else 0) - len(specials)
-    trained.train_from_iterator(LINES * 2, trainers.BpeTrainer(vocab_size=size, limit_alphabet=330, show_progress=False))
+    known = common_characters(330)  # the trainer's own limit breaks ties by chance
+    lines = ["".join(c for c in line if c in known) for line in LINES]
+    trained.train_from_iterator(
+        lines * 2, trainers.BpeTrainer(vocab_size=size, show_progress=False)
+    )
     model = json.loads(trained.to_str())["model"]
-    tokens = list(specials) + (BYTES if byte_tokens else []) + sorted(model["vocab"], key=model["vocab"].get)
+    tokens = (
+        list(specials)
+        + (BYTES if byte_tokens else [])
+        + sorted(model["vocab"], key=model["vocab"].get)
+    )
     tokens += [SPACE * n for n in (2, 3, 4, 8) if SPACE * n not in tokens]
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
     merges += [(SPACE, SPACE), (SPACE * 2, SPACE), (SPACE * 2, SPACE * 2), (SPACE * 4, SPACE * 4)]
     tokenizer = Tokenizer(
-        models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, unk_token=specials[0], fuse_unk=True, byte_fallback=byte_tokens)
+        models.BPE(
+            vocab={t: i for i, t in enumerate(tokens)},
+            merges=merges,
+            unk_token=specials[0],
+            fuse_unk=True,
+            byte_fallback=byte_tokens,
+        )
     )
     if normalizer is not None:
         tokenizer.normalizer = normalizer
@@ -97,7 +136,11 @@ def characters(pre_tokenizer=None, normalizer=None, specials=("<unk>", "<s>", "<
 
 
 def bos_template(tokenizer, bos):
-    return processors.TemplateProcessing(single=f"{bos}:0 $A:0", pair=f"{bos}:0 $A:0 {bos}:1 $B:1", special_tokens=[(bos, tokenizer.token_to_id(bos))])
+    return processors.TemplateProcessing(
+        single=f"{bos}:0 $A:0",
+        pair=f"{bos}:0 $A:0 {bos}:1 $B:1",
+        special_tokens=[(bos, tokenizer.token_to_id(bos))],
+    )
 
 
 def llama_decoder(strip=True):
@@ -116,38 +159,70 @@ def roberta():
     tokenizer = byte_level(pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=True))
     tokenizer.add_special_tokens([special("<s>"), special("</s>"), special("<mask>", lstrip=True)])
     ids = [tokenizer.token_to_id(t) for t in ("</s>", "<s>")]
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", ids[0]), ("<s>", ids[1]), add_prefix_space=True)
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", ids[0]), ("<s>", ids[1]), add_prefix_space=True
+    )
     return tokenizer, "<s>", "</s>"
 
 
 def llama3():
-    tokenizer = byte_level(pre_tokenizer=pre_tokenizers.Sequence([split(GPT4), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]))
+    tokenizer = byte_level(
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [split(GPT4), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+    )
     # A word of the vocabulary that no merges make, which only ignore_merges finds.
     vocab = json.loads(tokenizer.to_str())["model"]["vocab"]
     vocab["Ġworld"] = vocab.get("Ġworld", len(vocab))
     vocab["ĠHelloxyz"] = len(vocab)
     tokenizer = with_model(tokenizer, ignore_merges=True, vocab=vocab)
-    tokenizer.add_special_tokens([special(t) for t in ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")])
-    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), bos_template(tokenizer, "<|begin_of_text|>")])
+    tokenizer.add_special_tokens(
+        [
+            special(t)
+            for t in (
+                "<|begin_of_text|>",
+                "<|end_of_text|>",
+                "<|start_header_id|>",
+                "<|end_header_id|>",
+                "<|eot_id|>",
+            )
+        ]
+    )
+    tokenizer.post_processor = processors.Sequence(
+        [processors.ByteLevel(trim_offsets=False), bos_template(tokenizer, "<|begin_of_text|>")]
+    )
     return tokenizer, "<|begin_of_text|>", "<|eot_id|>"
 
 
 def qwen2():
     tokenizer = byte_level(
         normalizer=normalizers.NFC(),
-        pre_tokenizer=pre_tokenizers.Sequence([split(QWEN), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [split(QWEN), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        ),
     )
-    tokenizer.add_special_tokens([special(t) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    tokenizer.add_special_tokens(
+        [special(t) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")]
+    )
     tokenizer.add_tokens([plain(t) for t in ("<tool_call>", "</tool_call>", "<think>", "</think>")])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer, "<|im_start|>", "<|im_end|>"
 
 
 def tekken():
-    tokenizer = byte_level(pre_tokenizer=pre_tokenizers.Sequence([split(TEKKEN), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]))
+    tokenizer = byte_level(
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [split(TEKKEN), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+    )
     document = json.loads(tokenizer.to_str())
     specials = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
-    document["model"]["vocab"] = {t: i for i, t in enumerate(specials + sorted(document["model"]["vocab"], key=document["model"]["vocab"].get))}
+    document["model"]["vocab"] = {
+        t: i
+        for i, t in enumerate(
+            specials + sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+        )
+    }
     document["model"]["ignore_merges"] = True
     tokenizer = Tokenizer.from_str(json.dumps(document))
     tokenizer.add_special_tokens([special(t) for t in specials])
@@ -157,23 +232,40 @@ def tekken():
 
 def starcoder():
     tokenizer = byte_level(
-        pre_tokenizer=pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
     )
-    tokenizer.add_special_tokens([special("<|endoftext|>"), special("<|im_end|>", normalized=True, rstrip=True)])
+    tokenizer.add_special_tokens(
+        [special("<|endoftext|>"), special("<|im_end|>", normalized=True, rstrip=True)]
+    )
     return tokenizer, "<|endoftext|>", "<|im_end|>"
 
 
 def deepseek():
-    steps = [split(pattern) for pattern in DEEPSEEK] + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    tokenizer = byte_level(normalizer=normalizers.Sequence([]), pre_tokenizer=pre_tokenizers.Sequence(steps))
-    tokenizer.add_special_tokens([special("<｜begin▁of▁sentence｜>"), special("<｜end▁of▁sentence｜>")])
+    steps = [split(pattern) for pattern in DEEPSEEK] + [
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    ]
+    tokenizer = byte_level(
+        normalizer=normalizers.Sequence([]), pre_tokenizer=pre_tokenizers.Sequence(steps)
+    )
+    tokenizer.add_special_tokens(
+        [special("<｜begin▁of▁sentence｜>"), special("<｜end▁of▁sentence｜>")]
+    )
     tokenizer.add_tokens([plain("<think>", normalized=True), plain("</think>", normalized=True)])
     tokenizer.post_processor = bos_template(tokenizer, "<｜begin▁of▁sentence｜>")
     return tokenizer, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 
 
 def llama2():
-    tokenizer = characters(normalizer=normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]))
+    tokenizer = characters(
+        normalizer=normalizers.Sequence(
+            [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
+        )
+    )
     tokenizer.decoder = llama_decoder()
     tokenizer.post_processor = bos_template(tokenizer, "<s>")
     return tokenizer, "<s>", "</s>"
@@ -181,7 +273,8 @@ def llama2():
 
 def mistral():
     tokenizer = characters(
-        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False), specials=("<unk>", "<s>", "</s>", "[INST]", "[/INST]")
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+        specials=("<unk>", "<s>", "</s>", "[INST]", "[/INST]"),
     )
     tokenizer.decoder = llama_decoder()
     tokenizer.post_processor = bos_template(tokenizer, "<s>")
@@ -210,26 +303,63 @@ def gemma():
 
 
 def metaspace():
-    tokenizer = characters(pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="always", split=True), byte_tokens=False)
+    tokenizer = characters(
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="always", split=True),
+        byte_tokens=False,
+    )
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always", split=True)
     return tokenizer, "<s>", "</s>"
 
 
 def flags():
     """Every other normaliser, pre-tokeniser and flag; no decoder."""
-    steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Replace(Regex(r"\s{2,}"), " "), normalizers.Strip()]
+    steps = [
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        normalizers.Lowercase(),
+        normalizers.Replace(Regex(r"\s{2,}"), " "),
+        normalizers.Strip(),
+    ]
     tokenizer = characters(
         normalizer=normalizers.Sequence(steps),
-        pre_tokenizer=pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation(behavior="contiguous"), pre_tokenizers.Digits()]),
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Whitespace(),
+                pre_tokenizers.Punctuation(behavior="contiguous"),
+                pre_tokenizers.Digits(),
+            ]
+        ),
         byte_tokens=False,
     )
     tokenizer = with_model(tokenizer, fuse_unk=False)
-    tokenizer.add_special_tokens([special("<mask>", lstrip=True, rstrip=True), special("<|im_end|>", normalized=True)])
-    tokenizer.add_tokens([plain("SOLO", single_word=True), plain("CAFÉTOK", normalized=True, single_word=True), plain("zero", rstrip=True)])
+    tokenizer.add_special_tokens(
+        [special("<mask>", lstrip=True, rstrip=True), special("<|im_end|>", normalized=True)]
+    )
+    tokenizer.add_tokens(
+        [
+            plain("SOLO", single_word=True),
+            plain("CAFÉTOK", normalized=True, single_word=True),
+            plain("zero", rstrip=True),
+        ]
+    )
     return tokenizer, "<s>", "</s>"
 
 
-FAMILIES = [gpt2, roberta, llama3, qwen2, tekken, starcoder, deepseek, llama2, llama_normalized, mistral, gemma, metaspace, flags]
+FAMILIES = [
+    gpt2,
+    roberta,
+    llama3,
+    qwen2,
+    tekken,
+    starcoder,
+    deepseek,
+    llama2,
+    llama_normalized,
+    mistral,
+    gemma,
+    metaspace,
+    flags,
+]
 
 
 class Fast:
@@ -260,7 +390,14 @@ class Fast:
         for token in [t for t in document["added_tokens"] if t["special"]]:
             stand_in = f"\ue123{token['id']}\ue123"
             stand_ins[token["content"]] = stand_in
-            document["added_tokens"].append(dict(token, content=stand_in, special=False, id=len(document["model"]["vocab"]) + 5000 + token["id"]))
+            document["added_tokens"].append(
+                dict(
+                    token,
+                    content=stand_in,
+                    special=False,
+                    id=len(document["model"]["vocab"]) + 5000 + token["id"],
+                )
+            )
         copy = Tokenizer.from_str(json.dumps(document))
         for content, stand_in in stand_ins.items():
             back[copy.token_to_id(stand_in)] = copy.token_to_id(content)
@@ -275,8 +412,13 @@ class Fast:
                 template = template.replace(content, stand_ins[content])
             text, template = text + template + piece, ""
         encoding = copy.encode(text, add_special_tokens=False)
-        if any("\ue123" in text[begin:end] and i not in back for i, (begin, end) in zip(encoding.ids, encoding.offsets)):
-            return None  # a stand-in that did not match stays as text of its own, which tells nothing
+        if any(
+            "\ue123" in text[begin:end] and i not in back
+            for i, (begin, end) in zip(encoding.ids, encoding.offsets)
+        ):
+            return (
+                None  # a stand-in that did not match stays as text of its own, which tells nothing
+            )
         return [back.get(i, i) for i in encoding.ids]
 
 
@@ -290,10 +432,17 @@ class Slow:
         return self.tokenizer.encode(text)
 
     def split(self, text):
-        return self.tokenizer.convert_tokens_to_ids(self.tokenizer.tokenize(text, split_special_tokens=True))
+        return self.tokenizer.convert_tokens_to_ids(
+            self.tokenizer.tokenize(text, split_special_tokens=True)
+        )
 
     def decode(self, ids, skip):
-        return self.tokenizer.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False, spaces_between_special_tokens=False)
+        return self.tokenizer.decode(
+            ids,
+            skip_special_tokens=skip,
+            clean_up_tokenization_spaces=False,
+            spaces_between_special_tokens=False,
+        )
 
     def size(self):
         return len(self.tokenizer)
@@ -330,41 +479,77 @@ def record(reader, bos, eos, is_slow=False):
             case["round_trip"] = reader.decode(bare, True) == text
         out["cases"].append(case)
     if not is_slow:
-        lists = [substitute(s, bos, eos) for s in corpus.SEGMENTS] + corpus.straddles(bos) + corpus.straddles(eos)
+        lists = (
+            [substitute(s, bos, eos) for s in corpus.SEGMENTS]
+            + corpus.straddles(bos)
+            + corpus.straddles(eos)
+        )
         for segments in lists:
             ids = reader.segments(segments)
             if ids is not None:
                 out["segments"].append({"segments": segments, "ids": ids})
         for _ in range(40):
             ids = [generator.randrange(reader.size()) for _ in range(12)]
-            out["decodes"].append({"ids": ids, "text": reader.decode(ids, False), "skip": reader.decode(ids, True)})
+            out["decodes"].append(
+                {"ids": ids, "text": reader.decode(ids, False), "skip": reader.decode(ids, True)}
+            )
     return out
 
 
 def write(folder, name, value):
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    (folder / name).write_text(
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
+    )
 
 
 def make_fast(family):
     folder = HERE / family.__name__
     tokenizer, bos, eos = family()
     write(folder, "tokenizer.json", json.loads(tokenizer.to_str()))
-    write(folder, "tokenizer_config.json", {"bos_token": bos, "eos_token": eos, "tokenizer_class": "PreTrainedTokenizerFast"})
-    write(folder, "expected.json", record(Fast(Tokenizer.from_file(str(folder / "tokenizer.json"))), bos, eos))
+    write(
+        folder,
+        "tokenizer_config.json",
+        {"bos_token": bos, "eos_token": eos, "tokenizer_class": "PreTrainedTokenizerFast"},
+    )
+    write(
+        folder,
+        "expected.json",
+        record(Fast(Tokenizer.from_file(str(folder / "tokenizer.json"))), bos, eos),
+    )
 
 
 def make_opt():
     """OPT publishes no tokenizer.json: GPT-2's files and a bos that is </s>."""
     folder = HERE / "opt"
     folder.mkdir(exist_ok=True)
-    document = json.loads(byte_level(pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False)).to_str())
-    tokens = ["<s>", "<pad>", "</s>", "<unk>"] + sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    document = json.loads(
+        byte_level(pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False)).to_str()
+    )
+    tokens = ["<s>", "<pad>", "</s>", "<unk>"] + sorted(
+        document["model"]["vocab"], key=document["model"]["vocab"].get
+    )
     write(folder, "vocab.json", {t: i for i, t in enumerate(tokens)})
     merges = [" ".join(m) if isinstance(m, list) else m for m in document["model"]["merges"]]
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
-    token = {"content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "__type": "AddedToken"}
-    config = {"errors": "replace", "unk_token": token, "bos_token": token, "eos_token": token, "add_prefix_space": False, "add_bos_token": True}
+    (folder / "merges.txt").write_text(
+        "#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8"
+    )
+    token = {
+        "content": "</s>",
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": True,
+        "__type": "AddedToken",
+    }
+    config = {
+        "errors": "replace",
+        "unk_token": token,
+        "bos_token": token,
+        "eos_token": token,
+        "add_prefix_space": False,
+        "add_bos_token": True,
+    }
     config |= {"pad_token": "<pad>", "tokenizer_class": "GPT2Tokenizer"}
     write(folder, "tokenizer_config.json", config)
     fast = GPT2TokenizerFast.from_pretrained(folder)
@@ -374,13 +559,21 @@ def make_opt():
 def make_slow(name, kind, config, **training):
     folder = HERE / name
     folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        text = pathlib.Path(scratch) / "text"
-        text.write_text("\n".join(LINES * 3), encoding="utf-8")
+    # The model records the paths it was made with: relative ones are the same everywhere.
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+        pathlib.Path("text").write_text("\n".join(LINES * 3), encoding="utf-8")
         sentencepiece.SentencePieceTrainer.train(
-            input=str(text), model_prefix=f"{scratch}/m", model_type=kind, minloglevel=2, num_threads=1, unk_id=0, bos_id=1, eos_id=2, **training
+            input="text",
+            model_prefix="m",
+            model_type=kind,
+            minloglevel=2,
+            num_threads=1,
+            unk_id=0,
+            bos_id=1,
+            eos_id=2,
+            **training,
         )
-        shutil.copy(f"{scratch}/m.model", folder / "tokenizer.model")
+        shutil.copy("m.model", folder / "tokenizer.model")
     write(folder, "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"} | config)
     write(folder, "expected.json", record(Slow(folder), "<s>", "</s>", is_slow=True))
 
@@ -390,11 +583,23 @@ def main():
     for family in FAMILIES:
         make_fast(family)
     make_opt()
-    llama = dict(vocab_size=900, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True)
+    llama = dict(
+        vocab_size=900,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        split_digits=True,
+    )
     llama |= dict(character_coverage=0.985, allow_whitespace_only_pieces=True)
     make_slow("model_bpe", "bpe", {}, **llama)
     make_slow("model_bpe_later", "bpe", {"legacy": False}, **llama)
-    make_slow("model_unigram", "unigram", {"add_bos_token": False, "add_eos_token": True}, vocab_size=700, hard_vocab_limit=False)
+    make_slow(
+        "model_unigram",
+        "unigram",
+        {"add_bos_token": False, "add_eos_token": True},
+        vocab_size=700,
+        hard_vocab_limit=False,
+    )
 
 
 if __name__ == "__main__":

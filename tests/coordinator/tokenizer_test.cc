@@ -1,0 +1,277 @@
+// The tokenizer's edges: bad files, bad text, borders between template and client, streams,
+// threads.
+
+#include "coordinator/tokenizer.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coordinator/incremental_decoder.h"
+#include "coordinator/sentencepiece_tokenizer.h"
+#include "coordinator/tokenizer_config.h"
+#include "coordinator/tokenizer_json.h"
+#include "coordinator/utf8.h"
+
+namespace {
+
+using nlohmann::json;
+using namespace tessera::coordinator;
+using Ids = std::vector<int32_t>;
+
+const std::filesystem::path kGolden = "tests/golden/tokenizer";
+
+std::unique_ptr<Tokenizer> Load(const std::string& family) {
+  auto tokenizer = Tokenizer::Load(kGolden / family);
+  INFO(tokenizer.status().ToString());
+  REQUIRE(tokenizer.ok());
+  return *std::move(tokenizer);
+}
+
+std::string ReadAll(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A small sound document, to be spoilt by each test.
+json Document() {
+  return json::parse(R"({
+    "added_tokens": [{"id": 4, "content": "<s>", "special": true, "normalized": false}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3}, "merges": ["a b"]}})");
+}
+
+// The error of a document; it must be one, and name what is wrong.
+void CheckRefused(const json& document, const std::string& named) {
+  const auto parts = ParseTokenizerJson(document.dump(), {});
+  REQUIRE(!parts.ok());
+  CHECK(parts.status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(parts.status().message()), Catch::Contains(named));
+}
+
+json With(const std::string& pointer, const json& value) {
+  json document = Document();
+  document[json::json_pointer(pointer)] = value;
+  return document;
+}
+
+}  // namespace
+
+TEST_CASE("what a tokenizer.json asks for and we do not have is refused by name") {
+  REQUIRE(ParseTokenizerJson(Document().dump(), {}).ok());
+  CheckRefused(With("/model/type", "Unigram"), "Unigram");
+  CheckRefused(With("/model/type", "WordPiece"), "WordPiece");
+  CheckRefused(With("/model/dropout", 0.1), "dropout");
+  CheckRefused(With("/model/end_of_word_suffix", "</w>"), "end_of_word_suffix");
+  CheckRefused(With("/model/surprise", 1), "surprise");
+  CheckRefused(With("/surprise", 1), "surprise");
+  CheckRefused(With("/normalizer", {{"type", "Precompiled"}}), "Precompiled");
+  CheckRefused(With("/pre_tokenizer", {{"type", "UnicodeScripts"}}), "UnicodeScripts");
+  CheckRefused(With("/decoder", {{"type", "WordPiece"}}), "WordPiece");
+  CheckRefused(With("/post_processor", {{"type", "Magic"}}), "Magic");
+  const json bad_pattern = {
+      {"type", "Split"}, {"pattern", {{"Regex", "a(b"}}}, {"behavior", "Isolated"}};
+  CheckRefused(With("/pre_tokenizer", bad_pattern), "regular expression");
+  const json nested_set = {
+      {"type", "Split"}, {"pattern", {{"Regex", "[a[bc]]"}}}, {"behavior", "Isolated"}};
+  CheckRefused(With("/pre_tokenizer", nested_set), "a set inside a set");
+}
+
+TEST_CASE("a hostile tokenizer.json is an error that names the thing") {
+  CheckRefused(With("/model/vocab/d", -1), "\"d\" has id -1");
+  CheckRefused(With("/model/vocab/d", 4'000'000'000), "\"d\" has id");
+  CheckRefused(With("/model/vocab/d", 18'000'000'000'000'000'000u), "\"d\" has id");
+  CheckRefused(With("/model/vocab/d", 4'000'000), "for a vocabulary of this size");
+  CheckRefused(With("/model/vocab/d", 1), "the same id 1");
+  CheckRefused(With("/model/vocab/d", "x"), "integer id");
+  CheckRefused(With("/model/vocab", json::array()), "vocab");
+  CheckRefused(With("/model/merges/0", "a z"), "\"z\", which is not in the vocabulary");
+  CheckRefused(With("/model/merges/0", "b a"), "\"ba\", which is not in the vocabulary");
+  CheckRefused(With("/model/merges/0", "a"), "merge 0 is not two tokens");
+  CheckRefused(With("/model/merges/0", json::array({"", "a"})), "merge 0 is not two tokens");
+  CheckRefused(With("/model/merges/0", 7), "merge 0 is not two tokens");
+  CheckRefused(With("/added_tokens/0/id", 1), "which another token has");
+  CheckRefused(With("/added_tokens/0/id", -5), "\"id\" is -5");
+  CheckRefused(With("/added_tokens/0/content", "ab"), "the model's vocabulary says 2");
+  CheckRefused(With("/added_tokens/0/content", std::string(5000, 'x')), "5000 bytes");
+  const json roberta = {{"type", "RobertaProcessing"}, {"cls", {"x", 77}}, {"sep", {"y", 1}}};
+  CheckRefused(With("/post_processor", roberta), "77 is outside of the vocabulary");
+  std::string nested = Document().dump();
+  nested.insert(1, "\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + ",");
+  CHECK_THAT(std::string(ParseTokenizerJson(nested, {}).status().message()),
+             Catch::Contains("nested deeper"));
+  for (const std::string text : {"", "[]", "{", "nul", "{\"model\":{}}", "\xFF\xFE"}) {
+    INFO(text);
+    CHECK(ParseTokenizerJson(text, {}).status().code() == absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("a cut or bent tokenizer file never passes for a whole one") {
+  const std::string whole = ReadAll(kGolden / "qwen2" / "tokenizer.json");
+  for (size_t size = 0; size + 2 < whole.size(); size += 4099) {
+    CHECK(!ParseTokenizerJson(whole.substr(0, size), {}).ok());
+  }
+  const std::string model = ReadAll(kGolden / "model_bpe" / "tokenizer.model");
+  REQUIRE(ParseSentencePiece(model, "whole", {}).ok());
+  for (size_t size = 0; size < model.size(); size += 37) {
+    const auto parts = ParseSentencePiece(model.substr(0, size), "tokenizer.model", {});
+    if (parts.ok()) continue;  // cut between pieces
+    CHECK_THAT(std::string(parts.status().message()), Catch::StartsWith("tokenizer.model: "));
+  }
+  CHECK(!ParseSentencePiece("IQ== 0\nIg== 1\n", "tiktoken", {}).ok());
+}
+
+TEST_CASE("a folder without a tokenizer says what was looked for") {
+  const auto missing = Tokenizer::Load(kGolden / "no such folder");
+  CHECK(missing.status().code() == absl::StatusCode::kNotFound);
+  CHECK_THAT(std::string(missing.status().message()), Catch::Contains("tokenizer.model"));
+}
+
+TEST_CASE("text that is not UTF-8 is an error with the byte's offset") {
+  const auto tokenizer = Load("llama3");
+  for (const auto& [text, offset] :
+       std::vector<std::pair<std::string, std::string>>{{"abc\xFF", "byte 3 "},
+                                                        {"\xE2\x82", "byte 0 "},
+                                                        {"ok \xED\xA0\x80", "byte 3 "},
+                                                        {"\xC0\x80", "byte 0 "},
+                                                        {"\xF4\x90\x80\x80", "byte 0 "}}) {
+    const auto ids = tokenizer->Encode(text, {});
+    CHECK(ids.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK_THAT(std::string(ids.status().message()), Catch::Contains(offset));
+    const std::vector<TextSegment> segments = {{text, false}};
+    CHECK(!tokenizer->EncodeSegments(segments, true).ok());
+  }
+}
+
+TEST_CASE("a client's text never becomes a special id, a template's does") {
+  for (const char* family :
+       {"gpt2", "roberta", "opt", "llama3", "qwen2", "tekken", "starcoder", "deepseek", "llama2",
+        "llama_normalized", "mistral", "gemma", "flags", "model_bpe", "model_bpe_later"}) {
+    INFO(family);
+    const auto tokenizer = Load(family);
+    const auto unknown = tokenizer->TokenId("<unk>");
+    for (int32_t id = 0; id < tokenizer->vocabulary_size(); ++id) {
+      if (!tokenizer->IsSpecial(id) || id == unknown) continue;
+      const std::string text = tokenizer->TokenText(id);
+      const std::vector<TextSegment> client = {{text, false}, {" " + text + text, false}};
+      const auto ids = tokenizer->EncodeSegments(client, false);
+      REQUIRE(ids.ok());
+      for (const int32_t made : *ids) CHECK((made == unknown || !tokenizer->IsSpecial(made)));
+      // A client's text before and behind cannot hide the template's token either.
+      const std::vector<TextSegment> mixed = {
+          {text.substr(0, 1), false}, {text, true}, {text.substr(1), false}};
+      const auto with = tokenizer->EncodeSegments(mixed, false);
+      REQUIRE(with.ok());
+      const bool raw_match = std::string(family) != "llama_normalized";
+      if (raw_match) CHECK(std::count(with->begin(), with->end(), id) == 1);
+    }
+  }
+}
+
+TEST_CASE("bos is put before a text once") {
+  const auto tokenizer = Load("llama3");
+  REQUIRE(tokenizer->adds_bos());
+  const int32_t bos = *tokenizer->bos_id();
+  const std::vector<TextSegment> begins = {{"<|begin_of_text|>", true}, {"Hi", false}};
+  const std::vector<TextSegment> plain = {{"Hi", false}};
+  const std::vector<TextSegment> forged = {{"<|begin_of_text|>", false}, {"Hi", false}};
+  const auto count = [&](const std::vector<TextSegment>& segments) {
+    const auto ids = tokenizer->EncodeSegments(segments, true);
+    REQUIRE(ids.ok());
+    CHECK(ids->front() == bos);
+    return std::count(ids->begin(), ids->end(), bos);
+  };
+  CHECK(count(begins) == 1);
+  CHECK(count(plain) == 1);
+  CHECK(count(forged) == 1);
+  CHECK_FALSE(Load("qwen2")->adds_bos());
+}
+
+TEST_CASE("tokenizer_config.json's add_bos_token replaces the post-processor") {
+  TokenizerConfig config;
+  config.bos_token = "<s>";
+  config.add_bos_token = true;
+  auto parts = ParseTokenizerJson(Document().dump(), config);
+  REQUIRE(parts.ok());
+  CHECK(*Tokenizer(*std::move(parts)).Encode("ab", {}) == Ids{4, 2});
+  config.add_bos_token = false;
+  parts = ParseTokenizerJson(Document().dump(), config);
+  REQUIRE(parts.ok());
+  CHECK(*Tokenizer(*std::move(parts)).Encode("ab", {}) == Ids{2});
+}
+
+TEST_CASE("a stream never holds half a character, and invalid bytes become U+FFFD") {
+  const auto tokenizer = Load("gpt2");
+  const auto ids = tokenizer->Encode("\xF0\x90\x8D\x88", {});  // no merges: four bytes, four ids
+  REQUIRE(ids.ok());
+  REQUIRE(ids->size() == 4);
+  IncrementalDecoder decoder(*tokenizer, true);
+  for (int i = 0; i < 3; ++i) CHECK(decoder.Append((*ids)[i]).empty());
+  CHECK(decoder.Append((*ids)[3]) == "\xF0\x90\x8D\x88");
+  CHECK(decoder.Append((*ids)[0]).empty());
+  CHECK(decoder.Flush() == "\uFFFD");
+  CHECK(decoder.Append((*ids)[1]) == "\uFFFD");
+  CHECK(decoder.Append(-1).empty());
+  CHECK(decoder.Append(1 << 30).empty());
+}
+
+TEST_CASE("text that continues a prompt keeps its first space") {
+  const auto tokenizer = Load("llama2");
+  const auto ids = tokenizer->Encode("world", {.add_special_tokens = false});
+  REQUIRE(ids.ok());
+  const auto decode = [&](bool continues) {
+    IncrementalDecoder decoder(*tokenizer, true, continues);
+    std::string text;
+    for (const int32_t id : *ids) text += decoder.Append(id);
+    return text + decoder.Flush();
+  };
+  CHECK(decode(false) == "world");
+  CHECK(decode(true) == " world");
+}
+
+TEST_CASE("the bytes and the text of single ids") {
+  const auto bytes = Load("gpt2");
+  const auto space_t = bytes->TokenId("\u0120t");
+  REQUIRE(space_t.has_value());
+  CHECK(bytes->TokenBytes(*space_t) == " t");
+  CHECK(bytes->TokenText(*space_t) == "\u0120t");
+  CHECK(bytes->TokenBytes(-1).empty());
+  CHECK(bytes->TokenBytes(bytes->vocabulary_size()).empty());
+  CHECK_FALSE(bytes->TokenId("no such token").has_value());
+  const auto pieces = Load("llama2");
+  CHECK(pieces->TokenBytes(*pieces->TokenId("<0xE2>")) == "\xE2");
+  CHECK(pieces->TokenBytes(*pieces->TokenId("\u2581")) == " ");
+}
+
+TEST_CASE("one tokenizer serves many threads") {
+  const auto tokenizer = Load("qwen2");
+  const std::string text = "It's 12 na\u0131\u0308ve caf\u00e9s, 天地玄黄 <|im_end|>\n\n  x";
+  const Ids want = *tokenizer->Encode(text, {});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) wrong[t] += *tokenizer->Encode(text, {}) != want;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == std::vector<int>(4, 0));
+}
+
+TEST_CASE("a long hostile text takes no time that grows with its square") {
+  const auto tokenizer = Load("qwen2");
+  std::string marks = "e";
+  while (marks.size() < (1 << 20)) marks += "\u0301\u0316";
+  for (const std::string& text : {marks, std::string(1 << 20, 'a'), std::string(1 << 20, ' ')}) {
+    const auto ids = tokenizer->Encode(text, {});
+    REQUIRE(ids.ok());
+    CHECK_FALSE(ids->empty());
+  }
+}
