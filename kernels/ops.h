@@ -3,17 +3,16 @@
 // is held against by tests/kernels/conformance.
 //
 // Rules that hold for every op:
-//   - Asynchronous on `stream`; arguments are copied at the call, tensors must live until the work
-//   ran.
+//   - Asynchronous on `stream`; arguments are copied at the call. Tensors, and what
+//     LinearArgs::weights and GroupedLinearArgs::experts point to, must live until the work ran.
 //   - Allocates nothing. Ops that need scratch say how much through *WorkspaceBytes and take it as
 //     `workspace` (64-byte aligned); one workspace of the maximum may serve all ops of one stream.
 //   - The host never reads device data: positions, slots, lengths, counts and sampling parameters
-//   are
-//     device tensors at fixed addresses, so that a step can be captured once and replayed (CUDA
+//     are device tensors at fixed addresses, so that a step can be captured once and replayed (CUDA
 //     graphs). Padded rows are legal: token id -1 embeds to zeros, slot -1 writes nothing, a
 //     sequence of zero query rows computes nothing.
 //   - Returns InvalidArgument naming op, tensor and shape when shapes or types do not fit; nothing
-//   is enqueued.
+//     is enqueued.
 //   - Activations are f32 or bf16; in and out of one op have the same type unless said otherwise.
 //     "f32 invariance": with f32 activations and weights a row's result has the same bits whatever
 //     other rows are in the call (sums run in an order fixed by the row's own extent alone).
@@ -43,14 +42,13 @@ struct EmbeddingArgs {
 };
 
 struct NormArgs {
-  TensorView out;  // [rows, width]
-  TensorView in;   // [rows, width]
-  TensorView
-      residual;       // optional [rows, width], in place: residual += in, and the sum is normalised
-  TensorView weight;  // [width] f32
-  TensorView bias;    // [width] f32, LayerNorm only, may be empty
+  TensorView out;            // [rows, width]
+  TensorView in;             // [rows, width]
+  TensorView residual = {};  // [rows, width], optional, in place: += in, and the sum is normalised
+  TensorView weight;         // [width] f32
+  TensorView bias = {};      // [width] f32, LayerNorm only, may be empty
   float epsilon = 1e-5f;
-};  // rows may be heads: pass [tokens*heads, head_dim] for qk-norm; `out` may equal `in`
+};  // for qk-norm: [tokens, heads, head_dim], tokens may be strided; `out` may equal `in`
 
 struct GatherRowsArgs {
   TensorView out;   // [count, width]
@@ -98,8 +96,8 @@ struct LinearArgs {
   TensorView out;  // [rows, out_features] f32|bf16
   TensorView in;   // [rows, in_features] f32|bf16
   const PackedWeights* weights = nullptr;
-  TensorView bias;  // optional [out_features] f32
-  TensorView workspace;
+  TensorView bias = {};  // optional [out_features] f32
+  TensorView workspace = {};
 };  // f32 invariance
 
 // One linear per expert over rows sorted by expert.
@@ -107,9 +105,9 @@ struct GroupedLinearArgs {
   TensorView out;  // [slots, out_features], slot order
   TensorView in;   // [rows, in_features]
   absl::Span<const PackedWeights> experts;
-  TensorView source_rows;  // [slots] i32: row of `in` that slot s reads; empty: slot s reads row s
-  TensorView expert_offsets;  // [experts + 1] i32: slots [offsets[e], offsets[e+1]) use expert e
-  TensorView workspace;
+  TensorView source_rows = {};  // [slots] i32: which row of `in` a slot reads; empty: its own
+  TensorView expert_offsets;    // [experts + 1] i32: slots [offsets[e], offsets[e+1]) use expert e
+  TensorView workspace = {};
 };
 
 // ---- Attention
@@ -125,7 +123,7 @@ struct RopeTableArgs {
   float dynamic_factor = 0.0f;
   float theta = 10000.0f;
   int64_t original_max_position = 0;
-  TensorView lengths;  // [tokens] i32, dynamic only: the length a token's rotation is scaled for
+  TensorView lengths = {};  // [tokens] i32, dynamic only: the length a token's rotation is made for
 };
 
 struct RopeArgs {
@@ -150,7 +148,8 @@ struct KvWriteArgs {
 
 // Causal attention over paged KV for prefill chunks and decode rows in one call. Row i of sequence
 // s is the token at position context_lengths[s] - query_rows(s) + i and sees keys 0..position (or
-// the last `window` of them). The keys of these rows are already in the cache.
+// the last `window` of them). The keys of these rows are already in the cache. Rows of no sequence
+// are left as they are.
 struct AttentionArgs {
   TensorView out;  // [tokens, heads, head_dim]
   TensorView q;    // [tokens, heads, head_dim]; may be a strided slice
@@ -160,7 +159,7 @@ struct AttentionArgs {
   TensorView block_tables;     // [sequences, max_blocks] i32
   float scale = 1.0f;
   int64_t window = 0;  // 0: all
-  TensorView workspace;
+  TensorView workspace = {};
 };  // f32 invariance; heads % kv_heads == 0, query head h reads kv head h / (heads / kv_heads)
 
 struct AttentionShape {
@@ -223,7 +222,7 @@ struct SampleArgs {
   TensorView bias_offsets;    // [rows + 1] i32
   TensorView bias_ids;        // [entries] i32
   TensorView bias_values;     // [entries] f32 added to the logit; -inf bans
-  TensorView workspace;
+  TensorView workspace = {};
 };
 
 class Ops {

@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/linear/packed_linear.h"
 #include "kernels/cpu/reference/reference_kernels.h"
+#include "kernels/cpu/scan_kernels.h"
+#include "kernels/cpu/simd/simd_paths.h"
 
 namespace tessera::kernels {
 namespace {
@@ -41,24 +43,39 @@ constexpr LinearKernels PackedLinears() {
           .grouped_linear = &Packed<isa>::GroupedLinear};
 }
 
+// The ops around a path's row scans.
+template <RowScan (*scans)()>
+struct Scanned {
+  static void Sample(const SampleArgs& args, ThreadPool& pool) { ScanSample(scans(), args, pool); }
+  static void TopK(const TopKArgs& args, ThreadPool& pool) { ScanTopK(scans(), args, pool); }
+  static void MoeRoute(const MoeRouteArgs& args, ThreadPool& pool) {
+    ScanMoeRoute(scans(), args, pool);
+  }
+};
+
+// A whole path. The rope table stays the reference's: once a step, and in double.
+template <Isa isa, void (*fill)(KernelTable&), RowScan (*scans)()>
+KernelTable Path() {
+  KernelTable table = reference::Kernels();
+  fill(table);
+  table.moe_route = &Scanned<scans>::MoeRoute;
+  table.top_k = &Scanned<scans>::TopK;
+  table.sample_workspace_bytes = &ScanSampleWorkspaceBytes;
+  table.sample = &Scanned<scans>::Sample;
+  table.linear = PackedLinears<isa>();
+  return table;
+}
+
 }  // namespace
 
 KernelTable KernelsFor(Isa isa) {
-  KernelTable table = reference::Kernels();
   switch (isa) {
-    case Isa::kReference:
-      break;
-    case Isa::kAvx2:
-      table.linear = PackedLinears<Isa::kAvx2>();
-      break;
-    case Isa::kAvx512:
-      table.linear = PackedLinears<Isa::kAvx512>();
-      break;
-    case Isa::kAmx:
-      table.linear = PackedLinears<Isa::kAmx>();
-      break;
+    case Isa::kReference: return reference::Kernels();
+    case Isa::kAvx2: return Path<Isa::kAvx2, &avx2::FillKernels, &avx2::Scans>();
+    case Isa::kAvx512: return Path<Isa::kAvx512, &avx512::FillKernels, &avx512::Scans>();
+    case Isa::kAmx: return Path<Isa::kAmx, &avx512::FillKernels, &avx512::Scans>();
   }
-  return table;
+  return reference::Kernels();
 }
 
 }  // namespace tessera::kernels

@@ -56,6 +56,7 @@ struct Avx2F32 : Avx2Step {
 };
 
 struct Avx2Bf16 : Avx2Step {
+  static constexpr int kMaxRows = 2;  // widening needs registers too
   static constexpr int kBytes = 128, kWords = 2;
   static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
     const __m256i* p = reinterpret_cast<const __m256i*>(weights);

@@ -52,11 +52,17 @@ void WriteBf16(const ColumnSegment& to, const float* weights, int64_t padded) {
 }
 
 void WriteCodes(const ColumnSegment& to, const int8_t* codes, int64_t padded) {
+  uint8_t coded[kMaxSegmentInputs];
+  if (to.sign_magnitude) {
+    for (int64_t i = 0; i < padded; ++i) coded[i] = ToSignMagnitude(codes[i]);
+  } else {
+    std::memcpy(coded, codes, padded);
+  }
   uint8_t* even = &to.Code(0);
   uint8_t* odd = &to.Code(1);
   for (int64_t i = 0; i < padded; i += 2) {
-    *even = to.sign_magnitude ? ToSignMagnitude(codes[i]) : static_cast<uint8_t>(codes[i]);
-    *odd = to.sign_magnitude ? ToSignMagnitude(codes[i + 1]) : static_cast<uint8_t>(codes[i + 1]);
+    *even = coded[i];
+    *odd = coded[i + 1];
     even += 2 * kPanelColumns;
     odd += 2 * kPanelColumns;
   }

@@ -9,8 +9,10 @@
 
 namespace tessera::kernels::cpu::linear {
 
+// Without a branch, so that loops over it become vectors. `value` is not -128.
 constexpr uint8_t ToSignMagnitude(int8_t value) {
-  return value < 0 ? static_cast<uint8_t>(0x80 | -value) : static_cast<uint8_t>(value);
+  const int sign = value >> 7;  // 0 or -1
+  return static_cast<uint8_t>(((value ^ sign) - sign) | (sign & 0x80));
 }
 
 constexpr int8_t FromSignMagnitude(uint8_t code) {

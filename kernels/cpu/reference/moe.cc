@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/expert_slots.h"
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
 
@@ -40,23 +41,8 @@ void ChooseExperts(const MoeRouteArgs& args, int64_t row) {
 }  // namespace
 
 void MoeRoute(const MoeRouteArgs& args, ThreadPool&) {
-  const int64_t rows = args.weights.rows(), k = args.weights.shape[1];
-  const int64_t experts = args.logits.shape[1];
-  for (int64_t row = 0; row < rows; ++row) ChooseExperts(args, row);
-
-  // Counting sort by expert: offsets[e + 1] counts, then starts, then ends up as the end of e.
-  int32_t* offsets = args.expert_offsets.As<int32_t>();
-  int32_t* slots = args.slots.As<int32_t>();
-  std::fill(offsets, offsets + experts + 1, 0);
-  for (int64_t i = 0; i < rows * k; ++i) ++offsets[slots[i] + 1];
-  for (int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
-  for (int64_t i = 0; i < rows * k; ++i) {
-    const int32_t slot = offsets[slots[i]]++;
-    args.source_rows.As<int32_t>()[slot] = static_cast<int32_t>(i / k);
-    slots[i] = slot;
-  }
-  std::copy_backward(offsets, offsets + experts, offsets + experts + 1);
-  offsets[0] = 0;
+  for (int64_t row = 0; row < args.weights.rows(); ++row) ChooseExperts(args, row);
+  SortByExpert(args);
 }
 
 void MoeCombine(const MoeCombineArgs& args, ThreadPool&) {

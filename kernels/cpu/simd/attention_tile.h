@@ -1,0 +1,159 @@
+// The arithmetic of attention over one tile of keys, in registers.
+//
+// Every (row, key) and (row, dimension) sum is computed in an order of its own that depends on
+// neither the rows beside it nor the register blocking: that is the f32 invariance of
+// kernels/ops.h.
+#pragma once
+
+#include "kernels/cpu/simd/attention_plan.h"
+#include "kernels/cpu/simd/vector.h"
+
+namespace tessera::kernels::TESSERA_SIMD_PATH {
+namespace {
+
+// scores[row][key] = scale * q[row] . keys[key], for `Rows` rows and 4 keys.
+template <int Rows>
+[[gnu::always_inline]] inline void ScoreBlock(const float* q, int64_t q_stride,
+                                              const float* const* keys, int64_t width, __m128 scale,
+                                              float* scores) {
+  Vec sums[Rows][4];
+  for (int r = 0; r < Rows; ++r) {
+    for (int k = 0; k < 4; ++k) sums[r][k] = Zero();
+  }
+  for (int64_t d = 0; d < width; d += kLanes) {
+    const Vec k0 = Load(keys[0] + d), k1 = Load(keys[1] + d);
+    const Vec k2 = Load(keys[2] + d), k3 = Load(keys[3] + d);
+    for (int r = 0; r < Rows; ++r) {
+      const Vec x = Load(q + r * q_stride + d);
+      sums[r][0] = Fma(x, k0, sums[r][0]);
+      sums[r][1] = Fma(x, k1, sums[r][1]);
+      sums[r][2] = Fma(x, k2, sums[r][2]);
+      sums[r][3] = Fma(x, k3, sums[r][3]);
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    const __m128 four = ReduceAdd4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]);
+    _mm_storeu_ps(scores + r * kTileKeys, _mm_mul_ps(four, scale));
+  }
+}
+
+// q: [rows][width], width a multiple of kLanes; keys: kTileKeys pointers to width floats, of which
+// the first `count` (rounded up to 4) are read.
+inline void Scores(const float* q, int64_t rows, int64_t width, const float* const* keys,
+                   int64_t count, float scale, float* scores) {
+  const __m128 factor = _mm_set1_ps(scale);
+  for (int64_t k = 0; k < count; k += 4) {
+    int64_t r = 0;
+    for (; r + kScoreRows <= rows; r += kScoreRows) {
+      ScoreBlock<kScoreRows>(q + r * width, width, keys + k, width, factor,
+                             scores + r * kTileKeys + k);
+    }
+    for (; r < rows; ++r) {
+      ScoreBlock<1>(q + r * width, width, keys + k, width, factor, scores + r * kTileKeys + k);
+    }
+  }
+}
+
+// Turns a row's scores of the keys [begin, end) of the tile into weights exp(score - maximum), all
+// others into 0; moves the running maximum and total; returns what the sums so far must be
+// multiplied with.
+inline float SoftmaxRow(float* scores, int64_t begin, int64_t end, float& maximum, float& total) {
+  Vec largest = Set(-__builtin_inff());
+  for (int64_t k = 0; k < kTileKeys; k += kLanes) {
+    const VecMask seen = LanesBetween(begin - k, end - k);
+    largest = Max(largest, Select(seen, Load(scores + k), Set(-__builtin_inff())));
+  }
+  const float tile_largest = ReduceMax(largest);
+  const float next = tile_largest > maximum ? tile_largest : maximum;
+  Vec sum = Zero();
+  for (int64_t k = 0; k < kTileKeys; k += kLanes) {
+    const VecMask seen = LanesBetween(begin - k, end - k);
+    const Vec weight = Select(seen, Exp(Sub(Load(scores + k), Set(next))), Zero());
+    Store(scores + k, weight);
+    sum = Add(sum, weight);
+  }
+  const float correction = next == maximum ? 1.0f : ExpOne(maximum - next);
+  total = __builtin_fmaf(total, correction, ReduceAdd(sum));
+  maximum = next;
+  return correction;
+}
+
+// sums[row][d] = sums[row][d] * corrections[row] + sum over keys of weights[row][key] *
+// values[key][d], for `Rows` rows and `Vectors` vectors of d.
+template <int Rows, int Vectors>
+[[gnu::always_inline]] inline void WeighBlock(const float* weights, const float* corrections,
+                                              const float* const* values, int64_t count, int64_t d,
+                                              int64_t width, float* sums) {
+  Vec acc[Rows][Vectors];
+  for (int r = 0; r < Rows; ++r) {
+    for (int v = 0; v < Vectors; ++v) {
+      acc[r][v] = Mul(Load(sums + r * width + d + v * kLanes), Set(corrections[r]));
+    }
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    Vec value[Vectors];
+    for (int v = 0; v < Vectors; ++v) value[v] = Load(values[k] + d + v * kLanes);
+    for (int r = 0; r < Rows; ++r) {
+      const Vec weight = Set(weights[r * kTileKeys + k]);
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = Fma(weight, value[v], acc[r][v]);
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int v = 0; v < Vectors; ++v) Store(sums + r * width + d + v * kLanes, acc[r][v]);
+  }
+}
+
+template <int Vectors>
+[[gnu::always_inline]] inline void WeighColumns(const float* weights, const float* corrections,
+                                                int64_t rows, const float* const* values,
+                                                int64_t count, int64_t d, int64_t width,
+                                                float* sums) {
+  int64_t r = 0;
+  for (; r + kScoreRows <= rows; r += kScoreRows) {
+    WeighBlock<kScoreRows, Vectors>(weights + r * kTileKeys, corrections + r, values, count, d,
+                                    width, sums + r * width);
+  }
+  for (; r < rows; ++r) {
+    WeighBlock<1, Vectors>(weights + r * kTileKeys, corrections + r, values, count, d, width,
+                           sums + r * width);
+  }
+}
+
+// values: pointers to width floats, of which the first `count` are read.
+inline void Weigh(const float* weights, const float* corrections, int64_t rows,
+                  const float* const* values, int64_t count, int64_t width, float* sums) {
+  int64_t d = 0;
+  for (; d + 4 * kLanes <= width; d += 4 * kLanes) {
+    WeighColumns<4>(weights, corrections, rows, values, count, d, width, sums);
+  }
+  for (; d < width; d += kLanes) {
+    WeighColumns<1>(weights, corrections, rows, values, count, d, width, sums);
+  }
+}
+
+// What is known of a row after some keys: sums of weighted values, relative to the maximum score.
+struct RowState {
+  float* sums;  // [rows][width]
+  float* maxima;
+  float* totals;
+};
+
+// Puts `later` on top of `sofar`. Never inlined: every caller must get the same instructions.
+[[gnu::noinline]] inline void Fold(const RowState& later, int64_t rows, int64_t width,
+                                   const RowState& sofar) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (later.maxima[r] == -__builtin_inff()) continue;  // saw no key
+    const float next = later.maxima[r] > sofar.maxima[r] ? later.maxima[r] : sofar.maxima[r];
+    const float keep = ExpOne(sofar.maxima[r] - next), take = ExpOne(later.maxima[r] - next);
+    for (int64_t d = 0; d < width; d += kLanes) {
+      float* sum = sofar.sums + r * width + d;
+      const Vec taken = Mul(Load(later.sums + r * width + d), Set(take));
+      Store(sum, Fma(Load(sum), Set(keep), taken));
+    }
+    sofar.totals[r] = __builtin_fmaf(sofar.totals[r], keep, later.totals[r] * take);
+    sofar.maxima[r] = next;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::TESSERA_SIMD_PATH

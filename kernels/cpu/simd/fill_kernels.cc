@@ -1,0 +1,22 @@
+#include "kernels/cpu/simd/simd_kernels.h"
+#include "kernels/cpu/simd/simd_paths.h"
+
+namespace tessera::kernels::TESSERA_SIMD_PATH {
+
+void FillKernels(KernelTable& table) {
+  table.embedding = &Embedding;
+  table.rms_norm = &RmsNorm;
+  table.layer_norm = &LayerNorm;
+  table.gather_rows = &GatherRows;
+  table.add = &Add;
+  table.activate = &Activate;
+  table.gated_activate = &GatedActivate;
+  table.rope = &Rope;
+  table.kv_write = &KvWrite;
+  table.attention_workspace_bytes = &AttentionWorkspaceBytes;
+  table.attention = &Attention;
+  table.moe_combine = &MoeCombine;
+  table.log_softmax = &LogSoftmax;
+}
+
+}  // namespace tessera::kernels::TESSERA_SIMD_PATH

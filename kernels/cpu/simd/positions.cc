@@ -1,0 +1,66 @@
+// Rotary positions, and writing keys and values to their slots.
+#include "kernels/cpu/simd/row_tasks.h"
+#include "kernels/cpu/simd/simd_kernels.h"
+#include "kernels/cpu/simd/vector.h"
+
+namespace tessera::kernels::TESSERA_SIMD_PATH {
+namespace {
+
+template <typename T>
+void RotateHead(T* x, const float* cos_sin, int64_t half) {
+  ForVectors(half, [&](int64_t i, int64_t n) {
+    const Vec a = LoadUpTo(x + i, n), b = LoadUpTo(x + half + i, n);
+    const Vec cosine = LoadUpTo(cos_sin + i, n), sine = LoadUpTo(cos_sin + half + i, n);
+    StoreUpTo(x + i, Fma(a, cosine, Sub(Zero(), Mul(b, sine))), n);
+    StoreUpTo(x + half + i, Fma(b, cosine, Mul(a, sine)), n);
+  });
+}
+
+template <typename From, typename To>
+void CopyHead(const From* in, int64_t head_dim, To* out) {
+  ForVectors(head_dim, [&](int64_t i, int64_t n) { StoreUpTo(out + i, LoadUpTo(in + i, n), n); });
+}
+
+}  // namespace
+
+void Rope(const RopeArgs& args, ThreadPool& pool) {
+  const int64_t half = args.cos_sin.shape[1] / 2;
+  const int64_t q_heads = args.q.shape[1], k_heads = args.k.shape[1], head_dim = args.q.shape[2];
+  WithActivationType(args.q.dtype, [&](auto type) {
+    using T = decltype(type);
+    ForRows(pool, args.q.rows(), (q_heads + k_heads) * 2 * half, [&](int64_t token) {
+      const float* cos_sin = args.cos_sin.Row<float>(token);
+      T* q = args.q.Row<T>(token);
+      T* k = args.k.Row<T>(token);
+      for (int64_t h = 0; h < q_heads; ++h) RotateHead(q + h * head_dim, cos_sin, half);
+      for (int64_t h = 0; h < k_heads; ++h) RotateHead(k + h * head_dim, cos_sin, half);
+    });
+  });
+}
+
+void KvWrite(const KvWriteArgs& args, ThreadPool& pool) {
+  const int64_t kv_heads = args.k.shape[1], head_dim = args.k.shape[2];
+  const int64_t block_tokens = args.cache.keys.shape[2];
+  WithActivationType(args.k.dtype, [&](auto from) {
+    WithActivationType(args.cache.keys.dtype, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      ForRows(pool, args.k.rows(), 2 * kv_heads * head_dim, [&](int64_t token) {
+        const int64_t slot = args.slots.As<int32_t>()[token];
+        if (slot < 0) return;
+        const int64_t block = slot / block_tokens, offset = slot % block_tokens;
+        const From* k = args.k.Row<const From>(token);
+        const From* v = args.v.Row<const From>(token);
+        To* keys = args.cache.keys.Row<To>(block);
+        To* values = args.cache.values.Row<To>(block);
+        for (int64_t h = 0; h < kv_heads; ++h) {
+          const int64_t place = (h * block_tokens + offset) * head_dim;
+          CopyHead(k + h * head_dim, head_dim, keys + place);
+          CopyHead(v + h * head_dim, head_dim, values + place);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace tessera::kernels::TESSERA_SIMD_PATH

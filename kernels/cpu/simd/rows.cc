@@ -1,0 +1,151 @@
+// Embedding, gather, add and the two norms: rows that do not know each other.
+#include <cmath>
+
+#include "kernels/cpu/simd/row_tasks.h"
+#include "kernels/cpu/simd/simd_kernels.h"
+#include "kernels/cpu/simd/vector.h"
+
+namespace tessera::kernels::TESSERA_SIMD_PATH {
+namespace {
+
+template <typename T>
+void Clear(T* out, int64_t count) {
+  ForVectors(count, [&](int64_t i, int64_t n) { StoreUpTo(out + i, Zero(), n); });
+}
+
+template <typename From, typename To>
+void CopyRow(const From* in, int64_t count, To* out) {
+  ForVectors(count, [&](int64_t i, int64_t n) { StoreUpTo(out + i, LoadUpTo(in + i, n), n); });
+}
+
+template <typename From, typename To>
+void AddRow(const From* in, int64_t count, To* out) {
+  ForVectors(count, [&](int64_t i, int64_t n) {
+    StoreUpTo(out + i, Add(LoadUpTo(out + i, n), LoadUpTo(in + i, n)), n);
+  });
+}
+
+// The vector to normalise: `in`, or the residual after in was added to it.
+template <typename T>
+const T* NormInput(const T* in, T* residual, int64_t width) {
+  if (residual == nullptr) return in;
+  AddRow(in, width, residual);
+  return residual;
+}
+
+template <typename T>
+void RmsNormVector(const NormArgs& args, const T* in, T* residual, int64_t width, T* out) {
+  const T* x = NormInput(in, residual, width);
+  Vec squares = Zero();
+  ForVectors(width, [&](int64_t i, int64_t n) {
+    const Vec v = LoadUpTo(x + i, n);
+    squares = Fma(v, v, squares);
+  });
+  const float mean = ReduceAdd(squares) / static_cast<float>(width);
+  const Vec scale = Set(1.0f / __builtin_sqrtf(mean + args.epsilon));
+  const float* weight = args.weight.As<float>();
+  ForVectors(width, [&](int64_t i, int64_t n) {
+    const Vec v = Mul(LoadUpTo(x + i, n), scale);
+    StoreUpTo(out + i, Mul(v, LoadUpTo(weight + i, n)), n);
+  });
+}
+
+template <typename T>
+void LayerNormVector(const NormArgs& args, const T* in, T* residual, int64_t width, T* out) {
+  const T* x = NormInput(in, residual, width);
+  Vec sum = Zero();
+  ForVectors(width, [&](int64_t i, int64_t n) { sum = Add(sum, LoadUpTo(x + i, n)); });
+  const Vec mean = Set(ReduceAdd(sum) / static_cast<float>(width));
+  Vec squares = Zero();
+  ForVectors(width, [&](int64_t i, int64_t n) {
+    const Vec v = Select(FirstLanes(n), Sub(LoadUpTo(x + i, n), mean), Zero());
+    squares = Fma(v, v, squares);
+  });
+  const float variance = ReduceAdd(squares) / static_cast<float>(width);
+  const Vec scale = Set(1.0f / __builtin_sqrtf(variance + args.epsilon));
+  const float* weight = args.weight.As<float>();
+  const float* bias = args.bias.As<float>();
+  ForVectors(width, [&](int64_t i, int64_t n) {
+    const Vec v = Mul(Sub(LoadUpTo(x + i, n), mean), scale);
+    const Vec b = bias == nullptr ? Zero() : LoadUpTo(bias + i, n);
+    StoreUpTo(out + i, Fma(v, LoadUpTo(weight + i, n), b), n);
+  });
+}
+
+// [tokens, heads, width] is `heads` vectors in a row; [rows, width] is one.
+template <typename T, typename NormVector>
+void NormRows(const NormArgs& args, ThreadPool& pool, const NormVector& norm) {
+  const int64_t vectors = args.in.rank == 3 ? args.in.shape[1] : 1;
+  const int64_t width = args.in.shape[args.in.rank - 1];
+  ForRows(pool, args.in.rows(), vectors * width, [&](int64_t row) {
+    for (int64_t v = 0; v < vectors; ++v) {
+      const int64_t begin = v * width;
+      T* residual = args.residual.empty() ? nullptr : args.residual.Row<T>(row) + begin;
+      norm(args, args.in.Row<const T>(row) + begin, residual, width, args.out.Row<T>(row) + begin);
+    }
+  });
+}
+
+}  // namespace
+
+void Embedding(const EmbeddingArgs& args, ThreadPool& pool) {
+  const int64_t width = args.out.shape[1];
+  WithType(args.table.dtype, [&](auto from) {
+    WithActivationType(args.out.dtype, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      ForRows(pool, args.out.rows(), width, [&](int64_t token) {
+        const int64_t row = args.ids.As<int32_t>()[token] - args.vocabulary_begin;
+        const bool present = row >= 0 && row < args.table.rows();
+        To* out = args.out.Row<To>(token);
+        if (present && args.accumulate) {
+          AddRow(args.table.Row<const From>(row), width, out);
+        } else if (present) {
+          CopyRow(args.table.Row<const From>(row), width, out);
+        } else if (!args.accumulate) {
+          Clear(out, width);
+        }
+      });
+    });
+  });
+}
+
+void RmsNorm(const NormArgs& args, ThreadPool& pool) {
+  WithActivationType(args.in.dtype, [&](auto type) {
+    using T = decltype(type);
+    NormRows<T>(args, pool, [](auto&&... a) { RmsNormVector<T>(a...); });
+  });
+}
+
+void LayerNorm(const NormArgs& args, ThreadPool& pool) {
+  WithActivationType(args.in.dtype, [&](auto type) {
+    using T = decltype(type);
+    NormRows<T>(args, pool, [](auto&&... a) { LayerNormVector<T>(a...); });
+  });
+}
+
+void GatherRows(const GatherRowsArgs& args, ThreadPool& pool) {
+  const int64_t width = args.out.shape[1];
+  WithActivationType(args.in.dtype, [&](auto type) {
+    using T = decltype(type);
+    ForRows(pool, args.out.rows(), width, [&](int64_t r) {
+      const int64_t source = args.rows.As<int32_t>()[r];
+      if (source >= 0 && source < args.in.rows()) {
+        CopyRow(args.in.Row<const T>(source), width, args.out.Row<T>(r));
+      } else {
+        Clear(args.out.Row<T>(r), width);
+      }
+    });
+  });
+}
+
+void Add(const AddArgs& args, ThreadPool& pool) {
+  const int64_t width = args.out.shape[1];
+  WithActivationType(args.in.dtype, [&](auto type) {
+    using T = decltype(type);
+    ForRows(pool, args.out.rows(), width,
+            [&](int64_t r) { AddRow(args.in.Row<const T>(r), width, args.out.Row<T>(r)); });
+  });
+}
+
+}  // namespace tessera::kernels::TESSERA_SIMD_PATH

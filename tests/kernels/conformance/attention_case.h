@@ -1,0 +1,29 @@
+// A batch of sequences over a paged cache, for the attention tests.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/conformance/path.h"
+
+namespace tessera::kernels::conformance {
+
+struct Sequence {
+  int64_t query_rows;      // the last tokens of the context; 0 computes nothing
+  int64_t context_length;  // these rows included
+  uint64_t seed;           // of its keys, values and queries: the same seed is the same sequence
+};
+
+struct AttentionCase {
+  std::vector<Sequence> sequences;
+  int64_t heads = 4, kv_heads = 2, head_dim = 64, block_tokens = 16, window = 0;
+  DType activation = DType::kF32, cache = DType::kF32;
+  uint64_t layout_seed = 1;  // which blocks of the cache a sequence gets
+  int64_t padding = 8;       // elements between the rows of q and out
+};
+
+// Rows of the sequences one after another, [heads * head_dim] each. Blocks that no row may see hold
+// NaN, rows of q are queries of absolute positions, so chunks of one sequence can be compared.
+std::vector<float> RunAttention(Path& path, const AttentionCase& attention);
+
+}  // namespace tessera::kernels::conformance

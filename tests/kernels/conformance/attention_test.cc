@@ -1,0 +1,124 @@
+// Paged attention against the reference; and a row's bits against its surroundings.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "tests/kernels/conformance/attention_case.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+void CheckCase(const AttentionCase& c) {
+  const bool rounded = c.activation == DType::kBF16;
+  CheckAgainstReference(rounded ? 1e-2 : 1e-5, [&](Path& path) { return RunAttention(path, c); });
+}
+
+TEST_CASE("attention: head dimensions, groups and types over a mixed batch") {
+  const auto [heads, kv_heads] =
+      GENERATE(table<int64_t, int64_t>({{4, 4}, {4, 2}, {7, 1}, {12, 3}}));
+  const int64_t head_dim = GENERATE(16, 20, 32, 64, 80, 96, 128, 256);
+  const DType activation = GENERATE(DType::kF32, DType::kBF16);
+  const DType cache = GENERATE(DType::kF32, DType::kBF16);
+  CAPTURE(heads, kv_heads, head_dim, Name(activation), Name(cache));
+  CheckCase({.sequences = {{1, 37, 1}, {5, 5, 2}, {0, 20, 3}, {9, 70, 4}, {1, 1, 5}, {0, 0, 6}},
+             .heads = heads,
+             .kv_heads = kv_heads,
+             .head_dim = head_dim,
+             .activation = activation,
+             .cache = cache});
+}
+
+TEST_CASE("attention: windows, and blocks before the window that are gone") {
+  const int64_t window = GENERATE(1, 2, 16, 33, 64, 100, 1000);
+  const int64_t block_tokens = GENERATE(1, 8, 16, 24);
+  CAPTURE(window, block_tokens);
+  CheckCase({.sequences = {{1, 200, 1}, {40, 90, 2}, {70, 70, 3}},
+             .block_tokens = block_tokens,
+             .window = window});
+}
+
+TEST_CASE("attention: contexts over several partitions") {
+  const int64_t window = GENERATE(0, 600);
+  const DType cache = GENERATE(DType::kF32, DType::kBF16);
+  CAPTURE(window, Name(cache));
+  CheckCase({.sequences = {{1, 1700, 1}, {20, 530, 2}, {1, 512, 3}, {1, 513, 4}, {3, 1025, 5}},
+             .heads = 2,
+             .kv_heads = 1,
+             .head_dim = 32,
+             .window = window,
+             .cache = cache});
+}
+
+TEST_CASE("attention: more query heads per kv head than an item takes") {
+  CheckCase({.sequences = {{3, 50, 1}, {1, 9, 2}}, .heads = 71, .kv_heads = 1, .head_dim = 64});
+}
+
+TEST_CASE("attention: nothing to do") {
+  for (const auto& path : OtherPaths()) {
+    CHECK(RunAttention(*path, {.sequences = {{0, 10, 1}, {0, 0, 2}}}).empty());
+  }
+}
+
+// The rows [first, first + count) of one sequence, alone.
+std::vector<float> Alone(Path& path, AttentionCase c, const Sequence& whole, int64_t first,
+                         int64_t count) {
+  c.sequences = {{count, first + count, whole.seed}};
+  return RunAttention(path, c);
+}
+
+TEST_CASE("attention in f32: a row's bits depend on nothing beside it") {
+  const auto [heads, kv_heads] = GENERATE(table<int64_t, int64_t>({{4, 4}, {8, 2}}));
+  const int64_t window = GENERATE(0, 100);
+  const int64_t head_dim = GENERATE(20, 64);
+  CAPTURE(heads, kv_heads, window, head_dim);
+  std::mt19937_64 random(7);
+  for (const auto& path : OtherPaths()) {
+    INFO("path " << path->name());
+    AttentionCase c = {.sequences = {},
+                       .heads = heads,
+                       .kv_heads = kv_heads,
+                       .head_dim = head_dim,
+                       .window = window};
+    // Whole prompts at once, each alone: what every other composition must repeat.
+    const std::vector<Sequence> prompts = {{0, 700, 1}, {0, 130, 2}, {0, 64, 3}};
+    std::vector<std::vector<float>> expected;
+    for (const Sequence& prompt : prompts) {
+      expected.push_back(Alone(*path, c, prompt, 0, prompt.context_length));
+    }
+    const int64_t width = heads * head_dim;
+    for (int round = 0; round < 12; ++round) {
+      c.sequences.clear();
+      c.layout_seed = random();
+      for (const Sequence& prompt : prompts) {
+        const int64_t end = 1 + random() % prompt.context_length;
+        const int64_t rows = round % 3 == 0 ? 1 : 1 + random() % std::min<int64_t>(end, 90);
+        c.sequences.push_back({rows, end, prompt.seed});
+      }
+      std::shuffle(c.sequences.begin(), c.sequences.end(), random);
+      const std::vector<float> actual = RunAttention(*path, c);
+      auto row = actual.begin();
+      for (const Sequence& s : c.sequences) {
+        const auto& whole = expected[s.seed - 1];
+        const auto from = whole.begin() + (s.context_length - s.query_rows) * width;
+        CAPTURE(round, s.seed, s.query_rows, s.context_length);
+        REQUIRE(std::equal(row, row + s.query_rows * width, from));
+        row += s.query_rows * width;
+      }
+    }
+  }
+}
+
+TEST_CASE("attention in f32: sharing one long context between threads changes no bit") {
+  for (const auto& path : OtherPaths()) {
+    INFO("path " << path->name());
+    // Alone the long row is shared; among many others each has a task of its own.
+    AttentionCase c = {.sequences = {{1, 3000, 1}}, .heads = 2, .kv_heads = 1};
+    const std::vector<float> alone = RunAttention(*path, c);
+    for (uint64_t other = 2; other < 60; ++other) c.sequences.push_back({1, 600, other});
+    const std::vector<float> among = RunAttention(*path, c);
+    CHECK(std::equal(alone.begin(), alone.end(), among.begin()));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance

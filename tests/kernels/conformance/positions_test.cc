@@ -1,0 +1,129 @@
+// Rotary positions and KV writes against the reference, and the reference against the formula.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/kernels/conformance/path.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+std::vector<float> Frequencies(int64_t half, double theta) {
+  std::vector<float> values(half);
+  for (int64_t i = 0; i < half; ++i) {
+    values[i] = static_cast<float>(std::pow(theta, -static_cast<double>(i) / half));
+  }
+  return values;
+}
+
+TEST_CASE("RopeTable: cosines then sines, scaled; padding turns nothing") {
+  for (Path* path : [] {
+         std::vector<Path*> all = {&Reference()};
+         for (const auto& other : OtherPaths()) all.push_back(other.get());
+         return all;
+       }()) {
+    INFO("path " << path->name());
+    const int64_t half = 24;
+    const std::vector<float> frequencies = Frequencies(half, 10000);
+    const std::vector<int32_t> positions = {0, 5, -1, 131071};
+    const Tensor table = Zeros(*path, DType::kF32, {4, 2 * half});
+    const Tensor positions_tensor(*path, {4}, positions);
+    const Tensor frequency(*path, DType::kF32, {half}, frequencies);
+    REQUIRE(path->ops()
+                .RopeTable({.cos_sin = table,
+                            .positions = positions_tensor,
+                            .inverse_frequencies = frequency,
+                            .attention_factor = 1.25f},
+                           path->stream())
+                .ok());
+    const std::vector<float> result = table.Read();
+    for (int64_t t = 0; t < 4; ++t) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<float>(positions[t]) * frequencies[i];
+        const bool padded = positions[t] < 0;
+        const double cosine = padded ? 1 : 1.25 * std::cos(angle);
+        const double sine = padded ? 0 : 1.25 * std::sin(angle);
+        REQUIRE(result[t * 2 * half + i] == Approx(cosine).margin(1e-6));
+        REQUIRE(result[t * 2 * half + half + i] == Approx(sine).margin(1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("RopeTable: dynamic scaling starts beyond the original length") {
+  const int64_t half = 16, original = 64;
+  const float factor = 2.0f, theta = 10000.0f;
+  const std::vector<int32_t> positions = {63, 100, 100}, lengths = {64, 64, 128};
+  const auto run = [&](Path& path) {
+    const Tensor table = Zeros(path, DType::kF32, {3, 2 * half});
+    const Tensor positions_tensor(path, {3}, positions), lengths_tensor(path, {3}, lengths);
+    const Tensor frequency(path, DType::kF32, {half}, Frequencies(half, theta));
+    REQUIRE(path.ops()
+                .RopeTable({.cos_sin = table,
+                            .positions = positions_tensor,
+                            .inverse_frequencies = frequency,
+                            .dynamic_factor = factor,
+                            .theta = theta,
+                            .original_max_position = original,
+                            .lengths = lengths_tensor},
+                           path.stream())
+                .ok());
+    return table.Read();
+  };
+  const std::vector<float> result = run(Reference());
+  const double d = 2 * half;
+  const double grown = theta * std::pow(factor * 128 / original - (factor - 1), d / (d - 2));
+  for (int64_t i = 0; i < half; ++i) {
+    const double plain = std::cos(100 * std::pow(double{theta}, -2.0 * i / d));
+    const double scaled = std::cos(100 * std::pow(grown, -2.0 * i / d));
+    CHECK(result[d + i] == Approx(plain).margin(2e-5));
+    CHECK(result[2 * d + i] == Approx(scaled).margin(2e-5));
+  }
+  CheckAgainstReference(DType::kF32, run);
+}
+
+TEST_CASE("Rope turns the first rotary dimensions of strided q and k") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const auto [head_dim, rotary] = GENERATE(table<int64_t, int64_t>(
+      {{64, 64}, {128, 128}, {96, 96}, {80, 32}, {16, 16}, {20, 10}, {256, 64}}));
+  CAPTURE(Name(type), head_dim, rotary);
+  CheckAgainstReference(type, [&, head_dim = head_dim, rotary = rotary](Path& path) {
+    const Tensor q = Random(path, type, {7, 6, head_dim}, 1, 2 * head_dim);
+    const Tensor k = Random(path, type, {7, 2, head_dim}, 2, 6 * head_dim);
+    const Tensor cos_sin = Random(path, DType::kF32, {7, rotary}, 3);
+    REQUIRE(path.ops().Rope({.q = q, .k = k, .cos_sin = cos_sin}, path.stream()).ok());
+    CHECK(q.PaddingIntact());
+    CHECK(k.PaddingIntact());
+    std::vector<float> result = q.Read();
+    const std::vector<float> more = k.Read();
+    result.insert(result.end(), more.begin(), more.end());
+    return result;
+  });
+}
+
+TEST_CASE("KvWrite: slots in any order, slot -1 writes nothing, types convert") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType cached = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t head_dim = GENERATE(16, 64, 80, 20);
+  CAPTURE(Name(type), Name(cached), head_dim);
+  CheckAgainstReference(0.0, [&](Path& path) {
+    const Tensor k = Random(path, type, {5, 3, head_dim}, 1, 4 * head_dim);
+    const Tensor v = Random(path, type, {5, 3, head_dim}, 2, 1);
+    const Tensor keys = Random(path, cached, {4, 3, 8, head_dim}, 3, 16);
+    const Tensor values = Random(path, cached, {4, 3, 8, head_dim}, 4, 16);
+    const Tensor slots(path, {5}, std::vector<int32_t>{31, -1, 0, 9, 16});
+    REQUIRE(
+        path.ops()
+            .KvWrite({.cache = {.keys = keys, .values = values}, .k = k, .v = v, .slots = slots},
+                     path.stream())
+            .ok());
+    CHECK(keys.PaddingIntact());
+    CHECK(values.PaddingIntact());
+    std::vector<float> result = keys.Read();
+    const std::vector<float> more = values.Read();
+    result.insert(result.end(), more.begin(), more.end());
+    return result;
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance

@@ -1,0 +1,145 @@
+// Embedding, gather, add, norms and activations against the reference.
+#include <catch2/catch.hpp>
+
+#include "tests/catch_skip.h"
+#include "tests/kernels/conformance/path.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+TEST_CASE("paths that this processor cannot run") {
+  if (!MissingPaths().empty()) TESSERA_SKIP(MissingPaths());
+  CHECK(OtherPaths().size() == 3);
+}
+
+TEST_CASE("Embedding: padding, shards, accumulation, every table type") {
+  const DType out = GENERATE(DType::kF32, DType::kBF16);
+  const DType table = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
+  const int64_t hidden = GENERATE(1, 7, 64, 100, 1027);
+  const bool accumulate = GENERATE(false, true);
+  CAPTURE(Name(out), Name(table), hidden, accumulate);
+  CheckAgainstReference(out, [&](Path& path) {
+    const Tensor rows = Random(path, table, {10, hidden}, 1, 5);
+    const Tensor ids(path, {6}, std::vector<int32_t>{-1, 20, 29, 30, 19, 25});
+    const Tensor result = Random(path, out, {6, hidden}, 2, 3);
+    REQUIRE(path.ops()
+                .Embedding({.out = result,
+                            .table = rows,
+                            .ids = ids,
+                            .vocabulary_begin = 20,
+                            .accumulate = accumulate},
+                           path.stream())
+                .ok());
+    CHECK(result.PaddingIntact());
+    return result.Read();
+  });
+}
+
+TEST_CASE("norms: residual, bias, strided rows and heads") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t width = GENERATE(1, 15, 16, 96, 130, 2048);
+  const bool layer = GENERATE(false, true);
+  const bool residual = GENERATE(false, true);
+  const int64_t heads = GENERATE(0, 3);
+  CAPTURE(Name(type), width, layer, residual, heads);
+  CheckAgainstReference(type, [&](Path& path) {
+    const auto shape =
+        heads == 0 ? std::vector<int64_t>{9, width} : std::vector<int64_t>{9, heads, width};
+    const Tensor in = Random(path, type, shape, 1, 16);
+    const Tensor weight = Random(path, DType::kF32, {width}, 2);
+    const Tensor bias = Random(path, DType::kF32, {width}, 3);
+    const Tensor sum = Random(path, type, shape, 4, 1);
+    const Tensor out = Zeros(path, type, shape, 2);
+    NormArgs args = {.out = out, .in = in, .weight = weight, .epsilon = 1e-3f};
+    if (residual) args.residual = sum;
+    if (layer) args.bias = bias;
+    REQUIRE((layer ? path.ops().LayerNorm(args, path.stream())
+                   : path.ops().RmsNorm(args, path.stream()))
+                .ok());
+    CHECK(out.PaddingIntact());
+    CHECK(sum.PaddingIntact());
+    std::vector<float> result = out.Read();
+    const std::vector<float> sums = sum.Read();
+    result.insert(result.end(), sums.begin(), sums.end());
+    return result;
+  });
+}
+
+TEST_CASE("norms in place, and LayerNorm without bias") {
+  const bool layer = GENERATE(false, true);
+  CheckAgainstReference(DType::kF32, [&](Path& path) {
+    const Tensor x = Random(path, DType::kF32, {5, 70}, 1);
+    const Tensor weight = Random(path, DType::kF32, {70}, 2);
+    const NormArgs args = {.out = x, .in = x, .weight = weight};
+    REQUIRE((layer ? path.ops().LayerNorm(args, path.stream())
+                   : path.ops().RmsNorm(args, path.stream()))
+                .ok());
+    return x.Read();
+  });
+}
+
+TEST_CASE("GatherRows: any order, repeats, padding") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t width = GENERATE(3, 64, 257);
+  CheckAgainstReference(type, [&](Path& path) {
+    const Tensor in = Random(path, type, {8, width}, 1, 4);
+    const Tensor rows(path, {5}, std::vector<int32_t>{7, -1, 0, 7, 3});
+    const Tensor out = Random(path, type, {5, width}, 2, 1);
+    REQUIRE(path.ops().GatherRows({.out = out, .in = in, .rows = rows}, path.stream()).ok());
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  });
+}
+
+TEST_CASE("Add in place") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t rows = GENERATE(0, 1, 33), width = GENERATE(5, 1024);
+  CheckAgainstReference(type, [&](Path& path) {
+    const Tensor in = Random(path, type, {rows, width}, 1, 4);
+    const Tensor out = Random(path, type, {rows, width}, 2, 1);
+    REQUIRE(path.ops().Add({.out = out, .in = in}, path.stream()).ok());
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  });
+}
+
+const auto kAllActivations = {Activation::kSilu, Activation::kGeluErf, Activation::kGeluTanh,
+                              Activation::kRelu};
+
+TEST_CASE("activations, from tiny to saturated arguments") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const Activation kind = GENERATE(values(kAllActivations));
+  const float reach = GENERATE(1e-3f, 4.0f, 200.0f);
+  const int64_t width = GENERATE(9, 512);
+  CAPTURE(Name(type), static_cast<int>(kind), reach, width);
+  CheckAgainstReference(type, [&](Path& path) {
+    std::vector<float> values = RandomFloats(7 * width, 1);
+    for (float& value : values) value *= reach;
+    const Tensor in(path, type, {7, width}, values, 8);
+    const Tensor out = Zeros(path, type, {7, width}, 8);
+    REQUIRE(path.ops().Activate({.out = out, .in = in, .kind = kind}, path.stream()).ok());
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  });
+}
+
+TEST_CASE("gated activations") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const Activation kind = GENERATE(values(kAllActivations));
+  const int64_t width = GENERATE(9, 512, 1365);
+  CAPTURE(Name(type), static_cast<int>(kind), width);
+  CheckAgainstReference(type, [&](Path& path) {
+    std::vector<float> values = RandomFloats(7 * 2 * width, 1);
+    for (float& value : values) value *= 5;
+    const Tensor gate_up(path, type, {7, 2 * width}, values, 2);
+    const Tensor out = Zeros(path, type, {7, width}, 8);
+    REQUIRE(path.ops()
+                .GatedActivate({.out = out, .gate_up = gate_up, .kind = kind}, path.stream())
+                .ok());
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance
