@@ -5,7 +5,7 @@ rectangular groups, each padded only to its own longest row; linear layers and n
 at once, attention sees one group at a time. `groups` lists (first token, rows, length).
 
 Matrices which read the same input are one parameter (q|k|v and gate|up); export.py takes them
-apart. Runs on PyTorch 1.13 and later.
+apart. Trained with PyTorch 2.15; older ones should do, but were not tried.
 """
 
 import dataclasses
