@@ -1,0 +1,63 @@
+#!/bin/bash
+# The main job on real processes: `tessera up` on the shipped model answers, refuses a wrong answer, serves held-out
+# questions over HTTP, shows its cluster, goes on when a worker is killed, and ends cleanly.
+set -u
+tessera=$PWD/deploy/tessera
+model=$PWD/deploy/demo_model/tessera-demo
+out=$TEST_TMPDIR/out
+failed=0
+
+check() {  # what, command...
+  local what=$1
+  shift
+  if "$@"; then echo "ok: $what"; else echo "FAILED: $what"; failed=1; fi
+}
+
+processes_with() {  # ids of processes whose command line has this text
+  local file
+  for file in /proc/[0-9]*/cmdline; do
+    tr '\0' ' ' < "$file" 2> /dev/null | grep -qF -- "$1" && basename "$(dirname "$file")"
+  done
+  return 0
+}
+
+up() { "$tessera" up "$model" --port 0 --grpc-port 0 --log-dir "$TEST_TMPDIR/logs" "$@"; }
+
+check "a right answer ends with 0" \
+  up --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "the plan is shown" grep -q "replica r-local/0 (both): local/0 layers 0-5" "$out"
+check "the answer is shown" grep -q "answer:   142" "$out"
+check "the worker that answered is named" grep -q "answered by worker local/" "$out"
+
+up --workers 1 --once --ask "What is 57 + 85?" --expect 143 > "$out" 2>&1
+check "a wrong answer ends with 1" [ $? -eq 1 ]
+
+"$tessera" up /nowhere --port 0 --grpc-port 0 --once > "$out" 2>&1
+check "a model that is not there ends with 1" [ $? -eq 1 ]
+check "and is named" grep -q "/nowhere" "$out"
+
+up > "$out" 2>&1 &
+pid=$!
+for _ in $(seq 300); do
+  grep -q "Ctrl-C stops everything" "$out" && break
+  sleep 0.1
+done
+url=$(grep -o 'http://127.0.0.1:[0-9]*' "$out" | head -1)
+grpc=$(sed -n 's/^(gRPC on \(.*\))$/\1/p' "$out")
+check "it serves" [ -n "$url" ]
+check "held-out questions are answered" \
+  python3 deploy/demo_model/evaluate.py --url "$url" --per-family 20 --bar 0.9
+"$tessera" status --coordinator "$grpc" > "$TEST_TMPDIR/status"
+check "status shows both workers" [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ]
+answer=$("$tessera" complete --url "$url" --temperature 0 "Count from 3 to 9.")
+check "complete prints the answer" [ "$answer" = "3 4 5 6 7 8 9" ]
+
+# A killed worker ends `up`, which names it; nothing is left behind.
+kill -KILL $(processes_with "--coordinator $grpc --name local/1")
+wait "$pid"
+check "up ends when a worker is killed" [ $? -eq 1 ]
+check "and names it" grep -q "worker-1 was ended by signal 9" "$out"
+check "nothing is left behind" [ -z "$(processes_with "--coordinator $grpc")" ]
+
+[ "$failed" -eq 0 ] || cat "$out" "$TEST_TMPDIR"/logs/*.log
+exit "$failed"
