@@ -16,15 +16,15 @@ check() {  # what, command...
 processes_with() {  # ids of processes whose command line has this text
   local file
   for file in /proc/[0-9]*/cmdline; do
-    tr '\0' ' ' < "$file" 2> /dev/null | grep -qF -- "$1" && basename "$(dirname "$file")"
+    { tr '\0' ' ' < "$file"; } 2> /dev/null | grep -qF -- "$1" && basename "$(dirname "$file")"
   done
   return 0
 }
 
 up() { "$tessera" up "$model" --port 0 --grpc-port 0 --log-dir "$TEST_TMPDIR/logs" "$@"; }
 
-check "a right answer ends with 0" \
-  up --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+up --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "a right answer ends with 0" [ $? -eq 0 ]
 check "the plan is shown" grep -q "replica r-local/0 (both): local/0 layers 0-5" "$out"
 check "the answer is shown" grep -q "answer:   142" "$out"
 check "the worker that answered is named" grep -q "answered by worker local/" "$out"
