@@ -262,6 +262,7 @@ constexpr std::array<Family, 7> kFamilies = {{
 
 std::vector<std::string> KnownArchitectures() {
   std::vector<std::string> names;
+  names.reserve(kFamilies.size());
   for (const Family& family : kFamilies) names.emplace_back(family.architecture);
   return names;
 }

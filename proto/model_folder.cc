@@ -154,7 +154,10 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder
   number("top_p", kLeast, 1.0, defaults.top_p);
   number("min_p", 0.0, 1.0, defaults.min_p);
   number("repetition_penalty", kLeast, 100.0, defaults.repetition_penalty);
-  if (reader.Has("top_k")) defaults.top_k = reader.Integer("top_k", 0, INT32_MAX);
+  // Some folders write "off" as -1.
+  if (reader.Has("top_k")) {
+    defaults.top_k = std::max<int64_t>(0, reader.Integer("top_k", -1, INT32_MAX));
+  }
   if (reader.Has("max_new_tokens")) {
     defaults.max_new_tokens = reader.Integer("max_new_tokens", 1, INT32_MAX);
   }

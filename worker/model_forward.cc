@@ -6,7 +6,6 @@
 namespace tessera::worker {
 namespace {
 
-using kernels::DType;
 using kernels::SizeInBytes;
 using kernels::TensorView;
 
