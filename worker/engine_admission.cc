@@ -8,7 +8,6 @@
 namespace tessera::worker {
 namespace {
 
-constexpr int64_t kMaxChoices = 128;
 constexpr int64_t kMaxStopIds = 1024;
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
@@ -67,6 +66,10 @@ absl::Status CheckChoices(const v1::Submit& submit) {
   if (submit.choice_count() < 0 || submit.choice_count() > kMaxChoices) {
     return Invalid(StrCat("choice_count is ", submit.choice_count(), "; it must be between 1 and ",
                           kMaxChoices));
+  }
+  if (submit.first_choice() < 0 || submit.first_choice() >= (1 << 20)) {
+    return Invalid(StrCat("first_choice is ", submit.first_choice(), "; it must be between 0 and ",
+                          (1 << 20) - 1));
   }
   if (submit.output_token_ids_size() > 0 && submit.choice_count() > 1) {
     return Invalid(StrCat("output_token_ids continue one choice, but choice_count is ",

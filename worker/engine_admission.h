@@ -14,6 +14,9 @@
 
 namespace tessera::worker {
 
+// Choices of one submission; more are refused.
+inline constexpr int32_t kMaxChoices = 128;
+
 struct EngineOptions {
   scheduler::BatchLimits limits;
   int64_t vocabulary = 0;

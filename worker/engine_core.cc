@@ -113,11 +113,13 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
 }
 
 void EngineCore::Refuse(const v1::Submit& submit, const absl::Status& status, Events* events) {
-  for (int32_t i = 0; i < std::max(1, submit.choice_count()); ++i) {
+  // A refused count may be any number: the first ones' ends are enough to hear of it.
+  for (int32_t i = 0; i < std::clamp(submit.choice_count(), 1, kMaxChoices); ++i) {
     v1::TokenEvent& event = events->emplace_back();
     event.set_submission_id(submit.submission_id());
     event.set_attempt(submit.attempt());
-    event.set_choice(submit.first_choice() + i);
+    // Unsigned, because a refused first_choice may be any number too.
+    event.set_choice(static_cast<int32_t>(static_cast<uint32_t>(submit.first_choice()) + i));
     event.set_finish(v1::FINISH_REASON_ERROR);
     event.set_error(std::string(StdView(status.message())));
     event.set_error_code(static_cast<int32_t>(status.code()));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/philox.h"
 #include "tests/worker/engine_harness.h"
 
 namespace tessera::worker {
@@ -222,6 +223,31 @@ TEST_CASE("equal seed, choice and position give equal tokens whatever the batch;
   CHECK(alone.Of(2).tokens != alone.Of(1).tokens);
 }
 
+TEST_CASE("a drawn token is the inverse CDF at Philox(seed, choice, absolute position)") {
+  Harness h(SmallOptions());
+  Tokens tokens = Prompt(7, 31);
+  v1::Submit submit = MakeSubmit(1, tokens, 25);
+  submit.mutable_sampling()->set_temperature(1);
+  submit.mutable_sampling()->set_seed(0x123456789abcdefull);
+  submit.set_first_choice(3);
+  h.Submit(submit);
+  h.RunAll();
+  REQUIRE(h.Of(1, 3).tokens.size() == 25);
+  for (const int32_t drawn : h.Of(1, 3).tokens) {
+    const std::vector<float> logits = ToyModel::LogitsAfter(tokens, 7, 50);
+    double total = 0;
+    for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+    const double target =
+        total * kernels::SamplingUniform(0x123456789abcdefull, 3, static_cast<int>(tokens.size()));
+    int32_t expected = 0;
+    for (double sum = std::exp(static_cast<double>(logits[0])); sum <= target;) {
+      sum += std::exp(static_cast<double>(logits[++expected]));
+    }
+    REQUIRE(drawn == expected);
+    tokens.push_back(drawn);
+  }
+}
+
 TEST_CASE("continuing at any point equals the unbroken run") {
   Harness h(SmallOptions());
   const Tokens prompt = Prompt(13, 21);
@@ -394,6 +420,9 @@ TEST_CASE("what can never run is refused, with both numbers") {
   bad = MakeSubmit(0, {1}, 1);
   (*bad.mutable_sampling()->mutable_logit_bias())[50] = 1;
   refused(bad, {"logit_bias", "50"});
+  bad = MakeSubmit(0, {1}, 1);
+  bad.set_choice_count(2147483647);  // and not as many events
+  refused(bad, {"choice_count", "2147483647"});
   CHECK_FALSE(h.core->Busy());
   h.Submit(MakeSubmit(1, Prompt(5, 1), 3));  // the next one is unharmed
   h.RunAll();
