@@ -1,0 +1,191 @@
+// Linear and GroupedLinear through Ops: packed weights against what they unpack to.
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "tests/kernels/conformance/path.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+// Weights packed on a path.
+struct Packed {
+  Packed(Path& path, const LinearSpec& spec, DType source_type, uint64_t seed) : path_(path) {
+    auto allocated = path.device().Allocate(path.ops().PackedWeightBytes(spec));
+    REQUIRE(allocated.ok());
+    buffer_ = *std::move(allocated);
+    weights = {.spec = spec, .data = buffer_.data()};
+    // In two parts, as a worker that reads shards would.
+    const int64_t half = spec.out_features / 2;
+    Pack(0, half, source_type, seed);
+    Pack(half, spec.out_features - half, source_type, seed + 1);
+  }
+  void Pack(int64_t first, int64_t rows, DType source_type, uint64_t seed) {
+    const Tensor source = Random(path_, source_type, {rows, weights.spec.in_features}, seed);
+    REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
+  }
+  std::vector<float> Unpack() const {
+    const LinearSpec& spec = weights.spec;
+    const Tensor out = Zeros(path_, DType::kF32, {spec.out_features, spec.in_features});
+    REQUIRE(path_.ops().UnpackWeightRows(weights, 0, out).ok());
+    return out.Read();
+  }
+
+  PackedWeights weights;
+
+ private:
+  Path& path_;
+  Buffer buffer_;
+};
+
+// in * weights^T + bias in double, rounded to floats.
+std::vector<float> Product(const std::vector<float>& in, const std::vector<float>& weights,
+                           const std::vector<float>& bias, int64_t in_features) {
+  const int64_t rows = static_cast<int64_t>(in.size()) / in_features;
+  const int64_t columns = static_cast<int64_t>(weights.size()) / in_features;
+  std::vector<float> out(rows * columns);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      double sum = bias.empty() ? 0.0 : bias[c];
+      for (int64_t i = 0; i < in_features; ++i) {
+        sum += double{in[r * in_features + i]} * weights[c * in_features + i];
+      }
+      out[r * columns + c] = static_cast<float>(sum);
+    }
+  }
+  return out;
+}
+
+double LinearTolerance(DType weight, DType activation) {
+  return weight == DType::kF32 && activation == DType::kF32 ? 1e-5 : 1e-2;
+}
+
+std::vector<Path*> AllPaths() {
+  std::vector<Path*> all = {&Reference()};
+  for (const auto& path : OtherPaths()) all.push_back(path.get());
+  return all;
+}
+
+TEST_CASE("Linear: shapes, weight and activation types, bias") {
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8);
+  const DType activation = GENERATE(DType::kF32, DType::kBF16);
+  const auto [in_features, out_features] =
+      GENERATE(table<int64_t, int64_t>({{1, 1}, {64, 96}, {130, 33}, {257, 64}, {512, 100}}));
+  const int64_t rows = GENERATE(0, 1, 2, 7, 40);
+  CAPTURE(Name(weight), Name(activation), in_features, out_features, rows);
+  for (Path* path : AllPaths()) {
+    INFO("path " << path->name());
+    const LinearSpec spec = {.in_features = in_features,
+                             .out_features = out_features,
+                             .weight_dtype = weight,
+                             .group_size = 64};
+    const Packed packed(*path, spec, DType::kF32, 1);
+    const Tensor in = Random(*path, activation, {rows, in_features}, 5, 3);
+    const Tensor bias = Random(*path, DType::kF32, {out_features}, 6);
+    const Tensor out = Zeros(*path, activation, {rows, out_features}, 2);
+    LinearArgs args = {.out = out, .in = in, .weights = &packed.weights};
+    const bool biased = rows % 2 == 1;
+    if (biased) args.bias = bias;
+    args.workspace = path->Workspace(path->ops().LinearWorkspaceBytes(spec, rows, activation));
+    REQUIRE(path->ops().Linear(args, path->stream()).ok());
+    const std::vector<float> expected = Product(
+        in.Read(), packed.Unpack(), biased ? bias.Read() : std::vector<float>(), in_features);
+    CHECK(Difference(out.Read(), expected, LinearTolerance(weight, activation)) == "");
+    CHECK(out.PaddingIntact());
+  }
+}
+
+TEST_CASE("packing: what comes back is the conversion asked for, from every source type") {
+  const DType source = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
+  for (Path* path : AllPaths()) {
+    INFO("path " << path->name());
+    const LinearSpec spec = {.in_features = 100, .out_features = 40};
+    // Random() made these two halves; the tensor rounds them to the source's type.
+    Tensor first = Random(Reference(), source, {20, 100}, 1);
+    std::vector<float> given = RandomFloats(20 * 100, 1);
+    const std::vector<float> second = RandomFloats(20 * 100, 2);
+    given.insert(given.end(), second.begin(), second.end());
+    const double rounding = source == DType::kF32 ? 0 : source == DType::kF16 ? 0x1p-11 : 0x1p-8;
+    CHECK(Difference(Packed(*path, spec, source, 1).Unpack(), given, rounding) == "");
+    LinearSpec halved = spec;
+    halved.weight_dtype = DType::kBF16;
+    CHECK(Difference(Packed(*path, halved, source, 1).Unpack(), given, 0x1p-8) == "");
+    LinearSpec quantised = spec;
+    quantised.weight_dtype = DType::kI8;
+    quantised.group_size = 32;
+    // Half a step of a group whose largest weight is at most 1, and what the source lost.
+    CHECK(Difference(Packed(*path, quantised, source, 1).Unpack(), given, 0.51 / 127 + rounding) ==
+          "");
+  }
+}
+
+TEST_CASE("GroupedLinear: rows by expert, empty experts, rows read by index") {
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8);
+  const DType activation = GENERATE(DType::kF32, DType::kBF16);
+  const bool indexed = GENERATE(false, true);
+  CAPTURE(Name(weight), Name(activation), indexed);
+  const int64_t width = 96, columns = 70;
+  const std::vector<int32_t> offsets = {0, 3, 3, 4, 9};
+  const std::vector<int32_t> sources = {4, 0, 2, 1, 3, 4, 0, 1, 2};
+  for (Path* path : AllPaths()) {
+    INFO("path " << path->name());
+    const LinearSpec spec = {
+        .in_features = width, .out_features = columns, .weight_dtype = weight, .group_size = 32};
+    std::vector<std::unique_ptr<Packed>> experts;
+    std::vector<PackedWeights> weights;
+    for (uint64_t e = 0; e < 4; ++e) {
+      experts.push_back(std::make_unique<Packed>(*path, spec, DType::kF32, 10 * e));
+      weights.push_back(experts.back()->weights);
+    }
+    const Tensor in = Random(*path, activation, {indexed ? 5 : 9, width}, 5);
+    const Tensor out = Zeros(*path, activation, {9, columns});
+    const Tensor source_rows(*path, {9}, sources), expert_offsets(*path, {5}, offsets);
+    GroupedLinearArgs args = {
+        .out = out, .in = in, .experts = weights, .expert_offsets = expert_offsets};
+    if (indexed) args.source_rows = source_rows;
+    args.workspace =
+        path->Workspace(path->ops().GroupedLinearWorkspaceBytes(spec, 9, 4, activation));
+    REQUIRE(path->ops().GroupedLinear(args, path->stream()).ok());
+
+    const std::vector<float> rows = in.Read();
+    std::vector<float> expected;
+    for (size_t e = 0; e < 4; ++e) {
+      for (int32_t slot = offsets[e]; slot < offsets[e + 1]; ++slot) {
+        const int64_t row = indexed ? sources[slot] : slot;
+        const std::vector<float> one(rows.begin() + row * width, rows.begin() + (row + 1) * width);
+        const std::vector<float> product = Product(one, experts[e]->Unpack(), {}, width);
+        expected.insert(expected.end(), product.begin(), product.end());
+      }
+    }
+    CHECK(Difference(out.Read(), expected, LinearTolerance(weight, activation)) == "");
+  }
+}
+
+TEST_CASE("Linear in f32: a row's bits depend on nothing beside it") {
+  const int64_t in_features = 300, out_features = 80, rows = 50;
+  for (const auto& path : OtherPaths()) {
+    INFO("path " << path->name());
+    const LinearSpec spec = {.in_features = in_features, .out_features = out_features};
+    const Packed packed(*path, spec, DType::kF32, 1);
+    const Tensor in = Random(*path, DType::kF32, {rows, in_features}, 5);
+    const auto run = [&](int64_t first, int64_t count) {
+      TensorView part = in.view();
+      part.data += first * in_features * static_cast<int64_t>(sizeof(float));
+      const Tensor out = Zeros(*path, DType::kF32, {count, out_features});
+      LinearArgs args = {.out = out, .in = part.Rows(count), .weights = &packed.weights};
+      args.workspace = path->Workspace(path->ops().LinearWorkspaceBytes(spec, count, DType::kF32));
+      REQUIRE(path->ops().Linear(args, path->stream()).ok());
+      return out.Read();
+    };
+    const std::vector<float> whole = run(0, rows);
+    for (int64_t count : {1, 2, 3, 5, 13, 31}) {
+      for (int64_t first = 0; first + count <= rows; first += 7) {
+        const std::vector<float> part = run(first, count);
+        CAPTURE(first, count);
+        REQUIRE(std::equal(part.begin(), part.end(), whole.begin() + first * out_features));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance

@@ -1,0 +1,29 @@
+// Rows of sampling parameters, and the straightforward mathematics of what they mean.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/conformance/path.h"
+
+namespace tessera::kernels::conformance {
+
+struct SampleRow {
+  std::vector<float> logits;
+  float temperature = 1, top_p = 1, min_p = 0;
+  int32_t top_k = 0;
+  float repetition = 1, presence = 0, frequency = 0;
+  uint64_t seed = 0;
+  int32_t choice = 0, position = 0;
+  std::vector<std::pair<int32_t, int32_t>> history = {};  // id, how often in the output
+  std::vector<std::pair<int32_t, float>> bias = {};
+};
+
+// The token drawn for each row. All rows have the same vocabulary.
+std::vector<int32_t> RunSample(Path& path, const std::vector<SampleRow>& rows);
+
+// Probability of each id, from the definition in kernels/ops.h, by sorting everything.
+std::vector<double> Probabilities(const SampleRow& row);
+
+}  // namespace tessera::kernels::conformance

@@ -1,0 +1,196 @@
+// Sampling: the random numbers, the distributions, and every path against the reference.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/philox.h"
+#include "tests/kernels/conformance/sample_batch.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
+
+std::vector<Path*> AllPaths() {
+  std::vector<Path*> all = {&Reference()};
+  for (const auto& path : OtherPaths()) all.push_back(path.get());
+  return all;
+}
+
+TEST_CASE("Philox4x32-10 gives the known answers of Random123") {
+  using Words = std::array<uint32_t, 4>;
+  CHECK(Philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(Philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) ==
+        Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("a uniform number depends on seed, choice and position, each") {
+  const double base = SamplingUniform(1, 2, 3);
+  CHECK(base == SamplingUniform(1, 2, 3));
+  CHECK(base != SamplingUniform(uint64_t{1} << 32 | 1, 2, 3));
+  CHECK(base != SamplingUniform(1, 3, 3));
+  CHECK(base != SamplingUniform(1, 2, 4));
+  CHECK((base >= 0 && base < 1));
+}
+
+// Draws `count` times, each with a position of its own, and tests the frequencies against
+// `expected` (Pearson's chi-square; 6 standard deviations above its mean: never by chance on a
+// fixed seed).
+void CheckDistribution(Path& path, const SampleRow& row, const std::vector<double>& expected) {
+  const int count = 20000;
+  std::vector<SampleRow> rows(count, row);
+  for (int i = 0; i < count; ++i) rows[i].position = i;
+  std::vector<int64_t> seen(expected.size());
+  for (int32_t id : RunSample(path, rows)) ++seen[id];
+  double chi_square = 0;
+  int degrees = -1;
+  for (size_t id = 0; id < expected.size(); ++id) {
+    CAPTURE(id, seen[id], expected[id]);
+    if (expected[id] == 0) {
+      REQUIRE(seen[id] == 0);
+      continue;
+    }
+    const double mean = count * expected[id];
+    chi_square += (seen[id] - mean) * (seen[id] - mean) / mean;
+    ++degrees;
+  }
+  CHECK(chi_square <= degrees + 6 * std::sqrt(2.0 * std::max(degrees, 1)));
+}
+
+TEST_CASE("draws follow the distribution that the parameters describe") {
+  const SampleRow plain = {.logits = {1.0f, 0.2f, -0.5f, 2.0f, 0.9f, -3.0f, 1.9f, 0.0f}};
+  std::vector<SampleRow> cases(10, plain);
+  cases[1].temperature = 0.5f;
+  cases[2].temperature = 2.0f;
+  cases[3].top_k = 3;
+  cases[4].top_p = 0.7f;
+  cases[5].min_p = 0.3f;
+  cases[6].repetition = 1.5f;
+  cases[6].history = {{3, 0}, {2, 1}};
+  cases[7].presence = 0.6f;
+  cases[7].frequency = 0.4f;
+  cases[7].history = {{3, 3}, {6, 0}, {0, 1}};
+  cases[8].bias = {{5, 4.0f}, {3, kBanned}};
+  cases[9] = {.logits = plain.logits,
+              .temperature = 1.3f,
+              .top_p = 0.8f,
+              .min_p = 0.05f,
+              .top_k = 6,
+              .repetition = 1.2f,
+              .presence = 0.1f,
+              .frequency = 0.2f,
+              .history = {{0, 2}, {3, 0}},
+              .bias = {{7, 1.5f}}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    for (Path* path : AllPaths()) {
+      INFO("case " << i << ", path " << path->name());
+      cases[i].seed = 1000 + i;
+      CheckDistribution(*path, cases[i], Probabilities(cases[i]));
+    }
+  }
+}
+
+TEST_CASE("temperature 0 takes the best, the lowest among equals") {
+  std::vector<SampleRow> rows(4, {.logits = std::vector<float>(100, 0.5f), .temperature = 0});
+  rows[0].logits[70] = rows[0].logits[31] = 2.0f;
+  rows[1].logits[99] = 1.0f;
+  rows[2].bias = {{5, 1.0f}, {6, 1.0f}};
+  rows[3].logits.assign(100, kBanned);
+  for (Path* path : AllPaths()) {
+    CHECK(RunSample(*path, rows) == std::vector<int32_t>{31, 99, 5, 0});
+  }
+}
+
+TEST_CASE("ids outside the vocabulary are padding") {
+  const SampleRow row = {.logits = {0, 1, 0},
+                         .temperature = 0,
+                         .history = {{-1, 4}, {3, 4}},
+                         .bias = {{-1, 50.0f}, {3, 50.0f}}};
+  for (Path* path : AllPaths()) CHECK(RunSample(*path, {row}) == std::vector<int32_t>{1});
+}
+
+TEST_CASE("every path draws the reference's token") {
+  const int64_t vocabulary = GENERATE(1, 5, 1000, 1025, 50257);
+  CAPTURE(vocabulary);
+  std::mt19937_64 random(vocabulary);
+  const auto pick = [&](std::vector<float> values) { return values[random() % values.size()]; };
+  std::vector<SampleRow> rows(vocabulary > 2000 ? 40 : 200);
+  for (SampleRow& row : rows) {
+    row.logits = RandomFloats(vocabulary, random());
+    const float spread = pick({0.01f, 1.0f, 10.0f, 40.0f});
+    for (float& value : row.logits) value *= spread;
+    row.temperature = pick({0, 0.3f, 1, 1, 1.7f});
+    row.top_p = pick({1, 1, 0.999f, 0.9f, 0.3f, 0});
+    row.min_p = pick({0, 0, 0.01f, 0.5f, 1});
+    row.top_k = static_cast<int32_t>(pick({0, 0, 1, 5, 300, 100000}));
+    row.seed = random();
+    row.choice = static_cast<int32_t>(random() % 4);
+    row.position = static_cast<int32_t>(random() % 5000);
+    if (random() % 2 == 0) {
+      row.repetition = 1.3f;
+      row.presence = 0.5f;
+      row.frequency = 0.25f;
+      row.history = {{0, 1}, {static_cast<int32_t>(vocabulary / 2), 3}};
+      row.bias = {{static_cast<int32_t>(vocabulary - 1), 3.0f}};
+    }
+  }
+  const std::vector<int32_t> expected = RunSample(Reference(), rows);
+  for (const auto& path : OtherPaths()) {
+    INFO("path " << path->name());
+    CHECK(RunSample(*path, rows) == expected);
+  }
+}
+
+TEST_CASE("LogSoftmax, in place too, far from zero and with banned values") {
+  const int64_t width = GENERATE(1, 17, 1000, 50257);
+  const float shift = GENERATE(0.0f, 300.0f);
+  CheckAgainstReference(DType::kF32, [&](Path& path) {
+    std::vector<float> values = RandomFloats(3 * width, 1);
+    for (float& value : values) value = value * 12 + shift;
+    if (width > 1) values[1] = kBanned;
+    const Tensor x(path, DType::kF32, {3, width}, values, 4);
+    REQUIRE(path.ops().LogSoftmax({.out = x, .in = x}, path.stream()).ok());
+    CHECK(x.PaddingIntact());
+    return x.Read();
+  });
+}
+
+TEST_CASE("TopK: descending, ties to the lower index") {
+  const auto [width, k] =
+      GENERATE(table<int64_t, int64_t>({{1, 1}, {17, 17}, {100, 7}, {1000, 20}, {50257, 20}}));
+  const bool ties = GENERATE(false, true);
+  CAPTURE(width, k, ties);
+  const auto run = [&, width = width, k = k](Path& path) {
+    std::vector<float> values = RandomFloats(4 * width, 1);
+    if (ties) {
+      for (float& value : values) value = std::round(value * 4);
+    }
+    const Tensor in(path, DType::kF32, {4, width}, values, 2);
+    const Tensor largest = Zeros(path, DType::kF32, {4, k});
+    const Tensor indices(path, {4, k}, std::vector<int32_t>(4 * k, -1));
+    REQUIRE(path.ops().TopK({.values = largest, .indices = indices, .in = in}, path.stream()).ok());
+    std::vector<float> result = largest.Read();
+    for (int32_t index : indices.ReadInts()) result.push_back(static_cast<float>(index));
+    return result;
+  };
+  CheckAgainstReference(0.0, run);
+  // The reference against a sort.
+  const std::vector<float> result = run(Reference());
+  std::vector<float> first_row = RandomFloats(4 * width, 1);
+  first_row.resize(width);
+  if (ties) {
+    for (float& value : first_row) value = std::round(value * 4);
+  }
+  std::vector<int32_t> order(width);
+  for (int64_t i = 0; i < width; ++i) order[i] = static_cast<int32_t>(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return first_row[a] > first_row[b]; });
+  for (int64_t j = 0; j < k; ++j) REQUIRE(result[4 * k + j] == static_cast<float>(order[j]));
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance
