@@ -35,12 +35,14 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
       }
       handles.push_back(*std::move(handle));
     }
+    std::shared_ptr<HttpExchange> exchange;  // ours may be let go by an end on another thread
     {
       std::lock_guard lock(mutex_);
       if (over_) return false;
       handles_ = std::move(handles);
+      exchange = exchange_;
     }
-    exchange_->OnGone([weak = weak_from_this()] {
+    exchange->OnGone([weak = weak_from_this()] {
       if (auto self = weak.lock()) self->Drop();
     });
     return true;
