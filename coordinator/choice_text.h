@@ -1,6 +1,6 @@
-// The text of one choice as its tokens arrive: detokenised without half characters, and held back while it may be
-// the beginning of a stop string. Tokens are released together with the text they made, so that what is reported
-// (text, ids, logprobs) always adds up, stop strings cut or not.
+// The text of one choice as its tokens arrive: detokenised without half characters, and held back
+// while it may be the beginning of a stop string. Tokens are released together with the text they
+// made, so that what is reported (text, ids, logprobs) always adds up, stop strings cut or not.
 //
 // Thread rule: one thread at a time. The Tokenizer must outlive it.
 #pragma once
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "coordinator/generation.h"
-#include "coordinator/incremental_decoder.h"
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/tokenizer.h"
 
 namespace tessera::coordinator {
 
@@ -27,12 +27,14 @@ class ChoiceText {
  public:
   ChoiceText(const Tokenizer& tokenizer, ChoiceTextOptions options);
 
-  // Adds one token; fills text, token_ids, logprobs of `event` with what may be told now, and finish and
-  // stop_reason when a stop string is complete: nothing may be appended after that.
+  // Adds one token; fills text, token_ids, logprobs of `event` with what may be told now, and
+  // finish and stop_reason when a stop string is complete: nothing may be appended after that.
   void Append(int32_t token_id, const PositionChances* chances, ChoiceEvent& event);
-  // The choice ended for another reason: everything held back is released into `event`. `stop_token` tells that
-  // the last token is an eos or stop id, whose text is not part of the answer.
-  void AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token, ChoiceEvent& event);
+  // The choice ended for another reason: everything held back is released into `event`.
+  // `stop_token` tells that the last token is an eos or stop id, whose text is not part of the
+  // answer.
+  void AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token,
+                  ChoiceEvent& event);
   void Flush(ChoiceEvent& event);
 
   int64_t reported_tokens() const { return reported_tokens_; }
@@ -46,7 +48,8 @@ class ChoiceText {
   };
 
   void Hold(int32_t token_id, const PositionChances* chances);
-  // Releases held text up to `end` (an offset in the choice's text) and the tokens that began before it.
+  // Releases held text up to `end` (an offset in the choice's text) and the tokens that began
+  // before it.
   void Release(int64_t end, bool all_tokens, ChoiceEvent& event);
   bool FindStop(size_t search_from, size_t& begin, size_t& which) const;
   size_t HeldBackBytes() const;

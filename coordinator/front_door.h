@@ -1,5 +1,5 @@
-// What the HTTP and the gRPC front doors share: the served model, and the checks and defaults that make a
-// GenerationRequest of what a client asked.
+// What the HTTP and the gRPC front doors share: the served model, and the checks and defaults that
+// make a GenerationRequest of what a client asked.
 //
 // Thread rule: ServedModel is immutable after start; everything here is thread-safe.
 #pragma once
@@ -11,15 +11,15 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "coordinator/chat_template.h"
 #include "coordinator/generation.h"
-#include "coordinator/tokenizer.h"
+#include "coordinator/jinja/chat_template.h"
+#include "coordinator/tokenizer/tokenizer.h"
 #include "proto/model_folder.h"
 
 namespace tessera::coordinator {
 
 struct ServedModel {
-  std::string name;    // --served-model-name
+  std::string name;  // --served-model-name
   std::string folder;
   int64_t max_model_len_tokens = 0;
   int64_t created_unix_seconds = 0;
@@ -44,8 +44,8 @@ absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
 // Sampling with the model's defaults filled in.
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
 
-// The last check before Start: ids within the vocabulary, prompt within the context; and max_tokens, where
-// `wanted_max_tokens` has no value, becomes what the context has left.
+// The last check before Start: ids within the vocabulary, prompt within the context; and
+// max_tokens, where `wanted_max_tokens` has no value, becomes what the context has left.
 absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wanted_max_tokens,
                           GenerationRequest& request);
 

@@ -1,8 +1,8 @@
-// One generation while it runs: turns the workers' token events into text events for its sink, in order, and
-// keeps what another replica would need to go on where this one stopped.
+// One generation while it runs: turns the workers' token events into text events for its sink, in
+// order, and keeps what another replica would need to go on where this one stopped.
 //
-// Thread rule: thread-safe. The sink is called by one thread at a time and without any lock held, so it may call
-// back into RequestFlow.
+// Thread rule: thread-safe. The sink is called by one thread at a time and without any lock held,
+// so it may call back into RequestFlow.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 #include "absl/status/status.h"
 #include "coordinator/choice_text.h"
 #include "coordinator/generation.h"
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::coordinator {
 
 // What a token event meant for the bookkeeping around it.
 struct EventOutcome {
-  bool first_token = false;       // of the whole generation
-  bool counted_token = false;     // a new token came
+  bool first_token = false;    // of the whole generation
+  bool counted_token = false;  // a new token came
   bool choice_finished = false;
-  bool stop_string = false;       // the coordinator ended the choice: the worker must be told
+  bool stop_string = false;  // the coordinator ended the choice: the worker must be told
   bool generation_finished = false;
   double since_last_token_seconds = -1;  // for a choice's second and later tokens
-  absl::Status broken;            // not OK: positions have a hole, or the worker reported an error
+  absl::Status broken;  // not OK: positions have a hole, or the worker reported an error
 };
 
 // A choice that has not ended, and the tokens it has so far.
@@ -49,12 +49,13 @@ class LiveGeneration {
   EventOutcome Apply(const v1::TokenEvent& event, const std::string& replica, double now_seconds);
   // Ends it with an error; nothing after that. False: it had ended already.
   bool Fail(const absl::Status& status);
-  // Ends it without a word: nothing is delivered any more, except what is being delivered right now. False: it had
-  // ended already.
+  // Ends it without a word: nothing is delivered any more, except what is being delivered right
+  // now. False: it had ended already.
   bool Silence();
   std::vector<OpenChoice> OpenChoices() const;
   bool ended() const;
-  double first_token_seconds() const;  // on the clock of `now_seconds`; arrival before the first token
+  double first_token_seconds()
+      const;  // on the clock of `now_seconds`; arrival before the first token
 
  private:
   struct Choice {
@@ -64,7 +65,8 @@ class LiveGeneration {
     double last_token_seconds = -1;
   };
 
-  void ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out, EventOutcome& outcome);
+  void ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out,
+                  EventOutcome& outcome);
   void ApplyFinish(const v1::TokenEvent& event, ChoiceEvent& out, EventOutcome& outcome);
   bool IsOwnStopId(int32_t token_id) const;
   void EndLocked(const absl::Status& status);

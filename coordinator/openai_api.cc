@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/body_reader.h"
-#include "coordinator/json_fields.h"
 #include "coordinator/openai_call.h"
 #include "coordinator/openai_reply.h"
 #include "coordinator/openai_request.h"
+#include "coordinator/tokenizer/json_fields.h"
 #include "proto/protocol.h"
 
 namespace tessera::coordinator {
@@ -29,7 +29,8 @@ HttpResponse JsonResponse(const Json& json) {
 
 class Api final : public OpenAiApi {
  public:
-  Api(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model, GenerationService& service)
+  Api(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
+      GenerationService& service)
       : options_(std::move(options)), model_(std::move(model)), service_(service) {}
   ~Api() override { large_bodies_.join(); }
 
@@ -38,7 +39,9 @@ class Api final : public OpenAiApi {
     const std::string request_id = RequestIdOr(request.request_id);
     const Route* route = Find(request.path);
     if (route == nullptr) {
-      RespondError(*exchange, absl::NotFoundError(absl::StrCat("there is nothing at ", request.path)), request_id);
+      RespondError(*exchange,
+                   absl::NotFoundError(absl::StrCat("there is nothing at ", request.path)),
+                   request_id);
       return;
     }
     const bool head = request.method == "HEAD" && std::string_view(route->method) == "GET";
@@ -48,7 +51,8 @@ class Api final : public OpenAiApi {
     }
     if (route->needs_key && !KeyFits(request.authorization)) {
       RespondError(*exchange,
-                   absl::UnauthenticatedError("the API key is missing or wrong (header Authorization: Bearer KEY)"),
+                   absl::UnauthenticatedError(
+                       "the API key is missing or wrong (header Authorization: Bearer KEY)"),
                    request_id);
       return;
     }
@@ -105,7 +109,8 @@ class Api final : public OpenAiApi {
     return nullptr;
   }
 
-  static void RefuseMethod(HttpExchange& exchange, const Route& route, const std::string& request_id) {
+  static void RefuseMethod(HttpExchange& exchange, const Route& route,
+                           const std::string& request_id) {
     HttpResponse response;
     response.status = 405;
     const Json error = {{"error",
@@ -122,35 +127,44 @@ class Api final : public OpenAiApi {
   bool KeyFits(std::string_view authorization) const {
     if (options_.api_keys.empty()) return true;
     bool fits = false;
-    for (const std::string& key : options_.api_keys) fits |= SecretsEqual(authorization, absl::StrCat("Bearer ", key));
+    for (const std::string& key : options_.api_keys)
+      fits |= SecretsEqual(authorization, absl::StrCat("Bearer ", key));
     return fits;
   }
 
-  void HandleLarge(const Route& route, std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+  void HandleLarge(const Route& route, std::shared_ptr<HttpExchange> exchange,
+                   const std::string& request_id) {
     if (large_waiting_.fetch_add(1) >= options_.max_large_bodies_waiting) {
       --large_waiting_;
-      RespondError(*exchange, absl::UnavailableError("too many large requests are waiting to be read"), request_id);
+      RespondError(*exchange,
+                   absl::UnavailableError("too many large requests are waiting to be read"),
+                   request_id);
       return;
     }
-    boost::asio::post(large_bodies_, [this, &route, exchange = std::move(exchange), request_id]() mutable {
-      (this->*route.handle)(std::move(exchange), request_id);
-      --large_waiting_;
-    });
+    boost::asio::post(large_bodies_,
+                      [this, &route, exchange = std::move(exchange), request_id]() mutable {
+                        (this->*route.handle)(std::move(exchange), request_id);
+                        --large_waiting_;
+                      });
   }
 
-  // The body as JSON; answers the error itself. The text is freed: a stream does not carry its request along.
+  // The body as JSON; answers the error itself. The text is freed: a stream does not carry its
+  // request along.
   std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id) {
     const std::string text = std::exchange(exchange.request().body, std::string());
     absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body");
     if (body.ok() && body->is_object()) return *std::move(body);
-    RespondError(exchange,
-                 body.ok() ? FieldError("", "the request body must be a JSON object") : body.status(), request_id);
+    RespondError(
+        exchange,
+        body.ok() ? FieldError("", "the request body must be a JSON object") : body.status(),
+        request_id);
     return std::nullopt;
   }
 
   void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
-    if (body.has_value()) Begin(ReadChatCall(*body, *model_, options_.now_unix_seconds()), exchange, request_id);
+    if (body.has_value())
+      Begin(ReadChatCall(*body, *model_, options_.now_unix_seconds()), exchange, request_id);
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -187,7 +201,8 @@ class Api final : public OpenAiApi {
   }
 
   void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::string asked = exchange->request().path.substr(std::string_view("/v1/models/").size());
+    const std::string asked =
+        exchange->request().path.substr(std::string_view("/v1/models/").size());
     if (absl::Status s = CheckModelName(*model_, asked); !s.ok() || asked.empty()) {
       RespondError(*exchange, s.ok() ? absl::NotFoundError("no model is named") : s, request_id);
       return;
@@ -198,7 +213,8 @@ class Api final : public OpenAiApi {
   // vLLM's bodies: a prompt, or the messages of a chat.
   absl::StatusOr<std::vector<int32_t>> TokenizeBody(const nlohmann::json& body) const {
     BodyReader reader(body);
-    if (absl::Status s = CheckModelName(*model_, reader.String("model").value_or("")); !s.ok()) return s;
+    if (absl::Status s = CheckModelName(*model_, reader.String("model").value_or("")); !s.ok())
+      return s;
     const std::optional<bool> add_special_tokens = reader.Bool("add_special_tokens");
     if (const nlohmann::json* messages = reader.Find("messages")) {
       const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
@@ -210,7 +226,8 @@ class Api final : public OpenAiApi {
     if (!prompt.has_value()) reader.Fail("prompt", "missing");
     if (!reader.status().ok()) return reader.status();
     absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(
-        *prompt, {.add_special_tokens = add_special_tokens.value_or(true), .parse_special_tokens = true});
+        *prompt,
+        {.add_special_tokens = add_special_tokens.value_or(true), .parse_special_tokens = true});
     if (!ids.ok()) return FieldError("prompt", std::string(ids.status().message()));
     return ids;
   }
@@ -223,7 +240,8 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, ids.status(), request_id);
       return;
     }
-    Json answer = {{"count", ids->size()}, {"max_model_len", model_->max_model_len_tokens}, {"tokens", *ids}};
+    Json answer = {
+        {"count", ids->size()}, {"max_model_len", model_->max_model_len_tokens}, {"tokens", *ids}};
     if (body->value("return_token_strs", nlohmann::json()) == true) {
       answer["token_strs"] = Json::array();
       for (int32_t id : *ids) answer["token_strs"].push_back(model_->tokenizer->TokenText(id));
@@ -250,7 +268,8 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, status, request_id);
       return;
     }
-    exchange->Respond(JsonResponse({{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}));
+    exchange->Respond(
+        JsonResponse({{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}));
   }
 
   // Shallow on purpose: the process answers. /ready says whether it serves.
@@ -289,7 +308,8 @@ class Api final : public OpenAiApi {
 
 }  // namespace
 
-std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
+std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options,
+                                           std::shared_ptr<const ServedModel> model,
                                            GenerationService& service) {
   return std::make_unique<Api>(std::move(options), std::move(model), service);
 }

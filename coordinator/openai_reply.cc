@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "coordinator/http_status.h"
-#include "coordinator/utf8.h"
+#include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -14,7 +14,9 @@ namespace {
 // Fields stand in the order they are written: people read streams.
 using Json = nlohmann::ordered_json;
 
-std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 std::string Data(const Json& json) { return absl::StrCat("data: ", Dump(json), "\n\n"); }
 
 int64_t CodePoints(std::string_view text) {
@@ -35,8 +37,11 @@ std::string Spelling(const Tokenizer& tokenizer, int32_t id) {
 
 Json ChatLogprob(const Tokenizer& tokenizer, const TokenChance& chance) {
   Json bytes = Json::array();
-  for (unsigned char c : tokenizer.TokenBytes(chance.token_id)) bytes.push_back(static_cast<int>(c));
-  return {{"token", Spelling(tokenizer, chance.token_id)}, {"logprob", chance.logprob}, {"bytes", bytes}};
+  for (unsigned char c : tokenizer.TokenBytes(chance.token_id))
+    bytes.push_back(static_cast<int>(c));
+  return {{"token", Spelling(tokenizer, chance.token_id)},
+          {"logprob", chance.logprob},
+          {"bytes", bytes}};
 }
 
 Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>& chances) {
@@ -44,7 +49,8 @@ Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>
   for (const PositionChances& position : chances) {
     Json entry = ChatLogprob(tokenizer, position.chosen);
     entry["top_logprobs"] = Json::array();
-    for (const TokenChance& top : position.top) entry["top_logprobs"].push_back(ChatLogprob(tokenizer, top));
+    for (const TokenChance& top : position.top)
+      entry["top_logprobs"].push_back(ChatLogprob(tokenizer, top));
     content.push_back(std::move(entry));
   }
   return {{"content", std::move(content)}, {"refusal", nullptr}};
@@ -53,7 +59,8 @@ Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>
 // `text_offset`: of the first token, in characters; moves behind the last.
 Json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
                         const std::vector<PositionChances>& chances, int64_t& text_offset) {
-  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
+  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
+       offsets = Json::array();
   for (size_t i = 0; i < ids.size() && i < chances.size(); ++i) {
     const std::string spelling = Spelling(tokenizer, ids[i]);
     tokens.push_back(spelling);
@@ -130,7 +137,8 @@ OpenAiError ToOpenAiError(const absl::Status& status) {
   return {error.status, Dump(json)};
 }
 
-OpenAiReply::OpenAiReply(const ServedModel& model, const OpenAiCall& call, int64_t created_unix_seconds)
+OpenAiReply::OpenAiReply(const ServedModel& model, const OpenAiCall& call,
+                         int64_t created_unix_seconds)
     : model_(model),
       call_(call),
       id_(absl::StrCat(call.chat ? "chatcmpl-" : "cmpl-", DrawId())),
@@ -180,7 +188,8 @@ std::string OpenAiReply::Body(const std::string& replica) const {
     Json one = {{"index", i}};
     if (call_.chat) {
       one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-      one["logprobs"] = call_.top_logprobs < 0 ? Json(nullptr) : ChatLogprobs(tokenizer, choice.logprobs);
+      one["logprobs"] =
+          call_.top_logprobs < 0 ? Json(nullptr) : ChatLogprobs(tokenizer, choice.logprobs);
     } else {
       std::string text = choice.text;
       std::vector<int32_t> ids = choice.token_ids;
@@ -193,8 +202,9 @@ std::string OpenAiReply::Body(const std::string& replica) const {
       }
       int64_t offset = 0;
       one["text"] = std::move(text);
-      one["logprobs"] =
-          call_.top_logprobs < 0 ? Json(nullptr) : CompletionLogprobs(tokenizer, ids, chances, offset);
+      one["logprobs"] = call_.top_logprobs < 0
+                            ? Json(nullptr)
+                            : CompletionLogprobs(tokenizer, ids, chances, offset);
     }
     one["finish_reason"] = FinishJson(choice.finish);
     one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
@@ -214,7 +224,8 @@ std::string OpenAiReply::Body(const std::string& replica) const {
                {"system_fingerprint", replica},
                {"choices", std::move(all)},
                {"usage", UsageJson(usage_)}};
-  if (call_.chat && call_.return_token_ids) body["prompt_token_ids"] = call_.prompts[0].prompt_token_ids;
+  if (call_.chat && call_.return_token_ids)
+    body["prompt_token_ids"] = call_.prompts[0].prompt_token_ids;
   if (call_.chat && call_.show_prompt_logprobs) {
     body["prompt_logprobs"] = PromptLogprobs(tokenizer, prompt_logprobs_[0]);
   }
@@ -238,15 +249,16 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
         event.logprobs.empty() ? Json(nullptr) : ChatLogprobs(tokenizer, event.logprobs);
   } else {
     one["text"] = event.text;
-    one["logprobs"] = event.logprobs.empty() ? Json(nullptr)
-                                             : CompletionLogprobs(tokenizer, event.token_ids, event.logprobs,
-                                                                  choice.text_offset);
+    one["logprobs"] =
+        event.logprobs.empty()
+            ? Json(nullptr)
+            : CompletionLogprobs(tokenizer, event.token_ids, event.logprobs, choice.text_offset);
   }
   choice.opened = true;
   one["finish_reason"] = FinishJson(event.finish);
   if (event.finish != Finish::kNone) {
-    one["stop_reason"] =
-        StopReason(event.stop_reason, call_.prompts[index / call_.choices_per_prompt].stop_token_ids);
+    one["stop_reason"] = StopReason(event.stop_reason,
+                                    call_.prompts[index / call_.choices_per_prompt].stop_token_ids);
   }
   if (call_.return_token_ids) one["token_ids"] = event.token_ids;
   Json chunk = {{"id", id_},
@@ -268,9 +280,11 @@ std::string OpenAiReply::OpeningChunks() {
 std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
   const int index = ChoiceIndex(prompt, event.choice);
   std::string chunks;
-  if (!choices_[index].opened && call_.echo) chunks += ChunkFor(index, EchoEvent(prompt, event.choice));
+  if (!choices_[index].opened && call_.echo)
+    chunks += ChunkFor(index, EchoEvent(prompt, event.choice));
   if (!call_.chat || event.finish == Finish::kNone) return chunks + ChunkFor(index, event);
-  // A chat's last chunk has its finish_reason and an empty delta; text that came with it goes before.
+  // A chat's last chunk has its finish_reason and an empty delta; text that came with it goes
+  // before.
   ChoiceEvent last;
   last.finish = event.finish;
   last.stop_reason = event.stop_reason;

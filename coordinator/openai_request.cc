@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/body_reader.h"
-#include "coordinator/utf8.h"
+#include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -19,9 +19,10 @@ constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 // Features that clients of both endpoints know and that come later.
 void RefuseUnsupportedFields(BodyReader& reader) {
-  for (const char* name : {"tools", "functions", "function_call", "structured_outputs", "guided_json",
-                           "guided_regex", "guided_choice", "guided_grammar", "audio", "modalities", "prediction",
-                           "use_beam_search", "kv_transfer_params"}) {
+  for (const char* name :
+       {"tools", "functions", "function_call", "structured_outputs", "guided_json", "guided_regex",
+        "guided_choice", "guided_grammar", "audio", "modalities", "prediction", "use_beam_search",
+        "kv_transfer_params"}) {
     reader.RefuseUnsupported(name);
   }
   reader.RefuseUnsupported("tool_choice", "none");
@@ -36,14 +37,16 @@ void ReadLogitBias(BodyReader& reader, int32_t vocabulary, SamplingOptions& samp
   const nlohmann::json* field = reader.Find("logit_bias");
   if (field == nullptr) return;
   if (!field->is_object()) {
-    reader.Fail("logit_bias", absl::StrCat("an object of token ids is expected, not ", field->type_name()));
+    reader.Fail("logit_bias",
+                absl::StrCat("an object of token ids is expected, not ", field->type_name()));
     return;
   }
   for (const auto& [key, value] : field->items()) {
     int32_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocabulary) {
-      reader.Fail("logit_bias", absl::StrCat(Excerpt(key), " is not a token id below ", vocabulary));
+      reader.Fail("logit_bias",
+                  absl::StrCat(Excerpt(key), " is not a token id below ", vocabulary));
       return;
     }
     if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
@@ -65,7 +68,8 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
     s.top_p = static_cast<float>(*top_p);
   }
   set(s.min_p, reader.Number("min_p", 0, 1));
-  if (const auto top_k = reader.Integer("top_k", -1, kMaxInt32)) s.top_k = static_cast<int32_t>(std::max<int64_t>(0, *top_k));
+  if (const auto top_k = reader.Integer("top_k", -1, kMaxInt32))
+    s.top_k = static_cast<int32_t>(std::max<int64_t>(0, *top_k));
   if (const auto penalty = reader.Number("repetition_penalty", 0, kHuge)) {
     if (*penalty == 0) reader.Fail("repetition_penalty", "must be above 0");
     s.repetition_penalty = static_cast<float>(*penalty);
@@ -73,7 +77,8 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
   set(s.presence_penalty, reader.Number("presence_penalty", -2, 2));
   set(s.frequency_penalty, reader.Number("frequency_penalty", -2, 2));
   ReadLogitBias(reader, model.tokenizer->vocabulary_size(), s);
-  const auto seed = reader.Integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  const auto seed = reader.Integer("seed", std::numeric_limits<int64_t>::min(),
+                                   std::numeric_limits<int64_t>::max());
   s.seed = seed.has_value() ? static_cast<uint64_t>(*seed) : DrawSeed();
   return s;
 }
@@ -96,7 +101,8 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
   request.ignore_eos = reader.Bool("ignore_eos").value_or(false);
   request.min_tokens = static_cast<int32_t>(reader.Integer("min_tokens", 0, kMaxInt32).value_or(0));
   request.cache_salt = reader.String("cache_salt").value_or("");
-  request.priority = static_cast<int32_t>(reader.Integer("priority", -kMaxInt32, kMaxInt32).value_or(0));
+  request.priority =
+      static_cast<int32_t>(reader.Integer("priority", -kMaxInt32, kMaxInt32).value_or(0));
   const auto prompt_logprobs = reader.Integer("prompt_logprobs", 0, kMaxTopLogprobs);
   request.prompt_logprobs = static_cast<int32_t>(prompt_logprobs.value_or(-1));
   call.show_prompt_logprobs = prompt_logprobs.has_value();
@@ -110,7 +116,8 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
     } else {
       BodyReader inner(*options);
       call.include_usage = inner.Bool("include_usage").value_or(false);
-      if (!inner.status().ok()) reader.Fail("stream_options", std::string(inner.status().message()));
+      if (!inner.status().ok())
+        reader.Fail("stream_options", std::string(inner.status().message()));
     }
   }
   call.choices_per_prompt = request.choice_count;
@@ -119,26 +126,30 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
 
 absl::Status AddPrompt(const ServedModel& model, const std::string& text, bool add_special_tokens,
                        std::vector<std::vector<int32_t>>& prompts) {
-  absl::StatusOr<std::vector<int32_t>> ids =
-      model.tokenizer->Encode(text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
+  absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
+      text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
   if (!ids.ok()) return FieldError("prompt", std::string(ids.status().message()));
   prompts.push_back(*std::move(ids));
   return absl::OkStatus();
 }
 
 // A string, strings, ids, or lists of ids.
-absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader, const ServedModel& model,
+absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader,
+                                                              const ServedModel& model,
                                                               bool add_special_tokens) {
   const nlohmann::json* prompt = reader.Find("prompt");
   if (prompt == nullptr) return FieldError("prompt", "prompt is missing");
   std::vector<std::vector<int32_t>> prompts;
   if (prompt->is_string()) {
-    absl::Status added = AddPrompt(model, prompt->get_ref<const std::string&>(), add_special_tokens, prompts);
+    absl::Status added =
+        AddPrompt(model, prompt->get_ref<const std::string&>(), add_special_tokens, prompts);
     if (!added.ok()) return added;
     return prompts;
   }
   if (!prompt->is_array() || prompt->empty() || prompt->size() > (1u << 24)) {
-    return FieldError("prompt", "prompt: a string, an array of strings, token ids or arrays of token ids is expected");
+    return FieldError(
+        "prompt",
+        "prompt: a string, an array of strings, token ids or arrays of token ids is expected");
   }
   if ((*prompt)[0].is_number()) {
     prompts.push_back(reader.TokenIds("prompt"));
@@ -146,11 +157,13 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader
     return prompts;
   }
   if (prompt->size() > static_cast<size_t>(kMaxPrompts)) {
-    return FieldError("prompt", absl::StrCat("prompt: at most ", kMaxPrompts, " prompts go into one request"));
+    return FieldError(
+        "prompt", absl::StrCat("prompt: at most ", kMaxPrompts, " prompts go into one request"));
   }
   for (const nlohmann::json& item : *prompt) {
     if (item.is_string()) {
-      absl::Status added = AddPrompt(model, item.get_ref<const std::string&>(), add_special_tokens, prompts);
+      absl::Status added =
+          AddPrompt(model, item.get_ref<const std::string&>(), add_special_tokens, prompts);
       if (!added.ok()) return added;
       continue;
     }
@@ -166,7 +179,8 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader
 absl::StatusOr<nlohmann::json> FlatMessage(const nlohmann::json& message, size_t index) {
   const std::string where = absl::StrCat("messages[", index, "]");
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-    return FieldError("messages", absl::StrCat(where, ": an object with a string role is expected"));
+    return FieldError("messages",
+                      absl::StrCat(where, ": an object with a string role is expected"));
   }
   nlohmann::json flat = message;
   auto content = message.find("content");
@@ -176,13 +190,15 @@ absl::StatusOr<nlohmann::json> FlatMessage(const nlohmann::json& message, size_t
   }
   if (content->is_string()) return flat;
   if (!content->is_array()) {
-    return FieldError("messages", absl::StrCat(where, ".content: a string or an array of parts is expected"));
+    return FieldError("messages",
+                      absl::StrCat(where, ".content: a string or an array of parts is expected"));
   }
   std::string text;
   for (const nlohmann::json& part : *content) {
-    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      return FieldError("messages", absl::StrCat(where, ".content: parts other than text are not supported yet"));
+    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" ||
+        !part.contains("text") || !part["text"].is_string()) {
+      return FieldError(
+          "messages", absl::StrCat(where, ".content: parts other than text are not supported yet"));
     }
     text += part["text"].get_ref<const std::string&>();
   }
@@ -192,7 +208,8 @@ absl::StatusOr<nlohmann::json> FlatMessage(const nlohmann::json& message, size_t
 
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model, const nlohmann::json& messages,
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
+                                                const nlohmann::json& messages,
                                                 bool add_generation_prompt,
                                                 const nlohmann::json& template_arguments,
                                                 int64_t now_unix_seconds) {
@@ -211,29 +228,35 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model, const 
     if (!flat.ok()) return flat.status();
     context["messages"].push_back(*std::move(flat));
   }
-  absl::StatusOr<std::vector<TextSegment>> segments = model.chat_template->Render(context, now_unix_seconds);
+  absl::StatusOr<std::vector<TextSegment>> segments =
+      model.chat_template->Render(context, now_unix_seconds);
   if (!segments.ok()) return FieldError("messages", std::string(segments.status().message()));
   // The template writes its own special tokens.
   return model.tokenizer->EncodeSegments(*segments, /*add_special_tokens=*/false);
 }
 
-absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const ServedModel& model) {
+absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
+                                              const ServedModel& model) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
   BodyReader reader(body);
   OpenAiCall call;
-  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok()) return s;
+  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
+    return s;
   RefuseUnsupportedFields(reader);
   GenerationRequest request = ReadGeneration(reader, model, call);
   call.echo = reader.Bool("echo").value_or(false);
-  call.top_logprobs = static_cast<int32_t>(reader.Integer("logprobs", 0, kMaxTopLogprobs).value_or(-1));
+  call.top_logprobs =
+      static_cast<int32_t>(reader.Integer("logprobs", 0, kMaxTopLogprobs).value_or(-1));
   request.top_logprobs = call.top_logprobs;
   if (call.echo && call.top_logprobs >= 0) {
     request.prompt_logprobs = std::max(request.prompt_logprobs, call.top_logprobs);
   }
-  const int64_t max_tokens = reader.Integer("max_tokens", call.echo ? 0 : 1, kMaxInt32).value_or(16);
+  const int64_t max_tokens =
+      reader.Integer("max_tokens", call.echo ? 0 : 1, kMaxInt32).value_or(16);
   const bool add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
   if (!reader.status().ok()) return reader.status();
-  absl::StatusOr<std::vector<std::vector<int32_t>>> prompts = ReadPrompts(reader, model, add_special_tokens);
+  absl::StatusOr<std::vector<std::vector<int32_t>>> prompts =
+      ReadPrompts(reader, model, add_special_tokens);
   if (!prompts.ok()) return prompts.status();
   if (static_cast<int64_t>(prompts->size()) * call.choices_per_prompt > kMaxPrompts) {
     return FieldError("n", absl::StrCat("n: prompts times choices are at most ", kMaxPrompts));
@@ -253,12 +276,14 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Served
   BodyReader reader(body);
   OpenAiCall call;
   call.chat = true;
-  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok()) return s;
+  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
+    return s;
   RefuseUnsupportedFields(reader);
   GenerationRequest request = ReadGeneration(reader, model, call);
   const bool logprobs = reader.Bool("logprobs").value_or(false);
   const auto top_logprobs = reader.Integer("top_logprobs", 0, kMaxTopLogprobs);
-  if (top_logprobs.has_value() && !logprobs) reader.Fail("top_logprobs", "only with logprobs: true");
+  if (top_logprobs.has_value() && !logprobs)
+    reader.Fail("top_logprobs", "only with logprobs: true");
   if (logprobs) call.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   request.top_logprobs = call.top_logprobs;
   std::optional<int64_t> max_tokens = reader.Integer("max_completion_tokens", 1, kMaxInt32);
@@ -266,7 +291,8 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Served
   if (!max_tokens.has_value()) max_tokens = older_name;
   const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
   const nlohmann::json* arguments = reader.Find("chat_template_kwargs");
-  if (arguments != nullptr && !arguments->is_object()) reader.Fail("chat_template_kwargs", "an object is expected");
+  if (arguments != nullptr && !arguments->is_object())
+    reader.Fail("chat_template_kwargs", "an object is expected");
   const nlohmann::json* messages = reader.Find("messages");
   if (messages == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();

@@ -1,13 +1,16 @@
 // START READING HERE: one request from arrival to its last token.
 //
-//   Start -> router picks a replica -> Submit to its leader -> one TokenEvent per step and choice comes back
+//   Start -> router picks a replica -> Submit to its leader -> one TokenEvent per step and choice
+//   comes back
 //         -> LiveGeneration makes text of it -> the front door's sink
 //
-// A replica that is lost, or that hands its work back, loses nothing: prompt and emitted tokens are kept here, and
-// each open choice goes on at another replica where it stopped (same seed, so sampled streams go on too). Where
-// no replica is ready the choices wait for one, up to recovery_timeout_seconds.
+// A replica that is lost, or that hands its work back, loses nothing: prompt and emitted tokens are
+// kept here, and each open choice goes on at another replica where it stopped (same seed, so
+// sampled streams go on too). Where no replica is ready the choices wait for one, up to
+// recovery_timeout_seconds.
 //
-// Thread rule: thread-safe. Every wait is bounded by Tick, which the owner calls about ten times a second.
+// Thread rule: thread-safe. Every wait is bounded by Tick, which the owner calls about ten times a
+// second.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +29,17 @@
 #include "coordinator/live_generation.h"
 #include "coordinator/replica_link.h"
 #include "coordinator/request_metrics.h"
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer.h"
 #include "scheduler/router.h"
 
 namespace tessera::coordinator {
 
 struct RequestFlowOptions {
-  int64_t max_model_len_tokens = 0;     // prompt and output of one choice
-  int64_t max_requests = 16384;         // in flight; one more is refused RESOURCE_EXHAUSTED
-  int32_t max_attempts = 4;             // submissions of one choice before its error is told
-  double recovery_timeout_seconds = 30; // how long open choices wait for a replica after a loss
-  std::function<double()> now_seconds;  // monotonic
+  int64_t max_model_len_tokens = 0;      // prompt and output of one choice
+  int64_t max_requests = 16384;          // in flight; one more is refused RESOURCE_EXHAUSTED
+  int32_t max_attempts = 4;              // submissions of one choice before its error is told
+  double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
+  std::function<double()> now_seconds;   // monotonic
 };
 
 // What the router knows and status pages show of one replica.
@@ -44,7 +47,7 @@ struct ReplicaActivity {
   std::string replica;
   int64_t running_sequences = 0;
   int64_t queued_prompt_tokens = 0;
-  int64_t prompt_tokens = 0;            // since its link became ready
+  int64_t prompt_tokens = 0;  // since its link became ready
   int64_t generation_tokens = 0;
 };
 
@@ -56,8 +59,8 @@ class RequestFlow : public GenerationService,
   RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
               RequestMetrics* metrics);
 
-  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(GenerationRequest request,
-                                                          std::shared_ptr<GenerationSink> sink) override;
+  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
+      GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
 
   void OnLinkReady(std::shared_ptr<ReplicaLink> link) override;
   void OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) override;
@@ -82,7 +85,7 @@ class RequestFlow : public GenerationService,
     uint32_t attempt = 1;
     int32_t first_choice = 0;
     int32_t choice_count = 0;
-    int32_t open_choices = 0;      // of these, not ended
+    int32_t open_choices = 0;    // of these, not ended
     bool prompt_pending = true;  // no event yet: its prompt counts as queued
     int64_t prompt_tokens = 0;
     double sent_seconds = 0;
@@ -106,14 +109,15 @@ class RequestFlow : public GenerationService,
   void Submit(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
               const std::vector<OpenChoice>& choices, uint32_t attempt);
   void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
-                      int32_t first_choice, int32_t choice_count, const std::vector<int32_t>& output,
-                      uint32_t attempt);
+                      int32_t first_choice, int32_t choice_count,
+                      const std::vector<int32_t>& output, uint32_t attempt);
   void ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1::TokenEvent& event);
   void NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event, double now);
-  void Account(const LiveGeneration& generation, const v1::TokenEvent& event, const EventOutcome& outcome,
-               double now);
+  void Account(const LiveGeneration& generation, const v1::TokenEvent& event,
+               const EventOutcome& outcome, double now);
   void Retry(uint64_t submission_id, const absl::Status& reason);
-  void FailGeneration(const std::shared_ptr<LiveGeneration>& generation, const absl::Status& reason);
+  void FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
+                      const absl::Status& reason);
   static void SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice);
   void Place(Orphan orphan);
   void CancelGeneration(const std::shared_ptr<LiveGeneration>& generation);

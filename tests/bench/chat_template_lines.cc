@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "coordinator/chat_template.h"
+#include "coordinator/jinja/chat_template.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 //
 // Exits 1 where anything is under its bar.
 
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer.h"
 
 #include <time.h>
 
@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/sentencepiece_model.h"
+#include "coordinator/tokenizer/sentencepiece_model.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "coordinator/chat_template.h"
+#include "coordinator/jinja/chat_template.h"
 
 namespace tessera::coordinator {
 namespace {

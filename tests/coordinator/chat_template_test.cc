@@ -1,4 +1,4 @@
-#include "coordinator/chat_template.h"
+#include "coordinator/jinja/chat_template.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -17,11 +17,15 @@ const Tokenizer& DemoTokenizer() {
 }
 
 std::vector<int32_t> Ids(const std::string& text) {
-  return DemoTokenizer().Encode(text, {.add_special_tokens = false, .parse_special_tokens = false}).value();
+  return DemoTokenizer()
+      .Encode(text, {.add_special_tokens = false, .parse_special_tokens = false})
+      .value();
 }
 
-// Feeds all tokens of `text`; stops when the choice does. Each event is checked to be ready to be told.
-ChoiceEvent Feed(const std::string& text, ChoiceTextOptions options, std::vector<std::string>* pieces = nullptr) {
+// Feeds all tokens of `text`; stops when the choice does. Each event is checked to be ready to be
+// told.
+ChoiceEvent Feed(const std::string& text, ChoiceTextOptions options,
+                 std::vector<std::string>* pieces = nullptr) {
   ChoiceText choice(DemoTokenizer(), std::move(options));
   ChoiceEvent sum;
   for (int32_t id : Ids(text)) {

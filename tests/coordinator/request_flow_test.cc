@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -18,7 +18,9 @@ std::shared_ptr<const Tokenizer> DemoTokenizer() {
 }
 
 std::vector<int32_t> Ids(const std::string& text) {
-  return DemoTokenizer()->Encode(text, {.add_special_tokens = false, .parse_special_tokens = false}).value();
+  return DemoTokenizer()
+      ->Encode(text, {.add_special_tokens = false, .parse_special_tokens = false})
+      .value();
 }
 
 // A replica whose every message the test sees, and whose answers the test makes.

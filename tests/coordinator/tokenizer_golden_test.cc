@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/incremental_decoder.h"
-#include "coordinator/tokenizer.h"
-#include "coordinator/utf8.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/tokenizer.h"
+#include "coordinator/tokenizer/utf8.h"
 
 namespace {
 

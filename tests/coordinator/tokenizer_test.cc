@@ -1,7 +1,7 @@
 // The tokenizer's edges: bad files, bad text, borders between template and client, streams,
 // threads.
 
-#include "coordinator/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "coordinator/incremental_decoder.h"
-#include "coordinator/sentencepiece_tokenizer.h"
-#include "coordinator/tokenizer_config.h"
-#include "coordinator/tokenizer_json.h"
-#include "coordinator/utf8.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/sentencepiece_tokenizer.h"
+#include "coordinator/tokenizer/tokenizer_config.h"
+#include "coordinator/tokenizer/tokenizer_json.h"
+#include "coordinator/tokenizer/utf8.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "coordinator/chat_template.h"
+#include "coordinator/jinja/chat_template.h"
 
 namespace {
 

@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "coordinator/incremental_decoder.h"
-#include "coordinator/tokenizer.h"
-#include "coordinator/tokenizer_json.h"
-#include "coordinator/utf8.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer_json.h"
+#include "coordinator/tokenizer/utf8.h"
 
 namespace {
 

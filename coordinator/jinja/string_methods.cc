@@ -1,0 +1,377 @@
+// str's methods: arguments in, string_ops.h does the work.
+
+#include <algorithm>
+#include <string>
+
+#include "coordinator/jinja/access.h"
+#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/format.h"
+#include "coordinator/jinja/methods.h"
+#include "coordinator/jinja/print.h"
+#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/string_ops.h"
+#include "coordinator/jinja/unicode.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::coordinator::jinja {
+namespace {
+
+using Result = absl::StatusOr<Value>;
+
+Text Escaped(const Text& self, const Text& argument) {
+  return self.markup() && !argument.markup() ? EscapeHtml(argument) : argument;
+}
+
+// A method without arguments that maps text to text.
+template <Text (*kChange)(const Text&)>
+Result Change(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_RETURN_IF_ERROR(Bound::To("the str method", arguments, {}).status());
+  JINJA_RETURN_IF_ERROR(runtime.Touch(kCharacterWork * self.bytes().size()));
+  return runtime.NewString(kChange(self.text()));
+}
+
+Text Lower(const Text& text) { return ChangeCase(text, Case::kLower); }
+Text Upper(const Text& text) { return ChangeCase(text, Case::kUpper); }
+
+template <bool kLeft, bool kRight>
+Result StripMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("strip", arguments, {"chars"}));
+  const Text* chars = nullptr;
+  if (bound.Optional(0) != nullptr) {
+    JINJA_ASSIGN_OR_RETURN(chars, bound.String(0));
+    JINJA_RETURN_IF_ERROR(runtime.Touch(chars->size()));
+  }
+  return runtime.NewString(Strip(self.text(), chars, kLeft, kRight));
+}
+
+template <bool kFromRight>
+Result SplitMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("split", arguments, {"sep", "maxsplit"}));
+  const Text* separator = nullptr;
+  if (bound.Optional(0) != nullptr) {
+    JINJA_ASSIGN_OR_RETURN(separator, bound.String(0));
+  }
+  JINJA_ASSIGN_OR_RETURN(const Int max_splits, bound.Integer(1, -1));
+  JINJA_ASSIGN_OR_RETURN(auto pieces,
+                         Split(runtime, self.text(), separator, max_splits, kFromRight));
+  return runtime.NewList(std::move(pieces));
+}
+
+Result SplitLinesMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("splitlines", arguments, {"keepends"}));
+  const bool keep_ends = bound.Boolean(0, false);
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  std::vector<Value> lines;
+  for (const Line& line : SplitLines(self.bytes())) {
+    JINJA_ASSIGN_OR_RETURN(Value piece, runtime.NewString(self.text().Slice(
+                                            line.begin, keep_ends ? line.next : line.end)));
+    lines.push_back(std::move(piece));
+  }
+  return runtime.NewList(std::move(lines));
+}
+
+// The bytes that Python's optional [start, end) arguments of find, count and startswith leave.
+struct Window {
+  size_t begin = 0;
+  size_t end = 0;
+  bool valid = true;  // false: start is behind the end, where not even "" is found
+};
+
+absl::StatusOr<Int> WindowEnd(const Bound& bound, size_t i, Int fallback) {
+  if (bound.Optional(i) == nullptr) {
+    return fallback;
+  }
+  return bound.Integer(i, fallback);
+}
+
+absl::StatusOr<Window> WindowOf(Runtime& runtime, const std::string& bytes, const Bound& bound) {
+  if (!bound.Has(1) && !bound.Has(2)) {
+    return Window{0, bytes.size(), true};
+  }
+  JINJA_RETURN_IF_ERROR(runtime.Touch(bytes.size()));
+  const Int size = static_cast<Int>(CountCodePoints(bytes));
+  JINJA_ASSIGN_OR_RETURN(Int start, WindowEnd(bound, 1, 0));
+  JINJA_ASSIGN_OR_RETURN(Int end, WindowEnd(bound, 2, size));
+  start = std::max<Int>(start < 0 ? start + size : start, 0);
+  end = std::min(std::max<Int>(end < 0 ? end + size : end, 0), size);
+  if (start > end) {
+    return Window{0, 0, false};
+  }
+  const size_t begin = OffsetOfCodePoint(bytes, static_cast<size_t>(start));
+  return Window{begin, OffsetOfCodePoint(bytes, static_cast<size_t>(end - start), begin), true};
+}
+
+size_t FindLast(std::string_view text, std::string_view needle) {
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_needle(needle.rbegin(), needle.rend());
+  const size_t found = FindBytes(reversed_text, reversed_needle);
+  return found == std::string::npos ? found : text.size() - found - needle.size();
+}
+
+template <bool kFromRight, bool kMustExist>
+Result Find(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound,
+                         Bound::To("find", arguments, {"sub", "start", "end"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Text* needle, bound.String(0));
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  JINJA_ASSIGN_OR_RETURN(const Window window, WindowOf(runtime, self.bytes(), bound));
+  const std::string_view all = self.bytes();
+  const std::string_view text = all.substr(window.begin, window.end - window.begin);
+  const size_t found = !window.valid ? std::string::npos
+                       : kFromRight  ? FindLast(text, needle->bytes())
+                                     : FindBytes(text, needle->bytes());
+  if (found == std::string::npos) {
+    return kMustExist ? Result(RenderError("substring not found")) : Result(Value::Integer(-1));
+  }
+  return Value::Integer(static_cast<Int>(CountCodePoints(all.substr(0, window.begin + found))));
+}
+
+Result Count(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound,
+                         Bound::To("count", arguments, {"sub", "start", "end"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Text* needle, bound.String(0));
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  JINJA_ASSIGN_OR_RETURN(const Window window, WindowOf(runtime, self.bytes(), bound));
+  if (!window.valid) {
+    return Value::Integer(0);
+  }
+  const std::string_view text =
+      std::string_view(self.bytes()).substr(window.begin, window.end - window.begin);
+  if (needle->empty()) {
+    return Value::Integer(static_cast<Int>(CountCodePoints(text)) + 1);
+  }
+  Int count = 0;
+  for (size_t at = 0; (at = FindBytes(text, needle->bytes(), at)) != std::string::npos;) {
+    at += needle->size();
+    ++count;
+  }
+  return Value::Integer(count);
+}
+
+template <bool kEnd>
+Result Affix(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To(kEnd ? "endswith" : "startswith", arguments,
+                                                      {"affix", "start", "end"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Window window, WindowOf(runtime, self.bytes(), bound));
+  const std::string_view text =
+      std::string_view(self.bytes()).substr(window.begin, window.end - window.begin);
+  const std::vector<Value> affixes =
+      bound[0].is_tuple() ? bound[0].items() : std::vector<Value>{bound[0]};
+  for (const Value& affix : affixes) {
+    JINJA_RETURN_IF_ERROR(CheckDefined(affix));
+    if (!affix.is_string()) {
+      return RenderError(StrCat(kEnd ? "endswith" : "startswith",
+                                " first arg must be str or a tuple of str, not ",
+                                affix.TypeName()));
+    }
+    JINJA_RETURN_IF_ERROR(runtime.Step());
+    if (window.valid && (kEnd ? text.ends_with(affix.bytes()) : text.starts_with(affix.bytes()))) {
+      return Value::Bool(true);
+    }
+  }
+  return Value::Bool(false);
+}
+
+Result ReplaceMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound,
+                         Bound::To("replace", arguments, {"old", "new", "count"}, 2));
+  JINJA_ASSIGN_OR_RETURN(const Text* old_text, bound.String(0));
+  JINJA_ASSIGN_OR_RETURN(const Text* new_text, bound.String(1));
+  JINJA_ASSIGN_OR_RETURN(const Int count, bound.Integer(2, -1));
+  JINJA_ASSIGN_OR_RETURN(Text result, Replace(runtime, self.text(), *old_text,
+                                              Escaped(self.text(), *new_text), count));
+  return runtime.NewString(std::move(result));
+}
+
+Result JoinMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("join", arguments, {"iterable"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, bound[0]));
+  JINJA_ASSIGN_OR_RETURN(Text result, Join(runtime, self.text(), items));
+  return runtime.NewString(std::move(result));
+}
+
+template <bool kFromRight>
+Result Partition(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("partition", arguments, {"sep"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Text* separator, bound.String(0));
+  if (separator->empty()) {
+    return RenderError("empty separator");
+  }
+  const Text& text = self.text();
+  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
+  const size_t found = kFromRight ? FindLast(text.bytes(), separator->bytes())
+                                  : FindBytes(text.bytes(), separator->bytes());
+  if (found == std::string::npos) {
+    const Value empty = Value::String(text.Slice(0, 0));
+    return kFromRight ? runtime.NewTuple({empty, empty, self})
+                      : runtime.NewTuple({self, empty, empty});
+  }
+  const size_t end = found + separator->size();
+  JINJA_ASSIGN_OR_RETURN(Value head, runtime.NewString(text.Slice(0, found)));
+  JINJA_ASSIGN_OR_RETURN(Value middle, runtime.NewString(text.Slice(found, end)));
+  JINJA_ASSIGN_OR_RETURN(Value tail, runtime.NewString(text.Slice(end, text.size())));
+  return runtime.NewTuple({std::move(head), std::move(middle), std::move(tail)});
+}
+
+template <bool kSuffix>
+Result RemoveAffix(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("removeprefix", arguments, {"affix"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Text* affix, bound.String(0));
+  const Text& text = self.text();
+  const std::string_view bytes = text.bytes();
+  const bool has = kSuffix ? bytes.ends_with(affix->bytes()) : bytes.starts_with(affix->bytes());
+  const size_t cut = has ? affix->size() : 0;
+  return runtime.NewString(kSuffix ? text.Slice(0, text.size() - cut)
+                                   : text.Slice(cut, text.size()));
+}
+
+enum class Align { kCenter, kLeft, kRight };
+
+template <Align kAlign>
+Result Justify(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound,
+                         Bound::To("center", arguments, {"width", "fillchar"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Int width, bound.Integer(0, 0));
+  Text fill(" ", true);
+  if (bound.Has(1)) {
+    JINJA_ASSIGN_OR_RETURN(const Text* given, bound.String(1));
+    fill = *given;
+  }
+  if (CountCodePoints(fill.bytes()) != 1) {
+    return RenderError("The fill character must be exactly one character long");
+  }
+  const Text& text = self.text();
+  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
+  const Int missing = width - static_cast<Int>(CountCodePoints(text.bytes()));
+  auto padded = kAlign == Align::kCenter ? Center(runtime, text, width, fill)
+                : kAlign == Align::kLeft ? Pad(runtime, text, 0, fill, missing)
+                                         : Pad(runtime, text, missing, fill, 0);
+  JINJA_ASSIGN_OR_RETURN(Text result, std::move(padded));
+  return runtime.NewString(std::move(result));
+}
+
+Result ZeroFill(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("zfill", arguments, {"width"}, 1));
+  JINJA_ASSIGN_OR_RETURN(const Int width, bound.Integer(0, 0));
+  const Text& text = self.text();
+  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
+  const Int missing = width - static_cast<Int>(CountCodePoints(text.bytes()));
+  const bool sign = !text.empty() && (text.bytes()[0] == '+' || text.bytes()[0] == '-');
+  JINJA_ASSIGN_OR_RETURN(const Text digits, Pad(runtime, text.Slice(sign ? 1 : 0, text.size()),
+                                                missing, Text("0", true), 0));
+  Text result = text.Slice(0, sign ? 1 : 0);
+  result.Append(digits);
+  return runtime.NewString(std::move(result));
+}
+
+// Whether there are characters and all are of the class.
+template <bool (*kClass)(uint32_t)>
+Result All(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_RETURN_IF_ERROR(Bound::To("the str method", arguments, {}).status());
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  for (size_t at = 0; at < self.bytes().size();) {
+    if (!kClass(NextCodePoint(self.bytes(), at))) {
+      return Value::Bool(false);
+    }
+  }
+  return Value::Bool(!self.bytes().empty());
+}
+
+bool IsAlphaNumeric(uint32_t c) { return IsAlpha(c) || IsNumeric(c); }
+
+Result IsAsciiMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_RETURN_IF_ERROR(Bound::To("isascii", arguments, {}).status());
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  return Value::Bool(IsAscii(self.bytes()));
+}
+
+// Some cased character, and none of the other case.
+template <bool kUpper>
+Result AllCased(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_RETURN_IF_ERROR(Bound::To("the str method", arguments, {}).status());
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  bool some = false;
+  for (size_t at = 0; at < self.bytes().size();) {
+    const uint32_t c = NextCodePoint(self.bytes(), at);
+    if (kUpper ? IsLower(c) : IsUpper(c)) {
+      return Value::Bool(false);
+    }
+    some = some || (kUpper ? IsUpper(c) : IsLower(c));
+  }
+  return Value::Bool(some);
+}
+
+Result IsTitle(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  JINJA_RETURN_IF_ERROR(Bound::To("istitle", arguments, {}).status());
+  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
+  bool some = false;
+  bool in_word = false;
+  for (size_t at = 0; at < self.bytes().size();) {
+    const uint32_t c = NextCodePoint(self.bytes(), at);
+    const bool upper = IsUpper(c);
+    const bool lower = IsLower(c);
+    if ((upper && in_word) || (lower && !in_word)) {
+      return Value::Bool(false);
+    }
+    in_word = upper || lower;
+    some = some || in_word;
+  }
+  return Value::Bool(some);
+}
+
+Result FormatMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  return FormatBraces(runtime, self.text(), arguments);
+}
+
+constexpr MethodEntry kStringMethods[] = {
+    {"capitalize", Change<Capitalize>},
+    {"center", Justify<Align::kCenter>},
+    {"count", Count},
+    {"endswith", Affix<true>},
+    {"find", Find<false, false>},
+    {"format", FormatMethod},
+    {"index", Find<false, true>},
+    {"isalnum", All<IsAlphaNumeric>},
+    {"isalpha", All<IsAlpha>},
+    {"isascii", IsAsciiMethod},
+    {"isdecimal", All<IsDecimal>},
+    {"isdigit", All<IsDigit>},
+    {"islower", AllCased<false>},
+    {"isnumeric", All<IsNumeric>},
+    {"isspace", All<IsSpace>},
+    {"istitle", IsTitle},
+    {"isupper", AllCased<true>},
+    {"join", JoinMethod},
+    {"ljust", Justify<Align::kLeft>},
+    {"lower", Change<Lower>},
+    {"lstrip", StripMethod<true, false>},
+    {"partition", Partition<false>},
+    {"removeprefix", RemoveAffix<false>},
+    {"removesuffix", RemoveAffix<true>},
+    {"replace", ReplaceMethod},
+    {"rfind", Find<true, false>},
+    {"rindex", Find<true, true>},
+    {"rjust", Justify<Align::kRight>},
+    {"rpartition", Partition<true>},
+    {"rsplit", SplitMethod<true>},
+    {"rstrip", StripMethod<false, true>},
+    {"split", SplitMethod<false>},
+    {"splitlines", SplitLinesMethod},
+    {"startswith", Affix<false>},
+    {"strip", StripMethod<true, true>},
+    {"swapcase", Change<SwapCase>},
+    {"title", Change<TitleCase>},
+    {"upper", Change<Upper>},
+    {"zfill", ZeroFill},
+};
+
+}  // namespace
+
+Method FindStringMethod(std::string_view name) {
+  const auto* found = std::lower_bound(
+      std::begin(kStringMethods), std::end(kStringMethods), name,
+      [](const MethodEntry& entry, std::string_view wanted) { return entry.name < wanted; });
+  return found != std::end(kStringMethods) && found->name == name ? found->method : nullptr;
+}
+
+}  // namespace tessera::coordinator::jinja

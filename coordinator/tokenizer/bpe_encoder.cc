@@ -1,0 +1,75 @@
+#include "coordinator/tokenizer/bpe_encoder.h"
+
+#include <utility>
+
+namespace tessera::coordinator {
+
+absl::StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Make(std::vector<AddedToken> added,
+                                                             Normalizer normalizer,
+                                                             PreTokenizer pre_tokenizer, Bpe bpe) {
+  std::vector<AddedToken> raw;
+  std::vector<AddedToken> normalized;
+  for (AddedToken& token : added) {
+    if (!token.normalized) {
+      raw.push_back(std::move(token));
+      continue;
+    }
+    MarkedText content{token.content, SpecialTokens::kEverywhere, ""};
+    if (auto status = normalizer.Apply(&content); !status.ok()) return status;
+    token.content = std::move(content.text);
+    normalized.push_back(std::move(token));
+  }
+  return std::unique_ptr<BpeEncoder>(
+      new BpeEncoder(AddedTokenMatcher(std::move(raw)), AddedTokenMatcher(std::move(normalized)),
+                     std::move(normalizer), std::move(pre_tokenizer), std::move(bpe)));
+}
+
+BpeEncoder::BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
+                       PreTokenizer pre_tokenizer, Bpe bpe)
+    : raw_(std::move(raw)),
+      normalized_(std::move(normalized)),
+      normalizer_(std::move(normalizer)),
+      pre_tokenizer_(std::move(pre_tokenizer)),
+      bpe_(std::move(bpe)) {}
+
+absl::Status BpeEncoder::Encode(const MarkedView& input, std::vector<int32_t>* ids) const {
+  Scratch scratch;
+  for (const AddedTokenMatcher::Piece& piece : raw_.Split(input)) {
+    if (piece.id >= 0) {
+      ids->push_back(piece.id);
+      continue;
+    }
+    const MarkedView text = input.Slice(piece.begin, piece.end);
+    absl::Status status;
+    if (normalizer_.empty()) {
+      status = EncodeNormalized(text, piece.begin == 0, &scratch, ids);
+    } else {
+      MarkedText changed{std::string(text.text), text.specials, std::string(text.mask)};
+      status = normalizer_.Apply(&changed);
+      if (status.ok()) status = EncodeNormalized(changed.View(), piece.begin == 0, &scratch, ids);
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BpeEncoder::EncodeNormalized(const MarkedView& input, bool at_start, Scratch* scratch,
+                                          std::vector<int32_t>* ids) const {
+  for (const AddedTokenMatcher::Piece& piece : normalized_.Split(input)) {
+    if (piece.id >= 0) {
+      ids->push_back(piece.id);
+      continue;
+    }
+    const auto text = input.text.substr(piece.begin, piece.end - piece.begin);
+    const bool first = at_start && piece.begin == 0;
+    if (auto status = pre_tokenizer_.Split(text, first, &scratch->words); !status.ok()) {
+      return status;
+    }
+    for (const std::string_view word : scratch->words.views) {
+      bpe_.Encode(word, &scratch->bpe, ids);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,46 @@
+#pragma once
+
+// The pipeline of a tokenizer.json: added tokens, normaliser, added tokens of normalised text,
+// pre-tokeniser, byte-pair encoding. Equal to Hugging Face's TokenizerImpl::encode without its
+// post-processor. Immutable, thread-safe.
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/tokenizer/added_tokens.h"
+#include "coordinator/tokenizer/bpe.h"
+#include "coordinator/tokenizer/normalizer.h"
+#include "coordinator/tokenizer/pre_tokenizer.h"
+#include "coordinator/tokenizer/text_encoder.h"
+
+namespace tessera::coordinator {
+
+class BpeEncoder final : public TextEncoder {
+ public:
+  // `added`: all added tokens; those marked `normalized` are normalised here, as the text will be.
+  static absl::StatusOr<std::unique_ptr<BpeEncoder>> Make(std::vector<AddedToken> added,
+                                                          Normalizer normalizer,
+                                                          PreTokenizer pre_tokenizer, Bpe bpe);
+
+  absl::Status Encode(const MarkedView& input, std::vector<int32_t>* ids) const override;
+
+ private:
+  struct Scratch {
+    Words words;
+    BpeScratch bpe;
+  };
+
+  BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
+             PreTokenizer pre_tokenizer, Bpe bpe);
+  absl::Status EncodeNormalized(const MarkedView& input, bool at_start, Scratch* scratch,
+                                std::vector<int32_t>* ids) const;
+
+  AddedTokenMatcher raw_;
+  AddedTokenMatcher normalized_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  Bpe bpe_;
+};
+
+}  // namespace tessera::coordinator

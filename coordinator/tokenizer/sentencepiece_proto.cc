@@ -1,0 +1,106 @@
+#include "coordinator/tokenizer/sentencepiece_proto.h"
+
+#include <cstdint>
+
+#include "coordinator/tokenizer/token_limits.h"
+#include "coordinator/tokenizer/utf8.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr uint32_t kPiecesField = 1;     // ModelProto.pieces
+constexpr uint32_t kPieceTextField = 1;  // SentencePiece.piece
+
+// Reads protobuf's wire format, field by field.
+class WireReader {
+ public:
+  struct Field {
+    uint32_t number = 0;
+    std::string_view bytes;  // of a length-delimited field
+  };
+
+  explicit WireReader(std::string_view data) : data_(data) {}
+
+  bool AtEnd() const { return data_.empty(); }
+
+  bool Next(Field* field) {
+    uint64_t key = 0;
+    if (!Varint(&key) || key >> 3 == 0 || key >> 3 > 0x1FFFFFFF) return false;
+    field->number = static_cast<uint32_t>(key >> 3);
+    field->bytes = {};
+    uint64_t length = 0;
+    switch (key & 7) {
+      case 0: return Varint(&length);
+      case 1: return Skip(8);
+      case 5: return Skip(4);
+      case 2:
+        if (!Varint(&length) || length > data_.size()) return false;
+        field->bytes = data_.substr(0, length);
+        return Skip(length);
+      default: return false;
+    }
+  }
+
+ private:
+  bool Varint(uint64_t* value) {
+    *value = 0;
+    for (int shift = 0; shift < 70 && !data_.empty(); shift += 7) {
+      const uint8_t byte = static_cast<uint8_t>(data_.front());
+      data_.remove_prefix(1);
+      if (shift < 64) *value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+  bool Skip(uint64_t bytes) {
+    if (bytes > data_.size()) return false;
+    data_.remove_prefix(bytes);
+    return true;
+  }
+
+  std::string_view data_;
+};
+
+absl::Status CheckPiece(std::string_view message, size_t index) {
+  WireReader reader(message);
+  std::string_view text;
+  while (!reader.AtEnd()) {
+    WireReader::Field field;
+    if (!reader.Next(&field)) {
+      return absl::InvalidArgumentError(StrCat("piece ", index, " is cut short"));
+    }
+    if (field.number == kPieceTextField) text = field.bytes;
+  }
+  if (text.empty() || text.size() > kMaxTokenBytes ||
+      FindInvalidUtf8(text) != std::string_view::npos) {
+    return absl::InvalidArgumentError(
+        StrCat("piece ", index, " is empty, too long or not UTF-8: ", Excerpt(text)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckSentencePieceProto(std::string_view bytes) {
+  WireReader reader(bytes);
+  size_t pieces = 0;
+  while (!reader.AtEnd()) {
+    WireReader::Field field;
+    if (!reader.Next(&field)) {
+      return absl::InvalidArgumentError(
+          "not a SentencePiece model (malformed or cut short; tiktoken files of the same name are "
+          "not supported)");
+    }
+    if (field.number != kPiecesField) continue;
+    if (auto status = CheckPiece(field.bytes, pieces); !status.ok()) return status;
+    ++pieces;
+  }
+  if (pieces == 0) return absl::InvalidArgumentError("not a SentencePiece model: it has no pieces");
+  if (pieces > static_cast<size_t>(kMaxTokenId)) {
+    return absl::InvalidArgumentError(StrCat(pieces, " pieces; at most ", kMaxTokenId));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::coordinator
