@@ -79,8 +79,8 @@ struct Expression {
   std::string name;  // of an attribute, filter or test
   std::vector<ExpressionPtr> operands;
   CallArguments call;
-  Filter filter = nullptr;
-  Predicate predicate = nullptr;
+  Filter filter = nullptr;        // null behind an `if` where there is none: fails when reached
+  Predicate predicate = nullptr;  // likewise
   Operator op = Operator::kAdd;
   std::vector<Comparison> comparisons;
 };

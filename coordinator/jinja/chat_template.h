@@ -32,8 +32,10 @@
 //               splitlines startswith strip swapcase title upper zfill
 //   dict, list  copy get items keys values; copy count index (also of tuples)
 //
-// Anything else is refused by Parse with its line. Strings keep, for every character, whether the
-// template or the client wrote it; Render returns the text cut where that changes.
+// Anything else is refused by Parse with its line; only filters and tests that jinja2 does not know
+// either may stand behind an `if`, and fail where they are reached, as there. Strings keep, for
+// every character, whether the template or the client wrote it; Render returns the text cut where
+// that changes.
 //
 // Rendering is bounded: RenderLimits, and a fixed bound on nesting. An error while rendering is
 // InvalidArgument, because it depends on the request: raise_exception's message, a missing field, a

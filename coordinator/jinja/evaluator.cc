@@ -184,6 +184,9 @@ absl::StatusOr<Value> Interpreter::EvaluateFilters(const Expression& expression,
     return Runtime::TooDeep();
   }
   JINJA_RETURN_IF_ERROR(runtime_.Step());
+  if (expression.filter == nullptr) {
+    return RenderError(StrCat("no filter named '", expression.name, "'"));
+  }
   JINJA_ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(expression.call));
   absl::StatusOr<Value> value = expression.filter(runtime_, input, arguments);
   if (!value.ok() && error_line_ == 0) {
@@ -195,6 +198,9 @@ absl::StatusOr<Value> Interpreter::EvaluateFilters(const Expression& expression,
 absl::StatusOr<Value> Interpreter::EvaluateTest(const Expression& expression) {
   JINJA_ASSIGN_OR_RETURN(const Value value, Evaluate(*expression.operands[0]));
   JINJA_ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(expression.call));
+  if (expression.predicate == nullptr) {
+    return RenderError(StrCat("no test named '", expression.name, "'"));
+  }
   JINJA_ASSIGN_OR_RETURN(const bool holds, expression.predicate(runtime_, value, arguments));
   return Value::Bool(holds);
 }

@@ -169,8 +169,11 @@ ExpressionParser::Result ExpressionParser::ParseConditional() {
     return SyntaxError(current().line, StrCat("the expression nests deeper than the limit of ",
                                               kMaxExpressionHeight, " levels"));
   }
+  const size_t unknown_names = UnknownNames();
+  bool conditional_found = false;
   JINJA_ASSIGN_OR_RETURN(Node value, ParseOr());
   while (current().IsName("if")) {
+    conditional_found = true;
     Node conditional = Make(ExpressionKind::kConditional, Take().line);
     JINJA_ASSIGN_OR_RETURN(Node condition, ParseOr());
     Node otherwise;
@@ -181,6 +184,9 @@ ExpressionParser::Result ExpressionParser::ParseConditional() {
     Add(*conditional, std::move(value));
     Add(*conditional, std::move(otherwise));
     JINJA_ASSIGN_OR_RETURN(value, Checked(std::move(conditional)));
+  }
+  if (conditional_found) {
+    ForgiveUnknownNames(unknown_names);
   }
   --depth_;
   return value;

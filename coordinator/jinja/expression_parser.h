@@ -47,6 +47,15 @@ class ExpressionParser {
 
   NameId Intern(const std::string& name);
   std::vector<std::string> TakeNames() { return std::move(names_); }
+  // Unknown filters and tests are an error at the end, unless what they stand in was forgiven: as
+  // in Jinja, they fail behind an `if` only when they are reached, so templates can ask for them
+  // first.
+  size_t UnknownNames() const { return unknown_names_.size(); }
+  void ForgiveUnknownNames(size_t from) { unknown_names_.resize(from); }
+  absl::Status UnknownNamesStatus() const {
+    return unknown_names_.empty() ? absl::OkStatus() : unknown_names_.front();
+  }
+
   // How often each of loop, caller, varargs and kwargs was read so far.
   int Uses(NameId name) const { return uses_[static_cast<size_t>(name)]; }
 
@@ -77,7 +86,9 @@ class ExpressionParser {
   absl::Status ParseTestArguments(Expression& test);
   absl::Status ParseArguments(CallArguments& call);
   absl::Status ParseArgument(CallArguments& call, int line);
-  absl::Status CheckNamedFilterOrTest(const Expression& filter) const;
+  // Notes the unknown one, or refuses it where jinja2 has it and we do not.
+  absl::Status NoteUnknown(std::string_view kind, const std::string& name, int line);
+  absl::Status CheckNamedFilterOrTest(const Expression& filter);
 
   template <typename Operand>
   Result ParseBinary(std::initializer_list<std::pair<std::string_view, Operator>> operators,
@@ -96,6 +107,7 @@ class ExpressionParser {
   int depth_ = 0;
   std::vector<std::string> names_;  // by NameId
   absl::flat_hash_map<std::string, NameId> ids_;
+  std::vector<absl::Status> unknown_names_;
   std::vector<int> uses_;  // by NameId: how often read
 };
 

@@ -1,5 +1,7 @@
 // What operators work on: literals, names, attributes, items, calls, filters and tests.
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "coordinator/jinja/expression_parser.h"
@@ -215,7 +217,7 @@ ExpressionParser::Result ExpressionParser::ParseFilters(Node operand, bool start
     JINJA_ASSIGN_OR_RETURN(filter->name, ExpectName());
     filter->filter = FindFilter(filter->name);
     if (filter->filter == nullptr) {
-      return SyntaxError(filter->line, StrCat("no filter named '", filter->name, "'"));
+      JINJA_RETURN_IF_ERROR(NoteUnknown("filter", filter->name, filter->line));
     }
     if (current().IsOperator("(")) {
       JINJA_RETURN_IF_ERROR(ParseArguments(filter->call));
@@ -228,8 +230,21 @@ ExpressionParser::Result ExpressionParser::ParseFilters(Node operand, bool start
   return node;
 }
 
+absl::Status ExpressionParser::NoteUnknown(std::string_view kind, const std::string& name,
+                                           int line) {
+  constexpr std::string_view kOnlyInPython[] = {"filesizeformat", "pprint", "random",   "striptags",
+                                                "urlencode",      "urlize", "wordwrap", "xmlattr"};
+  absl::Status status = SyntaxError(line, StrCat("no ", kind, " named '", name, "'"));
+  if (kind == "filter" && std::find(std::begin(kOnlyInPython), std::end(kOnlyInPython), name) !=
+                              std::end(kOnlyInPython)) {
+    return status;
+  }
+  unknown_names_.push_back(std::move(status));
+  return absl::OkStatus();
+}
+
 // map, select and their kin name a filter or test; where they do so literally it is looked up now.
-absl::Status ExpressionParser::CheckNamedFilterOrTest(const Expression& filter) const {
+absl::Status ExpressionParser::CheckNamedFilterOrTest(const Expression& filter) {
   const bool by_attribute = filter.name == "selectattr" || filter.name == "rejectattr";
   const bool test = by_attribute || filter.name == "select" || filter.name == "reject";
   const size_t position = by_attribute ? 1 : 0;
@@ -242,9 +257,7 @@ absl::Status ExpressionParser::CheckNamedFilterOrTest(const Expression& filter) 
   }
   const std::string& name = named.constant.bytes();
   const bool found = test ? FindPredicate(name) != nullptr : FindFilter(name) != nullptr;
-  return found ? absl::OkStatus()
-               : SyntaxError(named.line,
-                             StrCat("no ", test ? "test" : "filter", " named '", name, "'"));
+  return found ? absl::OkStatus() : NoteUnknown(test ? "test" : "filter", name, named.line);
 }
 
 ExpressionParser::Result ExpressionParser::ParseTest(Node node) {
@@ -254,7 +267,7 @@ ExpressionParser::Result ExpressionParser::ParseTest(Node node) {
   JINJA_ASSIGN_OR_RETURN(test->name, ExpectName());
   test->predicate = FindPredicate(test->name);
   if (test->predicate == nullptr) {
-    return SyntaxError(line, StrCat("no test named '", test->name, "'"));
+    JINJA_RETURN_IF_ERROR(NoteUnknown("test", test->name, line));
   }
   JINJA_RETURN_IF_ERROR(ParseTestArguments(*test));
   AddArguments(*test);

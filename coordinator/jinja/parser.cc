@@ -23,6 +23,7 @@ class StatementParser {
   absl::StatusOr<std::shared_ptr<const Template>> Parse() {
     auto parsed = std::make_shared<Template>();
     JINJA_RETURN_IF_ERROR(ParseItems({}, 1, parsed->body).status());
+    JINJA_RETURN_IF_ERROR(expressions_.UnknownNamesStatus());
     parsed->names = expressions_.TakeNames();
     return std::shared_ptr<const Template>(std::move(parsed));
   }
@@ -129,6 +130,7 @@ class StatementParser {
 
   absl::StatusOr<StatementPtr> ParseIf(int line) {
     StatementPtr statement = Make(StatementKind::kIf, line);
+    const size_t unknown_names = expressions_.UnknownNames();
     std::string end = "elif";
     while (end == "elif") {
       Branch branch;
@@ -141,6 +143,7 @@ class StatementParser {
       JINJA_RETURN_IF_ERROR(ParseBody({"endif"}, branch.body).status());
       statement->branches.push_back(std::move(branch));
     }
+    expressions_.ForgiveUnknownNames(unknown_names);
     return statement;
   }
 

@@ -175,6 +175,9 @@ TEST_CASE("a template that is not understood is refused with its line") {
       {"{% do x %}", "line 1: the tag {% do %}"},
       {"\n{{ x | urlize }}", "line 2: no filter named 'urlize'"},
       {"\n{{ x is prime }}", "line 2: no test named 'prime'"},
+      {"{% if x %}\n{{ x | urlize }}{% endif %}", "line 2: no filter named 'urlize'"},
+      {"{% if x %}{{ x | nope }}{% endif %}\n{{ x | nope }}", "line 2: no filter named 'nope'"},
+      {"{{ 1 if x else 2 }}\n{{ [x | nope] }}", "line 2: no filter named 'nope'"},
       {"\n{{ x | map('pprint') }}", "line 2: no filter named 'pprint'"},
       {"\n{{ x | selectattr('a', 'prime') }}", "line 2: no test named 'prime'"},
       {"{{\n'a'.encode() }}", "line 2: the method encode() is not supported"},
@@ -195,6 +198,16 @@ TEST_CASE("a template that is not understood is refused with its line") {
     CHECK(parsed.status().code() == absl::StatusCode::kInvalidArgument);
     CHECK(std::string(parsed.status().message()).find(expected) != std::string::npos);
   }
+}
+
+TEST_CASE("unknown names behind an if fail only where they are reached") {
+  const std::string source =
+      "{{ x | nope if x is defined else 'a' }}{% if 'nope' is filter or x %}{{ 1 | nope }}{% endif "
+      "%}";
+  CHECK(Joined(Segments(source, Json::object())) == "a");
+  CHECK(ErrorOf(source, {{"x", 1}}) == "no filter named 'nope' (chat template line 1)");
+  CHECK(ErrorOf("{% if true %}\n{{ 1 is nope }}{% endif %}") ==
+        "no test named 'nope' (chat template line 2)");
 }
 
 TEST_CASE("an error while rendering carries the template's line") {
