@@ -23,7 +23,7 @@ def fuzz_test(
         srcs,
         deps = [],
         corpus = None,
-        seconds = 10,
+        seconds = 30,
         max_len = 4096,
         tags = [],
         **kwargs):
