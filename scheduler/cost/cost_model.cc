@@ -1,0 +1,126 @@
+#include "scheduler/cost/cost_model.h"
+
+#include <algorithm>
+
+namespace tessera::scheduler {
+namespace {
+
+// Bytes of the layer's weights that a step of `rows` rows reads on a rank.
+double WeightBytesRead(const ModelShape& model, const RankShare& share, int layer, double rows) {
+  if (!model.has_experts(layer)) {
+    return LayerParameters(model, share, layer) * model.weight_bytes_per_element;
+  }
+  const double part = static_cast<double>(share.experts) / model.experts;
+  const double experts = part * ExpertsRead(model.experts, model.experts_per_token, rows);
+  return (AttentionParameters(model, share) + RouterParameters(model) +
+          experts * ExpertParameters(model)) *
+         model.weight_bytes_per_element;
+}
+
+// Parameters that one token uses on a rank.
+double ActiveParameters(const ModelShape& model, const RankShare& share, int layer) {
+  if (!model.has_experts(layer)) return LayerParameters(model, share, layer);
+  const double part = static_cast<double>(share.experts) / model.experts;
+  return AttentionParameters(model, share) + RouterParameters(model) +
+         part * model.experts_per_token * ExpertParameters(model);
+}
+
+ReduceCost ReduceCostOf(const DeviceSpec& device) {
+  // Adding is bound by memory: gamma is 0, delta what reading or writing a byte costs.
+  return {0, 1.0 / device.effective_bandwidth()};
+}
+
+}  // namespace
+
+StepWork DecodeWork(double rows, double mean_context_tokens) {
+  StepWork work;
+  work.decode_rows = rows;
+  work.decode_context_tokens = rows * mean_context_tokens;
+  work.sampled_rows = rows;
+  return work;
+}
+
+StepWork PrefillWork(double tokens, double cached_tokens, bool last) {
+  StepWork work;
+  work.prefill_tokens = tokens;
+  work.prefill_attention_pairs = tokens * cached_tokens + tokens * tokens / 2;
+  work.prefill_cached_tokens = cached_tokens;
+  work.sampled_rows = last ? 1 : 0;
+  return work;
+}
+
+StepWork operator+(const StepWork& a, const StepWork& b) {
+  StepWork sum;
+  sum.decode_rows = a.decode_rows + b.decode_rows;
+  sum.decode_context_tokens = a.decode_context_tokens + b.decode_context_tokens;
+  sum.prefill_tokens = a.prefill_tokens + b.prefill_tokens;
+  sum.prefill_attention_pairs = a.prefill_attention_pairs + b.prefill_attention_pairs;
+  sum.prefill_cached_tokens = a.prefill_cached_tokens + b.prefill_cached_tokens;
+  sum.sampled_rows = a.sampled_rows + b.sampled_rows;
+  return sum;
+}
+
+double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
+                    const Communicator& communicator, const StepWork& work, int layer) {
+  const double flops = device.effective_flops();
+  const double bandwidth = device.effective_bandwidth();
+  const double active = ActiveParameters(model, share, layer);
+  const double kv_bytes = KvBytesPerTokenLayer(model, share);
+  const auto attention = 4.0 * static_cast<double>(share.query_heads * model.head_dim);
+
+  const double prefill_flops =
+      2 * active * work.prefill_tokens + attention * work.prefill_attention_pairs;
+  const double hidden_bytes = WeightBytesRead(model, share, layer, work.rows()) +
+                              (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
+  const double decode_flops =
+      2 * active * work.decode_rows + attention * work.decode_context_tokens;
+  const double decode_bytes = work.decode_context_tokens * kv_bytes;
+
+  const double message =
+      work.rows() * static_cast<double>(model.hidden) * model.activation_bytes_per_element;
+  return std::max(prefill_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
+         decode_bytes / bandwidth + device.layer_overhead_seconds +
+         2 * AllReduce(communicator, message, ReduceCostOf(device)).seconds;
+}
+
+double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
+                   const Communicator& communicator, const StepWork& work) {
+  if (work.sampled_rows <= 0) return 0;
+  const double parameters = VocabularyParameters(model, share);
+  const double logits = work.sampled_rows * static_cast<double>(model.vocabulary) *
+                        model.activation_bytes_per_element;
+  return parameters * model.weight_bytes_per_element / device.effective_bandwidth() +
+         2 * parameters * work.sampled_rows / device.effective_flops() +
+         GatherSeconds(communicator, logits);
+}
+
+double StageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work) {
+  const RankShare share = FullestShare(model, stage.width());
+  double slowest = 0;
+  const DeviceSpec* previous = nullptr;
+  for (const DeviceSpec* device : stage.ranks) {
+    if (device == previous) continue;
+    previous = device;
+    double seconds = device->step_overhead_seconds;
+    if (model.uniform()) {
+      seconds += stage.layers *
+                 LayerSeconds(model, *device, share, stage.communicator, work, stage.first_layer);
+    } else {
+      for (int layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
+        seconds += LayerSeconds(model, *device, share, stage.communicator, work, layer);
+      }
+    }
+    if (stage.holds_head) seconds += HeadSeconds(model, *device, share, stage.communicator, work);
+    slowest = std::max(slowest, seconds);
+  }
+  return slowest;
+}
+
+double HopSeconds(const ModelShape& model, const LinkSpec& link, const Communicator& next_stage,
+                  double rows) {
+  const double bytes =
+      rows * static_cast<double>(model.hidden) * model.activation_bytes_per_element;
+  return TransferSeconds(link, bytes) + BroadcastSeconds(next_stage, bytes);
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,149 @@
+// Seconds and bytes of one stage, of what passes between stages, and of KV that travels between
+// replicas.
+//
+// A step is described by what runs in it (StepWork), a stage by its ranks and layers (StageSpec);
+// every figure is a pure function of the two, so planner, simulator and tests see the same numbers.
+//
+// Stage time, per layer, of the slowest rank:
+//   max(prefill FLOPs / (e_c*c), (weights + prefill KV bytes) / (e_m*m))    prefill hides its
+//   weight reads
+//   + decode FLOPs / (e_c*c) + decode KV read / (e_m*m) + overhead + 2 all-reduces
+// Without prefill rows that is the decode sum, without decode rows the prefill maximum; a mixed
+// step reads its weights once. The last stage adds the head. Efficiencies are those of the device
+// (DeviceSpec). Thread rule: pure functions; StageSpec borrows its devices, which must outlive it.
+// Units: bytes, seconds, tokens. Requires: layers within the model, at least one rank, finite
+// non-zero rates (the readers of input check that).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/cost/collectives.h"
+#include "scheduler/cost/hardware.h"
+#include "scheduler/cost/model_shape.h"
+
+namespace tessera::scheduler {
+
+// What one step of a replica computes. Token counts are doubles: the planner works with averages.
+struct StepWork {
+  double decode_rows = 0;            // sequences that decode one token
+  double decode_context_tokens = 0;  // sum of their contexts
+  double prefill_tokens = 0;         // rows of prompt chunks
+  double prefill_attention_pairs =
+      0;                             // sum over chunks of q*c + q^2/2: q rows after c cached tokens
+  double prefill_cached_tokens = 0;  // sum over chunks of c: KV that is read
+  double sampled_rows = 0;           // rows whose logits are computed
+
+  double rows() const { return decode_rows + prefill_tokens; }
+};
+
+// `rows` sequences that decode one token each.
+StepWork DecodeWork(double rows, double mean_context_tokens);
+// One chunk of `tokens` prompt tokens after `cached_tokens`; `last`: it ends its prompt, so one row
+// is sampled.
+StepWork PrefillWork(double tokens, double cached_tokens, bool last = true);
+StepWork operator+(const StepWork& a, const StepWork& b);
+
+struct StageSpec {
+  std::vector<const DeviceSpec*> ranks;  // in rank order, borrowed; its size is the width
+  std::vector<std::string> rank_names;   // "machine/index" for messages; empty: kinds are shown
+  Communicator communicator;             // joins the ranks; Ranks(communicator) == ranks.size()
+  int first_layer = 0;
+  int layers = 0;
+  bool holds_embedding = false;  // first stage
+  bool holds_head = false;       // last stage
+
+  int width() const { return static_cast<int>(ranks.size()); }
+};
+
+// --- Time ---
+
+// One layer on one rank kind, collectives included; `share` = FullestShare(model, width).
+double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
+                    const Communicator& communicator, const StepWork& work, int layer);
+
+// Embedding is free; head, sampling gather: what the last stage adds per step.
+double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
+                   const Communicator& communicator, const StepWork& work);
+
+// The whole stage: the slowest rank's layers, head where held, and the per-step overhead.
+double StageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work);
+
+// Activations of `rows` rows over the leader pair's link, and their spread inside the next stage.
+double HopSeconds(const ModelShape& model, const LinkSpec& link, const Communicator& next_stage,
+                  double rows);
+
+// --- Memory ---
+
+struct MemoryOptions {
+  double utilisation = 0.9;                     // of what a device offers
+  double runtime_reserve_bytes = 1073741824.0;  // context, libraries, fragmentation
+  int64_t max_step_tokens = 2048;               // rows of the largest step; sizes activations
+  int64_t max_logit_rows = 256;                 // rows whose logits exist at once
+};
+
+// Of one rank. All ranks of a stage are charged the fullest share.
+struct RankMemory {
+  double weight_bytes = 0;
+  double activation_bytes = 0;     // A
+  double communication_bytes = 0;  // C: all-reduce and hop buffers
+  double reserve_bytes = 0;        // R
+  double budget_bytes = 0;         // memory * utilisation
+  double kv_bytes_per_token = 0;   // all layers of the stage
+  double free_bytes() const {      // for KV; negative: does not fit
+    return budget_bytes - weight_bytes - activation_bytes - communication_bytes - reserve_bytes;
+  }
+  // Whole tokens of KV that fit, 0 where nothing does.
+  double kv_tokens() const;
+};
+
+double StageWeightBytes(const ModelShape& model, const StageSpec& stage);  // per rank
+
+// `pipeline`: the replica has more than one stage, so hop buffers exist.
+RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const DeviceSpec& device,
+                        const MemoryOptions& options, bool pipeline);
+
+// KV tokens of the tightest rank of all stages; which stage that is goes to *limiting_stage if not
+// null. 0: some rank has no room.
+double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
+                        const MemoryOptions& options, int* limiting_stage = nullptr);
+
+// ResourceExhausted naming every rank without room for `kv_tokens` tokens, what it needs and the
+// GiB missing.
+absl::Status CheckMemory(const ModelShape& model, std::span<const StageSpec> stages,
+                         const MemoryOptions& options, double kv_tokens);
+
+// --- KV between replicas ---
+
+enum class KvCodec { kRaw, kInt8, kInt4 };
+std::string_view Name(KvCodec codec);
+
+// How fast this machine's kernels encode and decode KV, bytes of raw KV per second; raw needs
+// neither.
+struct KvCodecRates {
+  double encode_bytes_per_second = 20e9;
+  double decode_bytes_per_second = 20e9;
+};
+
+// Bytes on the wire per byte of 16-bit KV, groups of 64 with one 16-bit scale and zero each: 1,
+// 0.53, 0.28.
+double KvCodecRatio(KvCodec codec);
+
+struct KvTransfer {
+  double seconds = 0;  // X, as if nothing were hidden
+  double unhidden_seconds =
+      0;  // what layer-wise push leaves after the prefill ended; delays the second token
+  KvCodec codec = KvCodec::kRaw;
+};
+
+// `raw_bytes` of KV over `link` (already the receiver's part of what it shares), while a prefill of
+// `prefill_seconds` over `layers` layers computes them.
+KvTransfer TransferKv(double raw_bytes, const LinkSpec& link, int layers, double prefill_seconds,
+                      KvCodec codec, const KvCodecRates& rates);
+// The codec that leaves the least unhidden time; raw on ties.
+KvTransfer BestKvTransfer(double raw_bytes, const LinkSpec& link, int layers,
+                          double prefill_seconds, const KvCodecRates& rates);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,35 @@
+// What the cost model knows of a device and of a link: figures only, no names of machines.
+//
+// Thread rule: plain values. Units: bytes, seconds, floating-point operations; bandwidth per
+// direction. Source: catalogue (deploy/devices) or a measured profile; `estimated` says which.
+#pragma once
+
+#include <string>
+
+namespace tessera::scheduler {
+
+struct DeviceSpec {
+  std::string kind;                    // catalogue name, as shown to users
+  double memory_bytes = 0;             // what the device reports; vendor "GB" are GiB
+  double memory_bytes_per_second = 0;  // peak
+  double flops_per_second = 0;         // peak, dense, of the weights' dtype with fp32 accumulation
+  // What of the peaks a forward pass reaches, and what it loses besides; fitted or measured.
+  double compute_efficiency = 1;      // e_c, of flops_per_second
+  double memory_efficiency = 1;       // e_m, of memory_bytes_per_second
+  double layer_overhead_seconds = 0;  // per layer and step (launches)
+  double step_overhead_seconds = 0;   // per step and stage, whatever its layers
+  bool estimated = true;              // false: measured on the user's device
+
+  double effective_flops() const { return compute_efficiency * flops_per_second; }
+  double effective_bandwidth() const { return memory_efficiency * memory_bytes_per_second; }
+};
+
+struct LinkSpec {
+  double bytes_per_second = 0;  // beta, per direction
+  double latency_seconds = 0;   // alpha, per message round
+  // Incast (GenModel's w_t and epsilon): senders beyond the threshold slow each byte down.
+  double incast_threshold = 1e9;
+  double incast_seconds_per_byte = 0;  // per sender beyond the threshold
+};
+
+}  // namespace tessera::scheduler

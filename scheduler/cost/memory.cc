@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/cost/cost_model.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kGib = 1073741824.0;
+
+// Peak of a layer's temporaries: residual and normalised rows whole, the rank's part of q, k, v and
+// attention output, the rank's part of gate, up and their product; logits in fp32 where the head
+// stands.
+double ActivationBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share,
+                       const MemoryOptions& options) {
+  const int64_t attention = (2 * share.query_heads + 2 * share.kv_heads) * model.head_dim;
+  const int64_t expert_columns =
+      model.experts > 0 ? model.experts_per_token * model.expert_width : 0;
+  const int64_t ffn = model.ffn_matrices * std::max(share.ffn_columns, expert_columns);
+  const auto per_row = static_cast<double>(3 * model.hidden + std::max(attention, ffn));
+  const double rows = static_cast<double>(options.max_step_tokens);
+  double bytes = rows * per_row * model.activation_bytes_per_element;
+  if (stage.holds_head)
+    bytes += static_cast<double>(options.max_logit_rows * share.vocabulary_rows) * 4.0;
+  return bytes;
+}
+
+std::string RankName(const StageSpec& stage, size_t rank) {
+  const std::string& kind = stage.ranks[rank]->kind;
+  if (rank < stage.rank_names.size()) return absl::StrCat(stage.rank_names[rank], " (", kind, ")");
+  return kind;
+}
+
+}  // namespace
+
+double RankMemory::kv_tokens() const {
+  if (free_bytes() <= 0) return 0;
+  if (kv_bytes_per_token <= 0) return std::numeric_limits<double>::infinity();
+  return std::floor(free_bytes() / kv_bytes_per_token);
+}
+
+double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
+  const RankShare share = FullestShare(model, stage.width());
+  double parameters = 0;
+  if (model.uniform()) {
+    parameters = stage.layers * LayerParameters(model, share, stage.first_layer);
+  } else {
+    for (int i = 0; i < stage.layers; ++i)
+      parameters += LayerParameters(model, share, stage.first_layer + i);
+  }
+  const bool one_table = model.tied_embeddings && stage.holds_embedding && stage.holds_head;
+  const int tables = one_table ? 1 : (stage.holds_embedding ? 1 : 0) + (stage.holds_head ? 1 : 0);
+  parameters += tables * VocabularyParameters(model, share);
+  if (stage.holds_embedding)
+    parameters += static_cast<double>(model.learned_positions * model.hidden);
+  return parameters * model.weight_bytes_per_element;
+}
+
+RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const DeviceSpec& device,
+                        const MemoryOptions& options, bool pipeline) {
+  const RankShare share = FullestShare(model, stage.width());
+  RankMemory memory;
+  memory.weight_bytes = StageWeightBytes(model, stage);
+  memory.activation_bytes = ActivationBytes(model, stage, share, options);
+  const double rows_bytes = static_cast<double>(options.max_step_tokens * model.hidden) *
+                            model.activation_bytes_per_element;
+  // All-reduce: one send and one receive buffer; hops: one each way.
+  memory.communication_bytes =
+      (stage.width() > 1 ? 2 : 0) * rows_bytes + (pipeline ? 2 : 0) * rows_bytes;
+  memory.reserve_bytes = options.runtime_reserve_bytes;
+  memory.budget_bytes = device.memory_bytes * options.utilisation;
+  memory.kv_bytes_per_token = stage.layers * KvBytesPerTokenLayer(model, share);
+  return memory;
+}
+
+double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
+                        const MemoryOptions& options, int* limiting_stage) {
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < stages.size(); ++i) {
+    for (const DeviceSpec* device : stages[i].ranks) {
+      const double tokens =
+          MemoryOfRank(model, stages[i], *device, options, stages.size() > 1).kv_tokens();
+      if (tokens >= least) continue;
+      least = tokens;
+      if (limiting_stage != nullptr) *limiting_stage = static_cast<int>(i);
+    }
+  }
+  return least;
+}
+
+absl::Status CheckMemory(const ModelShape& model, std::span<const StageSpec> stages,
+                         const MemoryOptions& options, double kv_tokens) {
+  std::string missing;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    for (size_t rank = 0; rank < stages[i].ranks.size(); ++rank) {
+      const RankMemory m =
+          MemoryOfRank(model, stages[i], *stages[i].ranks[rank], options, stages.size() > 1);
+      const double shortfall = kv_tokens * m.kv_bytes_per_token - m.free_bytes();
+      if (shortfall <= 0) continue;
+      missing += absl::StrFormat(
+          "\n  stage %d, %s: weights %.2f GiB + KV %.2f + activations and buffers %.2f + reserve "
+          "%.2f > %.2f usable: "
+          "%.2f GiB are missing",
+          i, RankName(stages[i], rank), m.weight_bytes / kGib,
+          kv_tokens * m.kv_bytes_per_token / kGib,
+          (m.activation_bytes + m.communication_bytes) / kGib, m.reserve_bytes / kGib,
+          m.budget_bytes / kGib, shortfall / kGib);
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat("%s with KV for %d tokens does not fit:%s",
+                                                      model.name, static_cast<int64_t>(kv_tokens),
+                                                      missing));
+}
+
+}  // namespace tessera::scheduler

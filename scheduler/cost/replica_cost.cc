@@ -1,0 +1,260 @@
+#include "scheduler/cost/replica_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kTokenIdBytes = 8;
+
+// A micro-batch in steady state with b decode rows. Below one row a step still runs for a whole
+// one.
+StepWork SteadyWork(Role role, const LengthMoments& lengths, double b) {
+  StepWork work = DecodeWork(std::max(b, 1.0), lengths.mean_decode_context());
+  if (role != Role::kBoth || lengths.decode_steps <= 0) return work;
+  const double prompts = b / lengths.decode_steps;  // begun and ended per step
+  work.prefill_tokens = prompts * lengths.uncached_prompt_tokens;
+  work.prefill_attention_pairs = prompts * lengths.prefill_pairs;
+  // A chunk reads what its prompt has cached so far: on average pairs / tokens.
+  if (lengths.uncached_prompt_tokens > 0) {
+    work.prefill_cached_tokens =
+        std::max(prompts, 1.0) * lengths.prefill_pairs / lengths.uncached_prompt_tokens;
+  }
+  work.sampled_rows += prompts;
+  return work;
+}
+
+// A step full of prompt tokens beside b decode rows; pairs_per_token: attention work of the
+// prompts.
+StepWork FullPrefillWork(const ReplicaOptions& options, double b, double mean_context,
+                         double pairs_per_token, double prompt_tokens) {
+  const double budget = std::max(1.0, static_cast<double>(options.memory.max_step_tokens) - b);
+  StepWork work;
+  if (b > 0) work = DecodeWork(b, mean_context);
+  work.prefill_tokens = budget;
+  work.prefill_attention_pairs = budget * pairs_per_token;
+  const double prompts = prompt_tokens > 0 ? budget / prompt_tokens : 1.0;
+  work.prefill_cached_tokens = std::max(prompts, 1.0) * pairs_per_token;
+  work.sampled_rows += std::max(prompts, 1.0);
+  return work;
+}
+
+ReplicaRate PrefillCapacity(const ModelShape& model, const ReplicaSpec& replica,
+                            const LengthMoments& lengths, const ReplicaOptions& options,
+                            ReplicaRate rate) {
+  if (lengths.uncached_prompt_tokens <= 0) return rate;
+  const StepWork work =
+      FullPrefillWork(options, 0, 0, lengths.prefill_pairs / lengths.uncached_prompt_tokens,
+                      lengths.uncached_prompt_tokens);
+  rate.micro_batches =
+      replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
+  const Period period = PeriodOf(model, replica, work, rate.micro_batches);
+  rate.prefill_tokens = work.prefill_tokens;
+  rate.period_seconds = period.seconds;
+  rate.slowest_stage = period.slowest_stage;
+  rate.requests_per_second =
+      work.prefill_tokens / (period.seconds * lengths.uncached_prompt_tokens);
+  rate.limit = Limit::kStepTokens;
+  return rate;
+}
+
+struct RowsBound {
+  double rows = kInfinity;
+  Limit limit = Limit::kNothing;
+  void Apply(double other, Limit why) {
+    if (other < rows) *this = {other, why};
+  }
+};
+
+// Largest b, per micro-batch, that KV, batcher and step allow, whatever its speed.
+RowsBound BoundOfRows(const ReplicaSpec& replica, const LengthMoments& lengths,
+                      const ReplicaOptions& options, double kv_tokens, int micro_batches) {
+  RowsBound bound;
+  const double per_row = std::max(lengths.mean_decode_context(), 1.0) * micro_batches;
+  bound.Apply((1 - options.kv_headroom) * kv_tokens / per_row, Limit::kKv);
+  bound.Apply(options.max_sequences / micro_batches, Limit::kSequences);
+  const double q_per_row =
+      replica.role == Role::kBoth ? lengths.uncached_prompt_tokens / lengths.decode_steps : 0.0;
+  bound.Apply(static_cast<double>(options.memory.max_step_tokens) / (1 + q_per_row),
+              Limit::kStepTokens);
+  return bound;
+}
+
+// Largest b in (0, bound] with TPOT within its limit; 0 if none.
+double LargestRowsWithinTpot(const ModelShape& model, const ReplicaSpec& replica,
+                             const LengthMoments& lengths, double max_tpot, double bound,
+                             int micro_batches) {
+  const auto tpot = [&](double b) {
+    return micro_batches *
+           PeriodOf(model, replica, SteadyWork(replica.role, lengths, b), micro_batches).seconds;
+  };
+  if (tpot(bound) <= max_tpot) return bound;
+  double low = 0, high = bound;
+  if (tpot(low) > max_tpot) return 0;
+  for (int i = 0; i < 60 && high - low > 1e-9 * high; ++i) {
+    const double middle = (low + high) / 2;
+    (tpot(middle) <= max_tpot ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+std::string_view Name(Role role) {
+  switch (role) {
+    case Role::kBoth: return "both";
+    case Role::kPrefill: return "prefill";
+    case Role::kDecode: return "decode";
+  }
+  return "?";
+}
+
+std::string_view Name(Limit limit) {
+  switch (limit) {
+    case Limit::kNothing: return "nothing";
+    case Limit::kKv: return "KV memory";
+    case Limit::kTpot: return "time per output token";
+    case Limit::kStepTokens: return "tokens per step";
+    case Limit::kSequences: return "sequences at once";
+  }
+  return "?";
+}
+
+Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
+                int micro_batches) {
+  Period period;
+  double slowest_stage = 0, slowest_hop = 0;
+  const size_t stages = replica.stages.size();
+  for (size_t j = 0; j < stages; ++j) {
+    const double stage = StageSeconds(model, replica.stages[j], work);
+    if (stage > slowest_stage) {
+      slowest_stage = stage;
+      period.slowest_stage = static_cast<int>(j);
+    }
+    period.latency_seconds += stage;
+    if (stages == 1) continue;
+    const double hop =
+        j + 1 < stages
+            ? HopSeconds(model, replica.hops[j], replica.stages[j + 1].communicator, work.rows())
+            : TransferSeconds(replica.hops[j], kTokenIdBytes * work.sampled_rows);
+    slowest_hop = std::max(slowest_hop, hop);
+    period.latency_seconds += hop;
+  }
+  period.hop_bound = slowest_hop > slowest_stage;
+  period.seconds = std::max({slowest_stage, slowest_hop, period.latency_seconds / micro_batches});
+  return period;
+}
+
+ReplicaRate CapacityOf(const ModelShape& model, const ReplicaSpec& replica,
+                       const LengthMoments& lengths, const ReplicaOptions& options) {
+  int stage = 0;
+  const double kv_tokens = KvCapacityTokens(model, replica.stages, options.memory, &stage);
+  ReplicaRate rate = CapacityWithKv(model, replica, lengths, options, kv_tokens);
+  rate.kv_limiting_stage = stage;
+  return rate;
+}
+
+ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
+                           const LengthMoments& lengths, const ReplicaOptions& options,
+                           double kv_capacity_tokens) {
+  ReplicaRate rate;
+  rate.kv_capacity_tokens = kv_capacity_tokens;
+  rate.limit = Limit::kKv;
+  if (kv_capacity_tokens <= 0 || kv_capacity_tokens < lengths.max_sequence_tokens) return rate;
+  if (replica.role == Role::kPrefill || lengths.decode_steps <= 0) {
+    return replica.role == Role::kDecode ? rate
+                                         : PrefillCapacity(model, replica, lengths, options, rate);
+  }
+  const int stages = static_cast<int>(replica.stages.size());
+  rate.micro_batches = replica.micro_batches > 0 ? replica.micro_batches : stages;
+  RowsBound bound = BoundOfRows(replica, lengths, options, kv_capacity_tokens, rate.micro_batches);
+  if (bound.rows < 1 && rate.micro_batches > 1) {
+    rate.micro_batches = std::max(1, static_cast<int>(bound.rows * rate.micro_batches));
+    bound = BoundOfRows(replica, lengths, options, kv_capacity_tokens, rate.micro_batches);
+  }
+  const double b = LargestRowsWithinTpot(model, replica, lengths, options.max_tpot_seconds,
+                                         bound.rows, rate.micro_batches);
+  rate.limit = b < bound.rows ? Limit::kTpot : bound.limit;
+  if (b <= 0) return rate;
+  const StepWork work = SteadyWork(replica.role, lengths, b);
+  const Period period = PeriodOf(model, replica, work, rate.micro_batches);
+  rate.decode_rows = b;
+  rate.prefill_tokens = work.prefill_tokens;
+  rate.period_seconds = period.seconds;
+  rate.slowest_stage = period.slowest_stage;
+  rate.tpot_seconds = rate.micro_batches * period.seconds;
+  rate.requests_per_second = b / (period.seconds * lengths.decode_steps);
+  rate.output_tokens_per_second = rate.requests_per_second * lengths.output_tokens;
+  return rate;
+}
+
+double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,
+                             double uncached_tokens, double cached_tokens,
+                             const ReplicaOptions& options, double decode_rows,
+                             double mean_context) {
+  const double budget =
+      std::max(1.0, static_cast<double>(options.memory.max_step_tokens) - decode_rows);
+  const int chunks = std::max(1, static_cast<int>(std::ceil(uncached_tokens / budget)));
+  const StepWork beside = decode_rows > 0 ? DecodeWork(decode_rows, mean_context) : StepWork();
+  double seconds = 0, done = 0;
+  for (int i = 0; i < chunks; ++i) {
+    const double tokens = std::min(budget, uncached_tokens - done);
+    const StepWork work = beside + PrefillWork(tokens, cached_tokens + done, i + 1 == chunks);
+    const Period period = PeriodOf(model, replica, work, static_cast<int>(replica.stages.size()));
+    // Chunks follow each other at the pace of the slowest stage; the last runs through to the end.
+    seconds += i + 1 == chunks ? period.latency_seconds : period.seconds;
+    done += tokens;
+  }
+  return seconds;
+}
+
+ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
+                             std::span<const RequestLengths> samples, double prefix_hit_rate,
+                             const ReplicaOptions& options, double requests_per_second,
+                             double arrival_variation) {
+  ReplicaOperation operation;
+  const LengthMoments lengths = MomentsOf(samples, prefix_hit_rate);
+  const int m =
+      replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
+  double b = 0;
+  if (replica.role != Role::kPrefill && lengths.decode_steps > 0) {
+    const double steps_per_second = requests_per_second * lengths.decode_steps;
+    for (int i = 0; i < 200; ++i) {  // grows towards the smallest fixed point
+      const double next = steps_per_second *
+                          PeriodOf(model, replica, SteadyWork(replica.role, lengths, b), m).seconds;
+      const bool settled = std::abs(next - b) <= 1e-9 * std::max(next, 1e-9);
+      b = std::min(next, options.max_sequences / m);
+      if (settled) break;
+    }
+    operation.decode_rows = b;
+    operation.tpot_seconds =
+        m * PeriodOf(model, replica, SteadyWork(replica.role, lengths, b), m).seconds;
+    operation.kv_tokens = m * b * lengths.mean_decode_context();
+  }
+  if (replica.role == Role::kDecode) return operation;
+
+  double weight = 0, latency = 0;
+  const double context = lengths.mean_decode_context();
+  for (const RequestLengths& sample : samples) {
+    const double q = std::max(1.0, sample.prompt_tokens * (1 - prefix_hit_rate));
+    const double c = std::max(0.0, sample.prompt_tokens - q);
+    const StepWork full = FullPrefillWork(options, b, context, c + q / 2, q);
+    const double service = q / full.prefill_tokens * PeriodOf(model, replica, full, m).seconds;
+    operation.prefill_service.mean += sample.weight * service;
+    operation.prefill_service.second += sample.weight * service * service;
+    latency += sample.weight * PrefillLatencySeconds(model, replica, q, c, options, b, context);
+    weight += sample.weight;
+  }
+  if (weight <= 0) return operation;
+  operation.prefill_service.mean /= weight;
+  operation.prefill_service.second /= weight;
+  operation.prefill_utilisation = requests_per_second * operation.prefill_service.mean;
+  operation.mean_wait_seconds =
+      MeanWaitSeconds(requests_per_second, operation.prefill_service, arrival_variation);
+  operation.mean_ttft_seconds = operation.mean_wait_seconds + latency / weight;
+  return operation;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,104 @@
+// From stage times to what a replica can do: its period, throughput, latency and KV limit.
+//
+// S stages, m micro-batches in flight, each of b decode rows and q prefill tokens per step;
+// tau_j(b, q) stage time, h_j the hop after stage j (the last one is the way of the token ids back
+// to the first):
+//   period  P = max(max_j tau_j, max_j h_j, sum_j (tau_j + h_j) / m);   TPOT = m*P;   output
+//   tokens/s = b/P. role both     steady state q = b*E[uncached in]/E[o]; requests/s = b / (P*E[o])
+//   role decode   q = 0; at a given rate, b = rate*E[o]*P(b), smallest fixed point
+//   role prefill  steps of the chunk budget; requests/s = budget / (P*E[uncached in])
+// Capacity is the largest rate with m*b*E[context] <= (1 - headroom)*K, TPOT <= its objective and
+// rows within the step: all three grow with b, so the largest b is found by bisection. One row
+// needs KV for the longest sequence. Thread rule: pure functions; ReplicaSpec borrows devices
+// through its stages. Units: seconds, tokens, 1/seconds.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "scheduler/cost/cost_model.h"
+#include "scheduler/cost/lengths.h"
+#include "scheduler/cost/queue.h"
+
+namespace tessera::scheduler {
+
+enum class Role { kBoth, kPrefill, kDecode };
+std::string_view Name(Role role);
+
+struct ReplicaSpec {
+  Role role = Role::kBoth;
+  std::vector<StageSpec> stages;
+  std::vector<LinkSpec> hops;  // hops[j]: stage j to stage (j + 1) mod S; empty for one stage
+  int micro_batches = 0;       // m; 0: one per stage, fewer where KV holds fewer sequences
+};
+
+struct ReplicaOptions {
+  MemoryOptions memory;
+  double kv_headroom = 0.1;  // share of K kept free for uneven arrivals
+  double max_tpot_seconds = std::numeric_limits<double>::infinity();
+  double max_sequences = 256;  // per replica, of the batcher
+};
+
+struct Period {
+  double seconds = 0;          // P
+  double latency_seconds = 0;  // sum of stages and hops: one step through an empty pipeline
+  int slowest_stage = 0;
+  bool hop_bound = false;  // a hop takes longer than every stage
+};
+// Of steps of `work` each, with m micro-batches in flight (>= 1).
+Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
+                int micro_batches);
+
+// What ends the growth of a replica's rate.
+enum class Limit { kNothing, kKv, kTpot, kStepTokens, kSequences };
+std::string_view Name(Limit limit);
+
+struct ReplicaRate {
+  double requests_per_second = 0;  // 0: cannot serve (no room, or TPOT out of reach)
+  double output_tokens_per_second = 0;
+  double decode_rows = 0;     // b, per micro-batch
+  double prefill_tokens = 0;  // q, per micro-batch
+  int micro_batches = 1;
+  double period_seconds = 0;
+  double tpot_seconds = 0;
+  double kv_capacity_tokens = 0;  // K
+  int kv_limiting_stage = 0;
+  int slowest_stage = 0;
+  Limit limit = Limit::kNothing;
+};
+
+// Largest sustainable rate of requests with these lengths.
+ReplicaRate CapacityOf(const ModelShape& model, const ReplicaSpec& replica,
+                       const LengthMoments& lengths, const ReplicaOptions& options);
+
+// The same with K given, for searches that know it.
+ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
+                           const LengthMoments& lengths, const ReplicaOptions& options,
+                           double kv_capacity_tokens);
+
+// The steady state at a rate below capacity.
+struct ReplicaOperation {
+  double tpot_seconds = 0;
+  double decode_rows = 0;          // b
+  double kv_tokens = 0;            // in use, mean
+  double prefill_utilisation = 0;  // rho of the queue in front of prefill
+  double mean_wait_seconds = 0;
+  double mean_ttft_seconds = 0;
+  ServiceMoments prefill_service;
+};
+
+// `samples` are the lengths behind `lengths`; the queue needs their spread. requests_per_second
+// above capacity gives infinite waits.
+ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
+                             std::span<const RequestLengths> samples, double prefix_hit_rate,
+                             const ReplicaOptions& options, double requests_per_second,
+                             double arrival_variation = 1);
+
+// Of one prompt in an otherwise empty replica: the chunks pipelined through the stages.
+double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,
+                             double uncached_tokens, double cached_tokens,
+                             const ReplicaOptions& options, double decode_rows = 0,
+                             double mean_context = 0);
+
+}  // namespace tessera::scheduler

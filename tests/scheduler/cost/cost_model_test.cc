@@ -1,0 +1,227 @@
+#include "scheduler/cost/cost_model.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/scheduler/cost/shapes.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using namespace tests;  // NOLINT: the models and devices of this folder's tests
+
+constexpr double kGib = 1073741824.0;
+
+LinkSpec Pcie() {
+  LinkSpec link;
+  link.bytes_per_second = 25e9;
+  link.latency_seconds = 10e-6;
+  return link;
+}
+
+StageSpec Stage(std::vector<const DeviceSpec*> ranks, int first_layer, int layers, int of_layers) {
+  StageSpec stage;
+  stage.ranks = std::move(ranks);
+  stage.communicator = {{stage.width(), Pcie(), false}};
+  stage.first_layer = first_layer;
+  stage.layers = layers;
+  stage.holds_embedding = first_layer == 0;
+  stage.holds_head = first_layer + layers == of_layers;
+  return stage;
+}
+
+TEST_CASE("parameters of published models") {
+  CHECK(LayerParameters(Llama2_70B(), FullestShare(Llama2_70B(), 1), 0) == 855638016);
+  CHECK(TotalParameters(Llama2_70B()) == Approx(68.98e9).epsilon(1e-3));
+  CHECK(TotalParameters(Llama3_8B()) == Approx(8.03e9).epsilon(1e-3));
+  CHECK(TotalParameters(Llama30B()) == Approx(32.53e9).epsilon(1e-3));
+  CHECK(TotalParameters(Mixtral()) == Approx(46.7e9).epsilon(1e-3));
+}
+
+TEST_CASE(
+    "KV heads: grouped-query attention is charged, and replication where ranks outnumber kv "
+    "heads") {
+  const ModelShape model = Llama2_70B();
+  CHECK(KvBytesPerToken(model) == 2 * 80 * 8 * 128 * 2);
+  CHECK(KvBytesPerTokenLayer(model, FullestShare(model, 8)) == 2 * 1 * 128 * 2);
+  CHECK(KvBytesPerTokenLayer(model, FullestShare(model, 16)) == 2 * 1 * 128 * 2);
+  CHECK(FullestShare(model, 16).query_heads == 4);
+}
+
+TEST_CASE("a width that does not divide is as slow as its fullest rank") {
+  const RankShare share = FullestShare(Llama2_70B(), 3);  // 8 kv heads: 3, 3, 2
+  CHECK(share.kv_heads == 3);
+  CHECK(share.query_heads == 24);
+  CHECK(share.ffn_columns == 9558);  // 28672 / 3 = 9557.3
+}
+
+TEST_CASE("mixture of experts: a step reads the experts its tokens choose, memory holds all") {
+  CHECK(ExpertsRead(8, 2, 1) == Approx(2));
+  CHECK(ExpertsRead(8, 2, 2) == Approx(8 * (1 - 0.5625)));
+  CHECK(ExpertsRead(8, 2, 1000) == Approx(8));
+  const ModelShape model = Mixtral();
+  DeviceSpec device = Device("x", 80, 1e9, 1000);  // compute is free
+  const RankShare whole = FullestShare(model, 1);
+  const auto layer = [&](double rows) {
+    return LayerSeconds(model, device, whole, {{1, Pcie(), false}}, DecodeWork(rows, 0), 0);
+  };
+  const double expert = 3.0 * 4096 * 14336 * 2 / 1e12;
+  const double rest = (2.0 * 4096 * 4096 + 2.0 * 4096 * 1024 + 4096.0 * 8) * 2 / 1e12;
+  CHECK(layer(1) == Approx(rest + 2 * expert).epsilon(1e-4));
+  CHECK(layer(64) == Approx(rest + 8 * expert).epsilon(1e-4));
+  CHECK(LayerParameters(model, whole, 0) == 41943040 + 32768 + 8 * 176160768.0);
+}
+
+TEST_CASE("decode is a sum of weights, compute and KV") {
+  const ModelShape model = Llama2_70B();
+  DeviceSpec device = Device("x", 80, 100, 1000);
+  device.compute_efficiency = 0.5;
+  device.memory_efficiency = 0.8;
+  device.layer_overhead_seconds = 5e-6;
+  // Per layer: 1711276032 B / 800 GB/s; (2*855638016*10 + 4*10000*64*128) / 50 TFLOP/s; 10000*4096
+  // B / 800 GB/s.
+  const double weights = 1711276032 / 800e9;
+  const double compute = (2 * 855638016.0 * 10 + 4 * 10000.0 * 8192) / 50e12;
+  const double kv = 10000 * 4096 / 800e9;
+  const StepWork work = DecodeWork(10, 1000);
+  CHECK(StageSeconds(model, Stage({&device}, 20, 4, 80), work) ==
+        Approx(4 * (weights + compute + kv + 5e-6)));
+}
+
+TEST_CASE("prefill is a maximum of compute and bytes; causal attention counts half the square") {
+  const ModelShape model = Llama2_70B();
+  const DeviceSpec device = Device("x", 80, 100, 1000);
+  const StageSpec stage = Stage({&device}, 20, 1, 80);
+  const double flops = 2 * 855638016.0 * 1000 + 2 * 1000.0 * 1000 * 8192;
+  CHECK(StageSeconds(model, stage, PrefillWork(1000, 0)) == Approx(flops / 100e12));
+  const double bytes = 1711276032 + 4 * 4096;
+  CHECK(StageSeconds(model, stage, PrefillWork(4, 0)) == Approx(bytes / 1000e9));
+  // A prompt in two chunks does the attention of the whole.
+  const StepWork halves = PrefillWork(500, 0, false) + PrefillWork(500, 500);
+  CHECK(halves.prefill_attention_pairs == PrefillWork(1000, 0).prefill_attention_pairs);
+}
+
+TEST_CASE("a mixed step reads its weights once") {
+  const ModelShape model = Llama2_70B();
+  const DeviceSpec device = Device("x", 80, 100, 1000);
+  const StageSpec stage = Stage({&device}, 20, 1, 80);
+  const double both = StageSeconds(model, stage, DecodeWork(8, 500) + PrefillWork(1000, 0));
+  const double prefill = StageSeconds(model, stage, PrefillWork(1000, 0));
+  const double decode = StageSeconds(model, stage, DecodeWork(8, 500));
+  CHECK(both == Approx(prefill + decode - 1711276032 / 1000e9));
+}
+
+TEST_CASE("the head of Llama-3-8B reads 1.05 GB per step, 2.4 layers' worth") {
+  const ModelShape model = Llama3_8B();
+  const DeviceSpec device = Device("x", 80, 1e9, 1000);
+  const StepWork one = DecodeWork(1, 0);
+  const double head = HeadSeconds(model, device, FullestShare(model, 1), {}, one);
+  CHECK(head == Approx(1.0507e9 / 1e12).epsilon(1e-3));
+  const double with = StageSeconds(model, Stage({&device}, 30, 2, 32), one);
+  const double without = StageSeconds(model, Stage({&device}, 28, 2, 32), one);
+  CHECK((with - without) / (without / 2) == Approx(2.41).epsilon(0.01));
+}
+
+TEST_CASE("two all-reduces per layer, and a stage waits for its slowest rank") {
+  const ModelShape model = Llama2_70B();
+  const DeviceSpec fast = Device("fast", 80, 100, 2000), slow = Device("slow", 80, 100, 1000);
+  const StepWork work = DecodeWork(1, 0);
+  const auto seconds = [&](std::vector<const DeviceSpec*> ranks) {
+    return StageSeconds(model, Stage(std::move(ranks), 20, 1, 80), work);
+  };
+  CHECK(seconds({&fast, &slow}) == seconds({&slow, &slow}));
+  CHECK(seconds({&fast, &fast}) < seconds({&slow, &slow}));
+  // 16 KB one-shot between two: 10 us + 16384/25e9 + delta * 3 * 16384.
+  const double reduce = 10e-6 + 16384 / 25e9 + 3 * 16384 / 1000e9;
+  const double rank = 855638016.0 / 1000e9 + 855638016.0 / 100e12;
+  CHECK(seconds({&slow, &slow}) == Approx(rank + 2 * reduce));
+}
+
+TEST_CASE("a hop pays for the leaders' link and the spread inside the next stage") {
+  const ModelShape model = Llama2_70B();
+  const LinkSpec link = Pcie();
+  CHECK(HopSeconds(model, link, {{1, link, false}}, 10) == Approx(10e-6 + 163840 / 25e9));
+  CHECK(HopSeconds(model, link, {{2, link, false}}, 10) == Approx(2 * (10e-6 + 163840 / 25e9)));
+}
+
+TEST_CASE("KV transfer: layers hide behind prefill, the codec is chosen by time") {
+  LinkSpec slow;
+  slow.bytes_per_second = 1e9;
+  slow.latency_seconds = 0;
+  const KvCodecRates rates = {20e9, 20e9};
+  CHECK(KvCodecRatio(KvCodec::kInt8) == Approx(0.53).epsilon(0.01));
+  CHECK(KvCodecRatio(KvCodec::kInt4) == Approx(0.28).epsilon(0.01));
+  // 1 s on the wire, 80 layers, 0.5 s of prefill: 1 - 79/80*0.5 remain.
+  const KvTransfer raw = TransferKv(1e9, slow, 80, 0.5, KvCodec::kRaw, rates);
+  CHECK(raw.seconds == Approx(1));
+  CHECK(raw.unhidden_seconds == Approx(1 - 0.49375));
+  // With a long prefill one layer's share is left.
+  CHECK(TransferKv(1e9, slow, 80, 5, KvCodec::kRaw, rates).unhidden_seconds == Approx(1.0 / 80));
+  CHECK(BestKvTransfer(1e9, slow, 80, 0.1, rates).codec == KvCodec::kInt4);
+  LinkSpec fast = slow;
+  fast.bytes_per_second = 50e9;
+  CHECK(BestKvTransfer(1e9, fast, 80, 0, rates).codec == KvCodec::kRaw);
+}
+
+// --- The published case: 4 A6000, 2 A5000, 2 A4000, Llama-2-70B in fp16 ---
+
+struct HexGenCase {
+  ModelShape model = Llama2_70B();
+  DeviceSpec a6000 = A6000(), a5000 = A5000(), a4000 = A4000();
+  MemoryOptions options;
+
+  HexGenCase() { options.max_step_tokens = 512; }
+
+  std::vector<StageSpec> Asymmetric() const {
+    return {Stage({&a6000, &a6000, &a6000, &a6000}, 0, 48, 80), Stage({&a5000, &a5000}, 48, 20, 80),
+            Stage({&a4000, &a4000}, 68, 12, 80)};
+  }
+  std::vector<const DeviceSpec*> All() const {
+    return {&a6000, &a6000, &a6000, &a6000, &a5000, &a5000, &a4000, &a4000};
+  }
+};
+
+TEST_CASE("even tensor parallelism over all eight devices is refused, naming each A4000") {
+  const HexGenCase c;
+  std::vector<StageSpec> stages = {Stage(c.All(), 0, 80, 80)};
+  stages[0].rank_names = {"a/0", "a/1", "a/2", "a/3", "b/0", "b/1", "c/0", "c/1"};
+  CHECK(StageWeightBytes(c.model, stages[0]) / kGib == Approx(16.06).margin(0.005));
+  const absl::Status status = CheckMemory(c.model, stages, c.options, 4096);
+  REQUIRE(status.code() == absl::StatusCode::kResourceExhausted);
+  const std::string text(status.message());
+  CHECK_THAT(text, Catch::Contains("c/0 (A4000)") && Catch::Contains("c/1 (A4000)"));
+  CHECK_THAT(text, !Catch::Contains("A5000") && !Catch::Contains("A6000"));
+  // 16.06 weights + 0.16 KV + activations 0.1 + reserve 1 against 14.4.
+  CHECK_THAT(text, Catch::Contains("weights 16.06 GiB") && Catch::Contains("> 14.40 usable"));
+  CHECK_THAT(text, Catch::Contains("GiB are missing"));
+}
+
+TEST_CASE("even pipeline parallelism is refused, with 15.94 GiB per inner stage") {
+  const HexGenCase c;
+  std::vector<StageSpec> stages;
+  for (int i = 0; i < 8; ++i)
+    stages.push_back(Stage({c.All()[static_cast<size_t>(i)]}, 10 * i, 10, 80));
+  CHECK(StageWeightBytes(c.model, stages[6]) / kGib == Approx(15.94).margin(0.005));
+  CHECK(StageWeightBytes(c.model, stages[7]) / kGib ==
+        Approx(16.43).margin(0.005));  // with the head
+  const std::string text(CheckMemory(c.model, stages, c.options, 4096).message());
+  CHECK_THAT(text, Catch::Contains("stage 6, A4000") && Catch::Contains("stage 7, A4000"));
+  CHECK_THAT(text, !Catch::Contains("A5000"));
+}
+
+TEST_CASE("widths 4, 2, 2 with 48, 20, 12 layers fit, and the A5000 stage limits the KV") {
+  HexGenCase c;
+  const std::vector<StageSpec> stages = c.Asymmetric();
+  CHECK(CheckMemory(c.model, stages, c.options, 4096).ok());
+  int limiting = -1;
+  const double tokens = KvCapacityTokens(c.model, stages, c.options, &limiting);
+  CHECK(limiting == 1);
+  CHECK(tokens == Approx(124000).epsilon(0.04));  // steps of 512 rows cost 0.1 GiB of it
+  // By hand, nothing but weights and the reserve: (24 * 0.9 - 1 - 15.9375) GiB / 40960 B.
+  c.options.max_step_tokens = 0;
+  CHECK(KvCapacityTokens(c.model, stages, c.options) == 122224);
+  c.options.runtime_reserve_bytes = 1e9;  // the published figure counts a GB, not a GiB
+  CHECK(KvCapacityTokens(c.model, stages, c.options) == 124024);
+}
+
+}  // namespace
+}  // namespace tessera::scheduler

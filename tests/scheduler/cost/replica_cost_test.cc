@@ -1,0 +1,187 @@
+#include "scheduler/cost/replica_cost.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/scheduler/cost/shapes.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using namespace tests;  // NOLINT: the models and devices of this folder's tests
+
+LinkSpec Link(double bytes_per_second, double latency_seconds) {
+  LinkSpec link;
+  link.bytes_per_second = bytes_per_second;
+  link.latency_seconds = latency_seconds;
+  return link;
+}
+
+// One layer, one head: decode of a row takes 1 ms of weights, whatever the context; KV is 4 bytes
+// per token.
+ModelShape Tiny(int layers) {
+  ModelShape shape = DenseShape("tiny", layers, 1, 1, 1, 1, 1);
+  return shape;
+}
+
+// A device whose step takes `seconds` per layer, nothing else.
+DeviceSpec Clock(double seconds, double gib = 1) {
+  DeviceSpec device = Device("clock", gib, 1e9, 1e15);
+  device.layer_overhead_seconds = seconds;
+  return device;
+}
+
+ReplicaSpec Pipeline(const std::vector<const DeviceSpec*>& devices, double hop_seconds) {
+  ReplicaSpec replica;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    StageSpec stage;
+    stage.ranks = {devices[i]};
+    stage.communicator = {{1, {}, false}};
+    stage.first_layer = static_cast<int>(i);
+    stage.layers = 1;
+    stage.holds_embedding = i == 0;
+    stage.holds_head = i + 1 == devices.size();
+    replica.stages.push_back(stage);
+    if (devices.size() > 1) replica.hops.push_back(Link(1e18, hop_seconds));
+  }
+  return replica;
+}
+
+LengthMoments Lengths(double prompt, double output) {
+  const RequestLengths one = {prompt, output, 1};
+  return MomentsOf({&one, 1});
+}
+
+TEST_CASE("moments: steps are output minus one, contexts grow from the prompt") {
+  const RequestLengths samples[] = {{100, 11, 1}, {300, 31, 3}};
+  const LengthMoments m = MomentsOf(samples, 0.5);
+  CHECK(m.prompt_tokens == 250);
+  CHECK(m.uncached_prompt_tokens == 125);
+  CHECK(m.decode_steps == 25);
+  // (100*10 + 50)/4 + 3*(300*30 + 450)/4
+  CHECK(m.decode_context_sum == Approx(1050.0 / 4 + 3 * 9450.0 / 4));
+  CHECK(m.max_sequence_tokens == 331);
+  // q = c = 50: 50*50 + 1250; q = c = 150: 22500 + 11250.
+  CHECK(m.prefill_pairs == Approx(3750.0 / 4 + 3 * 33750.0 / 4));
+}
+
+TEST_CASE(
+    "the period is the slowest stage, the slowest hop, or the round trip over the micro-batches") {
+  const DeviceSpec fast = Clock(1e-3), slow = Clock(3e-3);
+  const ModelShape model = Tiny(2);
+  const StepWork work = DecodeWork(1, 10);
+  CHECK(PeriodOf(model, Pipeline({&fast, &slow}, 0), work, 2).seconds == Approx(3e-3));
+  CHECK(PeriodOf(model, Pipeline({&fast, &slow}, 0), work, 1).seconds == Approx(4e-3));
+  const Period hops = PeriodOf(model, Pipeline({&fast, &slow}, 5e-3), work, 2);
+  CHECK(hops.latency_seconds == Approx(14e-3));  // both ways
+  CHECK(hops.seconds == Approx(7e-3));
+  CHECK(hops.hop_bound);
+  CHECK(PeriodOf(model, Pipeline({&fast, &slow}, 5e-3), work, 4).seconds == Approx(5e-3));
+}
+
+TEST_CASE("decode capacity: rows that KV holds, one token each per round trip") {
+  const DeviceSpec device = Clock(1e-3);
+  const ModelShape model = Tiny(2);
+  ReplicaSpec replica = Pipeline({&device, &device}, 0);
+  replica.role = Role::kDecode;
+  // Context 100*10 + 50 over 10 steps: 105. K = 4200, no headroom: 40 rows, 20 per micro-batch.
+  ReplicaOptions options;
+  options.kv_headroom = 0;
+  const ReplicaRate rate = CapacityWithKv(model, replica, Lengths(100, 11), options, 4200);
+  CHECK(rate.decode_rows == Approx(20));
+  CHECK(rate.tpot_seconds == Approx(2e-3));
+  CHECK(rate.requests_per_second == Approx(20 / 1e-3 / 10));
+  CHECK(rate.limit == Limit::kKv);
+  options.kv_headroom = 0.1;
+  CHECK(CapacityWithKv(model, replica, Lengths(100, 11), options, 4200).decode_rows == Approx(18));
+}
+
+TEST_CASE("where KV holds fewer sequences than stages, fewer micro-batches run") {
+  const DeviceSpec device = Clock(1e-3);
+  const ModelShape model = Tiny(4);
+  ReplicaSpec replica = Pipeline({&device, &device, &device, &device}, 0);
+  replica.role = Role::kDecode;
+  ReplicaOptions options;
+  options.kv_headroom = 0;
+  const ReplicaRate rate = CapacityWithKv(model, replica, Lengths(100, 11), options, 2 * 105 + 1);
+  CHECK(rate.micro_batches == 2);
+  CHECK(rate.decode_rows == Approx(1).epsilon(0.01));
+  CHECK(rate.period_seconds == Approx(2e-3));
+}
+
+TEST_CASE("room for less than the longest sequence is no room") {
+  const DeviceSpec device = Clock(1e-3);
+  const ReplicaSpec replica = Pipeline({&device}, 0);
+  CHECK(CapacityWithKv(Tiny(1), replica, Lengths(100, 11), {}, 110).requests_per_second == 0);
+  CHECK(CapacityWithKv(Tiny(1), replica, Lengths(100, 11), {}, 130).requests_per_second > 0);
+}
+
+TEST_CASE("role both computes the prompts beside the decodes") {
+  // Compute costs 1 us per row (2*P*rows / flops with P = 7 parameters), nothing else.
+  DeviceSpec device = Device("x", 1, 1, 1e12);
+  device.flops_per_second = 14e6;
+  ModelShape model = Tiny(1);
+  model.hidden = 1;
+  ReplicaSpec replica = Pipeline({&device}, 0);
+  replica.stages[0].holds_head = false;
+  ReplicaOptions options;
+  options.kv_headroom = 0;
+  options.max_sequences = 10;
+  const LengthMoments lengths = Lengths(30, 11);  // 3 prompt tokens per decode step
+  const ReplicaRate rate = CapacityWithKv(model, replica, lengths, options, 1e9);
+  CHECK(rate.decode_rows == Approx(10));
+  CHECK(rate.prefill_tokens == Approx(30));
+  CHECK(rate.limit == Limit::kSequences);
+  // Rows: 40 * 1 us; attention 4 FLOPs per pair: decode 10 * 35 contexts, prefill one prompt of 450
+  // pairs.
+  CHECK(rate.period_seconds == Approx(40e-6 + 4 * (350 + 450) / 14e6).epsilon(1e-3));
+  CHECK(rate.requests_per_second == Approx(1 / rate.period_seconds));
+}
+
+TEST_CASE("a limit on TPOT ends the growth of rows, or makes a replica useless") {
+  const ModelShape model = Llama2_70B();
+  const DeviceSpec device = Device("big", 200, 1000, 3000);
+  StageSpec stage;
+  stage.ranks = {&device};
+  stage.communicator = {{1, {}, false}};
+  stage.layers = 80;
+  stage.holds_embedding = stage.holds_head = true;
+  ReplicaSpec replica;
+  replica.stages = {stage};
+  ReplicaOptions options;
+  const LengthMoments lengths = Lengths(1000, 200);
+  const ReplicaRate free = CapacityOf(model, replica, lengths, options);
+  CHECK(free.limit == Limit::kKv);
+  options.max_tpot_seconds = 0.06;
+  const ReplicaRate bound = CapacityOf(model, replica, lengths, options);
+  CHECK(bound.limit == Limit::kTpot);
+  CHECK(bound.tpot_seconds == Approx(0.06).epsilon(1e-6));
+  CHECK(bound.requests_per_second < free.requests_per_second);
+  options.max_tpot_seconds = 0.04;  // the weights alone take 46 ms
+  CHECK(CapacityOf(model, replica, lengths, options).requests_per_second == 0);
+}
+
+TEST_CASE("below capacity, rows are the smallest fixed point and the queue is M/G/1") {
+  const DeviceSpec device = Clock(1e-3);
+  ReplicaSpec replica = Pipeline({&device}, 0);
+  const RequestLengths one = {2048, 11, 1};
+  ReplicaOptions options;
+  const ReplicaOperation at = OperationAt(Tiny(1), replica, {&one, 1}, 0, options, 100);
+  CHECK(at.tpot_seconds == Approx(1e-3).epsilon(1e-3));
+  CHECK(at.decode_rows == Approx(1).epsilon(1e-2));  // 100/s * 10 steps * 1 ms
+  // The step has 2048 rows of which one decodes: a prompt takes 2048/2047 steps.
+  CHECK(at.prefill_utilisation == Approx(0.1).epsilon(1e-2));
+  CHECK(at.mean_wait_seconds == Approx(100 * 1e-6 / (2 * 0.9)).epsilon(1e-2));
+}
+
+TEST_CASE("queue: M/D/1 is the special case, bursts wait longer, saturation for ever") {
+  const ServiceMoments fixed = {0.1, 0.01};
+  CHECK(MeanWaitSeconds(5, fixed) == Approx(0.5 * 0.1 / (2 * 0.5)));
+  CHECK(MeanWaitSeconds(5, fixed, 3) == Approx(5 * MeanWaitSeconds(5, fixed)));
+  CHECK(MeanWaitSeconds(10, fixed) > 1e300);
+  CHECK(WaitExceedsProbability(0, 5, fixed) == Approx(0.5));
+  CHECK(WaitExceedsProbability(0.1, 5, fixed) == Approx(0.5 * std::exp(-0.5 * 0.1 / 0.05)));
+  CHECK(WaitExceedsProbability(1, 10, fixed) == 1);
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
