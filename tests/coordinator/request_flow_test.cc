@@ -84,6 +84,10 @@ struct Flow {
     options.now_seconds = [this] { return now; };
     flow = std::make_shared<RequestFlow>(std::move(options), DemoTokenizer(), nullptr);
   }
+  // A sink holds its generation, which holds the sink: a front door lets go at the end.
+  ~Flow() {
+    for (const auto& sink : sinks) sink->handle.reset();
+  }
   std::shared_ptr<FakeLink> AddReplica(const std::string& name) {
     auto link = std::make_shared<FakeLink>(name);
     flow->OnLinkReady(link);
@@ -94,6 +98,7 @@ struct Flow {
     auto handle = flow->Start(std::move(request), sink);
     sink->status = handle.status();
     if (handle.ok()) sink->handle = *std::move(handle);
+    sinks.push_back(sink);
     return sink;
   }
   void Reply(const std::shared_ptr<FakeLink>& link, v1::TokenEvent event) {
@@ -103,6 +108,7 @@ struct Flow {
   }
   double now = 100;
   std::shared_ptr<RequestFlow> flow;
+  std::vector<std::shared_ptr<Recorder>> sinks;
 };
 
 GenerationRequest Ask(int32_t max_tokens) {
