@@ -1,0 +1,89 @@
+#include "proto/document.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/cluster.pb.h"
+#include "proto/plan.pb.h"
+#include "proto/quantity.h"
+
+namespace tessera {
+namespace {
+
+std::string ErrorOf(std::string_view text) {
+  v1::Cluster cluster;
+  return std::string(ReadDocument(text, "c.yaml", &cluster).message());
+}
+
+TEST_CASE("the short form of a cluster") {
+  const std::string text = R"(
+machines: [{name: a, site: x, devices: [{kind: A6000, count: 4}],
+            inside: {bandwidth: "25 GB/s", latency: "10 us"}}]
+tiers: {rack: {bandwidth: "40 Gbit/s", latency: "50 us"}}
+budget: 1.99 USD/h
+)";
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(text, "c.yaml", &cluster).ok());
+  REQUIRE(cluster.machines_size() == 1);
+  CHECK(cluster.machines(0).devices(0).count() == 4);
+  CHECK(cluster.machines(0).inside().bandwidth_bytes_per_second() == 25e9);
+  CHECK(cluster.machines(0).inside().latency_seconds() == Approx(10e-6));
+  CHECK(cluster.tiers().rack().bandwidth_bytes_per_second() == 5e9);
+  CHECK(cluster.budget_usd_per_hour() == 1.99);
+}
+
+TEST_CASE("JSON is read alike, bare numbers under the full name, enums by their short name") {
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(R"({"tiers": {"site": {"bandwidth_bytes_per_second": 1e9}}})", "c.json",
+                       &cluster)
+              .ok());
+  CHECK(cluster.tiers().site().bandwidth_bytes_per_second() == 1e9);
+  v1::DeploymentPlan plan;
+  REQUIRE(ReadDocument("weight_dtype: float16\nreplicas: [{role: prefill}]\n", "p", &plan).ok());
+  CHECK(plan.weight_dtype() == v1::DATA_TYPE_FLOAT16);
+  CHECK(plan.replicas(0).role() == v1::REPLICA_ROLE_PREFILL);
+}
+
+TEST_CASE("faults name file, line, key and reason") {
+  CHECK(ErrorOf("machines:\n- name: a\n  sites: x\n") ==
+        "c.yaml:3: machines[0].sites: unknown key; did you mean site?");
+  CHECK_THAT(ErrorOf("machines: [{name: a, inside: {bandwidth: 25}}]"),
+             Catch::Contains("machines[0].inside.bandwidth") &&
+                 Catch::Contains("\"25\" has no unit") && Catch::Contains("\"25 GB/s\""));
+  CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth: 25 Gb/s}}"),
+             Catch::Contains("unknown unit \"Gb/s\""));
+  CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth: -25 GB/s}}"), Catch::Contains("not negative"));
+  CHECK_THAT(ErrorOf("machines: {name: a}"), Catch::Contains("machines: must be a list"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, name: b}]"), Catch::Contains("is given twice"));
+  CHECK_THAT(ErrorOf("tiers: {rack: {latency: 1 s, latency_seconds: 2}}"),
+             Catch::Contains("is given twice"));
+  CHECK_THAT(ErrorOf("machines: [{devices: [{count: 1.5}]}]"),
+             Catch::Contains("not a whole number"));
+  CHECK_THAT(ErrorOf("machines: [{devices: [{count: 3000000000}]}]"), Catch::Contains("too large"));
+  CHECK_THAT(ErrorOf("links: [{one_way: perhaps}]"), Catch::Contains("true or false"));
+  CHECK_THAT(ErrorOf("machines: ["),
+             Catch::Contains("c.yaml:") && Catch::Contains("neither YAML nor JSON"));
+  CHECK_THAT(ErrorOf(""), Catch::Contains("is empty"));
+  CHECK_THAT(ErrorOf("- 1"), Catch::Contains("must be a mapping"));
+}
+
+TEST_CASE("aliases cannot blow a small document up") {
+  std::string text = "machines:\n- &a {name: x, devices: [";
+  for (int i = 0; i < 1000; ++i) text += "{kind: T4},";
+  text += "]}\n";
+  for (int i = 0; i < 2000; ++i) text += "- *a\n";
+  CHECK_THAT(ErrorOf(text), Catch::Contains("more than 1000000 values"));
+}
+
+TEST_CASE("quantities") {
+  CHECK(*ParseQuantity("80 GiB", Dimension::kBytes) == 80.0 * (1 << 30));
+  CHECK(*ParseQuantity("80GB", Dimension::kBytes) == 80e9);
+  CHECK(*ParseQuantity("10 \u00b5s", Dimension::kSeconds) == Approx(1e-5));
+  CHECK(*ParseQuantity("155 TFLOPS", Dimension::kFlopsPerSecond) == 155e12);
+  CHECK(*ParseQuantity("90 %", Dimension::kRatio) == Approx(0.9));
+  for (const char* bad : {"", "GiB", "nan GiB", "inf GiB", "80 gib", "80 GiB/s", "1e999 GB"}) {
+    CHECK_FALSE(ParseQuantity(bad, Dimension::kBytes).ok());
+  }
+}
+
+}  // namespace
+}  // namespace tessera
