@@ -34,7 +34,8 @@ std::optional<int64_t> BodyReader::Integer(const char* name, int64_t lowest, int
   double value = 0;
   if (field->is_number()) value = field->get<double>();
   if (!field->is_number() || value != std::floor(value)) {
-    Fail(name, absl::StrCat("an integer is expected, not ", field->is_number() ? "a fraction" : field->type_name()));
+    Fail(name, absl::StrCat("an integer is expected, not ",
+                            field->is_number() ? "a fraction" : field->type_name()));
     return std::nullopt;
   }
   // Compared as a double first: a number beyond int64 has no integer to read.
@@ -108,6 +109,14 @@ std::vector<int32_t> BodyReader::TokenIds(const char* name) {
     ids.push_back(item.get<int32_t>());
   }
   return ids;
+}
+
+nlohmann::json BodyReader::Object(const char* name) {
+  const nlohmann::json* field = Find(name);
+  if (field == nullptr) return nlohmann::json::object();
+  if (field->is_object()) return *field;
+  Fail(name, absl::StrCat("an object is expected, not ", field->type_name()));
+  return nlohmann::json::object();
 }
 
 void BodyReader::RefuseUnsupported(const char* name, std::string_view harmless) {

@@ -1,5 +1,6 @@
-// Typed reading of a request body's fields. The first field of a wrong type or range is remembered with its name;
-// later reads go on and return nothing, so that a parser reads straight through and asks once at its end.
+// Typed reading of a request body's fields. The first field of a wrong type or range is remembered
+// with its name; later reads go on and return nothing, so that a parser reads straight through and
+// asks once at its end.
 //
 // Thread rule: one thread. Borrows the body.
 #pragma once
@@ -28,6 +29,8 @@ class BodyReader {
   std::vector<std::string> Strings(const char* name, size_t most);
   // An array of integers >= 0.
   std::vector<int32_t> TokenIds(const char* name);
+  // Empty where absent.
+  nlohmann::json Object(const char* name);
   const nlohmann::json* Find(const char* name) const;  // null where absent or null
 
   // "not supported yet" where the field is there and neither false, null, empty nor `harmless`.

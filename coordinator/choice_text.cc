@@ -6,7 +6,8 @@
 namespace tessera::coordinator {
 
 ChoiceText::ChoiceText(const Tokenizer& tokenizer, ChoiceTextOptions options)
-    : decoder_(tokenizer, options.skip_special_tokens, /*continues_text=*/true), options_(std::move(options)) {
+    : decoder_(tokenizer, options.skip_special_tokens, /*continues_text=*/true),
+      options_(std::move(options)) {
   std::erase(options_.stop_strings, std::string());
 }
 

@@ -68,7 +68,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     return reply;
   }
 
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const v1::RegisterRequest* request,
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const v1::RegisterRequest* request,
                                      v1::RegisterReply* reply) override {
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
     absl::StatusOr<v1::RegisterReply> registered = pool_.Register(*request, options_.now_seconds());
@@ -77,12 +78,14 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   }
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
-                                      const v1::HeartbeatRequest* request, v1::HeartbeatReply*) override {
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatReply*) override {
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
     return Finish(context, pool_.Heartbeat(*request, options_.now_seconds()));
   }
 
-  grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest*,
+  grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context,
+                                       const v1::GetClusterRequest*,
                                        v1::GetClusterReply* reply) override {
     absl::Status allowed = CheckAdmin(*context);
     if (allowed.ok()) *reply = Describe();
@@ -92,9 +95,11 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
  private:
   absl::Status CheckToken(const grpc::CallbackServerContext& context) const {
     if (options_.cluster_token.empty()) return absl::OkStatus();
-    if (SecretsEqual(Metadata(context, kClusterTokenKey), options_.cluster_token)) return absl::OkStatus();
+    if (SecretsEqual(Metadata(context, kClusterTokenKey), options_.cluster_token))
+      return absl::OkStatus();
     return absl::UnauthenticatedError(
-        "the cluster token is missing or wrong: start the worker with the coordinator's --cluster-token-file");
+        "the cluster token is missing or wrong: start the worker with the coordinator's "
+        "--cluster-token-file");
   }
 
   absl::Status CheckAdmin(const grpc::CallbackServerContext& context) const {
@@ -104,10 +109,12 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
           "the cluster is shown beyond loopback only with an admin key: start the coordinator with "
           "--admin-key-file");
     }
-    if (SecretsEqual(Metadata(context, "authorization"), absl::StrCat("Bearer ", options_.admin_key))) {
+    if (SecretsEqual(Metadata(context, "authorization"),
+                     absl::StrCat("Bearer ", options_.admin_key))) {
       return absl::OkStatus();
     }
-    return absl::UnauthenticatedError("the admin key is missing or wrong (metadata authorization: Bearer KEY)");
+    return absl::UnauthenticatedError(
+        "the admin key is missing or wrong (metadata authorization: Bearer KEY)");
   }
 
   void DescribeReplicas(const v1::DeploymentPlan& plan, v1::GetClusterReply& reply) {
@@ -123,7 +130,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       replica.set_prompt_tokens_per_second(rate.prompt_tokens_per_second);
       replica.set_generation_tokens_per_second(rate.generation_tokens_per_second);
       for (const v1::Stage& stage : planned.stages()) {
-        for (const v1::PlannedWorker& worker : stage.workers()) replica.add_workers(worker.device());
+        for (const v1::PlannedWorker& worker : stage.workers())
+          replica.add_workers(worker.device());
       }
     }
   }
@@ -139,7 +147,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
 }  // namespace
 
 std::unique_ptr<ClusterService> MakeClusterService(ClusterServiceOptions options, WorkerPool& pool,
-                                                   const Deployment& deployment, const RequestFlow& flow) {
+                                                   const Deployment& deployment,
+                                                   const RequestFlow& flow) {
   return std::make_unique<ClusterServiceImpl>(std::move(options), pool, deployment, flow);
 }
 

@@ -1,8 +1,9 @@
-// The gRPC edge of membership (proto/coordinator.proto): Register and Heartbeat for workers, GetCluster for people.
+// The gRPC edge of membership (proto/coordinator.proto): Register and Heartbeat for workers,
+// GetCluster for people.
 //
-// Closed by default: with a cluster token set, workers must carry it on every call; with an admin key set, GetCluster
-// needs it; without one GetCluster answers on a loopback listener only.
-// Thread rule: thread-safe. Never blocks.
+// Closed by default: with a cluster token set, workers must carry it on every call; with an admin
+// key set, GetCluster needs it; without one GetCluster answers on a loopback listener only. Thread
+// rule: thread-safe. Never blocks.
 #pragma once
 
 #include <functional>
@@ -39,6 +40,7 @@ class ClusterService {
 
 // All three must outlive the service.
 std::unique_ptr<ClusterService> MakeClusterService(ClusterServiceOptions options, WorkerPool& pool,
-                                                   const Deployment& deployment, const RequestFlow& flow);
+                                                   const Deployment& deployment,
+                                                   const RequestFlow& flow);
 
 }  // namespace tessera::coordinator

@@ -15,14 +15,18 @@ namespace {
 
 void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
-  app.add_option("--served-model-name", o.served_model_name, "Name clients use; default: the folder's");
+  app.add_option("--served-model-name", o.served_model_name,
+                 "Name clients use; default: the folder's");
   app.add_option("--host", o.host, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
-  app.add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")->capture_default_str();
+  app.add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
+      ->capture_default_str();
   app.add_option("--port-file", o.port_file, "Where to write the ports that are listened on");
-  app.add_option("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  app.add_option("--api-key", o.api_keys,
+                 "Key that clients must send; may be given more than once");
   app.add_option("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
-  app.add_option("--cluster-token-file", o.cluster_token_file, "File with the secret shared with the workers");
+  app.add_option("--cluster-token-file", o.cluster_token_file,
+                 "File with the secret shared with the workers");
   app.add_option("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
   app.add_option("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}))
@@ -31,7 +35,8 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();
   app.add_option("--quantization", o.quantization, "Weights: int8")->check(CLI::IsMember({"int8"}));
-  app.add_option("--max-model-len", o.max_model_len_tokens, "Longest prompt and output, tokens; 0: the model's")
+  app.add_option("--max-model-len", o.max_model_len_tokens,
+                 "Longest prompt and output, tokens; 0: the model's")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--max-num-seqs", o.max_sequences, "Sequences a worker runs at once")
@@ -46,38 +51,47 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("--block-size", o.block_tokens, "Tokens per KV block")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes, "KV pool per worker; 0: a share of what is left")
+  app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes,
+                 "KV pool per worker; 0: a share of what is left")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache, "Reuse KV of equal prefixes");
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
+               "Reuse KV of equal prefixes");
   app.add_option("--io-threads", o.io_threads, "Threads for HTTP connections")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_option("--shutdown-timeout", o.shutdown_timeout_seconds, "Seconds to finish requests after SIGTERM")
+  app.add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
+                 "Seconds to finish requests after SIGTERM")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--log-level", o.log_level, "trace, debug, info, warning, error, off")->capture_default_str();
+  app.add_option("--log-level", o.log_level, "trace, debug, info, warning, error, off")
+      ->capture_default_str();
   app.add_option("--log-format", o.log_format, "text or json")->capture_default_str();
   app.add_option("--config", config, "YAML file with these flags' long names as keys");
 }
 
 std::string EnvironmentName(const std::string& flag) {
   std::string name = "TESSERA_" + flag;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  });
   return name;
 }
 
-// Fills in what neither command line nor environment said. CLI11's own order is the other way round.
+// Fills in what neither command line nor environment said. CLI11's own order is the other way
+// round.
 absl::Status ApplyFile(CLI::App& app, const std::string& path) {
   try {
     const YAML::Node file = YAML::LoadFile(path);
-    if (!file.IsMap()) return absl::InvalidArgumentError(absl::StrCat(path, ": flags as \"key: value\" are expected"));
+    if (!file.IsMap())
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": flags as \"key: value\" are expected"));
     for (const auto& entry : file) {
       const std::string key = entry.first.as<std::string>();
       CLI::Option* option = app.get_option_no_throw(key == "model" ? key : "--" + key);
       if (option == nullptr || key == "config") {
-        return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, " is not a flag (see --help)"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": ", key, " is not a flag (see --help)"));
       }
       if (option->count() > 0) continue;
       if (entry.second.IsSequence()) {

@@ -1,6 +1,6 @@
-// The coordinator's flags. Names are vLLM's where the meaning is. Precedence: command line, then environment
-// (TESSERA_PORT for --port), then the YAML file of --config, then the default.
-// Thread rule: pure but for reading the environment and the file.
+// The coordinator's flags. Names are vLLM's where the meaning is. Precedence: command line, then
+// environment (TESSERA_PORT for --port), then the YAML file of --config, then the default. Thread
+// rule: pure but for reading the environment and the file.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 namespace tessera::coordinator {
 
 struct CoordinatorOptions {
-  std::string model;                        // positional: folder or cached Hugging Face name
-  std::string served_model_name;            // default: the folder's name
+  std::string model;              // positional: folder or cached Hugging Face name
+  std::string served_model_name;  // default: the folder's name
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;                     // 0: any
-  uint16_t grpc_port = 8001;                // 0: any
+  uint16_t port = 8000;       // 0: any
+  uint16_t grpc_port = 8001;  // 0: any
   std::string port_file;
   std::vector<std::string> api_keys;
   std::string admin_key_file;
   std::string cluster_token_file;
   std::string plan_file;
-  std::string dtype = "auto";               // auto, float32, float16, bfloat16
+  std::string dtype = "auto";  // auto, float32, float16, bfloat16
   std::string kv_cache_dtype = "auto";
-  std::string quantization;                 // "" or int8
-  int64_t max_model_len_tokens = 0;         // 0: the model's own
+  std::string quantization;          // "" or int8
+  int64_t max_model_len_tokens = 0;  // 0: the model's own
   int32_t max_sequences = 64;
   int32_t max_batched_tokens = 512;
-  int32_t max_waiting = 4096;               // submissions queued per worker
+  int32_t max_waiting = 4096;  // submissions queued per worker
   int32_t block_tokens = 16;
-  int64_t kv_cache_bytes = 0;               // 0: a share of what the worker has left
+  int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left
   bool prefix_cache = true;
   int io_threads = 2;
   double shutdown_timeout_seconds = 30;
@@ -38,8 +38,8 @@ struct CoordinatorOptions {
   std::string log_format = "text";
 };
 
-// OK with `exit_code` >= 0: the flags asked for help or version, which has been printed. InvalidArgument names the
-// flag or the file's key.
+// OK with `exit_code` >= 0: the flags asked for help or version, which has been printed.
+// InvalidArgument names the flag or the file's key.
 struct ParsedOptions {
   CoordinatorOptions options;
   int exit_code = -1;

@@ -39,9 +39,10 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
           " only prefills or only decodes; this build carries out replicas of role both"));
     }
     if (replica.stages_size() != 1 || replica.stages(0).workers_size() != 1) {
-      return absl::UnimplementedError(absl::StrCat(
-          "replica ", replica.name(), " has ", replica.stages_size(), " stages, the first of ",
-          replica.stages(0).workers_size(), " workers; this build carries out one stage of one worker"));
+      return absl::UnimplementedError(
+          absl::StrCat("replica ", replica.name(), " has ", replica.stages_size(),
+                       " stages, the first of ", replica.stages(0).workers_size(),
+                       " workers; this build carries out one stage of one worker"));
     }
   }
   return absl::OkStatus();
@@ -121,7 +122,8 @@ class Deployment::ConfigureCall : public grpc::ClientReadReactor<v1::ConfigurePr
   std::shared_ptr<ConfigureCall> self_;
 };
 
-absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions options, WorkerPool& pool,
+absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions options,
+                                                              WorkerPool& pool,
                                                               ReplicaLinkListener& flow) {
   if (options.plan.has_value()) {
     if (absl::Status s = scheduler::CheckPlan(*options.plan); !s.ok()) return s;
@@ -202,7 +204,8 @@ void Deployment::RefreshPlan(const std::map<std::string, WorkerRecord>& workers)
   v1::DeploymentPlan plan = scheduler::OneReplicaPerDevice(options_.configure.model(), devices);
   std::lock_guard lock(mutex_);
   // A new coordinator's epochs go on above those that workers still serve.
-  for (const auto& [name, worker] : workers) epoch_ = std::max(epoch_, worker.registration.plan_epoch());
+  for (const auto& [name, worker] : workers)
+    epoch_ = std::max(epoch_, worker.registration.plan_epoch());
   if (epoch_ > 0 && plan.SerializeAsString() == plan_.SerializeAsString()) return;
   plan_ = std::move(plan);
   ++epoch_;
@@ -218,9 +221,10 @@ void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& wo
             (it->second.incarnation != incarnation || worker.state == v1::WORKER_STATE_LOST);
   }
   if (stale) {
-    DropConnection(name, absl::UnavailableError(worker.state == v1::WORKER_STATE_LOST
-                                                    ? absl::StrCat("worker ", name, ": ", worker.detail)
-                                                    : absl::StrCat("worker ", name, " has restarted")));
+    DropConnection(name,
+                   absl::UnavailableError(worker.state == v1::WORKER_STATE_LOST
+                                              ? absl::StrCat("worker ", name, ": ", worker.detail)
+                                              : absl::StrCat("worker ", name, " has restarted")));
   }
   if (worker.state == v1::WORKER_STATE_LOST) return;
 
@@ -279,27 +283,31 @@ void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& wor
     ++calls_under_way_;
   }
   pool_.SetReplica(name, replica.name());
-  pool_.SetState(name, worker.registration.incarnation(), v1::WORKER_STATE_CONFIGURING, "configuring");
+  pool_.SetState(name, worker.registration.incarnation(), v1::WORKER_STATE_CONFIGURING,
+                 "configuring");
   Logger("coordinator").info("configuring worker {} as replica {}", name, replica.name());
   call->Begin(call);
 }
 
-void Deployment::OnConfigured(const std::string& name, uint64_t incarnation, const absl::Status& status,
-                              const v1::WorkerReady& ready) {
+void Deployment::OnConfigured(const std::string& name, uint64_t incarnation,
+                              const absl::Status& status, const v1::WorkerReady& ready) {
   {
     std::lock_guard lock(mutex_);
     auto it = connections_.find(name);
     if (it != connections_.end() && it->second.incarnation == incarnation) {
       it->second.configuring = nullptr;
-      if (!status.ok()) it->second.not_before_seconds = options_.now_seconds() + options_.retry_seconds;
+      if (!status.ok())
+        it->second.not_before_seconds = options_.now_seconds() + options_.retry_seconds;
     }
   }
   if (status.ok()) {
-    Logger("coordinator").info("worker {} is ready: {}, {} KV blocks of {} tokens", name, ready.device(),
-                               ready.kv_blocks(), ready.block_tokens());
+    Logger("coordinator")
+        .info("worker {} is ready: {}, {} KV blocks of {} tokens", name, ready.device(),
+              ready.kv_blocks(), ready.block_tokens());
     pool_.SetReady(name, incarnation, ready);
   } else {
-    Logger("coordinator").error("worker {} could not be configured: {}", name, std::string(status.message()));
+    Logger("coordinator")
+        .error("worker {} could not be configured: {}", name, std::string(status.message()));
     pool_.SetState(name, incarnation, v1::WORKER_STATE_FAILED, std::string(status.message()));
   }
   Wake();
@@ -309,7 +317,8 @@ void Deployment::OnConfigured(const std::string& name, uint64_t incarnation, con
 }
 
 // With mutex_ held.
-void Deployment::OpenSession(const std::string& name, const WorkerRecord& worker, Connection& connection) {
+void Deployment::OpenSession(const std::string& name, const WorkerRecord& worker,
+                             Connection& connection) {
   WorkerSessionOptions session;
   session.replica = connection.replica;
   session.fence.set_plan_epoch(connection.epoch);
@@ -337,7 +346,9 @@ void Deployment::DropConnection(const std::string& name, const absl::Status& rea
   if (session != nullptr) session->Close(reason);
 }
 
-void Deployment::OnLinkReady(std::shared_ptr<ReplicaLink> link) { flow_.OnLinkReady(std::move(link)); }
+void Deployment::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
+  flow_.OnLinkReady(std::move(link));
+}
 
 void Deployment::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
   flow_.OnReply(link, reply);
@@ -381,9 +392,9 @@ std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
 
 int Deployment::ready_replicas() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
-    return entry.second.session != nullptr;
-  }));
+  return static_cast<int>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const auto& entry) { return entry.second.session != nullptr; }));
 }
 
 }  // namespace tessera::coordinator

@@ -1,11 +1,12 @@
-// Carries a plan out: turns it into Configure calls, opens a session to every leader that became ready, and
-// repeats that for workers that come back. Without a plan, every worker that registers becomes a replica of its own.
+// Carries a plan out: turns it into Configure calls, opens a session to every leader that became
+// ready, and repeats that for workers that come back. Without a plan, every worker that registers
+// becomes a replica of its own.
 //
-// A worker keeps the epoch it was configured with until its own part of the plan changes; so a worker that joins
-// disturbs no other.
+// A worker keeps the epoch it was configured with until its own part of the plan changes; so a
+// worker that joins disturbs no other.
 //
-// Thread rule: thread-safe. One thread of its own reconciles what is wanted with what is there; gRPC's threads bring
-// progress and replies. Every call to a worker has a deadline.
+// Thread rule: thread-safe. One thread of its own reconciles what is wanted with what is there;
+// gRPC's threads bring progress and replies. Every call to a worker has a deadline.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +31,8 @@
 namespace tessera::coordinator {
 
 struct DeploymentOptions {
-  // What every worker is told; fence, replica, role, stage, rank, share and peers are filled in per worker.
+  // What every worker is told; fence, replica, role, stage, rank, share and peers are filled in per
+  // worker.
   v1::ConfigureRequest configure;
   std::optional<v1::DeploymentPlan> plan;  // nothing: one replica per worker
   std::string cluster_token;
@@ -41,9 +43,10 @@ struct DeploymentOptions {
 
 class Deployment : private ReplicaLinkListener {
  public:
-  // INVALID_ARGUMENT / UNIMPLEMENTED where the plan is wrong or cannot be carried out. `pool` and `flow` must outlive
-  // it.
-  static absl::StatusOr<std::unique_ptr<Deployment>> Start(DeploymentOptions options, WorkerPool& pool,
+  // INVALID_ARGUMENT / UNIMPLEMENTED where the plan is wrong or cannot be carried out. `pool` and
+  // `flow` must outlive it.
+  static absl::StatusOr<std::unique_ptr<Deployment>> Start(DeploymentOptions options,
+                                                           WorkerPool& pool,
                                                            ReplicaLinkListener& flow);
   ~Deployment() override;
 
@@ -72,7 +75,8 @@ class Deployment : private ReplicaLinkListener {
   void Reconcile();
   void RefreshPlan(const std::map<std::string, WorkerRecord>& workers);
   void ReconcileWorker(const std::string& name, const WorkerRecord& worker, double now);
-  void BeginConfigure(const std::string& name, const WorkerRecord& worker, const v1::Replica& replica);
+  void BeginConfigure(const std::string& name, const WorkerRecord& worker,
+                      const v1::Replica& replica);
   void OpenSession(const std::string& name, const WorkerRecord& worker, Connection& connection);
   void OnConfigured(const std::string& name, uint64_t incarnation, const absl::Status& status,
                     const v1::WorkerReady& ready);
@@ -95,7 +99,7 @@ class Deployment : private ReplicaLinkListener {
   v1::DeploymentPlan plan_;
   uint64_t epoch_ = 0;
   int calls_under_way_ = 0;
-  std::map<std::string, Connection> connections_;        // by worker name
+  std::map<std::string, Connection> connections_;         // by worker name
   std::map<std::string, std::string> worker_of_replica_;  // leader's name
   std::thread thread_;
 };

@@ -27,8 +27,8 @@ std::string FieldOf(const absl::Status& status) {
 
 absl::Status CheckModelName(const ServedModel& model, std::string_view asked) {
   if (asked.empty() || asked == model.name) return absl::OkStatus();
-  absl::Status status = absl::NotFoundError(
-      absl::StrCat("the model '", std::string(asked), "' is not served here; '", model.name, "' is"));
+  absl::Status status = absl::NotFoundError(absl::StrCat(
+      "the model '", std::string(asked), "' is not served here; '", model.name, "' is"));
   status.SetPayload(kFieldPayload, absl::Cord("model"));
   return status;
 }
@@ -58,15 +58,15 @@ absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wante
   const int64_t room = model.max_model_len_tokens - prompt;
   const int64_t wanted = wanted_max_tokens.value_or(std::max<int64_t>(room, 1));
   if (wanted > room) {
-    return FieldError(
-        wanted_max_tokens.has_value() && room > 0 ? "max_tokens" : "prompt",
-        absl::StrCat("this model's context is ", model.max_model_len_tokens, " tokens; the prompt has ", prompt,
-                     " and ", wanted, " more are asked for: shorten the prompt or lower max_tokens"));
+    return FieldError(wanted_max_tokens.has_value() && room > 0 ? "max_tokens" : "prompt",
+                      absl::StrCat("this model's context is ", model.max_model_len_tokens,
+                                   " tokens; the prompt has ", prompt, " and ", wanted,
+                                   " more are asked for: shorten the prompt or lower max_tokens"));
   }
   request.max_tokens = static_cast<int32_t>(wanted);
   if (request.min_tokens <= request.max_tokens) return absl::OkStatus();
-  return FieldError("min_tokens", absl::StrCat("min_tokens is ", request.min_tokens, ", max_tokens only ",
-                                               request.max_tokens));
+  return FieldError("min_tokens", absl::StrCat("min_tokens is ", request.min_tokens,
+                                               ", max_tokens only ", request.max_tokens));
 }
 
 uint64_t DrawSeed() {
@@ -85,8 +85,9 @@ std::string DrawId() {
 }
 
 std::string RequestIdOr(std::string_view asked) {
-  const bool fit = !asked.empty() && asked.size() <= 128 &&
-                   std::all_of(asked.begin(), asked.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  const bool fit =
+      !asked.empty() && asked.size() <= 128 &&
+      std::all_of(asked.begin(), asked.end(), [](char c) { return c > 0x20 && c < 0x7F; });
   return fit ? std::string(asked) : DrawId();
 }
 

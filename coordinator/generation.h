@@ -1,9 +1,9 @@
-// One generation as the front doors see it: what was asked, already as token ids, and what comes back, already as
-// text. openai_api and inference_service make GenerationRequests and consume GenerationEvents; request_flow stands
-// between them and the workers.
+// One generation as the front doors see it: what was asked, already as token ids, and what comes
+// back, already as text. openai_api and inference_service make GenerationRequests and consume
+// GenerationEvents; request_flow stands between them and the workers.
 //
-// Thread rule: plain data. A GenerationSink is called by one thread at a time, never while one of the caller's own
-// calls into RequestFlow is on the stack of the same thread.
+// Thread rule: plain data. A GenerationSink is called by one thread at a time, never while one of
+// the caller's own calls into RequestFlow is on the stack of the same thread.
 #pragma once
 
 #include <cstdint>
@@ -63,16 +63,17 @@ struct PositionChances {
 
 enum class Finish { kNone, kStop, kLength };
 
-// What one step added to one choice. Text may lag behind tokens (half a character, a stop string's possible
-// beginning); when `finish` is set nothing is held back any more. Tokens that belong to a cut stop string are not
-// reported: text, tokens and logprobs of all events add up to the answer.
+// What one step added to one choice. Text may lag behind tokens (half a character, a stop string's
+// possible beginning); when `finish` is set nothing is held back any more. Tokens that belong to a
+// cut stop string are not reported: text, tokens and logprobs of all events add up to the answer.
 struct ChoiceEvent {
   int32_t choice = 0;
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<PositionChances> logprobs;  // one per token id, when asked for
   Finish finish = Finish::kNone;
-  std::string stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty
+  std::string
+      stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty
 };
 
 struct GenerationUsage {
@@ -104,8 +105,9 @@ class GenerationHandle {
 class GenerationService {
  public:
   virtual ~GenerationService() = default;
-  // Errors at once: UNAVAILABLE (no replica is ready, draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT
-  // (prompt and max_tokens beyond the context, naming both numbers). The sink lives until OnEnd or Cancel.
+  // Errors at once: UNAVAILABLE (no replica is ready, draining), RESOURCE_EXHAUSTED (queue full),
+  // INVALID_ARGUMENT (prompt and max_tokens beyond the context, naming both numbers). The sink
+  // lives until OnEnd or Cancel.
   virtual absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
       GenerationRequest request, std::shared_ptr<GenerationSink> sink) = 0;
 };

@@ -28,9 +28,10 @@ std::string_view Reason(int status) {
   return {reason.data(), reason.size()};
 }
 
-std::string Head(int status, std::string_view content_type, const HttpHeaders& headers, bool keep_alive) {
-  std::string head = absl::StrFormat("HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status, std::string(Reason(status)),
-                                     std::string(content_type));
+std::string Head(int status, std::string_view content_type, const HttpHeaders& headers,
+                 bool keep_alive) {
+  std::string head = absl::StrFormat("HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status,
+                                     std::string(Reason(status)), std::string(content_type));
   for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
   absl::StrAppend(&head, keep_alive ? "" : "Connection: close\r\n");
   return head;
@@ -40,16 +41,21 @@ HttpResponse PlainError(int status, const std::string& message) {
   HttpResponse response;
   response.status = status;
   response.body = absl::StrFormat(
-      R"({"error":{"message":"%s","type":"invalid_request_error","param":null,"code":%d}})", message, status);
+      R"({"error":{"message":"%s","type":"invalid_request_error","param":null,"code":%d}})",
+      message, status);
   return response;
 }
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kStalled{1};
 
 class Connection;
 
 // The answering side of one request. Outlives its connection if whoever answers does.
 class Exchange final : public HttpExchange {
  public:
-  Exchange(std::weak_ptr<Connection> connection, HttpRequest request, bool head_only, int64_t max_pending_bytes)
+  Exchange(std::weak_ptr<Connection> connection, HttpRequest request, bool head_only,
+           int64_t max_pending_bytes)
       : connection_(std::move(connection)),
         request_(std::move(request)),
         head_only_(head_only),
@@ -88,10 +94,12 @@ class Exchange final : public HttpExchange {
   bool ended_ = false;
   bool gone_ = false;
   bool wake_posted_ = false;
+  std::optional<Clock::time_point> write_began_;  // of the bytes taken last, if still unsent
   std::function<void()> on_gone_;
 };
 
-class Connection final : public HttpConnectionControl, public std::enable_shared_from_this<Connection> {
+class Connection final : public HttpConnectionControl,
+                         public std::enable_shared_from_this<Connection> {
  public:
   Connection(asio::ip::tcp::socket socket, std::shared_ptr<HttpServerState> state)
       : stream_(std::move(socket)), state_(std::move(state)) {
@@ -155,8 +163,10 @@ class Connection final : public HttpConnectionControl, public std::enable_shared
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       asio::async_write(stream_, asio::buffer(kContinue),
                         [self = shared_from_this()](beast::error_code failed, size_t) {
-                          if (failed) self->Close();
-                          else self->ReadBody();
+                          if (failed)
+                            self->Close();
+                          else
+                            self->ReadBody();
                         });
       return;
     }
@@ -170,21 +180,24 @@ class Connection final : public HttpConnectionControl, public std::enable_shared
 
   // What cannot be read as HTTP is answered where the other side may still listen, then closed.
   void Refuse(beast::error_code error) {
-    const bool closed_by_peer = error == http::error::end_of_stream || error == asio::error::operation_aborted ||
-                                error == beast::error::timeout || error.category() == asio::error::get_system_category();
+    const bool closed_by_peer =
+        error == http::error::end_of_stream || error == asio::error::operation_aborted ||
+        error == beast::error::timeout || error.category() == asio::error::get_system_category();
     if (closed_by_peer) {
       Close();
       return;
     }
     HttpResponse response;
     if (error == http::error::body_limit) {
-      response = PlainError(413, absl::StrCat("the body is larger than ", state_->options.max_body_bytes, " bytes"));
+      response = PlainError(
+          413, absl::StrCat("the body is larger than ", state_->options.max_body_bytes, " bytes"));
     } else if (error == http::error::header_limit) {
       response = PlainError(431, "the request's headers are larger than 65536 bytes");
     } else {
       response = PlainError(400, absl::StrCat("this is not an HTTP request: ", error.message()));
     }
-    exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), false, state_->options.max_pending_bytes);
+    exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), false,
+                                           state_->options.max_pending_bytes);
     exchange_->SetKeepAlive(false);
     exchange_->Respond(std::move(response));
   }
@@ -205,7 +218,8 @@ class Connection final : public HttpConnectionControl, public std::enable_shared
     request.content_type = std::string(message[http::field::content_type]);
     request.request_id = std::string(message["X-Request-Id"]);
     exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(request),
-                                           message.method() == http::verb::head, state_->options.max_pending_bytes);
+                                           message.method() == http::verb::head,
+                                           state_->options.max_pending_bytes);
     exchange_->SetKeepAlive(message.keep_alive() && !state_->draining);
     if (buffer_.size() == 0) buffer_ = beast::flat_buffer();  // a large request's memory goes back
     stream_.expires_never();
@@ -219,19 +233,21 @@ class Connection final : public HttpConnectionControl, public std::enable_shared
   void Watch() {
     if (watching_ || closed_) return;
     watching_ = true;
-    stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                                [self = shared_from_this()](beast::error_code error) {
-                                  self->watching_ = false;
-                                  if (error || self->closed_ || self->exchange_ == nullptr) return;
-                                  char byte = 0;
-                                  beast::error_code peeked;
-                                  self->stream_.socket().non_blocking(true, peeked);
-                                  const size_t got = self->stream_.socket().receive(
-                                      asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, peeked);
-                                  // Bytes are a pipelined request: read it later, and stop looking.
-                                  if (peeked == asio::error::would_block) self->Watch();
-                                  else if (peeked || got == 0) self->Close();
-                                });
+    stream_.socket().async_wait(
+        asio::ip::tcp::socket::wait_read, [self = shared_from_this()](beast::error_code error) {
+          self->watching_ = false;
+          if (error || self->closed_ || self->exchange_ == nullptr) return;
+          char byte = 0;
+          beast::error_code peeked;
+          self->stream_.socket().non_blocking(true, peeked);
+          const size_t got = self->stream_.socket().receive(
+              asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, peeked);
+          // Bytes are a pipelined request: read it later, and stop looking.
+          if (peeked == asio::error::would_block)
+            self->Watch();
+          else if (peeked || got == 0)
+            self->Close();
+        });
   }
 
   void OnWritten(beast::error_code error, size_t) {
@@ -321,7 +337,10 @@ bool Exchange::Write(std::string_view bytes) {
   {
     std::lock_guard lock(mutex_);
     if (gone_ || ended_) return false;
-    too_slow = static_cast<int64_t>(pending_.size() + chunk.size()) > max_pending_bytes_;
+    // A large piece, or many at once, are no fault of the reader: it is slow when it has left a
+    // write standing for a while.
+    const bool stalled = write_began_.has_value() && Clock::now() - *write_began_ > kStalled;
+    too_slow = stalled && static_cast<int64_t>(pending_.size() + chunk.size()) > max_pending_bytes_;
   }
   if (too_slow) {
     CloseConnection();
@@ -367,6 +386,7 @@ std::string Exchange::TakePending(bool& complete) {
   std::lock_guard lock(mutex_);
   wake_posted_ = false;
   complete = ended_ && pending_.empty();
+  write_began_ = pending_.empty() ? std::nullopt : std::optional(Clock::now());
   return std::exchange(pending_, std::string());
 }
 
@@ -389,7 +409,8 @@ std::shared_ptr<HttpConnectionControl> StartHttpConnection(asio::ip::tcp::socket
   beast::error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (state->options.socket_send_buffer_bytes > 0) {
-    socket.set_option(asio::socket_base::send_buffer_size(state->options.socket_send_buffer_bytes), ignored);
+    socket.set_option(asio::socket_base::send_buffer_size(state->options.socket_send_buffer_bytes),
+                      ignored);
   }
   auto connection = std::make_shared<Connection>(std::move(socket), std::move(state));
   asio::post(connection->executor(), [connection] { connection->ReadNext(); });

@@ -1,7 +1,9 @@
-// One client connection of http_server: reads requests one after the other, hands each out as an exchange, writes
-// what the exchange answers. Only http_server.cc and http_connection.cc include this (Asio and Beast).
+// One client connection of http_server: reads requests one after the other, hands each out as an
+// exchange, writes what the exchange answers. Only http_server.cc and http_connection.cc include
+// this (Asio and Beast).
 //
-// Thread rule: all socket work on the connection's own executor (one I/O thread); the exchange side locks.
+// Thread rule: all socket work on the connection's own executor (one I/O thread); the exchange side
+// locks.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,10 @@
 #include "coordinator/http_server.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <list>
@@ -31,7 +31,8 @@ struct IoLoop {
 
 class Server final : public HttpServer {
  public:
-  Server(const HttpServerOptions& options, HttpHandler handler) : state_(std::make_shared<HttpServerState>()) {
+  Server(const HttpServerOptions& options, HttpHandler handler)
+      : state_(std::make_shared<HttpServerState>()) {
     state_->options = options;
     state_->handler = std::move(handler);
     for (int i = 1; i < options.io_threads; ++i) loops_.emplace_back();
@@ -44,7 +45,9 @@ class Server final : public HttpServer {
     tcp::resolver resolver(loops_.front().context);
     const auto found = resolver.resolve(state_->options.host, std::to_string(state_->options.port),
                                         tcp::resolver::passive, error);
-    if (error) return absl::UnavailableError(absl::StrCat("cannot listen on ", where, ": ", error.message()));
+    if (error)
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", where, ": ", error.message()));
     const tcp::endpoint endpoint = found.begin()->endpoint();
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
@@ -83,7 +86,8 @@ class Server final : public HttpServer {
     Drain();
     ForEachConnection([](HttpConnectionControl& c) { c.Abort(); });
     for (IoLoop& loop : loops_) loop.work.reset();
-    // Aborted connections have no more work, so the loops run dry; what a handler still holds is dropped.
+    // Aborted connections have no more work, so the loops run dry; what a handler still holds is
+    // dropped.
     for (IoLoop& loop : loops_) {
       if (loop.thread.joinable()) loop.thread.join();
     }
@@ -97,22 +101,24 @@ class Server final : public HttpServer {
 
   void AcceptNext() {
     IoLoop& loop = loops_[next_loop_++ % loops_.size()];
-    acceptor_.async_accept(loop.context, [this, &loop](boost::system::error_code error, tcp::socket socket) {
-      if (!acceptor_.is_open()) return;
-      if (error) {
-        // Out of file descriptors, usually: the others go on, and in a moment there may be room again.
-        Logger("coordinator").warn("a connection could not be accepted: {}", error.message());
-        retry_.expires_after(std::chrono::milliseconds(100));
-        retry_.async_wait([this](boost::system::error_code cancelled) {
-          if (!cancelled) AcceptNext();
+    acceptor_.async_accept(
+        loop.context, [this, &loop](boost::system::error_code error, tcp::socket socket) {
+          if (!acceptor_.is_open()) return;
+          if (error) {
+            // Out of file descriptors, usually: the others go on, and in a moment there may be room
+            // again.
+            Logger("coordinator").warn("a connection could not be accepted: {}", error.message());
+            retry_.expires_after(std::chrono::milliseconds(100));
+            retry_.async_wait([this](boost::system::error_code cancelled) {
+              if (!cancelled) AcceptNext();
+            });
+            return;
+          }
+          if (state_->connections < state_->options.max_connections) {
+            Remember({&loop, StartHttpConnection(std::move(socket), state_)});
+          }
+          AcceptNext();
         });
-        return;
-      }
-      if (state_->connections < state_->options.max_connections) {
-        Remember({&loop, StartHttpConnection(std::move(socket), state_)});
-      }
-      AcceptNext();
-    });
   }
 
   void Remember(Accepted accepted) {

@@ -1,11 +1,13 @@
-// HTTP/1.1 server: sockets, keep-alive, limits and server-sent events; it knows nothing of what is served.
+// HTTP/1.1 server: sockets, keep-alive, limits and server-sent events; it knows nothing of what is
+// served.
 //
-// A handler is called on an I/O thread with an exchange, and answers it from any thread, now or later: one Respond, or
-// one BeginStream followed by Writes and an End. What a reader does not take is bounded: a stream whose pending
-// bytes pass the limit is closed and its owner told through OnGone.
+// A handler is called on an I/O thread with an exchange, and answers it from any thread, now or
+// later: one Respond, or one BeginStream followed by Writes and an End. What a reader does not take
+// is bounded: a stream whose pending bytes pass the limit is closed and its owner told through
+// OnGone.
 //
-// Thread rule: HttpServer from one thread, HttpExchange from any. Ownership: whoever answers later keeps the
-// shared_ptr; dropping the last one unanswered closes the connection.
+// Thread rule: HttpServer from one thread, HttpExchange from any. Ownership: whoever answers later
+// keeps the shared_ptr; dropping the last one unanswered closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +24,25 @@ namespace tessera::coordinator {
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;                          // 0: any free one
+  uint16_t port = 0;  // 0: any free one
   int io_threads = 2;
-  int64_t max_body_bytes = 32 << 20;          // more is 413
-  int64_t max_connections = 65536;            // one more is closed at once
-  int64_t max_pending_bytes = 64 << 10;       // of one stream; more closes it
-  int socket_send_buffer_bytes = 64 << 10;    // the kernel's part of what a slow reader may hold; 0: its default
-  double idle_timeout_seconds = 75;           // between requests of one connection
-  double read_timeout_seconds = 60;           // for one request, head to end of body
-  double write_timeout_seconds = 60;          // for the other side to take anything at all
+  int64_t max_body_bytes = 32 << 20;     // more is 413
+  int64_t max_connections = 65536;       // one more is closed at once
+  int64_t max_pending_bytes = 64 << 10;  // of one stream; more closes it
+  int socket_send_buffer_bytes =
+      64 << 10;  // the kernel's part of what a slow reader may hold; 0: its default
+  double idle_timeout_seconds = 75;   // between requests of one connection
+  double read_timeout_seconds = 60;   // for one request, head to end of body
+  double write_timeout_seconds = 60;  // for the other side to take anything at all
 };
 
 struct HttpRequest {
   std::string method;
-  std::string path;           // without the query
+  std::string path;  // without the query
   std::string body;
   std::string authorization;  // header values; empty where absent
   std::string content_type;
-  std::string request_id;     // X-Request-Id
+  std::string request_id;  // X-Request-Id
 };
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -57,13 +60,15 @@ class HttpExchange {
   // Mutable so that a large body can be moved out and freed before the answer is made.
   virtual HttpRequest& request() = 0;
   virtual void Respond(HttpResponse response) = 0;
-  // Status 200 and text/event-stream. Write appends raw bytes of the stream; false: the reader is gone or too slow.
+  // Status 200 and text/event-stream. Write appends raw bytes of the stream; false: the reader is
+  // gone or too slow.
   virtual void BeginStream(HttpHeaders headers) = 0;
   virtual bool Write(std::string_view bytes) = 0;
   // Ends the stream after what is pending was sent.
   virtual void End() = 0;
-  // `gone` is called once, on an I/O thread, if the client goes away before the answer is complete. At once when that
-  // has happened already. Replaces an earlier one; an empty function takes it back.
+  // `gone` is called once, on an I/O thread, if the client goes away before the answer is complete.
+  // At once when that has happened already. Replaces an earlier one; an empty function takes it
+  // back.
   virtual void OnGone(std::function<void()> gone) = 0;
 };
 

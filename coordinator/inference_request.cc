@@ -12,7 +12,8 @@ namespace {
 
 absl::Status CheckRange(const char* field, double value, double lowest, double highest) {
   if (value >= lowest && value <= highest) return absl::OkStatus();
-  return FieldError(field, absl::StrCat(field, ": must be within ", lowest, " and ", highest, ", it is ", value));
+  return FieldError(
+      field, absl::StrCat(field, ": must be within ", lowest, " and ", highest, ", it is ", value));
 }
 
 // Value of an optional field, or the default that is there.
@@ -47,7 +48,8 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
   return absl::OkStatus();
 }
 
-absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o, const ServedModel& model) {
+absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
+                                              const ServedModel& model) {
   GenerationRequest r;
   SamplingOptions& s = r.sampling;
   s = DefaultSampling(model.defaults);
@@ -61,8 +63,9 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o, co
   s.seed = o.has_seed() ? o.seed() : DrawSeed();
   for (const auto& [id, bias] : o.logit_bias()) {
     if (id < 0 || id >= model.tokenizer->vocabulary_size() || !(bias >= -100 && bias <= 100)) {
-      return FieldError("logit_bias", absl::StrCat("logit_bias: token id ", id, " with ", bias,
-                                                   ": ids are within the vocabulary, values from -100 to 100"));
+      return FieldError("logit_bias",
+                        absl::StrCat("logit_bias: token id ", id, " with ", bias,
+                                     ": ids are within the vocabulary, values from -100 to 100"));
     }
     s.logit_bias.emplace_back(id, bias);
   }
@@ -87,14 +90,16 @@ std::optional<int64_t> MaxTokens(const v1::GenerationOptions& o) {
 
 }  // namespace
 
-absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request, const ServedModel& model) {
+absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
+                                                 const ServedModel& model) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
   absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
   if (!r.ok()) return r;
   if (request.has_tokens()) {
     r->prompt_token_ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
   } else {
-    absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(request.text(), EncodeOptions());
+    absl::StatusOr<std::vector<int32_t>> ids =
+        model.tokenizer->Encode(request.text(), EncodeOptions());
     if (!ids.ok()) return FieldError("text", std::string(ids.status().message()));
     r->prompt_token_ids = *std::move(ids);
   }
@@ -113,13 +118,15 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const
   for (const v1::ChatMessage& message : request.messages()) {
     messages.push_back({{"role", message.role()}, {"content", message.content()}});
   }
-  const bool add_generation_prompt = !request.has_add_generation_prompt() || request.add_generation_prompt();
-  absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, messages, add_generation_prompt, nlohmann::json::object(), now_unix_seconds);
+  const bool add_generation_prompt =
+      !request.has_add_generation_prompt() || request.add_generation_prompt();
+  absl::StatusOr<std::vector<int32_t>> ids = EncodeChat(model, messages, add_generation_prompt,
+                                                        nlohmann::json::object(), now_unix_seconds);
   if (!ids.ok()) return ids.status();
   r->prompt_token_ids = *std::move(ids);
   r->request_id = RequestIdOr(request.request_id());
-  if (absl::Status fits = FitToContext(model, MaxTokens(request.options()), *r); !fits.ok()) return fits;
+  if (absl::Status fits = FitToContext(model, MaxTokens(request.options()), *r); !fits.ok())
+    return fits;
   return r;
 }
 

@@ -34,8 +34,10 @@ void AddEvent(const Tokenizer& tokenizer, const ChoiceEvent& event, v1::Choice& 
   choice.set_index(event.choice);
   choice.mutable_text()->append(event.text);
   choice.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
-  for (const PositionChances& position : event.logprobs) *choice.add_logprobs() = ToProto(tokenizer, position);
-  if (event.finish != Finish::kNone) choice.set_finish_reason(event.finish == Finish::kStop ? "stop" : "length");
+  for (const PositionChances& position : event.logprobs)
+    *choice.add_logprobs() = ToProto(tokenizer, position);
+  if (event.finish != Finish::kNone)
+    choice.set_finish_reason(event.finish == Finish::kStop ? "stop" : "length");
 }
 
 v1::Usage ToProto(const GenerationUsage& usage) {
@@ -46,8 +48,9 @@ v1::Usage ToProto(const GenerationUsage& usage) {
   return out;
 }
 
-// What every call has in common: the one owner of a generation that both gRPC and the generation's events hold.
-// gRPC deletes the reactor in OnDone; the events may come later, so they hold this instead.
+// What every call has in common: the one owner of a generation that both gRPC and the generation's
+// events hold. gRPC deletes the reactor in OnDone; the events may come later, so they hold this
+// instead.
 class CallState {
  public:
   void SetHandle(std::unique_ptr<GenerationHandle> handle) {
@@ -74,7 +77,9 @@ class CallState {
 
 // A reactor that lives until gRPC and the generation have both let go of it.
 template <typename Reactor>
-class SharedReactor : public Reactor, public GenerationSink, public std::enable_shared_from_this<SharedReactor<Reactor>> {
+class SharedReactor : public Reactor,
+                      public GenerationSink,
+                      public std::enable_shared_from_this<SharedReactor<Reactor>> {
  public:
   void Begin(GenerationService& service, absl::StatusOr<GenerationRequest> request) {
     self_ = this->shared_from_this();
@@ -110,7 +115,8 @@ class SharedReactor : public Reactor, public GenerationSink, public std::enable_
 
 class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
  public:
-  UnaryCall(const ServedModel& model, int64_t created, bool echo, const char* id_prefix, v1::CompletionReply& reply)
+  UnaryCall(const ServedModel& model, int64_t created, bool echo, const char* id_prefix,
+            v1::CompletionReply& reply)
       : model_(model), echo_(echo), reply_(reply) {
     reply_.set_id(absl::StrCat(id_prefix, DrawId()));
     reply_.set_model(model.name);
@@ -120,13 +126,15 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
   void OnPromptLogprobs(std::vector<PositionChances> positions) override {
     std::lock_guard lock(mutex_);
     if (finished_) return;
-    for (const PositionChances& p : positions) *reply_.add_prompt_logprobs() = ToProto(*model_.tokenizer, p);
+    for (const PositionChances& p : positions)
+      *reply_.add_prompt_logprobs() = ToProto(*model_.tokenizer, p);
   }
   void OnChoice(ChoiceEvent event) override {
     std::lock_guard lock(mutex_);
     if (!finished_) AddEvent(*model_.tokenizer, event, *reply_.mutable_choices(event.choice));
   }
-  void OnEnd(const absl::Status& status, const GenerationUsage& usage, const std::string& replica) override {
+  void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+             const std::string& replica) override {
     {
       std::lock_guard lock(mutex_);
       if (finished_) return;
@@ -142,7 +150,9 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
     for (int32_t i = 0; i < request.choice_count; ++i) {
       v1::Choice& choice = *reply_.add_choices();
       choice.set_index(i);
-      if (echo_) choice.set_text(model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens));
+      if (echo_)
+        choice.set_text(
+            model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens));
     }
   }
   void Abandon(const absl::Status& status) override {
@@ -164,8 +174,8 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
 
 class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::CompletionChunk>> {
  public:
-  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, bool echo, const char* id_prefix,
-             size_t max_pending)
+  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, bool echo,
+             const char* id_prefix, size_t max_pending)
       : context_(context),
         model_(model),
         echo_(echo),
@@ -179,7 +189,8 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
     AddEvent(*model_.tokenizer, event, *chunk.mutable_choice());
     Push(std::move(chunk));
   }
-  void OnEnd(const absl::Status& status, const GenerationUsage& usage, const std::string& replica) override {
+  void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+             const std::string& replica) override {
     if (status.ok()) {
       v1::CompletionChunk chunk;
       chunk.set_id(id_);
@@ -268,29 +279,36 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                        GenerationService& service)
       : options_(std::move(options)), model_(std::move(model)), service_(service) {}
 
-  grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context, const v1::CompletionRequest* request,
+  grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
+                                     const v1::CompletionRequest* request,
                                      v1::CompletionReply* reply) override {
-    auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), request->echo(), "cmpl-", *reply);
+    auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), request->echo(),
+                                            "cmpl-", *reply);
     return Begin(context, call, [&] { return ReadCompletion(*request, *model_); });
   }
-  grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context, const v1::ChatRequest* request,
+  grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
+                                 const v1::ChatRequest* request,
                                  v1::CompletionReply* reply) override {
     const int64_t now = options_.now_unix_seconds();
     auto call = std::make_shared<UnaryCall>(*model_, now, false, "chatcmpl-", *reply);
     return Begin(context, call, [&] { return ReadChat(*request, *model_, now); });
   }
-  grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(grpc::CallbackServerContext* context,
-                                                                const v1::CompletionRequest* request) override {
-    auto call = std::make_shared<StreamCall>(*context, *model_, request->echo(), "cmpl-", options_.max_pending_chunks);
+  grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(
+      grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
+    auto call = std::make_shared<StreamCall>(*context, *model_, request->echo(), "cmpl-",
+                                             options_.max_pending_chunks);
     return Begin(context, call, [&] { return ReadCompletion(*request, *model_); });
   }
-  grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(grpc::CallbackServerContext* context,
-                                                            const v1::ChatRequest* request) override {
-    auto call = std::make_shared<StreamCall>(*context, *model_, false, "chatcmpl-", options_.max_pending_chunks);
-    return Begin(context, call, [&] { return ReadChat(*request, *model_, options_.now_unix_seconds()); });
+  grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
+      grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
+    auto call = std::make_shared<StreamCall>(*context, *model_, false, "chatcmpl-",
+                                             options_.max_pending_chunks);
+    return Begin(context, call,
+                 [&] { return ReadChat(*request, *model_, options_.now_unix_seconds()); });
   }
 
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest*,
                                        v1::ListModelsReply* reply) override {
     absl::Status status = CheckKey(*context);
     if (status.ok()) {
@@ -302,7 +320,8 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     }
     return Answer(context, status);
   }
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const v1::TokenizeRequest* request,
                                      v1::TokenizeReply* reply) override {
     absl::Status status = CheckKey(*context);
     if (status.ok()) status = CheckModelName(*model_, request->model());
@@ -316,7 +335,8 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     }
     return Answer(context, status);
   }
-  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
                                        v1::DetokenizeReply* reply) override {
     absl::Status status = CheckKey(*context);
     if (status.ok()) status = CheckModelName(*model_, request->model());
@@ -335,7 +355,8 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     return call.get();
   }
 
-  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                          const absl::Status& status) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpc(status));
     return reactor;
@@ -345,11 +366,14 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     if (options_.api_keys.empty()) return absl::OkStatus();
     const auto& metadata = context.client_metadata();
     auto it = metadata.find("authorization");
-    const std::string given = it == metadata.end() ? "" : std::string(it->second.data(), it->second.size());
+    const std::string given =
+        it == metadata.end() ? "" : std::string(it->second.data(), it->second.size());
     bool fits = false;
-    for (const std::string& key : options_.api_keys) fits |= SecretsEqual(given, absl::StrCat("Bearer ", key));
+    for (const std::string& key : options_.api_keys)
+      fits |= SecretsEqual(given, absl::StrCat("Bearer ", key));
     if (fits) return absl::OkStatus();
-    return absl::UnauthenticatedError("the API key is missing or wrong (metadata authorization: Bearer KEY)");
+    return absl::UnauthenticatedError(
+        "the API key is missing or wrong (metadata authorization: Bearer KEY)");
   }
 
   const InferenceServiceOptions options_;

@@ -1,7 +1,8 @@
-// The gRPC front door for users (proto/inference.proto): the twin of openai_api, with the same defaults and checks.
+// The gRPC front door for users (proto/inference.proto): the twin of openai_api, with the same
+// defaults and checks.
 //
-// Thread rule: thread-safe. A client that cancels, or does not read its stream for long, has its generation cancelled.
-// What it borrows must outlive the service.
+// Thread rule: thread-safe. A client that cancels, or does not read its stream for long, has its
+// generation cancelled. What it borrows must outlive the service.
 #pragma once
 
 #include <cstdint>

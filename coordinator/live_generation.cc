@@ -20,7 +20,8 @@ PositionChances ToChances(const v1::PositionLogprobs& p) {
 }
 
 ChoiceTextOptions TextOptions(const GenerationRequest& request) {
-  return {request.stop_strings, request.include_stop_string, request.skip_special_tokens, request.min_tokens};
+  return {request.stop_strings, request.include_stop_string, request.skip_special_tokens,
+          request.min_tokens};
 }
 
 }  // namespace
@@ -48,16 +49,19 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     Choice& choice = choices_[event.choice()];
     if (choice.finished) return outcome;
     if (event.finish() == v1::FINISH_REASON_ERROR) {
-      outcome.broken = absl::Status(static_cast<absl::StatusCode>(event.error_code()), event.error());
+      outcome.broken =
+          absl::Status(static_cast<absl::StatusCode>(event.error_code()), event.error());
       if (outcome.broken.ok()) outcome.broken = absl::InternalError(event.error());
       return outcome;
     }
-    const int64_t expected = usage_.prompt_tokens + static_cast<int64_t>(choice.output_token_ids.size());
-    if (event.has_token() && event.position() < expected) return outcome;  // told before, by an earlier attempt
+    const int64_t expected =
+        usage_.prompt_tokens + static_cast<int64_t>(choice.output_token_ids.size());
+    if (event.has_token() && event.position() < expected)
+      return outcome;  // told before, by an earlier attempt
     if (event.has_token() && event.position() > expected) {
-      outcome.broken = absl::DataLossError(
-          absl::StrCat("replica ", replica, " sent the token at position ", event.position(), " where ",
-                       expected, " was due"));
+      outcome.broken =
+          absl::DataLossError(absl::StrCat("replica ", replica, " sent the token at position ",
+                                           event.position(), " where ", expected, " was due"));
       return outcome;
     }
     replica_ = replica;
@@ -66,7 +70,8 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
       prompt_logprobs_sent_ = true;
       std::vector<PositionChances> positions;
       positions.reserve(event.prompt_logprobs_size());
-      for (const v1::PositionLogprobs& p : event.prompt_logprobs()) positions.push_back(ToChances(p));
+      for (const v1::PositionLogprobs& p : event.prompt_logprobs())
+        positions.push_back(ToChances(p));
       deliveries_.push_back([positions = std::move(positions)](GenerationSink& sink) mutable {
         sink.OnPromptLogprobs(std::move(positions));
       });
@@ -95,7 +100,8 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   outcome.first_token = !any_token_;
   if (!any_token_) first_token_seconds_ = now_seconds;
   any_token_ = true;
-  if (choice.last_token_seconds >= 0) outcome.since_last_token_seconds = now_seconds - choice.last_token_seconds;
+  if (choice.last_token_seconds >= 0)
+    outcome.since_last_token_seconds = now_seconds - choice.last_token_seconds;
   choice.last_token_seconds = now_seconds;
   choice.output_token_ids.push_back(event.token_id());
 
@@ -120,7 +126,8 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   }
 }
 
-void LiveGeneration::ApplyFinish(const v1::TokenEvent& event, ChoiceEvent& out, EventOutcome& outcome) {
+void LiveGeneration::ApplyFinish(const v1::TokenEvent& event, ChoiceEvent& out,
+                                 EventOutcome& outcome) {
   Choice& choice = choices_[event.choice()];
   if (choice.finished || event.finish() == v1::FINISH_REASON_UNSPECIFIED) return;
   if (!event.has_token()) {
@@ -130,7 +137,8 @@ void LiveGeneration::ApplyFinish(const v1::TokenEvent& event, ChoiceEvent& out, 
   }
   const bool stop = event.finish() == v1::FINISH_REASON_STOP;
   out.finish = stop ? Finish::kStop : Finish::kLength;
-  if (stop && IsOwnStopId(event.stop_token_id())) out.stop_reason = absl::StrCat(event.stop_token_id());
+  if (stop && IsOwnStopId(event.stop_token_id()))
+    out.stop_reason = absl::StrCat(event.stop_token_id());
   outcome.choice_finished = true;
   choice.finished = true;
   --open_choices_;
@@ -174,7 +182,8 @@ std::vector<OpenChoice> LiveGeneration::OpenChoices() const {
   std::vector<OpenChoice> open;
   if (ended_) return open;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (!choices_[i].finished) open.push_back({static_cast<int32_t>(i), choices_[i].output_token_ids});
+    if (!choices_[i].finished)
+      open.push_back({static_cast<int32_t>(i), choices_[i].output_token_ids});
   }
   return open;
 }
@@ -201,7 +210,8 @@ void LiveGeneration::Deliver() {
     if (last) sink_.reset();
     lock.unlock();
     next(*sink);
-    // Maybe the last reference: what the sink holds (a handle on this generation) goes without the lock.
+    // Maybe the last reference: what the sink holds (a handle on this generation) goes without the
+    // lock.
     sink.reset();
     next = nullptr;
     lock.lock();

@@ -1,4 +1,5 @@
-// tessera-coordinator: one per cluster. See coordinator_options.h for its flags and serving.h for what it starts.
+// tessera-coordinator: one per cluster. See coordinator_options.h for its flags and serving.h for
+// what it starts.
 
 #include <iostream>
 
@@ -13,7 +14,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (parsed->exit_code >= 0) return parsed->exit_code;
-  absl::Status status = tessera::SetUpLogging(parsed->options.log_level, parsed->options.log_format);
+  absl::Status status =
+      tessera::SetUpLogging(parsed->options.log_level, parsed->options.log_format);
   if (status.ok()) status = tessera::coordinator::Serve(parsed->options);
   if (status.ok()) return 0;
   std::cerr << "tessera-coordinator: " << std::string(status.message()) << "\n";

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <charconv>
 #include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,25 @@ namespace tessera::coordinator {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// A prompt of token ids has many values, but nothing has many objects. Keeps what a body becomes
+// in memory below some 200 MB.
+constexpr JsonLimits kBodyLimits = {.values = 4 << 20, .containers = 100'000};
+
+// "%2F" and its like, as clients write a name with a slash into a path. What is not an escape
+// stays.
+std::string UrlDecoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    int byte = 0;
+    const bool escape = text[i] == '%' && i + 2 < text.size() &&
+                        std::from_chars(text.data() + i + 1, text.data() + i + 3, byte, 16).ptr ==
+                            text.data() + i + 3;
+    decoded.push_back(escape ? static_cast<char>(byte) : text[i]);
+    if (escape) i += 2;
+  }
+  return decoded;
+}
 
 HttpResponse JsonResponse(const Json& json) {
   HttpResponse response;
@@ -152,7 +172,7 @@ class Api final : public OpenAiApi {
   // request along.
   std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id) {
     const std::string text = std::exchange(exchange.request().body, std::string());
-    absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body");
+    absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body", kBodyLimits);
     if (body.ok() && body->is_object()) return *std::move(body);
     RespondError(
         exchange,
@@ -202,7 +222,7 @@ class Api final : public OpenAiApi {
 
   void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::string asked =
-        exchange->request().path.substr(std::string_view("/v1/models/").size());
+        UrlDecoded(std::string_view(exchange->request().path).substr(sizeof("/v1/models/") - 1));
     if (absl::Status s = CheckModelName(*model_, asked); !s.ok() || asked.empty()) {
       RespondError(*exchange, s.ok() ? absl::NotFoundError("no model is named") : s, request_id);
       return;
@@ -218,8 +238,9 @@ class Api final : public OpenAiApi {
     const std::optional<bool> add_special_tokens = reader.Bool("add_special_tokens");
     if (const nlohmann::json* messages = reader.Find("messages")) {
       const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
+      const nlohmann::json arguments = reader.Object("chat_template_kwargs");
       if (!reader.status().ok()) return reader.status();
-      return EncodeChat(*model_, *messages, add_generation_prompt, nlohmann::json::object(),
+      return EncodeChat(*model_, *messages, add_generation_prompt, arguments,
                         options_.now_unix_seconds());
     }
     const std::optional<std::string> prompt = reader.String("prompt");

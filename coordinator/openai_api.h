@@ -3,9 +3,9 @@
 //   POST /v1/completions  /v1/chat/completions  /tokenize  /detokenize
 //   GET  /v1/models  /v1/models/{id}  /health  /ready  /ping  /version  /metrics
 //
-// Large bodies are parsed, rendered and tokenised on a thread of its own, so that no stream waits for them.
-// Thread rule: Handle may be called from any thread; it never blocks. All that it borrows must outlive it, and the
-// HttpServer must be stopped before it is destroyed.
+// Large bodies are parsed, rendered and tokenised on a thread of its own, so that no stream waits
+// for them. Thread rule: Handle may be called from any thread; it never blocks. All that it borrows
+// must outlive it, and the HttpServer must be stopped before it is destroyed.
 #pragma once
 
 #include <functional>
@@ -20,18 +20,19 @@
 namespace tessera::coordinator {
 
 struct OpenAiApiOptions {
-  std::vector<std::string> api_keys;           // empty: none is asked for
-  int ping_interval_ticks = 10;                // Ticks a stream may be silent before it gets a comment
-  int64_t large_body_bytes = 16 << 10;         // from here on bodies are read off the I/O threads
-  size_t max_large_bodies_waiting = 256;       // one more is 503
-  std::function<absl::Status()> readiness;     // OK: serving; else why not
-  std::function<std::string()> metrics;        // Prometheus text
-  std::function<int64_t()> now_unix_seconds;   // time of day: for `created` and templates
+  std::vector<std::string> api_keys;        // empty: none is asked for
+  int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
+  int64_t large_body_bytes = 16 << 10;      // from here on bodies are read off the I/O threads
+  size_t max_large_bodies_waiting = 256;    // one more is 503
+  std::function<absl::Status()> readiness;  // OK: serving; else why not
+  std::function<std::string()> metrics;     // Prometheus text
+  std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates
 };
 
 class OpenAiApi {
  public:
-  static std::unique_ptr<OpenAiApi> Make(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
+  static std::unique_ptr<OpenAiApi> Make(OpenAiApiOptions options,
+                                         std::shared_ptr<const ServedModel> model,
                                          GenerationService& service);
   virtual ~OpenAiApi() = default;
   virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;

@@ -12,8 +12,8 @@ namespace {
 
 class Call final : public RunningCall, public std::enable_shared_from_this<Call> {
  public:
-  Call(OpenAiCall call, std::string request_id, std::shared_ptr<const ServedModel> model, int64_t created,
-       std::shared_ptr<HttpExchange> exchange)
+  Call(OpenAiCall call, std::string request_id, std::shared_ptr<const ServedModel> model,
+       int64_t created, std::shared_ptr<HttpExchange> exchange)
       : call_(std::move(call)),
         request_id_(std::move(request_id)),
         model_(std::move(model)),
@@ -27,8 +27,8 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     for (size_t i = 0; i < call_.prompts.size(); ++i) {
       GenerationRequest request = call_.prompts[i];
       request.request_id = request_id_;
-      absl::StatusOr<std::unique_ptr<GenerationHandle>> handle =
-          service.Start(std::move(request), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i)));
+      absl::StatusOr<std::unique_ptr<GenerationHandle>> handle = service.Start(
+          std::move(request), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i)));
       if (!handle.ok()) {
         Fail(handle.status());
         return false;  // the handles that are there cancel as they go
@@ -66,7 +66,8 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
       call_->reply_.AddPromptLogprobs(prompt_, std::move(positions));
     }
     void OnChoice(ChoiceEvent event) override { call_->OnChoice(prompt_, event); }
-    void OnEnd(const absl::Status& status, const GenerationUsage& usage, const std::string& replica) override {
+    void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+               const std::string& replica) override {
       call_->OnEnd(status, usage, replica);
     }
 
@@ -165,21 +166,25 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
 
 std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string request_id,
                                              std::shared_ptr<const ServedModel> model,
-                                             GenerationService& service, int64_t created_unix_seconds,
+                                             GenerationService& service,
+                                             int64_t created_unix_seconds,
                                              std::shared_ptr<HttpExchange> exchange) {
   auto running = std::make_shared<Call>(std::move(call), std::move(request_id), std::move(model),
                                         created_unix_seconds, std::move(exchange));
   return running->Start(service) ? running : nullptr;
 }
 
-void RespondError(HttpExchange& exchange, const absl::Status& status, const std::string& request_id) {
+void RespondError(HttpExchange& exchange, const absl::Status& status,
+                  const std::string& request_id) {
   const OpenAiError error = ToOpenAiError(status);
   HttpResponse response;
   response.status = error.http_status;
   response.body = error.body;
   if (!request_id.empty()) response.headers.emplace_back("X-Request-Id", request_id);
-  // Seconds. Queues here drain in about that time, and clients that know better use their own back-off.
-  if (error.http_status == 429 || error.http_status == 503) response.headers.emplace_back("Retry-After", "1");
+  // Seconds. Queues here drain in about that time, and clients that know better use their own
+  // back-off.
+  if (error.http_status == 429 || error.http_status == 503)
+    response.headers.emplace_back("Retry-After", "1");
   if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   exchange.Respond(std::move(response));
 }

@@ -1,5 +1,5 @@
-// One running OpenAI call: starts its generations, and writes their events to its exchange, whole or as a stream.
-// Thread rule: thread-safe. Keeps itself alive while it runs.
+// One running OpenAI call: starts its generations, and writes their events to its exchange, whole
+// or as a stream. Thread rule: thread-safe. Keeps itself alive while it runs.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,20 @@ namespace tessera::coordinator {
 class RunningCall {
  public:
   virtual ~RunningCall() = default;
-  // Called about once a second: a stream that was silent for `silent_ticks` of them gets a comment line, so that
-  // proxies and clients see that it lives.
+  // Called about once a second: a stream that was silent for `silent_ticks` of them gets a comment
+  // line, so that proxies and clients see that it lives.
   virtual void Tick(int silent_ticks) = 0;
 };
 
 // Answers the exchange in any case. Null where the call ended at once.
 std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string request_id,
                                              std::shared_ptr<const ServedModel> model,
-                                             GenerationService& service, int64_t created_unix_seconds,
+                                             GenerationService& service,
+                                             int64_t created_unix_seconds,
                                              std::shared_ptr<HttpExchange> exchange);
 
 // The error answer of any endpoint.
-void RespondError(HttpExchange& exchange, const absl::Status& status, const std::string& request_id);
+void RespondError(HttpExchange& exchange, const absl::Status& status,
+                  const std::string& request_id);
 
 }  // namespace tessera::coordinator

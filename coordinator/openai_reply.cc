@@ -56,8 +56,16 @@ Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-// `text_offset`: of the first token, in characters; moves behind the last.
-Json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+// What a token adds to the text, in characters: one that is cut into several tokens counts where it
+// begins.
+int64_t TextLength(const Tokenizer& tokenizer, int32_t id, bool skip_special_tokens) {
+  if (skip_special_tokens && tokenizer.IsSpecial(id)) return 0;
+  return CodePoints(tokenizer.TokenBytes(id));
+}
+
+// `text_offset`: of the first token, in characters of the text; moves behind the last.
+Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens,
+                        const std::vector<int32_t>& ids,
                         const std::vector<PositionChances>& chances, int64_t& text_offset) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
        offsets = Json::array();
@@ -65,7 +73,7 @@ Json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<int32_t>& 
     const std::string spelling = Spelling(tokenizer, ids[i]);
     tokens.push_back(spelling);
     offsets.push_back(text_offset);
-    text_offset += CodePoints(spelling);
+    text_offset += TextLength(tokenizer, ids[i], skip_special_tokens);
     if (!chances[i].has_chosen) {
       logprobs.push_back(nullptr);
       tops.push_back(nullptr);
@@ -202,9 +210,11 @@ std::string OpenAiReply::Body(const std::string& replica) const {
       }
       int64_t offset = 0;
       one["text"] = std::move(text);
-      one["logprobs"] = call_.top_logprobs < 0
-                            ? Json(nullptr)
-                            : CompletionLogprobs(tokenizer, ids, chances, offset);
+      one["logprobs"] =
+          call_.top_logprobs < 0
+              ? Json(nullptr)
+              : CompletionLogprobs(tokenizer, call_.prompts[prompt].skip_special_tokens, ids,
+                                   chances, offset);
     }
     one["finish_reason"] = FinishJson(choice.finish);
     one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
@@ -252,7 +262,9 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
     one["logprobs"] =
         event.logprobs.empty()
             ? Json(nullptr)
-            : CompletionLogprobs(tokenizer, event.token_ids, event.logprobs, choice.text_offset);
+            : CompletionLogprobs(
+                  tokenizer, call_.prompts[index / call_.choices_per_prompt].skip_special_tokens,
+                  event.token_ids, event.logprobs, choice.text_offset);
   }
   choice.opened = true;
   one["finish_reason"] = FinishJson(event.finish);

@@ -50,7 +50,9 @@ class OpenAiReply {
     std::string stop_reason;
   };
 
-  int ChoiceIndex(int prompt, int32_t choice) const { return prompt * call_.choices_per_prompt + choice; }
+  int ChoiceIndex(int prompt, int32_t choice) const {
+    return prompt * call_.choices_per_prompt + choice;
+  }
   // The echoed prompt as the beginning of a choice.
   ChoiceEvent EchoEvent(int prompt, int32_t choice) const;
   std::string ChunkFor(int index, const ChoiceEvent& event);

@@ -90,6 +90,9 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
   request.choice_count = static_cast<int32_t>(reader.Integer("n", 1, kMaxChoices).value_or(1));
   if (const auto best_of = reader.Integer("best_of", 1, kMaxChoices)) {
     if (*best_of > request.choice_count) reader.Fail("best_of", "more than n is not supported yet");
+    if (*best_of < request.choice_count) {
+      reader.Fail("best_of", absl::StrCat("must be at least n, which is ", request.choice_count));
+    }
   }
   request.stop_strings = reader.Strings("stop", kMaxStopStrings);
   for (const std::string& stop : request.stop_strings) {
@@ -290,15 +293,12 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Served
   const std::optional<int64_t> older_name = reader.Integer("max_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) max_tokens = older_name;
   const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
-  const nlohmann::json* arguments = reader.Find("chat_template_kwargs");
-  if (arguments != nullptr && !arguments->is_object())
-    reader.Fail("chat_template_kwargs", "an object is expected");
+  const nlohmann::json arguments = reader.Object("chat_template_kwargs");
   const nlohmann::json* messages = reader.Find("messages");
   if (messages == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();
   absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, *messages, add_generation_prompt,
-                 arguments == nullptr ? nlohmann::json::object() : *arguments, now_unix_seconds);
+      EncodeChat(model, *messages, add_generation_prompt, arguments, now_unix_seconds);
   if (!ids.ok()) return ids.status();
   request.prompt_token_ids = *std::move(ids);
   if (absl::Status s = FitToContext(model, max_tokens, request); !s.ok()) return s;

@@ -1,16 +1,15 @@
-// OpenAI-compatible request bodies -> what is to be generated. Pure translation: no sockets, no clock but the one
-// that is given.
+// OpenAI-compatible request bodies -> what is to be generated. Pure translation: no sockets, no
+// clock but the one that is given.
 //
-// Unknown fields are ignored; a known field of a wrong type or range is InvalidArgument naming it (FieldOf); a known
-// one that is not supported yet says so. vLLM's additional fields carry vLLM's names.
-// Thread rule: pure functions but for drawn seeds; thread-safe.
+// Unknown fields are ignored; a known field of a wrong type or range is InvalidArgument naming it
+// (FieldOf); a known one that is not supported yet says so. vLLM's additional fields carry vLLM's
+// names. Thread rule: pure functions but for drawn seeds; thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/statusor.h"
 #include "coordinator/front_door.h"
@@ -22,12 +21,12 @@ namespace tessera::coordinator {
 struct OpenAiCall {
   bool chat = false;
   bool stream = false;
-  bool include_usage = false;      // stream_options.include_usage
-  bool echo = false;               // completions: the prompt precedes the answer
+  bool include_usage = false;  // stream_options.include_usage
+  bool echo = false;           // completions: the prompt precedes the answer
   bool return_token_ids = false;
   bool show_prompt_logprobs = false;  // the field prompt_logprobs was given
   int32_t choices_per_prompt = 1;
-  int32_t top_logprobs = -1;       // as shown: -1 none
+  int32_t top_logprobs = -1;  // as shown: -1 none
   std::vector<GenerationRequest> prompts;
 };
 
@@ -35,9 +34,10 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const ServedModel& model,
                                         int64_t now_unix_seconds);
 
-// The prompt of a chat, also for /tokenize: renders `messages` with the model's template and encodes it.
-// `template_arguments` is an object: chat_template_kwargs.
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model, const nlohmann::json& messages,
+// The prompt of a chat, also for /tokenize: renders `messages` with the model's template and
+// encodes it. `template_arguments` is an object: chat_template_kwargs.
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
+                                                const nlohmann::json& messages,
                                                 bool add_generation_prompt,
                                                 const nlohmann::json& template_arguments,
                                                 int64_t now_unix_seconds);

@@ -1,8 +1,8 @@
-// How request_flow reaches the replicas: one link per ready replica, to its leader. deployment makes them over gRPC,
-// tests make their own.
+// How request_flow reaches the replicas: one link per ready replica, to its leader. deployment
+// makes them over gRPC, tests make their own.
 //
-// Thread rule: Send may be called from any thread. A link calls its listener from one thread at a time, and never
-// from inside Send.
+// Thread rule: Send may be called from any thread. A link calls its listener from one thread at a
+// time, and never from inside Send.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ class ReplicaLink {
   virtual int64_t max_sequences() const = 0;
   // What its leader said when it was configured.
   virtual const v1::WorkerReady& ready() const = 0;
-  // Queues one message; the link fills in the fence. False: the link is lost, the message was dropped.
+  // Queues one message; the link fills in the fence. False: the link is lost, the message was
+  // dropped.
   virtual bool Send(v1::SessionRequest request) = 0;
 };
 

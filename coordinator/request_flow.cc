@@ -9,8 +9,9 @@
 namespace tessera::coordinator {
 namespace {
 
-// Replies a worker may have under way before the coordinator has read them. Enough that a step never waits for
-// the network, few enough that a stuck coordinator stops the engine instead of filling its memory.
+// Replies a worker may have under way before the coordinator has read them. Enough that a step
+// never waits for the network, few enough that a stuck coordinator stops the engine instead of
+// filling its memory.
 constexpr int32_t kInitialCredit = 256;
 
 // Newest observation weighs a fifth: steady against one odd step, quick against a shift.
@@ -25,10 +26,8 @@ bool WorthRetrying(const absl::Status& status) {
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kResourceExhausted:
-      return true;
-    default:
-      return false;
+    case absl::StatusCode::kResourceExhausted: return true;
+    default: return false;
   }
 }
 
@@ -36,7 +35,8 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   v1::SessionRequest message;
   v1::Submit& submit = *message.mutable_submit();
   submit.set_request_id(request.request_id);
-  submit.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(), request.prompt_token_ids.end());
+  submit.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
+                                         request.prompt_token_ids.end());
   v1::SamplingParams& sampling = *submit.mutable_sampling();
   sampling.set_temperature(request.sampling.temperature);
   sampling.set_top_p(request.sampling.top_p);
@@ -45,11 +45,13 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   sampling.set_repetition_penalty(request.sampling.repetition_penalty);
   sampling.set_presence_penalty(request.sampling.presence_penalty);
   sampling.set_frequency_penalty(request.sampling.frequency_penalty);
-  for (const auto& [token, bias] : request.sampling.logit_bias) (*sampling.mutable_logit_bias())[token] = bias;
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    (*sampling.mutable_logit_bias())[token] = bias;
   sampling.set_seed(request.sampling.seed);
   submit.set_max_tokens(request.max_tokens);
   submit.set_min_tokens(request.min_tokens);
-  submit.mutable_stop_token_ids()->Add(request.stop_token_ids.begin(), request.stop_token_ids.end());
+  submit.mutable_stop_token_ids()->Add(request.stop_token_ids.begin(),
+                                       request.stop_token_ids.end());
   submit.set_ignore_eos(request.ignore_eos);
   submit.set_top_logprobs(request.top_logprobs);
   submit.set_prompt_logprobs(request.prompt_logprobs);
@@ -79,20 +81,23 @@ RequestFlow::RequestFlow(RequestFlowOptions options, std::shared_ptr<const Token
 
 absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
-  if (prompt == 0) return absl::InvalidArgumentError("the prompt is empty: one token at least is needed");
-  if (options_.max_model_len_tokens > 0 && prompt + request.max_tokens > options_.max_model_len_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "this model's context is ", options_.max_model_len_tokens, " tokens; the prompt has ", prompt,
-        " and max_tokens asks for ", request.max_tokens, " more: shorten the prompt or lower max_tokens"));
+  if (prompt == 0)
+    return absl::InvalidArgumentError("the prompt is empty: one token at least is needed");
+  if (options_.max_model_len_tokens > 0 &&
+      prompt + request.max_tokens > options_.max_model_len_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this model's context is ", options_.max_model_len_tokens,
+                     " tokens; the prompt has ", prompt, " and max_tokens asks for ",
+                     request.max_tokens, " more: shorten the prompt or lower max_tokens"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(GenerationRequest request,
-                                                                     std::shared_ptr<GenerationSink> sink) {
+absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(
+    GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
   if (absl::Status s = CheckRequest(request); !s.ok()) return s;
-  auto generation = std::make_shared<LiveGeneration>(std::move(request), std::move(sink), tokenizer_,
-                                                     options_.now_seconds());
+  auto generation = std::make_shared<LiveGeneration>(std::move(request), std::move(sink),
+                                                     tokenizer_, options_.now_seconds());
   std::lock_guard lock(mutex_);
   if (draining_) return absl::UnavailableError("the server is draining: it takes no new requests");
   if (in_flight_ >= options_.max_requests) {
@@ -100,7 +105,8 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(GenerationR
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
   Replica* replica = Route(generation->request());
-  if (replica == nullptr) return absl::UnavailableError("no replica is ready to serve this model yet");
+  if (replica == nullptr)
+    return absl::UnavailableError("no replica is ready to serve this model yet");
   ++in_flight_;
   SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1);
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
@@ -116,11 +122,13 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request) {
   const scheduler::Route route = scheduler::ChooseReplica(
       loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
               static_cast<int64_t>(request.max_tokens) * request.choice_count});
-  Logger("coordinator").debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
+  Logger("coordinator")
+      .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
   return route.prefill_replica < 0 ? nullptr : order[route.prefill_replica];
 }
 
-void RequestFlow::SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
+void RequestFlow::SendSubmission(Replica& replica,
+                                 const std::shared_ptr<LiveGeneration>& generation,
                                  int32_t first_choice, int32_t choice_count,
                                  const std::vector<int32_t>& output, uint32_t attempt) {
   const uint64_t id = next_submission_id_++;
@@ -133,11 +141,12 @@ void RequestFlow::SendSubmission(Replica& replica, const std::shared_ptr<LiveGen
   submission.open_choices = choice_count;
   submission.prompt_tokens =
       static_cast<int64_t>(generation->request().prompt_token_ids.size() + output.size());
-  submission.sent_seconds = options_.now_seconds();
+  submission.first_choice_seconds = options_.now_seconds();
   replica.load.queued_prompt_tokens += submission.prompt_tokens;
   replica.load.running_sequences += choice_count;
-  replica.load.outstanding_output_tokens +=
-      static_cast<int64_t>(choice_count) * generation->request().max_tokens;
+  submission.unspent_output_tokens =
+      choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
+  replica.load.outstanding_output_tokens += submission.unspent_output_tokens;
   submissions_.emplace(id, std::move(submission));
   by_generation_[generation.get()].push_back(id);
 
@@ -184,9 +193,11 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
   v1::SessionRequest credit;
   credit.mutable_credit()->set_messages(kInitialCredit);
   // Lost before it was ours: nobody will say so again.
-  if (!link->Send(std::move(credit))) OnLinkLost(link, absl::UnavailableError("lost while it was opened"));
+  if (!link->Send(std::move(credit)))
+    OnLinkLost(link, absl::UnavailableError("lost while it was opened"));
   if (metrics_ != nullptr) {
-    metrics_->OnReplicaReady(link->replica(), link->ready().block_tokens(), link->ready().kv_blocks());
+    metrics_->OnReplicaReady(link->replica(), link->ready().block_tokens(),
+                             link->ready().kv_blocks());
   }
   for (Orphan& orphan : orphans) Place(std::move(orphan));
 }
@@ -202,13 +213,15 @@ void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::Se
       activity.generation_tokens = static_cast<int64_t>(reply.load().generation_tokens());
     }
   }
-  if (metrics_ != nullptr && reply.has_load()) metrics_->OnEngineLoad(link->replica(), reply.load());
+  if (metrics_ != nullptr && reply.has_load())
+    metrics_->OnEngineLoad(link->replica(), reply.load());
   v1::SessionRequest credit;
   credit.mutable_credit()->set_messages(1);
   link->Send(std::move(credit));
 }
 
-void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1::TokenEvent& event) {
+void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
+                             const v1::TokenEvent& event) {
   const double now = options_.now_seconds();
   std::shared_ptr<LiveGeneration> generation;
   {
@@ -227,7 +240,8 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1:
     return;
   }
   Account(*generation, event, outcome, now);
-  if (outcome.choice_finished) CloseChoice(event.submission_id(), outcome.stop_string, event.choice());
+  if (outcome.choice_finished)
+    CloseChoice(event.submission_id(), outcome.stop_string, event.choice());
   if (outcome.generation_finished) GenerationEnded();
 }
 
@@ -240,30 +254,37 @@ void RequestFlow::NoteEvent(Replica* replica, Submission& submission, const v1::
     load.queued_prompt_tokens -= submission.prompt_tokens;
     const int64_t computed = submission.prompt_tokens - event.cached_tokens();
     if (event.prefill_seconds() > 0 && computed > 0) {
-      load.prefill_tokens_per_second =
-          Smooth(load.prefill_tokens_per_second, static_cast<double>(computed) / event.prefill_seconds());
+      load.prefill_tokens_per_second = Smooth(
+          load.prefill_tokens_per_second, static_cast<double>(computed) / event.prefill_seconds());
     }
-  } else if (event.has_token() && now > submission.sent_seconds) {
+  } else if (event.has_token() && event.choice() == submission.first_choice &&
+             now > submission.first_choice_seconds) {
     load.decode_tokens_per_second =
-        Smooth(load.decode_tokens_per_second, 1.0 / (now - submission.sent_seconds));
+        Smooth(load.decode_tokens_per_second, 1.0 / (now - submission.first_choice_seconds));
   }
-  submission.sent_seconds = now;
-  if (event.has_token()) load.outstanding_output_tokens = std::max<int64_t>(0, load.outstanding_output_tokens - 1);
+  if (event.choice() == submission.first_choice) submission.first_choice_seconds = now;
+  if (event.has_token()) {
+    --submission.unspent_output_tokens;
+    --load.outstanding_output_tokens;
+  }
 }
 
 void RequestFlow::Account(const LiveGeneration& generation, const v1::TokenEvent& event,
                           const EventOutcome& outcome, double now) {
   if (metrics_ == nullptr) return;
   if (outcome.first_token) {
-    metrics_->OnFirstToken(now - generation.arrival_seconds(), event.queue_seconds(), event.prefill_seconds());
+    metrics_->OnFirstToken(now - generation.arrival_seconds(), event.queue_seconds(),
+                           event.prefill_seconds());
   }
-  if (outcome.since_last_token_seconds >= 0) metrics_->OnLaterToken(outcome.since_last_token_seconds);
+  if (outcome.since_last_token_seconds >= 0)
+    metrics_->OnLaterToken(outcome.since_last_token_seconds);
   if (outcome.choice_finished) {
     const bool stopped = outcome.stop_string || event.finish() == v1::FINISH_REASON_STOP;
     metrics_->OnChoiceEnd(stopped ? "stop" : "length");
   }
   if (outcome.generation_finished) {
-    metrics_->OnRequestEnd(now - generation.arrival_seconds(), now - generation.first_token_seconds());
+    metrics_->OnRequestEnd(now - generation.arrival_seconds(),
+                           now - generation.first_token_seconds());
   }
 }
 
@@ -288,7 +309,7 @@ void RequestFlow::Forget(uint64_t submission_id, Submission& submission) {
     scheduler::ReplicaLoad& load = replica->second.load;
     if (submission.prompt_pending) load.queued_prompt_tokens -= submission.prompt_tokens;
     load.running_sequences -= submission.open_choices;
-    if (load.running_sequences == 0) load.outstanding_output_tokens = 0;
+    load.outstanding_output_tokens -= submission.unspent_output_tokens;
   }
   auto ids = by_generation_.find(submission.generation.get());
   if (ids != by_generation_.end()) {
@@ -307,7 +328,8 @@ void RequestFlow::SendCancel(const Submission& submission, uint64_t submission_i
   submission.link->Send(std::move(message));
 }
 
-// One choice's error takes its whole submission along: the worker is told, and what is open goes elsewhere.
+// One choice's error takes its whole submission along: the worker is told, and what is open goes
+// elsewhere.
 void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
   Orphan orphan;
   {
@@ -357,8 +379,9 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
   }
   if (metrics_ != nullptr) metrics_->OnReplicaLost(link->replica());
   if (!orphans.empty()) {
-    Logger("coordinator").warn("replica {} was lost ({}); {} requests go on elsewhere", link->replica(),
-                               std::string(reason.message()), orphans.size());
+    Logger("coordinator")
+        .warn("replica {} was lost ({}); {} requests go on elsewhere", link->replica(),
+              std::string(reason.message()), orphans.size());
   }
   for (Orphan& orphan : orphans) Place(std::move(orphan));
 }
@@ -399,9 +422,9 @@ void RequestFlow::Tick() {
   }
   for (Orphan& orphan : expired) {
     FailGeneration(orphan.generation,
-                   absl::UnavailableError(absl::StrCat(
-                       std::string(orphan.reason.message()), "; no other replica became ready within ",
-                       options_.recovery_timeout_seconds, " s")));
+                   absl::UnavailableError(absl::StrCat(std::string(orphan.reason.message()),
+                                                       "; no other replica became ready within ",
+                                                       options_.recovery_timeout_seconds, " s")));
   }
 }
 
@@ -419,7 +442,8 @@ void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& genera
   {
     std::lock_guard lock(mutex_);
     auto ids = by_generation_.find(generation.get());
-    std::vector<uint64_t> open = ids == by_generation_.end() ? std::vector<uint64_t>() : ids->second;
+    std::vector<uint64_t> open =
+        ids == by_generation_.end() ? std::vector<uint64_t>() : ids->second;
     for (uint64_t id : open) {
       Submission& submission = submissions_.at(id);
       SendCancel(submission, id, -1);

@@ -88,7 +88,8 @@ class RequestFlow : public GenerationService,
     int32_t open_choices = 0;    // of these, not ended
     bool prompt_pending = true;  // no event yet: its prompt counts as queued
     int64_t prompt_tokens = 0;
-    double sent_seconds = 0;
+    int64_t unspent_output_tokens = 0;  // of max_tokens, all choices: what may still come
+    double first_choice_seconds = 0;    // when the first choice was last heard of
   };
   // Work without a replica: a generation's open choices after a loss.
   struct Orphan {

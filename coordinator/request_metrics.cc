@@ -13,13 +13,14 @@ namespace {
 
 // vLLM's bucket bounds, so that its dashboards read ours. Seconds.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBounds = {
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5,
-    5.0,   7.5,   10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
+    1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
 const prometheus::Histogram::BucketBoundaries kGapBounds = {
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0};
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
+    0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
 const prometheus::Histogram::BucketBoundaries kRequestBounds = {
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
-    960.0, 1920.0, 7680.0};
+    0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
+    30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 
 }  // namespace
 
@@ -35,7 +36,8 @@ struct RequestMetrics::Families {
 
   prometheus::Histogram& Histogram(const char* name, const char* help,
                                    const prometheus::Histogram::BucketBoundaries& bounds) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, bounds);
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels,
+                                                                                     bounds);
   }
   prometheus::Counter& Counter(const char* name, const char* help, Labels more = {}) {
     more.insert(labels.begin(), labels.end());
@@ -48,18 +50,23 @@ struct RequestMetrics::Families {
 
   prometheus::Registry& registry;
   const Labels labels;
-  prometheus::Histogram& first_token = Histogram(
-      "vllm:time_to_first_token_seconds", "From arrival to the first token, seconds.", kFirstTokenBounds);
-  prometheus::Histogram& gap =
-      Histogram("vllm:inter_token_latency_seconds", "Between tokens of one choice, seconds.", kGapBounds);
-  prometheus::Histogram& end_to_end = Histogram("vllm:e2e_request_latency_seconds",
-                                                "From arrival to the last token, seconds.", kRequestBounds);
-  prometheus::Histogram& queue = Histogram("vllm:request_queue_time_seconds",
-                                           "From submission to the first step, seconds.", kRequestBounds);
-  prometheus::Histogram& prefill = Histogram("vllm:request_prefill_time_seconds",
-                                             "From the first step to the first token, seconds.", kRequestBounds);
-  prometheus::Histogram& decode = Histogram("vllm:request_decode_time_seconds",
-                                            "From the first to the last token, seconds.", kRequestBounds);
+  prometheus::Histogram& first_token =
+      Histogram("vllm:time_to_first_token_seconds", "From arrival to the first token, seconds.",
+                kFirstTokenBounds);
+  prometheus::Histogram& gap = Histogram("vllm:inter_token_latency_seconds",
+                                         "Between tokens of one choice, seconds.", kGapBounds);
+  prometheus::Histogram& end_to_end =
+      Histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token, seconds.",
+                kRequestBounds);
+  prometheus::Histogram& queue =
+      Histogram("vllm:request_queue_time_seconds", "From submission to the first step, seconds.",
+                kRequestBounds);
+  prometheus::Histogram& prefill =
+      Histogram("vllm:request_prefill_time_seconds",
+                "From the first step to the first token, seconds.", kRequestBounds);
+  prometheus::Histogram& decode =
+      Histogram("vllm:request_decode_time_seconds", "From the first to the last token, seconds.",
+                kRequestBounds);
   prometheus::Counter& migrations =
       Counter("tessera_request_migrations_total", "Requests continued at another replica.");
   std::mutex mutex;  // guards engines
@@ -70,13 +77,15 @@ RequestMetrics::RequestMetrics(prometheus::Registry& registry, const std::string
     : families_(std::make_unique<Families>(registry, model_name)) {
   // So that the series exist before the first request ends.
   for (const char* reason : {"stop", "length", "abort", "error"}) {
-    families_->Counter("vllm:request_success_total", "Choices ended, by reason.", {{"finished_reason", reason}});
+    families_->Counter("vllm:request_success_total", "Choices ended, by reason.",
+                       {{"finished_reason", reason}});
   }
 }
 
 RequestMetrics::~RequestMetrics() = default;
 
-void RequestMetrics::OnFirstToken(double since_arrival_seconds, double queue_seconds, double prefill_seconds) {
+void RequestMetrics::OnFirstToken(double since_arrival_seconds, double queue_seconds,
+                                  double prefill_seconds) {
   families_->first_token.Observe(since_arrival_seconds);
   families_->queue.Observe(queue_seconds);
   families_->prefill.Observe(prefill_seconds);
@@ -86,7 +95,8 @@ void RequestMetrics::OnLaterToken(double gap_seconds) { families_->gap.Observe(g
 
 void RequestMetrics::OnChoiceEnd(const std::string& finished_reason) {
   families_
-      ->Counter("vllm:request_success_total", "Choices ended, by reason.", {{"finished_reason", finished_reason}})
+      ->Counter("vllm:request_success_total", "Choices ended, by reason.",
+                {{"finished_reason", finished_reason}})
       .Increment();
 }
 
@@ -105,23 +115,28 @@ void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoa
   auto add = [&](const char* name, const char* help, uint64_t now, uint64_t before) {
     families_->Counter(name, help, label).Increment(static_cast<double>(now - before));
   };
-  add("vllm:prompt_tokens_total", "Prompt tokens computed.", load.prompt_tokens(), seen.prompt_tokens());
-  add("vllm:generation_tokens_total", "Tokens generated.", load.generation_tokens(), seen.generation_tokens());
+  add("vllm:prompt_tokens_total", "Prompt tokens computed.", load.prompt_tokens(),
+      seen.prompt_tokens());
+  add("vllm:generation_tokens_total", "Tokens generated.", load.generation_tokens(),
+      seen.generation_tokens());
   add("vllm:num_preemptions_total", "Sequences put back for want of KV blocks.", load.preemptions(),
       seen.preemptions());
   add("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
       load.prefix_queries_tokens(), seen.prefix_queries_tokens());
-  add("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", load.prefix_hits_tokens(),
-      seen.prefix_hits_tokens());
-  families_->Gauge("vllm:num_requests_running", "Sequences in the last step.", label).Set(load.running());
-  families_->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", label).Set(load.waiting());
+  add("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+      load.prefix_hits_tokens(), seen.prefix_hits_tokens());
+  families_->Gauge("vllm:num_requests_running", "Sequences in the last step.", label)
+      .Set(load.running());
+  families_->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", label)
+      .Set(load.waiting());
   const double blocks = load.kv_blocks_total();
   families_->Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks held by sequences, 0..1.", label)
       .Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
   seen = load;
 }
 
-void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tokens, int32_t kv_blocks) {
+void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tokens,
+                                    int32_t kv_blocks) {
   families_->Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}}).Set(1);
   families_
       ->Gauge("vllm:cache_config_info", "Shape of the KV cache.",
@@ -133,8 +148,11 @@ void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tok
 
 void RequestMetrics::OnReplicaLost(const std::string& engine) {
   families_->Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}}).Set(0);
-  families_->Gauge("vllm:num_requests_running", "Sequences in the last step.", {{"engine", engine}}).Set(0);
-  families_->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", {{"engine", engine}}).Set(0);
+  families_->Gauge("vllm:num_requests_running", "Sequences in the last step.", {{"engine", engine}})
+      .Set(0);
+  families_
+      ->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", {{"engine", engine}})
+      .Set(0);
 }
 
 }  // namespace tessera::coordinator

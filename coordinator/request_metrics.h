@@ -1,6 +1,6 @@
-// What is counted about requests, under vLLM's metric names where the meaning is equal (label model_name), and
-// tessera_ names elsewhere. One registry per process.
-// Thread rule: thread-safe. The registry must outlive it.
+// What is counted about requests, under vLLM's metric names where the meaning is equal (label
+// model_name), and tessera_ names elsewhere. One registry per process. Thread rule: thread-safe.
+// The registry must outlive it.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,10 @@ v1::DataType ToDataType(const std::string& name) {
   return v1::DATA_TYPE_UNSPECIFIED;
 }
 
-void FillConfigure(const CoordinatorOptions& options, const Tokenizer& tokenizer, v1::ConfigureRequest& c) {
-  c.set_weight_dtype(ToDataType(options.quantization.empty() ? options.dtype : options.quantization));
+void FillConfigure(const CoordinatorOptions& options, const Tokenizer& tokenizer,
+                   v1::ConfigureRequest& c) {
+  c.set_weight_dtype(
+      ToDataType(options.quantization.empty() ? options.dtype : options.quantization));
   c.set_kv_dtype(ToDataType(options.kv_cache_dtype));
   c.set_kv_cache_bytes(options.kv_cache_bytes);
   c.set_block_tokens(options.block_tokens);
@@ -29,7 +31,8 @@ void FillConfigure(const CoordinatorOptions& options, const Tokenizer& tokenizer
   c.set_max_waiting(options.max_waiting);
   c.set_prefix_cache(options.prefix_cache);
   *c.mutable_eos_token_ids() = c.model().eos_token_ids();
-  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) c.add_vocabulary(tokenizer.TokenBytes(id));
+  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id)
+    c.add_vocabulary(tokenizer.TokenBytes(id));
 }
 
 }  // namespace
@@ -63,9 +66,9 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   served.max_model_len_tokens = model->max_positions();
   if (options.max_model_len_tokens > 0) {
     if (options.max_model_len_tokens > model->max_positions()) {
-      return absl::InvalidArgumentError(absl::StrCat("--max-model-len is ", options.max_model_len_tokens, ", ",
-                                                     served.folder, " supports ", model->max_positions(),
-                                                     " positions"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--max-model-len is ", options.max_model_len_tokens, ", ", served.folder,
+                       " supports ", model->max_positions(), " positions"));
     }
     served.max_model_len_tokens = options.max_model_len_tokens;
   }
@@ -73,7 +76,8 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   if (chat_template.ok()) {
     served.chat_template = *std::move(chat_template);
   } else if (absl::IsNotFound(chat_template.status())) {
-    Logger("coordinator").info("{} has no chat template: /v1/chat/completions is refused", served.folder);
+    Logger("coordinator")
+        .info("{} has no chat template: /v1/chat/completions is refused", served.folder);
   } else {
     return chat_template.status();
   }

@@ -43,7 +43,9 @@ double MonotonicSeconds() {
 }
 
 int64_t UnixSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 // Thousands of streams are thousands of sockets.
@@ -52,7 +54,8 @@ void RaiseOpenFileLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   const bool raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
-  Logger("coordinator").info("open files: at most {}{}", limit.rlim_cur, raised ? "" : " (could not be raised)");
+  Logger("coordinator")
+      .info("open files: at most {}{}", limit.rlim_cur, raised ? "" : " (could not be raised)");
 }
 
 absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& path) {
@@ -64,8 +67,8 @@ absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& pa
   v1::DeploymentPlan plan;
   const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &plan);
   if (parsed.ok()) return plan;
-  return absl::InvalidArgumentError(
-      absl::StrCat("plan ", path, ": ", std::string(parsed.message().data(), parsed.message().size())));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "plan ", path, ": ", std::string(parsed.message().data(), parsed.message().size())));
 }
 
 absl::StatusOr<std::string> ReadOptionalToken(const std::string& path) {
@@ -84,12 +87,14 @@ class Coordinator {
     absl::StatusOr<std::string> admin_key = ReadOptionalToken(options.admin_key_file);
     if (!admin_key.ok()) return admin_key.status();
     if (!IsLoopback(options.host) && token->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--host ", options.host, " lets other machines register workers: give --cluster-token-file"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--host ", options.host,
+                       " lets other machines register workers: give --cluster-token-file"));
     }
     if (!IsLoopback(options.host) && options.api_keys.empty()) {
-      Logger("coordinator").warn("--host {} without --api-key: anyone who reaches it can send requests",
-                                 options.host);
+      Logger("coordinator")
+          .warn("--host {} without --api-key: anyone who reaches it can send requests",
+                options.host);
     }
     absl::StatusOr<LoadedModel> loaded = LoadModel(options, UnixSeconds());
     if (!loaded.ok()) return loaded.status();
@@ -99,12 +104,15 @@ class Coordinator {
     if (absl::Status s = StartFlow(*std::move(loaded), *token); !s.ok()) return s;
     if (absl::Status s = StartGrpc(*token, *admin_key); !s.ok()) return s;
     if (absl::Status s = StartHttp(); !s.ok()) return s;
-    Logger("coordinator").info(
-        "model {}: context {} tokens, vocabulary {}; started in {:.2f} s (read model {:.2f}, listen {:.2f})",
-        served_->name, served_->max_model_len_tokens, served_->tokenizer->vocabulary_size(),
-        MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
-    Logger("coordinator").info("HTTP on http://{}:{}, gRPC on {}:{}; waiting for workers", options.host,
-                               http_->port(), options.host, grpc_port_);
+    Logger("coordinator")
+        .info(
+            "model {}: context {} tokens, vocabulary {}; started in {:.2f} s (read model {:.2f}, "
+            "listen {:.2f})",
+            served_->name, served_->max_model_len_tokens, served_->tokenizer->vocabulary_size(),
+            MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
+    Logger("coordinator")
+        .info("HTTP on http://{}:{}, gRPC on {}:{}; waiting for workers", options.host,
+              http_->port(), options.host, grpc_port_);
     return WritePortFile();
   }
 
@@ -123,14 +131,16 @@ class Coordinator {
     draining_ = true;
     flow_->Drain();
     http_->Drain();
-    Logger("coordinator").info("stopping: {} requests are finished first, for at most {} s",
-                               flow_->requests_in_flight(), options_.shutdown_timeout_seconds);
+    Logger("coordinator")
+        .info("stopping: {} requests are finished first, for at most {} s",
+              flow_->requests_in_flight(), options_.shutdown_timeout_seconds);
     const double deadline = MonotonicSeconds() + options_.shutdown_timeout_seconds;
     while (flow_->requests_in_flight() > 0 && MonotonicSeconds() < deadline) {
       Tick();
       usleep(50'000);
     }
-    flow_->AbortAll(absl::UnavailableError("the server was stopped before the answer was complete"));
+    flow_->AbortAll(
+        absl::UnavailableError("the server was stopped before the answer was complete"));
     usleep(100'000);  // the last errors go out
     http_->Stop();
     deployment_->Stop();
@@ -190,8 +200,8 @@ class Coordinator {
     builder.RegisterService(inference_.get());
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || grpc_port_ == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", address, " for gRPC; choose another --host or --grpc-port"));
+      return absl::UnavailableError(absl::StrCat(
+          "cannot listen on ", address, " for gRPC; choose another --host or --grpc-port"));
     }
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, false);
     return absl::OkStatus();
@@ -208,7 +218,8 @@ class Coordinator {
     http.host = options_.host;
     http.port = options_.port;
     http.io_threads = options_.io_threads;
-    auto started = HttpServer::Start(http, [this](std::shared_ptr<HttpExchange> e) { api_->Handle(std::move(e)); });
+    auto started = HttpServer::Start(
+        http, [this](std::shared_ptr<HttpExchange> e) { api_->Handle(std::move(e)); });
     if (!started.ok()) return started.status();
     http_ = *std::move(started);
     return absl::OkStatus();
@@ -220,7 +231,8 @@ class Coordinator {
     const std::string temporary = options_.port_file + ".new";
     std::ofstream(temporary) << "http=" << http_->port() << " grpc=" << grpc_port_ << "\n";
     if (rename(temporary.c_str(), options_.port_file.c_str()) == 0) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("--port-file ", options_.port_file, " cannot be written"));
+    return absl::UnavailableError(
+        absl::StrCat("--port-file ", options_.port_file, " cannot be written"));
   }
 
   // Quiet when idle.
@@ -239,11 +251,13 @@ class Coordinator {
       hits += static_cast<int64_t>(worker.load().prefix_hits_tokens());
       queries += static_cast<int64_t>(worker.load().prefix_queries_tokens());
     }
-    Logger("coordinator").info(
-        "prompt {:.1f} tok/s, generation {:.1f} tok/s, running {}, waiting {}, KV {:.1f} %, prefix hits {:.1f} %",
-        prompt, generation, cluster.requests_running(), cluster.requests_waiting(),
-        blocks > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(blocks) : 0.0,
-        queries > 0 ? 100.0 * static_cast<double>(hits) / static_cast<double>(queries) : 0.0);
+    Logger("coordinator")
+        .info(
+            "prompt {:.1f} tok/s, generation {:.1f} tok/s, running {}, waiting {}, KV {:.1f} %, "
+            "prefix hits {:.1f} %",
+            prompt, generation, cluster.requests_running(), cluster.requests_waiting(),
+            blocks > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(blocks) : 0.0,
+            queries > 0 ? 100.0 * static_cast<double>(hits) / static_cast<double>(queries) : 0.0);
   }
 
   CoordinatorOptions options_;

@@ -8,7 +8,8 @@
 
 namespace tessera::coordinator {
 
-// Serves until SIGINT or SIGTERM, then finishes what runs for --shutdown-timeout. Errors are those of start-up.
+// Serves until SIGINT or SIGTERM, then finishes what runs for --shutdown-timeout. Errors are those
+// of start-up.
 absl::Status Serve(const CoordinatorOptions& options);
 
 }  // namespace tessera::coordinator

@@ -18,7 +18,8 @@ void TokenRates::Sample(const std::vector<ReplicaActivity>& activity, double now
       points.clear();
     }
     points.push_back({now_seconds, replica.prompt_tokens, replica.generation_tokens});
-    while (points.size() > 2 && points[1].seconds <= now_seconds - kWindowSeconds) points.pop_front();
+    while (points.size() > 2 && points[1].seconds <= now_seconds - kWindowSeconds)
+      points.pop_front();
   }
   std::erase_if(points_, [&](const auto& entry) { return !present.contains(entry.first); });
 }

@@ -24,12 +24,14 @@ void WorkerPool::Changed() {
 
 absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest& request,
                                                        double now_seconds) {
-  if (request.name().empty()) return absl::InvalidArgumentError("a worker registered without a name");
+  if (request.name().empty())
+    return absl::InvalidArgumentError("a worker registered without a name");
   if (request.address().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", request.name(), " registered without an address"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", request.name(), " registered without an address"));
   }
-  absl::Status versions =
-      CheckVersions(absl::StrCat("worker ", request.name()), request.build_version(), request.protocol_version());
+  absl::Status versions = CheckVersions(absl::StrCat("worker ", request.name()),
+                                        request.build_version(), request.protocol_version());
   if (!versions.ok()) return versions;
   bool changed = false;
   {
@@ -39,8 +41,8 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
     const bool same = !fresh && worker.registration.incarnation() == request.incarnation();
     const bool alive = !fresh && worker.state != v1::WORKER_STATE_LOST;
     if (alive && !same && worker.registration.address() != request.address()) {
-      return absl::AlreadyExistsError(absl::StrCat("a worker named ", request.name(), " is alive at ",
-                                                   worker.registration.address(),
+      return absl::AlreadyExistsError(absl::StrCat("a worker named ", request.name(),
+                                                   " is alive at ", worker.registration.address(),
                                                    ": give this one another --name"));
     }
     if (!same || !alive) {
@@ -51,8 +53,9 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
     worker.last_heartbeat_seconds = now_seconds;
   }
   if (changed) {
-    Logger("coordinator").info("worker {} registered from {}: {}", request.name(), request.address(),
-                               request.device().description());
+    Logger("coordinator")
+        .info("worker {} registered from {}: {}", request.name(), request.address(),
+              request.device().description());
     Changed();
   }
   v1::RegisterReply reply;
@@ -66,7 +69,8 @@ absl::Status WorkerPool::Heartbeat(const v1::HeartbeatRequest& request, double n
   auto it = workers_.find(request.name());
   if (it == workers_.end() || it->second.registration.incarnation() != request.incarnation() ||
       it->second.state == v1::WORKER_STATE_LOST) {
-    return absl::NotFoundError(absl::StrCat("worker ", request.name(), " is not registered: register again"));
+    return absl::NotFoundError(
+        absl::StrCat("worker ", request.name(), " is not registered: register again"));
   }
   it->second.last_heartbeat_seconds = now_seconds;
   if (request.has_load()) it->second.load = request.load();
@@ -79,7 +83,8 @@ void WorkerPool::ExpireSilent(double now_seconds) {
     std::lock_guard lock(mutex_);
     for (auto& [name, worker] : workers_) {
       const double silent = now_seconds - worker.last_heartbeat_seconds;
-      if (worker.state == v1::WORKER_STATE_LOST || silent <= options_.heartbeat_timeout_seconds) continue;
+      if (worker.state == v1::WORKER_STATE_LOST || silent <= options_.heartbeat_timeout_seconds)
+        continue;
       worker.state = v1::WORKER_STATE_LOST;
       worker.detail = absl::StrCat("no heartbeat for ", static_cast<int64_t>(silent), " s");
       Logger("coordinator").warn("worker {} is lost: {}", name, worker.detail);
@@ -106,7 +111,8 @@ void WorkerPool::SetState(const std::string& name, uint64_t incarnation, v1::Wor
   if (changed) Changed();
 }
 
-void WorkerPool::SetReady(const std::string& name, uint64_t incarnation, const v1::WorkerReady& ready) {
+void WorkerPool::SetReady(const std::string& name, uint64_t incarnation,
+                          const v1::WorkerReady& ready) {
   {
     std::lock_guard lock(mutex_);
     auto it = workers_.find(name);

@@ -1,11 +1,12 @@
-// Membership: which workers exist, whether they are alive, what they said last. Decides nothing; deployment
-// reads its snapshot and acts.
+// Membership: which workers exist, whether they are alive, what they said last. Decides nothing;
+// deployment reads its snapshot and acts.
 //
 //   REGISTERED -> CONFIGURING -> READY        (deployment moves them)
 //        any   -> LOST                        (heartbeats stopped) -> REGISTERED (registers again)
 //        any   -> FAILED                      (Configure failed)   -> CONFIGURING (tried again)
 //
-// Thread rule: thread-safe. Time is an argument (monotonic seconds). The change listener is called without locks.
+// Thread rule: thread-safe. Time is an argument (monotonic seconds). The change listener is called
+// without locks.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,10 @@ struct WorkerPoolOptions {
 struct WorkerRecord {
   v1::RegisterRequest registration;
   v1::WorkerState state = v1::WORKER_STATE_REGISTERED;
-  std::string detail;                // progress or reason, in words
+  std::string detail;  // progress or reason, in words
   v1::EngineLoad load;
   v1::WorkerReady ready;
-  std::string replica;               // empty: not in the plan
+  std::string replica;  // empty: not in the plan
   double last_heartbeat_seconds = 0;
 };
 
@@ -43,16 +44,20 @@ class WorkerPool {
   // Called after every change of membership or state.
   void SetListener(std::function<void()> changed);
 
-  // Idempotent. A known name with another incarnation is a restarted worker: it starts over. ALREADY_EXISTS when a
-  // live worker of that name stands at another address; FAILED_PRECONDITION when versions differ.
-  absl::StatusOr<v1::RegisterReply> Register(const v1::RegisterRequest& request, double now_seconds);
+  // Idempotent. A known name with another incarnation is a restarted worker: it starts over.
+  // ALREADY_EXISTS when a live worker of that name stands at another address; FAILED_PRECONDITION
+  // when versions differ.
+  absl::StatusOr<v1::RegisterReply> Register(const v1::RegisterRequest& request,
+                                             double now_seconds);
   // NOT_FOUND: unknown name or incarnation, or lost meanwhile: register again.
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, double now_seconds);
   // Marks those silent for longer than the timeout LOST.
   void ExpireSilent(double now_seconds);
 
-  // Moves one worker to `state`; ignored when its incarnation is not `incarnation` any more, or it is lost.
-  void SetState(const std::string& name, uint64_t incarnation, v1::WorkerState state, std::string detail);
+  // Moves one worker to `state`; ignored when its incarnation is not `incarnation` any more, or it
+  // is lost.
+  void SetState(const std::string& name, uint64_t incarnation, v1::WorkerState state,
+                std::string detail);
   void SetReady(const std::string& name, uint64_t incarnation, const v1::WorkerReady& ready);
   void SetReplica(const std::string& name, std::string replica);
   void SetLoad(const std::string& name, const v1::EngineLoad& load);

@@ -1,7 +1,7 @@
 // A ReplicaLink over gRPC: the coordinator's end of one Worker.Session stream to a leader.
 //
-// Thread rule: as ReplicaLink. Lifetime: kept alive by the stream until OnLinkLost was called. Send never blocks; the
-// stream's outbox is bounded, and a leader that stops reading is taken for lost.
+// Thread rule: as ReplicaLink. Lifetime: kept alive by the stream until OnLinkLost was called. Send
+// never blocks; the stream's outbox is bounded, and a leader that stops reading is taken for lost.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace tessera::coordinator {
 struct WorkerSessionOptions {
   std::string replica;
   v1::Fence fence;
-  std::string cluster_token;         // empty: none is sent
+  std::string cluster_token;  // empty: none is sent
   int64_t max_sequences = 0;
   v1::WorkerReady ready;
   size_t max_outbox_messages = 65536;
@@ -28,9 +28,11 @@ struct WorkerSessionOptions {
 
 class WorkerSession : public ReplicaLink {
  public:
-  // Opens the stream; `listener` must outlive it and hears OnLinkLost exactly once. OnLinkReady is the caller's.
+  // Opens the stream; `listener` must outlive it and hears OnLinkLost exactly once. OnLinkReady is
+  // the caller's.
   static std::shared_ptr<WorkerSession> Open(std::shared_ptr<grpc::Channel> channel,
-                                             WorkerSessionOptions options, ReplicaLinkListener& listener);
+                                             WorkerSessionOptions options,
+                                             ReplicaLinkListener& listener);
   // Ends the stream; OnLinkLost follows with `reason`.
   virtual void Close(const absl::Status& reason) = 0;
 };

@@ -18,9 +18,12 @@ absl::Status WrongType(std::string_view where, const char* key, std::string_view
       StrCat(where, ": \"", key, "\" must be ", expected, ", not ", value.type_name()));
 }
 
-// Counts brackets outside of strings, so that the parser never sees a file nested without end.
-bool NestedTooDeep(std::string_view text) {
+// Counts brackets and commas outside of strings, so that the parser never sees a text that nests
+// without end or that grows many times over as values.
+absl::Status CheckShape(std::string_view text, std::string_view name, const JsonLimits& limits) {
   int depth = 0;
+  int64_t containers = 0;
+  int64_t commas = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '"') {
@@ -28,20 +31,33 @@ bool NestedTooDeep(std::string_view text) {
         if (text[i] == '\\') ++i;
       }
     } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
+      if (++depth > kMaxDepth) {
+        return absl::InvalidArgumentError(
+            StrCat(name, ": nested deeper than ", kMaxDepth, " levels"));
+      }
+      ++containers;
     } else if (c == '}' || c == ']') {
       --depth;
+    } else if (c == ',') {
+      ++commas;
     }
   }
-  return false;
+  if (containers > limits.containers) {
+    return absl::InvalidArgumentError(StrCat(
+        name, ": ", containers, " objects and arrays; at most ", limits.containers, " are read"));
+  }
+  if (containers + commas > limits.values) {
+    return absl::InvalidArgumentError(
+        StrCat(name, ": more than ", limits.values, " values; so many are not read"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name) {
-  if (NestedTooDeep(text)) {
-    return absl::InvalidArgumentError(StrCat(name, ": nested deeper than ", kMaxDepth, " levels"));
-  }
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name,
+                                         const JsonLimits& limits) {
+  if (absl::Status shape = CheckShape(text, name, limits); !shape.ok()) return shape;
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -20,8 +21,15 @@ namespace tessera::coordinator {
 // max_bytes, nested deeper than 64, not UTF-8 or not JSON.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::filesystem::path& path, size_t max_bytes);
 
+// What a text may hold: a value takes 16 bytes and more however few it was written with.
+struct JsonLimits {
+  int64_t values = std::numeric_limits<int64_t>::max();
+  int64_t containers = std::numeric_limits<int64_t>::max();  // objects and arrays among them
+};
+
 // The same for text that is already here; `name` is used in errors.
-absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name);
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name,
+                                         const JsonLimits& limits = {});
 
 // A member or, where it is absent or null, the default.
 absl::StatusOr<bool> BoolField(const nlohmann::json& object, std::string_view where,
