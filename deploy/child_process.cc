@@ -16,7 +16,8 @@
 
 namespace tessera::deploy {
 
-absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name, const std::vector<std::string>& arguments,
+absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name,
+                                                 const std::vector<std::string>& arguments,
                                                  std::string log_file) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -24,11 +25,13 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name, const std::ve
   int log = -1;
   if (!log_file.empty()) {
     log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (log < 0) return absl::UnavailableError(absl::StrCat("log ", log_file, ": ", strerror(errno)));
+    if (log < 0)
+      return absl::UnavailableError(absl::StrCat("log ", log_file, ": ", strerror(errno)));
   }
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return absl::UnavailableError(absl::StrCat("cannot start ", name, ": ", strerror(errno)));
+  if (pid < 0)
+    return absl::UnavailableError(absl::StrCat("cannot start ", name, ": ", strerror(errno)));
   if (pid == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -90,7 +93,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& folder, const std::st
   if (!folder.empty()) {
     places = {fs::path(folder) / name};
   } else {
-    places = {self / name, self.parent_path() / "coordinator" / name, self.parent_path() / "worker" / name};
+    places = {self / name, self.parent_path() / "coordinator" / name,
+              self.parent_path() / "worker" / name};
   }
   for (const fs::path& place : places) {
     if (fs::is_regular_file(place, error)) return place.string();

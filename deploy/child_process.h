@@ -14,9 +14,11 @@ namespace tessera::deploy {
 
 class ChildProcess {
  public:
-  // Starts `arguments[0]`; its output goes to `log_file` (appended), or where ours goes if that is empty. It has a
-  // process group of its own, so a terminal's Ctrl-C reaches only us, and is told to end when we do.
-  static absl::StatusOr<ChildProcess> Start(std::string name, const std::vector<std::string>& arguments,
+  // Starts `arguments[0]`; its output goes to `log_file` (appended), or where ours goes if that is
+  // empty. It has a process group of its own, so a terminal's Ctrl-C reaches only us, and is told
+  // to end when we do.
+  static absl::StatusOr<ChildProcess> Start(std::string name,
+                                            const std::vector<std::string>& arguments,
                                             std::string log_file);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;
@@ -40,7 +42,8 @@ class ChildProcess {
   std::optional<std::string> ended_;
 };
 
-// Full path of a program that stands beside this executable, or, in a Bazel output tree, in its package's folder.
+// Full path of a program that stands beside this executable, or, in a Bazel output tree, in its
+// package's folder.
 absl::StatusOr<std::string> FindProgram(const std::string& folder, const std::string& name);
 
 }  // namespace tessera::deploy

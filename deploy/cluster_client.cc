@@ -35,18 +35,12 @@ std::string Show(const Table& table) {
 
 const char* StateName(v1::WorkerState state) {
   switch (state) {
-    case v1::WORKER_STATE_REGISTERED:
-      return "registered";
-    case v1::WORKER_STATE_CONFIGURING:
-      return "configuring";
-    case v1::WORKER_STATE_READY:
-      return "ready";
-    case v1::WORKER_STATE_FAILED:
-      return "FAILED";
-    case v1::WORKER_STATE_LOST:
-      return "LOST";
-    default:
-      return "unknown";
+    case v1::WORKER_STATE_REGISTERED: return "registered";
+    case v1::WORKER_STATE_CONFIGURING: return "configuring";
+    case v1::WORKER_STATE_READY: return "ready";
+    case v1::WORKER_STATE_FAILED: return "FAILED";
+    case v1::WORKER_STATE_LOST: return "LOST";
+    default: return "unknown";
   }
 }
 
@@ -57,12 +51,15 @@ const char* RoleName(v1::ReplicaRole role) {
 }
 
 std::string Percent(int64_t part, int64_t whole) {
-  return whole > 0 ? absl::StrFormat("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+  return whole > 0 ? absl::StrFormat("%.1f %%",
+                                     100.0 * static_cast<double>(part) / static_cast<double>(whole))
+                   : "-";
 }
 
 }  // namespace
 
-absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address, const std::string& admin_key,
+absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
+                                                 const std::string& admin_key,
                                                  double timeout_seconds) {
   auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   auto stub = v1::Coordinator::NewStub(channel);
@@ -75,15 +72,17 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address, con
   const grpc::Status status = stub->GetCluster(&context, v1::GetClusterRequest(), &reply);
   if (status.ok()) return reply;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", address, " (--coordinator HOST:PORT)"));
+    return absl::UnavailableError(
+        absl::StrCat("no coordinator answers at ", address, " (--coordinator HOST:PORT)"));
   }
   return FromGrpc(status);
 }
 
 std::string ShowCluster(const v1::GetClusterReply& cluster) {
-  std::string text = absl::StrFormat("model %s, plan epoch %d, %s; %d requests running, %d waiting\n\n", cluster.model(),
-                                     cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
-                                     cluster.requests_running(), cluster.requests_waiting());
+  std::string text = absl::StrFormat(
+      "model %s, plan epoch %d, %s; %d requests running, %d waiting\n\n", cluster.model(),
+      cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready", cluster.requests_running(),
+      cluster.requests_waiting());
   Table workers = {{"WORKER", "STATE", "REPLICA", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {
     workers.push_back({w.name(), StateName(w.state()), w.replica().empty() ? "-" : w.replica(),
@@ -100,7 +99,8 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
   Table replicas = {{"REPLICA", "ROLE", "READY", "PROMPT TOK/S", "OUTPUT TOK/S", "WORKERS"}};
   for (const v1::ReplicaStatus& r : cluster.replicas()) {
     std::string names;
-    for (const std::string& name : r.workers()) absl::StrAppend(&names, names.empty() ? "" : " ", name);
+    for (const std::string& name : r.workers())
+      absl::StrAppend(&names, names.empty() ? "" : " ", name);
     replicas.push_back({r.name(), RoleName(r.role()), r.ready() ? "yes" : "no",
                         absl::StrFormat("%.1f", r.prompt_tokens_per_second()),
                         absl::StrFormat("%.1f", r.generation_tokens_per_second()), names});
@@ -122,7 +122,8 @@ std::string ShowPlan(const v1::GetClusterReply& cluster) {
     }
     text += "\n";
   }
-  for (const std::string& line : cluster.plan().explanation()) absl::StrAppend(&text, "  why: ", line, "\n");
+  for (const std::string& line : cluster.plan().explanation())
+    absl::StrAppend(&text, "  why: ", line, "\n");
   return text;
 }
 

@@ -10,7 +10,8 @@
 namespace tessera::deploy {
 
 // `address`: host:port of the coordinator's gRPC. `admin_key` may be empty.
-absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address, const std::string& admin_key,
+absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
+                                                 const std::string& admin_key,
                                                  double timeout_seconds);
 
 // The tables of `tessera status`: workers, then replicas.

@@ -25,7 +25,8 @@ struct Url {
 
 absl::StatusOr<Url> ParseUrl(std::string url) {
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return absl::InvalidArgumentError(absl::StrCat(url, ": http://HOST:PORT is expected"));
+  if (!url.starts_with(kScheme))
+    return absl::InvalidArgumentError(absl::StrCat(url, ": http://HOST:PORT is expected"));
   url.erase(0, kScheme.size());
   url = url.substr(0, url.find('/'));
   const size_t colon = url.rfind(':');
@@ -49,7 +50,8 @@ std::string Body(const CompleteOptions& options) {
 // The events of a stream as they come in pieces of any size.
 class EventReader {
  public:
-  EventReader(bool chat, const std::function<void(const std::string&)>& piece) : chat_(chat), piece_(piece) {}
+  EventReader(bool chat, const std::function<void(const std::string&)>& piece)
+      : chat_(chat), piece_(piece) {}
 
   absl::Status Add(std::string_view bytes) {
     pending_ += bytes;
@@ -72,14 +74,16 @@ class EventReader {
  private:
   absl::Status AddData(const std::string& data) {
     const nlohmann::json json = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return absl::InternalError(absl::StrCat("the server sent what is not JSON: ", data));
+    if (!json.is_object())
+      return absl::InternalError(absl::StrCat("the server sent what is not JSON: ", data));
     if (json.contains("error")) {
       return absl::AbortedError(json["error"].value("message", "the server reports an error"));
     }
     if (!json.contains("choices") || json["choices"].empty()) return absl::OkStatus();
     const nlohmann::json& choice = json["choices"][0];
-    const std::string text = chat_ ? choice.value("delta", nlohmann::json::object()).value("content", "")
-                                   : choice.value("text", "");
+    const std::string text =
+        chat_ ? choice.value("delta", nlohmann::json::object()).value("content", "")
+              : choice.value("text", "");
     if (!text.empty()) piece_(text);
     completion_.text += text;
     if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
@@ -124,7 +128,8 @@ class Exchange {
       parser.get().body().size = sizeof bytes;
       Step([&](auto done) { http::async_read_some(stream_, buffer_, parser, done); }, error);
       if (error == http::error::need_buffer) error = {};
-      if (error) return absl::UnavailableError(absl::StrCat("the answer broke off: ", error.message()));
+      if (error)
+        return absl::UnavailableError(absl::StrCat("the answer broke off: ", error.message()));
       const std::string_view got(bytes, sizeof bytes - parser.get().body().size);
       if (!ok) {
         refused += got;
@@ -143,23 +148,28 @@ class Exchange {
     asio::ip::tcp::resolver resolver(context_);
     const auto found = resolver.resolve(url_.host, url_.port, error);
     if (!error) Step([&](auto done) { stream_.async_connect(found, done); }, error);
-    if (error) return absl::UnavailableError(absl::StrCat("no server answers at ", options_.url, ": ", error.message()));
+    if (error)
+      return absl::UnavailableError(
+          absl::StrCat("no server answers at ", options_.url, ": ", error.message()));
     http::request<http::string_body> request(
         http::verb::post, options_.chat ? "/v1/chat/completions" : "/v1/completions", 11);
     request.set(http::field::host, url_.host);
     request.set(http::field::content_type, "application/json");
     request.set(http::field::connection, "close");
-    if (!options_.api_key.empty()) request.set(http::field::authorization, "Bearer " + options_.api_key);
+    if (!options_.api_key.empty())
+      request.set(http::field::authorization, "Bearer " + options_.api_key);
     request.body() = Body(options_);
     request.prepare_payload();
     Step([&](auto done) { http::async_write(stream_, request, done); }, error);
-    return error ? absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message())) : absl::OkStatus();
+    return error ? absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message()))
+                 : absl::OkStatus();
   }
 
   // Runs one asynchronous operation to its end, or to the time-out of silence.
   template <typename Operation>
   void Step(Operation operation, beast::error_code& error) {
-    stream_.expires_after(std::chrono::milliseconds(static_cast<int64_t>(1e3 * options_.timeout_seconds)));
+    stream_.expires_after(
+        std::chrono::milliseconds(static_cast<int64_t>(1e3 * options_.timeout_seconds)));
     operation([&error](beast::error_code e, auto&&...) { error = e; });
     context_.restart();
     context_.run();

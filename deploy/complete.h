@@ -12,8 +12,8 @@ namespace tessera::deploy {
 struct CompleteOptions {
   std::string url = "http://127.0.0.1:8000";
   std::string prompt;
-  bool chat = true;         // else the prompt is continued as it stands
-  std::string model;        // empty: the served one
+  bool chat = true;   // else the prompt is continued as it stands
+  std::string model;  // empty: the served one
   std::string api_key;
   int max_tokens = 0;       // 0: the server's default
   double temperature = -1;  // below 0: the server's default

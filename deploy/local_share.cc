@@ -49,7 +49,8 @@ double CpuQuota(const std::string& root) {
   if (v2 >> quota >> period && period > 0) return quota / period;
   const auto q = ReadNumber(root + "/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
   const auto p = ReadNumber(root + "/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (q.value_or(-1) > 0 && p.value_or(0) > 0) return static_cast<double>(*q) / static_cast<double>(*p);
+  if (q.value_or(-1) > 0 && p.value_or(0) > 0)
+    return static_cast<double>(*q) / static_cast<double>(*p);
   return std::numeric_limits<double>::infinity();
 }
 
@@ -57,13 +58,15 @@ double CpuQuota(const std::string& root) {
 
 absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> cores, int workers) {
   if (workers < 1 || static_cast<size_t>(workers) > cores.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(workers, " workers need a core each; ", cores.size(),
+    return absl::InvalidArgumentError(absl::StrCat(workers, " workers need a core each; ",
+                                                   cores.size(),
                                                    " cores may be used here (--workers, --cpus)"));
   }
   std::vector<std::vector<int>> shares(workers);
   size_t next = 0;
   for (int i = 0; i < workers; ++i) {
-    const size_t count = cores.size() / workers + (static_cast<size_t>(i) < cores.size() % workers ? 1 : 0);
+    const size_t count =
+        cores.size() / workers + (static_cast<size_t>(i) < cores.size() % workers ? 1 : 0);
     shares[i].assign(cores.begin() + next, cores.begin() + next + count);
     next += count;
   }
@@ -85,8 +88,10 @@ std::string CoreList(std::span<const int> cores) {
 
 int64_t AvailableMemoryBytes(const std::string& root) {
   const std::string group = root + "/sys/fs/cgroup";
-  return std::min({MemInfoAvailable(root), GroupLeaves(group + "/memory.max", group + "/memory.current"),
-                   GroupLeaves(group + "/memory/memory.limit_in_bytes", group + "/memory/memory.usage_in_bytes")});
+  return std::min({MemInfoAvailable(root),
+                   GroupLeaves(group + "/memory.max", group + "/memory.current"),
+                   GroupLeaves(group + "/memory/memory.limit_in_bytes",
+                               group + "/memory/memory.usage_in_bytes")});
 }
 
 std::vector<int> AllowedCores(const std::string& root) {
@@ -99,7 +104,8 @@ std::vector<int> AllowedCores(const std::string& root) {
     }
   }
   const double quota = std::ceil(CpuQuota(root));
-  if (quota >= 1 && quota < static_cast<double>(cores.size())) cores.resize(static_cast<size_t>(quota));
+  if (quota >= 1 && quota < static_cast<double>(cores.size()))
+    cores.resize(static_cast<size_t>(quota));
   return cores;
 }
 

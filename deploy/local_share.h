@@ -11,18 +11,19 @@
 
 namespace tessera::deploy {
 
-// `workers` disjoint, consecutive shares of `cores`, as even as they can be; earlier ones get what is over.
-// InvalidArgument when there are fewer cores than workers.
+// `workers` disjoint, consecutive shares of `cores`, as even as they can be; earlier ones get what
+// is over. InvalidArgument when there are fewer cores than workers.
 absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> cores, int workers);
 
 // "0-3,7": the form taken by --cpus.
 std::string CoreList(std::span<const int> cores);
 
-// Bytes a process here may still take: the smaller of what /proc/meminfo calls available and what the control group
-// (version 2, then 1) leaves. `root` is "" but in tests, which plant a tree.
+// Bytes a process here may still take: the smaller of what /proc/meminfo calls available and what
+// the control group (version 2, then 1) leaves. `root` is "" but in tests, which plant a tree.
 int64_t AvailableMemoryBytes(const std::string& root);
 
-// Cores this process may run on (sched_getaffinity), no more than the control group's CPU quota rounds up to.
+// Cores this process may run on (sched_getaffinity), no more than the control group's CPU quota
+// rounds up to.
 std::vector<int> AllowedCores(const std::string& root);
 
 }  // namespace tessera::deploy

@@ -20,34 +20,43 @@ int Fail(const absl::Status& status) {
 
 struct UpFlags {
   UpOptions options;
-  std::string ask;           // a question to ask once everything is up
-  std::string expect;        // what its answer must be
+  std::string ask;     // a question to ask once everything is up
+  std::string expect;  // what its answer must be
   bool once = false;
 };
 
 void AddUp(CLI::App& app, UpFlags& flags) {
   UpOptions& o = flags.options;
   CLI::App* up = app.add_subcommand("up", "Start a coordinator and local workers, until Ctrl-C");
-  up->add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache")->required();
+  up->add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache")
+      ->required();
   up->add_option("--workers", o.workers, "Local CPU workers; 0: one per core, two at most")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   up->add_option("--host", o.host, "Address to listen on")->capture_default_str();
   up->add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
-  up->add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")->capture_default_str();
-  up->add_option("--cpu-isa", o.cpu_isa, "Kernel path: auto, reference, avx2, avx512, amx")->capture_default_str();
+  up->add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
+      ->capture_default_str();
+  up->add_option("--cpu-isa", o.cpu_isa, "Kernel path: auto, reference, avx2, avx512, amx")
+      ->capture_default_str();
   up->add_option("--bin-dir", o.bin_dir, "Folder of tessera-coordinator and tessera-worker");
   up->add_option("--log-dir", o.log_dir, "Folder for the logs; default: a new one under /tmp");
-  up->add_option("--ready-timeout", o.ready_timeout_seconds, "Seconds to wait until all workers serve")
+  up->add_option("--ready-timeout", o.ready_timeout_seconds,
+                 "Seconds to wait until all workers serve")
       ->capture_default_str();
-  up->add_option("--shutdown-timeout", o.shutdown_timeout_seconds, "Seconds to finish requests after Ctrl-C")
+  up->add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
+                 "Seconds to finish requests after Ctrl-C")
       ->capture_default_str();
-  up->add_option("--ask", flags.ask, "A question to send once everything is up; its answer is printed");
-  up->add_option("--expect", flags.expect, "What that answer must be; else everything stops with exit code 1")
+  up->add_option("--ask", flags.ask,
+                 "A question to send once everything is up; its answer is printed");
+  up->add_option("--expect", flags.expect,
+                 "What that answer must be; else everything stops with exit code 1")
       ->needs(up->get_option("--ask"));
   up->add_flag("--once", flags.once, "Stop when everything is up and --ask has been answered");
   up->allow_extras();
-  up->footer("Further flags are the coordinator's: tessera up MODEL --max-model-len 2048 (tessera-coordinator --help).");
+  up->footer(
+      "Further flags are the coordinator's: tessera up MODEL --max-model-len 2048 "
+      "(tessera-coordinator --help).");
 }
 
 absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
@@ -64,11 +73,13 @@ absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
       FetchCluster(absl::StrCat(flags.options.host, ":", addresses.grpc_port), "", 5);
   if (cluster.ok()) {
     for (const v1::WorkerStatus& worker : cluster->workers()) {
-      if (worker.load().generation_tokens() > 0) std::cout << "answered by worker " << worker.name() << "\n";
+      if (worker.load().generation_tokens() > 0)
+        std::cout << "answered by worker " << worker.name() << "\n";
     }
   }
   if (flags.expect.empty() || answer->text == flags.expect) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("the answer is wrong: \"", flags.expect, "\" was expected"));
+  return absl::InternalError(
+      absl::StrCat("the answer is wrong: \"", flags.expect, "\" was expected"));
 }
 
 int RunUp(const UpFlags& flags) {
@@ -77,8 +88,9 @@ int RunUp(const UpFlags& flags) {
     if (!flags.ask.empty()) {
       if (absl::Status s = AskOnce(flags, addresses); !s.ok()) return s;
     }
-    std::cout << "\nsend the next request to http://" << flags.options.host << ":" << addresses.http_port
-              << ", for example:\n  curl http://" << flags.options.host << ":" << addresses.http_port
+    std::cout << "\nsend the next request to http://" << flags.options.host << ":"
+              << addresses.http_port << ", for example:\n  curl http://" << flags.options.host
+              << ":" << addresses.http_port
               << R"(/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "What is 12 + 34?"}], "temperature": 0}')"
               << "\n(gRPC on " << flags.options.host << ":" << addresses.grpc_port << ")\n";
@@ -99,7 +111,8 @@ struct StatusFlags {
 void AddStatus(CLI::App& app, StatusFlags& flags) {
   CLI::App* status = app.add_subcommand("status", "Show workers, replicas and throughput");
   status->add_option("--coordinator", flags.coordinator, "Its gRPC address")->capture_default_str();
-  status->add_option("--admin-key-file", flags.admin_key_file, "File with the coordinator's admin key");
+  status->add_option("--admin-key-file", flags.admin_key_file,
+                     "File with the coordinator's admin key");
   status->add_flag("--json", flags.json, "For programs");
 }
 
@@ -123,14 +136,18 @@ struct CompleteFlags {
 
 void AddComplete(CLI::App& app, CompleteFlags& flags) {
   CompleteOptions& o = flags.options;
-  CLI::App* complete = app.add_subcommand("complete", "Send a prompt, print the answer as it comes");
+  CLI::App* complete =
+      app.add_subcommand("complete", "Send a prompt, print the answer as it comes");
   complete->add_option("prompt", o.prompt, "What to say")->required();
   complete->add_option("--url", o.url, "The server")->capture_default_str();
-  complete->add_flag("--raw", flags.raw, "Continue the prompt as it stands, without a chat template");
+  complete->add_flag("--raw", flags.raw,
+                     "Continue the prompt as it stands, without a chat template");
   complete->add_option("--model", o.model, "Model name; default: the served one");
   complete->add_option("--api-key", o.api_key, "Key to send")->envname("TESSERA_API_KEY");
-  complete->add_option("--max-tokens", o.max_tokens, "Longest answer, tokens")->check(CLI::PositiveNumber);
-  complete->add_option("--temperature", o.temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber);
+  complete->add_option("--max-tokens", o.max_tokens, "Longest answer, tokens")
+      ->check(CLI::PositiveNumber);
+  complete->add_option("--temperature", o.temperature, "0: always the likeliest token")
+      ->check(CLI::NonNegativeNumber);
 }
 
 int RunComplete(CompleteFlags& flags) {

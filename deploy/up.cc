@@ -45,7 +45,8 @@ class Local {
 
   absl::Status Start() {
     cores_ = AllowedCores("");
-    const int workers = options_.workers > 0 ? options_.workers : std::min<int>(2, static_cast<int>(cores_.size()));
+    const int workers =
+        options_.workers > 0 ? options_.workers : std::min<int>(2, static_cast<int>(cores_.size()));
     absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCores(cores_, workers);
     if (!shares.ok()) return shares.status();
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
@@ -70,7 +71,8 @@ class Local {
         std::string told;
         for (const v1::WorkerStatus& worker : cluster->workers()) {
           if (worker.state() == v1::WORKER_STATE_FAILED) {
-            return absl::FailedPreconditionError(absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
+            return absl::FailedPreconditionError(
+                absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
           }
           ready += worker.state() == v1::WORKER_STATE_READY;
           absl::StrAppend(&told, told.empty() ? "" : ", ", worker.name(), ": ", worker.detail());
@@ -82,8 +84,9 @@ class Local {
         last_told = told;
       }
       if (Now() > deadline) {
-        return absl::DeadlineExceededError(absl::StrFormat("the workers were not ready within %.0f s; logs are in %s",
-                                                           options_.ready_timeout_seconds, log_folder_));
+        return absl::DeadlineExceededError(
+            absl::StrFormat("the workers were not ready within %.0f s; logs are in %s",
+                            options_.ready_timeout_seconds, log_folder_));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -98,13 +101,15 @@ class Local {
     return absl::OkStatus();
   }
 
-  // The coordinator first: it finishes what runs while the workers still work. A second signal ends all at once.
+  // The coordinator first: it finishes what runs while the workers still work. A second signal ends
+  // all at once.
   void Stop() {
     if (children_.empty()) return;
     children_[0].Signal(SIGTERM);
     WaitOrSecondSignal(0, options_.shutdown_timeout_seconds + 5);
     for (size_t i = 1; i < children_.size(); ++i) children_[i].Signal(SIGTERM);
-    for (size_t i = 1; i < children_.size(); ++i) WaitOrSecondSignal(i, options_.shutdown_timeout_seconds);
+    for (size_t i = 1; i < children_.size(); ++i)
+      WaitOrSecondSignal(i, options_.shutdown_timeout_seconds);
     children_.clear();  // kills what is left
   }
 
@@ -129,7 +134,8 @@ class Local {
     std::error_code error;
     if (log_folder_.empty()) {
       std::string pattern = (fs::temp_directory_path(error) / "tessera-XXXXXX").string();
-      if (mkdtemp(pattern.data()) == nullptr) return absl::UnavailableError("no folder for logs can be made");
+      if (mkdtemp(pattern.data()) == nullptr)
+        return absl::UnavailableError("no folder for logs can be made");
       log_folder_ = pattern;
     } else {
       fs::create_directories(log_folder_, error);
@@ -150,13 +156,20 @@ class Local {
 
   absl::Status StartCoordinator() {
     const std::string port_file = log_folder_ + "/ports";
-    std::vector<std::string> arguments = {"tessera-coordinator", options_.model,
-                                          "--host", options_.host,
-                                          "--port", std::to_string(options_.port),
-                                          "--grpc-port", std::to_string(options_.grpc_port),
-                                          "--port-file", port_file,
-                                          "--shutdown-timeout", absl::StrCat(options_.shutdown_timeout_seconds)};
-    arguments.insert(arguments.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
+    std::vector<std::string> arguments = {"tessera-coordinator",
+                                          options_.model,
+                                          "--host",
+                                          options_.host,
+                                          "--port",
+                                          std::to_string(options_.port),
+                                          "--grpc-port",
+                                          std::to_string(options_.grpc_port),
+                                          "--port-file",
+                                          port_file,
+                                          "--shutdown-timeout",
+                                          absl::StrCat(options_.shutdown_timeout_seconds)};
+    arguments.insert(arguments.end(), options_.coordinator_flags.begin(),
+                     options_.coordinator_flags.end());
     std::error_code ignored;
     fs::remove(port_file, ignored);
     if (absl::Status s = Launch("coordinator", std::move(arguments)); !s.ok()) return s;
@@ -180,17 +193,17 @@ class Local {
     // A tenth stays for the coordinator and the system.
     const int64_t memory_bytes = AvailableMemoryBytes("") / 10 * 9 / workers;
     const std::string name = absl::StrCat("worker-", index);
-    return Launch(name, {"tessera-worker", "--coordinator", Target(), "--name", absl::StrCat("local/", index),
-                         "--cpus", CoreList(cores), "--memory", std::to_string(memory_bytes), "--cpu-isa",
-                         options_.cpu_isa});
+    return Launch(name, {"tessera-worker", "--coordinator", Target(), "--name",
+                         absl::StrCat("local/", index), "--cpus", CoreList(cores), "--memory",
+                         std::to_string(memory_bytes), "--cpu-isa", options_.cpu_isa});
   }
 
   absl::Status CheckChildren() {
     for (ChildProcess& child : children_) {
       const std::optional<std::string> ended = child.Ended();
       if (!ended.has_value()) continue;
-      return absl::AbortedError(absl::StrCat(child.name(), " ", *ended, "; the end of its log ", child.log_file(), ":",
-                                             LastLines(child.log_file())));
+      return absl::AbortedError(absl::StrCat(child.name(), " ", *ended, "; the end of its log ",
+                                             child.log_file(), ":", LastLines(child.log_file())));
     }
     return absl::OkStatus();
   }
@@ -206,8 +219,9 @@ class Local {
 
 }  // namespace
 
-absl::Status Up(const UpOptions& options, bool once,
-                const std::function<absl::Status(const UpAddresses&, const v1::GetClusterReply&)>& when_ready) {
+absl::Status Up(
+    const UpOptions& options, bool once,
+    const std::function<absl::Status(const UpAddresses&, const v1::GetClusterReply&)>& when_ready) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);

@@ -14,16 +14,16 @@ namespace tessera::deploy {
 
 struct UpOptions {
   std::string model;
-  int workers = 0;                            // 0: one per core, two at most
+  int workers = 0;  // 0: one per core, two at most
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
   uint16_t grpc_port = 8001;
   std::string cpu_isa = "auto";
-  std::string bin_dir;                        // empty: beside this program
-  std::string log_dir;                        // empty: a new folder under the system's temporary one
+  std::string bin_dir;  // empty: beside this program
+  std::string log_dir;  // empty: a new folder under the system's temporary one
   double ready_timeout_seconds = 600;
   double shutdown_timeout_seconds = 30;
-  std::vector<std::string> coordinator_flags; // passed through
+  std::vector<std::string> coordinator_flags;  // passed through
 };
 
 // Where the deployment that is up can be reached.
@@ -32,10 +32,12 @@ struct UpAddresses {
   uint16_t grpc_port = 0;
 };
 
-// Returns when a signal came and everything was stopped, or with the reason why it could not go on: a program that
-// ended (with its log), or workers that did not become ready in time. `when_ready` is called once all workers serve.
-// If it returns an error, or `once`, everything is stopped at once.
-absl::Status Up(const UpOptions& options, bool once,
-                const std::function<absl::Status(const UpAddresses&, const v1::GetClusterReply&)>& when_ready);
+// Returns when a signal came and everything was stopped, or with the reason why it could not go on:
+// a program that ended (with its log), or workers that did not become ready in time. `when_ready`
+// is called once all workers serve. If it returns an error, or `once`, everything is stopped at
+// once.
+absl::Status Up(
+    const UpOptions& options, bool once,
+    const std::function<absl::Status(const UpAddresses&, const v1::GetClusterReply&)>& when_ready);
 
 }  // namespace tessera::deploy

@@ -14,9 +14,9 @@ absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_ve
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      std::string(peer), " runs build ", std::string(peer_build_version), " (protocol ", peer_protocol_version,
-      "), this process runs build ", std::string(kBuildVersion), " (protocol ", kProtocolVersion,
-      "): install the same build on every machine"));
+      std::string(peer), " runs build ", std::string(peer_build_version), " (protocol ",
+      peer_protocol_version, "), this process runs build ", std::string(kBuildVersion),
+      " (protocol ", kProtocolVersion, "): install the same build on every machine"));
 }
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
@@ -31,8 +31,8 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
         " bytes; 16 at least are needed (for example: openssl rand -hex 32 > ", path, ")"));
   }
   if (token.find_first_of(" \t\r\n") != std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("token file ", path, " holds white space inside the token; one word is expected"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token file ", path, " holds white space inside the token; one word is expected"));
   }
   return token;
 }

@@ -1,5 +1,5 @@
-// What two processes must agree on before they talk: build version and protocol version (contract "Fenced"),
-// and the metadata entry that carries the cluster token. Thread rule: pure functions.
+// What two processes must agree on before they talk: build version and protocol version (contract
+// "Fenced"), and the metadata entry that carries the cluster token. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ inline constexpr std::string_view kClusterTokenKey = "tessera-cluster-token";
 absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_version,
                            int32_t peer_protocol_version);
 
-// Reads a secret file: one line, surrounding white space dropped, 16 bytes at least. Errors name the file.
+// Reads a secret file: one line, surrounding white space dropped, 16 bytes at least. Errors name
+// the file.
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 // Equal, in a time that does not depend on where they differ.

@@ -29,9 +29,9 @@ absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end
     }
     if (part.first == part.second) continue;
     if (part.first != reached) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          what, ": ", part.first > reached ? "nobody holds " : "two workers hold ",
-          Show({std::min(reached, part.first), std::max(reached, part.first)})));
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": ", part.first > reached ? "nobody holds " : "two workers hold ",
+                       Show({std::min(reached, part.first), std::max(reached, part.first)})));
     }
     reached = part.second;
   }
@@ -39,12 +39,14 @@ absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end
   return absl::InvalidArgumentError(absl::StrCat(what, ": nobody holds ", Show({reached, end})));
 }
 
-absl::Status CheckKvHeads(const std::string& where, const v1::Model& model, const v1::WorkerShare& share) {
+absl::Status CheckKvHeads(const std::string& where, const v1::Model& model,
+                          const v1::WorkerShare& share) {
   const auto [first, end] = Of(share.query_heads());
   const auto [kv_first, kv_end] = Of(share.kv_heads());
   if (kv_first < 0 || kv_end > model.kv_heads() || kv_first > kv_end) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": kv heads ", Show({kv_first, kv_end}),
-                                                   " are not within ", Show({0, model.kv_heads()})));
+                                                   " are not within ",
+                                                   Show({0, model.kv_heads()})));
   }
   if (first >= end) return absl::OkStatus();
   const int64_t group = model.heads() / std::max(1, model.kv_heads());
@@ -61,14 +63,15 @@ absl::Status CheckMemory(const std::string& where, const v1::PlannedWorker& work
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: device %s needs %.2f GiB (weights %.2f, KV %.2f, activations %.2f) and offers %.2f GiB: "
       "%.2f GiB are missing",
-      where, worker.device(), needed / 0x1p30, worker.weight_bytes() / 0x1p30, worker.kv_bytes() / 0x1p30,
-      worker.activation_bytes() / 0x1p30, worker.available_bytes() / 0x1p30,
-      (needed - worker.available_bytes()) / 0x1p30));
+      where, worker.device(), needed / 0x1p30, worker.weight_bytes() / 0x1p30,
+      worker.kv_bytes() / 0x1p30, worker.activation_bytes() / 0x1p30,
+      worker.available_bytes() / 0x1p30, (needed - worker.available_bytes()) / 0x1p30));
 }
 
 absl::Status CheckStage(const std::string& where, const v1::Model& model, const v1::Stage& stage,
                         bool first, bool last) {
-  if (stage.workers().empty()) return absl::InvalidArgumentError(absl::StrCat(where, " has no worker"));
+  if (stage.workers().empty())
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no worker"));
   std::vector<Bounds> heads, columns, rows, experts;
   for (const v1::PlannedWorker& worker : stage.workers()) {
     const v1::WorkerShare& share = worker.share();
@@ -80,7 +83,8 @@ absl::Status CheckStage(const std::string& where, const v1::Model& model, const 
     }
     if (share.holds_embedding() != first || share.holds_head() != last) {
       return absl::InvalidArgumentError(absl::StrCat(
-          at, ": the embedding belongs to the first stage and the head to the last, and to no other"));
+          at,
+          ": the embedding belongs to the first stage and the head to the last, and to no other"));
     }
     if (absl::Status s = CheckKvHeads(at, model, share); !s.ok()) return s;
     if (absl::Status s = CheckMemory(where, worker); !s.ok()) return s;
@@ -90,8 +94,10 @@ absl::Status CheckStage(const std::string& where, const v1::Model& model, const 
     experts.push_back(Of(share.experts()));
   }
   if (absl::Status s = CoversOnce(where + ", query heads", heads, model.heads()); !s.ok()) return s;
-  if (absl::Status s = CoversOnce(where + ", ffn columns", columns, model.ffn_width()); !s.ok()) return s;
-  if (absl::Status s = CoversOnce(where + ", experts", experts, model.experts().count()); !s.ok()) return s;
+  if (absl::Status s = CoversOnce(where + ", ffn columns", columns, model.ffn_width()); !s.ok())
+    return s;
+  if (absl::Status s = CoversOnce(where + ", experts", experts, model.experts().count()); !s.ok())
+    return s;
   if (!first && !last) return absl::OkStatus();
   return CoversOnce(where + ", vocabulary rows", rows, model.vocabulary());
 }
@@ -102,7 +108,8 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
   if (replica.role() == v1::REPLICA_ROLE_UNSPECIFIED) {
     return absl::InvalidArgumentError(absl::StrCat(where, " has no role: both, prefill or decode"));
   }
-  if (replica.stages().empty()) return absl::InvalidArgumentError(absl::StrCat(where, " has no stage"));
+  if (replica.stages().empty())
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no stage"));
   int64_t reached = 0;
   for (int i = 0; i < replica.stages_size(); ++i) {
     const v1::Stage& stage = replica.stages(i);
@@ -111,15 +118,16 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
     if (!checked.ok()) return checked;
     const Bounds layers = Of(stage.workers(0).share().layers());
     if (layers.first != reached || layers.second <= layers.first) {
-      return absl::InvalidArgumentError(absl::StrCat(at, ": layers ", Show(layers),
-                                                     " do not follow layer ", reached));
+      return absl::InvalidArgumentError(
+          absl::StrCat(at, ": layers ", Show(layers), " do not follow layer ", reached));
     }
     reached = layers.second;
     for (const v1::PlannedWorker& worker : stage.workers()) {
       auto [user, fresh] = device_user.emplace(worker.device(), replica.name());
       if (!fresh) {
-        return absl::InvalidArgumentError(absl::StrCat("device ", worker.device(), " is used twice: by replica ",
-                                                       user->second, " and by replica ", replica.name()));
+        return absl::InvalidArgumentError(absl::StrCat("device ", worker.device(),
+                                                       " is used twice: by replica ", user->second,
+                                                       " and by replica ", replica.name()));
       }
     }
   }
@@ -128,7 +136,8 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
       absl::StrCat(where, ": its stages end at layer ", reached, " of ", model.layers()));
 }
 
-absl::Status CheckRouting(const v1::DeploymentPlan& plan, const std::map<std::string, v1::ReplicaRole>& roles) {
+absl::Status CheckRouting(const v1::DeploymentPlan& plan,
+                          const std::map<std::string, v1::ReplicaRole>& roles) {
   double sum = 0;
   for (const v1::RoutingShare& share : plan.routing()) {
     const auto prefill = roles.find(share.prefill_replica());
@@ -140,22 +149,26 @@ absl::Status CheckRouting(const v1::DeploymentPlan& plan, const std::map<std::st
                        ", which the plan has not"));
     }
     if (prefill->second == v1::REPLICA_ROLE_DECODE || decode->second == v1::REPLICA_ROLE_PREFILL) {
-      return absl::InvalidArgumentError(absl::StrCat("routing sends prompts from ", prefill->first, " to ",
-                                                     decode->first, ", against their roles"));
+      return absl::InvalidArgumentError(absl::StrCat("routing sends prompts from ", prefill->first,
+                                                     " to ", decode->first,
+                                                     ", against their roles"));
     }
     if (!(share.share() >= 0)) {
-      return absl::InvalidArgumentError(absl::StrCat("routing share of ", prefill->first, " is negative"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("routing share of ", prefill->first, " is negative"));
     }
     sum += share.share();
   }
   if (sum <= 1.0 + 1e-6) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("routing shares sum to %g; at most 1 can be served", sum));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("routing shares sum to %g; at most 1 can be served", sum));
 }
 
 }  // namespace
 
 absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
-  if (plan.model().layers() <= 0) return absl::InvalidArgumentError("the plan's model has no layers");
+  if (plan.model().layers() <= 0)
+    return absl::InvalidArgumentError("the plan's model has no layers");
   std::map<std::string, std::string> device_user;
   std::map<std::string, v1::ReplicaRole> roles;
   for (const v1::Replica& replica : plan.replicas()) {

@@ -5,11 +5,13 @@
 
 namespace tessera::scheduler {
 
-v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model, std::span<const DeviceOffer> devices) {
+v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
+                                       std::span<const DeviceOffer> devices) {
   v1::DeploymentPlan plan;
   *plan.mutable_model() = model;
   for (const DeviceOffer& device : devices) {
-    // Named after the device, not its index: a device that joins or leaves renames no other replica.
+    // Named after the device, not its index: a device that joins or leaves renames no other
+    // replica.
     v1::Replica* replica = plan.add_replicas();
     replica->set_name(absl::StrCat("r-", device.name));
     replica->set_role(v1::REPLICA_ROLE_BOTH);
@@ -22,7 +24,8 @@ v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model, std::span<const D
     share->set_decode_replica(replica->name());
     share->set_share(1.0 / static_cast<double>(devices.size()));
   }
-  plan.add_explanation("no plan was given: every device holds the whole model as a replica of its own");
+  plan.add_explanation(
+      "no plan was given: every device holds the whole model as a replica of its own");
   return plan;
 }
 

@@ -1,6 +1,6 @@
-// The simplest plan there is: every device holds the whole model, as a replica of one stage of one worker. What a
-// coordinator carries out when no plan is given.
-// Thread rule: pure function. Deterministic: devices keep their order.
+// The simplest plan there is: every device holds the whole model, as a replica of one stage of one
+// worker. What a coordinator carries out when no plan is given. Thread rule: pure function.
+// Deterministic: devices keep their order.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ struct DeviceOffer {
   int64_t memory_bytes = 0;
 };
 
-v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model, std::span<const DeviceOffer> devices);
+v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
+                                       std::span<const DeviceOffer> devices);
 
 }  // namespace tessera::scheduler

@@ -8,8 +8,9 @@
 namespace tessera::scheduler {
 namespace {
 
-// Unknown rates are taken as these, equal for all: only their ratio (a prompt token costs far less than an output
-// token) matters then. Origin: batch-1 decode is memory-bound, prefill compute-bound; 32 is the usual order.
+// Unknown rates are taken as these, equal for all: only their ratio (a prompt token costs far less
+// than an output token) matters then. Origin: batch-1 decode is memory-bound, prefill
+// compute-bound; 32 is the usual order.
 constexpr double kUnknownPrefillTokensPerSecond = 3200.0;
 constexpr double kUnknownDecodeTokensPerSecond = 100.0;
 
@@ -19,7 +20,8 @@ double PrefillRate(const ReplicaLoad& r) {
 }
 
 double DecodeRate(const ReplicaLoad& r) {
-  return r.decode_tokens_per_second > 0 ? r.decode_tokens_per_second : kUnknownDecodeTokensPerSecond;
+  return r.decode_tokens_per_second > 0 ? r.decode_tokens_per_second
+                                        : kUnknownDecodeTokensPerSecond;
 }
 
 // Seconds until the first token: what is queued before it, then its own prompt.
@@ -28,17 +30,17 @@ double FirstTokenSeconds(const ReplicaLoad& r, const RouteRequest& request) {
   return static_cast<double>(r.queued_prompt_tokens + own) / PrefillRate(r);
 }
 
-// Seconds of decoding, shared with what runs there. A full replica makes a newcomer wait for a place: one
-// sequence's worth of the work that is outstanding.
+// Seconds of decoding, shared with what runs there. A full replica makes a newcomer wait for a
+// place: one sequence's worth of the work that is outstanding.
 double DecodeSeconds(const ReplicaLoad& r, const RouteRequest& request) {
   const double own = static_cast<double>(request.expected_output_tokens) / DecodeRate(r);
   const double sharing = static_cast<double>(r.outstanding_output_tokens) /
                          static_cast<double>(std::max<int64_t>(1, r.max_sequences)) / DecodeRate(r);
   const bool full = r.max_sequences > 0 && r.running_sequences >= r.max_sequences;
-  const double place =
-      full ? static_cast<double>(r.outstanding_output_tokens) /
-                 static_cast<double>(std::max<int64_t>(1, r.running_sequences)) / DecodeRate(r)
-           : 0.0;
+  const double place = full ? static_cast<double>(r.outstanding_output_tokens) /
+                                  static_cast<double>(std::max<int64_t>(1, r.running_sequences)) /
+                                  DecodeRate(r)
+                            : 0.0;
   // Each running sequence lengthens a step a little even where decoding is memory-bound.
   const double crowding = 1.0 + 0.02 * static_cast<double>(r.running_sequences);
   return own * crowding + sharing + place;

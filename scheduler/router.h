@@ -1,9 +1,9 @@
-// Decision 2 of 3: which replica gets this request. A pure function of (load snapshot, request): it knows no clock,
-// thread or socket, so the daemon and the simulator route alike.
+// Decision 2 of 3: which replica gets this request. A pure function of (load snapshot, request): it
+// knows no clock, thread or socket, so the daemon and the simulator route alike.
 //
-// Idea: send the request where its first token is expected soonest and the decoding that it joins is slowed least;
-// counting requests instead would starve fast replicas among slow ones. Complexity: O(replicas). Deterministic:
-// ties go to the replica that is named first.
+// Idea: send the request where its first token is expected soonest and the decoding that it joins
+// is slowed least; counting requests instead would starve fast replicas among slow ones.
+// Complexity: O(replicas). Deterministic: ties go to the replica that is named first.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 
 namespace tessera::scheduler {
 
-// One replica as the router sees it. Rates are measured where there are measurements, else predicted by the plan.
+// One replica as the router sees it. Rates are measured where there are measurements, else
+// predicted by the plan.
 struct ReplicaLoad {
-  bool can_prefill = true;   // role prefill or both
-  bool can_decode = true;    // role decode or both
+  bool can_prefill = true;  // role prefill or both
+  bool can_decode = true;   // role decode or both
   bool ready = false;
   double prefill_tokens_per_second = 0.0;  // 0: unknown, taken as equal for all
   double decode_tokens_per_second = 0.0;   // of one sequence when alone; 0: unknown
   int64_t queued_prompt_tokens = 0;        // submitted, not yet computed
   int64_t outstanding_output_tokens = 0;   // expected from what was submitted
   int64_t running_sequences = 0;
-  int64_t max_sequences = 0;               // 0: unlimited
-  int64_t cached_prefix_tokens = 0;        // of this request's prompt, known to be there
+  int64_t max_sequences = 0;         // 0: unlimited
+  int64_t cached_prefix_tokens = 0;  // of this request's prompt, known to be there
 };
 
 struct RouteRequest {
@@ -31,7 +32,8 @@ struct RouteRequest {
   int64_t expected_output_tokens = 0;
 };
 
-// Indices into the snapshot; both are -1 when no replica can take the request. Equal when one replica does both.
+// Indices into the snapshot; both are -1 when no replica can take the request. Equal when one
+// replica does both.
 struct Route {
   int prefill_replica = -1;
   int decode_replica = -1;

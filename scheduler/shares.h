@@ -1,5 +1,5 @@
-// What each worker holds, as plain ranges, computed once here and only read elsewhere (weights, kv_layout).
-// Thread rule: pure functions.
+// What each worker holds, as plain ranges, computed once here and only read elsewhere (weights,
+// kv_layout). Thread rule: pure functions.
 #pragma once
 
 #include "proto/model.pb.h"

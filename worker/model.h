@@ -1,9 +1,11 @@
-// The transformer forward pass of one worker: embedding (first stage), a consecutive range of layers, final
-// norm and head (last stage), written only in kernels/ops.h. What this worker holds is read from its
-// v1::WorkerShare: plain ranges of layers, heads, ffn columns, vocabulary rows and experts.
+// The transformer forward pass of one worker: embedding (first stage), a consecutive range of
+// layers, final norm and head (last stage), written only in kernels/ops.h. What this worker holds
+// is read from its v1::WorkerShare: plain ranges of layers, heads, ffn columns, vocabulary rows and
+// experts.
 //
-// Thread rule: one thread (the engine's). Ownership: borrows the Device, owns weights and activations; KV memory
-// belongs to the caller. Everything is allocated by Load; Forward allocates nothing and enqueues on one stream.
+// Thread rule: one thread (the engine's). Ownership: borrows the Device, owns weights and
+// activations; KV memory belongs to the caller. Everything is allocated by Load; Forward allocates
+// nothing and enqueues on one stream.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +28,16 @@ namespace tessera::worker {
 
 // How large one step may be; sizes every buffer.
 struct StepLimits {
-  int64_t max_tokens = 2048;           // rows in one step
-  int64_t max_sequences = 256;         // sequences in one step
-  int64_t max_logit_rows = 256;        // rows of one step whose logits are asked for
-  int64_t max_blocks_per_sequence = 0; // block table width = ceil(max_model_len / block_tokens)
+  int64_t max_tokens = 2048;            // rows in one step
+  int64_t max_sequences = 256;          // sequences in one step
+  int64_t max_logit_rows = 256;         // rows of one step whose logits are asked for
+  int64_t max_blocks_per_sequence = 0;  // block table width = ceil(max_model_len / block_tokens)
 };
 
 struct ModelOptions {
-  std::filesystem::path folder;        // Hugging Face folder
-  v1::Model model;                     // its shape, from proto/model_folder
-  v1::WorkerShare share;               // the part of it that is ours
+  std::filesystem::path folder;                         // Hugging Face folder
+  v1::Model model;                                      // its shape, from proto/model_folder
+  v1::WorkerShare share;                                // the part of it that is ours
   kernels::DType weight_dtype = kernels::DType::kBF16;  // kF32, kBF16; kI8 = int8 weight-only
   kernels::DType kv_dtype = kernels::DType::kBF16;
   int64_t int8_group_size = 128;
@@ -44,14 +46,15 @@ struct ModelOptions {
 
 // One step, as device tensors at fixed addresses. Rows beyond the batch are padding.
 struct StepInputs {
-  kernels::TensorView token_ids;        // [tokens] i32; -1 pads
-  kernels::TensorView positions;        // [tokens] i32; absolute
-  kernels::TensorView rope_lengths;     // [tokens] i32; max(prompt length, position + 1) of the token's sequence
+  kernels::TensorView token_ids;  // [tokens] i32; -1 pads
+  kernels::TensorView positions;  // [tokens] i32; absolute
+  kernels::TensorView
+      rope_lengths;  // [tokens] i32; max(prompt length, position + 1) of the token's sequence
   kernels::TensorView slots;            // [tokens] i32; where this row's key and value go; -1 pads
   kernels::TensorView query_starts;     // [sequences + 1] i32
   kernels::TensorView context_lengths;  // [sequences] i32, including this step's rows
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
-  kernels::TensorView logit_rows;       // [logit_rows] i32; rows whose logits are wanted; may be empty
+  kernels::TensorView logit_rows;  // [logit_rows] i32; rows whose logits are wanted; may be empty
 };
 
 class Model {
@@ -68,7 +71,8 @@ class Model {
   virtual absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) = 0;
   // Enqueues one step; logits() rows are valid when the stream has passed it.
   virtual absl::Status Forward(const StepInputs& step, kernels::Stream& stream) = 0;
-  // [max_logit_rows, vocabulary] f32; the first step.logit_rows.rows() rows hold the last Forward's logits.
+  // [max_logit_rows, vocabulary] f32; the first step.logit_rows.rows() rows hold the last Forward's
+  // logits.
   virtual kernels::TensorView logits() const = 0;
   virtual int64_t weight_bytes() const = 0;      // resident bytes of packed weights
   virtual int64_t activation_bytes() const = 0;  // activations and workspaces

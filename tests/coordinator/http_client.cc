@@ -42,7 +42,8 @@ bool HttpClient::SendRequest(std::string_view method, std::string_view path, std
   request.append(method).append(" ").append(path).append(" HTTP/1.1\r\nHost: localhost\r\n");
   request.append(extra);
   if (!body.empty()) {
-    request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+    request +=
+        "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   }
   request.append("\r\n").append(body);
   return Send(request);

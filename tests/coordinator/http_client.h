@@ -1,5 +1,5 @@
-// A blocking HTTP client for tests: plain sockets, so that a test decides what is sent and read, and when.
-// Thread rule: one thread per client.
+// A blocking HTTP client for tests: plain sockets, so that a test decides what is sent and read,
+// and when. Thread rule: one thread per client.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 #include "coordinator/http_server.h"
 
-#include <catch2/catch.hpp>
 #include <sys/socket.h>
 
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -21,7 +21,8 @@ std::unique_ptr<HttpServer> Serve(HttpHandler handler, HttpServerOptions options
 
 void Echo(std::shared_ptr<HttpExchange> exchange) {
   HttpResponse response;
-  response.body = exchange->request().method + " " + exchange->request().path + " " + exchange->request().body;
+  response.body =
+      exchange->request().method + " " + exchange->request().path + " " + exchange->request().body;
   exchange->Respond(std::move(response));
 }
 
@@ -59,7 +60,8 @@ TEST_CASE("requests of one connection are answered in turn, pipelined ones too")
   CHECK(client.WaitForClose());
 }
 
-TEST_CASE("what is not HTTP, too large or incomplete gets an error, and the next client is served") {
+TEST_CASE(
+    "what is not HTTP, too large or incomplete gets an error, and the next client is served") {
   HttpServerOptions options;
   options.max_body_bytes = 1000;
   auto server = Serve(Echo, options);
@@ -172,7 +174,8 @@ TEST_CASE("a taken port is an error that names it; draining closes idle connecti
   HttpServerOptions same;
   same.port = server->port();
   const auto second = HttpServer::Start(same, Echo);
-  CHECK(std::string(second.status().message()).find(std::to_string(server->port())) != std::string::npos);
+  CHECK(std::string(second.status().message()).find(std::to_string(server->port())) !=
+        std::string::npos);
   HttpClient client(server->port());
   REQUIRE(client.SendRequest("GET", "/", ""));
   CHECK(client.Receive().status == 200);

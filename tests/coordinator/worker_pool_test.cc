@@ -7,7 +7,8 @@
 namespace tessera::coordinator {
 namespace {
 
-v1::RegisterRequest Worker(const std::string& name, uint64_t incarnation, const std::string& address = "127.0.0.1:1") {
+v1::RegisterRequest Worker(const std::string& name, uint64_t incarnation,
+                           const std::string& address = "127.0.0.1:1") {
   v1::RegisterRequest request;
   request.set_name(name);
   request.set_address(address);
@@ -53,8 +54,9 @@ TEST_CASE("two live workers of one name are refused by name") {
   WorkerPool pool({});
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());
   const auto second = pool.Register(Worker("a", 9, "127.0.0.1:2"), 0);
-  CHECK(second.status() == absl::AlreadyExistsError("a worker named a is alive at 127.0.0.1:1: give this one "
-                                                    "another --name"));
+  CHECK(second.status() ==
+        absl::AlreadyExistsError("a worker named a is alive at 127.0.0.1:1: give this one "
+                                 "another --name"));
 }
 
 TEST_CASE("another build is refused by name") {

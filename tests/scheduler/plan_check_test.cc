@@ -53,7 +53,9 @@ v1::DeploymentPlan UnevenReplica() {
   return plan;
 }
 
-std::string Reason(const v1::DeploymentPlan& plan) { return std::string(CheckPlan(plan).message()); }
+std::string Reason(const v1::DeploymentPlan& plan) {
+  return std::string(CheckPlan(plan).message());
+}
 
 }  // namespace
 
@@ -64,10 +66,20 @@ TEST_CASE("plans that can be carried out pass") {
 
 TEST_CASE("layers must be covered once and in order") {
   v1::DeploymentPlan plan = UnevenReplica();
-  plan.mutable_replicas(0)->mutable_stages(0)->mutable_workers(0)->mutable_share()->mutable_layers()->set_end(3);
+  plan.mutable_replicas(0)
+      ->mutable_stages(0)
+      ->mutable_workers(0)
+      ->mutable_share()
+      ->mutable_layers()
+      ->set_end(3);
   CHECK(Reason(plan) == "replica r-a/0, stage 1: layers [4, 6) do not follow layer 3");
   plan = TwoReplicas();
-  plan.mutable_replicas(1)->mutable_stages(0)->mutable_workers(0)->mutable_share()->mutable_layers()->set_end(5);
+  plan.mutable_replicas(1)
+      ->mutable_stages(0)
+      ->mutable_workers(0)
+      ->mutable_share()
+      ->mutable_layers()
+      ->set_end(5);
   CHECK(Reason(plan) == "replica r-b/0: its stages end at layer 5 of 6");
 }
 
@@ -82,7 +94,8 @@ TEST_CASE("ranks must cover heads, columns and rows exactly once") {
   rank1 = plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(1)->mutable_share();
   rank1->mutable_kv_heads()->set_begin(2);
   CHECK(Reason(plan) ==
-        "replica r-a/0, stage 1, device c/1: its query heads [3, 4) read kv heads [1, 2), it holds [2, 2)");
+        "replica r-a/0, stage 1, device c/1: its query heads [3, 4) read kv heads [1, 2), it holds "
+        "[2, 2)");
 }
 
 TEST_CASE("a device serves once, and only with the memory it has") {
@@ -93,7 +106,8 @@ TEST_CASE("a device serves once, and only with the memory it has") {
   auto* worker = plan.mutable_replicas(0)->mutable_stages(0)->mutable_workers(0);
   worker->set_weight_bytes(3LL << 29);
   CHECK(Reason(plan) ==
-        "replica r-a/0, stage 0: device a/0 needs 1.50 GiB (weights 1.50, KV 0.00, activations 0.00) and offers "
+        "replica r-a/0, stage 0: device a/0 needs 1.50 GiB (weights 1.50, KV 0.00, activations "
+        "0.00) and offers "
         "1.00 GiB: 0.50 GiB are missing");
 }
 

@@ -1,4 +1,5 @@
-// libsentencepiece beside the process's own protobuf; see third_party/sentencepiece/hide_protobuf.py.
+// libsentencepiece beside the process's own protobuf; see
+// third_party/sentencepiece/hide_protobuf.py.
 
 #include <google/protobuf/descriptor.pb.h>
 #include <sentencepiece_processor.h>

@@ -13,7 +13,8 @@ namespace tessera::tests {
 namespace {
 
 TEST_CASE("Cbc solves an integer program") {
-  // max 5x + 4y with 6x + 4y <= 24, x + 2y <= 6, integers: (4, 0) gives 20; the relaxation gives 21.
+  // max 5x + 4y with 6x + 4y <= 24, x + 2y <= 6, integers: (4, 0) gives 20; the relaxation
+  // gives 21.
   OsiClpSolverInterface solver;
   solver.messageHandler()->setLogLevel(0);
   const std::array<int, 2> columns = {0, 1};

@@ -1,7 +1,7 @@
-// The build of CUDA code, in each of its three cases: a toolkit and a GPU, a toolkit alone, neither.
+// The build of CUDA code, in each of its three cases: a toolkit and a GPU, a toolkit alone,
+// neither.
 
 #include <catch2/catch.hpp>
-
 #include <vector>
 
 #include "tests/catch_skip.h"
