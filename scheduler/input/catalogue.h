@@ -1,0 +1,23 @@
+// The devices and models that are known by name, compiled in from deploy/devices and deploy/models.
+//
+// Thread rule: pure functions. Each call reads the embedded document again; keep the result.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "proto/model.pb.h"
+
+namespace tessera::scheduler {
+
+absl::StatusOr<v1::DeviceCatalogue> BuiltInDevices();
+absl::StatusOr<v1::ModelCatalogue> BuiltInModels();
+
+// NotFound, listing what there is.
+absl::StatusOr<v1::Model> BuiltInModel(std::string_view name);
+
+// By name or alias, capitals and dashes aside; null if there is none.
+const v1::DeviceKind* FindKind(const v1::DeviceCatalogue& catalogue, std::string_view name);
+
+}  // namespace tessera::scheduler

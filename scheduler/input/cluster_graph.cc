@@ -1,0 +1,316 @@
+#include "scheduler/input/cluster_graph.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "scheduler/input/catalogue.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+LinkSpec ToSpec(const v1::Link& link) {
+  LinkSpec spec;
+  spec.bytes_per_second = link.bandwidth_bytes_per_second();
+  spec.latency_seconds = link.latency_seconds();
+  return spec;
+}
+
+void Narrow(LinkSpec* link, const LinkSpec& by) {
+  link->bytes_per_second = std::min(link->bytes_per_second, by.bytes_per_second);
+  link->latency_seconds = std::max(link->latency_seconds, by.latency_seconds);
+}
+
+}  // namespace
+
+class ClusterGraphBuilder {
+ public:
+  ClusterGraphBuilder(const v1::Cluster& cluster, const v1::DeviceCatalogue& catalogue,
+                      std::string_view file)
+      : cluster_(cluster), catalogue_(catalogue), file_(file) {}
+
+  absl::StatusOr<ClusterGraph> Build() {
+    if (cluster_.machines().empty()) return Error("machines", "the cluster has no machine");
+    for (int i = 0; i < cluster_.kinds_size(); ++i) {
+      if (cluster_.kinds(i).name().empty())
+        return Error(StrCat("kinds[", i, "].name"), "is missing");
+    }
+    for (const v1::Site& site : cluster_.sites()) site_uplinks_[site.name()] = &site.uplink();
+    for (int i = 0; i < cluster_.machines_size(); ++i) {
+      if (absl::Status s = AddMachines(cluster_.machines(i), StrCat("machines[", i, "]")); !s.ok())
+        return s;
+    }
+    if (absl::Status s = Connect(); !s.ok()) return s;
+    graph_.budget_ = cluster_.budget_usd_per_hour();
+    return std::move(graph_);
+  }
+
+ private:
+  absl::Status Error(std::string_view key, std::string_view reason) const {
+    return absl::InvalidArgumentError(StrCat(file_, ": ", key, ": ", reason));
+  }
+
+  absl::Status CheckLink(const v1::Link& link, std::string_view key) const {
+    if (link.bandwidth_bytes_per_second() > 0) return absl::OkStatus();
+    return Error(StrCat(key, ".bandwidth"), "must be above 0");
+  }
+
+  // The named kind with the cluster's own figures over the catalogue's.
+  absl::StatusOr<v1::DeviceKind> KindNamed(const std::string& name, const std::string& key) const {
+    v1::DeviceKind kind;
+    bool known = false;
+    if (const v1::DeviceKind* found = FindKind(catalogue_, name)) {
+      kind = *found;
+      known = true;
+    }
+    for (const v1::DeviceKind& own : cluster_.kinds()) {
+      if (own.name() != name) continue;
+      kind.MergeFrom(own);
+      known = true;
+    }
+    if (!known) {
+      std::string names;
+      for (const v1::DeviceKind& other : catalogue_.kinds())
+        names += StrCat(names.empty() ? "" : ", ", other.name());
+      return Error(key, StrCat("\"", name, "\" is no known device (", names,
+                               "); describe it under kinds, or name one of these"));
+    }
+    if (kind.memory_bytes() <= 0 || kind.memory_bandwidth_bytes_per_second() <= 0 ||
+        kind.dense_flops_per_second() <= 0) {
+      return Error(key,
+                   StrCat("kind ", name,
+                          " needs memory, memory_bandwidth and dense_flops_per_second above 0"));
+    }
+    return kind;
+  }
+
+  static DeviceSpec SpecOf(const v1::DeviceKind& kind, const v1::DeviceGroup& group) {
+    DeviceSpec spec;
+    spec.kind = kind.name();
+    spec.memory_bytes =
+        static_cast<double>(group.memory_bytes() > 0 ? group.memory_bytes() : kind.memory_bytes());
+    spec.memory_bytes_per_second = kind.memory_bandwidth_bytes_per_second();
+    spec.flops_per_second = kind.dense_flops_per_second();
+    // A kind of the user's own without efficiencies gets what the calibrated cards have at worst.
+    spec.compute_efficiency = kind.prefill_efficiency() > 0 ? kind.prefill_efficiency() : 0.4;
+    spec.memory_efficiency = kind.decode_efficiency() > 0 ? kind.decode_efficiency() : 0.8;
+    spec.layer_overhead_seconds = kind.layer_overhead_seconds();
+    spec.estimated = kind.efficiency_source().empty();
+    if (!group.has_profile()) return spec;
+    const v1::MeasuredProfile& profile = group.profile();
+    if (profile.memory_read_bytes_per_second() > 0) {
+      spec.memory_bytes_per_second = profile.memory_read_bytes_per_second();
+      spec.memory_efficiency = 1;
+    }
+    if (profile.prefill_efficiency() > 0) spec.compute_efficiency = profile.prefill_efficiency();
+    if (profile.decode_efficiency() > 0) spec.memory_efficiency = profile.decode_efficiency();
+    if (profile.step_overhead_seconds() > 0) {
+      spec.step_overhead_seconds = profile.step_overhead_seconds();
+      spec.layer_overhead_seconds = 0;
+    }
+    spec.estimated = false;
+    return spec;
+  }
+
+  const DeviceSpec* Intern(const DeviceSpec& spec) {
+    for (const auto& known : graph_.specs_) {
+      if (known->kind == spec.kind && known->memory_bytes == spec.memory_bytes &&
+          known->memory_bytes_per_second == spec.memory_bytes_per_second &&
+          known->flops_per_second == spec.flops_per_second &&
+          known->compute_efficiency == spec.compute_efficiency &&
+          known->memory_efficiency == spec.memory_efficiency &&
+          known->layer_overhead_seconds == spec.layer_overhead_seconds &&
+          known->step_overhead_seconds == spec.step_overhead_seconds) {
+        return known.get();
+      }
+    }
+    graph_.specs_.push_back(std::make_unique<DeviceSpec>(spec));
+    return graph_.specs_.back().get();
+  }
+
+  absl::Status AddMachines(const v1::Machine& machine, const std::string& key) {
+    if (machine.name().empty()) return Error(key + ".name", "is missing");
+    if (machine.devices().empty())
+      return Error(key + ".devices", "machine " + machine.name() + " has no device");
+    const int copies = std::max(1, machine.available());
+    for (int copy = 0; copy < copies; ++copy) {
+      const std::string name = copies == 1 ? machine.name() : StrCat(machine.name(), ".", copy + 1);
+      if (!names_.insert(name).second)
+        return Error(key + ".name", StrCat("two machines are named ", name));
+      if (absl::Status s = AddMachine(machine, name, key); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddMachine(const v1::Machine& machine, const std::string& name,
+                          const std::string& key) {
+    MachineNode node;
+    node.name = name;
+    node.site = machine.site();
+    node.rack = machine.rack();
+    if (machine.has_uplink()) {
+      if (absl::Status s = CheckLink(machine.uplink(), key + ".uplink"); !s.ok()) return s;
+      node.uplink = ToSpec(machine.uplink());
+    }
+    int devices = 0;
+    const int index = static_cast<int>(graph_.machines_.size());
+    v1::Link inside;
+    for (int i = 0; i < machine.devices_size(); ++i) {
+      const v1::DeviceGroup& group = machine.devices(i);
+      const std::string at = StrCat(key, ".devices[", i, "]");
+      if (group.count() < 0) return Error(at + ".count", "must not be negative");
+      const absl::StatusOr<v1::DeviceKind> kind = KindNamed(group.kind(), at + ".kind");
+      if (!kind.ok()) return kind.status();
+      // Unlike kinds of one machine meet at the pace of the slower's link.
+      const v1::Link& peer = kind->peer_link();
+      if (peer.bandwidth_bytes_per_second() > 0 &&
+          (inside.bandwidth_bytes_per_second() == 0 ||
+           peer.bandwidth_bytes_per_second() < inside.bandwidth_bytes_per_second())) {
+        inside = peer;
+      }
+      DevicePool pool;
+      pool.machine = index;
+      pool.spec = Intern(SpecOf(*kind, group));
+      pool.count = std::max(1, group.count());
+      pool.first_index = devices;
+      pool.price_usd_per_hour = kind->price_usd_per_hour();
+      devices += pool.count;
+      graph_.pools_.push_back(pool);
+    }
+    if (machine.price_usd_per_hour() > 0) {
+      for (DevicePool& pool : graph_.pools_) {
+        if (pool.machine == index) pool.price_usd_per_hour = machine.price_usd_per_hour() / devices;
+      }
+    }
+    if (cluster_.tiers().has_machine()) inside = cluster_.tiers().machine();
+    if (machine.has_inside()) inside = machine.inside();
+    if (devices > 1) {
+      if (absl::Status s = CheckLink(inside, key + ".inside"); !s.ok()) return s;
+    }
+    node.inside = ToSpec(inside);
+    graph_.machines_.push_back(std::move(node));
+    return absl::OkStatus();
+  }
+
+  const v1::Link* PairLinkOf(const MachineNode& from, const MachineNode& to) const {
+    const v1::Link* by_site = nullptr;
+    for (const v1::PairLink& pair : cluster_.links()) {
+      const auto matches = [&](const std::string& a, const std::string& b) {
+        return (pair.from() == a && pair.to() == b) ||
+               (!pair.one_way() && pair.from() == b && pair.to() == a);
+      };
+      if (matches(from.name, to.name)) return &pair.link();
+      const bool mixed = matches(from.name, to.site) || matches(from.site, to.name);
+      if (mixed || (from.site != to.site && matches(from.site, to.site))) by_site = &pair.link();
+    }
+    return by_site;
+  }
+
+  const v1::Link* TierOf(const MachineNode& from, const MachineNode& to) const {
+    const v1::Tiers& tiers = cluster_.tiers();
+    if (from.site != to.site) return tiers.has_region() ? &tiers.region() : nullptr;
+    if (!from.rack.empty() && from.rack == to.rack && tiers.has_rack()) return &tiers.rack();
+    if (tiers.has_site()) return &tiers.site();
+    // One rack is all there is where nobody names racks or sites.
+    if (from.rack == to.rack && tiers.has_rack()) return &tiers.rack();
+    return nullptr;
+  }
+
+  absl::Status CheckTiersAndPairs() const {
+    const v1::Tiers& tiers = cluster_.tiers();
+    const std::pair<bool, std::pair<const v1::Link*, const char*>> given[] = {
+        {tiers.has_machine(), {&tiers.machine(), "tiers.machine"}},
+        {tiers.has_rack(), {&tiers.rack(), "tiers.rack"}},
+        {tiers.has_site(), {&tiers.site(), "tiers.site"}},
+        {tiers.has_region(), {&tiers.region(), "tiers.region"}}};
+    for (const auto& [present, link] : given) {
+      if (!present) continue;
+      if (absl::Status s = CheckLink(*link.first, link.second); !s.ok()) return s;
+    }
+    std::set<std::string> places = names_;
+    for (const MachineNode& machine : graph_.machines_) places.insert(machine.site);
+    for (int i = 0; i < cluster_.links_size(); ++i) {
+      const v1::PairLink& pair = cluster_.links(i);
+      const std::string key = StrCat("links[", i, "]");
+      for (const std::string& end : {pair.from(), pair.to()}) {
+        if (end.empty() || !places.contains(end)) {
+          return Error(key, StrCat("\"", end, "\" is neither a machine nor a site"));
+        }
+      }
+      if (absl::Status s = CheckLink(pair.link(), key + ".link"); !s.ok()) return s;
+    }
+    for (const auto& [name, uplink] : site_uplinks_) {
+      if (!places.contains(name)) return Error("sites", StrCat("no machine stands in site ", name));
+      if (uplink->bandwidth_bytes_per_second() <= 0)
+        return Error("sites", StrCat(name, ".uplink: must be above 0"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect() {
+    if (absl::Status s = CheckTiersAndPairs(); !s.ok()) return s;
+    const size_t n = graph_.machines_.size();
+    graph_.links_.resize(n * n);
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        const MachineNode& from = graph_.machines_[i];
+        const MachineNode& to = graph_.machines_[j];
+        LinkSpec& link = graph_.links_[i * n + j];
+        if (i == j) {
+          link = from.inside;
+          continue;
+        }
+        const v1::Link* given = PairLinkOf(from, to);
+        if (given == nullptr) given = TierOf(from, to);
+        if (given == nullptr) {
+          return Error("tiers", StrCat("machine ", to.name, " cannot be reached from ", from.name,
+                                       ": give tiers.", from.site == to.site ? "site" : "region",
+                                       " or a pair under links"));
+        }
+        link = ToSpec(*given);
+        if (from.uplink) Narrow(&link, *from.uplink);
+        if (to.uplink) Narrow(&link, *to.uplink);
+        if (from.site == to.site) continue;
+        for (const std::string& site : {from.site, to.site}) {
+          const auto uplink = site_uplinks_.find(site);
+          if (uplink != site_uplinks_.end()) Narrow(&link, ToSpec(*uplink->second));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const v1::Cluster& cluster_;
+  const v1::DeviceCatalogue& catalogue_;
+  std::string file_;
+  std::set<std::string> names_;
+  std::map<std::string, const v1::Link*> site_uplinks_;
+  ClusterGraph graph_;
+};
+
+int ClusterGraph::devices() const {
+  int sum = 0;
+  for (const DevicePool& pool : pools_) sum += pool.count;
+  return sum;
+}
+
+std::string ClusterGraph::DeviceName(const DevicePool& pool, int i) const {
+  return StrCat(machines_[static_cast<size_t>(pool.machine)].name, "/", pool.first_index + i);
+}
+
+std::vector<std::string> ClusterGraph::EstimatedKinds() const {
+  std::set<std::string> kinds;
+  for (const auto& spec : specs_) {
+    if (spec->estimated) kinds.insert(spec->kind);
+  }
+  return {kinds.begin(), kinds.end()};
+}
+
+absl::StatusOr<ClusterGraph> MakeClusterGraph(const v1::Cluster& cluster,
+                                              const v1::DeviceCatalogue& catalogue,
+                                              std::string_view file) {
+  return ClusterGraphBuilder(cluster, catalogue, file).Build();
+}
+
+}  // namespace tessera::scheduler

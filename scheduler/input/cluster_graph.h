@@ -1,0 +1,68 @@
+// A cluster description, validated and ready to plan on: devices with their figures, machines, and
+// the link between any two machines.
+//
+// Figures of a device: its measured profile beats the cluster's own kinds, which beat the
+// catalogue. A link between two machines: the pair's own, else that of the closest tier they share
+// (rack, site, region), never faster than an uplink on the way. Thread rule: immutable after
+// MakeClusterGraph; specs are stable in memory for its life (move-only). Errors: InvalidArgument
+// naming file, key and reason.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "scheduler/cost/hardware.h"
+
+namespace tessera::scheduler {
+
+// Equal devices of one machine.
+struct DevicePool {
+  int machine = 0;
+  const DeviceSpec* spec = nullptr;
+  int count = 0;
+  int first_index = 0;            // of the first within its machine: devices are "machine/index"
+  double price_usd_per_hour = 0;  // of one device, the machine's price shared out
+};
+
+struct MachineNode {
+  std::string name;
+  std::string site;
+  std::string rack;
+  LinkSpec inside;
+  std::optional<LinkSpec> uplink;
+};
+
+class ClusterGraph {
+ public:
+  const std::vector<MachineNode>& machines() const { return machines_; }
+  const std::vector<DevicePool>& pools() const { return pools_; }
+  int devices() const;
+  double budget_usd_per_hour() const { return budget_; }
+
+  // Between two machines; inside one where they are the same.
+  const LinkSpec& Between(int from, int to) const {
+    return links_[static_cast<size_t>(from) * machines_.size() + static_cast<size_t>(to)];
+  }
+  std::string DeviceName(const DevicePool& pool, int i) const;
+  // Kinds whose efficiencies are estimates, for "assumptions".
+  std::vector<std::string> EstimatedKinds() const;
+
+ private:
+  friend class ClusterGraphBuilder;
+  std::vector<std::unique_ptr<DeviceSpec>> specs_;
+  std::vector<MachineNode> machines_;
+  std::vector<DevicePool> pools_;
+  std::vector<LinkSpec> links_;
+  double budget_ = 0;
+};
+
+absl::StatusOr<ClusterGraph> MakeClusterGraph(const v1::Cluster& cluster,
+                                              const v1::DeviceCatalogue& catalogue,
+                                              std::string_view file);
+
+}  // namespace tessera::scheduler

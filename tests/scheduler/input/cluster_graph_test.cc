@@ -1,0 +1,150 @@
+#include "scheduler/input/cluster_graph.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "proto/document.h"
+#include "scheduler/cost/model_shape.h"
+#include "scheduler/input/catalogue.h"
+
+namespace tessera::scheduler {
+namespace {
+
+absl::StatusOr<ClusterGraph> Read(const std::string& text) {
+  v1::Cluster cluster;
+  if (absl::Status s = ReadDocument(text, "c.yaml", &cluster); !s.ok()) return s;
+  return MakeClusterGraph(cluster, *BuiltInDevices(), "c.yaml");
+}
+
+std::string ErrorOf(const std::string& text) { return std::string(Read(text).status().message()); }
+
+TEST_CASE("the catalogues are sound: every figure of a kind is there, with its source") {
+  const auto devices = BuiltInDevices();
+  REQUIRE(devices.ok());
+  CHECK(devices->kinds_size() >= 20);
+  for (const v1::DeviceKind& kind : devices->kinds()) {
+    INFO(kind.name());
+    CHECK(kind.memory_bytes() > 0);
+    CHECK(kind.dense_flops_per_second() < 3e15);
+    CHECK(kind.memory_bandwidth_bytes_per_second() > 1e11);
+    CHECK(kind.peer_link().bandwidth_bytes_per_second() > 0);
+    CHECK_FALSE(kind.source().empty());
+    CHECK_FALSE(kind.source_date().empty());
+  }
+  CHECK(FindKind(*devices, "rtx a6000")->name() == "A6000");
+  CHECK(FindKind(*devices, "no such card") == nullptr);
+}
+
+TEST_CASE("every built-in model has the size in its name") {
+  const auto models = BuiltInModels();
+  REQUIRE(models.ok());
+  for (const v1::Model& model : models->models()) {
+    INFO(model.name());
+    const auto shape = MakeModelShape(model);
+    REQUIRE(shape.ok());
+    const size_t b = model.name().rfind('B');
+    const size_t dash = model.name().rfind('-', b);
+    double billions = std::stod(model.name().substr(dash + 1));
+    if (model.name() == "Mixtral-8x7B") billions = 46.7;
+    const double tolerance = billions < 2 ? 0.2 : 0.1;  // names round
+    CHECK(TotalParameters(*shape) / 1e9 == Approx(billions).epsilon(tolerance));
+  }
+  CHECK(BuiltInModel("llama-2-70b")->layers() == 80);
+  CHECK_THAT(std::string(BuiltInModel("x").status().message()), Catch::Contains("Mixtral-8x7B"));
+}
+
+TEST_CASE("links: inside, rack, site, region, pairs, and never faster than an uplink") {
+  const auto graph = Read(R"(
+machines:
+- {name: a, site: s, rack: r, devices: [{kind: T4, count: 2}], inside: {bandwidth: 12 GB/s, latency: 1 us}}
+- {name: b, site: s, rack: r, devices: [{kind: T4}]}
+- {name: c, site: s, rack: q, devices: [{kind: T4}]}
+- {name: d, site: t, devices: [{kind: T4}], uplink: {bandwidth: 0.5 Gbit/s, latency: 0.1 ms}}
+- {name: e, site: u, devices: [{kind: T4}]}
+tiers: {rack: {bandwidth: 100 Gbit/s, latency: 5 us}, site: {bandwidth: 10 Gbit/s, latency: 50 us},
+        region: {bandwidth: 1 Gbit/s, latency: 10 ms}}
+links: [{from: s, to: u, link: {bandwidth: 4 Gbit/s, latency: 3 ms}, one_way: true}]
+)");
+  REQUIRE(graph.ok());
+  const auto rate = [&](int i, int j) { return graph->Between(i, j).bytes_per_second * 8 / 1e9; };
+  CHECK(rate(0, 0) == 96);
+  CHECK(rate(0, 1) == 100);
+  CHECK(rate(0, 2) == 10);
+  CHECK(rate(0, 3) == 0.5);
+  CHECK(rate(0, 4) == 4);
+  CHECK(rate(4, 0) == 1);
+  CHECK(graph->DeviceName(graph->pools()[0], 1) == "a/1");
+  CHECK(graph->devices() == 6);
+}
+
+TEST_CASE("measured beats own kinds beats catalogue, and estimates are marked") {
+  const auto graph = Read(R"(
+machines:
+- name: a
+  devices:
+  - {kind: A6000}
+  - {kind: A5000, profile: {memory_read: 700 GB/s, prefill_efficiency: 0.5}}
+  - {kind: T4, memory: 15 GiB}
+  - {kind: mine}
+kinds:
+- {name: A6000, memory_bandwidth: 700 GB/s}
+- {name: mine, memory: 8 GiB, memory_bandwidth: 100 GB/s, dense_flops_per_second: 10 TFLOPS}
+)");
+  REQUIRE(graph.ok());
+  const DeviceSpec& a6000 = *graph->pools()[0].spec;
+  CHECK(a6000.memory_bytes_per_second == 700e9);
+  CHECK(a6000.flops_per_second == 155e12);
+  const DeviceSpec& a5000 = *graph->pools()[1].spec;
+  CHECK(a5000.effective_bandwidth() == 700e9);
+  CHECK(a5000.compute_efficiency == 0.5);
+  CHECK(graph->pools()[2].spec->memory_bytes == 15.0 * (1 << 30));
+  CHECK(graph->EstimatedKinds() == std::vector<std::string>{"A6000", "mine"});
+}
+
+TEST_CASE("a market's machines are as many as it offers") {
+  const auto graph = Read(
+      "machines: [{name: m, available: 3, price: 2 USD/h, devices: [{kind: L4, count: 4}]}]\n"
+      "tiers: {site: {bandwidth: 10 Gbit/s, latency: 1 ms}}\nbudget: 5 USD/h");
+  REQUIRE(graph.ok());
+  CHECK(graph->machines().size() == 3);
+  CHECK(graph->machines()[2].name == "m.3");
+  CHECK(graph->pools()[0].price_usd_per_hour == 0.5);
+  CHECK(graph->budget_usd_per_hour() == 5);
+}
+
+TEST_CASE("bad descriptions are refused with file, key and reason") {
+  CHECK_THAT(ErrorOf("budget: 1 USD/h"),
+             Catch::Contains("c.yaml: machines: the cluster has no machine"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: Z9}]}]"),
+             Catch::Contains("machines[0].devices[0].kind: \"Z9\" is no known device") &&
+                 Catch::Contains("A100-80"));
+  CHECK_THAT(
+      ErrorOf("machines: [{name: a, devices: [{kind: T4}]}, {name: b, devices: [{kind: T4}]}]"),
+      Catch::Contains("machine b cannot be reached from a: give tiers.site"));
+  CHECK_THAT(
+      ErrorOf("machines: [{name: a, devices: [{kind: T4}]}]\ntiers: {rack: {bandwidth: 0 GB/s}}"),
+      Catch::Contains("tiers.rack.bandwidth: must be above 0"));
+  CHECK_THAT(
+      ErrorOf("machines: [{name: a, devices: [{kind: T4}]}, {name: a, devices: [{kind: T4}]}]"),
+      Catch::Contains("two machines are named a"));
+  CHECK_THAT(ErrorOf("machines: [{name: a}]"), Catch::Contains("machine a has no device"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: T4}]}]\nlinks: [{from: a, to: q}]"),
+             Catch::Contains("links[0]: \"q\" is neither a machine nor a site"));
+}
+
+TEST_CASE("every example is read") {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {
+    if (entry.path().extension() != ".yaml") continue;
+    INFO(entry.path());
+    v1::Cluster cluster;
+    CHECK(ReadDocumentFile(entry.path().string(), &cluster).message() == "");
+    const auto graph = MakeClusterGraph(cluster, *BuiltInDevices(), entry.path().string());
+    CHECK(graph.status().message() == "");
+    ++files;
+  }
+  CHECK(files == 6);
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
