@@ -111,6 +111,9 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
   call.show_prompt_logprobs = prompt_logprobs.has_value();
   call.return_token_ids = reader.Bool("return_token_ids").value_or(false);
   call.stream = reader.Bool("stream").value_or(false);
+  if (call.stream && call.show_prompt_logprobs) {
+    reader.Fail("prompt_logprobs", "only without stream");
+  }
   if (const nlohmann::json* options = reader.Find("stream_options")) {
     if (!options->is_object()) {
       reader.Fail("stream_options", "an object is expected");

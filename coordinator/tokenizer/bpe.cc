@@ -228,7 +228,11 @@ void Bpe::MergeByScan(BpeScratch* scratch) const {
 void Bpe::MergeByHeap(BpeScratch* scratch) const {
   std::vector<int32_t>& ids = scratch->ids;
   const auto count = static_cast<int32_t>(ids.size());
-  auto& [unused, ranks, results, next, previous, heap] = *scratch;
+  std::vector<int32_t>& ranks = scratch->ranks;
+  std::vector<int32_t>& results = scratch->results;
+  std::vector<int32_t>& next = scratch->next;
+  std::vector<int32_t>& previous = scratch->previous;
+  std::vector<uint64_t>& heap = scratch->heap;
   ranks.assign(count, MergeTable::kNoRank);
   results.resize(count);
   next.resize(count);

@@ -1,0 +1,101 @@
+#include "tests/coordinator/door.h"
+
+#include <catch2/catch.hpp>
+#include <utility>
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr char kModelFolder[] = "deploy/demo_model/tessera-demo";
+
+}  // namespace
+
+std::shared_ptr<const ServedModel> DoorModel() {
+  auto model = std::make_shared<ServedModel>();
+  model->name = "org/demo";
+  model->folder = kModelFolder;
+  model->max_model_len_tokens = 200;
+  model->created_unix_seconds = 1700000000;
+  model->tokenizer = Tokenizer::Load(kModelFolder).value();
+  model->chat_template = ChatTemplate::Load(kModelFolder).value();
+  model->defaults.temperature = 0.25;
+  model->defaults.top_k = 7;
+  return model;
+}
+
+Door::Door(OpenAiApiOptions options, HttpServerOptions server_options) {
+  service.SetScript(Say({{"one", 40}, {" two", 41}}));
+  if (!options.readiness) options.readiness = [this] { return readiness; };
+  if (!options.metrics) options.metrics = [] { return std::string("a_metric 1\n"); };
+  options.now_unix_seconds = [] { return int64_t{1700000001}; };
+  api_ = OpenAiApi::Make(std::move(options), DoorModel(), service);
+  server_ = HttpServer::Start(server_options, [this](std::shared_ptr<HttpExchange> exchange) {
+              api_->Handle(std::move(exchange));
+            }).value();
+}
+
+Door::~Door() { server_->Stop(); }
+
+HttpReply Door::Get(std::string_view path, std::string_view headers) {
+  HttpClient client(port());
+  REQUIRE(client.SendRequest("GET", path, "", headers));
+  return client.Receive();
+}
+
+HttpReply Door::Post(std::string_view path, std::string_view body, std::string_view headers) {
+  HttpClient client(port());
+  REQUIRE(client.SendRequest("POST", path, body, headers));
+  return client.Receive();
+}
+
+nlohmann::json Door::Ask(std::string_view path, const nlohmann::json& body) {
+  const HttpReply reply = Post(path, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  return nlohmann::json::parse(reply.body);
+}
+
+std::vector<nlohmann::json> Door::Stream(std::string_view path, nlohmann::json body) {
+  body["stream"] = true;
+  const HttpReply reply = Post(path, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  REQUIRE(reply.head.find("text/event-stream") != std::string::npos);
+  return EventsOf(reply.body);
+}
+
+std::string Door::ErrorOf(const HttpReply& reply) {
+  const auto json = nlohmann::json::parse(reply.body, nullptr, false);
+  INFO(reply.body);
+  REQUIRE(json.is_object());
+  const nlohmann::json& error = json.at("error");
+  CHECK(error.at("code") == reply.status);
+  CHECK(error.at("type").is_string());
+  const std::string param = error.at("param").is_null() ? "-" : std::string(error.at("param"));
+  return std::to_string(reply.status) + " " + param + " " + std::string(error.at("message"));
+}
+
+std::string Door::Error(std::string_view path, const nlohmann::json& body) {
+  return ErrorOf(Post(path, body.dump()));
+}
+
+std::vector<nlohmann::json> EventsOf(const std::string& body) {
+  constexpr std::string_view kData = "data: ";
+  std::vector<nlohmann::json> events;
+  bool done = false;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    REQUIRE(end != std::string::npos);
+    const std::string_view event(body.data() + at, end - at);
+    at = end + 2;
+    if (event.starts_with(":")) continue;
+    REQUIRE(event.starts_with(kData));
+    CHECK_FALSE(done);
+    done = event.substr(kData.size()) == "[DONE]";
+    if (!done) events.push_back(nlohmann::json::parse(event.substr(kData.size())));
+  }
+  CHECK(done);
+  return events;
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,52 @@
+// The HTTP front door over a scripted service, on a real socket: what a client sends and sees.
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coordinator/http_server.h"
+#include "coordinator/openai_api.h"
+#include "tests/coordinator/http_client.h"
+#include "tests/fakes/fake_generation_service.h"
+
+namespace tessera::coordinator {
+
+// The shipped model's tokenizer and chat template, with a context of 200 tokens.
+std::shared_ptr<const ServedModel> DoorModel();
+
+class Door {
+ public:
+  explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {});
+  ~Door();
+
+  HttpReply Get(std::string_view path, std::string_view headers = "");
+  HttpReply Post(std::string_view path, std::string_view body, std::string_view headers = "");
+  // The JSON of a reply of status 200.
+  nlohmann::json Ask(std::string_view path, const nlohmann::json& body);
+  // The JSON events of a stream that ends with [DONE].
+  std::vector<nlohmann::json> Stream(std::string_view path, nlohmann::json body);
+  // "status param message" of a reply that is an error in OpenAI's form.
+  std::string Error(std::string_view path, const nlohmann::json& body);
+  static std::string ErrorOf(const HttpReply& reply);
+
+  uint16_t port() const { return server_->port(); }
+  OpenAiApi& api() { return *api_; }
+  void Stop() { server_->Stop(); }
+
+  FakeGenerationService service;
+  absl::Status readiness;
+
+ private:
+  std::unique_ptr<OpenAiApi> api_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+// The events of a stream's body, without "[DONE]", which must be its last.
+std::vector<nlohmann::json> EventsOf(const std::string& body);
+
+}  // namespace tessera::coordinator
