@@ -1,0 +1,308 @@
+// Errors, keys, clients that leave, and bodies that mean harm.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/coordinator/door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Json = nlohmann::json;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+constexpr char kCompletions[] = "/v1/completions";
+constexpr char kChat[] = "/v1/chat/completions";
+constexpr char kBody[] = R"({"prompt": "What"})";
+
+std::string Fill(const std::string& open, const std::string& filler, size_t bytes,
+                 const std::string& close) {
+  std::string text = open;
+  while (text.size() < bytes) text += filler;
+  return text + close;
+}
+
+double ResidentMebibytes() {
+  std::ifstream status("/proc/self/statm");
+  double size = 0;
+  double resident = 0;
+  status >> size >> resident;
+  return resident * 4096 / (1 << 20);
+}
+
+}  // namespace
+
+TEST_CASE("unknown paths, methods and models") {
+  Door door;
+  CHECK_THAT(Door::ErrorOf(door.Get("/v1/nothing")),
+             StartsWith("404 - ") && Contains("/v1/nothing"));
+  const HttpReply method = door.Get(kChat);
+  CHECK_THAT(Door::ErrorOf(method), StartsWith("405 - ") && Contains("POST"));
+  CHECK_THAT(method.head, Contains("Allow: POST"));
+  CHECK_THAT(Door::ErrorOf(door.Post("/v1/models", "{}")), StartsWith("405 - "));
+  CHECK_THAT(door.Error(kCompletions, {{"model", "gpt-9"}, {"prompt", "x"}}),
+             StartsWith("404 model ") && Contains("gpt-9") && Contains("org/demo"));
+  CHECK_THAT(Door::ErrorOf(door.Get("/v1/models/gpt-9")), StartsWith("404 model "));
+}
+
+TEST_CASE("the small endpoints") {
+  Door door;
+  const Json models = Json::parse(door.Get("/v1/models").body);
+  CHECK(models["object"] == "list");
+  CHECK(models["data"][0]["id"] == "org/demo");
+  CHECK(models["data"][0]["max_model_len"] == 200);
+  CHECK(Json::parse(door.Get("/v1/models/org%2Fdemo").body)["id"] == "org/demo");
+  CHECK(Json::parse(door.Get("/v1/models/org/demo").body)["id"] == "org/demo");
+  CHECK(door.Get("/v1/models/org%2").status == 404);
+  CHECK(door.Get("/health").status == 200);
+  CHECK(door.Get("/ping").status == 200);
+  CHECK(Json::parse(door.Get("/version").body)["version"].is_string());
+  const HttpReply metrics = door.Get("/metrics");
+  CHECK_THAT(metrics.head, Contains("text/plain; version=0.0.4"));
+  CHECK(metrics.body == "a_metric 1\n");
+  CHECK(door.Get("/ready").status == 200);
+  door.readiness = absl::UnavailableError("no replica is ready");
+  const HttpReply not_ready = door.Get("/ready");
+  CHECK_THAT(Door::ErrorOf(not_ready), StartsWith("503 - ") && Contains("no replica"));
+  CHECK_THAT(not_ready.head, Contains("Retry-After: "));
+  CHECK(door.Get("/health").status == 200);
+}
+
+TEST_CASE("what the service refuses becomes the status that clients act on") {
+  Door door;
+  const std::vector<std::pair<absl::Status, const char*>> refusals = {
+      {absl::InvalidArgumentError("a"), "400 - a"}, {absl::ResourceExhaustedError("b"), "429 - b"},
+      {absl::UnavailableError("c"), "503 - c"},     {absl::UnimplementedError("d"), "501 - d"},
+      {absl::InternalError("e"), "500 - e"},
+  };
+  for (const auto& [status, error] : refusals) {
+    door.service.Refuse(status);
+    for (const char* stream : {"", R"(, "stream": true)"}) {
+      const HttpReply reply =
+          door.Post(kCompletions, std::string(R"({"prompt": "What")") + stream + "}");
+      CHECK(Door::ErrorOf(reply) == error);
+      const bool again = reply.status == 429 || reply.status == 503;
+      CHECK((reply.head.find("Retry-After: ") != std::string::npos) == again);
+    }
+  }
+  door.service.Refuse(absl::OkStatus());
+  CHECK(door.Post(kCompletions, kBody).status == 200);
+}
+
+TEST_CASE("an error after the stream began is its last event") {
+  Door door;
+  door.service.SetScript([](const GenerationRequest&, GenerationSink& sink, const auto&) {
+    ChoiceEvent event;
+    event.text = "so far";
+    sink.OnChoice(event);
+    sink.OnEnd(absl::InternalError("a step failed"), {}, "r0");
+  });
+  const HttpReply reply = door.Post(kChat, R"({"stream": true, "messages":
+      [{"role": "user", "content": "What"}]})");
+  CHECK(reply.status == 200);
+  const size_t error = reply.body.find("data: {\"error\":");
+  REQUIRE(error != std::string::npos);
+  CHECK_THAT(reply.body.substr(error), Contains("a step failed"));
+  CHECK(reply.body.find("[DONE]") == std::string::npos);
+  CHECK_THAT(reply.body, Contains("so far"));
+  // The same before anything was sent is a plain error.
+  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, kBody)), StartsWith("500 - a step failed"));
+}
+
+TEST_CASE("with API keys, nothing but health is open") {
+  OpenAiApiOptions options;
+  options.api_keys = {"first", "second"};
+  Door door(std::move(options));
+  const HttpReply none = door.Post(kCompletions, kBody);
+  CHECK_THAT(Door::ErrorOf(none), StartsWith("401 - "));
+  CHECK_THAT(none.head, Contains("WWW-Authenticate: Bearer"));
+  for (const char* wrong : {"Bearer third", "Bearer ", "first", "Bearer first ", "Bearer firs"}) {
+    const std::string header = std::string("Authorization: ") + wrong + "x\r\n";
+    CHECK(door.Post(kCompletions, kBody, header).status == 401);
+  }
+  for (const char* path : {"/v1/models", "/v1/models/org/demo"})
+    CHECK(door.Get(path).status == 401);
+  for (const char* path : {"/tokenize", "/detokenize", kChat}) {
+    CHECK(door.Post(path, "{}").status == 401);
+  }
+  for (const char* path : {"/health", "/ready", "/version", "/metrics"}) {
+    CHECK(door.Get(path).status == 200);
+  }
+  CHECK(door.Post(kCompletions, kBody, "Authorization: Bearer second\r\n").status == 200);
+}
+
+TEST_CASE("a request's id is taken, or drawn, and echoed everywhere") {
+  Door door;
+  const HttpReply given = door.Post(kCompletions, kBody, "X-Request-Id: mine-1\r\n");
+  CHECK_THAT(given.head, Contains("X-Request-Id: mine-1\r\n"));
+  CHECK(door.service.last_request().request_id == "mine-1");
+  CHECK_THAT(door.Post(kCompletions, kBody).head, Contains("X-Request-Id: "));
+  CHECK_THAT(door.Post(kCompletions, "{", "X-Request-Id: mine-2\r\n").head,
+             Contains("X-Request-Id: mine-2\r\n"));
+  const HttpReply stream =
+      door.Post(kCompletions, R"({"prompt": "What", "stream": true})", "X-Request-Id: mine-3\r\n");
+  CHECK_THAT(stream.head, Contains("X-Request-Id: mine-3\r\n"));
+  // What does not belong into logs and headers is replaced.
+  const HttpReply odd = door.Post(kCompletions, kBody, "X-Request-Id: a b\r\n");
+  CHECK(odd.head.find("a b") == std::string::npos);
+}
+
+TEST_CASE("a client that leaves cancels its work, streaming or not") {
+  Door door;
+  door.service.SetScript(
+      [](const GenerationRequest& request, GenerationSink& sink, const auto& cancelled) {
+        for (int i = 0; i < 1000 && !cancelled(); ++i) {
+          if (request.max_tokens == 1) {
+            ChoiceEvent event;
+            event.text = "x";
+            sink.OnChoice(event);
+          }
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+      });
+  {
+    HttpClient streaming(door.port());
+    REQUIRE(streaming.SendRequest("POST", kCompletions,
+                                  R"({"prompt": ["a", "b"], "max_tokens": 1, "stream": true})"));
+    REQUIRE(streaming.ReadUntil("\"x\""));
+  }
+  CHECK(door.service.WaitForCancelled(2));
+  {
+    HttpClient waiting(door.port());
+    REQUIRE(waiting.SendRequest("POST", kCompletions, kBody));
+    while (door.service.requests().size() < 3) std::this_thread::yield();
+  }
+  CHECK(door.service.WaitForCancelled(3));
+}
+
+TEST_CASE("generations that end on other threads while their clients come and go") {
+  Door door;
+  std::atomic<int> turn = 0;
+  door.service.SetScript(
+      [&](const GenerationRequest& request, GenerationSink& sink, const auto& cancelled) {
+        // Some end before Start's caller goes on, some after.
+        if (turn++ % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+        Say({{"x", 40}})(request, sink, cancelled);
+      });
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&, i] {
+      for (int k = 0; k < 50; ++k) {
+        HttpClient client(door.port());
+        client.SendRequest("POST", kCompletions,
+                           i % 2 == 0 ? kBody : R"({"prompt": "What", "stream": true})");
+        if (k % 5 == 4) continue;  // leaves at once
+        answered += client.Receive().status == 200;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  CHECK(answered == 160);
+  CHECK(door.Post(kCompletions, kBody).status == 200);
+}
+
+TEST_CASE("a large answer and a large piece of a stream reach a client that reads") {
+  Door door;
+  const std::string large(300'000, 'x');
+  door.service.SetScript(Say({{large, 40}, {large, 41}, {large, 42}}));
+  CHECK(door.Ask(kCompletions, {{"prompt", "What"}, {"n", 3}})["choices"][2]["text"] ==
+        large + large + large);
+  std::string text;
+  for (const Json& chunk : door.Stream(kCompletions, {{"prompt", "What"}})) {
+    text += chunk["choices"][0]["text"];
+  }
+  CHECK(text == large + large + large);
+}
+
+TEST_CASE("bodies that are no JSON, or no text, are refused and the next one is served") {
+  Door door;
+  const std::vector<std::string> bodies = {"",
+                                           "{",
+                                           "[]",
+                                           "null",
+                                           "5",
+                                           "\"text\"",
+                                           "{\"prompt\": }",
+                                           "{\"prompt\": NaN}",
+                                           "{} {}",
+                                           "{\"prompt\": \"\xff\"}",
+                                           "{\"prompt\": \"\\ud800\"}",
+                                           "{\"prompt\": \"a\nb\"}",
+                                           std::string("{\"prompt\": \"a\0b\"}", 17),
+                                           "\xef\xbb\xbf{\"prompt\": 5}",
+                                           "{\"temperature\": 1e999, \"prompt\": \"a\"}",
+                                           std::string(100'000, '['),
+                                           Fill("{\"a\": ", "[", 100'000, ""),
+                                           Fill("", "{\"a\":", 100'000, "")};
+  for (const std::string& body : bodies) {
+    INFO(body.substr(0, 60));
+    for (const char* path : {kCompletions, kChat, "/tokenize", "/detokenize"}) {
+      CHECK_THAT(Door::ErrorOf(door.Post(path, body)), StartsWith("400 "));
+    }
+  }
+  CHECK(door.Post(kCompletions, kBody).status == 200);
+}
+
+TEST_CASE("a JSON bomb is refused before it grows") {
+  Door door;
+  door.Post(kCompletions, Fill("{\"prompt\": \"", "a", 1 << 20, "\"}"));  // warms the allocator
+  const double before = ResidentMebibytes();
+  constexpr size_t kBytes = 30 << 20;
+  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": [0", ",[]", kBytes, "]}"))),
+             StartsWith("400 ") && Contains("objects and arrays"));
+  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": [0", ",1", kBytes, "]}"))),
+             StartsWith("400 ") && Contains("values"));
+  CHECK(ResidentMebibytes() - before < 250);
+  CHECK(door.Post(kCompletions, kBody).status == 200);
+}
+
+TEST_CASE("a body over the limit is 413, and large ones in number are 503") {
+  HttpServerOptions server;
+  server.max_body_bytes = 1000;
+  OpenAiApiOptions options;
+  options.large_body_bytes = 100;
+  options.max_large_bodies_waiting = 0;
+  Door door(std::move(options), server);
+  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": \"", "a", 2000, "\"}"))),
+             StartsWith("413 - ") && Contains("1000"));
+  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": \"", "a", 200, "\"}"))),
+             StartsWith("503 - "));
+  CHECK(door.Post(kCompletions, kBody).status == 200);
+}
+
+TEST_CASE("a silent stream is told that it waits") {
+  OpenAiApiOptions options;
+  options.ping_interval_ticks = 2;
+  Door door(std::move(options));
+  std::atomic<bool> go_on = false;
+  door.service.SetScript(
+      [&](const GenerationRequest& request, GenerationSink& sink, const auto& cancelled) {
+        while (!go_on && !cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        Say({{"x", 40}})(request, sink, cancelled);
+      });
+  HttpClient client(door.port());
+  REQUIRE(client.SendRequest("POST", kCompletions, R"({"prompt": "What", "stream": true})"));
+  while (door.service.requests().empty()) std::this_thread::yield();
+  std::atomic<bool> stop = false;
+  std::thread clock([&] {
+    while (!stop) {
+      door.api().Tick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  CHECK(client.ReadUntil(": waiting\n\n"));
+  go_on = true;
+  CHECK(client.ReadUntil("[DONE]"));
+  stop = true;
+  clock.join();
+}
+
+}  // namespace tessera::coordinator

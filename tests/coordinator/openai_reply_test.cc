@@ -1,0 +1,245 @@
+// The shapes of answers and streams, as clients of the API read them.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/coordinator/door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kCompletions[] = "/v1/completions";
+constexpr char kChat[] = "/v1/chat/completions";
+
+Json Chat(const Json& fields = Json::object()) {
+  Json body = {{"messages", {{{"role", "user"}, {"content", "What"}}}}};
+  body.update(fields);
+  return body;
+}
+
+// The ids of a text and, one by one, what they spell.
+struct Spelled {
+  std::vector<int32_t> ids;
+  std::vector<std::string> tokens;
+};
+Spelled Spell(const std::string& text) {
+  static const std::shared_ptr<const ServedModel> model = DoorModel();
+  Spelled spelled;
+  spelled.ids =
+      model->tokenizer->Encode(text, {.add_special_tokens = false, .parse_special_tokens = true})
+          .value();
+  for (int32_t id : spelled.ids) spelled.tokens.push_back(model->tokenizer->TokenBytes(id));
+  return spelled;
+}
+
+std::string TextOf(const std::vector<Json>& chunks, int index) {
+  std::string text;
+  for (const Json& chunk : chunks) {
+    for (const Json& choice : chunk["choices"]) {
+      if (choice["index"] != index) continue;
+      text += choice.contains("delta") ? choice["delta"].value("content", "")
+                                       : std::string(choice["text"]);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a chat's answer") {
+  Door door;
+  const Json reply = door.Ask(kChat, Chat({{"n", 2}}));
+  CHECK(std::string(reply["id"]).starts_with("chatcmpl-"));
+  CHECK(reply["object"] == "chat.completion");
+  CHECK(reply["created"] == 1700000001);
+  CHECK(reply["model"] == "org/demo");
+  REQUIRE(reply["choices"].size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    const Json& choice = reply["choices"][i];
+    CHECK(choice["index"] == i);
+    CHECK(choice["message"]["role"] == "assistant");
+    CHECK(choice["message"]["content"] == "one two");
+    CHECK(choice["finish_reason"] == "stop");
+    CHECK(choice["logprobs"].is_null());
+  }
+  const size_t prompt = door.service.last_request().prompt_token_ids.size();
+  CHECK(reply["usage"]["prompt_tokens"] == prompt);
+  CHECK(reply["usage"]["completion_tokens"] == 4);
+  CHECK(reply["usage"]["total_tokens"] == prompt + 4);
+  CHECK(reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0);
+}
+
+TEST_CASE("a completion's answer") {
+  Door door;
+  door.service.SetScript(Say({{"one", 40}}, Finish::kLength));
+  const Json reply = door.Ask(kCompletions, {{"prompt", "What"}, {"return_token_ids", true}});
+  CHECK(std::string(reply["id"]).starts_with("cmpl-"));
+  CHECK(reply["object"] == "text_completion");
+  const Json& choice = reply["choices"][0];
+  CHECK(choice["text"] == "one");
+  CHECK(choice["finish_reason"] == "length");
+  CHECK(choice["token_ids"] == Json({40}));
+  CHECK(choice["prompt_token_ids"] == door.service.last_request().prompt_token_ids);
+}
+
+TEST_CASE("a chat's stream: role first, one id, an empty last delta, usage when asked") {
+  Door door;
+  const auto chunks = door.Stream(kChat, Chat({{"stream_options", {{"include_usage", true}}}}));
+  REQUIRE(chunks.size() >= 4);
+  CHECK(chunks[0]["choices"][0]["delta"] == Json({{"role", "assistant"}, {"content", ""}}));
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    CHECK(chunks[i]["id"] == chunks[0]["id"]);
+    CHECK(chunks[i]["object"] == "chat.completion.chunk");
+    if (i > 0 && !chunks[i]["choices"].empty()) {
+      CHECK_FALSE(chunks[i]["choices"][0]["delta"].contains("role"));
+    }
+    if (i + 1 < chunks.size()) CHECK(chunks[i]["usage"].is_null());
+  }
+  CHECK(TextOf(chunks, 0) == "one two");
+  const Json& last = chunks[chunks.size() - 2]["choices"][0];
+  CHECK(last["delta"] == Json::object());
+  CHECK(last["finish_reason"] == "stop");
+  CHECK(chunks[chunks.size() - 3]["choices"][0]["finish_reason"].is_null());
+  CHECK(chunks.back()["choices"] == Json::array());
+  CHECK(chunks.back()["usage"]["completion_tokens"] == 2);
+
+  for (const Json& chunk : door.Stream(kChat, Chat())) {
+    CHECK_FALSE(chunk.contains("usage"));
+    CHECK_FALSE(chunk["choices"].empty());
+  }
+}
+
+TEST_CASE("streams of several choices and prompts carry their index") {
+  Door door;
+  const auto chat = door.Stream(kChat, Chat({{"n", 3}}));
+  for (int i = 0; i < 3; ++i) CHECK(TextOf(chat, i) == "one two");
+  const auto texts = door.Stream(kCompletions, {{"prompt", {"a", "b"}}, {"n", 2}, {"echo", true}});
+  for (int i = 0; i < 4; ++i) CHECK(TextOf(texts, i) == (i < 2 ? "aone two" : "bone two"));
+  CHECK(std::count_if(texts.begin(), texts.end(), [](const Json& chunk) {
+          return chunk["choices"][0]["finish_reason"] == "stop";
+        }) == 4);
+}
+
+TEST_CASE("a chat's logprobs") {
+  Door door;
+  const Spelled word = Spell("é");
+  REQUIRE(word.ids.size() >= 2);  // cut into bytes by this vocabulary
+  door.service.SetScript(Say({{"", word.ids[0]}, {"é", word.ids[1]}}));
+  const Json body = Chat({{"logprobs", true}, {"top_logprobs", 2}});
+  const Json reply = door.Ask(kChat, body);
+  const Json& content = reply["choices"][0]["logprobs"]["content"];
+  REQUIRE(content.size() == 2);
+  CHECK(content[0]["token"] == "bytes:\\xc3");
+  CHECK(content[0]["bytes"] == Json({0xc3}));
+  CHECK(content[0]["logprob"] == -0.5);
+  REQUIRE(content[0]["top_logprobs"].size() == 2);
+  CHECK(content[0]["top_logprobs"][1]["logprob"] == -1.0);
+  CHECK(reply["choices"][0]["logprobs"]["refusal"].is_null());
+
+  Json streamed = Json::array();
+  for (const Json& chunk : door.Stream(kChat, body)) {
+    const Json& logprobs = chunk["choices"][0]["logprobs"];
+    if (logprobs.is_null()) continue;
+    for (const Json& entry : logprobs["content"]) streamed.push_back(entry);
+  }
+  CHECK(streamed == content);
+}
+
+TEST_CASE("a completion's logprobs: offsets are of the text that is shown") {
+  Door door;
+  const Spelled accent = Spell("é");
+  REQUIRE(accent.ids.size() == 2);
+  // A special token, which the text does not show, then a character in two tokens.
+  door.service.SetScript(
+      Say({{"", 5}, {"", accent.ids[0]}, {"é", accent.ids[1]}, {"x", Spell("x").ids[0]}}));
+  const Json body = {{"prompt", "What"}, {"logprobs", 1}};
+  const Json logprobs = door.Ask(kCompletions, body)["choices"][0]["logprobs"];
+  CHECK(logprobs["tokens"] == Json({"<|end|>", "bytes:\\xc3", "bytes:\\xa9", "x"}));
+  CHECK(logprobs["token_logprobs"] == Json({-0.5, -0.5, -0.5, -0.5}));
+  CHECK(logprobs["text_offset"] == Json({0, 0, 1, 1}));
+  CHECK(logprobs["top_logprobs"][3]["x"] == -0.5);
+
+  std::vector<Json> offsets;
+  for (const Json& chunk : door.Stream(kCompletions, body)) {
+    for (const Json& offset : chunk["choices"][0]["logprobs"]["text_offset"]) {
+      offsets.push_back(offset);
+    }
+  }
+  CHECK(Json(offsets) == logprobs["text_offset"]);
+}
+
+TEST_CASE("what evaluation harnesses send: ids, echo, logprobs, one token or none") {
+  Door door;
+  const Spelled prompt = Spell("What is 5?");
+  for (int max_tokens : {0, 1}) {
+    door.service.SetScript(
+        max_tokens == 0 ? FakeGenerationService::Script([](const GenerationRequest& request,
+                                                           GenerationSink& sink, const auto&) {
+          ChoiceEvent end;
+          end.finish = Finish::kLength;
+          sink.OnChoice(end);
+          GenerationUsage usage;
+          usage.prompt_tokens = request.prompt_token_ids.size();
+          sink.OnEnd(absl::OkStatus(), usage, "r0");
+        })
+                        : Say({{"one", 40}}, Finish::kLength));
+    const Json body = {
+        {"prompt", prompt.ids}, {"echo", true}, {"logprobs", 1}, {"max_tokens", max_tokens}};
+    const Json reply = door.Ask(kCompletions, body);
+    CHECK(door.service.last_request().max_tokens == max_tokens);
+    CHECK(door.service.last_request().prompt_logprobs == 1);
+    const Json& choice = reply["choices"][0];
+    CHECK(choice["text"] == (max_tokens == 0 ? "What is 5?" : "What is 5?one"));
+    const Json& logprobs = choice["logprobs"];
+    CHECK(logprobs["tokens"].size() == prompt.ids.size() + max_tokens);
+    CHECK(logprobs["token_logprobs"][0].is_null());
+    CHECK(logprobs["top_logprobs"][0].is_null());
+    CHECK(logprobs["token_logprobs"][1] == -0.5);
+    size_t offset = 0;
+    for (size_t i = 0; i < prompt.ids.size(); ++i) {
+      CHECK(logprobs["tokens"][i] == prompt.tokens[i]);
+      CHECK(logprobs["text_offset"][i] == offset);
+      offset += prompt.tokens[i].size();
+    }
+    CHECK(reply["usage"]["completion_tokens"] == max_tokens);
+  }
+}
+
+TEST_CASE("prompt_logprobs in vLLM's shape") {
+  Door door;
+  const Json reply = door.Ask(kChat, Chat({{"prompt_logprobs", 1}}));
+  const Json& positions = reply["prompt_logprobs"];
+  const auto ids = door.service.last_request().prompt_token_ids;
+  REQUIRE(positions.size() == ids.size());
+  CHECK(positions[0].is_null());
+  const Json& second = positions[1][std::to_string(ids[1])];
+  CHECK(second["logprob"] == -0.5);
+  CHECK(second["rank"] == 1);
+}
+
+TEST_CASE("stop_reason is the string, or the id that the client gave") {
+  Door door;
+  const auto stop_with = [](std::string reason) {
+    return [reason](const GenerationRequest&, GenerationSink& sink, const auto&) {
+      ChoiceEvent event;
+      event.text = "a";
+      event.finish = Finish::kStop;
+      event.stop_reason = reason;
+      sink.OnChoice(event);
+      sink.OnEnd(absl::OkStatus(), {}, "r0");
+    };
+  };
+  door.service.SetScript(stop_with("END"));
+  CHECK(door.Ask(kChat, Chat({{"stop", "END"}}))["choices"][0]["stop_reason"] == "END");
+  door.service.SetScript(stop_with("9"));
+  CHECK(door.Ask(kChat, Chat({{"stop_token_ids", {9}}}))["choices"][0]["stop_reason"] == 9);
+  door.service.SetScript(stop_with(""));
+  CHECK(door.Ask(kChat, Chat())["choices"][0]["stop_reason"].is_null());
+}
+
+}  // namespace tessera::coordinator
