@@ -95,6 +95,9 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
   absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
   if (!r.ok()) return r;
+  if (request.prompt_case() == v1::CompletionRequest::PROMPT_NOT_SET) {
+    return FieldError("prompt", "the prompt is missing: give text or tokens");
+  }
   if (request.has_tokens()) {
     r->prompt_token_ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
   } else {

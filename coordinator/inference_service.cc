@@ -340,6 +340,12 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                        v1::DetokenizeReply* reply) override {
     absl::Status status = CheckKey(*context);
     if (status.ok()) status = CheckModelName(*model_, request->model());
+    for (int32_t id : request->ids()) {
+      if (!status.ok()) break;
+      if (id >= 0 && id < model_->tokenizer->vocabulary_size()) continue;
+      status = FieldError("ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
+                                              model_->tokenizer->vocabulary_size(), " tokens"));
+    }
     if (status.ok()) {
       const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
       reply->set_text(model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false));

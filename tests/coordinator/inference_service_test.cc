@@ -1,0 +1,290 @@
+// The gRPC door over a scripted service, in process: calls, streams, errors, keys, cancellation.
+
+#include "coordinator/inference_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/inference.grpc.pb.h"
+#include "tests/coordinator/door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Catch::Matchers::Contains;
+using grpc::StatusCode;
+
+class GrpcDoor {
+ public:
+  explicit GrpcDoor(std::vector<std::string> api_keys = {}, size_t max_pending_chunks = 1024) {
+    service.SetScript(Say({{"one", 40}, {" two", 41}}));
+    InferenceServiceOptions options;
+    options.api_keys = std::move(api_keys);
+    options.max_pending_chunks = max_pending_chunks;
+    options.now_unix_seconds = [] { return int64_t{1700000001}; };
+    inference_ = MakeInferenceService(std::move(options), DoorModel(), service);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(inference_.get());
+    server_ = builder.BuildAndStart();
+    stub = v1::Inference::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
+  }
+  ~GrpcDoor() { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5)); }
+
+  FakeGenerationService service;
+  std::unique_ptr<v1::Inference::Stub> stub;
+
+ private:
+  std::unique_ptr<grpc::Service> inference_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+v1::CompletionRequest Completion(const std::string& text = "What") {
+  v1::CompletionRequest request;
+  request.set_text(text);
+  return request;
+}
+
+v1::ChatRequest Chat(const std::string& role = "user") {
+  v1::ChatRequest request;
+  v1::ChatMessage& message = *request.add_messages();
+  message.set_role(role);
+  message.set_content("What");
+  return request;
+}
+
+grpc::Status Complete(GrpcDoor& door, const v1::CompletionRequest& request,
+                      v1::CompletionReply* reply = nullptr, const std::string& key = "") {
+  grpc::ClientContext context;
+  if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+  v1::CompletionReply unused;
+  return door.stub->Complete(&context, request, reply == nullptr ? &unused : reply);
+}
+
+// Everything a script needs to go on until it is cancelled.
+void UntilCancelled(const GenerationRequest&, GenerationSink& sink,
+                    const std::function<bool()>& cancelled) {
+  for (int i = 0; i < 2000 && !cancelled(); ++i) {
+    ChoiceEvent event;
+    event.text = std::string(1000, 'x');
+    sink.OnChoice(std::move(event));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a unary completion and a unary chat") {
+  GrpcDoor door;
+  v1::CompletionRequest request = Completion();
+  request.mutable_options()->set_n(2);
+  request.mutable_options()->set_logprobs(1);
+  request.mutable_options()->set_prompt_logprobs(0);
+  request.set_echo(true);
+  v1::CompletionReply reply;
+  REQUIRE(Complete(door, request, &reply).ok());
+  REQUIRE(reply.choices_size() == 2);
+  CHECK(reply.choices(1).text() == "Whatone two");
+  CHECK(reply.choices(1).finish_reason() == "stop");
+  CHECK(reply.choices(1).token_ids_size() == 2);
+  CHECK(reply.choices(0).logprobs(0).chosen().logprob() == -0.5f);
+  CHECK(reply.prompt_logprobs_size() == reply.usage().prompt_tokens());
+  CHECK_FALSE(reply.prompt_logprobs(0).has_chosen());
+  CHECK(reply.usage().completion_tokens() == 4);
+  CHECK(reply.model() == "org/demo");
+  CHECK(reply.replica() == "r0");
+  CHECK(door.service.last_request().max_tokens == 16);
+  CHECK(door.service.last_request().sampling.temperature == 0.25f);
+
+  grpc::ClientContext context;
+  v1::CompletionReply chat;
+  REQUIRE(door.stub->Chat(&context, Chat(), &chat).ok());
+  CHECK(chat.choices(0).text() == "one two");
+  CHECK(door.service.last_request().prompt_token_ids.back() == 4);  // <|assistant|>
+}
+
+TEST_CASE("a prompt of token ids") {
+  GrpcDoor door;
+  v1::CompletionRequest request;
+  for (int32_t id : {7, 8, 9}) request.mutable_tokens()->add_ids(id);
+  REQUIRE(Complete(door, request).ok());
+  CHECK(door.service.last_request().prompt_token_ids == std::vector<int32_t>{7, 8, 9});
+}
+
+TEST_CASE("streams bring every token once and end with usage") {
+  GrpcDoor door;
+  for (const bool is_chat : {false, true}) {
+    grpc::ClientContext context;
+    v1::CompletionRequest request = Completion();
+    v1::ChatRequest chat = Chat();
+    request.mutable_options()->set_n(2);
+    chat.mutable_options()->set_n(2);
+    auto stream = is_chat ? door.stub->StreamChat(&context, chat)
+                          : door.stub->StreamComplete(&context, request);
+    std::string texts[2];
+    v1::CompletionChunk chunk;
+    v1::CompletionChunk last;
+    while (stream->Read(&chunk)) {
+      if (chunk.has_choice()) texts[chunk.choice().index()] += chunk.choice().text();
+      last = chunk;
+    }
+    CHECK(stream->Finish().ok());
+    CHECK(texts[0] == "one two");
+    CHECK(texts[1] == "one two");
+    CHECK(last.usage().completion_tokens() == 4);
+    CHECK(last.replica() == "r0");
+  }
+}
+
+TEST_CASE("models, tokenize, detokenize") {
+  GrpcDoor door;
+  {
+    grpc::ClientContext context;
+    v1::ListModelsReply models;
+    REQUIRE(door.stub->ListModels(&context, {}, &models).ok());
+    CHECK(models.models(0).id() == "org/demo");
+    CHECK(models.models(0).max_model_len_tokens() == 200);
+  }
+  v1::TokenizeRequest text;
+  text.set_text("What is");
+  v1::TokenizeReply ids;
+  {
+    grpc::ClientContext context;
+    REQUIRE(door.stub->Tokenize(&context, text, &ids).ok());
+  }
+  v1::DetokenizeRequest back;
+  *back.mutable_ids() = ids.ids();
+  v1::DetokenizeReply decoded;
+  {
+    grpc::ClientContext context;
+    REQUIRE(door.stub->Detokenize(&context, back, &decoded).ok());
+    CHECK(decoded.text() == "<|begin|>What is");
+  }
+  back.add_ids(99999999);
+  grpc::ClientContext context;
+  const grpc::Status wrong = door.stub->Detokenize(&context, back, &decoded);
+  CHECK(wrong.error_code() == StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(wrong.error_message(), Contains("99999999"));
+}
+
+TEST_CASE("errors carry a code and name the thing") {
+  GrpcDoor door;
+  const auto refused = [&](const v1::CompletionRequest& request, StatusCode code,
+                           const std::string& part) {
+    const grpc::Status status = Complete(door, request);
+    INFO(status.error_message());
+    CHECK(status.error_code() == code);
+    CHECK_THAT(status.error_message(), Contains(part));
+  };
+  v1::CompletionRequest request = Completion();
+  request.set_model("gpt-9");
+  refused(request, StatusCode::NOT_FOUND, "gpt-9");
+  request = Completion();
+  request.mutable_options()->set_temperature(-1);
+  refused(request, StatusCode::INVALID_ARGUMENT, "temperature");
+  request = Completion();
+  request.mutable_options()->set_n(0);
+  refused(request, StatusCode::INVALID_ARGUMENT, "n: ");
+  request = Completion();
+  request.mutable_options()->add_stop("");
+  refused(request, StatusCode::INVALID_ARGUMENT, "stop");
+  request = Completion();
+  (*request.mutable_options()->mutable_logit_bias())[-1] = 1;
+  refused(request, StatusCode::INVALID_ARGUMENT, "logit_bias");
+  request = v1::CompletionRequest();
+  refused(request, StatusCode::INVALID_ARGUMENT, "prompt");
+  request.mutable_tokens()->add_ids(-5);
+  refused(request, StatusCode::INVALID_ARGUMENT, "-5");
+  request = v1::CompletionRequest();
+  for (int i = 0; i < 201; ++i) request.mutable_tokens()->add_ids(7);
+  refused(request, StatusCode::INVALID_ARGUMENT, "201");
+  refused(request, StatusCode::INVALID_ARGUMENT, "200");
+  door.service.Refuse(absl::ResourceExhaustedError("the queue is full"));
+  refused(Completion(), StatusCode::RESOURCE_EXHAUSTED, "the queue is full");
+  door.service.Refuse(absl::UnavailableError("no replica"));
+  refused(Completion(), StatusCode::UNAVAILABLE, "no replica");
+
+  grpc::ClientContext context;
+  v1::CompletionReply reply;
+  const grpc::Status role = door.stub->Chat(&context, Chat("nobody"), &reply);
+  CHECK(role.error_code() == StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(role.error_message(), Contains("the roles are"));
+}
+
+TEST_CASE("a generation that fails midway ends its call with the reason") {
+  GrpcDoor door;
+  door.service.SetScript([](const GenerationRequest&, GenerationSink& sink, const auto&) {
+    ChoiceEvent event;
+    event.text = "so far";
+    sink.OnChoice(event);
+    sink.OnEnd(absl::InternalError("a step failed"), {}, "r0");
+  });
+  CHECK(Complete(door, Completion()).error_message() == "a step failed");
+  grpc::ClientContext context;
+  auto stream = door.stub->StreamComplete(&context, Completion());
+  v1::CompletionChunk chunk;
+  REQUIRE(stream->Read(&chunk));
+  CHECK(chunk.choice().text() == "so far");
+  CHECK_FALSE(stream->Read(&chunk));
+  const grpc::Status status = stream->Finish();
+  CHECK(status.error_code() == StatusCode::INTERNAL);
+  CHECK(status.error_message() == "a step failed");
+}
+
+TEST_CASE("with API keys every call needs one") {
+  GrpcDoor door({"first", "second"});
+  CHECK(Complete(door, Completion()).error_code() == StatusCode::UNAUTHENTICATED);
+  CHECK(Complete(door, Completion(), nullptr, "third").error_code() == StatusCode::UNAUTHENTICATED);
+  CHECK(Complete(door, Completion(), nullptr, "second").ok());
+  const auto refused = [](const grpc::Status& status) {
+    CHECK(status.error_code() == StatusCode::UNAUTHENTICATED);
+  };
+  grpc::ClientContext models, tokenize, detokenize, chat, stream;
+  v1::ListModelsReply models_reply;
+  v1::TokenizeReply tokenize_reply;
+  v1::DetokenizeReply detokenize_reply;
+  v1::CompletionReply chat_reply;
+  v1::CompletionChunk chunk;
+  refused(door.stub->ListModels(&models, {}, &models_reply));
+  refused(door.stub->Tokenize(&tokenize, {}, &tokenize_reply));
+  refused(door.stub->Detokenize(&detokenize, {}, &detokenize_reply));
+  refused(door.stub->Chat(&chat, Chat(), &chat_reply));
+  auto reader = door.stub->StreamComplete(&stream, Completion());
+  CHECK_FALSE(reader->Read(&chunk));
+  refused(reader->Finish());
+}
+
+TEST_CASE("a client that cancels, and one that does not read, have their work cancelled") {
+  GrpcDoor door({}, /*max_pending_chunks=*/16);
+  door.service.SetScript(UntilCancelled);
+  {
+    grpc::ClientContext context;
+    auto stream = door.stub->StreamComplete(&context, Completion());
+    v1::CompletionChunk chunk;
+    REQUIRE(stream->Read(&chunk));
+    context.TryCancel();
+    while (stream->Read(&chunk)) {
+    }
+    CHECK(stream->Finish().error_code() == StatusCode::CANCELLED);
+    CHECK(door.service.WaitForCancelled(1));
+  }
+  {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+    v1::CompletionReply reply;
+    CHECK(door.stub->Complete(&context, Completion(), &reply).error_code() ==
+          StatusCode::DEADLINE_EXCEEDED);
+    CHECK(door.service.WaitForCancelled(2));
+  }
+  grpc::ClientContext context;
+  auto unread = door.stub->StreamComplete(&context, Completion());
+  CHECK(door.service.WaitForCancelled(3));
+  context.TryCancel();
+}
+
+}  // namespace tessera::coordinator
