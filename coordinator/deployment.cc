@@ -243,16 +243,7 @@ void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& wo
       OpenSession(name, worker, connection);
     }
   }
-  if (worker.state != v1::WORKER_STATE_READY) {
-    BeginConfigure(name, worker, replica);
-    return;
-  }
-  std::shared_ptr<WorkerSession> session;
-  {
-    std::lock_guard lock(mutex_);
-    session = connections_[name].session;
-  }
-  if (session != nullptr) OnLinkReady(session);
+  if (worker.state != v1::WORKER_STATE_READY) BeginConfigure(name, worker, replica);
 }
 
 void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& worker,
@@ -347,6 +338,12 @@ void Deployment::DropConnection(const std::string& name, const absl::Status& rea
 }
 
 void Deployment::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [name, connection] : connections_) {
+      if (connection.session.get() == link.get()) connection.serves = true;
+    }
+  }
   flow_.OnLinkReady(std::move(link));
 }
 
@@ -370,6 +367,7 @@ void Deployment::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl
     for (auto& [name, connection] : connections_) {
       if (connection.session.get() != link.get()) continue;
       connection.session = nullptr;
+      connection.serves = false;
       connection.not_before_seconds = options_.now_seconds() + options_.retry_seconds / 4;
       worker = name;
       incarnation = connection.incarnation;
@@ -394,7 +392,7 @@ int Deployment::ready_replicas() const {
   std::lock_guard lock(mutex_);
   return static_cast<int>(
       std::count_if(connections_.begin(), connections_.end(),
-                    [](const auto& entry) { return entry.second.session != nullptr; }));
+                    [](const auto& entry) { return entry.second.serves; }));
 }
 
 }  // namespace tessera::coordinator

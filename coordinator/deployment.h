@@ -66,6 +66,7 @@ class Deployment : private ReplicaLinkListener {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConfigureCall> configuring;
     std::shared_ptr<WorkerSession> session;
+    bool serves = false;  // the leader has accepted the session
     double not_before_seconds = 0;  // back-off
   };
 

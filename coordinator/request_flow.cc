@@ -356,10 +356,13 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
 
 void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
   std::vector<Orphan> orphans;
+  bool served = false;
   {
     std::lock_guard lock(mutex_);
     auto replica = replicas_.find(link->replica());
-    if (replica != replicas_.end() && replica->second.link == link) replicas_.erase(replica);
+    // A link that never became ready, or has a successor, takes its replica's figures nowhere.
+    served = replica != replicas_.end() && replica->second.link == link;
+    if (served) replicas_.erase(replica);
     std::map<LiveGeneration*, Orphan> by_generation;
     std::vector<uint64_t> ids;
     for (auto& [id, submission] : submissions_) {
@@ -377,7 +380,7 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
       orphans.push_back(std::move(orphan));
     }
   }
-  if (metrics_ != nullptr) metrics_->OnReplicaLost(link->replica());
+  if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
   if (!orphans.empty()) {
     Logger("coordinator")
         .warn("replica {} was lost ({}); {} requests go on elsewhere", link->replica(),

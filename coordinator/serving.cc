@@ -120,10 +120,10 @@ class Coordinator {
   void Tick() {
     flow_->Tick();
     pool_->ExpireSilent(MonotonicSeconds());
+    grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
     if (++ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
-    grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
     if (ticks_ % 100 == 0) LogActivity();
   }
 

@@ -67,6 +67,11 @@ class GrpcSession final : public WorkerSession,
     RemoveHold();
   }
 
+  // Only now is there somebody at the other end.
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) listener_.OnLinkReady(shared_from_this());
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) {
       Close(absl::OkStatus());  // the stream's own status, in OnDone, says why

@@ -28,8 +28,8 @@ struct WorkerSessionOptions {
 
 class WorkerSession : public ReplicaLink {
  public:
-  // Opens the stream; `listener` must outlive it and hears OnLinkLost exactly once. OnLinkReady is
-  // the caller's.
+  // Opens the stream; `listener` must outlive it. It hears OnLinkReady when the leader has accepted
+  // the session, and OnLinkLost exactly once and last, also where it never did.
   static std::shared_ptr<WorkerSession> Open(std::shared_ptr<grpc::Channel> channel,
                                              WorkerSessionOptions options,
                                              ReplicaLinkListener& listener);

@@ -72,7 +72,9 @@ absl::StatusOr<CpuWorker> MakeDevice(const WorkerOptions& options) {
     device.cores = share.cores;
   } else {
     auto cores = kernels::ParseCpuList(options.cpus);
-    if (!cores.ok()) return cores.status();
+    if (!cores.ok()) {
+      return absl::InvalidArgumentError("--cpus: " + std::string(cores.status().message()));
+    }
     device.cores = *std::move(cores);
   }
   // Cores that were not named may be anybody's; a single one is shared by compute, engine and gRPC

@@ -1,0 +1,141 @@
+"""A coordinator and workers as real processes, for the tests of this folder. Standard library only."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+MODEL = "deploy/demo_model/tessera-demo"
+PATIENCE_SECONDS = 60
+
+
+def wait_for(what, condition):
+    """Polls until `condition()` is true; its value."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
+
+
+class Cluster:
+    """Starts processes, asks them, and ends what is left of them."""
+
+    def __init__(self, *coordinator_flags, workers=2, model=MODEL):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
+        self.processes = {}
+        port_file = self.folder / "ports"
+        self.start("coordinator", "coordinator/tessera-coordinator", model, "--port", "0",
+                   "--grpc-port", "0", "--port-file", str(port_file), *coordinator_flags)
+        wait_for("the coordinator's ports",
+                 lambda: port_file.exists() or self.processes["coordinator"].poll() is not None)
+        ports = dict(part.split("=") for part in port_file.read_text().split())
+        self.port = int(ports["http"])
+        self.grpc = "127.0.0.1:" + ports["grpc"]
+        for i in range(workers):
+            self.start_worker(f"w{i}")
+
+    def start(self, name, program, *arguments):
+        log = open(self.folder / f"{name}.log", "ab")
+        self.processes[name] = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
+        log.close()
+
+    def start_worker(self, name, *flags):
+        cores = sorted(os.sched_getaffinity(0))
+        core = cores[len(self.processes) % len(cores)]
+        self.start(name, "worker/tessera-worker", "--coordinator", self.grpc, "--name", name + "/0",
+                   "--cpus", str(core), "--kv-cache-memory-bytes", "64MiB", *flags)
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def signal(self, name, number):
+        self.processes[name].send_signal(number)
+
+    def ended(self, name):
+        """The exit code, once it has one."""
+        return self.processes[name].wait(PATIENCE_SECONDS)
+
+    def request(self, method, path, body=None, headers=None):
+        """(status, headers, body)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        with contextlib.closing(connection):
+            text = None if body is None else json.dumps(body)
+            connection.request(method, path, text, headers or {})
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), response.read().decode()
+
+    def get(self, path):
+        return self.request("GET", path)
+
+    def stream(self, body):
+        """A stream of /v1/completions: yields its events; ends after [DONE] or an error."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}))
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            for line in response:
+                if not line.startswith(b"data: "):
+                    continue
+                if line.strip() == b"data: [DONE]":
+                    return
+                event = json.loads(line[len(b"data: "):])
+                yield event
+                if "error" in event:
+                    return
+
+    def status(self):
+        reply = subprocess.run(["deploy/tessera", "status", "--coordinator", self.grpc, "--json"],
+                               capture_output=True, text=True, check=True)
+        return json.loads(reply.stdout)
+
+    def replicas(self, ready=True):
+        return [r["name"] for r in self.status().get("replicas", []) if r.get("ready", False) == ready]
+
+    def wait_until_ready(self, replicas):
+        wait_for(f"{replicas} replicas", lambda: len(self.replicas()) == replicas)
+
+    def metrics(self):
+        """{"name{labels}": value} of /metrics."""
+        status, _, text = self.get("/metrics")
+        assert status == 200
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+    def probe(self, *arguments):
+        done = subprocess.run(["tests/end_to_end/grpc_probe", self.grpc, *arguments],
+                              capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        return done.stdout
+
+    def stop(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def running(*coordinator_flags, workers=2, model=MODEL):
+    """A cluster whose replicas are ready; prints the logs where the block fails."""
+    cluster = Cluster(*coordinator_flags, workers=workers, model=model)
+    try:
+        cluster.wait_until_ready(workers)
+        yield cluster
+    except BaseException:
+        for name in cluster.processes:
+            print(f"--- {name}\n{cluster.log(name)}", flush=True)
+        raise
+    finally:
+        cluster.stop()
+
+
+TERMINATE = signal.SIGTERM
+KILL = signal.SIGKILL

@@ -1,0 +1,98 @@
+"""A worker is killed while it streams: every stream goes on at the other one, token for token."""
+
+import threading
+
+from cluster import KILL, running, wait_for
+
+STREAMS = 6
+
+
+def ask(index):
+    """Half of them greedy, half drawn with a seed: both can be continued elsewhere."""
+    return {"prompt": f"Count from {index} to 90.", "max_tokens": 600, "ignore_eos": True, "n": 2,
+            "return_token_ids": True, "temperature": index % 2, "seed": 1000 + index}
+
+
+def collect(c, body, choices, started=None):
+    for event in c.stream(body):
+        assert "error" not in event, event
+        for choice in event["choices"]:
+            choices[choice["index"]]["tokens"] += choice["token_ids"]
+            choices[choice["index"]]["text"] += choice["text"]
+            choices[choice["index"]]["finish"] = choice["finish_reason"] or choices[choice["index"]]["finish"]
+        if started is not None:
+            started.set()
+
+
+def empty():
+    return [{"tokens": [], "text": "", "finish": None} for _ in range(2)]
+
+
+def run_all(c, after_start=None):
+    """What each stream said, both choices."""
+    said = [empty() for _ in range(STREAMS)]
+    started = [threading.Event() for _ in range(STREAMS)]
+    failures = []
+
+    def one(i):
+        try:
+            collect(c, ask(i), said[i], started[i])
+        except BaseException as error:
+            failures.append((i, repr(error)))
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(STREAMS)]
+    for thread in threads:
+        thread.start()
+    for event in started:
+        assert event.wait(60)
+    if after_start:
+        after_start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    return said
+
+
+def test_streams_survive_their_worker():
+    # float32: tokens do not depend on what else is in a step.
+    with running("--dtype", "float32", "--no-enable-prefix-caching") as c:
+        undisturbed = run_all(c)
+        for choices in undisturbed:
+            for choice in choices:
+                assert len(choice["tokens"]) == 600 and choice["finish"] == "length", choice
+
+        replicas = sorted(c.replicas())
+
+        def kill_one():
+            c.signal("w0", KILL)
+
+        assert run_all(c, kill_one) == undisturbed
+        moved = sum(v for k, v in c.metrics().items() if k.startswith("tessera_request_migrations_total"))
+        assert moved >= 1, "no stream was at the worker that was killed"
+
+        def lost():
+            return any(w["name"] == "w0/0" and w.get("state") == "WORKER_STATE_LOST"
+                       for w in c.status()["workers"])
+
+        wait_for("w0 to be told lost", lost)
+        assert len(c.replicas()) == 1
+
+        # It comes back under its name, and gets work again.
+        c.start_worker("w0")
+        wait_for("both replicas", lambda: sorted(c.replicas()) == replicas)
+        assert run_all(c) == undisturbed
+        c.signal("w1", KILL)
+        wait_for("one replica", lambda: len(c.replicas()) == 1)
+        assert run_all(c) == undisturbed
+
+
+def test_without_another_replica_a_stream_waits_for_one():
+    with running("--dtype", "float32", workers=1) as c:
+        undisturbed = run_all(c)
+
+        def replace():
+            c.signal("w0", KILL)
+            c.ended("w0")
+            c.start_worker("w0")
+
+        assert run_all(c, replace) == undisturbed

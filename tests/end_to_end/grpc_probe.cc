@@ -1,0 +1,87 @@
+// A gRPC client of a running coordinator, for tests: grpc_probe ADDRESS COMMAND [TEXT [KEY]]
+//
+//   health SERVICE      prints SERVING, NOT_SERVING or the error's code
+//   services            prints what reflection lists, one a line
+//   complete TEXT       prints the streamed text and, on a line of its own, "N prompt, N
+//   completion"
+
+#include <grpcpp/grpcpp.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "proto/inference.grpc.pb.h"
+#include "tests/end_to_end/health.grpc.pb.h"
+#include "tests/end_to_end/reflection.grpc.pb.h"
+
+namespace {
+
+int Fail(const grpc::Status& status) {
+  std::cout << "code " << status.error_code() << ": " << status.error_message() << "\n";
+  return 1;
+}
+
+int Health(const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status =
+      grpc::health::v1::Health::NewStub(channel)->Check(&context, request, &response);
+  if (!status.ok()) return Fail(status);
+  std::cout << (response.status() == 1 ? "SERVING" : "NOT_SERVING") << "\n";
+  return 0;
+}
+
+int Services(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  auto stub = grpc::reflection::v1alpha::ServerReflection::NewStub(channel);
+  auto stream = stub->ServerReflectionInfo(&context);
+  grpc::reflection::v1alpha::ServerReflectionRequest request;
+  request.set_list_services("*");
+  stream->Write(request);
+  stream->WritesDone();
+  grpc::reflection::v1alpha::ServerReflectionResponse response;
+  while (stream->Read(&response)) {
+    for (const auto& service : response.list_services_response().service()) {
+      std::cout << service.name() << "\n";
+    }
+  }
+  const grpc::Status status = stream->Finish();
+  return status.ok() ? 0 : Fail(status);
+}
+
+int Complete(const std::shared_ptr<grpc::Channel>& channel, const std::string& text,
+             const std::string& key) {
+  grpc::ClientContext context;
+  if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+  tessera::v1::ChatRequest request;
+  tessera::v1::ChatMessage& message = *request.add_messages();
+  message.set_role("user");
+  message.set_content(text);
+  request.mutable_options()->set_temperature(0);
+  auto stream = tessera::v1::Inference::NewStub(channel)->StreamChat(&context, request);
+  tessera::v1::CompletionChunk chunk;
+  std::string answer;
+  while (stream->Read(&chunk)) answer += chunk.choice().text();
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) return Fail(status);
+  std::cout << answer << "\n"
+            << chunk.usage().prompt_tokens() << " prompt, " << chunk.usage().completion_tokens()
+            << " completion\n";
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const auto channel = grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials());
+  const std::string command = argv[2];
+  const std::string text = argc > 3 ? argv[3] : "";
+  if (command == "health") return Health(channel, text);
+  if (command == "services") return Services(channel);
+  if (command == "complete") return Complete(channel, text, argc > 4 ? argv[4] : "");
+  return 2;
+}

@@ -1,0 +1,192 @@
+"""Metrics, health, keys, shutdown and command lines of real processes."""
+
+import re
+import subprocess
+import threading
+import time
+
+import cluster
+from cluster import TERMINATE, running, wait_for
+
+ANSWER = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0}
+
+
+def test_health_metrics_and_grpc():
+    with running() as c:
+        assert c.get("/health")[0] == 200
+        assert c.get("/ready")[0] == 200
+        assert re.fullmatch(r'\{"version":"[^"]+"\}', c.get("/version")[2])
+        before = c.metrics()
+        status, _, body = c.request("POST", "/v1/chat/completions", ANSWER)
+        assert status == 200 and '"142"' in body, body
+        # The same prompt again finds its prefix; a long one fills blocks.
+        prompt = list(range(10, 60))
+        for _ in range(4):
+            c.request("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 8, "ignore_eos": True})
+        def counted():
+            after = c.metrics()
+            return after if sum(v for k, v in after.items() if k.startswith("vllm:generation_tokens")) >= 30 else None
+        after = wait_for("the workers' counters", counted)
+
+        def total(name):
+            def of(metrics):
+                return sum(v for k, v in metrics.items() if re.match(re.escape(name) + r"(\{|$)", k))
+            return of(after) - of(before)
+
+        assert total("vllm:prompt_tokens_total") > 50, after
+        assert total("vllm:generation_tokens_total") >= 34, after
+        assert total('vllm:request_success_total') == 5, after
+        assert any('finished_reason="length"' in k for k in after), after
+        assert total("vllm:prefix_cache_queries_total") > 0
+        assert total("vllm:prefix_cache_hits_total") >= 32  # a replica saw the prompt twice
+        for name in ("time_to_first_token", "e2e_request_latency", "request_queue_time",
+                     "request_prefill_time", "request_decode_time"):
+            assert total(f"vllm:{name}_seconds_count") == 5, name
+            assert total(f"vllm:{name}_seconds_sum") >= 0, name
+        assert total("vllm:inter_token_latency_seconds_count") >= 28
+        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+                     "vllm:num_preemptions_total", "vllm:cache_config_info", "tessera_worker_up",
+                     "tessera_request_migrations_total"):
+            assert any(k.startswith(name + "{") for k in after), name
+        assert all('model_name="tessera-demo"' in k for k in after if k.startswith("vllm:")), after
+        assert sum(v for k, v in after.items() if k.startswith("tessera_worker_up")) == 2
+
+        assert c.probe("health", "") == "SERVING\n"
+        wait_for("gRPC health", lambda: c.probe("health", "tessera.v1.Inference") == "SERVING\n")
+        assert c.probe("health", "nothing").startswith("code 5")
+        services = c.probe("services").split()
+        for service in ("tessera.v1.Inference", "tessera.v1.Coordinator", "grpc.health.v1.Health"):
+            assert service in services, services
+        answer = c.probe("complete", "What is 57 + 85?").splitlines()
+        assert answer[0] == "142" and answer[1].endswith("completion"), answer
+
+
+def test_curl():
+    with running(workers=1) as c:
+        url = f"http://127.0.0.1:{c.port}"
+
+        def curl(*arguments):
+            return subprocess.run(["curl", "-sS", "--max-time", "30", *arguments], capture_output=True,
+                                  text=True, check=True).stdout
+
+        body = '{"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0%s}'
+        assert '"content":"142"' in curl(url + "/v1/chat/completions", "-d", body % "")
+        stream = curl("-N", url + "/v1/chat/completions", "-d", body % ', "stream": true')
+        assert stream.startswith("data: {") and stream.endswith("data: [DONE]\n\n"), stream
+        assert "404" in curl("-o", "/dev/null", "-w", "%{http_code}", url + "/v1/nothing")
+        error = curl(url + "/v1/completions", "-d", "{")
+        assert '"type":"invalid_request_error"' in error, error
+        big = curl("-H", "Expect: 100-continue", url + "/tokenize", "-d",
+                   '{"prompt": "%s"}' % ("word " * 20000))
+        assert '"count":' in big, big[:200]
+
+
+def test_ready_follows_the_workers():
+    c = cluster.Cluster(workers=0)
+    try:
+        status, headers, body = c.get("/ready")
+        assert status == 503 and "no replica" in body and "Retry-After" in headers, body
+        assert c.get("/health")[0] == 200
+        assert c.request("POST", "/v1/chat/completions", ANSWER)[0] == 503
+        assert c.probe("health", "tessera.v1.Inference") == "NOT_SERVING\n"
+        c.start_worker("late")
+        wait_for("readiness", lambda: c.get("/ready")[0] == 200)
+        assert c.request("POST", "/v1/chat/completions", ANSWER)[0] == 200
+    finally:
+        c.stop()
+
+
+def long_stream(c, events):
+    for event in c.stream({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "temperature": 0,
+                           "n": 4}):
+        events.append(event)
+
+
+def test_terminate_finishes_what_runs():
+    with running("--shutdown-timeout", "60", workers=1) as c:
+        events = []
+        reader = threading.Thread(target=long_stream, args=(c, events))
+        reader.start()
+        wait_for("the stream", lambda: len(events) > 10)
+        c.signal("coordinator", TERMINATE)
+        wait_for("the drain", lambda: "stopping: 1 requests" in c.log("coordinator"))
+        reader.join()
+        tokens = sum(1 for e in events if e["choices"] and e["choices"][0]["finish_reason"] == "length")
+        assert tokens == 4, events[-1]
+        assert c.ended("coordinator") == 0
+
+
+def test_terminate_ends_what_takes_too_long():
+    with running("--shutdown-timeout", "0.1", workers=1) as c:
+        events = []
+        reader = threading.Thread(target=long_stream, args=(c, events))
+        reader.start()
+        wait_for("the stream", lambda: len(events) > 10)
+        c.signal("coordinator", TERMINATE)
+        reader.join()
+        assert "stopped before the answer was complete" in events[-1]["error"]["message"], events[-1]
+        assert c.ended("coordinator") == 0
+
+
+def test_a_second_signal_ends_at_once():
+    with running("--shutdown-timeout", "60", workers=1) as c:
+        events = []
+        reader = threading.Thread(target=lambda: quietly(long_stream, c, events))
+        reader.start()
+        wait_for("the stream", lambda: len(events) > 10)
+        c.signal("coordinator", TERMINATE)
+        wait_for("the drain", lambda: "stopping: 1 requests" in c.log("coordinator"))
+        began = time.monotonic()
+        c.signal("coordinator", TERMINATE)
+        assert c.ended("coordinator") == -TERMINATE
+        assert time.monotonic() - began < 5
+        reader.join()
+
+
+def quietly(function, *arguments):
+    try:
+        function(*arguments)
+    except OSError:
+        pass
+    except Exception as error:  # http.client's own, when the other side is killed
+        assert "IncompleteRead" in repr(error), repr(error)
+
+
+def test_keys_at_both_doors():
+    with running("--api-key", "secret", workers=1) as c:
+        assert c.request("POST", "/v1/chat/completions", ANSWER)[0] == 401
+        key = {"Authorization": "Bearer secret"}
+        assert c.request("POST", "/v1/chat/completions", ANSWER, key)[0] == 200
+        assert c.probe("complete", "What is 57 + 85?").startswith("code 16")
+        assert c.probe("complete", "What is 57 + 85?", "secret").startswith("142\n")
+
+
+def refused(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0, arguments
+    return done.stderr + done.stdout
+
+
+def test_command_lines_that_cannot_work_say_why(tmp):
+    coordinator = "coordinator/tessera-coordinator"
+    worker = "worker/tessera-worker"
+    local = ["--port", "0", "--grpc-port", "0"]
+    assert "--no-such-flag" in refused(coordinator, cluster.MODEL, "--no-such-flag")
+    assert "/nowhere" in refused(coordinator, "/nowhere", *local)
+    assert "download" in refused(coordinator, "nobody/no-such-model", *local)
+    (tmp / "model.gguf").write_bytes(b"GGUF")
+    assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)
+    text = refused(coordinator, cluster.MODEL, *local, "--host", "0.0.0.0")
+    assert "--cluster-token-file" in text, text
+    (tmp / "config.yaml").write_text("no_such_key: 5\n")
+    text = refused(coordinator, cluster.MODEL, *local, "--config", str(tmp / "config.yaml"))
+    assert "no_such_key" in text and "config.yaml" in text, text
+    text = refused(worker, "--listen", "0.0.0.0:0")
+    assert "--cluster-token-file" in text, text
+    assert "--cpus" in refused(worker, "--cpus", "9999")
+    assert "--cpu-isa" in refused(worker, "--cpu-isa", "mmx")
+    with running(workers=0) as c:
+        for flag, port in (("--port", c.port), ("--grpc-port", c.grpc.split(":")[1])):
+            other = "--grpc-port" if flag == "--port" else "--port"
+            text = refused(coordinator, cluster.MODEL, flag, str(port), other, "0")
+            assert str(port) in text and flag in text, text
