@@ -9,23 +9,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kTokenIdBytes = 8;
 
-// A micro-batch in steady state with b decode rows. Below one row a step still runs for a whole
-// one.
-StepWork SteadyWork(Role role, const LengthMoments& lengths, double b) {
-  StepWork work = DecodeWork(std::max(b, 1.0), lengths.mean_decode_context());
-  if (role != Role::kBoth || lengths.decode_steps <= 0) return work;
-  const double prompts = b / lengths.decode_steps;  // begun and ended per step
-  work.prefill_tokens = prompts * lengths.uncached_prompt_tokens;
-  work.prefill_attention_pairs = prompts * lengths.prefill_pairs;
-  // A chunk reads what its prompt has cached so far: on average pairs / tokens.
-  if (lengths.uncached_prompt_tokens > 0) {
-    work.prefill_cached_tokens =
-        std::max(prompts, 1.0) * lengths.prefill_pairs / lengths.uncached_prompt_tokens;
-  }
-  work.sampled_rows += prompts;
-  return work;
-}
-
 // A step full of prompt tokens beside b decode rows; pairs_per_token: attention work of the
 // prompts.
 StepWork FullPrefillWork(const ReplicaOptions& options, double b, double mean_context,
@@ -45,9 +28,7 @@ ReplicaRate PrefillCapacity(const ModelShape& model, const ReplicaSpec& replica,
                             const LengthMoments& lengths, const ReplicaOptions& options,
                             ReplicaRate rate) {
   if (lengths.uncached_prompt_tokens <= 0) return rate;
-  const StepWork work =
-      FullPrefillWork(options, 0, 0, lengths.prefill_pairs / lengths.uncached_prompt_tokens,
-                      lengths.uncached_prompt_tokens);
+  const StepWork work = SteadyWork(Role::kPrefill, lengths, 0, options);
   rate.micro_batches =
       replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
   const Period period = PeriodOf(model, replica, work, rate.micro_batches);
@@ -69,14 +50,14 @@ struct RowsBound {
 };
 
 // Largest b, per micro-batch, that KV, batcher and step allow, whatever its speed.
-RowsBound BoundOfRows(const ReplicaSpec& replica, const LengthMoments& lengths,
-                      const ReplicaOptions& options, double kv_tokens, int micro_batches) {
+RowsBound BoundOfRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,
+                      double kv_tokens, int micro_batches) {
   RowsBound bound;
   const double per_row = std::max(lengths.mean_decode_context(), 1.0) * micro_batches;
   bound.Apply((1 - options.kv_headroom) * kv_tokens / per_row, Limit::kKv);
   bound.Apply(options.max_sequences / micro_batches, Limit::kSequences);
   const double q_per_row =
-      replica.role == Role::kBoth ? lengths.uncached_prompt_tokens / lengths.decode_steps : 0.0;
+      role == Role::kBoth ? lengths.uncached_prompt_tokens / lengths.decode_steps : 0.0;
   bound.Apply(static_cast<double>(options.memory.max_step_tokens) / (1 + q_per_row),
               Limit::kStepTokens);
   return bound;
@@ -84,11 +65,13 @@ RowsBound BoundOfRows(const ReplicaSpec& replica, const LengthMoments& lengths,
 
 // Largest b in (0, bound] with TPOT within its limit; 0 if none.
 double LargestRowsWithinTpot(const ModelShape& model, const ReplicaSpec& replica,
-                             const LengthMoments& lengths, double max_tpot, double bound,
-                             int micro_batches) {
+                             const LengthMoments& lengths, const ReplicaOptions& options,
+                             double bound, int micro_batches) {
+  const double max_tpot = options.max_tpot_seconds;
   const auto tpot = [&](double b) {
     return micro_batches *
-           PeriodOf(model, replica, SteadyWork(replica.role, lengths, b), micro_batches).seconds;
+           PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), micro_batches)
+               .seconds;
   };
   if (tpot(bound) <= max_tpot) return bound;
   double low = 0, high = bound;
@@ -101,6 +84,27 @@ double LargestRowsWithinTpot(const ModelShape& model, const ReplicaSpec& replica
 }
 
 }  // namespace
+
+// one.
+StepWork SteadyWork(Role role, const LengthMoments& lengths, double b,
+                    const ReplicaOptions& options) {
+  if (role == Role::kPrefill || (role == Role::kBoth && lengths.decode_steps <= 0)) {
+    const double prompt = std::max(1.0, lengths.uncached_prompt_tokens);
+    return FullPrefillWork(options, 0, 0, lengths.prefill_pairs / prompt, prompt);
+  }
+  StepWork work = DecodeWork(std::max(b, 1.0), lengths.mean_decode_context());
+  if (role != Role::kBoth || lengths.decode_steps <= 0) return work;
+  const double prompts = b / lengths.decode_steps;  // begun and ended per step
+  work.prefill_tokens = prompts * lengths.uncached_prompt_tokens;
+  work.prefill_attention_pairs = prompts * lengths.prefill_pairs;
+  // A chunk reads what its prompt has cached so far: on average pairs / tokens.
+  if (lengths.uncached_prompt_tokens > 0) {
+    work.prefill_cached_tokens =
+        std::max(prompts, 1.0) * lengths.prefill_pairs / lengths.uncached_prompt_tokens;
+  }
+  work.sampled_rows += prompts;
+  return work;
+}
 
 std::string_view Name(Role role) {
   switch (role) {
@@ -147,6 +151,11 @@ Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepW
   return period;
 }
 
+double LargestRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,
+                   double kv_tokens, int micro_batches) {
+  return BoundOfRows(role, lengths, options, kv_tokens, micro_batches).rows;
+}
+
 ReplicaRate CapacityOf(const ModelShape& model, const ReplicaSpec& replica,
                        const LengthMoments& lengths, const ReplicaOptions& options) {
   int stage = 0;
@@ -169,16 +178,17 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
   }
   const int stages = static_cast<int>(replica.stages.size());
   rate.micro_batches = replica.micro_batches > 0 ? replica.micro_batches : stages;
-  RowsBound bound = BoundOfRows(replica, lengths, options, kv_capacity_tokens, rate.micro_batches);
+  RowsBound bound =
+      BoundOfRows(replica.role, lengths, options, kv_capacity_tokens, rate.micro_batches);
   if (bound.rows < 1 && rate.micro_batches > 1) {
     rate.micro_batches = std::max(1, static_cast<int>(bound.rows * rate.micro_batches));
-    bound = BoundOfRows(replica, lengths, options, kv_capacity_tokens, rate.micro_batches);
+    bound = BoundOfRows(replica.role, lengths, options, kv_capacity_tokens, rate.micro_batches);
   }
-  const double b = LargestRowsWithinTpot(model, replica, lengths, options.max_tpot_seconds,
-                                         bound.rows, rate.micro_batches);
+  const double b =
+      LargestRowsWithinTpot(model, replica, lengths, options, bound.rows, rate.micro_batches);
   rate.limit = b < bound.rows ? Limit::kTpot : bound.limit;
   if (b <= 0) return rate;
-  const StepWork work = SteadyWork(replica.role, lengths, b);
+  const StepWork work = SteadyWork(replica.role, lengths, b, options);
   const Period period = PeriodOf(model, replica, work, rate.micro_batches);
   rate.decode_rows = b;
   rate.prefill_tokens = work.prefill_tokens;
@@ -222,15 +232,16 @@ ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica
   if (replica.role != Role::kPrefill && lengths.decode_steps > 0) {
     const double steps_per_second = requests_per_second * lengths.decode_steps;
     for (int i = 0; i < 200; ++i) {  // grows towards the smallest fixed point
-      const double next = steps_per_second *
-                          PeriodOf(model, replica, SteadyWork(replica.role, lengths, b), m).seconds;
+      const double next =
+          steps_per_second *
+          PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), m).seconds;
       const bool settled = std::abs(next - b) <= 1e-9 * std::max(next, 1e-9);
       b = std::min(next, options.max_sequences / m);
       if (settled) break;
     }
     operation.decode_rows = b;
     operation.tpot_seconds =
-        m * PeriodOf(model, replica, SteadyWork(replica.role, lengths, b), m).seconds;
+        m * PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), m).seconds;
     operation.kv_tokens = m * b * lengths.mean_decode_context();
   }
   if (replica.role == Role::kDecode) return operation;

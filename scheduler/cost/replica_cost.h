@@ -50,6 +50,11 @@ struct Period {
 Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
                 int micro_batches);
 
+// What a micro-batch computes in steady state with b decode rows (role prefill: a step full of
+// prompt rows). Below one row a step still runs for a whole one.
+StepWork SteadyWork(Role role, const LengthMoments& lengths, double b,
+                    const ReplicaOptions& options);
+
 // What ends the growth of a replica's rate.
 enum class Limit { kNothing, kKv, kTpot, kStepTokens, kSequences };
 std::string_view Name(Limit limit);
@@ -67,6 +72,10 @@ struct ReplicaRate {
   int slowest_stage = 0;
   Limit limit = Limit::kNothing;
 };
+
+// Largest b that KV, batcher and step allow, whatever its speed.
+double LargestRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,
+                   double kv_tokens, int micro_batches);
 
 // Largest sustainable rate of requests with these lengths.
 ReplicaRate CapacityOf(const ModelShape& model, const ReplicaSpec& replica,
