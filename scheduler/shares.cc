@@ -1,6 +1,40 @@
 #include "scheduler/shares.h"
 
+#include <algorithm>
+
 namespace tessera::scheduler {
+namespace {
+
+// Part `i` of [0, total) in `parts`, earlier ones larger.
+void SetPart(int64_t total, int64_t parts, int64_t i, v1::Range* range) {
+  const int64_t size = total / parts, rest = total % parts;
+  range->set_begin(i * size + std::min(i, rest));
+  range->set_end((i + 1) * size + std::min(i + 1, rest));
+}
+
+void SetHeads(const v1::Model& model, int width, int rank, v1::WorkerShare* share) {
+  const int64_t group = model.heads() / model.kv_heads();
+  if (width <= model.kv_heads()) {
+    SetPart(model.kv_heads(), width, rank, share->mutable_kv_heads());
+    share->mutable_query_heads()->set_begin(share->kv_heads().begin() * group);
+    share->mutable_query_heads()->set_end(share->kv_heads().end() * group);
+    return;
+  }
+  // Ranks are dealt to kv heads, then a head's queries to its ranks.
+  for (int64_t head = 0; head < model.kv_heads(); ++head) {
+    v1::Range ranks;
+    SetPart(width, model.kv_heads(), head, &ranks);
+    if (rank < ranks.begin() || rank >= ranks.end()) continue;
+    share->mutable_kv_heads()->set_begin(head);
+    share->mutable_kv_heads()->set_end(head + 1);
+    v1::Range queries;
+    SetPart(group, ranks.end() - ranks.begin(), rank - ranks.begin(), &queries);
+    share->mutable_query_heads()->set_begin(head * group + queries.begin());
+    share->mutable_query_heads()->set_end(head * group + queries.end());
+  }
+}
+
+}  // namespace
 
 v1::WorkerShare WholeModelShare(const v1::Model& model) {
   v1::WorkerShare share;
@@ -13,6 +47,25 @@ v1::WorkerShare WholeModelShare(const v1::Model& model) {
   share.set_holds_embedding(true);
   share.set_holds_head(true);
   return share;
+}
+
+std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
+                                         int64_t end_layer, int width) {
+  std::vector<v1::WorkerShare> shares(static_cast<size_t>(width));
+  for (int rank = 0; rank < width; ++rank) {
+    v1::WorkerShare& share = shares[static_cast<size_t>(rank)];
+    share.mutable_layers()->set_begin(first_layer);
+    share.mutable_layers()->set_end(end_layer);
+    SetHeads(model, width, rank, &share);
+    SetPart(model.ffn_width(), width, rank, share.mutable_ffn_columns());
+    SetPart(model.experts().count(), width, rank, share.mutable_experts());
+    share.set_holds_embedding(first_layer == 0);
+    share.set_holds_head(end_layer == model.layers());
+    if (share.holds_embedding() || share.holds_head()) {
+      SetPart(model.vocabulary(), width, rank, share.mutable_vocabulary_rows());
+    }
+  }
+  return shares;
 }
 
 }  // namespace tessera::scheduler

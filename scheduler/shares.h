@@ -2,6 +2,9 @@
 // kv_layout). Thread rule: pure functions.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "proto/model.pb.h"
 #include "proto/plan.pb.h"
 
@@ -9,5 +12,12 @@ namespace tessera::scheduler {
 
 // The share of a worker that holds the whole model alone.
 v1::WorkerShare WholeModelShare(const v1::Model& model);
+
+// The shares of a stage of `width` ranks that holds layers [first_layer, end_layer), in rank order.
+// Everything is split as evenly as it goes, earlier ranks take the rest; kv heads are split with
+// the query heads that read them, and replicated where ranks outnumber them; experts are split
+// whole. Requires 1 <= width <= heads.
+std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
+                                         int64_t end_layer, int width);
 
 }  // namespace tessera::scheduler

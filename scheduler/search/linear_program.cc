@@ -1,0 +1,93 @@
+#include "scheduler/search/linear_program.h"
+
+#include <coin/CbcModel.hpp>
+#include <coin/CoinPackedMatrix.hpp>
+#include <coin/OsiClpSolverInterface.hpp>
+#include <cmath>
+
+namespace tessera::scheduler {
+namespace {
+
+// Of the optimum, at which the branching may stop.
+constexpr double kIntegerGap = 1e-6;
+constexpr int kMaxNodes = 20000;
+
+double CoinBound(double bound, double infinity) {
+  if (!std::isinf(bound)) return bound;
+  return bound > 0 ? infinity : -infinity;
+}
+
+}  // namespace
+
+int LinearProgram::AddVariable(double objective, double low, double high, bool integer) {
+  objective_.push_back(objective);
+  low_.push_back(low);
+  high_.push_back(high);
+  integer_.push_back(integer);
+  return static_cast<int>(objective_.size()) - 1;
+}
+
+int LinearProgram::AddRow(double low, double high) {
+  row_low_.push_back(low);
+  row_high_.push_back(high);
+  return static_cast<int>(row_low_.size()) - 1;
+}
+
+void LinearProgram::AddTerm(int row, int variable, double coefficient) {
+  terms_.push_back({row, variable, coefficient});
+}
+
+absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed) const {
+  std::vector<int> rows, columns;
+  std::vector<double> coefficients;
+  for (const Term& term : terms_) {
+    rows.push_back(term.row);
+    columns.push_back(term.variable);
+    coefficients.push_back(term.coefficient);
+  }
+  CoinPackedMatrix matrix(true, rows.data(), columns.data(), coefficients.data(),
+                          static_cast<CoinBigIndex>(terms_.size()));
+  matrix.setDimensions(static_cast<int>(row_low_.size()), static_cast<int>(objective_.size()));
+  OsiClpSolverInterface solver;
+  solver.messageHandler()->setLogLevel(0);
+  const double infinity = solver.getInfinity();
+  const auto bounds = [&](std::vector<double> values) {
+    for (double& value : values) value = CoinBound(value, infinity);
+    return values;
+  };
+  solver.loadProblem(matrix, bounds(low_).data(), bounds(high_).data(), objective_.data(),
+                     bounds(row_low_).data(), bounds(row_high_).data());
+  solver.setObjSense(-1);
+  solver.initialSolve();
+  if (!solver.isProvenOptimal()) {
+    return absl::FailedPreconditionError(
+        "the linear program has no optimum: it is infeasible or unbounded");
+  }
+  Solution solution;
+  solution.duals.assign(solver.getRowPrice(), solver.getRowPrice() + row_low_.size());
+  if (relaxed) {
+    solution.objective = solver.getObjValue();
+    solution.values.assign(solver.getColSolution(), solver.getColSolution() + objective_.size());
+    return solution;
+  }
+  for (size_t i = 0; i < integer_.size(); ++i) {
+    if (integer_[i]) solver.setInteger(static_cast<int>(i));
+  }
+  CbcModel model(solver);
+  model.setLogLevel(0);
+  model.solver()->messageHandler()->setLogLevel(0);
+  model.setAllowableFractionGap(kIntegerGap);
+  model.setMaximumNodes(kMaxNodes);
+  model.branchAndBound();
+  if (model.bestSolution() == nullptr) {
+    return absl::FailedPreconditionError("no whole-number solution was found");
+  }
+  solution.objective = model.getObjValue();
+  solution.values.assign(model.bestSolution(), model.bestSolution() + objective_.size());
+  for (size_t i = 0; i < integer_.size(); ++i) {
+    if (integer_[i]) solution.values[i] = std::round(solution.values[i]);
+  }
+  return solution;
+}
+
+}  // namespace tessera::scheduler

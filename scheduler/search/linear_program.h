@@ -1,0 +1,45 @@
+// Linear and mixed-integer programs, solved by COIN-OR (Clp, Cbc).
+//
+// Thread rule: Solve is a pure function of its input and deterministic: no time limit, one thread,
+// fixed seed. Errors: Internal where the solver gives up, FailedPrecondition for an infeasible or
+// unbounded program.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tessera::scheduler {
+
+inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
+// maximise objective * x, row_low <= A x <= row_high, low <= x <= high
+class LinearProgram {
+ public:
+  // Index of the new variable.
+  int AddVariable(double objective, double low, double high, bool integer);
+  // Index of the new row.
+  int AddRow(double low, double high);
+  void AddTerm(int row, int variable, double coefficient);
+
+  struct Solution {
+    double objective = 0;
+    std::vector<double> values;
+    std::vector<double>
+        duals;  // of the rows: what one more unit of the bound brings; the relaxation's
+  };
+  // relaxed: whole numbers may be broken.
+  absl::StatusOr<Solution> Solve(bool relaxed) const;
+
+ private:
+  struct Term {
+    int row, variable;
+    double coefficient;
+  };
+  std::vector<double> objective_, low_, high_, row_low_, row_high_;
+  std::vector<bool> integer_;
+  std::vector<Term> terms_;
+};
+
+}  // namespace tessera::scheduler
