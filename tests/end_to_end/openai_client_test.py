@@ -1,0 +1,130 @@
+"""The official OpenAI Python client against a real coordinator and worker."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from cluster import running
+from run_tests import Skip
+
+QUESTION = [{"role": "user", "content": "What is 57 + 85?"}]
+COUNT = [{"role": "user", "content": "Count from 3 to 9."}]
+
+
+def prepare():
+    """Installs the client from PyPI into a folder of this run's."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
+    for command in ([sys.executable, "-m", "venv", str(folder)],
+                    [str(folder / "bin" / "pip"), "install", "--quiet", "openai>=1.40"]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise Skip(f"the client cannot be installed: {' '.join(command[1:4])}: {' '.join(last)}")
+    sys.path[:0] = [str(p) for p in folder.glob("lib/python*/site-packages")]
+
+
+@contextlib.contextmanager
+def client(*flags, key="unused"):
+    import openai
+
+    with running(*flags, workers=1) as cluster:
+        yield openai.OpenAI(base_url=f"http://127.0.0.1:{cluster.port}/v1", api_key=key, max_retries=0)
+
+
+def test_chat_and_completion():
+    with client() as c:
+        reply = c.chat.completions.create(model="tessera-demo", messages=QUESTION, temperature=0)
+        assert reply.choices[0].message.content == "142", reply
+        assert reply.choices[0].message.role == "assistant"
+        assert reply.choices[0].finish_reason == "stop"
+        usage = reply.usage
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+        assert usage.prompt_tokens_details.cached_tokens >= 0
+        text = c.completions.create(model="tessera-demo", prompt="What", max_tokens=5)
+        assert text.usage.completion_tokens <= 5 and text.choices[0].text is not None
+        ids = c.completions.create(model="tessera-demo", prompt=[10, 11, 12], max_tokens=3)
+        assert ids.usage.prompt_tokens == 3
+        several = c.completions.create(model="tessera-demo", prompt=["a", "b"], max_tokens=2)
+        assert [choice.index for choice in several.choices] == [0, 1]
+
+
+def test_stream():
+    with client() as c:
+        whole = c.chat.completions.create(model="tessera-demo", messages=COUNT, temperature=0)
+        chunks = list(c.chat.completions.create(
+            model="tessera-demo", messages=COUNT, temperature=0, stream=True,
+            stream_options={"include_usage": True}))
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert len({chunk.id for chunk in chunks}) == 1
+        text = "".join(ch.choices[0].delta.content or "" for ch in chunks if ch.choices)
+        assert text == whole.choices[0].message.content == "3 4 5 6 7 8 9", text
+        assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+        assert [ch.choices[0].finish_reason for ch in chunks if ch.choices][-1] == "stop"
+        words = c.completions.create(model="tessera-demo", prompt="What", max_tokens=6, stream=True,
+                                     temperature=0)
+        assert sum(1 for _ in words) >= 1
+
+
+def test_stop():
+    with client() as c:
+        reply = c.chat.completions.create(model="tessera-demo", messages=COUNT, temperature=0, stop=[" 6"])
+        assert reply.choices[0].message.content == "3 4 5", reply
+        assert reply.choices[0].finish_reason == "stop"
+        cut = c.chat.completions.create(model="tessera-demo", messages=COUNT, temperature=0,
+                                        max_completion_tokens=2)
+        assert cut.choices[0].finish_reason == "length"
+
+
+def test_logprobs():
+    with client() as c:
+        reply = c.chat.completions.create(model="tessera-demo", messages=QUESTION, temperature=0,
+                                          logprobs=True, top_logprobs=3)
+        content = reply.choices[0].logprobs.content
+        assert "".join(entry.token for entry in content) == "142", content
+        for entry in content:
+            assert entry.logprob <= 0 and len(entry.top_logprobs) == 3
+            assert entry.top_logprobs[0].token == entry.token
+            assert bytes(entry.bytes).decode() == entry.token
+        text = c.completions.create(model="tessera-demo", prompt="What is", max_tokens=1, echo=True, logprobs=2)
+        logprobs = text.choices[0].logprobs
+        assert logprobs.token_logprobs[0] is None
+        assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.text_offset)
+
+
+def test_n():
+    with client() as c:
+        reply = c.chat.completions.create(model="tessera-demo", messages=QUESTION, n=3, temperature=1.5, seed=7)
+        assert [choice.index for choice in reply.choices] == [0, 1, 2]
+        again = c.chat.completions.create(model="tessera-demo", messages=QUESTION, n=3, temperature=1.5, seed=7)
+        assert [x.message.content for x in reply.choices] == [x.message.content for x in again.choices]
+
+
+def test_models_and_errors():
+    import openai
+
+    with client("--api-key", "secret", key="secret") as c:
+        assert [model.id for model in c.models.list()] == ["tessera-demo"]
+        assert c.models.retrieve("tessera-demo").id == "tessera-demo"
+
+        def refused(kind, **fields):
+            body = {"model": "tessera-demo", "messages": QUESTION, **fields}
+            try:
+                c.chat.completions.create(**body)
+            except kind as error:
+                return error
+            raise AssertionError(f"{fields} was not refused")
+
+        assert "gpt-9" in refused(openai.NotFoundError, model="gpt-9").message
+        assert refused(openai.BadRequestError, temperature=-1).param == "temperature"
+        assert refused(openai.BadRequestError, max_tokens=100000).param == "max_tokens"
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+        assert "not supported yet" in refused(openai.BadRequestError, tools=tools).message
+        wrong = c.with_options(api_key="wrong")
+        try:
+            wrong.models.list()
+            raise AssertionError("a wrong key was taken")
+        except openai.AuthenticationError:
+            pass
