@@ -22,6 +22,10 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name,
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  if (access(argv[0], X_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot start ", name, ": ", argv[0], ": ", strerror(errno)));
+  }
   int log = -1;
   if (!log_file.empty()) {
     log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

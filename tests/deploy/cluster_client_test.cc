@@ -1,0 +1,93 @@
+#include "deploy/cluster_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+
+#include "proto/coordinator.grpc.pb.h"
+
+namespace tessera::deploy {
+namespace {
+
+using Catch::Matchers::Contains;
+
+v1::GetClusterReply Cluster() {
+  v1::GetClusterReply cluster;
+  cluster.set_model("demo");
+  cluster.set_plan_epoch(3);
+  cluster.set_ready(true);
+  cluster.set_requests_running(2);
+  v1::WorkerStatus& ready = *cluster.add_workers();
+  ready.set_name("a/0");
+  ready.set_state(v1::WORKER_STATE_READY);
+  ready.set_replica("r-a/0");
+  ready.mutable_load()->set_kv_blocks_used(1);
+  ready.mutable_load()->set_kv_blocks_total(4);
+  v1::WorkerStatus& lost = *cluster.add_workers();
+  lost.set_name("b/0");
+  lost.set_state(v1::WORKER_STATE_LOST);
+  lost.set_detail("no heartbeat for 5 s");
+  v1::ReplicaStatus& replica = *cluster.add_replicas();
+  replica.set_name("r-a/0");
+  replica.set_ready(true);
+  replica.add_workers("a/0");
+  v1::Replica& planned = *cluster.mutable_plan()->add_replicas();
+  planned.set_name("r-a/0");
+  planned.set_role(v1::REPLICA_ROLE_BOTH);
+  v1::PlannedWorker& worker = *planned.add_stages()->add_workers();
+  worker.set_device("a/0");
+  worker.mutable_share()->mutable_layers()->set_end(6);
+  cluster.mutable_plan()->add_explanation("because");
+  return cluster;
+}
+
+// Answers GetCluster where the key is right.
+class FakeCoordinator final : public v1::Coordinator::Service {
+  grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest*,
+                          v1::GetClusterReply* reply) override {
+    const auto key = context->client_metadata().find("authorization");
+    if (key == context->client_metadata().end() || key->second != "Bearer key") {
+      return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "the admin key is missing");
+    }
+    *reply = Cluster();
+    return grpc::Status::OK;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the tables name workers, states, replicas and reasons") {
+  const std::string text = ShowCluster(Cluster());
+  CHECK_THAT(text, Contains("model demo, plan epoch 3, serving; 2 requests running, 0 waiting"));
+  CHECK_THAT(text, Contains("25.0 %"));
+  CHECK_THAT(text, Contains("LOST"));
+  CHECK_THAT(text, Contains("b/0: no heartbeat for 5 s"));
+  CHECK_THAT(text, Contains("OUTPUT TOK/S"));
+  CHECK_THAT(ShowPlan(Cluster()), Contains("replica r-a/0 (both): a/0 layers 0-5"));
+  CHECK_THAT(ShowPlan(Cluster()), Contains("why: because"));
+  CHECK_THAT(ClusterJson(Cluster()), Contains("\"plan_epoch\""));
+  CHECK_THAT(ShowCluster({}), Contains("no workers have registered"));
+}
+
+TEST_CASE("errors name the address and what to do") {
+  const auto nobody = FetchCluster("127.0.0.1:1", "", 0.2);
+  CHECK(absl::IsUnavailable(nobody.status()));
+  CHECK_THAT(std::string(nobody.status().message()), Contains("127.0.0.1:1"));
+  CHECK_THAT(std::string(nobody.status().message()), Contains("--coordinator"));
+
+  FakeCoordinator service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  CHECK(FetchCluster(address, "key", 10).value().model() == "demo");
+  const auto refused = FetchCluster(address, "", 10);
+  CHECK(absl::IsPermissionDenied(refused.status()));
+  CHECK_THAT(std::string(refused.status().message()), Contains("admin key"));
+}
+
+}  // namespace tessera::deploy
