@@ -1,0 +1,87 @@
+#include "scheduler/input/workload_samples.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+
+namespace tessera::scheduler {
+namespace {
+
+TEST_CASE("the Azure form of a trace") {
+  const auto trace = ParseTrace(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+      "2023-11-16 18:15:48.6805900,396,109\n"
+      "2023-11-16 18:15:46.1805900,374,44\n",
+      "t.csv");
+  REQUIRE(trace.ok());
+  REQUIRE(trace->size() == 2);
+  CHECK((*trace)[0].prompt_tokens == 374);
+  CHECK((*trace)[1].arrival_seconds == Approx(2.5).margin(1e-3));
+  CHECK((*trace)[1].output_tokens == 109);
+}
+
+TEST_CASE("the Mooncake form of a trace") {
+  const auto trace = ParseTrace(
+      "{\"timestamp\": 1000, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0]}\n"
+      "{\"timestamp\": 4000, \"input_length\": 7, \"output_length\": 5}\n",
+      "t.jsonl");
+  REQUIRE(trace.ok());
+  CHECK((*trace)[1].arrival_seconds == 3);
+  CHECK((*trace)[0].prompt_tokens == 6758);
+}
+
+TEST_CASE("faults in a trace are named by line") {
+  CHECK_THAT(std::string(ParseTrace("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", "t")
+                             .status()
+                             .message()),
+             Catch::StartsWith("t:2: must be a time"));
+  CHECK_THAT(std::string(ParseTrace("a,b\n", "t").status().message()),
+             Catch::StartsWith("t:1: the header"));
+  CHECK_THAT(std::string(ParseTrace("{\"timestamp\": 1}\n", "t").status().message()),
+             Catch::StartsWith("t:1: must be"));
+  CHECK_FALSE(ParseTrace("TIMESTAMP,ContextTokens,GeneratedTokens\n", "t").ok());
+}
+
+TEST_CASE("classes are mixed by their shares, and cut to the context") {
+  v1::Workload workload;
+  REQUIRE(ReadDocument(R"(
+requests_per_second: 3
+classes:
+- {name: a, share: 0.75, lengths: [{prompt_tokens: 1000, output_tokens: 100}]}
+- {name: b, share: 0.25, prefix_hit_rate: 0.5, lengths: [{prompt_tokens: 3000, output_tokens: 200},
+                                                         {prompt_tokens: 9000, output_tokens: 200}]}
+)",
+                       "w.yaml", &workload)
+              .ok());
+  const auto samples = SamplesOf(workload, {}, 4096, "w.yaml");
+  REQUIRE(samples.ok());
+  CHECK(samples->requests_per_second == 3);
+  CHECK(samples->cut_requests == 1);
+  const LengthMoments m = MomentsOf(samples->samples);
+  CHECK(m.prompt_tokens == Approx(0.75 * 1000 + 0.125 * 3000 + 0.125 * 3896));
+  CHECK(m.max_sequence_tokens == 4096);
+  CHECK(samples->prefix_hit_rate == Approx(0.125 * (3000 + 3896) * 0.5 / m.prompt_tokens));
+}
+
+TEST_CASE("bad workloads are refused by key") {
+  v1::Workload empty;
+  CHECK_THAT(std::string(SamplesOf(empty, {}, 0, "w").status().message()),
+             Catch::StartsWith("w: classes: give"));
+  v1::Workload bad;
+  bad.add_classes()->add_lengths();
+  CHECK_THAT(std::string(SamplesOf(bad, {}, 0, "w").status().message()),
+             Catch::Contains("classes[0].lengths"));
+}
+
+TEST_CASE("the example has the published means") {
+  v1::Workload workload;
+  REQUIRE(ReadDocumentFile("deploy/workloads/azure_conversation.yaml", &workload).ok());
+  const auto samples = SamplesOf(workload, {}, 0, "w");
+  REQUIRE(samples.ok());
+  const LengthMoments m = MomentsOf(samples->samples);
+  CHECK(m.prompt_tokens == Approx(1155).epsilon(0.01));
+  CHECK(m.output_tokens == Approx(211).epsilon(0.02));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
