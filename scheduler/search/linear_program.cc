@@ -1,9 +1,9 @@
 #include "scheduler/search/linear_program.h"
 
+#include <cmath>
 #include <coin/CbcModel.hpp>
 #include <coin/CoinPackedMatrix.hpp>
 #include <coin/OsiClpSolverInterface.hpp>
-#include <cmath>
 
 namespace tessera::scheduler {
 namespace {

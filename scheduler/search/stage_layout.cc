@@ -10,6 +10,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // At twice the rows a period at most doubles, so a layout within this factor of the incumbent may
 // still beat it between two grid points.
 constexpr double kGridSlack = 2.0;
+// Close to the rows of the best there is little between two points.
+constexpr double kRefineSlack = 1.05;
 constexpr int kMaxRefinements = 12;
 constexpr double kRefineWithin = 1.2;
 
@@ -60,7 +62,10 @@ class LayoutSearch {
       return best_;
     }
     for (double b = 1; b <= problem_.options.max_sequences; b *= 2) {
-      for (int stages = 1; stages <= max_stages; ++stages) Solve(b, KvFor(b, stages));
+      // A coarse look takes depths by twos as well.
+      for (int stages = 1; stages <= max_stages; stages += problem_.refine ? 1 : stages) {
+        Solve(b, KvFor(b, stages));
+      }
     }
     // Room for few sequences: the largest K wins, whatever the rows.
     Solve(1, problem_.lengths.max_sequence_tokens);
@@ -150,19 +155,23 @@ class LayoutSearch {
     micro_batches_ = 0;
   }
 
-  // No layout of these devices does all layers in a shorter period: each device at its best share
-  // of the work.
-  double ShortestPeriod() const {
-    double layers_per_second = 0;
+  // How many layers the devices that are not in `used` can take at most without any stage lasting
+  // longer than worst_peak_: each device at its best share of a layer.
+  void BoundReach() {
+    std::vector<double> best(static_cast<size_t>(pools_), 0);
     for (int p = 0; p < pools_; ++p) {
-      double best = 0;
       for (size_t i = 0; i < widths_[p].size(); ++i) {
         const double layer = widths_[p][i].until_layer.back() / model_.layers;
-        best = std::max(best, 1 / (layer * static_cast<double>(i + 1)));
+        best[p] = std::max(best[p], 1 / (layer * static_cast<double>(i + 1)));
       }
-      layers_per_second += best * problem_.pools[p].count;
     }
-    return model_.layers / layers_per_second;
+    reach_.assign(static_cast<size_t>(used_states_), 0);
+    for (int used = 0; used < used_states_; ++used) {
+      double rate = 0;
+      for (int p = 0; p < pools_; ++p)
+        rate += best[p] * (problem_.pools[p].count - UsedOf(used, p));
+      reach_[used] = worst_peak_ * rate * (1 + 1e-9);
+    }
   }
 
   double KvFor(double b, int stages) const {
@@ -172,6 +181,7 @@ class LayoutSearch {
   }
 
   void Refine(const ReplicaRate& at) {
+    slack_ = kRefineSlack;
     const double kv = at.kv_capacity_tokens;
     for (const double rows : {1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 1.8, 0.95, 0.85, 0.7, 0.5}) {
       const double b = at.decode_rows * rows;
@@ -292,7 +302,8 @@ class LayoutSearch {
       }
     }
     worst_peak_ = PeakLimit(b);
-    if (ShortestPeriod() > worst_peak_) return;
+    BoundReach();
+    if (model_.layers > reach_[0]) return;
     for (int first = 0; first < pools_; ++first) {
       fronts_.assign(StateOf(model_.layers, 0, 0) + static_cast<size_t>(used_states_) * pools_, {});
       Item nothing;
@@ -343,6 +354,8 @@ class LayoutSearch {
           layers = rest - step;
           continue;
         }
+        const int next_used = used + width * radix_[next];
+        if (rest - layers > reach_[next_used]) continue;
         Item next_item;
         next_item.peak = std::max({item.peak, seconds, hop});
         next_item.sum = item.sum + seconds + hop;
@@ -350,7 +363,7 @@ class LayoutSearch {
         next_item.parent_state = state;
         next_item.parent_item = index;
         next_item.last = {next, width, layers};
-        Insert(StateOf(layer + layers, used + width * radix_[next], next), next_item);
+        Insert(StateOf(layer + layers, next_used, next), next_item);
       }
     }
   }
@@ -432,8 +445,9 @@ class LayoutSearch {
   double return_bytes_ = 0;
   double worst_peak_ = kInfinity;
   double slack_ = kGridSlack;
-  int only_stages_ = 0;    // 0: any number
-  int micro_batches_ = 0;  // 0: one per stage
+  std::vector<double> reach_;  // by used devices, see BoundReach
+  int only_stages_ = 0;        // 0: any number
+  int micro_batches_ = 0;      // 0: one per stage
   std::vector<std::vector<WidthTable>> widths_;
   std::vector<std::vector<double>> hops_;
   std::vector<std::vector<Item>> fronts_;

@@ -1,0 +1,291 @@
+#include "scheduler/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/shares.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kGib = 1073741824.0;
+// Latencies are predicted at the asked rate, at most at this part of capacity: beyond it a queue
+// grows without end.
+constexpr double kHighestLoad = 0.85;
+
+v1::ReplicaRole ToProto(Role role) {
+  switch (role) {
+    case Role::kBoth: return v1::REPLICA_ROLE_BOTH;
+    case Role::kPrefill: return v1::REPLICA_ROLE_PREFILL;
+    case Role::kDecode: return v1::REPLICA_ROLE_DECODE;
+  }
+  return v1::REPLICA_ROLE_UNSPECIFIED;
+}
+
+class Planner {
+ public:
+  Planner(const PlannerInput& input, const PlannerOptions& options)
+      : input_(input), options_(options) {}
+
+  absl::StatusOr<v1::DeploymentPlan> Run() {
+    if (absl::Status s = Read(); !s.ok()) return s;
+    const absl::StatusOr<Search> search = FindSearch(options_.search);
+    if (!search.ok()) return search.status();
+    const absl::StatusOr<Placement> placement = (*search)(problem_);
+    if (!placement.ok()) return placement.status();
+    Write(*placement);
+    if (absl::Status s = CheckPlan(plan_); !s.ok()) {
+      return absl::InternalError(
+          StrCat("the planner made a plan that plan_check refuses: ", StdView(s.message())));
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  absl::Status Read() {
+    absl::StatusOr<ModelShape> shape =
+        MakeModelShape(input_.model, options_.weight_dtype, options_.kv_dtype);
+    if (!shape.ok()) return shape.status();
+    shape_ = *std::move(shape);
+    absl::StatusOr<ClusterGraph> graph =
+        MakeClusterGraph(input_.cluster, input_.catalogue, input_.cluster_file);
+    if (!graph.ok()) return graph.status();
+    graph_ = *std::move(graph);
+    context_ = options_.context_tokens > 0 ? options_.context_tokens : shape_.max_positions;
+    absl::StatusOr<WorkloadSamples> samples =
+        SamplesOf(input_.workload, input_.trace, context_, input_.workload_file);
+    if (!samples.ok()) return samples.status();
+    workload_ = *std::move(samples);
+
+    problem_.model = &shape_;
+    problem_.graph = &graph_;
+    problem_.samples = workload_.samples;
+    problem_.prefix_hit_rate = workload_.prefix_hit_rate;
+    problem_.goal = options_.goal;
+    problem_.allow_split = options_.allow_split;
+    problem_.options.memory.utilisation = options_.utilisation;
+    problem_.options.memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
+    problem_.options.memory.max_step_tokens = options_.max_step_tokens;
+    problem_.options.kv_headroom = options_.kv_headroom;
+    problem_.options.max_sequences = options_.max_sequences;
+    const double tpot = input_.workload.objectives().time_per_output_token_seconds();
+    if (tpot > 0) problem_.options.max_tpot_seconds = tpot;
+    problem_.required_requests_per_second = workload_.requests_per_second;
+    problem_.budget_usd_per_hour = graph_.budget_usd_per_hour();
+    if (options_.goal == Goal::kPrice && workload_.requests_per_second <= 0) {
+      return absl::InvalidArgumentError(
+          StrCat(input_.workload_file,
+                 ": requests_per_second: a plan for a price needs the rate to serve"));
+    }
+    if (options_.goal == Goal::kBudget && graph_.budget_usd_per_hour() <= 0) {
+      return absl::InvalidArgumentError(
+          StrCat(input_.cluster_file,
+                 ": budget: a plan within a budget needs one, for example \"12 USD/h\""));
+    }
+    return absl::OkStatus();
+  }
+
+  void Write(const Placement& placement) {
+    *plan_.mutable_model() = input_.model;
+    plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
+                               ? input_.model.dtype()
+                               : options_.weight_dtype);
+    plan_.set_kv_dtype(options_.kv_dtype);
+    for (size_t i = 0; i < placement.replicas.size(); ++i)
+      WriteReplica(placement.replicas[i], static_cast<int>(i));
+    for (const Share& share : placement.shares) {
+      v1::RoutingShare* routing = plan_.add_routing();
+      routing->set_prefill_replica(StrCat("r", share.prefill));
+      routing->set_decode_replica(StrCat("r", share.decode));
+      // Rounded down, so that the sum never exceeds 1.
+      routing->set_share(
+          std::floor(share.requests_per_second / placement.requests_per_second * 1e9) / 1e9);
+    }
+    Predict(placement);
+    Explain(placement);
+    Assume();
+  }
+
+  ReplicaSpec SpecOf(const PlacedReplica& replica) const {
+    LayoutProblem layout;
+    layout.model = &shape_;
+    layout.graph = &graph_;
+    layout.role = replica.role;
+    for (const DevicePool& pool : graph_.pools())
+      layout.pools.push_back({pool.spec, pool.machine, pool.count});
+    return MakeReplica(layout, replica.stages);
+  }
+
+  void WriteReplica(const PlacedReplica& placed, int index) {
+    v1::Replica* replica = plan_.add_replicas();
+    replica->set_name(StrCat("r", index));
+    replica->set_role(ToProto(placed.role));
+    replica->set_micro_batches(placed.rate.micro_batches);
+    const ReplicaSpec spec = SpecOf(placed);
+    for (size_t j = 0; j < placed.stages.size(); ++j) {
+      const LayoutStage& stage = placed.stages[j];
+      const StageSpec& stage_spec = spec.stages[j];
+      const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
+      const RankMemory memory = MemoryOfRank(shape_, stage_spec, *pool.spec,
+                                             problem_.options.memory, placed.stages.size() > 1);
+      const auto shares = StageShares(input_.model, stage_spec.first_layer,
+                                      stage_spec.first_layer + stage.layers, stage.width);
+      v1::Stage* out = replica->add_stages();
+      for (int rank = 0; rank < stage.width; ++rank) {
+        v1::PlannedWorker* worker = out->add_workers();
+        worker->set_device(
+            graph_.DeviceName(pool, placed.device_index[j][static_cast<size_t>(rank)]));
+        *worker->mutable_share() = shares[static_cast<size_t>(rank)];
+        worker->set_weight_bytes(static_cast<int64_t>(memory.weight_bytes));
+        worker->set_kv_bytes(
+            static_cast<int64_t>(placed.rate.kv_capacity_tokens * memory.kv_bytes_per_token));
+        worker->set_activation_bytes(
+            static_cast<int64_t>(memory.activation_bytes + memory.communication_bytes));
+        worker->set_available_bytes(
+            static_cast<int64_t>(memory.budget_bytes - memory.reserve_bytes));
+      }
+    }
+  }
+
+  // Of replica i at the rate that the routing sends it.
+  void Predict(const Placement& placement) {
+    const double asked =
+        workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
+    const double served = std::min(asked, placement.requests_per_second);
+    const double load = std::min(asked, kHighestLoad * placement.requests_per_second) /
+                        placement.requests_per_second;
+    const LengthMoments lengths = MomentsOf(workload_.samples, workload_.prefix_hit_rate);
+    double ttft = 0, tpot = 0;
+    std::vector<double> prefills(placement.replicas.size(), 0),
+        decodes(placement.replicas.size(), 0);
+    for (const Share& share : placement.shares) {
+      prefills[static_cast<size_t>(share.prefill)] += share.requests_per_second;
+      decodes[static_cast<size_t>(share.decode)] += share.requests_per_second;
+    }
+    for (size_t i = 0; i < placement.replicas.size(); ++i) {
+      const PlacedReplica& placed = placement.replicas[i];
+      const double rate = std::max(prefills[i], decodes[i]);
+      v1::Prediction* prediction =
+          plan_.mutable_replicas(static_cast<int>(i))->mutable_prediction();
+      prediction->set_requests_per_second(placed.rate.requests_per_second);
+      prediction->set_kv_capacity_tokens(static_cast<int64_t>(placed.rate.kv_capacity_tokens));
+      if (placed.role != Role::kPrefill) {
+        prediction->set_output_tokens_per_second(placed.rate.requests_per_second *
+                                                 lengths.output_tokens);
+      }
+      const ReplicaOperation at =
+          OperationAt(shape_, SpecOf(placed), workload_.samples, workload_.prefix_hit_rate,
+                      problem_.options, rate * load, workload_.arrival_variation);
+      prediction->set_time_to_first_token_seconds(
+          std::isfinite(at.mean_ttft_seconds) ? at.mean_ttft_seconds : 0);
+      prediction->set_time_per_output_token_seconds(at.tpot_seconds);
+      if (rate > 0 && placed.usd_per_hour > 0 && placed.role != Role::kPrefill) {
+        prediction->set_usd_per_million_output_tokens(placed.usd_per_hour / 3600 /
+                                                      (rate * lengths.output_tokens) * 1e6);
+      }
+      ttft += prefills[i] * at.mean_ttft_seconds;
+      tpot += decodes[i] * at.tpot_seconds;
+    }
+    v1::Prediction* all = plan_.mutable_prediction();
+    all->set_requests_per_second(placement.requests_per_second);
+    all->set_output_tokens_per_second(placement.requests_per_second * lengths.output_tokens);
+    const double mean_ttft = ttft / placement.requests_per_second;
+    all->set_time_to_first_token_seconds(std::isfinite(mean_ttft) ? mean_ttft : 0);
+    all->set_time_per_output_token_seconds(tpot / placement.requests_per_second);
+    if (placement.usd_per_hour > 0) {
+      all->set_usd_per_million_output_tokens(placement.usd_per_hour / 3600 /
+                                             (served * lengths.output_tokens) * 1e6);
+    }
+    const bool price = options_.goal == Goal::kPrice;
+    plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour
+                                                 : placement.requests_per_second);
+    AddLine(absl::StrFormat(
+        "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve",
+        load * placement.requests_per_second, 100 * load));
+    if (asked != kUnlimited && asked > placement.requests_per_second) {
+      AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this cluster serves", asked));
+    }
+  }
+
+  void AddLine(std::string line) { plan_.add_explanation(std::move(line)); }
+
+  std::string StageName(const PlacedReplica& placed, int stage) const {
+    const DevicePool& pool =
+        graph_.pools()[static_cast<size_t>(placed.stages[static_cast<size_t>(stage)].pool)];
+    return StrCat("stage ", stage, " (", pool.spec->kind, ")");
+  }
+
+  void Explain(const Placement& placement) {
+    std::vector<std::string> bottlenecks;
+    for (size_t i = 0; i < placement.replicas.size(); ++i) {
+      const PlacedReplica& placed = placement.replicas[i];
+      std::string line =
+          StrCat("r", i, ": its pace is set by ", StageName(placed, placed.rate.slowest_stage),
+                 ", its rate is limited by ", Name(placed.rate.limit));
+      if (placed.rate.limit == Limit::kKv) {
+        line += StrCat(" of ", StageName(placed, placed.rate.kv_limiting_stage));
+      }
+      bottlenecks.push_back(line);
+    }
+    plan_.mutable_certificate()->set_bottleneck(absl::StrJoin(bottlenecks, "; "));
+    for (const std::string& note : placement.notes) AddLine(note);
+    AddLine(
+        "no bound: the search does not go through every device set, so how far the optimum is is "
+        "not known");
+    std::map<std::string, double> by_kind;
+    for (size_t p = 0; p < placement.shadow_prices.size(); ++p) {
+      double& most = by_kind[graph_.pools()[p].spec->kind];
+      most = std::max(most, placement.shadow_prices[p]);
+    }
+    if (options_.goal == Goal::kPrice) return;
+    for (const auto& [kind, price] : by_kind) {
+      AddLine(absl::StrFormat("one more %s is worth about %.3f requests/s (of the relaxed program)",
+                              kind, price));
+    }
+  }
+
+  void Assume() {
+    const auto add = [this](std::string line) { plan_.add_assumptions(std::move(line)); };
+    add(absl::StrFormat("memory utilisation = %g (option)", options_.utilisation));
+    add(absl::StrFormat("runtime reserve = %.2f GiB per device (option)",
+                        options_.runtime_reserve_bytes / kGib));
+    add(absl::StrFormat("KV headroom = %g (option)", options_.kv_headroom));
+    add(absl::StrFormat("tokens per step = %d, sequences per replica = %g (options)",
+                        options_.max_step_tokens, options_.max_sequences));
+    add(absl::StrFormat("context = %d tokens (%s), %d lengths cut to it", context_,
+                        options_.context_tokens > 0 ? "option" : "model", workload_.cut_requests));
+    add(absl::StrFormat("prefix hits = %.1f %% of prompt tokens, arrival variation = %g (workload)",
+                        100 * workload_.prefix_hit_rate, workload_.arrival_variation));
+    add("a stage has devices of one kind in one machine (search)");
+    const std::vector<std::string> estimated = graph_.EstimatedKinds();
+    if (!estimated.empty()) {
+      add(StrCat("efficiencies of ", absl::StrJoin(estimated, ", "),
+                 " are estimates, not measurements (catalogue)"));
+    }
+  }
+
+  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+  const PlannerInput& input_;
+  const PlannerOptions& options_;
+  ModelShape shape_;
+  ClusterGraph graph_;
+  WorkloadSamples workload_;
+  PlacementProblem problem_;
+  int64_t context_ = 0;
+  v1::DeploymentPlan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
+                                            const PlannerOptions& options) {
+  return Planner(input, options).Run();
+}
+
+}  // namespace tessera::scheduler

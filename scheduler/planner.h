@@ -1,0 +1,52 @@
+// Decision 1 of 3: (cluster, model, workload, goal) -> a deployment plan and why.
+//
+// The plan that comes out has passed plan_check and names every assumption. Thread rule: pure
+// function, deterministic: the same input gives the same bytes. Errors: InvalidArgument for a
+// description that cannot be, ResourceExhausted saying what is missing where nothing fits, NotFound
+// for an unknown search.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "proto/model.pb.h"
+#include "proto/plan.pb.h"
+#include "proto/workload.pb.h"
+#include "scheduler/input/workload_samples.h"
+#include "scheduler/search/problem.h"
+
+namespace tessera::scheduler {
+
+struct PlannerInput {
+  v1::Cluster cluster;
+  v1::DeviceCatalogue catalogue;
+  v1::Model model;
+  v1::Workload workload;
+  std::vector<TraceRequest> trace;       // where the workload names one
+  std::string cluster_file = "cluster";  // for messages
+  std::string workload_file = "workload";
+};
+
+struct PlannerOptions {
+  Goal goal = Goal::kThroughput;
+  std::string search = "best";
+  v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // as stored
+  v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED;      // 16 bits
+  double utilisation = 0.9;                               // of a device's memory
+  double runtime_reserve_bytes = 1073741824.0;
+  double kv_headroom = 0.1;
+  int64_t max_step_tokens = 2048;
+  double max_sequences = 256;  // per replica
+  int64_t context_tokens = 0;  // 0: what the model supports
+  bool allow_split = true;
+};
+
+absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
+                                            const PlannerOptions& options);
+
+// For people: replicas with stages, memory and predictions, routing, bottleneck, explanation,
+// assumptions.
+std::string PlanTable(const v1::DeploymentPlan& plan);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,344 @@
+#include "scheduler/search/configuration_search.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/search/linear_program.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int64_t kAllSetsUpTo = 300;       // device sets that are all tried
+constexpr int kCoarseSteps = 16;            // layer ranges a layout is first tried in
+constexpr int64_t kFineStatesUpTo = 20000;  // of the layout program at full resolution
+constexpr int kChainDevices = 24;           // devices of one replica at most, where sets are chosen
+constexpr double kGib = 1073741824.0;
+
+using Counts = std::vector<int>;  // devices per pool of the graph
+
+struct Column {
+  Role role = Role::kBoth;
+  std::vector<LayoutStage> stages;  // pools of the graph
+  Counts used;
+  double rate = 0;
+  double usd_per_hour = 0;
+};
+
+class ConfigurationSearch {
+ public:
+  explicit ConfigurationSearch(const PlacementProblem& problem)
+      : problem_(problem),
+        pools_(problem.graph->pools()),
+        lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {}
+
+  absl::StatusOr<Placement> Run() {
+    MakeColumns();
+    if (columns_.empty()) return NothingFits();
+    absl::StatusOr<Placement> whole = Choose(false);
+    if (!problem_.allow_split) return whole;
+    absl::StatusOr<Placement> split = Choose(true);
+    if (!split.ok()) return whole;
+    if (!whole.ok()) return split;
+    const bool splits = std::any_of(split->replicas.begin(), split->replicas.end(),
+                                    [](const PlacedReplica& r) { return r.role != Role::kBoth; });
+    if (!splits) {
+      split->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+      return split;
+    }
+    const bool better = Better(*split, *whole);
+    Placement& winner = better ? *split : *whole;
+    const Placement& loser = better ? *whole : *split;
+    winner.notes.push_back(absl::StrFormat(
+        "%s prefill and decode would serve %.3f requests/s for %.2f USD/h",
+        better ? "not splitting" : "splitting", loser.requests_per_second, loser.usd_per_hour));
+    return winner;
+  }
+
+ private:
+  bool Better(const Placement& a, const Placement& b) const {
+    if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
+    const double need = problem_.required_requests_per_second * (1 - 1e-6);
+    const bool a_serves = a.requests_per_second >= need, b_serves = b.requests_per_second >= need;
+    return a_serves != b_serves ? a_serves : a.usd_per_hour < b.usd_per_hour;
+  }
+
+  // --- Columns ---
+
+  const LinkSpec& LinkOf(int a, int b) const {
+    return problem_.graph->Between(pools_[static_cast<size_t>(a)].machine,
+                                   pools_[static_cast<size_t>(b)].machine);
+  }
+
+  LayoutProblem LayoutOn(const Counts& counts, Role role, std::vector<int>* members) const {
+    LayoutProblem layout;
+    layout.model = problem_.model;
+    layout.graph = problem_.graph;
+    layout.lengths = lengths_;
+    layout.options = problem_.options;
+    layout.role = role;
+    for (size_t p = 0; p < counts.size(); ++p) {
+      if (counts[p] == 0) continue;
+      members->push_back(static_cast<int>(p));
+      layout.pools.push_back({pools_[p].spec, pools_[p].machine, counts[p]});
+    }
+    return layout;
+  }
+
+  // Sets with equal keys have equal layouts.
+  std::string KeyOf(const LayoutProblem& layout) const {
+    std::string key = StrCat(static_cast<int>(layout.role));
+    for (const LayoutPool& pool : layout.pools) {
+      absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
+      for (const LayoutPool& other : layout.pools) {
+        const LinkSpec& link = problem_.graph->Between(pool.machine, other.machine);
+        absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
+      }
+    }
+    return key;
+  }
+
+  // The best layout of a set in a role as a column; its rate, 0 where it is not worth a column.
+  double Try(const Counts& counts, Role role, double apart) {
+    std::vector<int> members;
+    LayoutProblem layout = LayoutOn(counts, role, &members);
+    const std::string key = KeyOf(layout);
+    auto known = layouts_.find(key);
+    if (known == layouts_.end()) {
+      layout.layer_step = std::max(1, problem_.model->layers / kCoarseSteps);
+      layout.refine = false;
+      layout.known_rate = apart;
+      known = layouts_.emplace(key, BestLayout(layout)).first;
+    }
+    const Layout& best = known->second;
+    if (best.stages.empty()) return 0;
+    Column column;
+    column.role = role;
+    column.used.assign(pools_.size(), 0);
+    column.rate = best.rate.requests_per_second;
+    for (LayoutStage stage : best.stages) {
+      stage.pool = members[static_cast<size_t>(stage.pool)];
+      column.used[static_cast<size_t>(stage.pool)] += stage.width;
+      column.usd_per_hour +=
+          stage.width * pools_[static_cast<size_t>(stage.pool)].price_usd_per_hour;
+      column.stages.push_back(stage);
+    }
+    columns_.push_back(std::move(column));
+    return best.rate.requests_per_second;
+  }
+
+  std::vector<Role> Roles() const {
+    if (!problem_.allow_split || lengths_.decode_steps <= 0) return {Role::kBoth};
+    return {Role::kBoth, Role::kPrefill, Role::kDecode};
+  }
+
+  void TryRoles(const Counts& counts) {
+    for (const Role role : Roles()) {
+      double apart = 0;
+      int members = 0;
+      for (size_t p = 0; p < counts.size(); ++p) {
+        if (counts[p] == 0) continue;
+        ++members;
+        apart += alone_[{static_cast<int>(p), counts[p], static_cast<int>(role)}];
+      }
+      if (members < 2) apart = 0;
+      const double rate = Try(counts, role, apart);
+      if (members != 1) continue;
+      for (size_t p = 0; p < counts.size(); ++p) {
+        if (counts[p] > 0) alone_[{static_cast<int>(p), counts[p], static_cast<int>(role)}] = rate;
+      }
+    }
+  }
+
+  void MakeColumns() {
+    const Counts none(pools_.size(), 0);
+    int64_t sets = 1;
+    for (size_t p = 0; p < pools_.size(); ++p) {
+      for (int count = 1; count <= pools_[p].count; ++count) {
+        Counts counts = none;
+        counts[p] = count;
+        TryRoles(counts);
+      }
+      sets = std::min<int64_t>(sets * (pools_[p].count + 1), kAllSetsUpTo + 1);
+    }
+    if (sets <= kAllSetsUpTo) {
+      AllSets(none, 0);
+      return;
+    }
+    Pairs(none);
+    for (size_t p = 0; p < pools_.size(); ++p) Chain(none, static_cast<int>(p));
+  }
+
+  void AllSets(Counts counts, size_t pool) {
+    if (pool == pools_.size()) {
+      if (std::count_if(counts.begin(), counts.end(), [](int n) { return n > 0; }) > 1)
+        TryRoles(counts);
+      return;
+    }
+    for (int n = 0; n <= pools_[pool].count; ++n) {
+      counts[pool] = n;
+      AllSets(counts, pool + 1);
+    }
+  }
+
+  void Pairs(const Counts& none) {
+    for (size_t a = 0; a < pools_.size(); ++a) {
+      for (size_t b = a + 1; b < pools_.size(); ++b) {
+        std::set<std::pair<int, int>> sizes;
+        for (const int n : {pools_[a].count, (pools_[a].count + 1) / 2}) {
+          for (const int m : {pools_[b].count, (pools_[b].count + 1) / 2}) sizes.insert({n, m});
+        }
+        for (const auto& [n, m] : sizes) {
+          if (n + m > kChainDevices) continue;
+          Counts counts = none;
+          counts[a] = n;
+          counts[b] = m;
+          TryRoles(counts);
+        }
+      }
+    }
+  }
+
+  // Whole pools along the best links, from one on.
+  void Chain(const Counts& none, int start) {
+    Counts counts = none;
+    counts[static_cast<size_t>(start)] = pools_[static_cast<size_t>(start)].count;
+    std::vector<int> members = {start};
+    int devices = pools_[static_cast<size_t>(start)].count;
+    while (true) {
+      int next = -1;
+      double best = -1;
+      for (size_t p = 0; p < pools_.size(); ++p) {
+        if (counts[p] > 0 || devices + pools_[p].count > kChainDevices) continue;
+        double rate = kUnbounded;
+        for (const int member : members) {
+          rate = std::min(rate, LinkOf(member, static_cast<int>(p)).bytes_per_second);
+        }
+        if (rate <= best) continue;
+        best = rate;
+        next = static_cast<int>(p);
+      }
+      if (next < 0) return;
+      members.push_back(next);
+      counts[static_cast<size_t>(next)] = pools_[static_cast<size_t>(next)].count;
+      devices += pools_[static_cast<size_t>(next)].count;
+      if (members.size() > 2) TryRoles(counts);
+    }
+  }
+
+  // --- The packing ---
+
+  absl::StatusOr<Placement> Choose(bool split) {
+    LinearProgram program;
+    std::vector<int> pool_rows;
+    for (const DevicePool& pool : pools_)
+      pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
+    const bool price = problem_.goal == Goal::kPrice;
+    const int prefill_row = program.AddRow(-kUnbounded, 0),
+              decode_row = program.AddRow(-kUnbounded, 0);
+    const int rate_row =
+        program.AddRow(price ? problem_.required_requests_per_second : -kUnbounded, kUnbounded);
+    const int cost_row = program.AddRow(
+        -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
+    const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
+    program.AddTerm(prefill_row, served, 1);
+    program.AddTerm(decode_row, served, 1);
+    program.AddTerm(rate_row, served, 1);
+    std::vector<int> variables;
+    for (const Column& column : columns_) {
+      const bool usable = split || column.role == Role::kBoth;
+      const double value =
+          price ? -column.usd_per_hour : (column.role == Role::kBoth ? column.rate : 0);
+      const int y = program.AddVariable(value, 0, usable ? kUnbounded : 0, true);
+      variables.push_back(y);
+      for (size_t p = 0; p < pools_.size(); ++p) {
+        if (column.used[p] > 0) program.AddTerm(pool_rows[p], y, column.used[p]);
+      }
+      program.AddTerm(cost_row, y, column.usd_per_hour);
+      if (column.role == Role::kBoth) program.AddTerm(rate_row, y, column.rate);
+      if (column.role == Role::kPrefill) program.AddTerm(prefill_row, y, -column.rate);
+      if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -column.rate);
+    }
+    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(false);
+    if (!solution.ok()) {
+      return absl::ResourceExhaustedError(
+          price ? "the required rate cannot be served by this cluster" : "no placement was found");
+    }
+    std::vector<PlacedReplica> replicas;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const int copies = static_cast<int>(solution->values[static_cast<size_t>(variables[c])]);
+      if (copies == 0) continue;
+      PlacedReplica replica;
+      replica.role = columns_[c].role;
+      replica.stages = Polished(columns_[c]);
+      replicas.insert(replicas.end(), static_cast<size_t>(copies), replica);
+    }
+    absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas));
+    if (!placement.ok()) return placement.status();
+    for (const int row : pool_rows) {
+      placement->shadow_prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
+    }
+    return placement;
+  }
+
+  // The column's devices laid out again at full resolution.
+  std::vector<LayoutStage> Polished(const Column& column) const {
+    std::vector<int> members;
+    LayoutProblem layout = LayoutOn(column.used, column.role, &members);
+    int64_t states = problem_.model->layers;
+    for (const LayoutPool& pool : layout.pools) states *= pool.count + 1;
+    layout.layer_step = 1;
+    while (states / layout.layer_step > kFineStatesUpTo &&
+           layout.layer_step < problem_.model->layers) {
+      layout.layer_step *= 2;
+    }
+    layout.known_rate = column.rate;
+    const Layout best = BestLayout(layout);
+    if (best.stages.empty()) return column.stages;
+    std::vector<LayoutStage> stages = best.stages;
+    for (LayoutStage& stage : stages) stage.pool = members[static_cast<size_t>(stage.pool)];
+    return stages;
+  }
+
+  absl::Status NothingFits() const {
+    const MemoryOptions& memory = problem_.options.memory;
+    double usable = 0;
+    for (const DevicePool& pool : pools_) {
+      usable += pool.count * std::max(0.0, pool.spec->memory_bytes * memory.utilisation -
+                                               memory.runtime_reserve_bytes);
+    }
+    const double weights =
+        TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
+    const double kv = lengths_.max_sequence_tokens * KvBytesPerToken(*problem_.model);
+    if (weights + kv > usable) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("%s does not fit: weights %.2f GiB and KV of one sequence of %.0f tokens "
+                          "%.2f GiB, all devices together "
+                          "offer %.2f GiB: %.2f GiB are missing",
+                          problem_.model->name, weights / kGib, lengths_.max_sequence_tokens,
+                          kv / kGib, usable / kGib, (weights + kv - usable) / kGib));
+    }
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("no layout of %s was found: all devices together offer %.2f GiB of the "
+                        "%.2f needed, but no stages of them "
+                        "hold the layers, or none keeps the time per output token",
+                        problem_.model->name, usable / kGib, (weights + kv) / kGib));
+  }
+
+  const PlacementProblem& problem_;
+  const std::vector<DevicePool>& pools_;
+  const LengthMoments lengths_;
+  std::vector<Column> columns_;
+  std::map<std::string, Layout> layouts_;
+  std::map<std::tuple<int, int, int>, double> alone_;  // (pool, devices, role) -> rate
+};
+
+}  // namespace
+
+absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem) {
+  return ConfigurationSearch(problem).Run();
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,74 @@
+// What every search is asked and what it answers: the one interface of the searches.
+//
+// Thread rule: plain values; a problem borrows model and graph, a placement borrows the problem's
+// graph. Units: requests and tokens per second, USD per hour.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "scheduler/cost/replica_cost.h"
+#include "scheduler/input/cluster_graph.h"
+#include "scheduler/search/stage_layout.h"
+
+namespace tessera::scheduler {
+
+enum class Goal {
+  kThroughput,  // most requests per second, with TPOT within its limit
+  kPrice,       // least USD per hour that serves the required rate
+  kBudget,      // most requests per second within the budget
+};
+
+struct PlacementProblem {
+  const ModelShape* model = nullptr;
+  const ClusterGraph* graph = nullptr;
+  std::vector<RequestLengths> samples;
+  double prefix_hit_rate = 0;
+  ReplicaOptions options;
+  KvCodecRates codec_rates;
+  Goal goal = Goal::kThroughput;
+  double required_requests_per_second = 0;  // kPrice
+  double budget_usd_per_hour = 0;           // kBudget
+  bool allow_split = true;                  // replicas that only prefill or only decode
+};
+
+struct PlacedReplica {
+  Role role = Role::kBoth;
+  std::vector<LayoutStage> stages;             // pools: indices into graph.pools()
+  std::vector<std::vector<int>> device_index;  // per stage, per rank: which device of its pool
+  ReplicaRate rate;
+  double usd_per_hour = 0;
+};
+
+struct Share {
+  int prefill = 0;  // replica indices; equal for role both
+  int decode = 0;
+  double requests_per_second = 0;
+};
+
+struct Placement {
+  std::vector<PlacedReplica> replicas;
+  std::vector<Share> shares;
+  double requests_per_second = 0;
+  double usd_per_hour = 0;
+  std::vector<std::string> notes;  // alternatives that lost, limits of the search
+  std::vector<double>
+      shadow_prices;  // per graph pool: requests/s that one more device would bring; estimate
+};
+
+// Adds devices and shares: whatever the search, replicas are judged and joined here. `replicas`
+// have role and stages; the rest is filled in. Split replicas share work as far as the links
+// between them carry the KV. FailedPrecondition if a pool is overdrawn.
+absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
+                                   std::vector<PlacedReplica> replicas);
+
+// ResourceExhausted, saying how many GiB are missing, where no replica fits even on all devices.
+using Search = std::function<absl::StatusOr<Placement>(const PlacementProblem&)>;
+
+// By name, for --search; NotFound lists the names.
+absl::StatusOr<Search> FindSearch(const std::string& name);
+std::vector<std::string> SearchNames();
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,31 @@
+#include <map>
+
+#include "scheduler/search/configuration_search.h"
+#include "scheduler/search/problem.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+const std::map<std::string, Search>& Table() {
+  static const auto& table = *new std::map<std::string, Search>{{"best", SearchConfigurations}};
+  return table;
+}
+
+}  // namespace
+
+std::vector<std::string> SearchNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, search] : Table()) names.push_back(name);
+  return names;
+}
+
+absl::StatusOr<Search> FindSearch(const std::string& name) {
+  const auto found = Table().find(name.empty() ? "best" : name);
+  if (found != Table().end()) return found->second;
+  std::string known;
+  for (const std::string& other : SearchNames()) known += StrCat(known.empty() ? "" : ", ", other);
+  return absl::NotFoundError(StrCat("there is no search called ", name, "; known: ", known));
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,125 @@
+#include "scheduler/planner.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+
+namespace tessera::scheduler {
+namespace {
+
+PlannerInput Input(const std::string& cluster, const std::string& model = "Llama-3-8B",
+                   const std::string& workload =
+                       "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]") {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  REQUIRE(ReadDocument(workload, "w.yaml", &input.workload).message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel(model);
+  input.cluster_file = "c.yaml";
+  return input;
+}
+
+constexpr char kMixed[] = R"(
+machines:
+- {name: a, devices: [{kind: A40, count: 2}]}
+- {name: b, devices: [{kind: L4, count: 2}]}
+- {name: c, devices: [{kind: T4, count: 3}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
+
+double Price(const v1::DeploymentPlan& plan) { return plan.certificate().value(); }
+
+TEST_CASE("a plan passes the independent check, uses every useful device and says why") {
+  const auto plan = MakePlan(Input(kMixed), {});
+  REQUIRE(plan.status().message() == "");
+  CHECK(CheckPlan(*plan).message() == "");
+  CHECK(plan->replicas_size() >= 3);
+  CHECK(plan->prediction().requests_per_second() > 0);
+  double shares = 0;
+  for (const v1::RoutingShare& share : plan->routing()) shares += share.share();
+  CHECK(shares == Approx(1).epsilon(1e-6));
+  CHECK_THAT(PlanTable(*plan), Catch::Contains("bottleneck: r0") &&
+                                   Catch::Contains("estimates, not measurements") &&
+                                   Catch::Contains("routing:"));
+}
+
+TEST_CASE("the same input gives the same bytes") {
+  const auto first = MakePlan(Input(kMixed), {}), second = MakePlan(Input(kMixed), {});
+  REQUIRE(first.ok());
+  CHECK(first->SerializeAsString() == second->SerializeAsString());
+}
+
+TEST_CASE("more devices never serve less, and a limit on TPOT is kept") {
+  const auto two = MakePlan(Input("machines: [{name: a, devices: [{kind: A40, count: 2}]}]"), {});
+  const auto mixed = MakePlan(Input(kMixed), {});
+  REQUIRE(two.ok());
+  CHECK(mixed->prediction().requests_per_second() >= two->prediction().requests_per_second());
+  PlannerInput tight = Input(kMixed);
+  tight.workload.mutable_objectives()->set_time_per_output_token_seconds(0.05);
+  const auto kept = MakePlan(tight, {});
+  REQUIRE(kept.status().message() == "");
+  CHECK(kept->prediction().time_per_output_token_seconds() <= 0.05);
+  CHECK(kept->prediction().requests_per_second() < mixed->prediction().requests_per_second());
+}
+
+TEST_CASE("what does not fit says how many GiB are missing") {
+  const auto plan =
+      MakePlan(Input("machines: [{name: a, devices: [{kind: T4, count: 2}]}]", "Llama-2-70B"), {});
+  REQUIRE(plan.status().code() == absl::StatusCode::kResourceExhausted);
+  // 128.5 GiB of weights against 2 * (16 * 0.9 - 1).
+  CHECK_THAT(std::string(plan.status().message()), Catch::Contains("weights 128.48 GiB") &&
+                                                       Catch::Contains("offer 26.80 GiB") &&
+                                                       Catch::Contains("GiB are missing"));
+}
+
+constexpr char kMarket[] = R"(
+budget: 1.5 USD/h
+machines:
+- {name: big, available: 2, price: 1.2 USD/h, devices: [{kind: A100-40}]}
+- {name: small, available: 3, price: 0.5 USD/h, devices: [{kind: L4}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
+)";
+
+TEST_CASE("the cheapest plan for a rate, and the best within a budget") {
+  PlannerInput input = Input(kMarket);
+  PlannerOptions options;
+  const auto all = MakePlan(input, options);
+  REQUIRE(all.ok());
+  options.goal = Goal::kPrice;
+  CHECK(MakePlan(input, options).status().code() ==
+        absl::StatusCode::kInvalidArgument);  // no rate given
+  input.workload.set_requests_per_second(0.8);
+  const auto cheap = MakePlan(input, options);
+  REQUIRE(cheap.status().message() == "");
+  CHECK(cheap->prediction().requests_per_second() >= 0.8);
+  input.workload.set_requests_per_second(2 * 0.8);
+  const auto dearer = MakePlan(input, options);
+  REQUIRE(dearer.status().message() == "");
+  CHECK(Price(*dearer) >= Price(*cheap));
+  input.workload.set_requests_per_second(1e6);
+  CHECK(MakePlan(input, options).status().code() == absl::StatusCode::kResourceExhausted);
+
+  input.workload.set_requests_per_second(0);
+  options.goal = Goal::kBudget;
+  const auto within = MakePlan(input, options);
+  REQUIRE(within.ok());
+  CHECK(within->prediction().requests_per_second() < all->prediction().requests_per_second());
+  CHECK(within->prediction().requests_per_second() > 0);
+  int devices = 0;
+  for (const auto& replica : within->replicas()) {
+    for (const auto& stage : replica.stages()) devices += stage.workers_size();
+  }
+  CHECK(devices <= 3);
+}
+
+TEST_CASE("an unknown search is refused with the known ones") {
+  PlannerOptions options;
+  options.search = "guess";
+  CHECK_THAT(std::string(MakePlan(Input(kMixed), options).status().message()),
+             Catch::Contains("no search called guess") && Catch::Contains("best"));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
