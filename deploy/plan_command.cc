@@ -1,0 +1,153 @@
+#include "deploy/plan_command.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <filesystem>
+
+#include "proto/document.h"
+#include "proto/file_text.h"
+#include "proto/model_config.h"
+#include "proto/model_folder.h"
+#include "proto/quantity.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxTraceBytes = int64_t{1} << 30;
+
+absl::StatusOr<v1::Model> ReadModel(const std::string& name) {
+  std::error_code error;
+  if (fs::is_regular_file(name, error)) {
+    const absl::StatusOr<std::string> text = ReadFileText(name, kMaxDocumentBytes);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<v1::Model> model = ParseModelConfig(*text, name);
+    if (model.ok()) model->set_name(name);
+    return model;
+  }
+  absl::StatusOr<v1::Model> built_in = scheduler::BuiltInModel(name);
+  if (built_in.ok()) return built_in;
+  absl::StatusOr<v1::Model> folder = ReadModelFolder(name);
+  if (folder.ok()) {
+    if (folder->name().empty()) folder->set_name(name);
+    return folder;
+  }
+  // Whoever names a path or an organisation means a folder; a plain name is looked for among the
+  // built-in ones.
+  return name.find('/') != std::string::npos ? folder.status() : built_in.status();
+}
+
+absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input) {
+  const fs::path path = flags.workload;
+  input->workload_file = flags.workload.empty() ? "--prompt and --output" : flags.workload;
+  std::string trace;
+  if (flags.workload.empty()) {
+    v1::LengthSample* lengths = input->workload.add_classes()->add_lengths();
+    lengths->set_prompt_tokens(static_cast<int64_t>(flags.prompt_tokens));
+    lengths->set_output_tokens(static_cast<int64_t>(flags.output_tokens));
+  } else if (path.extension() == ".csv" || path.extension() == ".jsonl") {
+    trace = flags.workload;
+  } else {
+    if (absl::Status s = ReadDocumentFile(flags.workload, &input->workload); !s.ok()) return s;
+    if (!input->workload.trace().empty()) trace = path.parent_path() / input->workload.trace();
+  }
+  if (!trace.empty()) {
+    const absl::StatusOr<std::string> text = ReadFileText(trace, kMaxTraceBytes);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<std::vector<scheduler::TraceRequest>> requests =
+        scheduler::ParseTrace(*text, trace);
+    if (!requests.ok()) return requests.status();
+    input->trace = *std::move(requests);
+  }
+  if (flags.requests_per_second > 0)
+    input->workload.set_requests_per_second(flags.requests_per_second);
+  if (flags.max_tpot.empty()) return absl::OkStatus();
+  const absl::StatusOr<double> tpot = ParseQuantity(flags.max_tpot, Dimension::kSeconds);
+  if (!tpot.ok())
+    return absl::InvalidArgumentError(StrCat("--max-tpot: ", StdView(tpot.status().message())));
+  input->workload.mutable_objectives()->set_time_per_output_token_seconds(*tpot);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::DataType> DataTypeNamed(const std::string& flag, const std::string& name) {
+  if (name.empty()) return v1::DATA_TYPE_UNSPECIFIED;
+  for (const auto& [known, type] : {std::pair("float32", v1::DATA_TYPE_FLOAT32),
+                                    {"float16", v1::DATA_TYPE_FLOAT16},
+                                    {"bfloat16", v1::DATA_TYPE_BFLOAT16},
+                                    {"int8", v1::DATA_TYPE_INT8}}) {
+    if (name == known) return type;
+  }
+  return absl::InvalidArgumentError(
+      StrCat(flag, ": \"", name, "\" is none of float32, float16, bfloat16, int8"));
+}
+
+absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* options) {
+  if (flags.goal == "throughput") {
+    options->goal = scheduler::Goal::kThroughput;
+  } else if (flags.goal == "price") {
+    options->goal = scheduler::Goal::kPrice;
+  } else if (flags.goal == "budget") {
+    options->goal = scheduler::Goal::kBudget;
+  } else {
+    return absl::InvalidArgumentError(
+        StrCat("--objective: \"", flags.goal, "\" is none of throughput, price, budget"));
+  }
+  const absl::StatusOr<double> reserve = ParseQuantity(flags.runtime_reserve, Dimension::kBytes);
+  if (!reserve.ok())
+    return absl::InvalidArgumentError(StrCat("--reserve: ", StdView(reserve.status().message())));
+  options->runtime_reserve_bytes = *reserve;
+  const absl::StatusOr<v1::DataType> weights = DataTypeNamed("--dtype", flags.weight_dtype);
+  if (!weights.ok()) return weights.status();
+  const absl::StatusOr<v1::DataType> kv = DataTypeNamed("--kv-dtype", flags.kv_dtype);
+  if (!kv.ok()) return kv.status();
+  options->weight_dtype = *weights;
+  options->kv_dtype = *kv;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags) {
+  scheduler::PlannerInput input;
+  input.cluster_file = flags.cluster;
+  if (absl::Status s = ReadDocumentFile(flags.cluster, &input.cluster); !s.ok()) return s;
+  absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+  if (!catalogue.ok()) return catalogue.status();
+  input.catalogue = *std::move(catalogue);
+  absl::StatusOr<v1::Model> model = ReadModel(flags.model);
+  if (!model.ok()) return model.status();
+  input.model = *std::move(model);
+  if (absl::Status s = ReadWorkload(flags, &input); !s.ok()) return s;
+  scheduler::PlannerOptions options = flags.options;
+  if (absl::Status s = ReadOptions(flags, &options); !s.ok()) return s;
+  return scheduler::MakePlan(input, options);
+}
+
+absl::StatusOr<std::string> PlanJson(const v1::DeploymentPlan& plan) {
+  google::protobuf::util::JsonPrintOptions print;
+  print.add_whitespace = true;
+  print.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(plan, &json, print);
+  if (status.ok()) return json;
+  return absl::InternalError(StrCat("the plan cannot be written as JSON: ", status.ToString()));
+}
+
+absl::StatusOr<v1::DeploymentPlan> ReadPlanFile(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFileText(path, kMaxDocumentBytes);
+  if (!text.ok()) return text.status();
+  v1::DeploymentPlan plan;
+  const auto status = google::protobuf::util::JsonStringToMessage(*text, &plan);
+  if (!status.ok())
+    return absl::InvalidArgumentError(StrCat(path, ": is no plan: ", status.ToString()));
+  if (absl::Status s = scheduler::CheckPlan(plan); !s.ok()) {
+    return absl::InvalidArgumentError(StrCat(path, ": ", StdView(s.message())));
+  }
+  return plan;
+}
+
+}  // namespace tessera::deploy
