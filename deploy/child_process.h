@@ -26,6 +26,7 @@ class ChildProcess {
 
   const std::string& name() const { return name_; }
   const std::string& log_file() const { return log_file_; }
+  pid_t pid() const { return pid_; }
   void Signal(int signal) const;
   // In words ("exited with code 1"), once it has ended.
   std::optional<std::string> Ended();
