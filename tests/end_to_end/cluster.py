@@ -28,11 +28,11 @@ def wait_for(what, condition):
 class Cluster:
     """Starts processes, asks them, and ends what is left of them."""
 
-    def __init__(self, *coordinator_flags, workers=2, model=MODEL):
+    def __init__(self, *coordinator_flags, workers=2, model=MODEL, prefix=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
         self.processes = {}
         port_file = self.folder / "ports"
-        self.start("coordinator", "coordinator/tessera-coordinator", model, "--port", "0",
+        self.start("coordinator", *prefix, "coordinator/tessera-coordinator", model, "--port", "0",
                    "--grpc-port", "0", "--port-file", str(port_file), *coordinator_flags)
         wait_for("the coordinator's ports",
                  lambda: port_file.exists() or self.processes["coordinator"].poll() is not None)
@@ -47,11 +47,11 @@ class Cluster:
         self.processes[name] = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
         log.close()
 
-    def start_worker(self, name, *flags):
+    def start_worker(self, name, *flags, kv="64MiB"):
         cores = sorted(os.sched_getaffinity(0))
         core = cores[len(self.processes) % len(cores)]
         self.start(name, "worker/tessera-worker", "--coordinator", self.grpc, "--name", name + "/0",
-                   "--cpus", str(core), "--kv-cache-memory-bytes", "64MiB", *flags)
+                   "--cpus", str(core), "--kv-cache-memory-bytes", kv, *flags)
 
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")

@@ -161,6 +161,17 @@ def test_keys_at_both_doors():
         assert c.probe("complete", "What is 57 + 85?", "secret").startswith("142\n")
 
 
+def test_the_limit_of_open_files_is_raised_or_said():
+    for limits, said in (("-Hn 4000", "open files: at most 4000"), ("-Hn 64", "open files: at most 64")):
+        shell = ("sh", "-c", f'ulimit -Sn 64; ulimit {limits}; exec "$@"', "sh")
+        c = cluster.Cluster(workers=0, prefix=shell)
+        try:
+            assert said in c.log("coordinator"), c.log("coordinator")
+            assert c.get("/health")[0] == 200
+        finally:
+            c.stop()
+
+
 def refused(program, *arguments):
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0, arguments
