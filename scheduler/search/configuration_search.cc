@@ -11,10 +11,11 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int64_t kAllSetsUpTo = 300;       // device sets that are all tried
-constexpr int kCoarseSteps = 16;            // layer ranges a layout is first tried in
-constexpr int64_t kFineStatesUpTo = 20000;  // of the layout program at full resolution
-constexpr int kChainDevices = 24;           // devices of one replica at most, where sets are chosen
+constexpr int64_t kAllSetsUpTo = 300;      // device sets that are all tried
+constexpr int kCoarseSteps = 16;           // layer ranges a layout is first tried in
+constexpr int64_t kFineStatesUpTo = 4000;  // of the layout program at full resolution
+constexpr int64_t kSetStates =
+    150;  // product of (devices + 1) of a chosen set: what a layout may cost
 constexpr double kGib = 1073741824.0;
 
 using Counts = std::vector<int>;  // devices per pool of the graph
@@ -134,6 +135,12 @@ class ConfigurationSearch {
     return {Role::kBoth, Role::kPrefill, Role::kDecode};
   }
 
+  static int64_t StatesOf(const Counts& counts) {
+    int64_t states = 1;
+    for (const int count : counts) states *= count + 1;
+    return states;
+  }
+
   void TryRoles(const Counts& counts) {
     for (const Role role : Roles()) {
       double apart = 0;
@@ -191,7 +198,7 @@ class ConfigurationSearch {
           for (const int m : {pools_[b].count, (pools_[b].count + 1) / 2}) sizes.insert({n, m});
         }
         for (const auto& [n, m] : sizes) {
-          if (n + m > kChainDevices) continue;
+          if (int64_t{n + 1} * (m + 1) > kSetStates) continue;
           Counts counts = none;
           counts[a] = n;
           counts[b] = m;
@@ -206,12 +213,11 @@ class ConfigurationSearch {
     Counts counts = none;
     counts[static_cast<size_t>(start)] = pools_[static_cast<size_t>(start)].count;
     std::vector<int> members = {start};
-    int devices = pools_[static_cast<size_t>(start)].count;
     while (true) {
       int next = -1;
       double best = -1;
       for (size_t p = 0; p < pools_.size(); ++p) {
-        if (counts[p] > 0 || devices + pools_[p].count > kChainDevices) continue;
+        if (counts[p] > 0 || StatesOf(counts) * (pools_[p].count + 1) > kSetStates) continue;
         double rate = kUnbounded;
         for (const int member : members) {
           rate = std::min(rate, LinkOf(member, static_cast<int>(p)).bytes_per_second);
@@ -223,7 +229,6 @@ class ConfigurationSearch {
       if (next < 0) return;
       members.push_back(next);
       counts[static_cast<size_t>(next)] = pools_[static_cast<size_t>(next)].count;
-      devices += pools_[static_cast<size_t>(next)].count;
       if (members.size() > 2) TryRoles(counts);
     }
   }
@@ -284,7 +289,7 @@ class ConfigurationSearch {
   }
 
   // The column's devices laid out again at full resolution.
-  std::vector<LayoutStage> Polished(const Column& column) const {
+  std::vector<LayoutStage> Polished(const Column& column) {
     std::vector<int> members;
     LayoutProblem layout = LayoutOn(column.used, column.role, &members);
     int64_t states = problem_.model->layers;
@@ -295,7 +300,10 @@ class ConfigurationSearch {
       layout.layer_step *= 2;
     }
     layout.known_rate = column.rate;
-    const Layout best = BestLayout(layout);
+    const std::string key = KeyOf(layout);
+    auto known = polished_.find(key);
+    if (known == polished_.end()) known = polished_.emplace(key, BestLayout(layout)).first;
+    const Layout& best = known->second;
     if (best.stages.empty()) return column.stages;
     std::vector<LayoutStage> stages = best.stages;
     for (LayoutStage& stage : stages) stage.pool = members[static_cast<size_t>(stage.pool)];
@@ -331,7 +339,8 @@ class ConfigurationSearch {
   const std::vector<DevicePool>& pools_;
   const LengthMoments lengths_;
   std::vector<Column> columns_;
-  std::map<std::string, Layout> layouts_;
+  std::map<std::string, Layout> layouts_;              // coarse, by KeyOf
+  std::map<std::string, Layout> polished_;             // at full resolution, by KeyOf
   std::map<std::tuple<int, int, int>, double> alone_;  // (pool, devices, role) -> rate
 };
 
