@@ -204,6 +204,8 @@ void AddPlan(CLI::App& app, PlanCall& call) {
   plan->add_option("--context", f.options.context_tokens,
                    "Longest sequence, tokens; 0: as the model says");
   plan->add_flag("--no-split", call.no_split, "Every replica both prefills and decodes");
+  plan->add_flag("--prove", f.options.prove,
+                 "Prove the optimum of up to eight devices, however long it takes");
   plan->add_option("--out", call.out, "Write plan.json here");
   plan->add_option("--check", call.check, "Check this plan.json instead of planning");
 }

@@ -68,6 +68,7 @@ class Planner {
     problem_.prefix_hit_rate = workload_.prefix_hit_rate;
     problem_.goal = options_.goal;
     problem_.allow_split = options_.allow_split;
+    problem_.prove = options_.prove;
     problem_.options.memory.utilisation = options_.utilisation;
     problem_.options.memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
     problem_.options.memory.max_step_tokens = options_.max_step_tokens;
@@ -234,9 +235,7 @@ class Planner {
     }
     plan_.mutable_certificate()->set_bottleneck(absl::StrJoin(bottlenecks, "; "));
     for (const std::string& note : placement.notes) AddLine(note);
-    AddLine(
-        "no bound: the search does not go through every device set, so how far the optimum is is "
-        "not known");
+    Bound(placement);
     std::map<std::string, double> by_kind;
     for (size_t p = 0; p < placement.shadow_prices.size(); ++p) {
       double& most = by_kind[graph_.pools()[p].spec->kind];
@@ -247,6 +246,22 @@ class Planner {
       AddLine(absl::StrFormat("one more %s is worth about %.3f requests/s (of the relaxed program)",
                               kind, price));
     }
+  }
+
+  void Bound(const Placement& placement) {
+    if (placement.upper_bound <= 0) {
+      AddLine(
+          "no bound: not every device set was gone through, so how far the optimum is is not "
+          "known");
+      return;
+    }
+    const double gap = std::max(
+        0.0, (placement.upper_bound - placement.requests_per_second) / placement.upper_bound);
+    plan_.mutable_certificate()->set_upper_bound(placement.upper_bound);
+    plan_.mutable_certificate()->set_gap(gap);
+    AddLine(absl::StrFormat(
+        "no placement of these devices serves more than %.3f requests/s: the gap is %.2f %%",
+        placement.upper_bound, 100 * gap));
   }
 
   void Assume() {

@@ -40,6 +40,7 @@ struct PlannerOptions {
   double max_sequences = 256;  // per replica
   int64_t context_tokens = 0;  // 0: what the model supports
   bool allow_split = true;
+  bool prove = false;  // look for a bound however long it takes (up to eight devices)
 };
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,

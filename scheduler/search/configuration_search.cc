@@ -16,6 +16,8 @@ constexpr int kCoarseSteps = 16;           // layer ranges a layout is first tri
 constexpr int64_t kFineStatesUpTo = 4000;  // of the layout program at full resolution
 constexpr int64_t kSetStates =
     150;  // product of (devices + 1) of a chosen set: what a layout may cost
+constexpr int kExactDevices = 8;     // up to which the optimum is proved
+constexpr int64_t kExactWork = 600;  // device sets times layers that take a second or so
 constexpr double kGib = 1073741824.0;
 
 using Counts = std::vector<int>;  // devices per pool of the graph
@@ -36,11 +38,23 @@ class ConfigurationSearch {
         lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {}
 
   absl::StatusOr<Placement> Run() {
+    exact_ = IsSmall();
     MakeColumns();
     if (columns_.empty()) return NothingFits();
-    absl::StatusOr<Placement> whole = Choose(false);
-    if (!problem_.allow_split) return whole;
-    absl::StatusOr<Placement> split = Choose(true);
+    double bound = 0;
+    absl::StatusOr<Placement> whole = Choose(false, &bound);
+    absl::StatusOr<Placement> split = absl::CancelledError("not asked for");
+    if (problem_.allow_split)
+      split = Choose(true, &bound);  // has every column of the other: the larger bound
+    absl::StatusOr<Placement> best = TheBetter(std::move(whole), std::move(split));
+    // Links are left out of the program, so the bound holds for split placements as well.
+    if (best.ok() && exact_ && problem_.goal != Goal::kPrice) best->upper_bound = bound;
+    return best;
+  }
+
+ private:
+  absl::StatusOr<Placement> TheBetter(absl::StatusOr<Placement> whole,
+                                      absl::StatusOr<Placement> split) const {
     if (!split.ok()) return whole;
     if (!whole.ok()) return split;
     const bool splits = std::any_of(split->replicas.begin(), split->replicas.end(),
@@ -58,7 +72,16 @@ class ConfigurationSearch {
     return winner;
   }
 
- private:
+  // Every device set is tried, with layouts that are proved best: then the program's optimum is the
+  // optimum.
+  bool IsSmall() const {
+    int64_t sets = 1;
+    for (const DevicePool& pool : pools_)
+      sets = std::min<int64_t>(sets * (pool.count + 1), kAllSetsUpTo + 1);
+    if (problem_.graph->devices() > kExactDevices || sets > kAllSetsUpTo) return false;
+    return problem_.prove || sets * problem_.model->layers <= kExactWork;
+  }
+
   bool Better(const Placement& a, const Placement& b) const {
     if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
     const double need = problem_.required_requests_per_second * (1 - 1e-6);
@@ -108,8 +131,8 @@ class ConfigurationSearch {
     const std::string key = KeyOf(layout);
     auto known = layouts_.find(key);
     if (known == layouts_.end()) {
-      layout.layer_step = std::max(1, problem_.model->layers / kCoarseSteps);
-      layout.refine = false;
+      layout.layer_step = exact_ ? 1 : std::max(1, problem_.model->layers / kCoarseSteps);
+      layout.refine = layout.exact = exact_;
       layout.known_rate = apart;
       known = layouts_.emplace(key, BestLayout(layout)).first;
     }
@@ -235,7 +258,7 @@ class ConfigurationSearch {
 
   // --- The packing ---
 
-  absl::StatusOr<Placement> Choose(bool split) {
+  absl::StatusOr<Placement> Choose(bool split, double* bound) {
     LinearProgram program;
     std::vector<int> pool_rows;
     for (const DevicePool& pool : pools_)
@@ -271,13 +294,14 @@ class ConfigurationSearch {
       return absl::ResourceExhaustedError(
           price ? "the required rate cannot be served by this cluster" : "no placement was found");
     }
+    *bound = solution->bound;
     std::vector<PlacedReplica> replicas;
     for (size_t c = 0; c < columns_.size(); ++c) {
       const int copies = static_cast<int>(solution->values[static_cast<size_t>(variables[c])]);
       if (copies == 0) continue;
       PlacedReplica replica;
       replica.role = columns_[c].role;
-      replica.stages = Polished(columns_[c]);
+      replica.stages = exact_ ? columns_[c].stages : Polished(columns_[c]);
       replicas.insert(replicas.end(), static_cast<size_t>(copies), replica);
     }
     absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas));
@@ -338,6 +362,7 @@ class ConfigurationSearch {
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
   const LengthMoments lengths_;
+  bool exact_ = false;
   std::vector<Column> columns_;
   std::map<std::string, Layout> layouts_;              // coarse, by KeyOf
   std::map<std::string, Layout> polished_;             // at full resolution, by KeyOf

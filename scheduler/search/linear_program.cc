@@ -1,5 +1,6 @@
 #include "scheduler/search/linear_program.h"
 
+#include <algorithm>
 #include <cmath>
 #include <coin/CbcModel.hpp>
 #include <coin/CoinPackedMatrix.hpp>
@@ -65,8 +66,9 @@ absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed) const
   }
   Solution solution;
   solution.duals.assign(solver.getRowPrice(), solver.getRowPrice() + row_low_.size());
+  const double relaxation = solver.getObjValue();
   if (relaxed) {
-    solution.objective = solver.getObjValue();
+    solution.objective = solution.bound = relaxation;
     solution.values.assign(solver.getColSolution(), solver.getColSolution() + objective_.size());
     return solution;
   }
@@ -83,6 +85,11 @@ absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed) const
     return absl::FailedPreconditionError("no whole-number solution was found");
   }
   solution.objective = model.getObjValue();
+  // Cbc minimises inside: at the end of a whole search its best possible value may lag behind.
+  solution.bound =
+      model.isProvenOptimal()
+          ? std::min(relaxation, solution.objective + kIntegerGap * std::abs(solution.objective))
+          : relaxation;
   solution.values.assign(model.bestSolution(), model.bestSolution() + objective_.size());
   for (size_t i = 0; i < integer_.size(); ++i) {
     if (integer_[i]) solution.values[i] = std::round(solution.values[i]);

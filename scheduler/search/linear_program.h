@@ -25,6 +25,8 @@ class LinearProgram {
 
   struct Solution {
     double objective = 0;
+    double bound =
+        0;  // no whole-number solution is better (of the relaxation where that was asked for)
     std::vector<double> values;
     std::vector<double>
         duals;  // of the rows: what one more unit of the bound brings; the relaxation's

@@ -32,6 +32,7 @@ struct PlacementProblem {
   double required_requests_per_second = 0;  // kPrice
   double budget_usd_per_hour = 0;           // kBudget
   bool allow_split = true;                  // replicas that only prefill or only decode
+  bool prove = false;  // go for a bound also where that takes minutes; needs few devices
 };
 
 struct PlacedReplica {
@@ -53,6 +54,8 @@ struct Placement {
   std::vector<Share> shares;
   double requests_per_second = 0;
   double usd_per_hour = 0;
+  double upper_bound =
+      0;  // of requests_per_second, over all placements of the search's kind of layout; 0: none
   std::vector<std::string> notes;  // alternatives that lost, limits of the search
   std::vector<double>
       shadow_prices;  // per graph pool: requests/s that one more device would bring; estimate

@@ -64,6 +64,14 @@ TEST_CASE("more devices never serve less, and a limit on TPOT is kept") {
   CHECK(kept->prediction().requests_per_second() < mixed->prediction().requests_per_second());
 }
 
+TEST_CASE("one device: the optimum is proved") {
+  const auto plan = MakePlan(Input("machines: [{name: a, devices: [{kind: A40}]}]"), {});
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->certificate().upper_bound() >= plan->certificate().value());
+  CHECK(plan->certificate().gap() < 1e-5);
+  CHECK_THAT(PlanTable(*plan), Catch::Contains("the gap is 0.00 %"));
+}
+
 TEST_CASE("what does not fit says how many GiB are missing") {
   const auto plan =
       MakePlan(Input("machines: [{name: a, devices: [{kind: T4, count: 2}]}]", "Llama-2-70B"), {});
