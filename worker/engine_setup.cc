@@ -6,6 +6,7 @@
 
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/model_dtypes.h"
 
 namespace tessera::worker {
 namespace {
@@ -211,34 +212,11 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   options.model = request.model();
   options.share = request.share();
   if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
-  const bool stored_bf16 = request.model().dtype() == v1::DATA_TYPE_BFLOAT16;
-  switch (request.weight_dtype()) {
-    case v1::DATA_TYPE_UNSPECIFIED:
-      options.weight_dtype = stored_bf16 ? DType::kBF16 : DType::kF32;
-      break;
-    case v1::DATA_TYPE_BFLOAT16: options.weight_dtype = DType::kBF16; break;
-    case v1::DATA_TYPE_INT8: options.weight_dtype = DType::kI8; break;
-    case v1::DATA_TYPE_FLOAT16:  // computed in float32
-    case v1::DATA_TYPE_FLOAT32: options.weight_dtype = DType::kF32; break;
-    default: return absl::InvalidArgumentError("weight_dtype is not a known type");
-  }
-  switch (request.kv_dtype()) {
-    case v1::DATA_TYPE_UNSPECIFIED:
-      options.kv_dtype = options.weight_dtype == DType::kF32 ||
-                                 (options.weight_dtype == DType::kI8 && !stored_bf16)
-                             ? DType::kF32
-                             : DType::kBF16;
-      break;
-    case v1::DATA_TYPE_BFLOAT16: options.kv_dtype = DType::kBF16; break;
-    case v1::DATA_TYPE_FLOAT32: options.kv_dtype = DType::kF32; break;
-    default:
-      return absl::InvalidArgumentError(StrCat("kv_dtype ", v1::DataType_Name(request.kv_dtype()),
-                                               " is not supported; float32 and bfloat16 are"));
-  }
-  Logger("worker").info("dtype: checkpoint {}, asked {}, weights {}, KV {}",
-                        v1::DataType_Name(request.model().dtype()),
-                        v1::DataType_Name(request.weight_dtype()), Name(options.weight_dtype),
-                        Name(options.kv_dtype));
+  const auto types = ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype());
+  if (!types.ok()) return types.status();
+  options.weight_dtype = types->weight_dtype;
+  options.kv_dtype = types->kv_dtype;
+  Logger("worker").info("dtype: {}", types->reason);
   return options;
 }
 

@@ -30,7 +30,13 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
     case v1::DATA_TYPE_FLOAT16: chosen.weight_dtype = DType::kF32; break;
     case v1::DATA_TYPE_BFLOAT16: chosen.weight_dtype = DType::kBF16; break;
     case v1::DATA_TYPE_INT8: chosen.weight_dtype = DType::kI8; break;
-    default: chosen.weight_dtype = stored_bf16 ? DType::kBF16 : DType::kF32;
+    case v1::DATA_TYPE_UNSPECIFIED:
+      chosen.weight_dtype = stored_bf16 ? DType::kBF16 : DType::kF32;
+      break;
+    default:
+      return absl::InvalidArgumentError(StrCat("weights cannot be computed as type ",
+                                               static_cast<int>(requested_weights),
+                                               "; use auto, float32, float16, bfloat16 or int8"));
   }
   switch (requested_kv) {
     case v1::DATA_TYPE_FLOAT32: chosen.kv_dtype = DType::kF32; break;

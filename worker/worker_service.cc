@@ -275,13 +275,40 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* context,
                                                  const v1::ProfileRequest* request,
-                                                 v1::ProfileReply*) {
+                                                 v1::ProfileReply* reply) {
   absl::Status status = CheckToken(*context, options_.cluster_token);
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
-  if (status.ok()) {
-    status = absl::UnimplementedError("Profile: this build of the worker has no device probe");
+  if (!status.ok()) return Answer(context, status);
+  std::lock_guard lock(mutex_);
+  if (engine_ != nullptr || configuring_epoch_ != 0) {
+    return Answer(context, absl::FailedPreconditionError(
+                               "Profile: this worker serves, and rates measured beside requests "
+                               "are not the device's; ask before Configure"));
   }
-  return Answer(context, status);
+  if (profiling_ || stopping_) {
+    return Answer(context, absl::ResourceExhaustedError("a Profile is under way already"));
+  }
+  profiling_ = true;
+  if (profile_thread_.joinable()) profile_thread_.join();  // it has ended
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  profile_thread_ = std::thread([this, reply, reactor] {
+    const absl::StatusOr<kernels::DeviceRates> rates =
+        kernels::ProbeDevice(*options_.setup.device, options_.probe);
+    if (rates.ok()) {
+      reply->set_memory_read_bytes_per_second(rates->read_bytes_per_second);
+      reply->set_float32_flops_per_second(rates->f32_flops_per_second);
+      reply->set_bfloat16_flops_per_second(rates->bf16_flops_per_second);
+      reply->set_int8_flops_per_second(rates->int8_flops_per_second);
+      reply->set_device(options_.setup.device->Describe());
+      reply->set_kernel_path(options_.setup.kernel_path);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      profiling_ = false;
+    }
+    reactor->Finish(ToGrpc(rates.status()));
+  });
+  return reactor;
 }
 
 void WorkerService::Shutdown(double drain_seconds) {
@@ -305,12 +332,15 @@ void WorkerService::Shutdown(double drain_seconds) {
   }
   if (configuring.joinable()) configuring.join();
   std::thread draining;
+  std::thread profiling;
   {
     std::lock_guard lock(mutex_);
     engine_ = nullptr;
     draining = std::move(drain_thread_);
+    profiling = std::move(profile_thread_);
   }
   if (draining.joinable()) draining.join();
+  if (profiling.joinable()) profiling.join();
 }
 
 void WorkerService::StopNow() {

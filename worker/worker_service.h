@@ -6,8 +6,8 @@
 // answered from what stands. Every message is fenced (worker/fences.h) and, with a cluster token,
 // authenticated.
 //
-// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure and Drain work on
-// a thread of their own, one each at a time.
+// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Drain and Profile
+// work on a thread of their own, one each at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "kernels/probe.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/engine_setup.h"
 
@@ -27,6 +28,7 @@ struct WorkerServiceOptions {
   uint64_t incarnation = 0;
   std::string cluster_token;  // empty: none is asked for
   SetupOptions setup;
+  kernels::ProbeOptions probe;               // of Profile
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
@@ -75,8 +77,10 @@ class WorkerService final : public v1::Worker::CallbackService {
   uint64_t configuring_epoch_ = 0;  // 0: not configuring
   bool stopping_ = false;
   bool draining_ = false;
+  bool profiling_ = false;
   std::thread configure_thread_;
   std::thread drain_thread_;
+  std::thread profile_thread_;
 };
 
 }  // namespace tessera::worker

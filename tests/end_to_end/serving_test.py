@@ -61,6 +61,13 @@ def test_health_metrics_and_grpc():
         assert answer[0] == "142" and answer[1].endswith("completion"), answer
 
 
+def test_int8_weights_answer_as_well():
+    with running("--quantization", "int8", workers=1) as c:
+        assert "computed as int8" in c.log("w0"), c.log("w0")
+        subprocess.run(["python3", "deploy/demo_model/evaluate.py", "--url", f"http://127.0.0.1:{c.port}",
+                        "--per-family", "100", "--bar", "0.94"], check=True)
+
+
 def test_curl():
     with running(workers=1) as c:
         url = f"http://127.0.0.1:{c.port}"

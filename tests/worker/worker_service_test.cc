@@ -56,6 +56,7 @@ struct Worker {
     };
     options.setup.clock = [this] { return clock_seconds.load(); };
     options.setup.max_stall_seconds = max_stall_seconds;
+    options.probe = {.buffer_bytes = 1 << 20, .matrix_size = 64, .rows = 16, .runs = 1};
     options.on_ready = [this](bool ready) { server->SetReady(ready); };
     service = std::make_unique<WorkerService>(options);
     auto started = WorkerServer::Start("127.0.0.1:0", !token.empty(), service.get());
@@ -416,7 +417,7 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_sequences");
   request = Worker::Request();
   request.set_kv_dtype(v1::DATA_TYPE_INT8);
-  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "kv_dtype");
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "KV cannot be kept as int8");
   worker.load_error = absl::DataLossError("tensor x is cut off");
   refused(Worker::Request(), grpc::StatusCode::DATA_LOSS, "tensor x");
   worker.load_error = absl::OkStatus();
@@ -468,6 +469,31 @@ TEST_CASE("with a cluster token every call of the service needs it") {
         grpc::StatusCode::UNAUTHENTICATED);
   CHECK(worker.stub->Profile(&profile, {}, &profiled).error_code() ==
         grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_CASE("Profile measures an idle worker, and refuses one that serves") {
+  Worker worker;
+  v1::ProfileRequest request;
+  request.mutable_fence()->set_worker_incarnation(kIncarnation);
+  v1::ProfileReply rates;
+  {
+    grpc::ClientContext context;
+    const grpc::Status status = worker.stub->Profile(&context, request, &rates);
+    INFO(status.error_message());
+    REQUIRE(status.ok());
+  }
+  CHECK(rates.memory_read_bytes_per_second() > 1e6);
+  CHECK(rates.float32_flops_per_second() > 1e5);
+  CHECK(rates.bfloat16_flops_per_second() > 1e5);
+  CHECK(rates.int8_flops_per_second() > 1e5);
+  CHECK(rates.kernel_path() == "reference");
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  grpc::ClientContext context;
+  const grpc::Status refused = worker.stub->Profile(&context, request, &rates);
+  CHECK(refused.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  grpc::ClientContext stale_context;
+  request.mutable_fence()->set_worker_incarnation(kIncarnation + 1);
+  CHECK_FALSE(worker.stub->Profile(&stale_context, request, &rates).ok());
 }
 
 TEST_CASE("health says SERVING from the end of Configure to the shutdown") {

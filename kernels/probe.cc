@@ -1,0 +1,116 @@
+#include "kernels/probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kRowFloats = 1 << 18;
+
+// Seconds of the fastest of `runs` calls, each waited for; the first, untimed, call warms up.
+absl::StatusOr<double> BestSeconds(Stream& stream, int runs,
+                                   const std::function<absl::Status()>& enqueue) {
+  double best = 0;
+  for (int run = 0; run <= runs; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    if (absl::Status status = enqueue(); !status.ok()) return status;
+    if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (run == 1 || (run > 1 && seconds.count() < best)) best = seconds.count();
+  }
+  return std::max(best, 1e-9);
+}
+
+// Device memory that really is there: untouched pages would all be the same page of zeros.
+absl::StatusOr<Buffer> AllocateZeros(Device& device, Stream& stream, int64_t size_bytes) {
+  auto buffer = device.Allocate(size_bytes);
+  if (!buffer.ok()) return buffer;
+  const std::vector<std::byte> zeros(std::min<int64_t>(size_bytes, 4 << 20));
+  for (int64_t offset = 0; offset < size_bytes; offset += static_cast<int64_t>(zeros.size())) {
+    const auto piece = std::min<int64_t>(static_cast<int64_t>(zeros.size()), size_bytes - offset);
+    absl::Status status = stream.CopyToDevice(buffer->data() + offset, zeros.data(), piece);
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
+  return buffer;
+}
+
+// The largest value of each row: reads everything once and writes next to nothing.
+absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptions& options) {
+  constexpr int64_t kRowBytes = kRowFloats * static_cast<int64_t>(sizeof(float));
+  const int64_t rows = std::max<int64_t>(1, options.buffer_bytes / kRowBytes);
+  auto in = AllocateZeros(device, stream, rows * kRowBytes);
+  if (!in.ok()) return in.status();
+  auto out = device.Allocate(rows * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)));
+  if (!out.ok()) return out.status();
+  const TopKArgs args = {
+      .values = TensorView(out->data(), DType::kF32, {rows, 1}),
+      .indices = TensorView(out->data() + rows * sizeof(float), DType::kI32, {rows, 1}),
+      .in = TensorView(in->data(), DType::kF32, {rows, kRowFloats})};
+  const auto seconds =
+      BestSeconds(stream, options.runs, [&] { return device.ops().TopK(args, stream); });
+  if (!seconds.ok()) return seconds;
+  return static_cast<double>(rows * kRowBytes) / *seconds;
+}
+
+absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOptions& options,
+                                  DType weight, DType activation) {
+  const int64_t size = options.matrix_size;
+  const LinearSpec spec = {.in_features = size, .out_features = size, .weight_dtype = weight};
+  Ops& ops = device.ops();
+  auto memory = device.Allocate(ops.PackedWeightBytes(spec));
+  if (!memory.ok()) return memory.status();
+  const PackedWeights weights = {.spec = spec, .data = memory->data()};
+  const std::vector<float> ones(size, 1.0f);
+  TensorView row(const_cast<float*>(ones.data()), DType::kF32, {1, size});
+  for (int64_t r = 0; r < size; ++r) {
+    if (absl::Status status = ops.PackWeightRows(weights, r, row); !status.ok()) return status;
+  }
+  const int64_t activation_bytes = options.rows * size * SizeInBytes(activation);
+  auto in = AllocateZeros(device, stream, activation_bytes);
+  if (!in.ok()) return in.status();
+  auto out = AllocateZeros(device, stream, activation_bytes);
+  if (!out.ok()) return out.status();
+  const int64_t workspace_bytes = ops.LinearWorkspaceBytes(spec, options.rows, activation);
+  auto workspace = device.Allocate(std::max<int64_t>(workspace_bytes, 64));
+  if (!workspace.ok()) return workspace.status();
+  const LinearArgs args = {
+      .out = TensorView(out->data(), activation, {options.rows, size}),
+      .in = TensorView(in->data(), activation, {options.rows, size}),
+      .weights = &weights,
+      .workspace = TensorView(workspace->data(), DType::kI8, {workspace->size_bytes()})};
+  const auto seconds = BestSeconds(stream, options.runs, [&] { return ops.Linear(args, stream); });
+  if (!seconds.ok()) return seconds;
+  const double operations = 2.0 * static_cast<double>(options.rows * size) * size;
+  return operations / *seconds;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options) {
+  auto stream = device.CreateStream();
+  if (!stream.ok()) return stream.status();
+  DeviceRates rates;
+  auto read = ReadRate(device, **stream, options);
+  if (!read.ok()) return read.status();
+  rates.read_bytes_per_second = *read;
+  struct Kind {
+    DType weight, activation;
+    double* rate;
+  };
+  for (const Kind& kind : {Kind{DType::kF32, DType::kF32, &rates.f32_flops_per_second},
+                           Kind{DType::kBF16, DType::kBF16, &rates.bf16_flops_per_second},
+                           Kind{DType::kI8, DType::kBF16, &rates.int8_flops_per_second}}) {
+    auto rate = LinearRate(device, **stream, options, kind.weight, kind.activation);
+    if (!rate.ok()) return rate.status();
+    *kind.rate = *rate;
+  }
+  return rates;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,34 @@
+// What a device really does per second: bytes read from its memory, and multiply-adds of its
+// linears.
+//
+// Measured through kernels/ops.h alone, so with the threads and kernels that serve requests. Blocks
+// for about a second; not to be run while the device serves. Each rate is the best of several runs:
+// what the device can do when nobody disturbs it. Units: bytes per second; floating-point
+// operations per second, two per multiply-add.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace tessera::kernels {
+
+struct ProbeOptions {
+  int64_t buffer_bytes = int64_t{512} << 20;  // read from end to end; more than any cache holds
+  int64_t matrix_size = 2048;                 // square weights of the compute runs
+  int64_t rows = 512;                         // activation rows of the compute runs
+  int runs = 3;
+};
+
+struct DeviceRates {
+  double read_bytes_per_second = 0;
+  double f32_flops_per_second = 0;   // f32 weights and activations
+  double bf16_flops_per_second = 0;  // bf16 weights and activations
+  double int8_flops_per_second = 0;  // int8 weights, bf16 activations
+};
+
+// ResourceExhausted where the device has no room for the buffer or the matrices.
+absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options = {});
+
+}  // namespace tessera::kernels
