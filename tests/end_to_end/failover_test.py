@@ -5,11 +5,12 @@ import threading
 from cluster import KILL, running, wait_for
 
 STREAMS = 6
+TOKENS = 250
 
 
 def ask(index):
     """Half of them greedy, half drawn with a seed: both can be continued elsewhere."""
-    return {"prompt": f"Count from {index} to 90.", "max_tokens": 600, "ignore_eos": True, "n": 2,
+    return {"prompt": f"Count from {index} to 90.", "max_tokens": TOKENS, "ignore_eos": True, "n": 2,
             "return_token_ids": True, "temperature": index % 2, "seed": 1000 + index}
 
 
@@ -59,7 +60,7 @@ def test_streams_survive_their_worker():
         undisturbed = run_all(c)
         for choices in undisturbed:
             for choice in choices:
-                assert len(choice["tokens"]) == 600 and choice["finish"] == "length", choice
+                assert len(choice["tokens"]) == TOKENS and choice["finish"] == "length", choice
 
         replicas = sorted(c.replicas())
 
