@@ -16,13 +16,15 @@ std::string RoleName(v1::ReplicaRole role) {
   }
 }
 
-// "a/0..3" for neighbours of one machine, else all names.
+// "a/0..3 A6000": the ranks of a stage are neighbours in one machine.
 std::string DeviceNames(const v1::Stage& stage) {
   const std::string& first = stage.workers(0).device();
   const std::string& last = stage.workers(stage.workers_size() - 1).device();
   const size_t slash = last.rfind('/');
-  if (stage.workers_size() == 1 || slash == std::string::npos) return first;
-  return StrCat(first, "..", last.substr(slash + 1));
+  const std::string kind =
+      stage.workers(0).kind().empty() ? "" : StrCat(" ", stage.workers(0).kind());
+  if (stage.workers_size() == 1 || slash == std::string::npos) return first + kind;
+  return StrCat(first, "..", last.substr(slash + 1), kind);
 }
 
 void AppendReplica(const v1::Replica& replica, std::string* out) {
@@ -62,8 +64,9 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
 std::string PlanTable(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
   std::string out = absl::StrFormat(
-      "%s on %d replicas: up to %.3f requests/s, %.0f output tokens/s", plan.model().name(),
-      plan.replicas_size(), p.requests_per_second(), p.output_tokens_per_second());
+      "%s on %d replica%s: up to %.3f requests/s, %.0f output tokens/s", plan.model().name(),
+      plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
+      p.output_tokens_per_second());
   if (p.time_to_first_token_seconds() > 0) {
     absl::StrAppendFormat(&out, ", mean TTFT %.2f s", p.time_to_first_token_seconds());
   }

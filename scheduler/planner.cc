@@ -141,6 +141,7 @@ class Planner {
         v1::PlannedWorker* worker = out->add_workers();
         worker->set_device(
             graph_.DeviceName(pool, placed.device_index[j][static_cast<size_t>(rank)]));
+        worker->set_kind(pool.spec->kind);
         *worker->mutable_share() = shares[static_cast<size_t>(rank)];
         worker->set_weight_bytes(static_cast<int64_t>(memory.weight_bytes));
         worker->set_kv_bytes(

@@ -12,12 +12,14 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr int64_t kAllSetsUpTo = 300;      // device sets that are all tried
-constexpr int kCoarseSteps = 16;           // layer ranges a layout is first tried in
+constexpr int kCoarseSteps = 12;           // layer ranges a layout is first tried in
 constexpr int64_t kFineStatesUpTo = 4000;  // of the layout program at full resolution
 constexpr int64_t kSetStates =
     150;  // product of (devices + 1) of a chosen set: what a layout may cost
-constexpr int kExactDevices = 8;     // up to which the optimum is proved
-constexpr int64_t kExactWork = 600;  // device sets times layers that take a second or so
+constexpr double kWorthMerging = 1.001;  // a merged set must beat its parts by this
+constexpr double kPackingGap = 1e-4;     // of the optimum, at which packing may stop; exact: 1e-6
+constexpr int kExactDevices = 8;         // up to which the optimum is proved
+constexpr int64_t kExactWork = 600;      // device sets times layers that take a second or so
 constexpr double kGib = 1073741824.0;
 
 using Counts = std::vector<int>;  // devices per pool of the graph
@@ -131,9 +133,9 @@ class ConfigurationSearch {
     const std::string key = KeyOf(layout);
     auto known = layouts_.find(key);
     if (known == layouts_.end()) {
-      layout.layer_step = exact_ ? 1 : std::max(1, problem_.model->layers / kCoarseSteps);
+      layout.layer_step = exact_ ? 1 : (problem_.model->layers + kCoarseSteps - 1) / kCoarseSteps;
       layout.refine = layout.exact = exact_;
-      layout.known_rate = apart;
+      layout.known_rate = exact_ ? apart : apart * kWorthMerging;
       known = layouts_.emplace(key, BestLayout(layout)).first;
     }
     const Layout& best = known->second;
@@ -149,8 +151,19 @@ class ConfigurationSearch {
           stage.width * pools_[static_cast<size_t>(stage.pool)].price_usd_per_hour;
       column.stages.push_back(stage);
     }
-    columns_.push_back(std::move(column));
+    AddColumn(std::move(column));
     return best.rate.requests_per_second;
+  }
+
+  // Of columns that use the same devices for the same, the best stays.
+  void AddColumn(Column column) {
+    const auto [at, fresh] =
+        column_of_.emplace(std::pair(column.role, column.used), columns_.size());
+    if (fresh) {
+      columns_.push_back(std::move(column));
+    } else if (column.rate > columns_[at->second].rate) {
+      columns_[at->second] = std::move(column);
+    }
   }
 
   std::vector<Role> Roles() const {
@@ -164,6 +177,21 @@ class ConfigurationSearch {
     return states;
   }
 
+  // What a pool's devices serve as two replicas, each of some of them.
+  double BestSplitOfPool(const Counts& counts, Role role) {
+    double best = 0;
+    for (size_t p = 0; p < counts.size(); ++p) {
+      for (int part = 1; part < counts[p]; ++part) {
+        best = std::max(best, Alone(p, part, role) + Alone(p, counts[p] - part, role));
+      }
+    }
+    return best;
+  }
+
+  double& Alone(size_t pool, int devices, Role role) {
+    return alone_[{static_cast<int>(pool), devices, static_cast<int>(role)}];
+  }
+
   void TryRoles(const Counts& counts) {
     for (const Role role : Roles()) {
       double apart = 0;
@@ -171,13 +199,14 @@ class ConfigurationSearch {
       for (size_t p = 0; p < counts.size(); ++p) {
         if (counts[p] == 0) continue;
         ++members;
-        apart += alone_[{static_cast<int>(p), counts[p], static_cast<int>(role)}];
+        apart += Alone(p, counts[p], role);
       }
-      if (members < 2) apart = 0;
+      if (members == 1) apart = BestSplitOfPool(counts, role);
       const double rate = Try(counts, role, apart);
       if (members != 1) continue;
       for (size_t p = 0; p < counts.size(); ++p) {
-        if (counts[p] > 0) alone_[{static_cast<int>(p), counts[p], static_cast<int>(role)}] = rate;
+        // Served apart or as one: what these devices are worth.
+        if (counts[p] > 0) Alone(p, counts[p], role) = std::max(rate, apart);
       }
     }
   }
@@ -289,7 +318,8 @@ class ConfigurationSearch {
       if (column.role == Role::kPrefill) program.AddTerm(prefill_row, y, -column.rate);
       if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -column.rate);
     }
-    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(false);
+    const absl::StatusOr<LinearProgram::Solution> solution =
+        program.Solve(false, exact_ ? 1e-6 : kPackingGap);
     if (!solution.ok()) {
       return absl::ResourceExhaustedError(
           price ? "the required rate cannot be served by this cluster" : "no placement was found");
@@ -364,8 +394,9 @@ class ConfigurationSearch {
   const LengthMoments lengths_;
   bool exact_ = false;
   std::vector<Column> columns_;
-  std::map<std::string, Layout> layouts_;              // coarse, by KeyOf
-  std::map<std::string, Layout> polished_;             // at full resolution, by KeyOf
+  std::map<std::string, Layout> layouts_;   // coarse, by KeyOf
+  std::map<std::string, Layout> polished_;  // at full resolution, by KeyOf
+  std::map<std::pair<Role, Counts>, size_t> column_of_;
   std::map<std::tuple<int, int, int>, double> alone_;  // (pool, devices, role) -> rate
 };
 

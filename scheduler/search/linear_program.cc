@@ -9,8 +9,6 @@
 namespace tessera::scheduler {
 namespace {
 
-// Of the optimum, at which the branching may stop.
-constexpr double kIntegerGap = 1e-6;
 constexpr int kMaxNodes = 20000;
 
 double CoinBound(double bound, double infinity) {
@@ -38,7 +36,7 @@ void LinearProgram::AddTerm(int row, int variable, double coefficient) {
   terms_.push_back({row, variable, coefficient});
 }
 
-absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed) const {
+absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed, double gap) const {
   std::vector<int> rows, columns;
   std::vector<double> coefficients;
   for (const Term& term : terms_) {
@@ -78,7 +76,7 @@ absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed) const
   CbcModel model(solver);
   model.setLogLevel(0);
   model.solver()->messageHandler()->setLogLevel(0);
-  model.setAllowableFractionGap(kIntegerGap);
+  model.setAllowableFractionGap(gap);
   model.setMaximumNodes(kMaxNodes);
   model.branchAndBound();
   if (model.bestSolution() == nullptr) {
@@ -88,7 +86,7 @@ absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed) const
   // Cbc minimises inside: at the end of a whole search its best possible value may lag behind.
   solution.bound =
       model.isProvenOptimal()
-          ? std::min(relaxation, solution.objective + kIntegerGap * std::abs(solution.objective))
+          ? std::min(relaxation, solution.objective + gap * std::abs(solution.objective))
           : relaxation;
   solution.values.assign(model.bestSolution(), model.bestSolution() + objective_.size());
   for (size_t i = 0; i < integer_.size(); ++i) {

@@ -32,7 +32,8 @@ class LinearProgram {
         duals;  // of the rows: what one more unit of the bound brings; the relaxation's
   };
   // relaxed: whole numbers may be broken.
-  absl::StatusOr<Solution> Solve(bool relaxed) const;
+  // gap: of the optimum, at which branching may stop.
+  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6) const;
 
  private:
   struct Term {

@@ -10,6 +10,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // At twice the rows a period at most doubles, so a layout within this factor of the incumbent may
 // still beat it between two grid points.
 constexpr double kGridSlack = 2.0;
+constexpr double kCoarseSlack = 1.25;
 // Close to the rows of the best there is little between two points.
 constexpr double kRefineSlack = 1.05;
 constexpr int kMaxRefinements = 12;
@@ -53,6 +54,7 @@ class LayoutSearch {
     }
     best_.rate.requests_per_second = problem.known_rate;
     by_depth_.resize(static_cast<size_t>(devices_) + 1);
+    if (!problem.refine) slack_ = kCoarseSlack;
   }
 
   Layout Run() {

@@ -1,0 +1,104 @@
+#include "deploy/plan_command.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "scheduler/plan_check.h"
+
+namespace tessera::deploy {
+namespace {
+
+PlanFlags Flags(const std::string& cluster) {
+  PlanFlags flags;
+  flags.cluster = cluster;
+  flags.model = "Qwen2.5-7B";
+  flags.workload = "deploy/workloads/azure_conversation.yaml";
+  flags.options.allow_split = false;
+  return flags;
+}
+
+std::string Scratch(const std::string& name, const std::string& text) {
+  const char* folder = std::getenv("TEST_TMPDIR");
+  const std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST_CASE("every example is planned, and its plan survives the file") {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {
+    if (entry.path().extension() != ".yaml") continue;
+    INFO(entry.path());
+    PlanFlags flags = Flags(entry.path().string());
+    if (entry.path().filename() == "rental_market.yaml") flags.goal = "budget";
+    const auto plan = PlanFromFiles(flags);
+    REQUIRE(plan.status().message() == "");
+    CHECK(plan->prediction().requests_per_second() > 0);
+    const auto json = PlanJson(*plan);
+    REQUIRE(json.ok());
+    const auto read = ReadPlanFile(Scratch("plan.json", *json));
+    REQUIRE(read.status().message() == "");
+    CHECK(read->SerializeAsString() == plan->SerializeAsString());
+    ++examples;
+  }
+  CHECK(examples == 6);
+}
+
+TEST_CASE("a plan that somebody broke is refused") {
+  const auto plan = PlanFromFiles(Flags("deploy/clusters/one_gpu.yaml"));
+  REQUIRE(plan.ok());
+  v1::DeploymentPlan broken = *plan;
+  broken.mutable_replicas(0)
+      ->mutable_stages(0)
+      ->mutable_workers(0)
+      ->mutable_share()
+      ->mutable_layers()
+      ->set_end(3);
+  const std::string path = Scratch("broken.json", *PlanJson(broken));
+  CHECK_THAT(std::string(ReadPlanFile(path).status().message()),
+             Catch::Contains("broken.json: replica r0"));
+  CHECK_THAT(std::string(ReadPlanFile(Scratch("text.json", "hello")).status().message()),
+             Catch::Contains("is no plan"));
+}
+
+TEST_CASE("a published config.json and a trace do as well as names") {
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  flags.model =
+      Scratch("config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+    "hidden_act": "silu", "torch_dtype": "float16", "tie_word_embeddings": false})");
+  flags.workload = Scratch("trace.csv",
+                           "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n"
+                           "2023-11-16 18:15:47.5,396,109\n");
+  const auto plan = PlanFromFiles(flags);
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->model().layers() == 32);
+}
+
+TEST_CASE("faults name the file or flag") {
+  const auto error = [](const PlanFlags& flags) {
+    return std::string(PlanFromFiles(flags).status().message());
+  };
+  CHECK_THAT(error(Flags("nowhere.yaml")), Catch::Contains("nowhere.yaml"));
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  flags.model = "Llama-9";
+  CHECK_THAT(error(flags), Catch::Contains("no built-in model is called Llama-9"));
+  flags = Flags("deploy/clusters/one_gpu.yaml");
+  flags.max_tpot = "150";
+  CHECK_THAT(error(flags), Catch::Contains("--max-tpot") && Catch::Contains("has no unit"));
+  flags.max_tpot = "";
+  flags.goal = "best";
+  CHECK_THAT(error(flags), Catch::Contains("--objective"));
+  flags.goal = "throughput";
+  flags.weight_dtype = "fp8";
+  CHECK_THAT(error(flags), Catch::Contains("--dtype"));
+  flags.weight_dtype = "";
+  flags.model = "Llama-2-70B";
+  CHECK_THAT(error(flags), Catch::Contains("GiB are missing"));
+}
+
+}  // namespace
+}  // namespace tessera::deploy
