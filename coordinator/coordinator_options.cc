@@ -1,14 +1,11 @@
 #include "coordinator/coordinator_options.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cctype>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol.h"
+#include "third_party/cli11/flag_file.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -70,43 +67,6 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("--config", config, "YAML file with these flags' long names as keys");
 }
 
-std::string EnvironmentName(const std::string& flag) {
-  std::string name = "TESSERA_" + flag;
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
-    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  });
-  return name;
-}
-
-// Fills in what neither command line nor environment said. CLI11's own order is the other way
-// round.
-absl::Status ApplyFile(CLI::App& app, const std::string& path) {
-  try {
-    const YAML::Node file = YAML::LoadFile(path);
-    if (!file.IsMap())
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": flags as \"key: value\" are expected"));
-    for (const auto& entry : file) {
-      const std::string key = entry.first.as<std::string>();
-      CLI::Option* option = app.get_option_no_throw(key == "model" ? key : "--" + key);
-      if (option == nullptr || key == "config") {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path, ": ", key, " is not a flag (see --help)"));
-      }
-      if (option->count() > 0) continue;
-      if (entry.second.IsSequence()) {
-        for (const auto& item : entry.second) option->add_result(item.as<std::string>());
-      } else {
-        option->add_result(entry.second.as<std::string>());
-      }
-      option->run_callback();
-    }
-    return absl::OkStatus();
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv) {
@@ -115,11 +75,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   CLI::App app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.");
   app.set_version_flag("--version", std::string(kBuildVersion));
   AddOptions(app, parsed.options, config);
-  for (CLI::Option* option : app.get_options()) {
-    if (!option->get_lnames().empty() && option->get_lnames()[0] != "help") {
-      option->envname(EnvironmentName(option->get_lnames()[0]));
-    }
-  }
+  NameEnvironment(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
@@ -129,7 +85,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
     return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
   }
   if (!config.empty()) {
-    if (absl::Status s = ApplyFile(app, config); !s.ok()) return s;
+    if (absl::Status s = ApplyFlagFile(config, app); !s.ok()) return s;
   }
   if (parsed.options.model.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");

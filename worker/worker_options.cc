@@ -7,6 +7,7 @@
 
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/cli11/flag_file.h"
 #include "worker/worker_server.h"
 
 namespace tessera::worker {
@@ -15,49 +16,36 @@ namespace {
 void Declare(CLI::App* app, WorkerOptions* o) {
   app->add_option("--coordinator", o->coordinator,
                   "host:port of the coordinator's gRPC service; without it the worker waits to be "
-                  "configured")
-      ->envname("TESSERA_COORDINATOR");
+                  "configured");
   app->add_option(
          "--listen", o->listen,
          "host:port of this worker's gRPC service; port 0 takes a free one. Addresses other "
          "than loopback need --cluster-token-file")
-      ->envname("TESSERA_LISTEN")
       ->capture_default_str();
-  app->add_option("--advertise", o->advertise, "host:port under which the coordinator reaches it")
-      ->envname("TESSERA_ADVERTISE");
+  app->add_option("--advertise", o->advertise, "host:port under which the coordinator reaches it");
   app->add_option("--name", o->name,
-                  "Device name in the cluster, \"machine/index\"; default: host name and /0")
-      ->envname("TESSERA_NAME");
+                  "Device name in the cluster, \"machine/index\"; default: host name and /0");
   app->add_option("--cpus", o->cpus,
-                  "Cores to use, such as 0-3,7; default: what affinity and control group allow")
-      ->envname("TESSERA_CPUS");
+                  "Cores to use, such as 0-3,7; default: what affinity and control group allow");
   app->add_option("--cpu-isa", o->cpu_isa, "Kernel path: auto, reference, avx2, avx512 or amx")
-      ->envname("TESSERA_CPU_ISA")
       ->capture_default_str();
   app->add_option("--memory", o->memory_bytes,
                   "Memory to use, in bytes or as 8GiB; 0: what control group and machine allow")
-      ->envname("TESSERA_MEMORY")
       ->transform(CLI::AsSizeValue(true));
   app->add_option(
          "--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
          "Memory of the KV pool where the plan does not say; 0: half of what weights leave")
-      ->envname("TESSERA_KV_CACHE_MEMORY_BYTES")
       ->transform(CLI::AsSizeValue(true));
   app->add_option("--cluster-token-file", o->cluster_token_file,
-                  "File with the secret that the cluster's processes share")
-      ->envname("TESSERA_CLUSTER_TOKEN_FILE");
+                  "File with the secret that the cluster's processes share");
   app->add_option(
          "--drain-seconds", o->drain_seconds,
          "How long running sequences may go on after SIGTERM; a second signal exits at once")
-      ->envname("TESSERA_DRAIN_SECONDS")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   app->add_option("--log-level", o->log_level, "trace, debug, info, warning, error or off")
-      ->envname("TESSERA_LOG_LEVEL")
       ->capture_default_str();
-  app->add_option("--log-format", o->log_format, "text or json")
-      ->envname("TESSERA_LOG_FORMAT")
-      ->capture_default_str();
+  app->add_option("--log-format", o->log_format, "text or json")->capture_default_str();
 }
 
 }  // namespace
@@ -72,8 +60,10 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   CLI::App app("tessera-worker: one device of a Tessera cluster (a share of this machine's CPU)",
                "tessera-worker");
   app.set_version_flag("--version", std::string(kBuildVersion));
-  app.set_config("--config", "", "File with these options, one \"name = value\" a line");
   Declare(&app, &parsed.options);
+  std::string config;
+  app.add_option("--config", config, "YAML file with these flags' long names as keys");
+  NameEnvironment(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -82,6 +72,9 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
       return parsed;
     }
     return absl::InvalidArgumentError(StrCat(error.what(), " (see --help)"));
+  }
+  if (!config.empty()) {
+    if (absl::Status status = ApplyFlagFile(config, app); !status.ok()) return status;
   }
   WorkerOptions& options = parsed.options;
   if (options.name.empty()) options.name = HostName() + "/0";

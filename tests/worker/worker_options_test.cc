@@ -2,6 +2,9 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <vector>
 
 namespace tessera::worker {
@@ -26,6 +29,19 @@ TEST_CASE("flags, sizes with units, environment, and which of them wins") {
   CHECK(parsed->options.cpus == "0-1");
   CHECK(parsed->options.listen == "127.0.0.1:0");
   CHECK_FALSE(parsed->options.name.empty());
+}
+
+TEST_CASE("a file says what neither flags nor environment say") {
+  const std::string path = (std::filesystem::temp_directory_path() / "worker.yaml").string();
+  std::ofstream(path) << "name: from/0\ncpus: 0-3\nmemory: 1GiB\n";
+  const auto parsed = Parse({"--config", path.c_str(), "--cpus", "1"});
+  REQUIRE(parsed.ok());
+  CHECK(parsed->options.name == "from/0");
+  CHECK(parsed->options.cpus == "1");
+  CHECK(parsed->options.memory_bytes == int64_t{1} << 30);
+  std::ofstream(path) << "memory: 3 parsecs\n";
+  CHECK_THAT(std::string(Parse({"--config", path.c_str()}).status().message()),
+             Catch::Contains(path) && Catch::Contains("memory"));
 }
 
 TEST_CASE("what is not understood is named") {
