@@ -104,8 +104,7 @@ def test_ready_follows_the_workers():
 
 
 def long_stream(c, events):
-    for event in c.stream({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "temperature": 0,
-                           "n": 4}):
+    for event in c.stream({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}):
         events.append(event)
 
 
@@ -118,8 +117,7 @@ def test_terminate_finishes_what_runs():
         c.signal("coordinator", TERMINATE)
         wait_for("the drain", lambda: "stopping: 1 requests" in c.log("coordinator"))
         reader.join()
-        tokens = sum(1 for e in events if e["choices"] and e["choices"][0]["finish_reason"] == "length")
-        assert tokens == 4, events[-1]
+        assert events[-1]["choices"][0]["finish_reason"] == "length", events[-1]
         assert c.ended("coordinator") == 0
 
 
