@@ -2,6 +2,8 @@
 
 #include <sentencepiece_processor.h>
 
+#include <exception>
+
 namespace tessera::coordinator {
 namespace {
 
@@ -31,10 +33,15 @@ class Model final : public SentencePieceModel {
 std::unique_ptr<SentencePieceModel> SentencePieceModel::Load(std::string_view serialized,
                                                              std::string* error) {
   auto model = std::make_unique<Model>();
-  const auto loaded =
-      model->processor().LoadFromSerializedProto({serialized.data(), serialized.size()});
-  if (loaded.ok()) return model;
-  *error = loaded.error_message();
+  // The trie below it throws on pieces that it cannot hold, such as one that begins with a zero.
+  try {
+    const auto loaded =
+        model->processor().LoadFromSerializedProto({serialized.data(), serialized.size()});
+    if (loaded.ok()) return model;
+    *error = loaded.error_message();
+  } catch (const std::exception& thrown) {
+    *error = thrown.what();
+  }
   return nullptr;
 }
 
