@@ -8,38 +8,59 @@
 namespace tessera::scheduler {
 namespace {
 
-// Unknown rates are taken as these, equal for all: only their ratio (a prompt token costs far less
-// than an output token) matters then. Origin: batch-1 decode is memory-bound, prefill
-// compute-bound; 32 is the usual order.
-constexpr double kUnknownPrefillTokensPerSecond = 3200.0;
-constexpr double kUnknownDecodeTokensPerSecond = 100.0;
+// What stands for a rate that is not known. A replica that was never measured is taken to be as
+// fast as the fastest: else the first one that was would get everything, and the others never a
+// request to be measured by. Where none is known only the ratio matters (a prompt token costs far
+// less than an output token): batch-1 decode is memory-bound, prefill compute-bound; 32 is the
+// usual order.
+struct UnknownRates {
+  double prefill_tokens_per_second = 0;
+  double decode_tokens_per_second = 0;
+};
 
-double PrefillRate(const ReplicaLoad& r) {
-  return r.prefill_tokens_per_second > 0 ? r.prefill_tokens_per_second
-                                         : kUnknownPrefillTokensPerSecond;
+UnknownRates FastestKnown(std::span<const ReplicaLoad> replicas) {
+  UnknownRates rates;
+  for (const ReplicaLoad& r : replicas) {
+    if (!r.ready) continue;
+    rates.prefill_tokens_per_second =
+        std::max(rates.prefill_tokens_per_second, r.prefill_tokens_per_second);
+    rates.decode_tokens_per_second =
+        std::max(rates.decode_tokens_per_second, r.decode_tokens_per_second);
+  }
+  if (rates.prefill_tokens_per_second <= 0) rates.prefill_tokens_per_second = 3200;
+  if (rates.decode_tokens_per_second <= 0) rates.decode_tokens_per_second = 100;
+  return rates;
 }
 
-double DecodeRate(const ReplicaLoad& r) {
+double PrefillRate(const ReplicaLoad& r, const UnknownRates& unknown) {
+  return r.prefill_tokens_per_second > 0 ? r.prefill_tokens_per_second
+                                         : unknown.prefill_tokens_per_second;
+}
+
+double DecodeRate(const ReplicaLoad& r, const UnknownRates& unknown) {
   return r.decode_tokens_per_second > 0 ? r.decode_tokens_per_second
-                                        : kUnknownDecodeTokensPerSecond;
+                                        : unknown.decode_tokens_per_second;
 }
 
 // Seconds until the first token: what is queued before it, then its own prompt.
-double FirstTokenSeconds(const ReplicaLoad& r, const RouteRequest& request) {
+double FirstTokenSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
+                         const RouteRequest& request) {
   const int64_t own = std::max<int64_t>(1, request.prompt_tokens - r.cached_prefix_tokens);
-  return static_cast<double>(r.queued_prompt_tokens + own) / PrefillRate(r);
+  return static_cast<double>(r.queued_prompt_tokens + own) / PrefillRate(r, unknown);
 }
 
 // Seconds of decoding, shared with what runs there. A full replica makes a newcomer wait for a
 // place: one sequence's worth of the work that is outstanding.
-double DecodeSeconds(const ReplicaLoad& r, const RouteRequest& request) {
-  const double own = static_cast<double>(request.expected_output_tokens) / DecodeRate(r);
+double DecodeSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
+                     const RouteRequest& request) {
+  const double rate = DecodeRate(r, unknown);
+  const double own = static_cast<double>(request.expected_output_tokens) / rate;
   const double sharing = static_cast<double>(r.outstanding_output_tokens) /
-                         static_cast<double>(std::max<int64_t>(1, r.max_sequences)) / DecodeRate(r);
+                         static_cast<double>(std::max<int64_t>(1, r.max_sequences)) / rate;
   const bool full = r.max_sequences > 0 && r.running_sequences >= r.max_sequences;
   const double place = full ? static_cast<double>(r.outstanding_output_tokens) /
                                   static_cast<double>(std::max<int64_t>(1, r.running_sequences)) /
-                                  DecodeRate(r)
+                                  rate
                             : 0.0;
   // Each running sequence lengthens a step a little even where decoding is memory-bound.
   const double crowding = 1.0 + 0.02 * static_cast<double>(r.running_sequences);
@@ -51,15 +72,16 @@ double DecodeSeconds(const ReplicaLoad& r, const RouteRequest& request) {
 Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& request) {
   Route best;
   double best_seconds = std::numeric_limits<double>::infinity();
+  const UnknownRates unknown = FastestKnown(replicas);
   for (size_t p = 0; p < replicas.size(); ++p) {
     if (!replicas[p].ready || !replicas[p].can_prefill) continue;
-    const double first_token = FirstTokenSeconds(replicas[p], request);
+    const double first_token = FirstTokenSeconds(replicas[p], unknown, request);
     for (size_t d = 0; d < replicas.size(); ++d) {
       // A replica that does both keeps its own KV; others hand over to one that only decodes.
       const bool same = p == d;
       if (!replicas[d].ready || !replicas[d].can_decode) continue;
       if (replicas[p].can_decode ? !same : replicas[d].can_prefill) continue;
-      const double seconds = first_token + DecodeSeconds(replicas[d], request);
+      const double seconds = first_token + DecodeSeconds(replicas[d], unknown, request);
       if (seconds < best_seconds) {
         best_seconds = seconds;
         best = {static_cast<int>(p), static_cast<int>(d), first_token};

@@ -18,7 +18,7 @@ struct ReplicaLoad {
   bool can_prefill = true;  // role prefill or both
   bool can_decode = true;   // role decode or both
   bool ready = false;
-  double prefill_tokens_per_second = 0.0;  // 0: unknown, taken as equal for all
+  double prefill_tokens_per_second = 0.0;  // 0: unknown, taken as the fastest known
   double decode_tokens_per_second = 0.0;   // of one sequence when alone; 0: unknown
   int64_t queued_prompt_tokens = 0;        // submitted, not yet computed
   int64_t outstanding_output_tokens = 0;   // expected from what was submitted

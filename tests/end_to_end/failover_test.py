@@ -63,6 +63,8 @@ def test_streams_survive_their_worker():
                 assert len(choice["tokens"]) == TOKENS and choice["finish"] == "length", choice
 
         replicas = sorted(c.replicas())
+        computed = [v for k, v in c.metrics().items() if k.startswith("vllm:prompt_tokens_total")]
+        assert len(computed) == 2 and min(computed) > 0, f"one replica got all the work: {computed}"
 
         def kill_one():
             c.signal("w0", KILL)

@@ -47,6 +47,27 @@ TEST_CASE("a fast replica takes more than its count of requests would say") {
   CHECK(taken[0] > 0);
 }
 
+TEST_CASE("a replica that was never measured gets its share beside one that was") {
+  std::vector<ReplicaLoad> replicas(2);
+  for (ReplicaLoad& r : replicas) {
+    r.ready = true;
+    r.max_sequences = 64;
+  }
+  replicas[0].prefill_tokens_per_second = 90000;
+  replicas[0].decode_tokens_per_second = 3000;
+  int taken[2] = {0, 0};
+  for (int i = 0; i < 40; ++i) {
+    const Route route = ChooseReplica(replicas, {10, 1500});
+    ReplicaLoad& r = replicas[route.decode_replica];
+    ++r.running_sequences;
+    r.queued_prompt_tokens += 10;
+    r.outstanding_output_tokens += 1500;
+    ++taken[route.decode_replica];
+  }
+  CHECK(taken[0] == 20);
+  CHECK(taken[1] == 20);
+}
+
 TEST_CASE("a cached prefix outweighs a small queue") {
   std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1)};
   replicas[1].queued_prompt_tokens = 200;
