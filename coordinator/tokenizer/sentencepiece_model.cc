@@ -18,7 +18,10 @@ class Model final : public SentencePieceModel {
     return ids;
   }
   int PieceToId(const std::string& piece) const override { return processor_.PieceToId(piece); }
-  std::string IdToPiece(int id) const override { return processor_.IdToPiece(id); }
+  std::string IdToPiece(int id) const override {
+    // The library does not check the range.
+    return id >= 0 && id < GetPieceSize() ? processor_.IdToPiece(id) : std::string();
+  }
   int GetPieceSize() const override { return processor_.GetPieceSize(); }
   int unk_id() const override { return processor_.unk_id(); }
   int bos_id() const override { return processor_.bos_id(); }

@@ -173,6 +173,7 @@ absl::StatusOr<TokenizerParts> ParseSentencePiece(std::string bytes, std::string
   if (model == nullptr) {
     return invalid(StrCat("not a usable SentencePiece model: ", Excerpt(why)));
   }
+  if (model->unk_id() < 0) return invalid("it has no piece for what is unknown");
   Vocabulary vocabulary;
   if (auto status = FillVocabulary(*model, config, &vocabulary); !status.ok()) {
     return invalid(StdView(status.message()));
