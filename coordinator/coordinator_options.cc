@@ -1,6 +1,8 @@
 #include "coordinator/coordinator_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -86,6 +88,13 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   }
   if (!config.empty()) {
     if (absl::Status s = ApplyFlagFile(config, app); !s.ok()) return s;
+  }
+  // A key that was meant to be there and is empty must not leave the door open.
+  const char* const key = std::getenv("TESSERA_API_KEY");
+  const std::vector<std::string>& keys = parsed.options.api_keys;
+  if ((keys.empty() && key != nullptr) || std::find(keys.begin(), keys.end(), "") != keys.end()) {
+    return absl::InvalidArgumentError(
+        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave it out to ask for none");
   }
   if (parsed.options.model.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");

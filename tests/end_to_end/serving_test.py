@@ -189,6 +189,8 @@ def test_command_lines_that_cannot_work_say_why(tmp):
     local = ["--port", "0", "--grpc-port", "0"]
     assert "--no-such-flag" in refused(coordinator, cluster.MODEL, "--no-such-flag")
     assert "/nowhere" in refused(coordinator, "/nowhere", *local)
+    assert "--api-key" in refused(coordinator, cluster.MODEL, *local, "--api-key", "")
+    assert "TESSERA_API_KEY" in refused("env", "TESSERA_API_KEY=", coordinator, cluster.MODEL, *local)
     assert "download" in refused(coordinator, "nobody/no-such-model", *local)
     (tmp / "model.gguf").write_bytes(b"GGUF")
     assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)
