@@ -26,6 +26,11 @@ void RefuseUnsupportedFields(BodyReader& reader) {
     reader.RefuseUnsupported(name);
   }
   reader.RefuseUnsupported("tool_choice", "none");
+  // Accepted, without meaning here.
+  reader.String("user");
+  reader.Object("metadata");
+  reader.Bool("store");
+  reader.String("service_tier");
   reader.RefuseUnsupported("suffix");
   if (const nlohmann::json* format = reader.Find("response_format")) {
     const bool text = format->is_object() && format->value("type", nlohmann::json()) == "text";

@@ -167,6 +167,10 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"stream", "true"},
       {"stream_options", {{"include_usage", true}}},  // without stream
       {"model", 5},
+      {"user", 5},
+      {"metadata", {1, 2}},
+      {"store", "yes"},
+      {"service_tier", {1}},
       {"response_format", {{"type", "json_object"}}},
   };
   for (const auto& [field, value] : wrong) {
