@@ -121,6 +121,7 @@ absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) 
   std::lock_guard lock(mutex_);
   if (stopping_) return absl::UnavailableError("the worker is shutting down");
   if (epoch == 0) return absl::InvalidArgumentError("fence.plan_epoch is 0; epochs count from 1");
+  if (profiling_) return absl::UnavailableError("the worker is being profiled; try again");
   if (configuring_epoch_ != 0) {
     return absl::UnavailableError(StrCat("the worker is being configured for plan epoch ",
                                          configuring_epoch_, "; try again"));
