@@ -18,6 +18,7 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/device_share.h"
 #include "worker/registration.h"
 #include "worker/worker_options.h"
 #include "worker/worker_server.h"
@@ -67,20 +68,14 @@ absl::StatusOr<CpuWorker> MakeDevice(const WorkerOptions& options) {
   const auto isa = kernels::ParseIsa(options.cpu_isa);
   if (!isa.ok()) return isa.status();
   worker.isa = device.isa = *isa;
-  const kernels::CpuShare share = kernels::ReadCpuShare(kernels::AffinityCores());
-  if (options.cpus.empty()) {
-    device.cores = share.cores;
-  } else {
-    auto cores = kernels::ParseCpuList(options.cpus);
-    if (!cores.ok()) {
-      return absl::InvalidArgumentError("--cpus: " + std::string(cores.status().message()));
-    }
-    device.cores = *std::move(cores);
-  }
-  // Cores that were not named may be anybody's; a single one is shared by compute, engine and gRPC
-  // threads.
-  device.cores_shared = options.cpus.empty() || device.cores.size() == 1;
-  device.memory_bytes = options.memory_bytes > 0 ? options.memory_bytes : share.memory_bytes;
+  const std::vector<int> affinity = kernels::AffinityCores();
+  auto share = ChooseDeviceShare(options.cpus, options.memory_bytes, affinity,
+                                 kernels::ReadCpuShare(affinity));
+  if (!share.ok()) return share.status();
+  if (!share->warning.empty()) Logger("worker").warn("{}", share->warning);
+  device.cores = share->cores;
+  device.cores_shared = share->cores_shared;
+  device.memory_bytes = share->memory_bytes;
   worker.cores = device.cores;
   auto created = kernels::CreateCpuDevice(device);
   if (!created.ok()) return created.status();

@@ -35,10 +35,33 @@ absl::Status CheckCores(const std::vector<int>& cores) {
   return absl::OkStatus();
 }
 
+absl::Status Unusable(int core) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "thread pool: cannot run on core ", core,
+      ": it does not exist or this process may not use it (see taskset -cp $$ and --cpus)"));
+}
+
+// Tries each core with a thread of its own: the caller's affinity stays as it is. Pinning helpers
+// alone would not tell, since member 0 may never be pinned, and a set of shared cores is accepted
+// with only one of them there.
+absl::Status CheckUsable(const std::vector<int>& cores) {
+  absl::Status status;
+  std::thread([&] {
+    for (const int core : cores) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(core, &set);
+      if (sched_setaffinity(0, sizeof(set), &set) != 0) status.Update(Unusable(core));
+    }
+  }).join();
+  return status;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(const Options& options) {
   if (absl::Status status = CheckCores(options.cores); !status.ok()) return status;
+  if (absl::Status status = CheckUsable(options.cores); !status.ok()) return status;
   std::unique_ptr<ThreadPool> pool(new ThreadPool(options));
   if (absl::Status status = pool->StartHelpers(); !status.ok()) return status;
   return pool;
@@ -89,9 +112,7 @@ absl::Status ThreadPool::Pin(std::thread::native_handle_type thread, int member)
     CPU_SET(options_.cores[member], &set);
   }
   if (pthread_setaffinity_np(thread, sizeof(set), &set) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "thread pool: cannot run on core ", options_.cores[member],
-        ": it does not exist or this process may not use it (see taskset -p $$ and --cpus)"));
+    return Unusable(options_.cores[member]);
   }
   return absl::OkStatus();
 }

@@ -94,10 +94,19 @@ TEST_CASE("cores that cannot be used are refused by number") {
   CHECK(ThreadPool::Create({.cores = {0, 0}}).status().code() ==
         absl::StatusCode::kInvalidArgument);
   const int absent = CPU_SETSIZE - 1;
-  const absl::Status status =
-      ThreadPool::Create({.cores = {AffinityCores().front(), absent}}).status();
-  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
-  CHECK(std::string(status.message()).find(std::to_string(absent)) != std::string::npos);
+  const bool shared = GENERATE(false, true);
+  for (const std::vector<int>& cores :
+       {std::vector<int>{absent}, {AffinityCores().front(), absent}}) {
+    const absl::Status status =
+        ThreadPool::Create({.cores = cores, .cores_shared = shared}).status();
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(std::string(status.message()).find(std::to_string(absent)) != std::string::npos);
+  }
+}
+
+TEST_CASE("waits spin only where cores are not shared") {
+  CHECK(MakePool(true)->spin_limit().count() == 0);
+  CHECK(MakePool(false)->spin_limit().count() > 0);
 }
 
 }  // namespace

@@ -1,0 +1,81 @@
+#include "worker/device_share.h"
+
+#include <algorithm>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+// 0-3,8: as --cpus takes it.
+std::string CoreList(const std::vector<int>& cores) {
+  std::string text;
+  for (size_t i = 0; i < cores.size();) {
+    size_t last = i;
+    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+    text += StrCat(text.empty() ? "" : ",", cores[i], last > i ? StrCat("-", cores[last]) : "");
+    i = last + 1;
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<int>> NamedCores(std::string_view cpus,
+                                            const std::vector<int>& affinity) {
+  auto cores = kernels::ParseCpuList(cpus);
+  if (!cores.ok()) {
+    return absl::InvalidArgumentError(StrCat("--cpus: ", StdView(cores.status().message())));
+  }
+  std::vector<int> foreign;
+  for (const int core : *cores) {
+    if (std::find(affinity.begin(), affinity.end(), core) == affinity.end()) {
+      foreign.push_back(core);
+    }
+  }
+  if (foreign.empty()) return cores;
+  return absl::InvalidArgumentError(StrCat("--cpus ", cpus, ": this process may not use core",
+                                           foreign.size() > 1 ? "s " : " ", CoreList(foreign),
+                                           "; its affinity mask and control group allow ",
+                                           CoreList(affinity), " (see taskset -cp $$)"));
+}
+
+absl::Status CheckMemory(int64_t memory_bytes, int64_t available_bytes) {
+  const std::string there = StrCat("control group and machine allow ", available_bytes, " (",
+                                   available_bytes >> 20, "MiB)");
+  if (memory_bytes < kLeastMemoryBytes) {
+    return absl::InvalidArgumentError(StrCat("--memory is ", memory_bytes,
+                                             " bytes; a worker needs at least ", kLeastMemoryBytes,
+                                             " (", kLeastMemoryBytes >> 20, "MiB), ", there));
+  }
+  // Where nothing says how much there is, the flag is all that is known.
+  if (available_bytes > 0 && memory_bytes > available_bytes) {
+    return absl::InvalidArgumentError(StrCat("--memory is ", memory_bytes, " bytes; ", there,
+                                             ": ask for less, or raise the limit"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceShare> ChooseDeviceShare(std::string_view cpus, int64_t memory_bytes,
+                                              const std::vector<int>& affinity,
+                                              const kernels::CpuShare& available) {
+  DeviceShare share;
+  share.cores = available.cores;
+  if (!cpus.empty()) {
+    auto named = NamedCores(cpus, affinity);
+    if (!named.ok()) return named.status();
+    share.cores = *std::move(named);
+    if (share.cores.size() > available.cores.size()) {
+      share.warning = StrCat("--cpus names ", share.cores.size(),
+                             " cores, but the control group's CPU quota pays for ",
+                             available.cores.size(), ": threads will be stopped within steps");
+    }
+  }
+  share.cores_shared = cpus.empty() || share.cores.size() == 1;
+  share.memory_bytes = memory_bytes != 0 ? memory_bytes : available.memory_bytes;
+  absl::Status status = CheckMemory(share.memory_bytes, available.memory_bytes);
+  if (!status.ok()) return status;
+  return share;
+}
+
+}  // namespace tessera::worker
