@@ -34,7 +34,9 @@ class Planner {
 
   absl::StatusOr<v1::DeploymentPlan> Run() {
     if (absl::Status s = Read(); !s.ok()) return s;
-    const absl::StatusOr<Search> search = FindSearch(options_.search);
+    const absl::StatusOr<Search> search = options_.given_search
+                                              ? absl::StatusOr<Search>(options_.given_search)
+                                              : FindSearch(options_.search);
     if (!search.ok()) return search.status();
     const absl::StatusOr<Placement> placement = (*search)(problem_);
     if (!placement.ok()) return placement.status();
@@ -69,6 +71,7 @@ class Planner {
     problem_.goal = options_.goal;
     problem_.allow_split = options_.allow_split;
     problem_.prove = options_.prove;
+    problem_.watch = options_.watch;
     problem_.options.memory.utilisation = options_.utilisation;
     problem_.options.memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
     problem_.options.memory.max_step_tokens = options_.max_step_tokens;
@@ -235,6 +238,7 @@ class Planner {
       bottlenecks.push_back(line);
     }
     plan_.mutable_certificate()->set_bottleneck(absl::StrJoin(bottlenecks, "; "));
+    if (placement.interrupted) AddLine("interrupted: the best that was found until then");
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);
     std::map<std::string, double> by_kind;

@@ -41,6 +41,9 @@ struct PlannerOptions {
   int64_t context_tokens = 0;  // 0: what the model supports
   bool allow_split = true;
   bool prove = false;  // look for a bound however long it takes (up to eight devices)
+  Search
+      given_search;  // used instead of the one named by `search`: for layouts that a person wrote
+  SearchWatch watch;
 };
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,

@@ -21,6 +21,20 @@ enum class Goal {
   kBudget,      // most requests per second within the budget
 };
 
+// How a search is watched and stopped from outside. It asks `stop` between units of work; true:
+// answer with the best so far, and say so in Placement::interrupted. Budgets of searches count
+// evaluations, so a search that nobody stops stays deterministic. Both are called from the search's
+// thread; empty: nobody watches.
+struct SearchWatch {
+  std::function<bool()> stop;
+  std::function<void(const std::string& what)> progress;  // such as "layouts 120 of 800"
+
+  bool Stopped() const { return stop && stop(); }
+  void Report(const std::string& what) const {
+    if (progress) progress(what);
+  }
+};
+
 struct PlacementProblem {
   const ModelShape* model = nullptr;
   const ClusterGraph* graph = nullptr;
@@ -33,6 +47,7 @@ struct PlacementProblem {
   double budget_usd_per_hour = 0;           // kBudget
   bool allow_split = true;                  // replicas that only prefill or only decode
   bool prove = false;  // go for a bound also where that takes minutes; needs few devices
+  SearchWatch watch;
 };
 
 struct PlacedReplica {
@@ -56,6 +71,7 @@ struct Placement {
   double usd_per_hour = 0;
   double upper_bound =
       0;  // of requests_per_second, over all placements of the search's kind of layout; 0: none
+  bool interrupted = false;        // stopped from outside: the best so far
   std::vector<std::string> notes;  // alternatives that lost, limits of the search
   std::vector<double>
       shadow_prices;  // per graph pool: requests/s that one more device would bring; estimate
