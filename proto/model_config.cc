@@ -62,6 +62,7 @@ void ReadShape(JsonReader& config, const Family& family, v1::Model* model) {
   model->set_dtype(ReadDataType(config, config.Has("dtype") ? "dtype" : "torch_dtype"));
   model->set_bos_token_id(config.IntegerOr("bos_token_id", -1, -1, kMaxTokenId));
   for (int64_t id : config.Integers("eos_token_id", 0, kMaxTokenId)) model->add_eos_token_ids(id);
+  config.Adopt(CheckEosIds(*model, config.file()));
   if (config.Has("quantization_config")) {
     config.Fail("quantization_config",
                 "says that the weights are quantised already: not supported; use the original "
@@ -276,6 +277,16 @@ v1::DataType ReadDataType(JsonReader& config, const char* key) {
   if (name == "bfloat16") return v1::DATA_TYPE_BFLOAT16;
   config.Fail(key, StrCat("'", name, "' is not supported; known are float32, float16, bfloat16"));
   return v1::DATA_TYPE_UNSPECIFIED;
+}
+
+absl::Status CheckEosIds(const v1::Model& model, std::string_view file) {
+  for (const int64_t id : model.eos_token_ids()) {
+    if (id >= 0 && id < model.vocabulary()) continue;
+    return absl::InvalidArgumentError(StrCat(file, ": eos_token_id names the token ", id,
+                                             ", but the vocabulary (vocab_size) has ",
+                                             "the ids 0 to ", model.vocabulary() - 1));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file) {

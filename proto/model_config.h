@@ -27,6 +27,10 @@ std::vector<std::string> KnownArchitectures();
 // max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`.
 void ReadRope(JsonReader& config, double default_theta, v1::Model* model);
 
+// InvalidArgument naming `file`, the first id of model.eos_token_ids beyond the vocabulary, and its
+// size: such an id would never end anything.
+absl::Status CheckEosIds(const v1::Model& model, std::string_view file);
+
 // "float32", "torch.bfloat16", ... UNSPECIFIED for an empty name; others fail at `key`.
 v1::DataType ReadDataType(JsonReader& config, const char* key);
 

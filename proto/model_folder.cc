@@ -89,6 +89,7 @@ absl::Status AddGenerationEosIds(const fs::path& folder, v1::Model* model) {
     const auto& ids = model->eos_token_ids();
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) model->add_eos_token_ids(id);
   }
+  reader.Adopt(CheckEosIds(*model, path.string()));
   return reader.status();
 }
 

@@ -203,6 +203,12 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
     return absl::InvalidArgumentError(
         StrCat(check.name, " is ", check.value, "; it must be between 1 and ", check.most));
   }
+  for (const int32_t id : options.eos_token_ids) {
+    if (id >= 0 && id < options.vocabulary) continue;
+    return absl::InvalidArgumentError(StrCat("eos_token_ids names the token ", id,
+                                             "; the vocabulary has ids 0 to ",
+                                             options.vocabulary - 1));
+  }
   return options;
 }
 

@@ -205,6 +205,9 @@ TEST_CASE("impossible values name file and key") {
   CHECK_THAT(ErrorWith(R"("hidden_act": "snake")"), Contains("hidden_act 'snake'"));
   CHECK_THAT(ErrorWith(R"("torch_dtype": "float8_e4m3fn")"), Contains("torch_dtype"));
   CHECK_THAT(ErrorWith(R"("eos_token_id": [1, "x"])"), Contains("eos_token_id"));
+  CHECK_THAT(ErrorWith(R"("vocab_size": 100, "eos_token_id": [2, 100])"),
+             Contains("folder/config.json: eos_token_id names the token 100") &&
+                 Contains("the ids 0 to 99"));
   CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
   CHECK_THAT(ErrorWith(R"("quantization_config": {"quant_method": "awq"})"),
              Contains("quantization_config"));

@@ -53,6 +53,16 @@ std::string ErrorOf(const absl::StatusOr<T>& result) {
 
 }  // namespace
 
+TEST_CASE("an eos id of generation_config.json beyond the vocabulary is refused by name") {
+  TemporaryFolder folder;
+  folder.Write("tiny/config.json", kConfig);
+  folder.Write("tiny/generation_config.json", R"({"eos_token_id": [2, 1000000]})");
+  const auto model = ReadModelFolder((folder.path() / "tiny").string());
+  REQUIRE_FALSE(model.ok());
+  CHECK_THAT(std::string(model.status().message()),
+             Contains("generation_config.json: eos_token_id names the token 1000000"));
+}
+
 TEST_CASE("a folder: shape, name and the eos ids of both files") {
   TemporaryFolder folder;
   folder.Write("tiny/config.json", kConfig);

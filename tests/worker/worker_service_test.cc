@@ -416,6 +416,9 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   request.set_max_sequences(-1);
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_sequences");
   request = Worker::Request();
+  request.add_eos_token_ids(1 << 20);
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "eos_token_ids names the token 1048576");
+  request = Worker::Request();
   request.set_kv_dtype(v1::DATA_TYPE_INT8);
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "KV cannot be kept as int8");
   worker.load_error = absl::DataLossError("tensor x is cut off");
