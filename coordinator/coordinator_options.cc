@@ -63,6 +63,11 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
                  "Seconds to finish requests after SIGTERM")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--progress-timeout", o.progress_timeout_seconds,
+                 "Seconds without a step after which a replica with requests is named as stalled; "
+                 "0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--log-level", o.log_level, "trace, debug, info, warning, error, off")
       ->capture_default_str();
   app.add_option("--log-format", o.log_format, "text or json")->capture_default_str();

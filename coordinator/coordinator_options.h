@@ -34,6 +34,7 @@ struct CoordinatorOptions {
   bool prefix_cache = true;
   int io_threads = 2;
   double shutdown_timeout_seconds = 30;
+  double progress_timeout_seconds = 60;  // 0: no replica counts as stalled
   std::string log_level = "info";
   std::string log_format = "text";
 };

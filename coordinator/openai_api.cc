@@ -304,7 +304,11 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, ready, request_id);
       return;
     }
-    exchange->Respond(JsonResponse({{"status", "ready"}}));
+    nlohmann::json body = {{"status", "ready"}};
+    const std::vector<std::string> stalled =
+        options_.stalled ? options_.stalled() : std::vector<std::string>();
+    if (!stalled.empty()) body["stalled"] = stalled;
+    exchange->Respond(JsonResponse(body));
   }
 
   void Version(std::shared_ptr<HttpExchange> exchange, const std::string&) {

@@ -25,7 +25,9 @@ struct OpenAiApiOptions {
   int64_t large_body_bytes = 16 << 10;      // from here on bodies are read off the I/O threads
   size_t max_large_bodies_waiting = 256;    // one more is 503
   std::function<absl::Status()> readiness;  // OK: serving; else why not
-  std::function<std::string()> metrics;     // Prometheus text
+  // Replicas that are ready and stuck, in words; may be empty, may not be set.
+  std::function<std::vector<std::string>()> stalled;
+  std::function<std::string()> metrics;       // Prometheus text
   std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates
 };
 

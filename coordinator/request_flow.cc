@@ -144,6 +144,7 @@ void RequestFlow::SendSubmission(Replica& replica,
   submission.first_choice_seconds = options_.now_seconds();
   replica.load.queued_prompt_tokens += submission.prompt_tokens;
   replica.load.running_sequences += choice_count;
+  replica.activity.prefilling_sequences += choice_count;
   submission.unspent_output_tokens =
       choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
   replica.load.outstanding_output_tokens += submission.unspent_output_tokens;
@@ -209,6 +210,7 @@ void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::Se
     auto replica = replicas_.find(link->replica());
     if (replica != replicas_.end() && replica->second.link == link) {
       ReplicaActivity& activity = replica->second.activity;
+      ++activity.messages;
       activity.prompt_tokens = static_cast<int64_t>(reply.load().prompt_tokens());
       activity.generation_tokens = static_cast<int64_t>(reply.load().generation_tokens());
     }
@@ -252,6 +254,7 @@ void RequestFlow::NoteEvent(Replica* replica, Submission& submission, const v1::
   if (submission.prompt_pending) {
     submission.prompt_pending = false;
     load.queued_prompt_tokens -= submission.prompt_tokens;
+    replica->activity.prefilling_sequences -= submission.choice_count;
     const int64_t computed = submission.prompt_tokens - event.cached_tokens();
     if (event.prefill_seconds() > 0 && computed > 0) {
       load.prefill_tokens_per_second = Smooth(
@@ -307,7 +310,10 @@ void RequestFlow::Forget(uint64_t submission_id, Submission& submission) {
   auto replica = replicas_.find(submission.link->replica());
   if (replica != replicas_.end() && replica->second.link == submission.link) {
     scheduler::ReplicaLoad& load = replica->second.load;
-    if (submission.prompt_pending) load.queued_prompt_tokens -= submission.prompt_tokens;
+    if (submission.prompt_pending) {
+      load.queued_prompt_tokens -= submission.prompt_tokens;
+      replica->second.activity.prefilling_sequences -= submission.choice_count;
+    }
     load.running_sequences -= submission.open_choices;
     load.outstanding_output_tokens -= submission.unspent_output_tokens;
   }

@@ -46,7 +46,9 @@ struct RequestFlowOptions {
 struct ReplicaActivity {
   std::string replica;
   int64_t running_sequences = 0;
+  int64_t prefilling_sequences = 0;  // of the running ones: no event yet
   int64_t queued_prompt_tokens = 0;
+  uint64_t messages = 0;      // from its leader since its link became ready
   int64_t prompt_tokens = 0;  // since its link became ready
   int64_t generation_tokens = 0;
 };

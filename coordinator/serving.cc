@@ -19,6 +19,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/cluster_service.h"
@@ -26,6 +27,7 @@
 #include "coordinator/http_server.h"
 #include "coordinator/inference_service.h"
 #include "coordinator/openai_api.h"
+#include "coordinator/progress_watch.h"
 #include "coordinator/request_flow.h"
 #include "coordinator/served_model.h"
 #include "coordinator/worker_pool.h"
@@ -81,6 +83,7 @@ class Coordinator {
   absl::Status Start(const CoordinatorOptions& options) {
     const double begin = MonotonicSeconds();
     options_ = options;
+    watch_ = std::make_unique<ProgressWatch>(options.progress_timeout_seconds);
     RaiseOpenFileLimit();
     absl::StatusOr<std::string> token = ReadOptionalToken(options.cluster_token_file);
     if (!token.ok()) return token.status();
@@ -124,6 +127,7 @@ class Coordinator {
     if (++ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
+    WatchProgress();
     if (ticks_ % 100 == 0) LogActivity();
   }
 
@@ -151,8 +155,27 @@ class Coordinator {
  private:
   absl::Status Readiness() const {
     if (draining_) return absl::UnavailableError("draining: no new requests are taken");
-    if (deployment_->ready_replicas() > 0) return absl::OkStatus();
-    return absl::UnavailableError("no replica is ready yet");
+    const int ready = deployment_->ready_replicas();
+    if (ready == 0) return absl::UnavailableError("no replica is ready yet");
+    const std::vector<Stall> stalled = watch_->stalled();
+    if (stalled.size() < static_cast<size_t>(ready)) return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrCat("every replica is stalled: ", Describe(stalled.front())));
+  }
+
+  std::vector<std::string> StalledReplicas() const {
+    std::vector<std::string> all;
+    for (const Stall& stall : watch_->stalled()) all.push_back(Describe(stall));
+    return all;
+  }
+
+  void WatchProgress() {
+    const ProgressWatch::Changes changes = watch_->Update(
+        JoinProgress(deployment_->plan().first, pool_->Snapshot(), flow_->activity()),
+        MonotonicSeconds());
+    for (const Stall& stall : changes.stalled) Logger("coordinator").error("{}", Describe(stall));
+    for (const std::string& replica : changes.moving)
+      Logger("coordinator").info("replica {} makes steps again", replica);
   }
 
   absl::Status StartFlow(LoadedModel loaded, const std::string& token) {
@@ -211,6 +234,7 @@ class Coordinator {
     OpenAiApiOptions api;
     api.api_keys = options_.api_keys;
     api.readiness = [this] { return Readiness(); };
+    api.stalled = [this] { return StalledReplicas(); };
     api.metrics = [this] { return prometheus::TextSerializer().Serialize(registry_->Collect()); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
@@ -264,6 +288,7 @@ class Coordinator {
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<const ServedModel> served_;
   std::unique_ptr<RequestMetrics> metrics_;
+  std::unique_ptr<ProgressWatch> watch_;
   std::shared_ptr<RequestFlow> flow_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Deployment> deployment_;

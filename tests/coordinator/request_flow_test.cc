@@ -153,6 +153,25 @@ TEST_CASE("a sink that owns its handle may be the last one to let go") {
   CHECK(flow.flow->activity()[0].running_sequences == 0);
 }
 
+TEST_CASE("what waits for its first token is told apart from what decodes") {
+  Flow flow;
+  auto link = flow.AddReplica("r0");
+  const auto prefilling = [&] { return flow.flow->activity()[0].prefilling_sequences; };
+  GenerationRequest twice = Ask(2);
+  twice.choice_count = 2;
+  flow.Start(std::move(twice));
+  auto other = flow.Start(Ask(2));
+  CHECK(prefilling() == 3);
+  flow.Reply(link, link->Token(0, 1, 20, 3));  // one choice's token: the prompt is done
+  CHECK(prefilling() == 1);
+  CHECK(flow.flow->activity()[0].messages == 1);
+  flow.Reply(link, link->Token(0, 0, 20, 3));
+  CHECK(prefilling() == 1);
+  other->handle->Cancel();
+  CHECK(prefilling() == 0);
+  CHECK(flow.flow->activity()[0].running_sequences == 2);
+}
+
 TEST_CASE("a lost replica's request goes on elsewhere where it stopped") {
   Flow flow;
   auto first = flow.AddReplica("r0");

@@ -103,6 +103,28 @@ def test_ready_follows_the_workers():
         c.stop()
 
 
+def test_a_replica_that_makes_no_step_is_named():
+    c = cluster.Cluster("--progress-timeout", "1", workers=0)
+    reader = threading.Thread(target=lambda: quietly(long_stream, c, []))
+    try:
+        c.start("stuck", "tests/end_to_end/stuck_worker", c.grpc, "stuck/0")
+        wait_for("readiness", lambda: c.get("/ready")[0] == 200)
+        reader.start()
+        status, _, body = wait_for("the watchdog", lambda: (r := c.get("/ready"))[0] == 503 and r)
+        said = "replica r-stuck/0: no step for"
+        assert said in body and "1 sequences in prefill; worker stuck/0 (stage 0, rank 0)" in body, body
+        assert c.get("/health")[0] == 200
+        # Another one serves: ready, and the stuck one is told all the same.
+        c.start_worker("w0")
+        status, _, body = wait_for("readiness", lambda: (r := c.get("/ready"))[0] == 200 and r)
+        assert '"status":"ready"' in body and said in body, body
+        assert c.log("coordinator").count(said) == 1, c.log("coordinator")
+    finally:
+        c.stop()
+        if reader.ident:
+            reader.join()
+
+
 def long_stream(c, events):
     for event in c.stream({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}):
         events.append(event)
