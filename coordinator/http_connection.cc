@@ -367,6 +367,10 @@ void Exchange::Append(std::string_view bytes, bool end) {
   {
     std::lock_guard lock(mutex_);
     if (gone_ || ended_) return;
+    // Grown by doubling, a slow reader's bytes would leave as many again in freed pieces.
+    const size_t bound = static_cast<size_t>(max_pending_bytes_);
+    const size_t size = pending_.size() + bytes.size();
+    if (size > pending_.capacity() && size > bound / 16 && size <= bound) pending_.reserve(bound);
     pending_ += bytes;
     ended_ = end;
     if (end) on_gone_ = nullptr;
