@@ -404,7 +404,12 @@ void RequestFlow::Place(Orphan orphan) {
   std::lock_guard lock(mutex_);
   if (orphan.generation->ended()) return;
   Replica* replica = Route(orphan.generation->request());
+  const std::string& request_id = orphan.generation->request().request_id;
+  const std::string reason(orphan.reason.message());
   if (replica != nullptr) {
+    Logger("coordinator")
+        .info("request {} goes on at replica {}, attempt {}: {}", request_id,
+              replica->link->replica(), orphan.attempt, reason);
     if (metrics_ != nullptr) metrics_->OnMigration();
     Submit(*replica, orphan.generation, orphan.choices, orphan.attempt);
     return;
@@ -412,6 +417,9 @@ void RequestFlow::Place(Orphan orphan) {
   if (orphan.deadline_seconds == 0) {
     orphan.deadline_seconds = options_.now_seconds() + options_.recovery_timeout_seconds;
   }
+  Logger("coordinator")
+      .warn("request {} waits for a replica, for at most {} s: {}", request_id,
+            options_.recovery_timeout_seconds, reason);
   orphans_.push_back(std::move(orphan));
 }
 
@@ -440,6 +448,9 @@ void RequestFlow::Tick() {
 void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
                                  const absl::Status& reason) {
   if (generation->Fail(reason)) {
+    Logger("coordinator")
+        .warn("request {} failed: {}", generation->request().request_id,
+              std::string(reason.message()));
     if (metrics_ != nullptr) metrics_->OnChoiceEnd("error");
     GenerationEnded();
   }

@@ -75,11 +75,11 @@ class Cluster:
     def get(self, path):
         return self.request("GET", path)
 
-    def stream(self, body):
+    def stream(self, body, headers=None):
         """A stream of /v1/completions: yields its events; ends after [DONE] or an error."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         with contextlib.closing(connection):
-            connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}))
+            connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), headers or {})
             response = connection.getresponse()
             assert response.status == 200, response.read()
             for line in response:

@@ -1,5 +1,6 @@
 """A worker is killed while it streams: every stream goes on at the other one, token for token."""
 
+import re
 import threading
 
 from cluster import KILL, running, wait_for
@@ -14,8 +15,8 @@ def ask(index):
             "return_token_ids": True, "temperature": index % 2, "seed": 1000 + index}
 
 
-def collect(c, body, choices, started=None):
-    for event in c.stream(body):
+def collect(c, index, choices, started=None):
+    for event in c.stream(ask(index), {"X-Request-Id": f"count-{index}"}):
         assert "error" not in event, event
         for choice in event["choices"]:
             choices[choice["index"]]["tokens"] += choice["token_ids"]
@@ -37,7 +38,7 @@ def run_all(c, after_start=None):
 
     def one(i):
         try:
-            collect(c, ask(i), said[i], started[i])
+            collect(c, i, said[i], started[i])
         except BaseException as error:
             failures.append((i, repr(error)))
 
@@ -76,6 +77,11 @@ def test_streams_survive_their_worker():
             c.signal(killed[-1], KILL)
 
         assert run_all(c, kill_the_busier) == undisturbed
+        # Each is named in the log by the id that its client gave, with where it was and is.
+        logged = re.findall(r"request (\S+) goes on at replica (\S+), attempt 2: replica (\S+) was lost",
+                            c.log("coordinator"))
+        assert logged, c.log("coordinator")
+        assert all(re.fullmatch(r"count-\d", request) and to != lost for request, to, lost in logged), logged
         moved = sum(v for k, v in c.metrics().items() if k.startswith("tessera_request_migrations_total"))
         assert moved >= 1, "no stream was at the worker that was killed"
         victim = killed[0]
