@@ -9,16 +9,14 @@
 // ranked):
 //   1. Decodes first: every running sequence with one token to compute gets its row.
 //   2. Prefill chunks: the other running sequences, best rank first, each take what the budget
-//   still has. So a
-//      step never has more than max_batched_tokens rows, a decode runs in every step, and the gap
-//      between two tokens of a stream is one step of the token budget, however long the prompts
-//      beside it are.
+//      still has. So a step never has more than max_batched_tokens rows, a decode runs in every
+//      step, and the gap between two tokens of a stream is one step of the token budget, however
+//      long the prompts beside it are.
 //   3. Admission, best rank first, only when nothing was preempted in this step: a sequence starts
-//   when the free
-//      blocks cover all its known tokens, what running sequences still need for theirs, and one
-//      block more per running sequence (so that admitting it is not the cause of the next
-//      preemption). The first that does not fit stops admission: later ones never overtake it,
-//      which is why it cannot starve.
+//      when the free blocks cover all its known tokens, what running sequences still need for
+//      theirs, and one block more per running sequence (so that admitting it is not the cause of
+//      the next preemption). The first that does not fit stops admission: later ones never overtake
+//      it, which is why it cannot starve.
 //   Blocks: a running sequence that finds no free block takes the blocks of the last-ranked
 //   sequence behind it, which is preempted (it goes back to waiting and is recomputed); with nobody
 //   behind it, it stalls for this step. The best-ranked running sequence can always take, so every

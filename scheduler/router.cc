@@ -55,8 +55,10 @@ double DecodeSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
                      const RouteRequest& request) {
   const double rate = DecodeRate(r, unknown);
   const double own = static_cast<double>(request.expected_output_tokens) / rate;
-  const double sharing = static_cast<double>(r.outstanding_output_tokens) /
-                         static_cast<double>(std::max<int64_t>(1, r.max_sequences)) / rate;
+  // Where all decode at once, what is outstanding delays nobody beyond the crowding.
+  const double sharing = r.max_sequences == 0 ? 0.0
+                                              : static_cast<double>(r.outstanding_output_tokens) /
+                                                    static_cast<double>(r.max_sequences) / rate;
   const bool full = r.max_sequences > 0 && r.running_sequences >= r.max_sequences;
   const double place = full ? static_cast<double>(r.outstanding_output_tokens) /
                                   static_cast<double>(std::max<int64_t>(1, r.running_sequences)) /
@@ -70,25 +72,40 @@ double DecodeSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
 }  // namespace
 
 Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& request) {
-  Route best;
-  double best_seconds = std::numeric_limits<double>::infinity();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  struct Candidate {
+    int replica = -1;
+    double seconds = kNever;
+  };
+  const auto keep_better = [](Candidate& best, size_t replica, double seconds) {
+    if (seconds < best.seconds) best = {static_cast<int>(replica), seconds};
+  };
+  // One that does both keeps its own KV; one that only prefills hands over to one that only
+  // decodes. The two halves of such a pair do not depend on each other.
+  Candidate both, prefill, decode;
   const UnknownRates unknown = FastestKnown(replicas);
-  for (size_t p = 0; p < replicas.size(); ++p) {
-    if (!replicas[p].ready || !replicas[p].can_prefill) continue;
-    const double first_token = FirstTokenSeconds(replicas[p], unknown, request);
-    for (size_t d = 0; d < replicas.size(); ++d) {
-      // A replica that does both keeps its own KV; others hand over to one that only decodes.
-      const bool same = p == d;
-      if (!replicas[d].ready || !replicas[d].can_decode) continue;
-      if (replicas[p].can_decode ? !same : replicas[d].can_prefill) continue;
-      const double seconds = first_token + DecodeSeconds(replicas[d], unknown, request);
-      if (seconds < best_seconds) {
-        best_seconds = seconds;
-        best = {static_cast<int>(p), static_cast<int>(d), first_token};
-      }
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const ReplicaLoad& r = replicas[i];
+    if (!r.ready) continue;
+    const double first_token = FirstTokenSeconds(r, unknown, request);
+    const double decoding = DecodeSeconds(r, unknown, request);
+    if (r.can_prefill && r.can_decode) {
+      keep_better(both, i, first_token + decoding);
+    } else if (r.can_prefill) {
+      keep_better(prefill, i, first_token);
+    } else if (r.can_decode) {
+      keep_better(decode, i, decoding);
     }
   }
-  return best;
+  Route route;
+  const double apart = prefill.seconds + decode.seconds;
+  if (std::min(both.seconds, apart) == kNever) return route;
+  const bool together = both.seconds <= apart;
+  route.prefill_replica = together ? both.replica : prefill.replica;
+  route.decode_replica = together ? both.replica : decode.replica;
+  route.expected_first_token_seconds =
+      FirstTokenSeconds(replicas[route.prefill_replica], unknown, request);
+  return route;
 }
 
 std::string Explain(const Route& route, std::span<const ReplicaLoad> replicas) {

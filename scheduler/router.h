@@ -3,7 +3,8 @@
 //
 // Idea: send the request where its first token is expected soonest and the decoding that it joins
 // is slowed least; counting requests instead would starve fast replicas among slow ones.
-// Complexity: O(replicas). Deterministic: ties go to the replica that is named first.
+// Complexity: O(replicas). Deterministic: ties go to the replica that is named first, and
+// to one that does both before a pair.
 #pragma once
 
 #include <cstdint>

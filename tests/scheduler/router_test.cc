@@ -68,6 +68,33 @@ TEST_CASE("a replica that was never measured gets its share beside one that was"
   CHECK(taken[1] == 20);
 }
 
+TEST_CASE("a pair takes what a replica that does both would do later") {
+  std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1), Replica(1), Replica(4)};
+  replicas[1].can_decode = false;
+  replicas[2].can_prefill = false;
+  replicas[3].can_prefill = false;
+  Route route = ChooseReplica(replicas, {1000, 100});
+  CHECK(route.prefill_replica == 1);
+  CHECK(route.decode_replica == 3);  // the fastest of those that decode
+  replicas[3].ready = false;
+  route = ChooseReplica(replicas, {1000, 100});
+  CHECK(route.prefill_replica == 0);  // nothing gained by a hand-over
+  CHECK(route.decode_replica == 0);
+  replicas[1].ready = false;
+  replicas[0].queued_prompt_tokens = 1'000'000;
+  CHECK(ChooseReplica(replicas, {1000, 100}).decode_replica == 0);  // nobody prefills for 2
+}
+
+TEST_CASE("a replica without a limit of sequences is not charged as one that takes one at a time") {
+  std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1)};
+  replicas[0].max_sequences = 0;
+  replicas[0].running_sequences = 3;
+  replicas[0].outstanding_output_tokens = 300;
+  replicas[1].running_sequences = 8;
+  replicas[1].outstanding_output_tokens = 800;
+  CHECK(ChooseReplica(replicas, {100, 100}).decode_replica == 0);
+}
+
 TEST_CASE("a cached prefix outweighs a small queue") {
   std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1)};
   replicas[1].queued_prompt_tokens = 200;
