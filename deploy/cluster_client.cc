@@ -80,9 +80,9 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
 
 std::string ShowCluster(const v1::GetClusterReply& cluster) {
   std::string text = absl::StrFormat(
-      "model %s, plan epoch %d, %s; %d requests running, %d waiting\n\n", cluster.model(),
-      cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready", cluster.requests_running(),
-      cluster.requests_waiting());
+      "model %s, plan epoch %d, %s; %d requests: %d sequences running, %d waiting\n\n",
+      cluster.model(), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
+      cluster.requests_in_flight(), cluster.sequences_running(), cluster.sequences_waiting());
   Table workers = {{"WORKER", "STATE", "REPLICA", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {
     workers.push_back({w.name(), StateName(w.state()), w.replica().empty() ? "-" : w.replica(),

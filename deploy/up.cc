@@ -39,6 +39,9 @@ std::string LastLines(const std::string& path) {
   return text;
 }
 
+// A worker that ended sooner than this after its start would only end again.
+constexpr double kLastingSeconds = 5;
+
 class Local {
  public:
   Local(const UpOptions& options, sigset_t signals) : options_(options), signals_(signals) {}
@@ -92,10 +95,11 @@ class Local {
     }
   }
 
-  // Until a signal, or until a program ends by itself.
+  // Until a signal, or until a program ends by itself that is not to be started again: the
+  // coordinator, which holds the requests, or a worker that does not last.
   absl::Status Watch() {
     while (!SignalCame()) {
-      if (absl::Status s = CheckChildren(); !s.ok()) return s;
+      if (absl::Status s = Revive(); !s.ok()) return s;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     return absl::OkStatus();
@@ -105,9 +109,9 @@ class Local {
   // all at once.
   void Stop() {
     if (children_.empty()) return;
-    children_[0].Signal(SIGTERM);
+    children_[0].process->Signal(SIGTERM);
     WaitOrSecondSignal(0, options_.shutdown_timeout_seconds + 5);
-    for (size_t i = 1; i < children_.size(); ++i) children_[i].Signal(SIGTERM);
+    for (size_t i = 1; i < children_.size(); ++i) children_[i].process->Signal(SIGTERM);
     for (size_t i = 1; i < children_.size(); ++i)
       WaitOrSecondSignal(i, options_.shutdown_timeout_seconds);
     children_.clear();  // kills what is left
@@ -117,6 +121,13 @@ class Local {
   const std::string& log_folder() const { return log_folder_; }
 
  private:
+  struct Child {
+    std::string name;
+    std::vector<std::string> arguments;  // the program first
+    std::optional<ChildProcess> process;
+    double started_seconds = 0;
+  };
+
   std::string Target() const { return absl::StrCat(options_.host, ":", addresses_.grpc_port); }
 
   bool SignalCame() const {
@@ -126,7 +137,8 @@ class Local {
 
   void WaitOrSecondSignal(size_t child, double seconds) {
     const double deadline = Now() + seconds;
-    while (!hurry_ && Now() < deadline && !children_[child].WaitFor(0.1)) hurry_ = SignalCame();
+    while (!hurry_ && Now() < deadline && !children_[child].process->WaitFor(0.1))
+      hurry_ = SignalCame();
   }
 
   absl::Status MakeLogFolder() {
@@ -147,10 +159,18 @@ class Local {
     absl::StatusOr<std::string> program = FindProgram(options_.bin_dir, arguments[0]);
     if (!program.ok()) return program.status();
     arguments[0] = *program;
-    absl::StatusOr<ChildProcess> child =
-        ChildProcess::Start(name, arguments, absl::StrCat(log_folder_, "/", name, ".log"));
-    if (!child.ok()) return child.status();
-    children_.push_back(*std::move(child));
+    children_.emplace_back();
+    children_.back().name = name;
+    children_.back().arguments = std::move(arguments);
+    return Run(children_.back());
+  }
+
+  absl::Status Run(Child& child) {
+    absl::StatusOr<ChildProcess> process = ChildProcess::Start(
+        child.name, child.arguments, absl::StrCat(log_folder_, "/", child.name, ".log"));
+    if (!process.ok()) return process.status();
+    child.process.emplace(*std::move(process));
+    child.started_seconds = Now();
     return absl::OkStatus();
   }
 
@@ -198,12 +218,32 @@ class Local {
                          std::to_string(memory_bytes), "--cpu-isa", options_.cpu_isa});
   }
 
+  // OK while it runs.
+  static absl::Status Check(Child& child) {
+    const std::optional<std::string> ended = child.process->Ended();
+    if (!ended.has_value()) return absl::OkStatus();
+    const std::string& log = child.process->log_file();
+    return absl::AbortedError(
+        absl::StrCat(child.name, " ", *ended, "; the end of its log ", log, ":", LastLines(log)));
+  }
+
   absl::Status CheckChildren() {
-    for (ChildProcess& child : children_) {
-      const std::optional<std::string> ended = child.Ended();
-      if (!ended.has_value()) continue;
-      return absl::AbortedError(absl::StrCat(child.name(), " ", *ended, "; the end of its log ",
-                                             child.log_file(), ":", LastLines(child.log_file())));
+    for (Child& child : children_) {
+      if (absl::Status s = Check(child); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  // Starts ended workers again; what they worked on goes on at the others meanwhile.
+  absl::Status Revive() {
+    for (size_t i = 0; i < children_.size(); ++i) {
+      Child& child = children_[i];
+      absl::Status ended = Check(child);
+      if (ended.ok()) continue;
+      if (i == 0 || Now() - child.started_seconds < kLastingSeconds) return ended;
+      std::cout << std::string(ended.message()) << "\n"
+                << child.name << " is started again" << std::endl;
+      if (absl::Status s = Run(child); !s.ok()) return s;
     }
     return absl::OkStatus();
   }
@@ -212,7 +252,7 @@ class Local {
   const sigset_t signals_;
   std::vector<int> cores_;
   std::string log_folder_;
-  std::vector<ChildProcess> children_;  // the coordinator first
+  std::vector<Child> children_;  // the coordinator first
   UpAddresses addresses_;
   bool hurry_ = false;
 };

@@ -52,11 +52,23 @@ check "status shows both workers" [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/
 answer=$("$tessera" complete --url "$url" --temperature 0 "Count from 3 to 9.")
 check "complete prints the answer" [ "$answer" = "3 4 5 6 7 8 9" ]
 
-# A killed worker ends `up`, which names it; nothing is left behind.
+# A killed worker is named and started again; it serves again.
+sleep 5  # it has lasted long enough
 kill -KILL $(processes_with "--coordinator $grpc --name local/1")
+for _ in $(seq 300); do
+  grep -q "worker-1 is started again" "$out" &&
+    "$tessera" status --coordinator "$grpc" > "$TEST_TMPDIR/status" &&
+    [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ] && break
+  sleep 0.1
+done
+check "a killed worker is named" grep -q "worker-1 was ended by signal 9" "$out"
+check "and serves again" [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ]
+
+# A coordinator that is killed ends `up`, which names it; nothing is left behind.
+kill -KILL $(processes_with "tessera-coordinator $model")
 wait "$pid"
-check "up ends when a worker is killed" [ $? -eq 1 ]
-check "and names it" grep -q "worker-1 was ended by signal 9" "$out"
+check "up ends when its coordinator is killed" [ $? -eq 1 ]
+check "and names it" grep -q "coordinator was ended by signal 9" "$out"
 check "nothing is left behind" [ -z "$(processes_with "--coordinator $grpc")" ]
 
 [ "$failed" -eq 0 ] || cat "$out" "$TEST_TMPDIR"/logs/*.log
