@@ -68,9 +68,12 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
                  "0: never")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--log-level", o.log_level, "trace, debug, info, warning, error, off")
+  app.add_option("--log-level", o.log_level, "How much is logged")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  app.add_option("--log-format", o.log_format, "text or json")->capture_default_str();
+  app.add_option("--log-format", o.log_format, "One line for people, or one JSON object")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   app.add_option("--config", config, "YAML file with these flags' long names as keys");
 }
 

@@ -43,9 +43,12 @@ void Declare(CLI::App* app, WorkerOptions* o) {
          "How long running sequences may go on after SIGTERM; a second signal exits at once")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  app->add_option("--log-level", o->log_level, "trace, debug, info, warning, error or off")
+  app->add_option("--log-level", o->log_level, "How much is logged")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  app->add_option("--log-format", o->log_format, "text or json")->capture_default_str();
+  app->add_option("--log-format", o->log_format, "One line for people, or one JSON object")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
 }
 
 }  // namespace
