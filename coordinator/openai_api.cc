@@ -41,8 +41,9 @@ std::string UrlDecoded(std::string_view text) {
   return decoded;
 }
 
-HttpResponse JsonResponse(const Json& json) {
+HttpResponse JsonResponse(const Json& json, const std::string& request_id) {
   HttpResponse response;
+  response.headers = {{"X-Request-Id", request_id}};
   response.body = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return response;
 }
@@ -216,8 +217,9 @@ class Api final : public OpenAiApi {
             {"max_model_len", model_->max_model_len_tokens}};
   }
 
-  void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string&) {
-    exchange->Respond(JsonResponse({{"object", "list"}, {"data", Json::array({ModelJson()})}}));
+  void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    exchange->Respond(
+        JsonResponse({{"object", "list"}, {"data", Json::array({ModelJson()})}}, request_id));
   }
 
   void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -227,7 +229,7 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, s.ok() ? absl::NotFoundError("no model is named") : s, request_id);
       return;
     }
-    exchange->Respond(JsonResponse(ModelJson()));
+    exchange->Respond(JsonResponse(ModelJson(), request_id));
   }
 
   // vLLM's bodies: a prompt, or the messages of a chat.
@@ -267,7 +269,7 @@ class Api final : public OpenAiApi {
       answer["token_strs"] = Json::array();
       for (int32_t id : *ids) answer["token_strs"].push_back(model_->tokenizer->TokenText(id));
     }
-    exchange->Respond(JsonResponse(answer));
+    exchange->Respond(JsonResponse(answer, request_id));
   }
 
   void Detokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -289,13 +291,13 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, status, request_id);
       return;
     }
-    exchange->Respond(
-        JsonResponse({{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}));
+    exchange->Respond(JsonResponse(
+        {{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}, request_id));
   }
 
   // Shallow on purpose: the process answers. /ready says whether it serves.
-  void Health(std::shared_ptr<HttpExchange> exchange, const std::string&) {
-    exchange->Respond(JsonResponse({{"status", "ok"}}));
+  void Health(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    exchange->Respond(JsonResponse({{"status", "ok"}}, request_id));
   }
 
   void Ready(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -308,15 +310,16 @@ class Api final : public OpenAiApi {
     const std::vector<std::string> stalled =
         options_.stalled ? options_.stalled() : std::vector<std::string>();
     if (!stalled.empty()) body["stalled"] = stalled;
-    exchange->Respond(JsonResponse(body));
+    exchange->Respond(JsonResponse(body, request_id));
   }
 
-  void Version(std::shared_ptr<HttpExchange> exchange, const std::string&) {
-    exchange->Respond(JsonResponse({{"version", std::string(kBuildVersion)}}));
+  void Version(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    exchange->Respond(JsonResponse({{"version", std::string(kBuildVersion)}}, request_id));
   }
 
-  void Metrics(std::shared_ptr<HttpExchange> exchange, const std::string&) {
+  void Metrics(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     HttpResponse response;
+    response.headers = {{"X-Request-Id", request_id}};
     response.content_type = "text/plain; version=0.0.4; charset=utf-8";
     response.body = options_.metrics();
     exchange->Respond(std::move(response));

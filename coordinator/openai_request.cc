@@ -14,7 +14,7 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr double kHuge = 1e30;
+constexpr double kHuge = 1e30;  // a logit times it is a float yet
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 // Features that clients of both endpoints know and that come later.
@@ -75,10 +75,7 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
   set(s.min_p, reader.Number("min_p", 0, 1));
   if (const auto top_k = reader.Integer("top_k", -1, kMaxInt32))
     s.top_k = static_cast<int32_t>(std::max<int64_t>(0, *top_k));
-  if (const auto penalty = reader.Number("repetition_penalty", 0, kHuge)) {
-    if (*penalty == 0) reader.Fail("repetition_penalty", "must be above 0");
-    s.repetition_penalty = static_cast<float>(*penalty);
-  }
+  set(s.repetition_penalty, reader.Number("repetition_penalty", 1 / kHuge, kHuge));
   set(s.presence_penalty, reader.Number("presence_penalty", -2, 2));
   set(s.frequency_penalty, reader.Number("frequency_penalty", -2, 2));
   ReadLogitBias(reader, model.tokenizer->vocabulary_size(), s);
@@ -231,6 +228,12 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
   if (!messages.is_array() || messages.empty()) {
     return FieldError("messages", "messages: an array of at least one message is expected");
   }
+  for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
+    if (template_arguments.contains(own)) {
+      return FieldError("chat_template_kwargs", absl::StrCat("chat_template_kwargs: '", own,
+                                                             "' is a field of the request itself"));
+    }
+  }
   nlohmann::json context = {{"messages", nlohmann::json::array()},
                             {"add_generation_prompt", add_generation_prompt},
                             {"chat_template_kwargs", template_arguments}};
@@ -254,6 +257,9 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
     return s;
   RefuseUnsupportedFields(reader);
+  if (reader.Find("top_logprobs") != nullptr) {
+    reader.Fail("top_logprobs", "a field of chat completions; here logprobs is how many to show");
+  }
   GenerationRequest request = ReadGeneration(reader, model, call);
   call.echo = reader.Bool("echo").value_or(false);
   call.top_logprobs =
@@ -290,6 +296,7 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Served
   if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
     return s;
   RefuseUnsupportedFields(reader);
+  reader.RefuseUnsupported("echo");
   GenerationRequest request = ReadGeneration(reader, model, call);
   const bool logprobs = reader.Bool("logprobs").value_or(false);
   const auto top_logprobs = reader.Integer("top_logprobs", 0, kMaxTopLogprobs);

@@ -149,6 +149,17 @@ TEST_CASE("a request's id is taken, or drawn, and echoed everywhere") {
   const HttpReply stream =
       door.Post(kCompletions, R"({"prompt": "What", "stream": true})", "X-Request-Id: mine-3\r\n");
   CHECK_THAT(stream.head, Contains("X-Request-Id: mine-3\r\n"));
+  for (const char* path : {"/v1/models", "/v1/models/org/demo", "/health", "/ready", "/version",
+                           "/metrics", "/none"}) {
+    INFO(path);
+    CHECK_THAT(door.Get(path, "X-Request-Id: mine-4\r\n").head,
+               Contains("X-Request-Id: mine-4\r\n"));
+  }
+  for (const auto& [path, body] :
+       {std::pair("/tokenize", R"({"prompt": "What"})"), {"/detokenize", R"({"tokens": [7]})"}}) {
+    CHECK_THAT(door.Post(path, body, "X-Request-Id: mine-5\r\n").head,
+               Contains("X-Request-Id: mine-5\r\n"));
+  }
   // What does not belong into logs and headers is replaced.
   const HttpReply odd = door.Post(kCompletions, kBody, "X-Request-Id: a b\r\n");
   CHECK(odd.head.find("a b") == std::string::npos);

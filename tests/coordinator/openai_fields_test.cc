@@ -147,6 +147,8 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"n", true},
       {"best_of", 0},
       {"stop", 5},
+      {"repetition_penalty", 0},
+      {"repetition_penalty", 1e-300},
       {"stop", {"a", 5}},
       {"stop", {"a", "b", "c", "d", "e"}},
       {"stop", ""},
@@ -189,6 +191,8 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
   CHECK_THAT(door.Error(kChat, Chat({{"top_logprobs", 1}})), StartsWith("400 top_logprobs "));
   CHECK_THAT(door.Error(kChat, Chat({{"chat_template_kwargs", 1}})),
              StartsWith("400 chat_template_kwargs "));
+  CHECK_THAT(door.Error(kChat, Chat({{"chat_template_kwargs", {{"messages", 1}}}})),
+             StartsWith("400 chat_template_kwargs "));
   CHECK_THAT(door.Error(kChat, Chat({{"stream", true}, {"stream_options", 1}})),
              StartsWith("400 stream_options "));
   CHECK(door.service.requests().empty());
@@ -201,6 +205,7 @@ TEST_CASE("what we know and do not have yet is said, never dropped") {
       {"tool_choice", "auto"},
       {"functions", {{{"name", "f"}}}},
       {"structured_outputs", {{"regex", "a"}}},
+      {"structured_outputs", Json::object()},
       {"guided_json", {{"type", "object"}}},
       {"suffix", "end"},
       {"best_of", 3},
@@ -215,6 +220,10 @@ TEST_CASE("what we know and do not have yet is said, never dropped") {
   }
   CHECK_THAT(door.Error(kCompletions, Completion({{"prompt_logprobs", 1}, {"stream", true}})),
              StartsWith("400 prompt_logprobs "));
+  // Each endpoint's own fields at the other one.
+  CHECK_THAT(door.Error(kChat, Chat({{"echo", true}})), StartsWith("400 echo "));
+  CHECK_THAT(door.Error(kCompletions, Completion({{"logprobs", 1}, {"top_logprobs", 2}})),
+             StartsWith("400 top_logprobs "));
   // What asks for nothing is no request for it.
   door.Ask(kChat,
            Chat({{"tools", Json::array()}, {"tool_choice", "none"}, {"functions", nullptr}}));
