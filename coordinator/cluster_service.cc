@@ -61,10 +61,14 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     }
     DescribeReplicas(plan, reply);
     *reply.mutable_plan() = std::move(plan);
-    reply.set_requests_running(flow_.requests_in_flight());
-    int64_t waiting = 0;
-    for (const v1::WorkerStatus& worker : reply.workers()) waiting += worker.load().waiting();
-    reply.set_requests_waiting(waiting);
+    reply.set_requests_in_flight(flow_.requests_in_flight());
+    int64_t running = 0, waiting = 0;
+    for (const v1::WorkerStatus& worker : reply.workers()) {
+      running += worker.load().running();
+      waiting += worker.load().waiting();
+    }
+    reply.set_sequences_running(running);
+    reply.set_sequences_waiting(waiting);
     return reply;
   }
 

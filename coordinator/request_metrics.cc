@@ -18,6 +18,9 @@ const prometheus::Histogram::BucketBoundaries kFirstTokenBounds = {
 const prometheus::Histogram::BucketBoundaries kGapBounds = {
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
     0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
+const prometheus::Histogram::BucketBoundaries kStepBounds = {
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075,
+    0.1,   0.15,   0.25,  0.5,    0.75, 1.0,   2.5,  5.0,  10.0};
 const prometheus::Histogram::BucketBoundaries kRequestBounds = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
@@ -35,9 +38,20 @@ struct RequestMetrics::Families {
       : registry(registry_in), labels{{"model_name", model}} {}
 
   prometheus::Histogram& Histogram(const char* name, const char* help,
-                                   const prometheus::Histogram::BucketBoundaries& bounds) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels,
-                                                                                     bounds);
+                                   const prometheus::Histogram::BucketBoundaries& bounds,
+                                   Labels more = {}) {
+    more.insert(labels.begin(), labels.end());
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(more, bounds);
+  }
+  // A message may tell of several steps: sum and count stay exact, their spread is lost.
+  void ObserveSteps(const std::string& engine, const char* phase, uint64_t steps, double seconds) {
+    constexpr uint64_t kMostSteps = 10'000;  // of one message; a bound for a peer gone wrong
+    if (steps == 0 || steps > kMostSteps) return;
+    prometheus::Histogram& histogram =
+        Histogram("tessera_step_seconds",
+                  "Of one step, seconds; one that computes prompt tokens is a prefill step.",
+                  kStepBounds, {{"engine", engine}, {"phase", phase}});
+    for (uint64_t i = 0; i < steps; ++i) histogram.Observe(seconds / static_cast<double>(steps));
   }
   prometheus::Counter& Counter(const char* name, const char* help, Labels more = {}) {
     more.insert(labels.begin(), labels.end());
@@ -129,6 +143,11 @@ void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoa
       .Set(load.running());
   families_->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", label)
       .Set(load.waiting());
+  const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();
+  families_->ObserveSteps(engine, "prefill", prefill_steps,
+                          load.prefill_step_seconds() - seen.prefill_step_seconds());
+  families_->ObserveSteps(engine, "decode", load.steps() - seen.steps() - prefill_steps,
+                          load.decode_step_seconds() - seen.decode_step_seconds());
   const double blocks = load.kv_blocks_total();
   families_->Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks held by sequences, 0..1.", label)
       .Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);

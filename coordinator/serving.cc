@@ -267,7 +267,7 @@ class Coordinator {
       prompt += replica.prompt_tokens_per_second();
       generation += replica.generation_tokens_per_second();
     }
-    if (cluster.requests_running() == 0 && prompt + generation == 0) return;
+    if (cluster.requests_in_flight() == 0 && prompt + generation == 0) return;
     int64_t blocks = 0, used = 0, hits = 0, queries = 0;
     for (const v1::WorkerStatus& worker : cluster.workers()) {
       blocks += worker.load().kv_blocks_total();
@@ -277,9 +277,10 @@ class Coordinator {
     }
     Logger("coordinator")
         .info(
-            "prompt {:.1f} tok/s, generation {:.1f} tok/s, running {}, waiting {}, KV {:.1f} %, "
-            "prefix hits {:.1f} %",
-            prompt, generation, cluster.requests_running(), cluster.requests_waiting(),
+            "prompt {:.1f} tok/s, generation {:.1f} tok/s, requests {}, sequences running {}, "
+            "waiting {}, KV {:.1f} %, prefix hits {:.1f} %",
+            prompt, generation, cluster.requests_in_flight(), cluster.sequences_running(),
+            cluster.sequences_waiting(),
             blocks > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(blocks) : 0.0,
             queries > 0 ? 100.0 * static_cast<double>(hits) / static_cast<double>(queries) : 0.0);
   }

@@ -12,6 +12,7 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
   Plan();
   ApplyPlan(start_seconds, events);
   if (!scheduled_.empty()) {
+    const uint64_t prompt_tokens_before = load_.prompt_tokens();
     const absl::Status status = RunStep();
     const double end_seconds = clock();
     if (status.ok()) {
@@ -20,7 +21,14 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
       FailStep(status, events);
     }
     load_.set_steps(load_.steps() + 1);
-    load_.set_step_seconds(end_seconds - start_seconds);
+    const double seconds = end_seconds - start_seconds;
+    load_.set_step_seconds(seconds);
+    if (load_.prompt_tokens() > prompt_tokens_before) {
+      load_.set_prefill_steps(load_.prefill_steps() + 1);
+      load_.set_prefill_step_seconds(load_.prefill_step_seconds() + seconds);
+    } else {
+      load_.set_decode_step_seconds(load_.decode_step_seconds() + seconds);
+    }
   }
   UpdateLoad();
 }

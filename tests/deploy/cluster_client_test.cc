@@ -18,7 +18,8 @@ v1::GetClusterReply Cluster() {
   cluster.set_model("demo");
   cluster.set_plan_epoch(3);
   cluster.set_ready(true);
-  cluster.set_requests_running(2);
+  cluster.set_requests_in_flight(2);
+  cluster.set_sequences_running(5);
   v1::WorkerStatus& ready = *cluster.add_workers();
   ready.set_name("a/0");
   ready.set_state(v1::WORKER_STATE_READY);
@@ -60,7 +61,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
 
 TEST_CASE("the tables name workers, states, replicas and reasons") {
   const std::string text = ShowCluster(Cluster());
-  CHECK_THAT(text, Contains("model demo, plan epoch 3, serving; 2 requests running, 0 waiting"));
+  CHECK_THAT(text, Contains("model demo, plan epoch 3, serving; 2 requests: 5 sequences running, 0 waiting"));
   CHECK_THAT(text, Contains("25.0 %"));
   CHECK_THAT(text, Contains("LOST"));
   CHECK_THAT(text, Contains("b/0: no heartbeat for 5 s"));

@@ -44,6 +44,12 @@ def test_health_metrics_and_grpc():
             assert total(f"vllm:{name}_seconds_count") == 5, name
             assert total(f"vllm:{name}_seconds_sum") >= 0, name
         assert total("vllm:inter_token_latency_seconds_count") >= 28
+
+        def steps(phase):
+            return sum(v for k, v in after.items()
+                       if k.startswith("tessera_step_seconds_count") and f'phase="{phase}"' in k)
+
+        assert steps("prefill") >= 5 and steps("decode") >= 29, after
         for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
                      "vllm:num_preemptions_total", "vllm:cache_config_info", "tessera_worker_up",
                      "tessera_request_migrations_total"):
@@ -218,6 +224,9 @@ def test_command_lines_that_cannot_work_say_why(tmp):
     assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)
     text = refused(coordinator, cluster.MODEL, *local, "--host", "0.0.0.0")
     assert "--cluster-token-file" in text, text
+    (tmp / "config.yaml").write_text("log-level: loud\n")
+    text = refused(coordinator, cluster.MODEL, *local, "--config", str(tmp / "config.yaml"))
+    assert "config.yaml: log-level" in text and "loud" in text, text
     (tmp / "config.yaml").write_text("no_such_key: 5\n")
     text = refused(coordinator, cluster.MODEL, *local, "--config", str(tmp / "config.yaml"))
     assert "no_such_key" in text and "config.yaml" in text, text
