@@ -4,6 +4,7 @@
 // graph. Units: requests and tokens per second, USD per hour.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -74,7 +75,8 @@ struct Placement {
   bool interrupted = false;        // stopped from outside: the best so far
   std::vector<std::string> notes;  // alternatives that lost, limits of the search
   std::vector<double>
-      shadow_prices;  // per graph pool: requests/s that one more device would bring; estimate
+      shadow_prices;        // per graph pool: requests/s that one more device would bring; estimate
+  int64_t evaluations = 0;  // candidates that the search judged; 0: it does not count
 };
 
 // Adds devices and shares: whatever the search, replicas are judged and joined here. `replicas`

@@ -1,6 +1,8 @@
 #include <map>
 
 #include "scheduler/search/configuration_search.h"
+#include "scheduler/search/exhaustive_search.h"
+#include "scheduler/search/genetic_search.h"
 #include "scheduler/search/problem.h"
 #include "third_party/absl/str_cat.h"
 
@@ -8,7 +10,11 @@ namespace tessera::scheduler {
 namespace {
 
 const std::map<std::string, Search>& Table() {
-  static const auto& table = *new std::map<std::string, Search>{{"best", SearchConfigurations}};
+  static const auto& table = *new std::map<std::string, Search>{
+      {"best", SearchConfigurations},
+      {"exact", [](const PlacementProblem& problem) { return SearchExhaustively(problem); }},
+      {"hexgen", [](const PlacementProblem& problem) { return SearchGenetic(problem); }},
+  };
   return table;
 }
 

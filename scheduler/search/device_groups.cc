@@ -1,0 +1,239 @@
+#include "scheduler/search/device_groups.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/search/linear_program.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+
+int DeviceGroup::devices() const { return std::accumulate(counts.begin(), counts.end(), 0); }
+
+void Normalise(Grouping* grouping) {
+  std::erase_if(*grouping, [](const DeviceGroup& group) { return group.devices() == 0; });
+  std::sort(grouping->begin(), grouping->end(), [](const DeviceGroup& a, const DeviceGroup& b) {
+    return std::tie(a.role, a.counts) < std::tie(b.role, b.counts);
+  });
+}
+
+bool Better(const PlacementProblem& problem, const Worth& a, const Worth& b) {
+  if (problem.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
+  const double need = problem.required_requests_per_second * (1 - 1e-6);
+  const bool a_serves = a.requests_per_second >= need, b_serves = b.requests_per_second >= need;
+  if (a_serves != b_serves) return a_serves;
+  return a_serves ? a.usd_per_hour < b.usd_per_hour : a.requests_per_second > b.requests_per_second;
+}
+
+GroupLayouts::GroupLayouts(const PlacementProblem& problem, const GroupLayoutOptions& options)
+    : problem_(problem),
+      pools_(problem.graph->pools()),
+      options_(options),
+      lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {}
+
+DeviceGroup GroupLayouts::Everything(Role role) const {
+  DeviceGroup group;
+  group.role = role;
+  for (const DevicePool& pool : pools_) group.counts.push_back(pool.count);
+  return group;
+}
+
+DeviceGroup GroupLayouts::Trimmed(const DeviceGroup& group) const {
+  DeviceGroup trimmed = group;
+  std::vector<size_t> order;
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    if (group.counts[p] > 0) order.push_back(p);
+  }
+  const auto memory = [&](size_t p) { return group.counts[p] * pools_[p].spec->memory_bytes; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return memory(a) > memory(b); });
+  int64_t states = 1;
+  for (const size_t p : order) {
+    if (states * (group.counts[p] + 1) > options_.most_states && states > 1) {
+      trimmed.counts[p] = 0;
+    } else {
+      states *= group.counts[p] + 1;
+    }
+  }
+  return trimmed;
+}
+
+LayoutProblem GroupLayouts::ProblemOf(const DeviceGroup& group, std::vector<int>* members) const {
+  LayoutProblem layout;
+  layout.model = problem_.model;
+  layout.graph = problem_.graph;
+  layout.lengths = lengths_;
+  layout.options = problem_.options;
+  layout.role = group.role;
+  for (size_t p = 0; p < group.counts.size(); ++p) {
+    if (group.counts[p] == 0) continue;
+    members->push_back(static_cast<int>(p));
+    layout.pools.push_back({pools_[p].spec, pools_[p].machine, group.counts[p]});
+  }
+  return layout;
+}
+
+// Device sets with equal keys have equal layouts.
+std::string GroupLayouts::KeyOf(const LayoutProblem& layout) const {
+  std::string key = StrCat(static_cast<int>(layout.role));
+  for (const LayoutPool& pool : layout.pools) {
+    absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
+    for (const LayoutPool& other : layout.pools) {
+      const LinkSpec& link = problem_.graph->Between(pool.machine, other.machine);
+      absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
+    }
+  }
+  return key;
+}
+
+PlacedReplica GroupLayouts::ToReplica(const Layout& layout, const std::vector<int>& members,
+                                      Role role) const {
+  PlacedReplica replica;
+  replica.role = role;
+  replica.rate = layout.rate;
+  for (LayoutStage stage : layout.stages) {
+    stage.pool = members[static_cast<size_t>(stage.pool)];
+    replica.usd_per_hour +=
+        stage.width * pools_[static_cast<size_t>(stage.pool)].price_usd_per_hour;
+    replica.stages.push_back(stage);
+  }
+  if (replica.stages.empty()) replica.rate = ReplicaRate();
+  return replica;
+}
+
+PlacedReplica GroupLayouts::MakeReplicaOf(const DeviceGroup& group) {
+  std::vector<int> members;
+  LayoutProblem layout = ProblemOf(options_.exact ? group : Trimmed(group), &members);
+  if (members.empty()) return PlacedReplica();
+  const std::string key = KeyOf(layout);
+  auto known = by_key_.find(key);
+  if (known == by_key_.end()) {
+    const int steps = options_.layer_steps;
+    layout.layer_step = options_.exact ? 1 : (problem_.model->layers + steps - 1) / steps;
+    layout.refine = layout.exact = options_.exact;
+    known = by_key_.emplace(key, BestLayout(layout)).first;
+  }
+  return ToReplica(known->second, members, group.role);
+}
+
+const PlacedReplica& GroupLayouts::ReplicaOf(const DeviceGroup& group) {
+  const auto key = std::pair(group.role, group.counts);
+  const auto known = by_group_.find(key);
+  if (known != by_group_.end()) return known->second;
+  return by_group_.emplace(key, MakeReplicaOf(group)).first->second;
+}
+
+std::vector<bool> GroupLayouts::Chosen(const std::vector<const PlacedReplica*>& replicas) const {
+  std::vector<bool> chosen(replicas.size(), true);
+  for (size_t i = 0; i < replicas.size(); ++i)
+    chosen[i] = replicas[i]->rate.requests_per_second > 0;
+  if (problem_.goal == Goal::kThroughput) return chosen;
+  // Replicas that are alike are one whole-number variable: without that, branching goes astray.
+  std::map<std::tuple<Role, double, double>, std::vector<size_t>> kinds;
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    if (!chosen[i]) continue;
+    chosen[i] = false;
+    kinds[{replicas[i]->role, replicas[i]->rate.requests_per_second, replicas[i]->usd_per_hour}]
+        .push_back(i);
+  }
+  const bool price = problem_.goal == Goal::kPrice;
+  LinearProgram program;
+  const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
+  const int split = program.AddVariable(0, 0, kUnbounded, false);
+  // served <= both + split, split <= prefill, split <= decode
+  const int rate_row = program.AddRow(-kUnbounded, 0), prefill_row = program.AddRow(-kUnbounded, 0),
+            decode_row = program.AddRow(-kUnbounded, 0);
+  const int need_row =
+      program.AddRow(price ? problem_.required_requests_per_second : -kUnbounded, kUnbounded);
+  const int cost_row = program.AddRow(
+      -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
+  program.AddTerm(rate_row, served, 1);
+  program.AddTerm(rate_row, split, -1);
+  program.AddTerm(prefill_row, split, 1);
+  program.AddTerm(decode_row, split, 1);
+  program.AddTerm(need_row, served, 1);
+  std::vector<int> variables;
+  for (const auto& [kind, members] : kinds) {
+    const auto& [role, rate, usd] = kind;
+    const int y =
+        program.AddVariable(price ? -usd : 0, 0, static_cast<double>(members.size()), true);
+    variables.push_back(y);
+    program.AddTerm(cost_row, y, usd);
+    program.AddTerm(
+        role == Role::kBoth ? rate_row : (role == Role::kPrefill ? prefill_row : decode_row), y,
+        -rate);
+  }
+  const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(false);
+  if (!solution.ok()) return chosen;  // the required rate is out of reach: nothing is worth renting
+  size_t k = 0;
+  for (const auto& [kind, members] : kinds) {
+    const int copies = static_cast<int>(solution->values[static_cast<size_t>(variables[k++])]);
+    for (int i = 0; i < copies; ++i) chosen[members[static_cast<size_t>(i)]] = true;
+  }
+  return chosen;
+}
+
+Worth GroupLayouts::WorthOf(const Grouping& grouping) {
+  std::vector<const PlacedReplica*> replicas;
+  for (const DeviceGroup& group : grouping) replicas.push_back(&ReplicaOf(group));
+  const std::vector<bool> chosen = Chosen(replicas);
+  Worth worth;
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    if (!chosen[i]) continue;
+    worth.requests_per_second += replicas[i]->rate.requests_per_second;
+    worth.usd_per_hour += replicas[i]->usd_per_hour;
+  }
+  return worth;
+}
+
+// The group's devices laid out again at full resolution.
+PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
+  const PlacedReplica& coarse = ReplicaOf(group);
+  if (options_.exact || coarse.stages.empty()) return coarse;
+  DeviceGroup used = group;
+  used.counts.assign(used.counts.size(), 0);
+  for (const LayoutStage& stage : coarse.stages)
+    used.counts[static_cast<size_t>(stage.pool)] += stage.width;
+  std::vector<int> members;
+  LayoutProblem layout = ProblemOf(used, &members);
+  int64_t states = problem_.model->layers;
+  for (const LayoutPool& pool : layout.pools) states *= pool.count + 1;
+  while (states / layout.layer_step > options_.most_fine_states &&
+         layout.layer_step < problem_.model->layers) {
+    layout.layer_step *= 2;
+  }
+  layout.known_rate = coarse.rate.requests_per_second;
+  const std::string key = "fine " + KeyOf(layout);
+  auto known = by_key_.find(key);
+  if (known == by_key_.end()) known = by_key_.emplace(key, BestLayout(layout)).first;
+  return known->second.stages.empty() ? coarse : ToReplica(known->second, members, group.role);
+}
+
+absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping) {
+  std::vector<PlacedReplica> fine;
+  for (const DeviceGroup& group : grouping) fine.push_back(Polished(group));
+  std::vector<const PlacedReplica*> offered;
+  for (const PlacedReplica& replica : fine) offered.push_back(&replica);
+  const std::vector<bool> chosen = Chosen(offered);
+  std::vector<PlacedReplica> run;
+  for (size_t i = 0; i < fine.size(); ++i) {
+    if (chosen[i]) run.push_back(fine[i]);
+  }
+  absl::StatusOr<Placement> placement = Assemble(problem_, std::move(run));
+  if (!placement.ok()) return placement;
+  const double need =
+      problem_.goal == Goal::kPrice ? problem_.required_requests_per_second * (1 - 1e-6) : 0;
+  if (placement->requests_per_second <= 0 || placement->requests_per_second < need) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "this search found no placement that serves %s on the cluster's %d devices",
+        problem_.goal == Goal::kPrice ? absl::StrFormat("%.3f requests/s", need)
+                                      : StrCat("a request of ", problem_.model->name),
+        problem_.graph->devices()));
+  }
+  return placement;
+}
+
+}  // namespace tessera::scheduler

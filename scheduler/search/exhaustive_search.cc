@@ -1,0 +1,140 @@
+#include "scheduler/search/exhaustive_search.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+struct Candidate {
+  DeviceGroup group;
+  double rate = 0;
+  double usd_per_hour = 0;
+};
+
+class ExhaustiveSearch {
+ public:
+  ExhaustiveSearch(const PlacementProblem& problem, const GroupLayoutOptions& layouts)
+      : problem_(problem), proved_(layouts.exact), layouts_(problem, layouts) {}
+
+  absl::StatusOr<Placement> Run() {
+    MakeCandidates();
+    Grow(0, layouts_.Everything(Role::kBoth).counts);
+    if (!failure_.ok()) return failure_;
+    absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_);
+    if (!placement.ok()) return placement;
+    placement->evaluations = evaluations_;
+    if (proved_ && problem_.goal != Goal::kPrice) placement->upper_bound = bound_;
+    return placement;
+  }
+
+ private:
+  // Every device set in every role that serves something.
+  void MakeCandidates() {
+    std::vector<Role> roles = {Role::kBoth};
+    if (layouts_.MaySplit()) roles = {Role::kBoth, Role::kPrefill, Role::kDecode};
+    const DeviceGroup all = layouts_.Everything(Role::kBoth);
+    DeviceGroup group;
+    group.counts.assign(all.counts.size(), 0);
+    while (Next(all.counts, &group.counts)) {
+      for (const Role role : roles) {
+        group.role = role;
+        const PlacedReplica& replica = layouts_.ReplicaOf(group);
+        if (replica.rate.requests_per_second <= 0) continue;
+        candidates_.push_back({group, replica.rate.requests_per_second, replica.usd_per_hour});
+      }
+    }
+  }
+
+  // The next set within `counts`, as a number with these digits; false after the last.
+  static bool Next(const std::vector<int>& counts, std::vector<int>* part) {
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (++(*part)[i] <= counts[i]) return true;
+      (*part)[i] = 0;
+    }
+    return false;
+  }
+
+  // Adds candidates from `first` on to grouping_; `free`: devices that are left.
+  void Grow(size_t first, const std::vector<int>& free) {
+    for (size_t c = first; c < candidates_.size() && failure_.ok(); ++c) {
+      const Candidate& candidate = candidates_[c];
+      std::vector<int> rest = free;
+      bool fits = true;
+      for (size_t p = 0; p < rest.size(); ++p) {
+        rest[p] -= candidate.group.counts[p];
+        fits = fits && rest[p] >= 0;
+      }
+      if (!fits || !Affordable(candidate)) continue;
+      grouping_.push_back(candidate.group);
+      const auto role = static_cast<size_t>(candidate.group.role);
+      rates_[role] += candidate.rate;
+      usd_per_hour_ += candidate.usd_per_hour;
+      Judge();
+      Grow(c, rest);
+      usd_per_hour_ -= candidate.usd_per_hour;
+      rates_[role] -= candidate.rate;
+      grouping_.pop_back();
+    }
+  }
+
+  bool Affordable(const Candidate& candidate) const {
+    return problem_.goal != Goal::kBudget ||
+           usd_per_hour_ + candidate.usd_per_hour <= problem_.budget_usd_per_hour * (1 + 1e-9);
+  }
+
+  void Judge() {
+    ++evaluations_;
+    // Over free links.
+    const Worth most = {rates_[static_cast<size_t>(Role::kBoth)] +
+                            std::min(rates_[static_cast<size_t>(Role::kPrefill)],
+                                     rates_[static_cast<size_t>(Role::kDecode)]),
+                        usd_per_hour_};
+    bound_ = std::max(bound_, most.requests_per_second);
+    if (!Better(problem_, most, best_)) return;
+    std::vector<PlacedReplica> replicas;
+    for (const DeviceGroup& group : grouping_) replicas.push_back(layouts_.ReplicaOf(group));
+    const absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas));
+    if (!placement.ok()) {
+      failure_ = placement.status();
+      return;
+    }
+    const Worth worth = {placement->requests_per_second, placement->usd_per_hour};
+    if (!Better(problem_, worth, best_)) return;
+    best_ = worth;
+    best_grouping_ = grouping_;
+  }
+
+  const PlacementProblem& problem_;
+  const bool proved_;
+  GroupLayouts layouts_;
+  std::vector<Candidate> candidates_;
+  Grouping grouping_;
+  double rates_[3] = {0, 0, 0};  // of grouping_, by role
+  double usd_per_hour_ = 0;
+  Worth best_;
+  Grouping best_grouping_;
+  double bound_ = 0;
+  int64_t evaluations_ = 0;
+  absl::Status failure_;
+};
+
+}  // namespace
+
+absl::StatusOr<Placement> SearchExhaustively(const PlacementProblem& problem,
+                                             const ExhaustiveOptions& options) {
+  if (problem.graph->devices() > options.most_devices) {
+    return absl::FailedPreconditionError(
+        StrCat("the search \"exact\" tries every way to deal at most ", options.most_devices,
+               " devices, this cluster has ", problem.graph->devices(), ": use \"best\""));
+  }
+  int64_t work = (problem.allow_split ? 3 : 1) * problem.model->layers;
+  for (const DevicePool& pool : problem.graph->pools()) work *= pool.count + 1;
+  GroupLayoutOptions layouts = options.layouts;
+  layouts.exact = layouts.exact || problem.prove || work <= options.most_proof_work;
+  return ExhaustiveSearch(problem, layouts).Run();
+}
+
+}  // namespace tessera::scheduler
