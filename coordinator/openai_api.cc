@@ -22,9 +22,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A prompt of token ids has many values, but nothing has many objects. Keeps what a body becomes
-// in memory below some 200 MB.
-constexpr JsonLimits kBodyLimits = {.values = 4 << 20, .containers = 100'000};
+// A prompt of token ids has many values, a logit_bias some hundred thousand names, but nothing has
+// many objects. Keeps what a body becomes in memory below some 200 MB.
+constexpr JsonLimits kBodyLimits = {.values = 4 << 20, .containers = 100'000, .strings = 500'000};
 
 // "%2F" and its like, as clients write a name with a slash into a path. What is not an escape
 // stays.

@@ -18,15 +18,17 @@ absl::Status WrongType(std::string_view where, const char* key, std::string_view
       StrCat(where, ": \"", key, "\" must be ", expected, ", not ", value.type_name()));
 }
 
-// Counts brackets and commas outside of strings, so that the parser never sees a text that nests
-// without end or that grows many times over as values.
+// Counts strings, and brackets and commas outside of them, so that the parser never sees a text
+// that nests without end or that grows many times over as values.
 absl::Status CheckShape(std::string_view text, std::string_view name, const JsonLimits& limits) {
   int depth = 0;
   int64_t containers = 0;
   int64_t commas = 0;
+  int64_t strings = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '"') {
+      ++strings;
       for (++i; i < text.size() && text[i] != '"'; ++i) {
         if (text[i] == '\\') ++i;
       }
@@ -45,6 +47,10 @@ absl::Status CheckShape(std::string_view text, std::string_view name, const Json
   if (containers > limits.containers) {
     return absl::InvalidArgumentError(StrCat(
         name, ": ", containers, " objects and arrays; at most ", limits.containers, " are read"));
+  }
+  if (strings > limits.strings) {
+    return absl::InvalidArgumentError(StrCat(name, ": ", strings, " strings and member names; at ",
+                                             "most ", limits.strings, " are read"));
   }
   if (containers + commas > limits.values) {
     return absl::InvalidArgumentError(

@@ -21,10 +21,12 @@ namespace tessera::coordinator {
 // max_bytes, nested deeper than 64, not UTF-8 or not JSON.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::filesystem::path& path, size_t max_bytes);
 
-// What a text may hold: a value takes 16 bytes and more however few it was written with.
+// What a text may hold. In memory a value takes 16 bytes and more however few it was written with,
+// a string or a member's name 64 and more.
 struct JsonLimits {
   int64_t values = std::numeric_limits<int64_t>::max();
   int64_t containers = std::numeric_limits<int64_t>::max();  // objects and arrays among them
+  int64_t strings = std::numeric_limits<int64_t>::max();     // members' names too
 };
 
 // The same for text that is already here; `name` is used in errors.

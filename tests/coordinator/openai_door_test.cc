@@ -271,6 +271,13 @@ TEST_CASE("a JSON bomb is refused before it grows") {
              StartsWith("400 ") && Contains("objects and arrays"));
   CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": [0", ",1", kBytes, "]}"))),
              StartsWith("400 ") && Contains("values"));
+  for (const char* bomb : {",\"\":0", ",\"\""}) {
+    const bool members = std::string_view(bomb).ends_with('0');
+    const std::string body =
+        Fill(members ? "{\"prompt\": 0" : "{\"prompt\": [0", bomb, kBytes, members ? "}" : "]}");
+    CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, body)),
+               StartsWith("400 ") && Contains("strings and member names"));
+  }
   CHECK(ResidentMebibytes() - before < 250);
   CHECK(door.Post(kCompletions, kBody).status == 200);
 }
