@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -181,6 +182,25 @@ std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
     }
   }
   return {faults.begin(), faults.end()};
+}
+
+std::vector<std::string> FindFieldsWithoutComment(const std::vector<SourceFile>& files) {
+  static const std::regex kField(
+      R"(\s+(repeated |optional )?(map<.*>|[\w.]+)\s+\w+\s*=\s*\d+.*;.*)");
+  std::vector<std::string> faults;
+  for (const SourceFile& file : files) {
+    if (!file.path.starts_with("proto/") || !file.path.ends_with(".proto")) continue;
+    std::istringstream lines(file.text);
+    bool said_above = false;
+    for (std::string line; std::getline(lines, line);) {
+      const bool says = line.find("//") != std::string::npos;
+      if (!says && !said_above && std::regex_match(line, kField)) {
+        faults.push_back(file.path + ":" + line + " (no comment)");
+      }
+      said_above = says && line.find_first_not_of(' ') == line.find("//");
+    }
+  }
+  return faults;
 }
 
 std::vector<SourceFile> ReadSources(const fs::path& root) {

@@ -37,6 +37,10 @@ std::vector<std::string> FindIncludeCycles(const std::vector<SourceFile>& files)
 std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
                                          std::size_t max_lines);
 
+// One line for each field of a .proto file below proto/ that has no comment, on its line or just
+// above.
+std::vector<std::string> FindFieldsWithoutComment(const std::vector<SourceFile>& files);
+
 // All C++, CUDA, proto, Starlark, Python and shell files below `root`, sorted by path; without
 // generated folders (bazel-*, dotted ones).
 std::vector<SourceFile> ReadSources(const std::filesystem::path& root);

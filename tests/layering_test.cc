@@ -89,6 +89,15 @@ TEST_CASE("wrappers are free to use, and use nobody") {
   CHECK(FindForbiddenIncludes({Including("third_party/a/x.h", "proto/ids.h")}).size() == 1);
 }
 
+TEST_CASE("every field that processes or files say is explained") {
+  CHECK(FindFieldsWithoutComment(Tree()) == Faults{});
+  const std::string silent =
+      "message M {\n  map<int32, float> a = 1;\n  repeated int32 b = 2;\n}\n";
+  CHECK(FindFieldsWithoutComment({{"proto/x.proto", silent}}).size() == 2);
+  const std::string told = "message M {\n  // what it is\n  int32 a = 1;\n  E e = 2;  // said\n}\n";
+  CHECK(FindFieldsWithoutComment({{"proto/x.proto", told}}).empty());
+}
+
 TEST_CASE("paths start at the root") {
   CHECK(FindForbiddenIncludes({Including("worker/x.cc", "y.h"), {"worker/y.h", ""}}).size() == 1);
   CHECK(FindForbiddenIncludes({Including("worker/x.cc", "../kernels/y.h")}).size() == 1);
