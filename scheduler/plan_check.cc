@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "scheduler/plan_check_parts.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -177,7 +178,33 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
     }
     if (absl::Status s = CheckReplica(plan.model(), replica, device_user); !s.ok()) return s;
   }
-  return CheckRouting(plan, roles);
+  if (absl::Status s = CheckRouting(plan, roles); !s.ok()) return s;
+  return CheckFigures(plan);
+}
+
+absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& model) {
+  const v1::Model& planned = plan.model();
+  const struct {
+    const char* name;
+    int64_t planned, given;
+  } fields[] = {{"layers", planned.layers(), model.layers()},
+                {"hidden", planned.hidden(), model.hidden()},
+                {"heads", planned.heads(), model.heads()},
+                {"kv_heads", planned.kv_heads(), model.kv_heads()},
+                {"head_dim", planned.head_dim(), model.head_dim()},
+                {"ffn_width", planned.ffn_width(), model.ffn_width()},
+                {"vocabulary", planned.vocabulary(), model.vocabulary()},
+                {"gated_ffn", planned.gated_ffn(), model.gated_ffn()},
+                {"tied_embeddings", planned.tied_embeddings(), model.tied_embeddings()},
+                {"experts.count", planned.experts().count(), model.experts().count()},
+                {"experts.ffn_width", planned.experts().ffn_width(), model.experts().ffn_width()}};
+  for (const auto& field : fields) {
+    if (field.planned == field.given) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the plan is for a model with ", field.name,
+                                                   " = ", field.planned, ", ", model.name(),
+                                                   " has ", field.given));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::scheduler

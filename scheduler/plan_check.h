@@ -1,18 +1,33 @@
 // The independent validator of plans: whoever loads a plan runs it, and it shares no code with
-// whatever wrote the plan. Thread rule: pure function.
+// whatever wrote the plan (not even the reading of cluster descriptions). Thread rule: pure
+// functions. Errors: INVALID_ARGUMENT naming replica, stage, device or link, and the reason.
 #pragma once
 
 #include "absl/status/status.h"
+#include "proto/cluster.pb.h"
 #include "proto/plan.pb.h"
 
 namespace tessera::scheduler {
 
-// INVALID_ARGUMENT naming replica, stage or device and the reason: names are unique, a device is
-// used once, every replica's stages cover every layer exactly once and in order, and the ranks of
-// every stage cover all query heads, ffn columns, vocabulary rows and experts exactly once and all
-// kv heads their query heads need; the first stage holds the embedding, the last the head; routing
-// names replicas with fitting roles and its shares sum to at most 1; where byte figures are given,
-// they fit what the device offers.
+// The plan by itself: names are unique, a device is used once, every replica's stages cover every
+// layer exactly once and in order, and the ranks of every stage cover all query heads, ffn columns,
+// vocabulary rows and experts exactly once and all kv heads their query heads need; the first stage
+// holds the embedding, the last the head; routing names replicas with fitting roles and its shares
+// sum to at most 1. Where figures are given: the weights of every worker are those of its ranges,
+// its KV pool holds the replica's KV capacity, all of it fits what the device offers; KV holds the
+// longest sequence and, by Little's law, what is in flight at the predicted latency, with headroom;
+// no replica is sent more than it serves.
 absl::Status CheckPlan(const v1::DeploymentPlan& plan);
+
+// CheckPlan, and the plan against the cluster it is for: devices exist, are of the kind named,
+// and have the memory; machines that exchange anything are joined; no link or uplink carries more
+// than its bandwidth, and loads are as stated; no prediction beats the peaks of the devices
+// (weights read once per token at full memory bandwidth, two operations per parameter and token).
+absl::Status CheckPlanOn(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                         const v1::DeviceCatalogue& catalogue);
+
+// The plan is for this model: InvalidArgument naming the first field of the shape that differs. The
+// name may differ (a folder and a built-in name can mean the same model).
+absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& model);
 
 }  // namespace tessera::scheduler

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/link_load.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
@@ -41,7 +42,7 @@ class Planner {
     const absl::StatusOr<Placement> placement = (*search)(problem_);
     if (!placement.ok()) return placement.status();
     Write(*placement);
-    if (absl::Status s = CheckPlan(plan_); !s.ok()) {
+    if (absl::Status s = CheckPlanOn(plan_, input_.cluster, input_.catalogue); !s.ok()) {
       return absl::InternalError(
           StrCat("the planner made a plan that plan_check refuses: ", StdView(s.message())));
     }
@@ -94,7 +95,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  void Write(const Placement& placement) {
+  void Write(Placement placement) {
     *plan_.mutable_model() = input_.model;
     plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
                                ? input_.model.dtype()
@@ -102,6 +103,18 @@ class Planner {
     plan_.set_kv_dtype(options_.kv_dtype);
     for (size_t i = 0; i < placement.replicas.size(); ++i)
       WriteReplica(placement.replicas[i], static_cast<int>(i));
+    WriteBasis();
+    WriteRouting(placement);
+    FitLinks(&placement);
+    Predict(placement);
+    for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
+    Explain(placement);
+    Assume();
+  }
+
+  void WriteRouting(const Placement& placement) {
+    plan_.clear_routing();
+    plan_.mutable_prediction()->set_requests_per_second(placement.requests_per_second);
     for (const Share& share : placement.shares) {
       v1::RoutingShare* routing = plan_.add_routing();
       routing->set_prefill_replica(StrCat("r", share.prefill));
@@ -109,10 +122,24 @@ class Planner {
       // Rounded down, so that the sum never exceeds 1.
       routing->set_share(
           std::floor(share.requests_per_second / placement.requests_per_second * 1e9) / 1e9);
+      if (share.prefill != share.decode) routing->set_kv_codec(std::string(Name(share.codec)));
     }
-    Predict(placement);
-    Explain(placement);
-    Assume();
+  }
+
+  // What links that several replicas share cannot carry is not promised.
+  void FitLinks(Placement* placement) {
+    const std::vector<double> parts = CarriedParts(plan_, graph_, shape_);
+    if (std::all_of(parts.begin(), parts.end(), [](double part) { return part == 1; })) return;
+    const double wanted = placement->requests_per_second;
+    placement->requests_per_second = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      placement->shares[i].requests_per_second *= parts[i];
+      placement->requests_per_second += placement->shares[i].requests_per_second;
+    }
+    AddLine(absl::StrFormat(
+        "links that replicas share carry %.3f of the %.3f requests/s that the devices could serve",
+        placement->requests_per_second, wanted));
+    WriteRouting(*placement);
   }
 
   ReplicaSpec SpecOf(const PlacedReplica& replica) const {
@@ -206,6 +233,7 @@ class Planner {
       all->set_usd_per_million_output_tokens(placement.usd_per_hour / 3600 /
                                              (served * lengths.output_tokens) * 1e6);
     }
+    plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour
                                                  : placement.requests_per_second);
@@ -215,6 +243,20 @@ class Planner {
     if (asked != kUnlimited && asked > placement.requests_per_second) {
       AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this cluster serves", asked));
     }
+  }
+
+  void WriteBasis() {
+    const LengthMoments lengths = MomentsOf(workload_.samples, workload_.prefix_hit_rate);
+    v1::PlanBasis& basis = *plan_.mutable_basis();
+    basis.set_prompt_tokens(lengths.prompt_tokens);
+    basis.set_uncached_prompt_tokens(lengths.uncached_prompt_tokens);
+    basis.set_output_tokens(lengths.output_tokens);
+    basis.set_decode_context_tokens(lengths.mean_decode_context());
+    basis.set_longest_sequence_tokens(lengths.max_sequence_tokens);
+    basis.set_max_step_tokens(options_.max_step_tokens);
+    basis.set_memory_utilisation(options_.utilisation);
+    basis.set_runtime_reserve_bytes(options_.runtime_reserve_bytes);
+    basis.set_kv_headroom(options_.kv_headroom);
   }
 
   void AddLine(std::string line) { plan_.add_explanation(std::move(line)); }

@@ -42,6 +42,7 @@ class ClusterGraphBuilder {
         return s;
     }
     if (absl::Status s = Connect(); !s.ok()) return s;
+    for (const auto& [site, uplink] : site_uplinks_) graph_.site_uplinks_[site] = ToSpec(*uplink);
     graph_.budget_ = cluster_.budget_usd_per_hour();
     return std::move(graph_);
   }

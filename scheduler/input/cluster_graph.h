@@ -8,6 +8,7 @@
 // naming file, key and reason.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ class ClusterGraph {
   const LinkSpec& Between(int from, int to) const {
     return links_[static_cast<size_t>(from) * machines_.size() + static_cast<size_t>(to)];
   }
+  // What all machines of a site share on their way to other sites, by site.
+  const std::map<std::string, LinkSpec>& site_uplinks() const { return site_uplinks_; }
   std::string DeviceName(const DevicePool& pool, int i) const;
   // Kinds whose efficiencies are estimates, for "assumptions".
   std::vector<std::string> EstimatedKinds() const;
@@ -58,6 +61,7 @@ class ClusterGraph {
   std::vector<MachineNode> machines_;
   std::vector<DevicePool> pools_;
   std::vector<LinkSpec> links_;
+  std::map<std::string, LinkSpec> site_uplinks_;
   double budget_ = 0;
 };
 

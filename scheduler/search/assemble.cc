@@ -17,24 +17,30 @@ LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
   return layout;
 }
 
+struct KvRoute {
+  double requests_per_second = kUnbounded;
+  KvCodec codec = KvCodec::kRaw;
+};
+
 // Requests per second whose KV the link between two replicas carries, in the best codec.
-double KvRate(const PlacementProblem& problem, const LengthMoments& lengths,
-              const PlacedReplica& from, const PlacedReplica& to) {
+KvRoute KvRouteOf(const PlacementProblem& problem, const LengthMoments& lengths,
+                  const PlacedReplica& from, const PlacedReplica& to) {
   const double bytes = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
-  if (bytes <= 0) return kUnbounded;
+  KvRoute route;
+  if (bytes <= 0) return route;
   const auto machine = [&](const PlacedReplica& replica, bool last) {
     const LayoutStage& stage = last ? replica.stages.back() : replica.stages.front();
     return problem.graph->pools()[static_cast<size_t>(stage.pool)].machine;
   };
   // Every stage sends its own layers; the narrowest of first and last pair stands for all.
-  double seconds = 0;
   for (const bool last : {false, true}) {
     const LinkSpec& link = problem.graph->Between(machine(from, last), machine(to, last));
     const KvTransfer transfer =
         BestKvTransfer(bytes, link, problem.model->layers, 0, problem.codec_rates);
-    seconds = std::max(seconds, transfer.seconds);
+    if (1 / transfer.seconds < route.requests_per_second)
+      route = {1 / transfer.seconds, transfer.codec};
   }
-  return 1 / seconds;
+  return route;
 }
 
 absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedReplica>* replicas) {
@@ -65,6 +71,7 @@ absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& le
   LinearProgram program;
   struct Pair {
     int prefill, decode, variable;
+    KvCodec codec;
   };
   std::vector<Pair> pairs;
   std::vector<int> rows(placement->replicas.size());
@@ -75,11 +82,12 @@ absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& le
     if (placement->replicas[i].role != Role::kPrefill) continue;
     for (size_t j = 0; j < placement->replicas.size(); ++j) {
       if (placement->replicas[j].role != Role::kDecode) continue;
-      const double rate = KvRate(problem, lengths, placement->replicas[i], placement->replicas[j]);
-      const int variable = program.AddVariable(1, 0, rate, false);
+      const KvRoute route =
+          KvRouteOf(problem, lengths, placement->replicas[i], placement->replicas[j]);
+      const int variable = program.AddVariable(1, 0, route.requests_per_second, false);
       program.AddTerm(rows[i], variable, 1);
       program.AddTerm(rows[j], variable, 1);
-      pairs.push_back({static_cast<int>(i), static_cast<int>(j), variable});
+      pairs.push_back({static_cast<int>(i), static_cast<int>(j), variable, route.codec});
     }
   }
   if (pairs.empty()) return absl::OkStatus();
@@ -87,7 +95,7 @@ absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& le
   if (!solution.ok()) return solution.status();
   for (const Pair& pair : pairs) {
     const double rate = solution->values[static_cast<size_t>(pair.variable)];
-    if (rate > 0) placement->shares.push_back({pair.prefill, pair.decode, rate});
+    if (rate > 0) placement->shares.push_back({pair.prefill, pair.decode, rate, pair.codec});
   }
   return absl::OkStatus();
 }

@@ -63,6 +63,7 @@ struct Share {
   int prefill = 0;  // replica indices; equal for role both
   int decode = 0;
   double requests_per_second = 0;
+  KvCodec codec = KvCodec::kRaw;  // in which the KV travels, where it does
 };
 
 struct Placement {

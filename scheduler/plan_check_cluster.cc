@@ -1,0 +1,380 @@
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/plan_check_parts.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kGib = 0x1p30;
+constexpr double kRounding = 1 + 1e-6;
+
+struct Device {
+  std::string kind;
+  double memory_bytes = 0;
+  double bytes_per_second = 0;
+  double flops_per_second = 0;
+};
+
+struct Place {
+  std::string site, rack;
+  double uplink = 0;  // bytes per second, 0: none of its own
+};
+
+std::string Folded(const std::string& name) {
+  std::string folded;
+  for (const unsigned char c : name) {
+    if (std::isalnum(c) != 0) folded += static_cast<char>(std::tolower(c));
+  }
+  return folded;
+}
+
+class ClusterCheck {
+ public:
+  ClusterCheck(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+               const v1::DeviceCatalogue& catalogue)
+      : plan_(plan), cluster_(cluster), catalogue_(catalogue) {
+    for (const v1::Machine& machine : cluster.machines()) AddMachine(machine);
+  }
+
+  absl::Status Run() {
+    for (const v1::Replica& replica : plan_.replicas()) {
+      replicas_[replica.name()] = &replica;
+      if (absl::Status s = CheckDevices(replica); !s.ok()) return s;
+      if (absl::Status s = CheckPeaks(replica); !s.ok()) return s;
+    }
+    for (const v1::RoutingShare& share : plan_.routing()) {
+      if (absl::Status s = AddTraffic(share); !s.ok()) return s;
+    }
+    if (absl::Status s = CheckLinks(); !s.ok()) return s;
+    return CheckStatedLoads();
+  }
+
+ private:
+  // --- What the description says ---
+
+  void AddMachine(const v1::Machine& machine) {
+    for (int copy = 1; copy <= std::max(1, machine.available()); ++copy) {
+      const std::string name =
+          machine.available() > 1 ? absl::StrCat(machine.name(), ".", copy) : machine.name();
+      places_[name] = {machine.site(), machine.rack(),
+                       machine.uplink().bandwidth_bytes_per_second()};
+      int index = 0;
+      for (const v1::DeviceGroup& group : machine.devices()) {
+        const Device device = DeviceOf(group);
+        for (int i = 0; i < std::max(1, group.count()); ++i)
+          devices_[absl::StrCat(name, "/", index++)] = device;
+      }
+    }
+  }
+
+  Device DeviceOf(const v1::DeviceGroup& group) const {
+    v1::DeviceKind kind;
+    for (const v1::DeviceKind& known : catalogue_.kinds()) {
+      bool named = Folded(known.name()) == Folded(group.kind());
+      for (const std::string& alias : known.aliases())
+        named = named || Folded(alias) == Folded(group.kind());
+      if (named) kind = known;
+    }
+    for (const v1::DeviceKind& own : cluster_.kinds()) {
+      if (own.name() == group.kind()) kind.MergeFrom(own);
+    }
+    const double measured = group.profile().memory_read_bytes_per_second();
+    return {
+        kind.name(),
+        static_cast<double>(group.memory_bytes() > 0 ? group.memory_bytes() : kind.memory_bytes()),
+        measured > 0 ? measured : kind.memory_bandwidth_bytes_per_second(),
+        kind.dense_flops_per_second()};
+  }
+
+  static std::string MachineOf(const v1::PlannedWorker& worker) {
+    return worker.device().substr(0, worker.device().rfind('/'));
+  }
+  static std::string MachineOf(const v1::Stage& stage) { return MachineOf(stage.workers(0)); }
+
+  // Bytes per second from one machine to another without what they share with others; nothing where
+  // nobody joined them.
+  std::optional<double> Bandwidth(const std::string& from, const std::string& to) const {
+    const Place &a = places_.at(from), &b = places_.at(to);
+    std::optional<double> by_pair, by_site;
+    for (const v1::PairLink& pair : cluster_.links()) {
+      for (const bool back : {false, true}) {
+        if (back && pair.one_way()) continue;
+        const std::string& start = back ? pair.to() : pair.from();
+        const std::string& end = back ? pair.from() : pair.to();
+        const bool start_fits = start == from || start == a.site;
+        const bool end_fits = end == to || end == b.site;
+        if (!start_fits || !end_fits) continue;
+        const double rate = pair.link().bandwidth_bytes_per_second();
+        if (start == from && end == to) {
+          if (!by_pair) by_pair = rate;
+        } else if (start == from || end == to || a.site != b.site) {
+          by_site = rate;
+        }
+      }
+    }
+    if (by_pair) return by_pair;
+    if (by_site) return by_site;
+    const v1::Tiers& tiers = cluster_.tiers();
+    const v1::Link* tier = nullptr;
+    if (a.site != b.site) {
+      if (tiers.has_region()) tier = &tiers.region();
+    } else if (a.rack == b.rack && tiers.has_rack() && (!a.rack.empty() || !tiers.has_site())) {
+      tier = &tiers.rack();
+    } else if (tiers.has_site()) {
+      tier = &tiers.site();
+    }
+    if (tier == nullptr) return std::nullopt;
+    return tier->bandwidth_bytes_per_second();
+  }
+
+  double SiteUplink(const std::string& name) const {
+    for (const v1::Site& site : cluster_.sites()) {
+      if (site.name() == name) return site.uplink().bandwidth_bytes_per_second();
+    }
+    return 0;
+  }
+
+  // --- Devices ---
+
+  absl::Status CheckDevices(const v1::Replica& replica) const {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        const auto found = devices_.find(worker.device());
+        if (found == devices_.end()) {
+          return absl::InvalidArgumentError(absl::StrCat("replica ", replica.name(), ": device ",
+                                                         worker.device(),
+                                                         " is not in the cluster description"));
+        }
+        if (absl::Status s = CheckDevice(replica.name(), worker, found->second); !s.ok()) return s;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckDevice(const std::string& replica, const v1::PlannedWorker& worker,
+                           const Device& device) const {
+    if (!worker.kind().empty() && Folded(worker.kind()) != Folded(device.kind)) {
+      return absl::InvalidArgumentError(absl::StrCat("replica ", replica, ": device ",
+                                                     worker.device(), " is a ", device.kind,
+                                                     ", the plan says ", worker.kind()));
+    }
+    const double part =
+        plan_.basis().memory_utilisation() > 0 ? plan_.basis().memory_utilisation() : 1.0;
+    const double offers = device.memory_bytes * part - plan_.basis().runtime_reserve_bytes();
+    const HeldByWorker held = HeldBy(plan_, worker.share());
+    const double needs = std::max(held.weight_bytes, static_cast<double>(worker.weight_bytes())) +
+                         static_cast<double>(worker.kv_bytes() + worker.activation_bytes());
+    if (needs > offers + 1) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "replica %s: device %s (%s) needs %.2f GiB and offers %.2f of its %.2f GiB: %.2f GiB are "
+          "missing",
+          replica, worker.device(), device.kind, needs / kGib, offers / kGib,
+          device.memory_bytes / kGib, (needs - offers) / kGib));
+    }
+    if (static_cast<double>(worker.available_bytes()) > offers + 1) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("replica %s: device %s (%s) offers %.2f GiB, the plan says %.2f", replica,
+                          worker.device(), device.kind, offers / kGib,
+                          static_cast<double>(worker.available_bytes()) / kGib));
+    }
+    return absl::OkStatus();
+  }
+
+  // Whatever the cost model: a token reads the weights it uses once and computes with them once.
+  absl::Status CheckPeaks(const v1::Replica& replica) const {
+    const v1::PlanBasis& basis = plan_.basis();
+    const bool decodes = replica.role() != v1::REPLICA_ROLE_PREFILL;
+    const bool prefills = replica.role() != v1::REPLICA_ROLE_DECODE;
+    const double tokens = (prefills ? basis.uncached_prompt_tokens() : 0) +
+                          (decodes ? std::max(0.0, basis.output_tokens() - 1) : 0);
+    const double rate = replica.prediction().requests_per_second();
+    double least_tpot = 0;
+    for (const v1::Stage& stage : replica.stages()) {
+      double read_seconds = 0;
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        const Device& device = devices_.at(worker.device());
+        const HeldByWorker held = HeldBy(plan_, worker.share());
+        read_seconds = std::max(read_seconds, held.bytes_read_per_token / device.bytes_per_second);
+        // The head computes for sampled rows alone; leave it out.
+        const double head = worker.share().holds_head() ? HeadParameters(worker.share()) : 0;
+        const double flops = rate * tokens * 2 * (held.parameters_per_token - head);
+        if (flops <= device.flops_per_second * kRounding) continue;
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "replica %s: %.3f requests/s ask %.1f TFLOP/s of device %s (%s), whose peak is %.1f",
+            replica.name(), rate, flops / 1e12, worker.device(), device.kind,
+            device.flops_per_second / 1e12));
+      }
+      least_tpot += read_seconds;
+    }
+    const double tpot = replica.prediction().time_per_output_token_seconds();
+    if (!decodes || tpot <= 0 || tpot * kRounding >= least_tpot) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "replica %s: a TPOT of %.2f ms is predicted, but reading its weights at full memory "
+        "bandwidth takes %.2f ms",
+        replica.name(), tpot * 1e3, least_tpot * 1e3));
+  }
+
+  double HeadParameters(const v1::WorkerShare& share) const {
+    const v1::Model& model = plan_.model();
+    const int width = model.embedding_width() > 0 ? model.embedding_width() : model.hidden();
+    return static_cast<double>(share.vocabulary_rows().end() - share.vocabulary_rows().begin()) *
+           width;
+  }
+
+  // --- Links ---
+
+  absl::Status Carry(const std::string& what, const std::string& from, const std::string& to,
+                     double bytes_per_second) {
+    if (from == to) return absl::OkStatus();
+    if (!Bandwidth(from, to)) {
+      return absl::InvalidArgumentError(absl::StrCat(what, ": machine ", to,
+                                                     " cannot be reached from ", from,
+                                                     ": the description joins them by no link"));
+    }
+    if (bytes_per_second > 0) traffic_[{from, to}] += bytes_per_second;
+    return absl::OkStatus();
+  }
+
+  absl::Status AddHops(const v1::Replica& replica, double tokens_per_second) {
+    const double bytes = tokens_per_second * plan_.model().hidden() * ActivationElementBytes(plan_);
+    for (int j = 0; j < replica.stages_size(); ++j) {
+      const v1::Stage& stage = replica.stages(j);
+      const std::string what = absl::StrCat("replica ", replica.name(), ", stage ", j);
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        // Ranks of a stage must reach each other; how much they exchange is up to the collective.
+        if (absl::Status s = Carry(what, MachineOf(stage), MachineOf(worker), 0); !s.ok()) return s;
+      }
+      if (j + 1 == replica.stages_size()) break;
+      const std::string next = MachineOf(replica.stages(j + 1));
+      if (absl::Status s = Carry(what, MachineOf(stage), next, bytes); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddTraffic(const v1::RoutingShare& share) {
+    const v1::Replica& from = *replicas_.at(share.prefill_replica());
+    const v1::Replica& to = *replicas_.at(share.decode_replica());
+    const v1::PlanBasis& basis = plan_.basis();
+    const double rate = share.share() * plan_.prediction().requests_per_second();
+    if (absl::Status s = AddHops(from, rate * basis.uncached_prompt_tokens()); !s.ok()) return s;
+    const double decoded = std::max(0.0, basis.output_tokens() - 1);
+    if (absl::Status s = AddHops(to, rate * decoded); !s.ok()) return s;
+    if (&from == &to) return absl::OkStatus();
+    // Groups of 64 elements carry a scale and a zero of 16 bits each.
+    double ratio = 1;
+    if (share.kv_codec() == "int8") ratio = (64 * 8 + 32) / (64.0 * 16);
+    if (share.kv_codec() == "int4") ratio = (64 * 4 + 32) / (64.0 * 16);
+    const v1::Model& model = plan_.model();
+    const double layer_bytes = rate * basis.prompt_tokens() * ratio * 2 * model.kv_heads() *
+                               model.head_dim() * KvElementBytes(plan_);
+    for (int64_t layer = 0; layer < model.layers(); ++layer) {
+      absl::Status s = Carry(absl::StrCat("KV from ", from.name(), " to ", to.name()),
+                             HolderOf(from, layer), HolderOf(to, layer), layer_bytes);
+      if (!s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  static std::string HolderOf(const v1::Replica& replica, int64_t layer) {
+    for (const v1::Stage& stage : replica.stages()) {
+      if (layer < stage.workers(0).share().layers().end()) return MachineOf(stage);
+    }
+    return MachineOf(replica.stages(replica.stages_size() - 1));
+  }
+
+  static absl::Status TooMuch(const std::string& link, double bytes, double capacity) {
+    if (bytes <= capacity * kRounding) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s would carry %.3f Gbit/s, it has %.3f Gbit/s", link, bytes * 8e-9, capacity * 8e-9));
+  }
+
+  // What crosses the border of a set of machines, the busier direction.
+  template <typename Inside>
+  double Crossing(const Inside& inside) const {
+    double out = 0, in = 0;
+    for (const auto& [ends, bytes] : traffic_) {
+      if (inside(ends.first) == inside(ends.second)) continue;
+      (inside(ends.first) ? out : in) += bytes;
+    }
+    return std::max(out, in);
+  }
+
+  absl::Status CheckLinks() {
+    for (const auto& [ends, bytes] : traffic_) {
+      absl::Status s = TooMuch(absl::StrCat("the link from ", ends.first, " to ", ends.second),
+                               bytes, *Bandwidth(ends.first, ends.second));
+      if (!s.ok()) return s;
+      loads_[ends] = bytes;
+    }
+    for (const auto& [name, place] : places_) {
+      if (place.uplink <= 0) continue;
+      const double bytes =
+          Crossing([&name = name](const std::string& machine) { return machine == name; });
+      absl::Status s = TooMuch(absl::StrCat("the uplink of machine ", name), bytes, place.uplink);
+      if (!s.ok()) return s;
+      if (bytes > 0) loads_[{name, ""}] = bytes;
+    }
+    for (const v1::Site& site : cluster_.sites()) {
+      const double bytes = Crossing(
+          [&](const std::string& machine) { return places_.at(machine).site == site.name(); });
+      absl::Status s =
+          TooMuch(absl::StrCat("the uplink of site ", site.name()), bytes, SiteUplink(site.name()));
+      if (!s.ok()) return s;
+      if (bytes > 0) loads_[{site.name(), ""}] = bytes;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckStatedLoads() const {
+    if (!plan_.has_basis()) return absl::OkStatus();
+    auto unstated = loads_;
+    for (const v1::LinkLoad& load : plan_.links()) {
+      const std::string name = load.to().empty()
+                                   ? absl::StrCat("the uplink of ", load.from())
+                                   : absl::StrCat("the link from ", load.from(), " to ", load.to());
+      const auto found = unstated.find({load.from(), load.to()});
+      const double carries = found == unstated.end() ? 0 : found->second;
+      if (std::abs(carries - load.bytes_per_second()) > 1e-3 * (carries + 1)) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s is said to carry %.6f Gbit/s; routing and layers make it %.6f",
+                            name, load.bytes_per_second() * 8e-9, carries * 8e-9));
+      }
+      if (found != unstated.end()) unstated.erase(found);
+    }
+    if (unstated.empty()) return absl::OkStatus();
+    const auto& [from, to] = unstated.begin()->first;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan does not say what ",
+                     to.empty() ? absl::StrCat("the uplink of ", from)
+                                : absl::StrCat("the link from ", from, " to ", to),
+                     " carries"));
+  }
+
+  const v1::DeploymentPlan& plan_;
+  const v1::Cluster& cluster_;
+  const v1::DeviceCatalogue& catalogue_;
+  std::map<std::string, Place> places_;
+  std::map<std::string, Device> devices_;
+  std::map<std::string, const v1::Replica*> replicas_;
+  using Ends = std::pair<std::string, std::string>;
+  std::map<Ends, double> traffic_;  // between machines, bytes per second
+  std::map<Ends, double> loads_;    // the same and uplinks: {name, ""}
+};
+
+}  // namespace
+
+absl::Status CheckPlanOn(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                         const v1::DeviceCatalogue& catalogue) {
+  if (absl::Status s = CheckPlan(plan); !s.ok()) return s;
+  return ClusterCheck(plan, cluster, catalogue).Run();
+}
+
+}  // namespace tessera::scheduler
