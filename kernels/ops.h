@@ -202,12 +202,20 @@ struct TopKArgs {
   TensorView in;       // [rows, n] f32
 };
 
-// Picks one token per row. Order: bias, penalties, (temperature 0: argmax, ties to the lower id),
-// temperature, min_p, top_k, top_p, inverse CDF in token-id order with the uniform number
-// Philox4x32(seed, choice, position). History and bias are sparse rows: entry e of row r stands in
-// [offsets[r], offsets[r+1]).
+// What Sample writes where there is no token to pick.
+inline constexpr int32_t kLogitsNotFinite = -1;  // a logit of the row, as given, is NaN or infinite
+inline constexpr int32_t kNothingToPick = -2;    // bias bans every id
+
+// The least temperature that is not 0.
+inline constexpr float kLeastTemperature = 1e-6f;
+
+// Picks one token per row. Order: bias, penalties, (temperature below kLeastTemperature: argmax,
+// ties to the lower id), temperature, min_p, top_k, top_p, inverse CDF in token-id order with the
+// uniform number Philox4x32(seed, choice, position). History and bias are sparse rows: entry e of
+// row r stands in [offsets[r], offsets[r+1]). Bias and penalties leave a logit that is not banned
+// within the finite numbers, whatever their own values.
 struct SampleArgs {
-  TensorView token_ids;                  // out [rows] i32
+  TensorView token_ids;                  // out [rows] i32, or one of the two constants above
   TensorView logits;                     // [rows, vocabulary] f32; overwritten
   TensorView temperature, top_p, min_p;  // [rows] f32; top_p 1 and min_p 0 are off
   TensorView top_k;                      // [rows] i32; 0 is off

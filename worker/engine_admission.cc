@@ -49,12 +49,15 @@ absl::Status CheckSampling(const v1::SamplingParams& params, int64_t vocabulary)
   absl::Status status = check("temperature", params.temperature(), 0.0f, 1e6f);
   status.Update(check("top_p", params.top_p(), 0.0f, 1.0f));
   status.Update(check("min_p", params.min_p(), 0.0f, 1.0f));
-  status.Update(check("repetition_penalty", params.repetition_penalty(), 0.0f, 1e6f));
+  // 0 is "unset", the least that is taken keeps logits finite.
+  if (params.repetition_penalty() != 0) {
+    status.Update(check("repetition_penalty", params.repetition_penalty(), 1e-9f, 1e6f));
+  }
   status.Update(check("presence_penalty", params.presence_penalty(), -2.0f, 2.0f));
   status.Update(check("frequency_penalty", params.frequency_penalty(), -2.0f, 2.0f));
   if (params.top_k() < 0) status.Update(Invalid(StrCat("top_k is ", params.top_k(), "; 0 is off")));
   for (const auto& [id, value] : params.logit_bias()) {
-    if (id < 0 || id >= vocabulary || std::isnan(value)) {
+    if (id < 0 || id >= vocabulary || std::isnan(value) || value == INFINITY) {
       status.Update(Invalid(StrCat("logit_bias names token ", id, " with ", value,
                                    "; ids go from 0 to ", vocabulary - 1)));
     }

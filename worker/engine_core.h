@@ -9,7 +9,8 @@
 //
 // Thread rule: one thread. Ownership: borrows model, device and KV memory (already attached to the
 // model). Time comes from the caller. A step that fails ends its sequences with ERROR and the
-// engine goes on.
+// engine goes on; so do the submissions for whose rows a step gives no token (logits that are not
+// finite, every id banned), while the others of that step get theirs.
 #pragma once
 
 #include <cstdint>
@@ -96,6 +97,7 @@ class EngineCore {
   absl::Status RunStep();
   void CollectLogitRows();
   absl::Status Sample();
+  void EndWithoutToken(Events* events);
   void Distribute(double now_seconds, Events* events);
   void IndexBlocks(Sequence* sequence);
   void ReleaseHeld(Submission* submission);

@@ -1,10 +1,29 @@
 // One step: rows to the model, logits to tokens, tokens to events.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "kernels/ops.h"
+#include "third_party/absl/str_cat.h"
 #include "worker/engine_core.h"
 
 namespace tessera::worker {
+namespace {
+
+absl::Status NotFinite(int64_t position) {
+  return absl::InternalError(
+      StrCat("the model produced logits that are not finite (NaN or infinity) at position ",
+             position, ": its weights are damaged, or values overflow (try --dtype float32)"));
+}
+
+absl::Status NothingToPick(const Submission& submission, int64_t position, int64_t vocabulary) {
+  return absl::InvalidArgumentError(
+      StrCat("no token is left to pick at position ", position, ": min_tokens ",
+             submission.request.min_tokens(), " bans ", submission.stop_ids.size(),
+             " stop ids, and logit_bias the rest, of a vocabulary of ", vocabulary));
+}
+
+}  // namespace
 
 void EngineCore::Step(const std::function<double()>& clock, Events* events) {
   const double start_seconds = clock();
@@ -16,6 +35,7 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
     const absl::Status status = RunStep();
     const double end_seconds = clock();
     if (status.ok()) {
+      EndWithoutToken(events);
       Distribute(end_seconds, events);
     } else {
       FailStep(status, events);
@@ -103,6 +123,53 @@ absl::Status EngineCore::Sample() {
   if (rows == 0) return absl::OkStatus();
   return sampler_->Run(model_->logits().Rows(rows), sample_requests_, score_requests_, *stream_,
                        &samples_, &scores_);
+}
+
+// Ends the submissions to which the step gave no token or no score, and takes them out of it.
+void EngineCore::EndWithoutToken(Events* events) {
+  std::map<uint64_t, absl::Status> broken;  // by arrival; the first reason of each counts
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    if (samples_[i].token_id >= 0) continue;
+    const Sequence& sequence = *draws_[i].sequence;
+    const int64_t position = sequence.known_tokens();
+    broken.try_emplace(sequence.submission->arrival,
+                       samples_[i].token_id == kernels::kNothingToPick
+                           ? NothingToPick(*sequence.submission, position, options_.vocabulary)
+                           : NotFinite(position));
+  }
+  for (size_t i = 0; i < score_rows_.size(); ++i) {
+    if (std::isfinite(scores_[i].chosen().logprob())) continue;
+    broken.try_emplace(score_rows_[i].submission->arrival, NotFinite(score_rows_[i].position));
+  }
+  if (broken.empty()) return;
+
+  const auto is_broken = [&](const Submission& s) { return broken.contains(s.arrival); };
+  size_t kept = 0;
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    if (is_broken(*draws_[i].sequence->submission)) continue;
+    draws_[kept] = draws_[i];
+    std::swap(samples_[kept++], samples_[i]);
+  }
+  draws_.resize(kept);
+  kept = 0;
+  for (size_t i = 0; i < score_rows_.size(); ++i) {
+    if (is_broken(*score_rows_[i].submission)) continue;
+    score_rows_[kept] = score_rows_[i];
+    std::swap(scores_[kept++], scores_[i]);
+  }
+  score_rows_.resize(kept);
+  std::vector<std::shared_ptr<Submission>> ended;
+  for (const Scheduled& s : scheduled_) {
+    if (is_broken(*s.sequence->submission)) ended.push_back(s.sequence->submission);
+  }
+  std::erase_if(scheduled_, [&](const Scheduled& s) { return is_broken(*s.sequence->submission); });
+  for (const auto& submission : ended) {
+    // Several choices of one submission may have been in the step; the first takes all.
+    const auto reason = broken.find(submission->arrival);
+    if (reason == broken.end()) continue;
+    EndSubmission(submission, reason->second, events);
+    broken.erase(reason);
+  }
 }
 
 void EngineCore::Distribute(double now_seconds, Events* events) {

@@ -303,6 +303,7 @@ absl::Status Sampler::DrawWithLogprobs(const TensorView& logits,
   for (size_t row = 0; row < group.size(); ++row) {
     SampleResult& result = samples->emplace_back();
     result.token_id = state_->token_ids[row];
+    if (result.token_id < 0) continue;
     FillLogprobs(row, result.token_id, group[row].top_logprobs, &result.logprobs);
   }
   return absl::OkStatus();

@@ -62,8 +62,8 @@ struct ScoreRequest {
 };
 
 struct SampleResult {
-  int32_t token_id = -1;
-  v1::PositionLogprobs logprobs;  // when asked for
+  int32_t token_id = -1;          // or kernels::kLogitsNotFinite, kNothingToPick
+  v1::PositionLogprobs logprobs;  // when asked for, and there is a token
 };
 
 struct SamplerLimits {
@@ -82,7 +82,7 @@ class Sampler {
 
   // logits: [sampled.size() + scored.size(), vocabulary], in that order, overwritten. Requests with
   // logprobs stand behind those without. Blocks until the stream is done; both results have one
-  // entry per request.
+  // entry per request. A score of a row whose logits are not finite has a logprob that is not.
   absl::Status Run(const kernels::TensorView& logits, std::span<const SampleRequest> sampled,
                    std::span<const ScoreRequest> scored, kernels::Stream& stream,
                    std::vector<SampleResult>* samples, std::vector<v1::PositionLogprobs>* scores);

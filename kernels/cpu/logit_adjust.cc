@@ -1,8 +1,19 @@
 #include "kernels/cpu/logit_adjust.h"
 
 #include <cmath>
+#include <limits>
 
 namespace tessera::kernels {
+namespace {
+
+// Extreme parameters (a penalty of 1e-40, a bias of 1e38) may overflow; an infinite logit would
+// turn the row's sums into NaN. NaN becomes the least.
+float Bounded(float logit) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return std::fmin(std::fmax(logit, -kLargest), kLargest);
+}
+
+}  // namespace
 
 void AdjustLogits(const SampleArgs& args, int64_t row) {
   float* logits = args.logits.Row<float>(row);
@@ -12,7 +23,9 @@ void AdjustLogits(const SampleArgs& args, int64_t row) {
   const int32_t* bias = args.bias_offsets.As<int32_t>() + row;
   for (int32_t e = bias[0]; e < bias[1]; ++e) {
     const int32_t id = args.bias_ids.As<int32_t>()[e];
-    if (known(id)) logits[id] += args.bias_values.As<float>()[e];
+    if (!known(id) || logits[id] == -INFINITY) continue;
+    const float bias_value = args.bias_values.As<float>()[e];
+    logits[id] = bias_value == -INFINITY ? -INFINITY : Bounded(logits[id] + bias_value);
   }
   const float repetition = args.repetition_penalty.As<float>()[row];
   const float presence = args.presence_penalty.As<float>()[row];
@@ -22,9 +35,13 @@ void AdjustLogits(const SampleArgs& args, int64_t row) {
     const int32_t id = args.history_ids.As<int32_t>()[e];
     if (!known(id)) continue;
     float& logit = logits[id];
+    if (logit == -INFINITY) continue;
     logit = logit > 0 ? logit / repetition : logit * repetition;
     const int32_t count = args.history_counts.As<int32_t>()[e];
-    if (count > 0) logit -= presence + frequency * static_cast<float>(count);
+    logit = Bounded(logit);
+    if (count > 0) {
+      logit = Bounded(logit - (presence + frequency * static_cast<float>(count)));
+    }
   }
 }
 

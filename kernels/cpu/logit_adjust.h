@@ -8,8 +8,9 @@
 
 namespace tessera::kernels {
 
-// Row `row` of args.logits: bias, then repetition, presence and frequency penalties. Ids outside
-// the vocabulary are padding.
+// Row `row` of args.logits, which is finite: bias, then repetition, presence and frequency
+// penalties. Ids outside the vocabulary are padding. Afterwards a logit is finite, or -infinity
+// where a bias of -infinity bans it.
 void AdjustLogits(const SampleArgs& args, int64_t row);
 
 // Index of the largest value, the lowest among equals; NaN never wins; 0 where nothing does.

@@ -10,6 +10,8 @@ namespace tessera::kernels {
 struct RowScan {
   // -infinity where there is no number.
   float (*max)(const float* values, int64_t count);
+  // False where any value is NaN or infinite.
+  bool (*finite)(const float* values, int64_t count);
   // Index of the first value equal to `value`, or `count`.
   int64_t (*find)(const float* values, int64_t count, float value);
   // Sum of exp((value - shift) * factor).

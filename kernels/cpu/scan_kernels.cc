@@ -38,9 +38,9 @@ class RowSampler {
 
   int32_t Sample() {
     const float largest = scan_.max(logits_, vocabulary_);
-    if (largest == -INFINITY) return 0;
+    if (largest == -INFINITY) return kNothingToPick;
     const auto likeliest = static_cast<int32_t>(scan_.find(logits_, vocabulary_, largest));
-    if (temperature_ <= 0 || !std::isfinite(largest)) return likeliest;
+    if (temperature_ < kLeastTemperature) return likeliest;
     largest_ = largest / temperature_;
     const bool filtered = top_k_ > 0 || top_p_ < 1 || min_p_ > 0;
     if (!filtered) return DrawFromAll(largest);
@@ -169,9 +169,12 @@ int64_t ScanSampleWorkspaceBytes(int64_t, int64_t vocabulary, int threads) {
 void ScanSample(const RowScan& scan, const SampleArgs& args, ThreadPool& pool) {
   const int64_t member_bytes = MemberWorkspaceBytes(args.logits.shape[1]);
   pool.ParallelFor(args.token_ids.rows(), [&](int64_t row, int member) {
+    int32_t& token = args.token_ids.As<int32_t>()[row];
+    token = kLogitsNotFinite;
+    if (!scan.finite(args.logits.Row<float>(row), args.logits.shape[1])) return;
     AdjustLogits(args, row);
     RowSampler sampler(scan, args, row, args.workspace.data + member * member_bytes);
-    args.token_ids.As<int32_t>()[row] = sampler.Sample();
+    token = sampler.Sample();
   });
 }
 

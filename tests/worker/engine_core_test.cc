@@ -356,6 +356,31 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("min_tokens with every id a stop id is an error, not a banned token, and harms nobody") {
+  Harness harness(SmallOptions());
+  const std::vector<int32_t> prompt = Prompt(9, 4);
+  v1::Submit impossible = MakeSubmit(1, prompt, 10);
+  for (int32_t id = 0; id < 50; ++id) impossible.add_stop_token_ids(id);
+  impossible.set_min_tokens(3);
+  harness.Submit(impossible);
+  v1::Submit several = impossible;
+  several.set_submission_id(2);
+  several.set_choice_count(3);
+  several.set_top_logprobs(2);
+  several.mutable_sampling()->set_temperature(1);
+  harness.Submit(several);
+  harness.Submit(MakeSubmit(3, prompt, 5));
+  harness.RunAll();
+  for (const auto& [id, choice] : {std::pair{1, 0}, {2, 0}, {2, 1}, {2, 2}}) {
+    const Told& told = harness.Of(id, choice);
+    CHECK(told.tokens.empty());
+    CHECK(told.finish == v1::FINISH_REASON_ERROR);
+    CHECK(told.error_code == static_cast<int32_t>(absl::StatusCode::kInvalidArgument));
+    CHECK_THAT(told.error, Catch::Contains("min_tokens 3 bans 50 stop ids"));
+  }
+  CHECK(harness.Of(3).tokens == harness.Greedy(prompt, 5));
+}
+
 TEST_CASE("prompt logprobs do not look into the prefix cache") {
   Harness h(SmallOptions());
   const Tokens prompt = Prompt(30, 6);
@@ -410,6 +435,9 @@ TEST_CASE("what can never run is refused, with both numbers") {
   bad = MakeSubmit(0, {1}, 1);
   bad.mutable_sampling()->set_temperature(NAN);
   refused(bad, {"temperature"});
+  bad.mutable_sampling()->set_temperature(1);
+  bad.mutable_sampling()->set_repetition_penalty(1e-20f);
+  refused(bad, {"repetition_penalty", "1e-20"});
   bad = MakeSubmit(0, {1}, 1);
   bad.set_top_logprobs(101);
   refused(bad, {"101", "100"});

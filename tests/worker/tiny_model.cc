@@ -132,8 +132,8 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
   REQUIRE(inputs.ok());
   kv_memory_ = *std::move(kv);
   inputs_ = *std::move(inputs);
-  // What a block held before must not matter.
-  std::memset(kv_memory_.data(), 0x7f, kv_memory_.size_bytes());
+  // What a block held before must not matter, not even NaN.
+  std::memset(kv_memory_.data(), 0xff, kv_memory_.size_bytes());
   REQUIRE(model_->AttachKv(kv_memory_.data(), blocks, block_tokens_).ok());
 }
 

@@ -48,12 +48,16 @@ int32_t DrawInIdOrder(Candidate* candidates, int64_t count, double largest, doub
 }
 
 int32_t SampleRow(const SampleArgs& args, int64_t row, Candidate* candidates) {
-  AdjustLogits(args, row);
   const float* logits = args.logits.Row<float>(row);
   const int64_t vocabulary = args.logits.shape[1];
+  for (int64_t id = 0; id < vocabulary; ++id) {
+    if (!std::isfinite(logits[id])) return kLogitsNotFinite;
+  }
+  AdjustLogits(args, row);
   const int32_t likeliest = ArgMax(logits, vocabulary);
   const double temperature = args.temperature.As<float>()[row];
-  if (temperature <= 0 || !std::isfinite(logits[likeliest])) return likeliest;
+  if (logits[likeliest] == -INFINITY) return kNothingToPick;
+  if (temperature < kLeastTemperature) return likeliest;
 
   const double largest = logits[likeliest] / temperature;
   const double min_p = args.min_p.As<float>()[row];

@@ -21,6 +21,13 @@ float RowMax(const float* values, int64_t count) {
   return ReduceMax(largest);
 }
 
+// x * 0 is 0 for every finite x, and NaN for all others; so is the sum.
+bool AllFinite(const float* values, int64_t count) {
+  Vec sum = Zero();
+  ForVectors(count, [&](int64_t i, int64_t n) { sum = Fma(LoadUpTo(values + i, n), Zero(), sum); });
+  return ReduceAdd(sum) == 0.0f;
+}
+
 int64_t FindEqual(const float* values, int64_t count, float value) {
   const Vec wanted = Set(value);
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -129,6 +136,7 @@ void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool) {
 
 RowScan Scans() {
   return {.max = &RowMax,
+          .finite = &AllFinite,
           .find = &FindEqual,
           .sum_exp = &SumExp,
           .collect = &Collect,

@@ -99,10 +99,59 @@ TEST_CASE("temperature 0 takes the best, the lowest among equals") {
   rows[0].logits[70] = rows[0].logits[31] = 2.0f;
   rows[1].logits[99] = 1.0f;
   rows[2].bias = {{5, 1.0f}, {6, 1.0f}};
-  rows[3].logits.assign(100, kBanned);
+  for (int32_t id = 0; id < 99; ++id) rows[3].bias.push_back({id, kBanned});
   for (Path* path : AllPaths()) {
-    CHECK(RunSample(*path, rows) == std::vector<int32_t>{31, 99, 5, 0});
+    CHECK(RunSample(*path, rows) == std::vector<int32_t>{31, 99, 5, 99});
   }
+}
+
+TEST_CASE("a row with a logit that is no finite number gets no token; its neighbours do") {
+  const int64_t vocabulary = GENERATE(1, 15, 100, 1025);
+  const float temperature = GENERATE(0.0f, 0.8f);
+  const SampleRow plain = {.logits = RandomFloats(vocabulary, 7), .temperature = temperature};
+  std::vector<SampleRow> rows(5, plain);
+  rows[0].logits[0] = std::numeric_limits<float>::quiet_NaN();
+  rows[2].logits[vocabulary - 1] = std::numeric_limits<float>::infinity();
+  rows[4].logits[vocabulary / 2] = -std::numeric_limits<float>::infinity();
+  rows[4].bias = {{static_cast<int32_t>(vocabulary / 2), kBanned}};
+  for (Path* path : AllPaths()) {
+    INFO("path " << path->name());
+    const int32_t clean = RunSample(*path, {plain})[0];
+    CHECK(clean >= 0);
+    CHECK(RunSample(*path, rows) ==
+          std::vector<int32_t>{kLogitsNotFinite, clean, kLogitsNotFinite, clean, kLogitsNotFinite});
+  }
+}
+
+TEST_CASE("a row of which every id is banned gets no token") {
+  const int64_t vocabulary = GENERATE(1, 33);
+  const bool filtered = GENERATE(false, true);
+  SampleRow row = {.logits = RandomFloats(vocabulary, 3), .temperature = filtered ? 0.7f : 0.0f};
+  if (filtered) row.top_p = 0.5f;
+  for (int32_t id = 0; id < vocabulary; ++id) row.bias.push_back({id, kBanned});
+  row.bias.push_back({0, std::numeric_limits<float>::infinity()});
+  for (Path* path : AllPaths())
+    CHECK(RunSample(*path, {row}) == std::vector<int32_t>{kNothingToPick});
+}
+
+TEST_CASE("extreme penalties, biases and temperatures never leave the finite numbers") {
+  const float extreme =
+      GENERATE(0.0f, 1e-40f, 1e-30f, 1e30f, std::numeric_limits<float>::infinity());
+  const float temperature = GENERATE(0.0f, 1e-45f, 1e-6f, 1.0f, 1e6f);
+  CAPTURE(extreme, temperature);
+  SampleRow row = {.logits = RandomFloats(40, 5), .temperature = temperature};
+  row.repetition = extreme;
+  row.presence = 2;
+  row.history = {{3, 1}, {4, 0}, {5, 1}, {6, 2}, {7, 1}};
+  row.bias = {{8, 3e38f}, {9, -3e38f}, {10, kBanned}, {10, 3e38f}, {3, kBanned}};
+  std::vector<SampleRow> rows(50, row);
+  for (int i = 0; i < 50; ++i) {
+    rows[i].position = i;
+    if (i % 2 == 0) rows[i].top_p = 0.9f;
+  }
+  const std::vector<int32_t> expected = RunSample(Reference(), rows);
+  for (const int32_t id : expected) CHECK((id >= 0 && id < 40 && id != 10 && id != 3));
+  for (const auto& path : OtherPaths()) CHECK(RunSample(*path, rows) == expected);
 }
 
 TEST_CASE("ids outside the vocabulary are padding") {
