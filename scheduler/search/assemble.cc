@@ -1,7 +1,5 @@
-#include <algorithm>
-
-#include "scheduler/search/linear_program.h"
 #include "scheduler/search/problem.h"
+#include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -15,32 +13,6 @@ LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
     layout.pools.push_back({pool.spec, pool.machine, pool.count});
   layout.role = role;
   return layout;
-}
-
-struct KvRoute {
-  double requests_per_second = kUnbounded;
-  KvCodec codec = KvCodec::kRaw;
-};
-
-// Requests per second whose KV the link between two replicas carries, in the best codec.
-KvRoute KvRouteOf(const PlacementProblem& problem, const LengthMoments& lengths,
-                  const PlacedReplica& from, const PlacedReplica& to) {
-  const double bytes = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
-  KvRoute route;
-  if (bytes <= 0) return route;
-  const auto machine = [&](const PlacedReplica& replica, bool last) {
-    const LayoutStage& stage = last ? replica.stages.back() : replica.stages.front();
-    return problem.graph->pools()[static_cast<size_t>(stage.pool)].machine;
-  };
-  // Every stage sends its own layers; the narrowest of first and last pair stands for all.
-  for (const bool last : {false, true}) {
-    const LinkSpec& link = problem.graph->Between(machine(from, last), machine(to, last));
-    const KvTransfer transfer =
-        BestKvTransfer(bytes, link, problem.model->layers, 0, problem.codec_rates);
-    if (1 / transfer.seconds < route.requests_per_second)
-      route = {1 / transfer.seconds, transfer.codec};
-  }
-  return route;
 }
 
 absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedReplica>* replicas) {
@@ -68,34 +40,15 @@ absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedRepl
 // Shares of split replicas: the most that prefill, links and decode carry together.
 absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& lengths,
                         Placement* placement) {
-  LinearProgram program;
-  struct Pair {
-    int prefill, decode, variable;
-    KvCodec codec;
-  };
-  std::vector<Pair> pairs;
-  std::vector<int> rows(placement->replicas.size());
-  for (size_t i = 0; i < placement->replicas.size(); ++i) {
-    rows[i] = program.AddRow(-kUnbounded, placement->replicas[i].rate.requests_per_second);
-  }
-  for (size_t i = 0; i < placement->replicas.size(); ++i) {
-    if (placement->replicas[i].role != Role::kPrefill) continue;
-    for (size_t j = 0; j < placement->replicas.size(); ++j) {
-      if (placement->replicas[j].role != Role::kDecode) continue;
-      const KvRoute route =
-          KvRouteOf(problem, lengths, placement->replicas[i], placement->replicas[j]);
-      const int variable = program.AddVariable(1, 0, route.requests_per_second, false);
-      program.AddTerm(rows[i], variable, 1);
-      program.AddTerm(rows[j], variable, 1);
-      pairs.push_back({static_cast<int>(i), static_cast<int>(j), variable, route.codec});
-    }
-  }
-  if (pairs.empty()) return absl::OkStatus();
-  const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(true);
-  if (!solution.ok()) return solution.status();
-  for (const Pair& pair : pairs) {
-    const double rate = solution->values[static_cast<size_t>(pair.variable)];
-    if (rate > 0) placement->shares.push_back({pair.prefill, pair.decode, rate, pair.codec});
+  std::vector<const PlacedReplica*> replicas;
+  for (const PlacedReplica& replica : placement->replicas) replicas.push_back(&replica);
+  const Transport transport = MakeTransport(problem, lengths, replicas);
+  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  if (!rates.ok()) return rates.status();
+  for (size_t i = 0; i < rates->size(); ++i) {
+    if ((*rates)[i] <= 0) continue;
+    const Transport::Pair& pair = transport.pairs[i];
+    placement->shares.push_back({pair.prefill, pair.decode, (*rates)[i], pair.codec});
   }
   return absl::OkStatus();
 }

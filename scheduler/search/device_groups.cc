@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/linear_program.h"
+#include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -181,12 +181,62 @@ Worth GroupLayouts::WorthOf(const Grouping& grouping) {
   for (const DeviceGroup& group : grouping) replicas.push_back(&ReplicaOf(group));
   const std::vector<bool> chosen = Chosen(replicas);
   Worth worth;
+  std::vector<const PlacedReplica*> split;
   for (size_t i = 0; i < replicas.size(); ++i) {
     if (!chosen[i]) continue;
-    worth.requests_per_second += replicas[i]->rate.requests_per_second;
     worth.usd_per_hour += replicas[i]->usd_per_hour;
+    if (replicas[i]->role == Role::kBoth) {
+      worth.requests_per_second += replicas[i]->rate.requests_per_second;
+    } else {
+      split.push_back(replicas[i]);
+    }
   }
+  if (split.empty()) return worth;
+  const absl::StatusOr<std::vector<double>> rates =
+      SolveTransport(MakeTransport(problem_, lengths_, split));
+  if (!rates.ok()) return Worth();  // a program of capacities has a solution: zero
+  for (const double rate : *rates) worth.requests_per_second += rate;
   return worth;
+}
+
+Grouping GroupLayouts::WithRoles(Grouping grouping) {
+  struct Rated {
+    DeviceGroup group;
+    double prefill = 0, decode = 0;
+  };
+  std::vector<Rated> rated;
+  for (DeviceGroup& group : grouping) {
+    Rated& entry = rated.emplace_back();
+    group.role = Role::kPrefill;
+    entry.prefill = ReplicaOf(group).rate.requests_per_second;
+    group.role = Role::kDecode;
+    entry.decode = ReplicaOf(group).rate.requests_per_second;
+    group.role = Role::kBoth;
+    entry.group = group;
+  }
+  if (rated.size() < 2 || !MaySplit()) return grouping;
+  std::stable_sort(rated.begin(), rated.end(), [](const Rated& a, const Rated& b) {
+    return a.prefill * b.decode > b.prefill * a.decode;
+  });
+  std::vector<double> decode_after(rated.size() + 1, 0);
+  for (size_t i = rated.size(); i > 0; --i)
+    decode_after[i - 1] = decode_after[i] + rated[i - 1].decode;
+  size_t cut = 1;
+  double best = -1, prefill = 0;
+  for (size_t i = 1; i < rated.size(); ++i) {
+    prefill += rated[i - 1].prefill;
+    const double served = std::min(prefill, decode_after[i]);
+    if (served <= best) continue;
+    best = served;
+    cut = i;
+  }
+  Grouping with_roles;
+  for (size_t i = 0; i < rated.size(); ++i) {
+    with_roles.push_back(rated[i].group);
+    with_roles.back().role = i < cut ? Role::kPrefill : Role::kDecode;
+  }
+  Normalise(&with_roles);
+  return with_roles;
 }
 
 // The group's devices laid out again at full resolution.

@@ -58,8 +58,12 @@ class GroupLayouts {
   // The group's replica without devices; no stages where nothing fits.
   const PlacedReplica& ReplicaOf(const DeviceGroup& group);
 
-  // Role both only: the sum of the replicas (those that the goal's knapsack picks).
+  // What the replicas that the goal picks serve; the split ones as far as links carry their KV.
   Worth WorthOf(const Grouping& grouping);
+
+  // The grouping's groups as prefilling and decoding ones: along the order of how much better they
+  // are at prefill than at decode, cut where most is served. Fewer than two groups do both.
+  Grouping WithRoles(Grouping grouping);
 
   // Which replicas the goal runs: all for kThroughput, else the best choice, links left out.
   std::vector<bool> Chosen(const std::vector<const PlacedReplica*>& replicas) const;

@@ -26,7 +26,8 @@ class ExhaustiveSearch {
     absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_);
     if (!placement.ok()) return placement;
     placement->evaluations = evaluations_;
-    if (proved_ && problem_.goal != Goal::kPrice) placement->upper_bound = bound_;
+    placement->interrupted = interrupted_;
+    if (proved_ && !interrupted_ && problem_.goal != Goal::kPrice) placement->upper_bound = bound_;
     return placement;
   }
 
@@ -59,7 +60,7 @@ class ExhaustiveSearch {
 
   // Adds candidates from `first` on to grouping_; `free`: devices that are left.
   void Grow(size_t first, const std::vector<int>& free) {
-    for (size_t c = first; c < candidates_.size() && failure_.ok(); ++c) {
+    for (size_t c = first; c < candidates_.size() && failure_.ok() && !interrupted_; ++c) {
       const Candidate& candidate = candidates_[c];
       std::vector<int> rest = free;
       bool fits = true;
@@ -73,6 +74,7 @@ class ExhaustiveSearch {
       rates_[role] += candidate.rate;
       usd_per_hour_ += candidate.usd_per_hour;
       Judge();
+      interrupted_ = interrupted_ || problem_.watch.Stopped();
       Grow(c, rest);
       usd_per_hour_ -= candidate.usd_per_hour;
       rates_[role] -= candidate.rate;
@@ -118,6 +120,7 @@ class ExhaustiveSearch {
   Grouping best_grouping_;
   double bound_ = 0;
   int64_t evaluations_ = 0;
+  bool interrupted_ = false;
   absl::Status failure_;
 };
 

@@ -18,7 +18,7 @@ class GeneticSearch {
     Populate();
     int since_gain = 0;
     while (evaluations_ < options_.most_evaluations && since_gain < options_.patience &&
-           layouts_.layouts() < options_.most_layouts) {
+           layouts_.layouts() < options_.most_layouts && !problem_.watch.Stopped()) {
       Grouping child = Tournament().grouping;
       do {
         Mutate(&child);
@@ -28,7 +28,9 @@ class GeneticSearch {
       since_gain = Better(problem_, best_.worth, before) ? 0 : since_gain + 1;
     }
     absl::StatusOr<Placement> placement = layouts_.Finish(best_.grouping);
-    if (placement.ok()) placement->evaluations = evaluations_;
+    if (!placement.ok()) return placement;
+    placement->evaluations = evaluations_;
+    placement->interrupted = problem_.watch.Stopped();
     return placement;
   }
 

@@ -3,7 +3,9 @@
 #include "scheduler/search/configuration_search.h"
 #include "scheduler/search/exhaustive_search.h"
 #include "scheduler/search/genetic_search.h"
+#include "scheduler/search/partition_flow_search.h"
 #include "scheduler/search/problem.h"
+#include "scheduler/search/tabu_search.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -14,6 +16,8 @@ const std::map<std::string, Search>& Table() {
       {"best", SearchConfigurations},
       {"exact", [](const PlacementProblem& problem) { return SearchExhaustively(problem); }},
       {"hexgen", [](const PlacementProblem& problem) { return SearchGenetic(problem); }},
+      {"hexgen2", [](const PlacementProblem& problem) { return SearchPartitionFlow(problem); }},
+      {"thunderserve", [](const PlacementProblem& problem) { return SearchTabu(problem); }},
   };
   return table;
 }

@@ -4,31 +4,19 @@
 
 #include "scheduler/search/configuration_search.h"
 #include "scheduler/search/genetic_search.h"
-#include "tests/scheduler/search/layout_enumerator.h"
+#include "tests/scheduler/search/placement_instance.h"
 
 namespace tessera::scheduler {
 namespace {
 
 using namespace tests;  // NOLINT: the instances
 
-PlacementProblem ProblemOf(LayoutInstance* instance, int seed) {
-  MakeLayoutInstance(seed, 5, 8, instance);
-  if (seed % 2 == 1)
-    instance->model.layers = 4;  // devices hold more than a share: several replicas
-  PlacementProblem problem;
-  problem.model = &instance->model;
-  problem.graph = &instance->graph;
-  problem.samples = {{500.0 + 10 * (seed % 7), 100, 1}};
-  problem.options = instance->problem.options;
-  return problem;
-}
-
 TEST_CASE("exact finds what the proved integer program finds, and no search is above its bound") {
   int feasible = 0, reached = 0;
   for (int seed = 3000; seed < 3024; ++seed) {
     INFO("seed " << seed);
     LayoutInstance instance;
-    PlacementProblem problem = ProblemOf(&instance, seed);
+    PlacementProblem problem = PlacementInstance(seed, &instance);
     problem.prove = true;
     problem.allow_split = false;
     const absl::StatusOr<Placement> exact = SearchExhaustively(problem);
@@ -52,7 +40,7 @@ TEST_CASE("exact with split roles is between the unsplit optimum and the program
   for (int seed = 3000; seed < 3008; ++seed) {
     INFO("seed " << seed);
     LayoutInstance instance;
-    PlacementProblem problem = ProblemOf(&instance, seed);
+    PlacementProblem problem = PlacementInstance(seed, &instance);
     problem.prove = true;
     const absl::StatusOr<Placement> split = SearchExhaustively(problem);
     const absl::StatusOr<Placement> program = SearchConfigurations(problem);
@@ -68,24 +56,12 @@ TEST_CASE("exact with split roles is between the unsplit optimum and the program
 
 TEST_CASE("too many devices are refused by name") {
   LayoutInstance instance;
-  const PlacementProblem problem = ProblemOf(&instance, 3000);
+  const PlacementProblem problem = PlacementInstance(3000, &instance);
   ExhaustiveOptions options;
   options.most_devices = 2;
   const absl::Status status = SearchExhaustively(problem, options).status();
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(status.message()), Catch::Contains("at most 2 devices"));
-}
-
-TEST_CASE("the genetic search is the same from the same seed") {
-  LayoutInstance instance;
-  const PlacementProblem problem = ProblemOf(&instance, 3005);
-  const auto first = SearchGenetic(problem), second = SearchGenetic(problem);
-  REQUIRE(first.ok());
-  REQUIRE(first->replicas.size() == second->replicas.size());
-  for (size_t i = 0; i < first->replicas.size(); ++i)
-    CHECK(first->replicas[i].device_index == second->replicas[i].device_index);
-  CHECK(first->requests_per_second == second->requests_per_second);
-  CHECK(first->evaluations == second->evaluations);
 }
 
 }  // namespace

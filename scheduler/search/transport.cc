@@ -1,0 +1,184 @@
+#include "scheduler/search/transport.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace tessera::scheduler {
+namespace {
+
+int MachineOf(const PlacementProblem& problem, const LayoutStage& stage) {
+  return problem.graph->pools()[static_cast<size_t>(stage.pool)].machine;
+}
+
+// The KV of a request between two replicas. Every stage sends its own layers; the narrower of the
+// first and the last pair of stages stands for all.
+KvTransfer SlowestTransfer(const PlacementProblem& problem, double bytes, const PlacedReplica& from,
+                           const PlacedReplica& to) {
+  KvTransfer slowest;
+  for (const bool last : {false, true}) {
+    const LayoutStage& sender = last ? from.stages.back() : from.stages.front();
+    const LayoutStage& receiver = last ? to.stages.back() : to.stages.front();
+    const LinkSpec& link =
+        problem.graph->Between(MachineOf(problem, sender), MachineOf(problem, receiver));
+    const KvTransfer transfer =
+        BestKvTransfer(bytes, link, problem.model->layers, 0, problem.codec_rates);
+    if (transfer.seconds > slowest.seconds) slowest = transfer;
+  }
+  return slowest;
+}
+
+struct MachineFlow {
+  int from = 0, to = 0;  // machines
+  double part = 0;       // of the layers
+};
+
+// From whichever machine holds a layer in one replica to whichever holds it in the other.
+std::vector<MachineFlow> FlowsOf(const PlacementProblem& problem, const PlacedReplica& from,
+                                 const PlacedReplica& to) {
+  std::vector<MachineFlow> flows;
+  int from_end = 0;
+  for (const LayoutStage& sender : from.stages) {
+    const int from_begin = std::exchange(from_end, from_end + sender.layers);
+    int to_end = 0;
+    for (const LayoutStage& receiver : to.stages) {
+      const int to_begin = std::exchange(to_end, to_end + receiver.layers);
+      const int layers = std::min(from_end, to_end) - std::max(from_begin, to_begin);
+      if (layers <= 0) continue;
+      flows.push_back({MachineOf(problem, sender), MachineOf(problem, receiver),
+                       static_cast<double>(layers) / problem.model->layers});
+    }
+  }
+  return flows;
+}
+
+// Links and uplinks that several pairs load, by name of their ends.
+class SharedLinks {
+ public:
+  explicit SharedLinks(const PlacementProblem& problem) : graph_(*problem.graph) {}
+
+  void Load(const MachineFlow& flow, size_t pair, double request_bytes) {
+    const MachineNode& from = graph_.machines()[static_cast<size_t>(flow.from)];
+    const MachineNode& to = graph_.machines()[static_cast<size_t>(flow.to)];
+    Add("machines", from.name, to.name, graph_.Between(flow.from, flow.to), pair, request_bytes);
+    if (from.uplink) Add("machine", from.name, "", *from.uplink, pair, request_bytes);
+    if (to.uplink) Add("machine", "", to.name, *to.uplink, pair, request_bytes);
+    if (from.site == to.site) return;
+    const auto& sites = graph_.site_uplinks();
+    if (const auto out = sites.find(from.site); out != sites.end())
+      Add("site", from.site, "", out->second, pair, request_bytes);
+    if (const auto in = sites.find(to.site); in != sites.end())
+      Add("site", "", to.site, in->second, pair, request_bytes);
+  }
+
+  std::vector<Transport::SharedLink> Take() {
+    std::vector<Transport::SharedLink> links;
+    for (auto& [ends, link] : links_) links.push_back(std::move(link));
+    return links;
+  }
+
+ private:
+  void Add(const char* what, const std::string& from, const std::string& to, const LinkSpec& link,
+           size_t pair, double request_bytes) {
+    Transport::SharedLink& entry = links_[{what, from, to}];
+    entry.rate = link.bytes_per_second;
+    entry.uses.push_back({pair, request_bytes});
+  }
+
+  const ClusterGraph& graph_;
+  std::map<std::tuple<std::string, std::string, std::string>, Transport::SharedLink> links_;
+};
+
+}  // namespace
+
+Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& lengths,
+                        const std::vector<const PlacedReplica*>& replicas) {
+  Transport transport;
+  for (const PlacedReplica* replica : replicas)
+    transport.capacity.push_back(replica->rate.requests_per_second);
+  const double bytes = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
+  SharedLinks shared(problem);
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    if (replicas[i]->role != Role::kPrefill || replicas[i]->stages.empty()) continue;
+    for (size_t j = 0; j < replicas.size(); ++j) {
+      if (replicas[j]->role != Role::kDecode || replicas[j]->stages.empty()) continue;
+      Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
+      if (bytes > 0) {
+        const KvTransfer transfer = SlowestTransfer(problem, bytes, *replicas[i], *replicas[j]);
+        pair.link_rate = 1 / transfer.seconds;
+        const double wire_bytes = bytes * KvCodecRatio(transfer.codec);
+        for (const MachineFlow& flow : FlowsOf(problem, *replicas[i], *replicas[j])) {
+          if (flow.from == flow.to) continue;
+          shared.Load(flow, transport.pairs.size(), flow.part * wire_bytes);
+        }
+        pair.codec = transfer.codec;
+      }
+      transport.pairs.push_back(pair);
+    }
+  }
+  transport.shared = shared.Take();
+  return transport;
+}
+
+absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
+  if (transport.pairs.empty()) return std::vector<double>();
+  LinearProgram program;
+  std::vector<int> rows;
+  for (const double capacity : transport.capacity) rows.push_back(program.AddRow(0, capacity));
+  const int offered = program.AddRow(0, transport.offered);
+  std::vector<int> variables;
+  for (const Transport::Pair& pair : transport.pairs) {
+    const int variable = program.AddVariable(pair.attainment, 0, pair.link_rate, false);
+    program.AddTerm(rows[static_cast<size_t>(pair.prefill)], variable, 1);
+    program.AddTerm(rows[static_cast<size_t>(pair.decode)], variable, 1);
+    program.AddTerm(offered, variable, 1);
+    variables.push_back(variable);
+  }
+  for (const Transport::SharedLink& shared : transport.shared) {
+    const int row = program.AddRow(0, shared.rate);
+    for (const auto& [pair, factor] : shared.uses) program.AddTerm(row, variables[pair], factor);
+  }
+  absl::StatusOr<LinearProgram::Solution> solution = program.Solve(true);
+  if (!solution.ok()) return solution.status();
+  for (double& rate : solution->values) rate = std::max(0.0, rate);
+  return std::move(solution->values);
+}
+
+absl::StatusOr<AttainedTransport> SolveForAttainment(Transport transport,
+                                                     const Attainment& attainment,
+                                                     const AttainmentOptions& options) {
+  AttainedTransport best;
+  std::vector<double> before(transport.pairs.size(), 0);
+  for (int round = 1; round <= options.most_rounds; ++round) {
+    const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+    if (!rates.ok()) return rates.status();
+    std::vector<double> loads(transport.capacity.size(), 0);
+    double served = 0, moved = 0;
+    for (size_t p = 0; p < rates->size(); ++p) {
+      loads[static_cast<size_t>(transport.pairs[p].prefill)] += (*rates)[p];
+      loads[static_cast<size_t>(transport.pairs[p].decode)] += (*rates)[p];
+      served += (*rates)[p];
+      moved = std::max(moved, std::abs((*rates)[p] - before[p]));
+    }
+    double attained = 0;
+    for (size_t p = 0; p < rates->size(); ++p) {
+      Transport::Pair& pair = transport.pairs[p];
+      pair.attainment = attainment(pair, loads[static_cast<size_t>(pair.prefill)],
+                                   loads[static_cast<size_t>(pair.decode)]);
+      attained += (*rates)[p] * pair.attainment;
+    }
+    if (round == 1 || attained > best.attained) {
+      best.rates = *rates;
+      best.attained = attained;
+    }
+    best.rounds = round;
+    if (moved <= options.settled * served) break;
+    before = *rates;
+  }
+  return best;
+}
+
+}  // namespace tessera::scheduler

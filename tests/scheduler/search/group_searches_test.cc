@@ -1,0 +1,104 @@
+// What holds of every search behind the interface.
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "scheduler/search/problem.h"
+#include "tests/scheduler/search/placement_instance.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using namespace tests;  // NOLINT: the instances
+
+bool SamePlacement(const Placement& a, const Placement& b) {
+  if (a.replicas.size() != b.replicas.size() || a.evaluations != b.evaluations) return false;
+  for (size_t i = 0; i < a.replicas.size(); ++i) {
+    if (a.replicas[i].role != b.replicas[i].role ||
+        a.replicas[i].device_index != b.replicas[i].device_index)
+      return false;
+  }
+  return a.requests_per_second == b.requests_per_second;
+}
+
+TEST_CASE("no search is above the proved bound, each is near it, and a seed gives one answer") {
+  const Search exact = *FindSearch("exact");
+  // hexgen2 and thunderserve split roles also where that does not pay: they need not reach it.
+  const std::map<std::string, int> least = {{"best", 8}, {"exact", 8}, {"hexgen", 6}};
+  for (const std::string& name : SearchNames()) {
+    const Search search = *FindSearch(name);
+    int feasible = 0, reached = 0;
+    for (int seed = 3000; seed < 3008; ++seed) {
+      INFO(name << ", seed " << seed);
+      LayoutInstance instance;
+      PlacementProblem problem = PlacementInstance(seed, &instance);
+      problem.prove = true;
+      const absl::StatusOr<Placement> best = exact(problem), found = search(problem);
+      REQUIRE(best.ok() == found.ok());
+      if (!best.ok()) {
+        CHECK(found.status().code() == absl::StatusCode::kResourceExhausted);
+        continue;
+      }
+      ++feasible;
+      CHECK(found->requests_per_second <= best->upper_bound * (1 + 1e-9));
+      // The worst that any of them is: a search that must split where that does not pay.
+      CHECK(found->requests_per_second >= best->requests_per_second * 0.3);
+      reached += found->requests_per_second >= best->requests_per_second * 0.999 ? 1 : 0;
+      CHECK(SamePlacement(*found, *search(problem)));
+    }
+    INFO(name);
+    CHECK(feasible == 8);
+    CHECK(reached >= (least.contains(name) ? least.at(name) : 0));
+  }
+}
+
+TEST_CASE("without split roles every replica does both") {
+  LayoutInstance instance;
+  PlacementProblem problem = PlacementInstance(3005, &instance);
+  problem.allow_split = false;
+  for (const std::string& name : SearchNames()) {
+    INFO(name);
+    const auto placement = (*FindSearch(name))(problem);
+    REQUIRE(placement.ok());
+    for (const PlacedReplica& replica : placement->replicas) CHECK(replica.role == Role::kBoth);
+  }
+}
+
+TEST_CASE("budgets are kept, and required rates are met at the least price or refused") {
+  LayoutInstance instance;
+  PlacementProblem problem = PlacementInstance(3005, &instance);
+  // Prices: none in the instance, so everything fits any budget and nothing costs.
+  problem.goal = Goal::kBudget;
+  problem.budget_usd_per_hour = 1;
+  const double most = (*FindSearch("exact"))(problem)->requests_per_second;
+  problem.goal = Goal::kPrice;
+  for (const std::string& name : SearchNames()) {
+    INFO(name);
+    problem.required_requests_per_second = most / 10;
+    const auto placement = (*FindSearch(name))(problem);
+    REQUIRE(placement.ok());
+    CHECK(placement->requests_per_second >= most / 10 * (1 - 1e-6));
+    problem.required_requests_per_second = most * 2;
+    CHECK((*FindSearch(name))(problem).status().code() == absl::StatusCode::kResourceExhausted);
+  }
+}
+
+TEST_CASE("an unknown search is refused with the names that are known") {
+  const absl::Status status = FindSearch("helix").status();
+  CHECK(status.code() == absl::StatusCode::kNotFound);
+  for (const char* name : {"best", "exact", "hexgen", "hexgen2", "thunderserve"})
+    CHECK_THAT(std::string(status.message()), Catch::Contains(name));
+}
+
+TEST_CASE("who is stopped from outside answers with what it has, and says so") {
+  LayoutInstance instance;
+  PlacementProblem problem = PlacementInstance(3005, &instance);
+  problem.watch.stop = [] { return true; };
+  for (const char* name : {"exact", "hexgen", "hexgen2", "thunderserve"}) {
+    INFO(name);
+    const auto placement = (*FindSearch(name))(problem);
+    if (placement.ok()) CHECK(placement->interrupted);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
