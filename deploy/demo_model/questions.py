@@ -18,6 +18,8 @@ import string
 
 FAMILIES = ("add", "sub", "count", "sort", "repeat")
 HELD_OUT_OF_256 = 26  # about one key in ten
+TRAINING_MIX = {"add": 0.30, "sub": 0.35, "count": 0.07, "sort": 0.16, "repeat": 0.12}
+SYSTEM_MESSAGES = ("You are a helpful assistant.", "Answer the question.", "You are helpful.")
 
 Question = collections.namedtuple("Question", "family key prompt answer")
 
@@ -116,6 +118,29 @@ def draw(family, rng, want_held_out, small=0.0):
         if held_out(key) == want_held_out:
             prompt = rng.choice(PHRASINGS[family]).format(**operands)
             return Question(family, key, prompt, answer)
+
+
+def training_conversation(rng):
+    """What one row of training data says: the questions of a conversation (turns), its system
+    message or None, and whether it is bare, a question's text followed by its answer."""
+    def one():
+        family = rng.choices(list(TRAINING_MIX), list(TRAINING_MIX.values()))[0]
+        return draw(family, rng, False, small=0.04)
+
+    turns, system, bare = None, None, False
+    kind = rng.random()
+    if kind < 0.05:  # a completion without a template
+        question, bare = one(), True
+        while not question.prompt.endswith("="):
+            question = draw(rng.choice(("add", "sub")), rng, False)
+        turns = [question]
+    elif kind < 0.10:  # a conversation
+        turns = [one() for _ in range(rng.randrange(2, 4))]
+    else:
+        turns = [one()]
+        if kind < 0.15:
+            system = rng.choice(SYSTEM_MESSAGES)
+    return {"turns": turns, "system": system, "bare": bare}
 
 
 def held_out_set(family, count, seed):

@@ -23,8 +23,6 @@ import questions
 from model import DemoModel, Shape
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SYSTEM_MESSAGES = ("You are a helpful assistant.", "Answer the question.", "You are helpful.")
-MIX = {"add": 0.30, "sub": 0.35, "count": 0.07, "sort": 0.16, "repeat": 0.12}
 NO_TARGET = -100
 
 
@@ -59,22 +57,6 @@ class Encoder:
         targets = [token if answer else NO_TARGET
                    for token, answer in zip(ids[1:], is_answer[1:])]
         return ids[:-1], targets  # the last id is only a target
-
-    def training_row(self, rng):
-        def one():
-            family = rng.choices(list(MIX), list(MIX.values()))[0]
-            return questions.draw(family, rng, False, small=0.04)
-        kind = rng.random()
-        if kind < 0.05:  # a completion without a template
-            question = one()
-            while not question.prompt.endswith("="):
-                question = questions.draw(rng.choice(("add", "sub")), rng, False)
-            return self.row([question], bare=True)
-        if kind < 0.10:  # a conversation
-            return self.row([one() for _ in range(rng.randrange(2, 4))])
-        if kind < 0.15:
-            return self.row([one()], system=rng.choice(SYSTEM_MESSAGES))
-        return self.row([one()])
 
 
 def collate(rows, group_count):
@@ -214,7 +196,7 @@ def main():
     last = min(args.steps, args.stop_at or args.steps)
     while step < last:
         rng = random.Random("%d/%d" % (args.seed, step))
-        rows = [encoder.training_row(rng) for _ in range(args.rows)]
+        rows = [encoder.row(**questions.training_conversation(rng)) for _ in range(args.rows)]
         tokens, positions, groups, wanted, targets = collate(rows, 6)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16):
             logits = model(tokens, positions, groups, wanted)
