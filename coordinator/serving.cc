@@ -1,6 +1,5 @@
 #include "coordinator/serving.h"
 
-#include <google/protobuf/util/json_util.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -16,7 +15,6 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +29,9 @@
 #include "coordinator/request_flow.h"
 #include "coordinator/served_model.h"
 #include "coordinator/worker_pool.h"
+#include "proto/file_text.h"
 #include "proto/protocol.h"
+#include "scheduler/plan_file.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -62,15 +62,9 @@ void RaiseOpenFileLimit() {
 
 absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& path) {
   if (path.empty()) return std::nullopt;
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("plan ", path, " cannot be read"));
-  std::stringstream text;
-  text << file.rdbuf();
-  v1::DeploymentPlan plan;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &plan);
-  if (parsed.ok()) return plan;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "plan ", path, ": ", std::string(parsed.message().data(), parsed.message().size())));
+  const absl::StatusOr<std::string> text = ReadFileText(path, scheduler::kMaxPlanBytes);
+  if (!text.ok()) return text.status();
+  return scheduler::ParsePlan(*text, path);
 }
 
 absl::StatusOr<std::string> ReadOptionalToken(const std::string& path) {

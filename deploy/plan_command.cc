@@ -10,7 +10,7 @@
 #include "proto/model_folder.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_file.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {
@@ -138,16 +138,9 @@ absl::StatusOr<std::string> PlanJson(const v1::DeploymentPlan& plan) {
 }
 
 absl::StatusOr<v1::DeploymentPlan> ReadPlanFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFileText(path, kMaxDocumentBytes);
+  const absl::StatusOr<std::string> text = ReadFileText(path, scheduler::kMaxPlanBytes);
   if (!text.ok()) return text.status();
-  v1::DeploymentPlan plan;
-  const auto status = google::protobuf::util::JsonStringToMessage(*text, &plan);
-  if (!status.ok())
-    return absl::InvalidArgumentError(StrCat(path, ": is no plan: ", status.ToString()));
-  if (absl::Status s = scheduler::CheckPlan(plan); !s.ok()) {
-    return absl::InvalidArgumentError(StrCat(path, ": ", StdView(s.message())));
-  }
-  return plan;
+  return scheduler::ParsePlan(*text, path);
 }
 
 }  // namespace tessera::deploy

@@ -50,7 +50,7 @@ absl::Status CheckKvHeads(const std::string& where, const v1::Model& model,
                                                    Show({0, model.kv_heads()})));
   }
   if (first >= end) return absl::OkStatus();
-  const int64_t group = model.heads() / std::max(1, model.kv_heads());
+  const int64_t group = model.heads() / model.kv_heads();
   const Bounds needed = {first / group, (end - 1) / group + 1};
   if (needed.first >= kv_first && needed.second <= kv_end) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where, ": its query heads ", Show({first, end}),
@@ -59,14 +59,39 @@ absl::Status CheckKvHeads(const std::string& where, const v1::Model& model,
 }
 
 absl::Status CheckMemory(const std::string& where, const v1::PlannedWorker& worker) {
-  const int64_t needed = worker.weight_bytes() + worker.kv_bytes() + worker.activation_bytes();
-  if (worker.available_bytes() == 0 || needed <= worker.available_bytes()) return absl::OkStatus();
+  for (const int64_t bytes : {worker.weight_bytes(), worker.kv_bytes(), worker.activation_bytes(),
+                              worker.available_bytes()}) {
+    if (bytes >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": device ", worker.device(), " has ", bytes, " bytes of something"));
+  }
+  // As doubles, which no figures of a file can overflow.
+  const double needed = static_cast<double>(worker.weight_bytes()) +
+                        static_cast<double>(worker.kv_bytes()) +
+                        static_cast<double>(worker.activation_bytes());
+  const auto available = static_cast<double>(worker.available_bytes());
+  if (available == 0 || needed <= available) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: device %s needs %.2f GiB (weights %.2f, KV %.2f, activations %.2f) and offers %.2f GiB: "
       "%.2f GiB are missing",
       where, worker.device(), needed / 0x1p30, worker.weight_bytes() / 0x1p30,
-      worker.kv_bytes() / 0x1p30, worker.activation_bytes() / 0x1p30,
-      worker.available_bytes() / 0x1p30, (needed - worker.available_bytes()) / 0x1p30));
+      worker.kv_bytes() / 0x1p30, worker.activation_bytes() / 0x1p30, available / 0x1p30,
+      (needed - available) / 0x1p30));
+}
+
+// What the checks below divide by and count up to.
+absl::Status CheckModel(const v1::Model& model) {
+  if (model.layers() <= 0) return absl::InvalidArgumentError("the plan's model has no layers");
+  if (model.kv_heads() <= 0 || model.heads() <= 0 || model.heads() % model.kv_heads() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan's model has ", model.heads(), " query heads and ", model.kv_heads(),
+                     " kv heads; the first must be a multiple of the second, both above 0"));
+  }
+  if (model.ffn_width() < 0 || model.vocabulary() < 0 || model.experts().count() < 0) {
+    return absl::InvalidArgumentError(
+        "the plan's model has a negative ffn_width, vocabulary or count of experts");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckStage(const std::string& where, const v1::Model& model, const v1::Stage& stage,
@@ -168,8 +193,7 @@ absl::Status CheckRouting(const v1::DeploymentPlan& plan,
 }  // namespace
 
 absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
-  if (plan.model().layers() <= 0)
-    return absl::InvalidArgumentError("the plan's model has no layers");
+  if (absl::Status s = CheckModel(plan.model()); !s.ok()) return s;
   std::map<std::string, std::string> device_user;
   std::map<std::string, v1::ReplicaRole> roles;
   for (const v1::Replica& replica : plan.replicas()) {

@@ -10,6 +10,10 @@
 namespace tessera::scheduler {
 namespace {
 
+// The link between any two machines is kept: a million of them, whatever a file says.
+constexpr int64_t kMaxMachines = 1000;
+constexpr int kMaxDevicesPerMachine = 1000;
+
 LinkSpec ToSpec(const v1::Link& link) {
   LinkSpec spec;
   spec.bytes_per_second = link.bandwidth_bytes_per_second();
@@ -32,6 +36,7 @@ class ClusterGraphBuilder {
 
   absl::StatusOr<ClusterGraph> Build() {
     if (cluster_.machines().empty()) return Error("machines", "the cluster has no machine");
+    if (cluster_.budget_usd_per_hour() < 0) return Error("budget", "must not be negative");
     for (int i = 0; i < cluster_.kinds_size(); ++i) {
       if (cluster_.kinds(i).name().empty())
         return Error(StrCat("kinds[", i, "].name"), "is missing");
@@ -134,7 +139,12 @@ class ClusterGraphBuilder {
     if (machine.name().empty()) return Error(key + ".name", "is missing");
     if (machine.devices().empty())
       return Error(key + ".devices", "machine " + machine.name() + " has no device");
+    if (machine.available() < 0) return Error(key + ".available", "must not be negative");
     const int copies = std::max(1, machine.available());
+    if (static_cast<int64_t>(graph_.machines_.size()) + copies > kMaxMachines) {
+      return Error(key, StrCat("the cluster has more than ", kMaxMachines,
+                               " machines; plan for a part of it"));
+    }
     for (int copy = 0; copy < copies; ++copy) {
       const std::string name = copies == 1 ? machine.name() : StrCat(machine.name(), ".", copy + 1);
       if (!names_.insert(name).second)
@@ -169,6 +179,10 @@ class ClusterGraphBuilder {
           (inside.bandwidth_bytes_per_second() == 0 ||
            peer.bandwidth_bytes_per_second() < inside.bandwidth_bytes_per_second())) {
         inside = peer;
+      }
+      if (group.count() > kMaxDevicesPerMachine - devices) {
+        return Error(at + ".count",
+                     StrCat("a machine has at most ", kMaxDevicesPerMachine, " devices"));
       }
       DevicePool pool;
       pool.machine = index;

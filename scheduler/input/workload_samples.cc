@@ -21,6 +21,12 @@ double MergeKey(double tokens) {
   return std::round(std::log(std::max(1.0, tokens)) / std::log(kMergeRatio));
 }
 
+// Longer is no request but a fault in the file; sums over a trace stay exact.
+constexpr double kMaxTokens = 1e9;
+
+// Written so that NaN is outside.
+bool IsTokenCount(double tokens) { return tokens >= 0 && tokens <= kMaxTokens; }
+
 absl::Status LineError(std::string_view file, int line, std::string_view reason) {
   return absl::InvalidArgumentError(StrCat(file, ":", line, ": ", reason));
 }
@@ -31,7 +37,7 @@ bool ParseTimestamp(std::string text, double* seconds) {
   std::string error;
   if (!absl::ParseTime("%Y-%m-%d %H:%M:%E*S", text, &time, &error)) return false;
   *seconds = absl::ToDoubleSeconds(time - absl::UnixEpoch());
-  return true;
+  return std::isfinite(*seconds);  // "infinite-future" is a time to Abseil
 }
 
 absl::StatusOr<std::vector<TraceRequest>> ParseCsv(std::string_view text, std::string_view file) {
@@ -51,9 +57,11 @@ absl::StatusOr<std::vector<TraceRequest>> ParseCsv(std::string_view text, std::s
     TraceRequest request;
     if (cells.size() != 3 || !ParseTimestamp(cells[0], &request.arrival_seconds) ||
         !absl::SimpleAtod(cells[1], &request.prompt_tokens) ||
-        !absl::SimpleAtod(cells[2], &request.output_tokens)) {
+        !absl::SimpleAtod(cells[2], &request.output_tokens) ||
+        !IsTokenCount(request.prompt_tokens) || !IsTokenCount(request.output_tokens)) {
       return LineError(file, number,
-                       "must be a time like 2023-11-16 18:15:46.68 and two token counts");
+                       "must be a time like 2023-11-16 18:15:46.68 and two token counts, at most "
+                       "1e9 each");
     }
     requests.push_back(request);
   }
@@ -75,10 +83,12 @@ absl::StatusOr<std::vector<TraceRequest>> ParseJsonl(std::string_view text, std:
     TraceRequest request;
     if (!number_at("timestamp", &request.arrival_seconds) ||
         !number_at("input_length", &request.prompt_tokens) ||
-        !number_at("output_length", &request.output_tokens)) {
-      return LineError(
-          file, number,
-          "must be an object with the numbers timestamp, input_length and output_length");
+        !number_at("output_length", &request.output_tokens) ||
+        !std::isfinite(request.arrival_seconds) || !IsTokenCount(request.prompt_tokens) ||
+        !IsTokenCount(request.output_tokens)) {
+      return LineError(file, number,
+                       "must be an object with the numbers timestamp, input_length and "
+                       "output_length, lengths at most 1e9");
     }
     request.arrival_seconds /= 1000;
     requests.push_back(request);
@@ -171,6 +181,9 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
                  c.prefix_hit_rate(), context_tokens, &out);
     }
   }
+  if (workload.requests_per_second() < 0)
+    return error("requests_per_second", "must not be negative");
+  if (workload.arrival_variation() < 0) return error("arrival_variation", "must not be negative");
   merger.Finish(&out);
   if (out.samples.empty()) return error("classes", "no class has a share of the requests");
   out.requests_per_second = workload.requests_per_second();

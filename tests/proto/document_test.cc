@@ -52,6 +52,8 @@ TEST_CASE("faults name file, line, key and reason") {
   CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth: 25 Gb/s}}"),
              Catch::Contains("unknown unit \"Gb/s\""));
   CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth: -25 GB/s}}"), Catch::Contains("not negative"));
+  CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth_bytes_per_second: -25}}"),
+             Catch::Contains("bandwidth_bytes_per_second: must not be negative"));
   CHECK_THAT(ErrorOf("machines: {name: a}"), Catch::Contains("machines: must be a list"));
   CHECK_THAT(ErrorOf("machines: [{name: a, name: b}]"), Catch::Contains("is given twice"));
   CHECK_THAT(ErrorOf("tiers: {rack: {latency: 1 s, latency_seconds: 2}}"),

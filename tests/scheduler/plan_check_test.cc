@@ -111,6 +111,24 @@ TEST_CASE("a device serves once, and only with the memory it has") {
         "1.00 GiB: 0.50 GiB are missing");
 }
 
+TEST_CASE("figures of a hostile plan are refused, not computed with") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_model()->set_kv_heads(8);  // more than query heads: none to a group
+  CHECK_THAT(Reason(plan), Catch::Contains("4 query heads and 8 kv heads"));
+  plan.mutable_model()->set_kv_heads(0);
+  CHECK_THAT(Reason(plan), Catch::Contains("4 query heads and 0 kv heads"));
+  plan = TwoReplicas();
+  plan.mutable_model()->set_vocabulary(-1);
+  CHECK_THAT(Reason(plan), Catch::Contains("negative"));
+  plan = TwoReplicas();
+  auto* worker = plan.mutable_replicas(0)->mutable_stages(0)->mutable_workers(0);
+  worker->set_weight_bytes(INT64_MAX);
+  worker->set_kv_bytes(INT64_MAX);
+  CHECK_THAT(Reason(plan), Catch::Contains("are missing"));
+  worker->set_kv_bytes(-1);
+  CHECK_THAT(Reason(plan), Catch::Contains("has -1 bytes"));
+}
+
 TEST_CASE("routing names replicas with fitting roles and shares of at most one") {
   v1::DeploymentPlan plan = TwoReplicas();
   plan.mutable_routing(0)->set_share(0.6);

@@ -132,6 +132,16 @@ TEST_CASE("bad descriptions are refused with file, key and reason") {
              Catch::Contains("links[0]: \"q\" is neither a machine nor a site"));
 }
 
+TEST_CASE("figures that no cluster has are refused before anything is made of them") {
+  CHECK_THAT(ErrorOf("machines: [{name: a, available: 2000000000, devices: [{kind: T4}]}]"),
+             Catch::Contains("machines[0]: the cluster has more than 1000 machines"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, available: -1, devices: [{kind: T4}]}]"),
+             Catch::Contains("machines[0].available: must not be negative"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: T4, count: 600}, {kind: L40, count: "
+                     "2000000000}]}]"),
+             Catch::Contains("machines[0].devices[1].count: a machine has at most 1000 devices"));
+}
+
 TEST_CASE("every example is read") {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {

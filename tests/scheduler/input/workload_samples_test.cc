@@ -42,6 +42,33 @@ TEST_CASE("faults in a trace are named by line") {
   CHECK_FALSE(ParseTrace("TIMESTAMP,ContextTokens,GeneratedTokens\n", "t").ok());
 }
 
+TEST_CASE("a trace's figures are times and lengths, nothing else that reads as a number") {
+  const std::string header = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+  for (const char* line : {"infinite-past,1,1\n", "2023-11-16 18:15:46,nan,1\n",
+                           "2023-11-16 18:15:46,1,-1\n", "2023-11-16 18:15:46,inf,1\n"}) {
+    INFO(line);
+    CHECK_THAT(std::string(ParseTrace(header + line, "t").status().message()),
+               Catch::StartsWith("t:2: must be a time"));
+  }
+  CHECK_FALSE(
+      ParseTrace("{\"timestamp\": 1, \"input_length\": -5, \"output_length\": 1}", "t").ok());
+  CHECK_FALSE(
+      ParseTrace("{\"timestamp\": 1, \"input_length\": 1e300, \"output_length\": 1}", "t").ok());
+}
+
+TEST_CASE("negative rates are refused") {
+  v1::Workload workload;
+  workload.add_classes()->add_lengths()->set_prompt_tokens(1);
+  workload.mutable_classes(0)->mutable_lengths(0)->set_output_tokens(1);
+  CHECK(SamplesOf(workload, {}, 0, "w").ok());
+  workload.set_arrival_variation(-1);
+  CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
+        "w: arrival_variation: must not be negative");
+  workload.set_requests_per_second(-1);
+  CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
+        "w: requests_per_second: must not be negative");
+}
+
 TEST_CASE("classes are mixed by their shares, and cut to the context") {
   v1::Workload workload;
   REQUIRE(ReadDocument(R"(

@@ -1,0 +1,22 @@
+#include "scheduler/plan_file.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include "scheduler/plan_check.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+
+absl::StatusOr<v1::DeploymentPlan> ParsePlan(std::string_view text, std::string_view file) {
+  v1::DeploymentPlan plan;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(std::string(text), &plan);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(StrCat(file, ": is no plan: ", parsed.ToString()));
+  }
+  if (absl::Status s = CheckPlan(plan); !s.ok()) {
+    return absl::InvalidArgumentError(StrCat(file, ": ", StdView(s.message())));
+  }
+  return plan;
+}
+
+}  // namespace tessera::scheduler
