@@ -81,7 +81,12 @@ absl::Status CheckMemory(const std::string& where, const v1::PlannedWorker& work
 
 // What the checks below divide by and count up to.
 absl::Status CheckModel(const v1::Model& model) {
+  constexpr int kMaxLayers = 10'000;  // each is looked at
   if (model.layers() <= 0) return absl::InvalidArgumentError("the plan's model has no layers");
+  if (model.layers() > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan's model has ", model.layers(),
+                                                   " layers; at most ", kMaxLayers, " are read"));
+  }
   if (model.kv_heads() <= 0 || model.heads() <= 0 || model.heads() % model.kv_heads() != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan's model has ", model.heads(), " query heads and ", model.kv_heads(),

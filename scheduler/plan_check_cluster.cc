@@ -36,6 +36,20 @@ std::string Folded(const std::string& name) {
   return folded;
 }
 
+// Every device is listed below, however few words described them.
+absl::Status CheckSize(const v1::Cluster& cluster) {
+  constexpr double kMaxDevices = 1e6;
+  double devices = 0;
+  for (const v1::Machine& machine : cluster.machines()) {
+    double inside = 0;
+    for (const v1::DeviceGroup& group : machine.devices()) inside += std::max(1, group.count());
+    devices += inside * std::max(1, machine.available());
+  }
+  if (devices <= kMaxDevices) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the cluster has %.0f devices; at most %.0f are looked at", devices, kMaxDevices));
+}
+
 class ClusterCheck {
  public:
   ClusterCheck(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
@@ -374,6 +388,7 @@ class ClusterCheck {
 absl::Status CheckPlanOn(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
                          const v1::DeviceCatalogue& catalogue) {
   if (absl::Status s = CheckPlan(plan); !s.ok()) return s;
+  if (absl::Status s = CheckSize(cluster); !s.ok()) return s;
   return ClusterCheck(plan, cluster, catalogue).Run();
 }
 

@@ -12,7 +12,10 @@ namespace {
 constexpr double kGib = 0x1p30;
 constexpr double kRounding = 1 + 1e-6;
 
-double Width(const v1::Range& range) { return static_cast<double>(range.end() - range.begin()); }
+// Not every range was checked: a subtraction of integers could overflow.
+double Width(const v1::Range& range) {
+  return static_cast<double>(range.end()) - static_cast<double>(range.begin());
+}
 
 double ElementBytes(v1::DataType type) {
   if (type == v1::DATA_TYPE_FLOAT32) return 4;
@@ -121,7 +124,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   const bool one_table = model.tied_embeddings() && share.holds_head() && share.holds_embedding();
   held += table * ((share.holds_embedding() ? 1 : 0) + (share.holds_head() && !one_table ? 1 : 0));
   if (share.holds_embedding() && model.learned_positions()) {
-    held += hidden * static_cast<double>(model.max_positions() + model.learned_position_offset());
+    held += hidden * (static_cast<double>(model.max_positions()) + model.learned_position_offset());
   }
   HeldByWorker sum;
   sum.weight_bytes = held * WeightElementBytes(plan);
