@@ -1,6 +1,7 @@
 #include <map>
 
 #include "scheduler/search/configuration_search.h"
+#include "scheduler/search/cost_search.h"
 #include "scheduler/search/exhaustive_search.h"
 #include "scheduler/search/genetic_search.h"
 #include "scheduler/search/partition_flow_search.h"
@@ -14,6 +15,7 @@ namespace {
 const std::map<std::string, Search>& Table() {
   static const auto& table = *new std::map<std::string, Search>{
       {"best", SearchConfigurations},
+      {"cost", [](const PlacementProblem& problem) { return SearchByCost(problem); }},
       {"exact", [](const PlacementProblem& problem) { return SearchExhaustively(problem); }},
       {"hexgen", [](const PlacementProblem& problem) { return SearchGenetic(problem); }},
       {"hexgen2", [](const PlacementProblem& problem) { return SearchPartitionFlow(problem); }},
