@@ -14,11 +14,6 @@ namespace {
 // filling its memory.
 constexpr int32_t kInitialCredit = 256;
 
-// Newest observation weighs a fifth: steady against one odd step, quick against a shift.
-double Smooth(double old_value, double observed) {
-  return old_value <= 0 ? observed : 0.8 * old_value + 0.2 * observed;
-}
-
 // An error that another replica may not have.
 bool WorthRetrying(const absl::Status& status) {
   switch (status.code()) {
@@ -142,12 +137,11 @@ void RequestFlow::SendSubmission(Replica& replica,
   submission.prompt_tokens =
       static_cast<int64_t>(generation->request().prompt_token_ids.size() + output.size());
   submission.first_choice_seconds = options_.now_seconds();
-  replica.load.queued_prompt_tokens += submission.prompt_tokens;
-  replica.load.running_sequences += choice_count;
   replica.activity.prefilling_sequences += choice_count;
   submission.unspent_output_tokens =
       choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
-  replica.load.outstanding_output_tokens += submission.unspent_output_tokens;
+  scheduler::NoteSubmitted(submission.prompt_tokens, choice_count, submission.unspent_output_tokens,
+                           &replica.load);
   submissions_.emplace(id, std::move(submission));
   by_generation_[generation.get()].push_back(id);
 
@@ -253,17 +247,13 @@ void RequestFlow::NoteEvent(Replica* replica, Submission& submission, const v1::
   scheduler::ReplicaLoad& load = replica->load;
   if (submission.prompt_pending) {
     submission.prompt_pending = false;
-    load.queued_prompt_tokens -= submission.prompt_tokens;
     replica->activity.prefilling_sequences -= submission.choice_count;
-    const int64_t computed = submission.prompt_tokens - event.cached_tokens();
-    if (event.prefill_seconds() > 0 && computed > 0) {
-      load.prefill_tokens_per_second = Smooth(
-          load.prefill_tokens_per_second, static_cast<double>(computed) / event.prefill_seconds());
-    }
+    scheduler::NotePromptComputed(submission.prompt_tokens,
+                                  submission.prompt_tokens - event.cached_tokens(),
+                                  event.prefill_seconds(), &load);
   } else if (event.has_token() && event.choice() == submission.first_choice &&
              now > submission.first_choice_seconds) {
-    load.decode_tokens_per_second =
-        Smooth(load.decode_tokens_per_second, 1.0 / (now - submission.first_choice_seconds));
+    scheduler::NoteTokenGap(1, now - submission.first_choice_seconds, &load);
   }
   if (event.choice() == submission.first_choice) submission.first_choice_seconds = now;
   if (event.has_token()) {

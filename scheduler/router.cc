@@ -1,6 +1,7 @@
 #include "scheduler/router.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_format.h"
@@ -69,7 +70,33 @@ double DecodeSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
   return own * crowding + sharing + place;
 }
 
+// The same observation `times` times over. The newest weighs a fifth: steady against one odd step,
+// quick against a shift.
+double Smooth(double old_value, double observed, int64_t times) {
+  if (old_value <= 0) return observed;
+  return observed + std::pow(0.8, static_cast<double>(times)) * (old_value - observed);
+}
+
 }  // namespace
+
+void NoteSubmitted(int64_t prompt_tokens, int64_t sequences, int64_t output_tokens,
+                   ReplicaLoad* load) {
+  load->queued_prompt_tokens += prompt_tokens;
+  load->running_sequences += sequences;
+  load->outstanding_output_tokens += output_tokens;
+}
+
+void NotePromptComputed(int64_t prompt_tokens, int64_t computed_tokens, double prefill_seconds,
+                        ReplicaLoad* load) {
+  load->queued_prompt_tokens -= prompt_tokens;
+  if (prefill_seconds <= 0 || computed_tokens <= 0) return;
+  load->prefill_tokens_per_second = Smooth(
+      load->prefill_tokens_per_second, static_cast<double>(computed_tokens) / prefill_seconds, 1);
+}
+
+void NoteTokenGap(int64_t tokens, double gap_seconds, ReplicaLoad* load) {
+  load->decode_tokens_per_second = Smooth(load->decode_tokens_per_second, 1 / gap_seconds, tokens);
+}
 
 Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& request) {
   constexpr double kNever = std::numeric_limits<double>::infinity();

@@ -28,6 +28,19 @@ struct ReplicaLoad {
   int64_t cached_prefix_tokens = 0;  // of this request's prompt, known to be there
 };
 
+// How a snapshot is kept up to date, by the coordinator and by the simulator alike. Work is what
+// one submission asks of a replica: `sequences` choices of a prompt.
+
+// Submitted there.
+void NoteSubmitted(int64_t prompt_tokens, int64_t sequences, int64_t output_tokens,
+                   ReplicaLoad* load);
+// The prompt was computed (its first token is there): `computed_tokens` of it, the others were
+// cached, in `prefill_seconds` from admission on; 0 seconds: not known.
+void NotePromptComputed(int64_t prompt_tokens, int64_t computed_tokens, double prefill_seconds,
+                        ReplicaLoad* load);
+// `tokens` sequences got a token each, `gap_seconds` (> 0) after their last one.
+void NoteTokenGap(int64_t tokens, double gap_seconds, ReplicaLoad* load);
+
 struct RouteRequest {
   int64_t prompt_tokens = 0;
   int64_t expected_output_tokens = 0;

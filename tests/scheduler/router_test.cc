@@ -102,6 +102,27 @@ TEST_CASE("a cached prefix outweighs a small queue") {
   CHECK(ChooseReplica(replicas, {1000, 10}).prefill_replica == 1);
 }
 
+TEST_CASE("a snapshot follows what is submitted, computed and emitted") {
+  ReplicaLoad load;
+  NoteSubmitted(1000, 2, 300, &load);
+  CHECK(load.queued_prompt_tokens == 1000);
+  CHECK(load.running_sequences == 2);
+  CHECK(load.outstanding_output_tokens == 300);
+  NotePromptComputed(1000, 800, 2, &load);
+  CHECK(load.queued_prompt_tokens == 0);
+  CHECK(load.prefill_tokens_per_second == Approx(400));
+  NoteTokenGap(1, 0.1, &load);  // the first is taken as it is
+  CHECK(load.decode_tokens_per_second == Approx(10));
+  ReplicaLoad one_by_one = load;
+  NoteTokenGap(7, 0.05, &load);
+  for (int i = 0; i < 7; ++i) {
+    one_by_one.decode_tokens_per_second = 0.8 * one_by_one.decode_tokens_per_second + 0.2 * 20;
+  }
+  CHECK(load.decode_tokens_per_second == Approx(one_by_one.decode_tokens_per_second));
+  NotePromptComputed(500, 0, 1, &load);  // all of it was cached: nothing was measured
+  CHECK(load.prefill_tokens_per_second == Approx(400));
+}
+
 TEST_CASE("prefill replicas hand over to decode replicas only") {
   std::vector<ReplicaLoad> replicas = {Replica(1), Replica(1), Replica(1)};
   replicas[0].can_decode = false;
