@@ -1,0 +1,249 @@
+#include "scheduler/simulator/replica.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const SteppingOptions& options,
+                                   ReplicaListener* listener)
+    : index_(index),
+      setup_(std::move(setup)),
+      options_(options),
+      listener_(listener),
+      lane_limits_(setup_.limits),
+      next_end_(kInfinity) {
+  const auto stages = static_cast<size_t>(setup_.cost->stages());
+  lanes_.resize(static_cast<size_t>(std::max(1, setup_.micro_batches)));
+  lane_limits_.max_sequences =
+      CeilDivide(setup_.limits.max_sequences, static_cast<int64_t>(lanes_.size()));
+  counters_.stage_busy_seconds.assign(stages, 0);
+  counters_.hop_busy_seconds.assign(stages, 0);
+  stage_free_.assign(stages, 0);
+  hop_free_.assign(stages, 0);
+  times_.resize(stages);
+  Recover();
+}
+
+void SimulatedReplica::Recover() {
+  load_ = ReplicaLoad();
+  load_.ready = true;
+  load_.can_prefill = setup_.role != Role::kDecode;
+  load_.can_decode = setup_.role != Role::kPrefill;
+  load_.max_sequences = setup_.limits.max_sequences;
+  load_.prefill_tokens_per_second = setup_.prefill_tokens_per_second;
+  load_.decode_tokens_per_second = setup_.decode_tokens_per_second;
+  free_blocks_ = setup_.limits.total_blocks;
+  kept_blocks_ = 0;
+}
+
+void SimulatedReplica::Requeue(SimulatedSequence sequence) {
+  const RankKey key{sequence.rank, sequence.order};
+  // Behind somebody who does not fit nobody is looked at. With several lanes a longer queue lets
+  // each take more.
+  if (waiting_.empty() || key < waiting_.begin()->first || lanes_.size() > 1) ++epoch_;
+  waiting_.emplace(key, std::move(sequence));
+}
+
+void SimulatedReplica::Submit(SimulatedSequence sequence, double now) {
+  Cut(now);
+  sequence.last_token_seconds = now;
+  sequence.prompt_tokens = sequence.known_tokens;
+  NoteSubmitted(sequence.known_tokens, 1, sequence.unspent_tokens, &load_);
+  Requeue(std::move(sequence));
+}
+
+bool SimulatedReplica::Reserve(int64_t blocks, double now) {
+  // Blocks of the steps in progress are taken already; those of later steps are not.
+  int64_t taken = 0;
+  for (const Lane& lane : lanes_) {
+    if (!lane.busy || !lane.leaping) continue;
+    const auto in_progress = std::lower_bound(lane.ends.begin(), lane.ends.end(), now);
+    taken += lane.taken[static_cast<size_t>(in_progress - lane.ends.begin())];
+  }
+  if (free_blocks_ - taken < blocks + running_sequences()) return false;
+  Cut(now);
+  free_blocks_ -= blocks;
+  kept_blocks_ += blocks;
+  return true;
+}
+
+void SimulatedReplica::Join(SimulatedSequence sequence, int64_t reserved_blocks, double now) {
+  Cut(now);
+  const int64_t held = Blocks(sequence.computed_tokens);
+  kept_blocks_ -= reserved_blocks;
+  free_blocks_ += reserved_blocks - held;
+  sequence.prompt_pending = false;
+  joining_.push_back(std::move(sequence));
+  ++epoch_;
+}
+
+void SimulatedReplica::Release(int64_t blocks, double now) {
+  Cut(now);
+  kept_blocks_ -= blocks;
+  free_blocks_ += blocks;
+  ++epoch_;
+}
+
+// Ends every leap with the step that is in progress now.
+void SimulatedReplica::Cut(double now) {
+  for (Lane& lane : lanes_) {
+    if (!lane.busy || !lane.leaping || lane.ends.size() == 1) continue;
+    const auto in_progress = std::lower_bound(lane.ends.begin(), lane.ends.end(), now);
+    if (in_progress == lane.ends.end()) continue;
+    lane.ends.erase(in_progress + 1, lane.ends.end());
+    lane.taken.resize(lane.ends.size());
+  }
+  UpdateNextEnd();
+}
+
+void SimulatedReplica::UpdateNextEnd() {
+  next_end_ = kInfinity;
+  for (const Lane& lane : lanes_) {
+    if (lane.busy) next_end_ = std::min(next_end_, lane.ends.back());
+  }
+}
+
+void SimulatedReplica::EndSteps() {
+  const double now = next_end_;
+  for (Lane& lane : lanes_) {
+    if (lane.busy && lane.ends.back() == now) EndLane(lane);
+  }
+  UpdateNextEnd();
+}
+
+void SimulatedReplica::Start(double now) {
+  if (!load_.ready) return;
+  bool any_busy = false, any_left = false;
+  for (Lane& lane : lanes_) {
+    if (!lane.busy && !TryLeap(lane, now)) TryPlannedStep(lane, now);
+    any_busy |= lane.busy;
+    any_left |= !lane.running.empty();
+  }
+  if (!any_busy && any_left && lanes_.size() > 1) {
+    MergeLanes();
+    TryPlannedStep(lanes_[0], now);
+  }
+  UpdateNextEnd();
+}
+
+void SimulatedReplica::MergeLanes() {
+  Lane& first = lanes_[0];
+  for (Lane& lane : lanes_) {
+    WriteLeapt(lane);
+    if (&lane == &first) continue;
+    first.running.insert(first.running.end(), lane.running.begin(), lane.running.end());
+    lane.running.clear();
+    lane.decoding = false;
+  }
+  std::sort(first.running.begin(), first.running.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.rank, a.order) < std::pair(b.rank, b.order);
+  });
+  ++epoch_;
+}
+
+void SimulatedReplica::SetSlowdown(double factor, double now) {
+  Cut(now);
+  slowdown_ = factor;
+}
+
+const ReplicaLoad& SimulatedReplica::LoadAt(double now, bool including_now) {
+  for (Lane& lane : lanes_) {
+    if (lane.busy && lane.leaping) NoteLeapt(lane, now, including_now);
+  }
+  return load_;
+}
+
+// Counts the tokens of leapt steps that have ended, as the coordinator would have.
+void SimulatedReplica::NoteLeapt(Lane& lane, double now, bool including_now) {
+  const auto tokens = static_cast<int64_t>(lane.running.size());
+  for (; lane.noted < lane.ends.size(); ++lane.noted) {
+    const double end = lane.ends[lane.noted];
+    if (including_now ? end > now : end >= now) return;
+    const double gap = end - (lane.noted == 0 ? lane.last_end : lane.ends[lane.noted - 1]);
+    if (gap > 0) NoteTokenGap(tokens, gap, &load_);
+    load_.outstanding_output_tokens -= tokens;
+  }
+}
+
+std::vector<SimulatedSequence> SimulatedReplica::Lose(double now) {
+  std::vector<SimulatedSequence> lost = std::move(joining_);
+  joining_.clear();
+  for (Lane& lane : lanes_) {
+    if (lane.busy && lane.leaping) {
+      const auto done = std::lower_bound(lane.ends.begin(), lane.ends.end(), now);
+      CommitLeap(lane, static_cast<size_t>(done - lane.ends.begin()));
+    }
+    WriteLeapt(lane);
+    lost.insert(lost.end(), lane.running.begin(), lane.running.end());
+    lane = Lane();
+  }
+  for (const auto& [key, sequence] : waiting_) lost.push_back(sequence);
+  waiting_.clear();
+  std::fill(stage_free_.begin(), stage_free_.end(), 0);
+  std::fill(hop_free_.begin(), hop_free_.end(), 0);
+  load_.ready = false;
+  ++incarnation_;
+  ++epoch_;
+  UpdateNextEnd();
+  return lost;
+}
+
+int64_t SimulatedReplica::used_blocks(double now) {
+  int64_t taken = 0;
+  for (const Lane& lane : lanes_) {
+    if (!lane.busy || !lane.leaping) continue;
+    const auto in_progress = std::lower_bound(lane.ends.begin(), lane.ends.end(), now);
+    if (in_progress == lane.ends.end()) continue;
+    taken += lane.taken[static_cast<size_t>(in_progress - lane.ends.begin())];
+  }
+  return setup_.limits.total_blocks - free_blocks_ + taken;
+}
+
+int64_t SimulatedReplica::running_sequences() const {
+  auto count = static_cast<int64_t>(joining_.size());
+  for (const Lane& lane : lanes_) count += static_cast<int64_t>(lane.running.size());
+  return count;
+}
+
+absl::Status SimulatedReplica::CheckInvariants() const {
+  int64_t held = 0;
+  const auto count = [&](const SimulatedSequence& sequence, int64_t more) {
+    held += Blocks(sequence.computed_tokens + more);
+    return sequence.computed_tokens + more < sequence.known_tokens + more + 1 &&
+           sequence.left_tokens - more >= 0;
+  };
+  bool sane = true;
+  for (const Lane& lane : lanes_) {
+    // Several lanes take the blocks of a leapt step when it starts, one lane when it has ended.
+    const bool taken = lane.busy && lane.leaping && lanes_.size() > 1;
+    for (const SimulatedSequence& s : lane.running) sane &= count(s, lane.leapt + (taken ? 1 : 0));
+    if (!lane.busy || lane.leaping) continue;
+    for (const Scheduled& s : lane.scheduled) {  // their blocks are taken when a step starts
+      const int64_t computed = lane.running[s.index].computed_tokens;
+      held += Blocks(computed + s.rows) - Blocks(computed);
+    }
+  }
+  for (const SimulatedSequence& s : joining_) sane &= count(s, 0);
+  if (!sane)
+    return absl::InternalError(
+        StrCat(setup_.name, ": a sequence has computed more than it knows, or emitted too much"));
+  if (held + kept_blocks_ + free_blocks_ == setup_.limits.total_blocks && free_blocks_ >= 0 &&
+      kept_blocks_ >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(StrCat(setup_.name, ": ", held, " blocks held, ", kept_blocks_,
+                                    " kept, ", free_blocks_, " free of ",
+                                    setup_.limits.total_blocks));
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,228 @@
+// One replica, simulated: the queue, KV blocks and steps of a worker's engine, with a cost table
+// instead of a device. Every step is chosen by scheduler/batcher, fed as the engine feeds it.
+//
+// Micro-batches: with m of them in flight the sequences are dealt to m lanes that share queue and
+// blocks; a lane plans its next step when its last one has come back from the last stage. Where no
+// lane can go on because each waits for blocks that the others hold, lane 0 takes all sequences.
+//
+// Leaps: steps in which every sequence decodes one token are run without asking the batcher, until
+// a sequence finishes, blocks run short, or an event cuts the leap behind the step in progress.
+// That is what the batcher would have said: every running sequence has one token to compute, rows
+// and logit rows suffice for all, and their blocks are free, so rule 1 gives each its row and
+// nobody is preempted; and nobody is admitted, because nobody waits, or because the first in the
+// queue did not fit when the batcher was last asked, since when no block was given back and no
+// place became free. Times of leapt steps are computed one by one, by the same sums as stepping.
+//
+// A preempted sequence is computed again from its first token (the engine's prefix cache may spare
+// it some of that). Thread rule: one thread. Units: seconds, tokens, blocks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/batcher.h"
+#include "scheduler/router.h"
+#include "scheduler/simulator/cost_table.h"
+
+namespace tessera::scheduler {
+
+struct ReplicaSetup {
+  std::string name;
+  Role role = Role::kBoth;
+  std::shared_ptr<const CostTable> cost;
+  BatchLimits limits;     // of all lanes together
+  int micro_batches = 1;  // lanes
+  // What the router is told before anything was measured; 0: nothing, as in the daemon.
+  double prefill_tokens_per_second = 0;
+  double decode_tokens_per_second = 0;
+  std::vector<std::string> stage_devices;  // by stage, for reports; may be empty
+  std::vector<int> stage_machines;         // by stage, for transfers; may be empty
+};
+
+// A submission, as the engine knows it.
+struct SimulatedSequence {
+  int32_t request = 0;
+  double rank = 0;
+  int64_t order = 0;         // of submission; breaks ties of rank
+  int64_t known_tokens = 0;  // prompt and output so far
+  int64_t computed_tokens = 0;
+  int64_t cached_tokens = 0;   // that a prefix cache holds, whole blocks
+  int64_t left_tokens = 0;     // that it will still emit
+  int64_t unspent_tokens = 0;  // that the router expects of it
+  int64_t prompt_tokens = 0;   // known when submitted
+  bool prompt_pending = true;  // no token yet of this submission
+  bool keep_blocks = false;    // when finished: its KV is to be sent on
+  int32_t step_rows = 0;       // of the step in progress
+  double started_seconds = -1;
+  double last_token_seconds = 0;
+};
+
+// Told in the order of things within a replica.
+class ReplicaListener {
+ public:
+  virtual ~ReplicaListener() = default;
+  // Its first step runs from `now` to `step_end`.
+  virtual void OnStarted(int replica, const SimulatedSequence& sequence, double now,
+                         double step_end) = 0;
+  virtual void OnFirstToken(int replica, const SimulatedSequence& sequence, double now) = 0;
+  virtual void OnFinished(int replica, const SimulatedSequence& sequence, double now) = 0;
+  virtual void OnPreempted(int replica, const SimulatedSequence& sequence, double now) = 0;
+  virtual void OnNeverFits(int replica, const SimulatedSequence& sequence, double now) = 0;
+  // Every token, where wants_tokens.
+  virtual void OnToken(int /*replica*/, const SimulatedSequence&, double /*now*/) {}
+};
+
+struct SteppingOptions {
+  bool leaps = true;
+  bool wants_tokens = false;
+  bool check_invariants = false;  // after every plan
+};
+
+struct ReplicaCounters {
+  int64_t plans = 0;  // times the batcher was asked
+  int64_t steps = 0;
+  int64_t leapt_steps = 0;
+  int64_t preemptions = 0;
+  int64_t prompt_tokens = 0;  // computed, again counted again
+  int64_t output_tokens = 0;
+  double busy_seconds = 0;  // of a lane, all lanes together
+  std::vector<double> stage_busy_seconds;
+  std::vector<double> hop_busy_seconds;
+};
+
+class SimulatedReplica {
+ public:
+  SimulatedReplica(int index, ReplicaSetup setup, const SteppingOptions& options,
+                   ReplicaListener* listener);
+
+  const ReplicaSetup& setup() const { return setup_; }
+  const ReplicaCounters& counters() const { return counters_; }
+  bool ready() const { return load_.ready; }
+  int64_t incarnation() const { return incarnation_; }
+
+  // End of the earliest step or leap; infinite when idle.
+  double next_end_seconds() const { return next_end_; }
+  // Ends the steps that end at next_end_seconds().
+  void EndSteps();
+  // Starts steps in idle lanes. Call after everything else of this moment.
+  void Start(double now);
+
+  // Queues it and counts it in the load.
+  void Submit(SimulatedSequence sequence, double now);
+  // Takes blocks for KV to come, as the batcher admits: one block more per running sequence must be
+  // free. False: not now.
+  bool Reserve(int64_t blocks, double now);
+  // A sequence whose KV has come into `reserved_blocks` decodes on. Its load was counted before.
+  void Join(SimulatedSequence sequence, int64_t reserved_blocks, double now);
+  // Gives back reserved blocks, or those that a finished sequence kept.
+  void Release(int64_t blocks, double now);
+  // Counts work for the router that comes later through Join.
+  void Expect(int64_t output_tokens) { NoteSubmitted(0, 1, output_tokens, &load_); }
+  void Unexpect(int64_t output_tokens) { NoteSubmitted(0, -1, -output_tokens, &load_); }
+
+  // As the router sees it, after all steps that ended before `now` (or at it).
+  const ReplicaLoad& LoadAt(double now, bool including_now);
+
+  // The device is gone: ends nothing and gives back every sequence with what it emitted.
+  std::vector<SimulatedSequence> Lose(double now);
+  void Recover();
+  // From the next step on, times are `factor` times the table's.
+  void SetSlowdown(double factor, double now);
+
+  int64_t free_blocks() const { return free_blocks_; }
+  // Of the blocks and the queue, for pictures.
+  int64_t used_blocks(double now);
+  int64_t running_sequences() const;
+  int64_t waiting_sequences() const { return static_cast<int64_t>(waiting_.size()); }
+
+  // Blocks held, kept and free add up; no sequence has computed more than it knows.
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Scheduled {
+    size_t index;  // into running
+    int64_t rows;
+  };
+  struct Lane {
+    std::vector<SimulatedSequence> running;  // ranked; as they were `leapt` steps ago
+    bool busy = false;
+    bool leaping = false;
+    double start = 0;
+    double slowdown = 1;               // that the leap was computed with
+    std::vector<double> ends;          // of the steps in progress; one without a leap
+    std::vector<int64_t> taken;        // blocks, up to and with each of these steps
+    size_t noted = 0;                  // of these steps, counted in load_
+    std::vector<Scheduled> scheduled;  // of a planned step
+    // For leaps.
+    bool decoding = false;             // every sequence has one token to compute
+    int64_t leapt = 0;                 // steps since `running` was written
+    int64_t least_left = 0;            // tokens until the first finishes, as of then
+    double context = 0;                // tokens computed, all sequences, as of then
+    double last_end = 0;               // of its last step
+    std::vector<int64_t> block_needs;  // sequences that need a block in step i, modulo block size
+    int64_t blocked_epoch = -1;        // epoch_ at which the batcher admitted nobody
+  };
+  using RankKey = std::pair<double, int64_t>;
+
+  // Steps (replica_step.cc).
+  bool TryLeap(Lane& lane, double now);
+  bool TryPlannedStep(Lane& lane, double now);
+  void FillSnapshots(Lane& lane);
+  bool ApplyPlan(Lane& lane, double now);
+  void GiveBack(Lane& lane, double now);
+  void TakeJoining(Lane& lane);
+  StepWork WorkOf(const Lane& lane) const;
+  double Pass(double start, std::span<const StageTime> times);
+  void EndLane(Lane& lane);
+  void EndPlannedStep(Lane& lane, double now);
+  void EmitToken(SimulatedSequence& sequence, double now);
+  void FinishSequences(Lane& lane, double now);
+  void Refresh(Lane& lane);
+  void CommitLeap(Lane& lane, size_t steps);
+  void WriteLeapt(Lane& lane);
+  void NoteLeapt(Lane& lane, double now, bool including_now);
+  void MergeLanes();
+
+  std::span<const StageTime> TimesOf(const StepWork& work);
+  void Cut(double now);
+  void UpdateNextEnd();
+  void Requeue(SimulatedSequence sequence);
+  int64_t Blocks(int64_t tokens) const { return BlocksFor(tokens, setup_.limits.block_tokens); }
+
+  const int index_;
+  const ReplicaSetup setup_;
+  const SteppingOptions options_;
+  ReplicaListener* const listener_;
+  BatchLimits lane_limits_;
+
+  ReplicaLoad load_;
+  ReplicaCounters counters_;
+  std::vector<Lane> lanes_;
+  std::map<RankKey, SimulatedSequence> waiting_;
+  std::vector<SimulatedSequence> joining_;
+  int64_t free_blocks_ = 0;
+  int64_t kept_blocks_ = 0;  // reserved, or of finished sequences
+  int64_t epoch_ = 0;        // grows when somebody who waits might be admitted
+  int64_t incarnation_ = 0;
+  double slowdown_ = 1;
+  double next_end_;
+  std::vector<double> stage_free_, hop_free_;  // when the stage or hop has done its last step
+
+  // Reused memory.
+  std::vector<RunningSequence> running_snapshot_;
+  std::vector<WaitingSequence> waiting_snapshot_;
+  StepPlan plan_;
+  std::vector<StageTime> times_;
+  struct DecodeLine {
+    std::vector<StageTime> base;  // at context 0
+    std::vector<double> slope;    // of stages, per token
+  };
+  std::vector<DecodeLine> decode_lines_;  // by rows
+};
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,408 @@
+// Steps of a simulated replica: leaps, planned steps, and what ends them.
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "scheduler/simulator/replica.h"
+
+namespace tessera::scheduler {
+namespace {
+
+// As in the engine: waiting sequences that one plan looks at.
+constexpr int64_t kMaxCandidates = 64;
+// Where the second point of a decode line is taken, tokens.
+constexpr double kFarContext = 1 << 20;
+
+bool RanksBefore(const SimulatedSequence& a, const SimulatedSequence& b) {
+  return a.rank != b.rank ? a.rank < b.rank : a.order < b.order;
+}
+
+}  // namespace
+
+std::span<const StageTime> SimulatedReplica::TimesOf(const StepWork& work) {
+  const auto rows = static_cast<size_t>(work.decode_rows);
+  if (work.prefill_tokens > 0 || !setup_.cost->linear_in_context()) {
+    setup_.cost->Step(work, times_);
+  } else {
+    if (decode_lines_.size() <= rows) decode_lines_.resize(rows + 1);
+    DecodeLine& line = decode_lines_[rows];
+    if (line.base.empty()) {
+      line.base.resize(times_.size());
+      setup_.cost->Step(DecodeWork(work.decode_rows, 0), line.base);
+      setup_.cost->Step(DecodeWork(work.decode_rows, kFarContext), times_);
+      for (size_t j = 0; j < times_.size(); ++j) {
+        line.slope.push_back((times_[j].stage_seconds - line.base[j].stage_seconds) /
+                             (kFarContext * work.decode_rows));
+      }
+    }
+    for (size_t j = 0; j < times_.size(); ++j) {
+      times_[j] = line.base[j];
+      times_[j].stage_seconds += line.slope[j] * work.decode_context_tokens;
+    }
+  }
+  if (slowdown_ != 1) {
+    for (StageTime& time : times_) time.stage_seconds *= slowdown_;
+  }
+  return times_;
+}
+
+// Sends a step through the stages; each serves one step at a time, in the order of their coming.
+double SimulatedReplica::Pass(double start, std::span<const StageTime> times) {
+  double at = start;
+  for (size_t j = 0; j < times.size(); ++j) {
+    at = std::max(at, stage_free_[j]) + times[j].stage_seconds;
+    stage_free_[j] = at;
+    counters_.stage_busy_seconds[j] += times[j].stage_seconds;
+    if (times.size() == 1) continue;
+    at = std::max(at, hop_free_[j]) + times[j].hop_seconds;
+    hop_free_[j] = at;
+    counters_.hop_busy_seconds[j] += times[j].hop_seconds;
+  }
+  return at;
+}
+
+// --- Leaps ---
+
+bool SimulatedReplica::TryLeap(Lane& lane, double now) {
+  const bool nobody_comes = joining_.empty() && (waiting_.empty() || lane.blocked_epoch == epoch_);
+  if (!options_.leaps || !lane.decoding || !nobody_comes) return false;
+  const auto rows = static_cast<int64_t>(lane.running.size());
+  const auto block = static_cast<size_t>(setup_.limits.block_tokens);
+  // Lanes share stages and blocks, so each looks one step ahead only.
+  const int64_t most = lanes_.size() > 1 ? 1 : lane.least_left - lane.leapt;
+  lane.ends.clear();
+  lane.taken.clear();
+  int64_t taken = 0;
+  double at = now;
+  StepWork work = DecodeWork(static_cast<double>(rows), 0);
+  for (int64_t i = 0; i < most; ++i) {
+    const int64_t done = lane.leapt + i;
+    taken += lane.block_needs[static_cast<size_t>(done) % block];
+    if (taken > free_blocks_) break;
+    work.decode_context_tokens = lane.context + static_cast<double>(rows * done);
+    const std::span<const StageTime> times = TimesOf(work);
+    if (lanes_.size() > 1) {
+      at = Pass(at, times);
+      free_blocks_ -= taken;
+    } else {
+      for (const StageTime& time : times) at = at + time.stage_seconds + time.hop_seconds;
+    }
+    lane.ends.push_back(at);
+    lane.taken.push_back(lanes_.size() > 1 ? 0 : taken);
+  }
+  if (lane.ends.empty()) return false;
+  lane.busy = lane.leaping = true;
+  lane.start = now;
+  lane.slowdown = slowdown_;
+  lane.noted = 0;
+  return true;
+}
+
+// `steps` of the leap have been run.
+void SimulatedReplica::CommitLeap(Lane& lane, size_t steps) {
+  lane.busy = lane.leaping = false;
+  if (steps == 0) return;
+  const double end = lane.ends[steps - 1];
+  NoteLeapt(lane, end, true);
+  if (options_.wants_tokens) {
+    for (size_t i = 0; i < steps; ++i) {
+      for (const SimulatedSequence& s : lane.running) listener_->OnToken(index_, s, lane.ends[i]);
+    }
+  }
+  const auto count = static_cast<int64_t>(steps);
+  const auto rows = static_cast<int64_t>(lane.running.size());
+  if (lanes_.size() == 1) {
+    free_blocks_ -= lane.taken[steps - 1];
+    const double mean_done = static_cast<double>(lane.leapt) + static_cast<double>(count - 1) / 2;
+    StepWork work = DecodeWork(static_cast<double>(rows), 0);
+    work.decode_context_tokens = lane.context + static_cast<double>(rows) * mean_done;
+    const std::span<const StageTime> times = TimesOf(work);
+    const double slowed = lane.slowdown / slowdown_;  // it may have changed meanwhile
+    for (size_t j = 0; j < times.size(); ++j) {
+      counters_.stage_busy_seconds[j] +=
+          static_cast<double>(count) * times[j].stage_seconds * slowed;
+      counters_.hop_busy_seconds[j] += static_cast<double>(count) * times[j].hop_seconds;
+    }
+  }
+  counters_.steps += count;
+  counters_.leapt_steps += count;
+  counters_.output_tokens += count * rows;
+  counters_.busy_seconds += end - lane.start;
+  lane.leapt += count;
+  lane.last_end = end;
+}
+
+// Writes what was leapt into the sequences.
+void SimulatedReplica::WriteLeapt(Lane& lane) {
+  if (lane.leapt == 0) return;
+  for (SimulatedSequence& s : lane.running) {
+    s.known_tokens += lane.leapt;
+    s.computed_tokens += lane.leapt;
+    s.left_tokens -= lane.leapt;
+    s.unspent_tokens -= lane.leapt;
+    s.last_token_seconds = lane.last_end;
+  }
+  lane.leapt = 0;
+}
+
+// What leaps need to know of the sequences. `decoding` says whether each has one token to compute.
+void SimulatedReplica::Refresh(Lane& lane) {
+  const auto rows = static_cast<int64_t>(lane.running.size());
+  lane.leapt = 0;
+  if (!options_.leaps || rows == 0 || rows > setup_.limits.max_batched_tokens ||
+      rows > setup_.limits.max_logit_rows) {
+    lane.decoding = false;
+  }
+  if (!lane.decoding) return;
+  const auto block = static_cast<uint32_t>(setup_.limits.block_tokens);
+  lane.block_needs.assign(block, 0);
+  lane.least_left = std::numeric_limits<int64_t>::max();
+  int64_t context = 0;
+  for (const SimulatedSequence& s : lane.running) {
+    const uint32_t filled = static_cast<uint32_t>(s.computed_tokens) % block;
+    ++lane.block_needs[filled == 0 ? 0 : block - filled];
+    lane.least_left = std::min(lane.least_left, s.left_tokens);
+    context += s.computed_tokens;
+  }
+  lane.context = static_cast<double>(context);
+}
+
+// --- Planned steps ---
+
+void SimulatedReplica::FillSnapshots(Lane& lane) {
+  running_snapshot_.clear();
+  for (const SimulatedSequence& s : lane.running) {
+    const int64_t held = Blocks(s.computed_tokens);
+    running_snapshot_.push_back({s.known_tokens, s.computed_tokens, held, held, false});
+  }
+  const auto lanes = static_cast<int64_t>(lanes_.size());
+  const auto mine = static_cast<int64_t>(lane.running.size());
+  int64_t slots = std::min(kMaxCandidates, lane_limits_.max_sequences - mine);
+  if (lanes > 1) {  // no lane takes more than its part of what is there
+    const int64_t all = running_sequences() + waiting_sequences();
+    slots = std::min(slots, (all + lanes - 1) / lanes - mine);
+  }
+  waiting_snapshot_.clear();
+  for (const auto& [key, s] : waiting_) {
+    if (static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
+    const int64_t block = setup_.limits.block_tokens;
+    const int64_t cached = std::min(s.cached_tokens, s.known_tokens - 1) / block * block;
+    waiting_snapshot_.push_back({s.known_tokens, cached, cached / block, false});
+  }
+}
+
+// True: there are rows to run.
+bool SimulatedReplica::ApplyPlan(Lane& lane, double now) {
+  std::vector<SimulatedSequence> admitted;
+  for (size_t i = 0; i < plan_.admitted_rows.size(); ++i) {
+    auto first = waiting_.begin();
+    SimulatedSequence sequence = std::move(first->second);
+    waiting_.erase(first);
+    if (plan_.admitted_rows[i] == kNeverFits) {
+      Unexpect(sequence.unspent_tokens);
+      if (sequence.prompt_pending) load_.queued_prompt_tokens -= sequence.prompt_tokens;
+      listener_->OnNeverFits(index_, sequence, now);
+      continue;
+    }
+    sequence.computed_tokens = waiting_snapshot_[i].cached_tokens;
+    sequence.step_rows = plan_.admitted_rows[i];
+    free_blocks_ -= Blocks(sequence.computed_tokens);
+    admitted.push_back(std::move(sequence));
+  }
+  if (!plan_.admitted_rows.empty()) ++epoch_;  // another is the first in the queue
+  GiveBack(lane, now);
+  const auto middle = static_cast<std::ptrdiff_t>(lane.running.size());
+  lane.running.insert(lane.running.end(), admitted.begin(), admitted.end());
+  std::inplace_merge(lane.running.begin(), lane.running.begin() + middle, lane.running.end(),
+                     RanksBefore);
+  lane.scheduled.clear();
+  for (size_t i = 0; i < lane.running.size(); ++i) {
+    const int64_t rows = lane.running[i].step_rows, computed = lane.running[i].computed_tokens;
+    if (rows == 0) continue;
+    lane.scheduled.push_back({i, rows});
+    free_blocks_ -= Blocks(computed + rows) - Blocks(computed);
+  }
+  return !lane.scheduled.empty();
+}
+
+// Keeps those who run on, puts the others where they go.
+void SimulatedReplica::GiveBack(Lane& lane, double now) {
+  size_t kept = 0;
+  bool gave = false;
+  for (size_t i = 0; i < plan_.running_rows.size(); ++i) {
+    const int32_t rows = plan_.running_rows[i];
+    SimulatedSequence& sequence = lane.running[i];
+    if (rows >= 0) {
+      sequence.step_rows = rows;
+      if (kept != i) lane.running[kept] = std::move(sequence);
+      ++kept;
+      continue;
+    }
+    gave = true;
+    free_blocks_ += Blocks(sequence.computed_tokens);
+    sequence.computed_tokens = 0;
+    if (rows == kPreempted) {
+      ++counters_.preemptions;
+      listener_->OnPreempted(index_, sequence, now);
+      Requeue(std::move(sequence));
+    } else {
+      Unexpect(sequence.unspent_tokens);
+      if (sequence.prompt_pending) load_.queued_prompt_tokens -= sequence.prompt_tokens;
+      listener_->OnNeverFits(index_, sequence, now);
+    }
+  }
+  lane.running.resize(kept);
+  if (gave) ++epoch_;
+}
+
+StepWork SimulatedReplica::WorkOf(const Lane& lane) const {
+  StepWork work;
+  for (const Scheduled& s : lane.scheduled) {
+    const SimulatedSequence& sequence = lane.running[s.index];
+    const auto computed = static_cast<double>(sequence.computed_tokens);
+    const bool last = sequence.computed_tokens + s.rows == sequence.known_tokens;
+    if (s.rows == 1 && last) {
+      work.decode_rows += 1;
+      work.decode_context_tokens += computed;
+      work.sampled_rows += 1;
+    } else {
+      const auto rows = static_cast<double>(s.rows);
+      work.prefill_tokens += rows;
+      work.prefill_attention_pairs += rows * computed + rows * rows / 2;
+      work.prefill_cached_tokens += computed;
+      work.sampled_rows += last ? 1 : 0;
+    }
+  }
+  return work;
+}
+
+// No lane takes more than its part of all sequences.
+void SimulatedReplica::TakeJoining(Lane& lane) {
+  const auto lanes = static_cast<int64_t>(lanes_.size());
+  const auto mine = static_cast<int64_t>(lane.running.size());
+  const int64_t part = (running_sequences() + lanes - 1) / lanes;
+  const auto count = std::clamp<int64_t>(part - mine, 0, static_cast<int64_t>(joining_.size()));
+  if (count == 0) return;
+  std::sort(joining_.begin(), joining_.end(), RanksBefore);
+  lane.running.insert(lane.running.end(), joining_.begin(), joining_.begin() + count);
+  std::inplace_merge(lane.running.begin(), lane.running.begin() + mine, lane.running.end(),
+                     RanksBefore);
+  joining_.erase(joining_.begin(), joining_.begin() + count);
+}
+
+bool SimulatedReplica::TryPlannedStep(Lane& lane, double now) {
+  WriteLeapt(lane);
+  // What leaps know is of the past now, also if nothing comes of this plan.
+  const bool decoding = std::exchange(lane.decoding, false);
+  TakeJoining(lane);
+  for (;;) {  // ends: a plan without rows that makes progress takes something out
+    if (lane.running.empty() && waiting_.empty()) return false;
+    FillSnapshots(lane);
+    const int64_t epoch = epoch_;
+    PlanStep(lane_limits_, {running_snapshot_, waiting_snapshot_, free_blocks_}, &plan_);
+    ++counters_.plans;
+    if (!plan_.MakesProgress()) return false;
+    if (!ApplyPlan(lane, now)) continue;
+    const bool all_decode = plan_.admitted_rows.empty() && epoch == epoch_ &&
+                            plan_.rows == static_cast<int64_t>(lane.running.size());
+    if (all_decode && decoding) lane.blocked_epoch = epoch_;
+    break;
+  }
+  const double end = Pass(now, TimesOf(WorkOf(lane)));
+  lane.busy = true;
+  lane.leaping = false;
+  lane.start = now;
+  lane.ends.assign(1, end);
+  lane.taken.assign(1, 0);
+  for (const Scheduled& s : lane.scheduled) {
+    SimulatedSequence& sequence = lane.running[s.index];
+    if (sequence.started_seconds >= 0) continue;
+    sequence.started_seconds = now;
+    listener_->OnStarted(index_, sequence, now, end);
+  }
+  return true;
+}
+
+void SimulatedReplica::EndLane(Lane& lane) {
+  const double now = lane.ends.back();
+  if (!lane.leaping) return EndPlannedStep(lane, now);
+  CommitLeap(lane, lane.ends.size());
+  if (lane.leapt < lane.least_left) return;
+  WriteLeapt(lane);
+  FinishSequences(lane, now);
+  Refresh(lane);
+}
+
+void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
+  lane.busy = false;
+  counters_.busy_seconds += now - lane.start;
+  ++counters_.steps;
+  // As the engine hands tokens on: single rows first.
+  std::stable_partition(lane.scheduled.begin(), lane.scheduled.end(),
+                        [](const Scheduled& s) { return s.rows == 1; });
+  lane.decoding = lane.scheduled.size() == lane.running.size();
+  double gap = 0;
+  int64_t equal_gaps = 0;
+  const auto note = [&] {
+    if (equal_gaps > 0 && gap > 0) NoteTokenGap(equal_gaps, gap, &load_);
+    equal_gaps = 0;
+  };
+  for (const Scheduled& s : lane.scheduled) {
+    SimulatedSequence& sequence = lane.running[s.index];
+    sequence.computed_tokens += s.rows;
+    if (s.rows > 1 || sequence.prompt_pending) counters_.prompt_tokens += s.rows;
+    if (sequence.computed_tokens < sequence.known_tokens) {
+      lane.decoding = false;
+      continue;
+    }
+    if (!sequence.prompt_pending) {
+      const double own = now - sequence.last_token_seconds;
+      if (own != gap) note();
+      gap = own;
+      ++equal_gaps;
+    }
+    EmitToken(sequence, now);
+  }
+  note();
+  lane.last_end = now;
+  FinishSequences(lane, now);
+  Refresh(lane);
+}
+
+void SimulatedReplica::EmitToken(SimulatedSequence& sequence, double now) {
+  if (options_.wants_tokens) listener_->OnToken(index_, sequence, now);
+  ++sequence.known_tokens;
+  --sequence.left_tokens;
+  --sequence.unspent_tokens;
+  sequence.last_token_seconds = now;
+  ++counters_.output_tokens;
+  --load_.outstanding_output_tokens;
+  if (!sequence.prompt_pending) return;
+  sequence.prompt_pending = false;
+  NotePromptComputed(
+      sequence.prompt_tokens,
+      sequence.prompt_tokens - std::min(sequence.cached_tokens, sequence.prompt_tokens),
+      now - sequence.started_seconds, &load_);
+  listener_->OnFirstToken(index_, sequence, now);
+}
+
+void SimulatedReplica::FinishSequences(Lane& lane, double now) {
+  size_t kept = 0;
+  for (size_t i = 0; i < lane.running.size(); ++i) {
+    SimulatedSequence& sequence = lane.running[i];
+    if (sequence.left_tokens > 0) {
+      if (kept != i) lane.running[kept] = sequence;
+      ++kept;
+      continue;
+    }
+    const int64_t held = Blocks(sequence.computed_tokens);
+    (sequence.keep_blocks ? kept_blocks_ : free_blocks_) += held;
+    Unexpect(sequence.unspent_tokens);
+    ++epoch_;
+    listener_->OnFinished(index_, sequence, now);
+  }
+  lane.running.resize(kept);
+}
+
+}  // namespace tessera::scheduler

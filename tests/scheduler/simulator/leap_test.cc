@@ -1,0 +1,178 @@
+// Leaping against stepping: the same tokens in the same order at the same times.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <tuple>
+
+#include "scheduler/simulator/arrivals.h"
+#include "tests/scheduler/simulator/tables.h"
+
+namespace tessera::tests {
+namespace {
+
+using scheduler::Random;
+using scheduler::ReplicaSetup;
+using scheduler::RequestOutcome;
+using scheduler::Role;
+using scheduler::ScheduledChange;
+using scheduler::SimulationResult;
+using scheduler::SimulationSetup;
+
+class TokenLog : public scheduler::TokenObserver {
+ public:
+  struct Token {
+    double seconds;
+    int replica;
+    int64_t order;  // within the replica
+    int32_t request;
+  };
+  void OnToken(int replica, int32_t request, double now) override {
+    tokens_.push_back({now, replica, static_cast<int64_t>(tokens_.size()), request});
+  }
+  std::vector<Token> Sorted() {
+    std::sort(tokens_.begin(), tokens_.end(), [](const Token& a, const Token& b) {
+      return std::tie(a.seconds, a.replica, a.order) < std::tie(b.seconds, b.replica, b.order);
+    });
+    return tokens_;
+  }
+
+ private:
+  std::vector<Token> tokens_;
+};
+
+ReplicaSetup RandomReplica(Random& random, int index, Role role) {
+  PlainFigures figures;
+  figures.base = 0.002 + 0.01 * random.Uniform();
+  figures.per_prefill_token = 0.0001 * random.Uniform();
+  figures.per_row = 0.0005 * random.Uniform();
+  figures.per_context_token = 2e-6 * random.Uniform();
+  figures.hop = 0.001 * random.Uniform();
+  figures.stages = static_cast<int>(random.Integer(1, 3));
+  figures.linear = random.Uniform() < 0.7;
+  ReplicaSetup setup = PlainReplica("r" + std::to_string(index), figures);
+  setup.role = role;
+  setup.micro_batches = static_cast<int>(random.Integer(1, figures.stages));
+  setup.limits.max_batched_tokens = random.Integer(20, 300);
+  setup.limits.max_sequences = random.Integer(2, 24);
+  setup.limits.max_logit_rows = random.Integer(4, 40);
+  setup.limits.block_tokens = random.Integer(1, 16);
+  setup.limits.total_blocks =
+      random.Integer(250, 1200) / setup.limits.block_tokens + 1;  // short: sequences are preempted
+  return setup;
+}
+
+SimulationSetup RandomSetup(uint64_t seed) {
+  Random random(seed);
+  SimulationSetup setup;
+  setup.check_invariants = true;
+  const int replicas = static_cast<int>(random.Integer(1, 4));
+  const bool split = replicas > 1 && random.Uniform() < 0.4;
+  for (int r = 0; r < replicas; ++r) {
+    const Role role = !split ? Role::kBoth : r % 2 == 0 ? Role::kPrefill : Role::kDecode;
+    setup.replicas.push_back(RandomReplica(random, r, role));
+  }
+  std::vector<scheduler::RequestLengths> lengths;
+  for (int i = 0; i < 8; ++i) {
+    lengths.push_back({static_cast<double>(random.Integer(1, 180)),
+                       static_cast<double>(random.Integer(1, 60)), random.Uniform()});
+  }
+  const double rate = replicas * (1 + 12 * random.Uniform());
+  setup.requests = RequestsFromProcess({rate, 2 * random.Uniform(), 120, seed}, lengths,
+                                       random.Uniform() < 0.3 ? 0.5 : 0);
+  for (auto& request : setup.requests) {
+    if (random.Uniform() < 0.2) request.rank = -random.Uniform();
+    if (random.Uniform() < 0.5) request.max_tokens = request.output_tokens + 20;
+  }
+  const double span = setup.requests.back().arrival_seconds;
+  for (int i = 0; i < 3 && random.Uniform() < 0.5; ++i) {
+    ScheduledChange change;
+    change.at_seconds = span * random.Uniform();
+    change.replica = static_cast<int>(random.Integer(0, replicas - 1));
+    change.kind = ScheduledChange::Kind::kSlow;
+    change.factor = 1 + 2 * random.Uniform();
+    if (random.Uniform() < 0.5) {
+      change.kind = ScheduledChange::Kind::kLose;
+      setup.changes.push_back(change);
+      change.kind = ScheduledChange::Kind::kRecover;
+      change.at_seconds += 1;
+    }
+    setup.changes.push_back(change);
+  }
+  return setup;
+}
+
+SimulationResult RunBy(SimulationSetup setup, bool leaps, TokenLog* log) {
+  setup.leaps = leaps;
+  setup.tokens = log;
+  auto dispatcher = scheduler::MakeRouterDispatcher();
+  auto result = Simulate(setup, dispatcher.get());
+  INFO(result.status());
+  REQUIRE(result.ok());
+  return *std::move(result);
+}
+
+bool Near(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), 1e-9); }
+
+bool Same(const RequestOutcome& a, const RequestOutcome& b) {
+  return a.fate == b.fate && a.output_tokens == b.output_tokens && a.attempts == b.attempts &&
+         a.preemptions == b.preemptions && a.prefill_replica == b.prefill_replica &&
+         a.decode_replica == b.decode_replica && Near(a.started_seconds, b.started_seconds) &&
+         Near(a.first_token_seconds, b.first_token_seconds) &&
+         Near(a.finished_seconds, b.finished_seconds);
+}
+
+}  // namespace
+
+TEST_CASE("leaps change nothing but the work") {
+  int64_t leapt = 0, steps = 0, preemptions = 0, retries = 0, plans = 0, plans_stepping = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    INFO("seed " << seed);
+    const SimulationSetup setup = RandomSetup(seed);
+    TokenLog stepped_log, leapt_log;
+    const SimulationResult stepped = RunBy(setup, false, &stepped_log);
+    const SimulationResult leaping = RunBy(setup, true, &leapt_log);
+    REQUIRE(stepped.outcomes.size() == leaping.outcomes.size());
+    const auto a = stepped_log.Sorted(), b = leapt_log.Sorted();
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      if (a[i].replica == b[i].replica && a[i].request == b[i].request &&
+          Near(a[i].seconds, b[i].seconds)) {
+        continue;
+      }
+      FAIL("token " << i << ": request " << a[i].request << " at " << a[i].seconds << " by "
+                    << setup.replicas[static_cast<size_t>(a[i].replica)].name << ", leaping "
+                    << b[i].request << " at " << b[i].seconds << " by "
+                    << setup.replicas[static_cast<size_t>(b[i].replica)].name);
+    }
+    REQUIRE(a.size() == b.size());
+    for (size_t i = 0; i < stepped.outcomes.size(); ++i) {
+      INFO("request " << i);
+      REQUIRE(Same(stepped.outcomes[i], leaping.outcomes[i]));
+      retries += leaping.outcomes[i].attempts - 1;
+    }
+    // A step that a loss cut short is counted where it was planned, not where it was leapt.
+    const bool lost = std::any_of(setup.changes.begin(), setup.changes.end(), [](const auto& c) {
+      return c.kind == ScheduledChange::Kind::kLose;
+    });
+    for (size_t r = 0; r < stepped.counters.size(); ++r) {
+      const auto& s = stepped.counters[r];
+      const auto& l = leaping.counters[r];
+      REQUIRE(s.steps == l.steps);
+      REQUIRE(s.output_tokens == l.output_tokens);
+      REQUIRE(l.plans + l.leapt_steps >= l.steps);
+      const bool equal =
+          lost || s.stage_busy_seconds[0] == Approx(l.stage_busy_seconds[0]).epsilon(1e-9);
+      REQUIRE(equal);
+      leapt += l.leapt_steps;
+      steps += l.steps;
+      preemptions += l.preemptions;
+      plans += l.plans;
+      plans_stepping += s.plans;
+    }
+  }
+  CHECK(leapt * 3 > steps);  // the cases have leaps in them, and what stops leaps
+  CHECK(plans * 3 < plans_stepping * 2);
+  CHECK(preemptions > 400);
+  CHECK(retries > 100);
+}
+
+}  // namespace tessera::tests
