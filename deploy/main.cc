@@ -1,14 +1,13 @@
 // The `tessera` command: up, status, complete, plan.
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "deploy/cluster_client.h"
 #include "deploy/complete.h"
-#include "deploy/plan_command.h"
+#include "deploy/plan_cli.h"
 #include "deploy/up.h"
 #include "proto/protocol.h"
 
@@ -160,82 +159,6 @@ int RunComplete(CompleteFlags& flags) {
   return answer.ok() ? 0 : Fail(answer.status());
 }
 
-struct PlanCall {
-  PlanFlags flags;
-  std::string out;    // file for plan.json
-  std::string check;  // file of a plan to check
-  bool no_split = false;
-};
-
-void AddPlan(CLI::App& app, PlanCall& call) {
-  PlanFlags& f = call.flags;
-  CLI::App* plan =
-      app.add_subcommand("plan", "Plan a deployment: which devices form which replicas");
-  plan->add_option("cluster", f.cluster, "Description of the cluster, YAML or JSON");
-  plan->add_option("--model", f.model,
-                   "A known name (Llama-2-70B), a Hugging Face folder, or a config.json");
-  plan->add_option("--workload", f.workload,
-                   "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output");
-  plan->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt")->capture_default_str();
-  plan->add_option("--output", f.output_tokens, "Tokens of an answer")->capture_default_str();
-  plan->add_option("--rate", f.requests_per_second, "Requests per second; 0: as the workload says");
-  plan->add_option("--max-tpot", f.max_tpot, "Longest time per output token, such as \"150 ms\"");
-  plan->add_option("--objective", f.goal,
-                   "throughput, price (cheapest for --rate), budget (best within the cluster's)")
-      ->capture_default_str();
-  plan->add_option("--search", f.options.search, "How to search")->capture_default_str();
-  plan->add_option("--dtype", f.weight_dtype,
-                   "Of weights: float32, float16, bfloat16, int8; default: as stored");
-  plan->add_option("--kv-dtype", f.kv_dtype, "Of keys and values; default: 16 bits");
-  plan->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
-      ->check(CLI::Range(0.01, 1.0))
-      ->capture_default_str();
-  plan->add_option("--reserve", f.runtime_reserve, "Memory per device for the runtime")
-      ->capture_default_str();
-  plan->add_option("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
-      ->check(CLI::Range(0.0, 0.9))
-      ->capture_default_str();
-  plan->add_option("--max-batched-tokens", f.options.max_step_tokens, "Tokens of one step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  plan->add_option("--max-sequences", f.options.max_sequences, "Sequences of a replica at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  plan->add_option("--context", f.options.context_tokens,
-                   "Longest sequence, tokens; 0: as the model says");
-  plan->add_flag("--no-split", call.no_split, "Every replica both prefills and decodes");
-  plan->add_flag("--prove", f.options.prove,
-                 "Prove the optimum of up to eight devices, however long it takes");
-  plan->add_option("--out", call.out, "Write plan.json here");
-  plan->add_option("--check", call.check, "Check this plan.json instead of planning");
-}
-
-int RunPlan(PlanCall& call) {
-  if (!call.check.empty()) {
-    absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(call.check);
-    if (!plan.ok()) return Fail(plan.status());
-    std::cout << scheduler::PlanTable(*plan) << "\nthe plan is sound\n";
-    return 0;
-  }
-  if (call.flags.cluster.empty() || call.flags.model.empty()) {
-    return Fail(absl::InvalidArgumentError(
-        "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME"));
-  }
-  call.flags.options.allow_split = !call.no_split;
-  absl::StatusOr<v1::DeploymentPlan> plan = PlanFromFiles(call.flags);
-  if (!plan.ok()) return Fail(plan.status());
-  std::cout << scheduler::PlanTable(*plan);
-  if (call.out.empty()) return 0;
-  absl::StatusOr<std::string> json = PlanJson(*plan);
-  if (!json.ok()) return Fail(json.status());
-  std::ofstream file(call.out, std::ios::binary);
-  file << *json;
-  file.close();
-  if (!file) return Fail(absl::UnavailableError(absl::StrCat("cannot write ", call.out)));
-  std::cout << "\nwritten to " << call.out << "\n";
-  return 0;
-}
-
 int Main(int argc, char** argv) {
   CLI::App app("Tessera: large language models on whatever devices you have.");
   app.set_version_flag("--version", std::string(kBuildVersion));
@@ -246,12 +169,11 @@ int Main(int argc, char** argv) {
   AddUp(app, up);
   AddStatus(app, status);
   AddComplete(app, complete);
-  PlanCall plan;
-  AddPlan(app, plan);
+  PlanCli plan(app);
   CLI11_PARSE(app, argc, argv);
   if (app.got_subcommand("status")) return RunStatus(status);
   if (app.got_subcommand("complete")) return RunComplete(complete);
-  if (app.got_subcommand("plan")) return RunPlan(plan);
+  if (app.got_subcommand("plan")) return plan.Run();
   up.options.coordinator_flags = app.get_subcommand("up")->remaining();
   return RunUp(up);
 }

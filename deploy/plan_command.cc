@@ -1,7 +1,5 @@
 #include "deploy/plan_command.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <filesystem>
 
 #include "proto/document.h"
@@ -10,7 +8,9 @@
 #include "proto/model_folder.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_file.h"
+#include "scheduler/plan_diff.h"
+#include "scheduler/what_if.h"
+#include "scheduler/written_layout.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {
@@ -19,27 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxTraceBytes = int64_t{1} << 30;
-
-absl::StatusOr<v1::Model> ReadModel(const std::string& name) {
-  std::error_code error;
-  if (fs::is_regular_file(name, error)) {
-    const absl::StatusOr<std::string> text = ReadFileText(name, kMaxDocumentBytes);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<v1::Model> model = ParseModelConfig(*text, name);
-    if (model.ok()) model->set_name(name);
-    return model;
-  }
-  absl::StatusOr<v1::Model> built_in = scheduler::BuiltInModel(name);
-  if (built_in.ok()) return built_in;
-  absl::StatusOr<v1::Model> folder = ReadModelFolder(name);
-  if (folder.ok()) {
-    if (folder->name().empty()) folder->set_name(name);
-    return folder;
-  }
-  // Whoever names a path or an organisation means a folder; a plain name is looked for among the
-  // built-in ones.
-  return name.find('/') != std::string::npos ? folder.status() : built_in.status();
-}
 
 absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input) {
   const fs::path path = flags.workload;
@@ -111,36 +90,68 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
 
 }  // namespace
 
-absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags) {
-  scheduler::PlannerInput input;
+absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
+  std::error_code error;
+  if (fs::is_regular_file(name, error)) {
+    const absl::StatusOr<std::string> text = ReadFileText(name, kMaxDocumentBytes);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<v1::Model> model = ParseModelConfig(*text, name);
+    if (model.ok()) model->set_name(name);
+    return model;
+  }
+  absl::StatusOr<v1::Model> built_in = scheduler::BuiltInModel(name);
+  if (built_in.ok()) return built_in;
+  absl::StatusOr<v1::Model> folder = ReadModelFolder(name);
+  if (folder.ok()) {
+    if (folder->name().empty()) folder->set_name(name);
+    return folder;
+  }
+  // Whoever names a path or an organisation means a folder; a plain name is looked for among the
+  // built-in ones.
+  return name.find('/') != std::string::npos ? folder.status() : built_in.status();
+}
+
+absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
+  PlanQuestion question;
+  scheduler::PlannerInput& input = question.input;
   input.cluster_file = flags.cluster;
   if (absl::Status s = ReadDocumentFile(flags.cluster, &input.cluster); !s.ok()) return s;
   absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   if (!catalogue.ok()) return catalogue.status();
   input.catalogue = *std::move(catalogue);
-  absl::StatusOr<v1::Model> model = ReadModel(flags.model);
+  absl::StatusOr<v1::Model> model = ReadPlannedModel(flags.model);
   if (!model.ok()) return model.status();
   input.model = *std::move(model);
   if (absl::Status s = ReadWorkload(flags, &input); !s.ok()) return s;
-  scheduler::PlannerOptions options = flags.options;
-  if (absl::Status s = ReadOptions(flags, &options); !s.ok()) return s;
-  return scheduler::MakePlan(input, options);
+  question.options = flags.options;
+  if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
+  if (flags.layout.empty()) return question;
+  v1::WrittenLayout layout;
+  if (absl::Status s = ReadDocumentFile(flags.layout, &layout); !s.ok()) return s;
+  question.options.given_search = scheduler::GivenLayout(std::move(layout), flags.layout);
+  return question;
 }
 
-absl::StatusOr<std::string> PlanJson(const v1::DeploymentPlan& plan) {
-  google::protobuf::util::JsonPrintOptions print;
-  print.add_whitespace = true;
-  print.preserve_proto_field_names = true;
-  std::string json;
-  const auto status = google::protobuf::util::MessageToJsonString(plan, &json, print);
-  if (status.ok()) return json;
-  return absl::InternalError(StrCat("the plan cannot be written as JSON: ", status.ToString()));
+absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags) {
+  const absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags);
+  if (!question.ok()) return question.status();
+  return scheduler::MakePlan(question->input, question->options);
 }
 
-absl::StatusOr<v1::DeploymentPlan> ReadPlanFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFileText(path, scheduler::kMaxPlanBytes);
-  if (!text.ok()) return text.status();
-  return scheduler::ParsePlan(*text, path);
+absl::StatusOr<std::string> WhatIf(const PlanFlags& flags, const std::string& changes) {
+  absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags);
+  if (!question.ok()) return question.status();
+  v1::Cluster changed = question->input.cluster;
+  if (absl::Status s = scheduler::ApplyChanges(changes, &changed); !s.ok()) return s;
+  const absl::StatusOr<v1::DeploymentPlan> now =
+      scheduler::MakePlan(question->input, question->options);
+  if (!now.ok()) return now.status();
+  question->input.cluster = std::move(changed);
+  question->input.cluster_file += " with --what-if";
+  const absl::StatusOr<v1::DeploymentPlan> then =
+      scheduler::MakePlan(question->input, question->options);
+  if (!then.ok()) return then.status();
+  return StrCat("what if: ", changes, "\n\n", scheduler::PlanDiff(*now, *then, "now", "then"));
 }
 
 }  // namespace tessera::deploy

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "deploy/plan_file.h"
 #include "proto/plan.pb.h"
 #include "scheduler/planner.h"
 
@@ -24,14 +25,24 @@ struct PlanFlags {
   std::string weight_dtype;  // empty: as stored
   std::string kv_dtype;
   std::string runtime_reserve = "1 GiB";
+  std::string layout;  // file of a layout to judge instead of searching; empty: search
   scheduler::PlannerOptions options;
 };
 
-// Errors name the file or flag, the reason and the fix.
+// Everything a planner is asked, read from the files that flags name.
+struct PlanQuestion {
+  scheduler::PlannerInput input;
+  scheduler::PlannerOptions options;
+};
+
+// Errors of all of these name the file or flag, the reason and the fix.
+absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags);
 absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags);
 
-// plan.json: proto3 JSON with field names as in plan.proto. The same plan gives the same bytes.
-absl::StatusOr<std::string> PlanJson(const v1::DeploymentPlan& plan);
-absl::StatusOr<v1::DeploymentPlan> ReadPlanFile(const std::string& path);
+// A built-in name, a Hugging Face folder, or a config.json.
+absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name);
+
+// The plan as the files say beside the plan with `changes` (scheduler/what_if) to the cluster.
+absl::StatusOr<std::string> WhatIf(const PlanFlags& flags, const std::string& changes);
 
 }  // namespace tessera::deploy

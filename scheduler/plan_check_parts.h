@@ -1,5 +1,5 @@
-// What the two halves of plan_check share: bytes and operations of a worker, from its ranges alone.
-// Thread rule: pure functions.
+// What the two halves of plan_check share, and plan_diff: bytes and operations of a worker, from
+// its ranges alone. Thread rule: pure functions.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,36 +1,15 @@
 #include "absl/strings/str_format.h"
+#include "scheduler/plan_text.h"
 #include "scheduler/planner.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kGib = 1073741824.0;
-
-std::string RoleName(v1::ReplicaRole role) {
-  switch (role) {
-    case v1::REPLICA_ROLE_BOTH: return "prefill and decode";
-    case v1::REPLICA_ROLE_PREFILL: return "prefill";
-    case v1::REPLICA_ROLE_DECODE: return "decode";
-    default: return "no role";
-  }
-}
-
-// "a/0..3 A6000": the ranks of a stage are neighbours in one machine.
-std::string DeviceNames(const v1::Stage& stage) {
-  const std::string& first = stage.workers(0).device();
-  const std::string& last = stage.workers(stage.workers_size() - 1).device();
-  const size_t slash = last.rfind('/');
-  const std::string kind =
-      stage.workers(0).kind().empty() ? "" : StrCat(" ", stage.workers(0).kind());
-  if (stage.workers_size() == 1 || slash == std::string::npos) return first + kind;
-  return StrCat(first, "..", last.substr(slash + 1), kind);
-}
-
 void AppendReplica(const v1::Replica& replica, std::string* out) {
   const v1::Prediction& p = replica.prediction();
   absl::StrAppendFormat(out, "\n%s: %s; up to %.3f requests/s", replica.name(),
-                        RoleName(replica.role()), p.requests_per_second());
+                        RoleText(replica.role()), p.requests_per_second());
   if (p.output_tokens_per_second() > 0)
     absl::StrAppendFormat(out, ", %.0f tokens/s", p.output_tokens_per_second());
   if (p.time_to_first_token_seconds() > 0)
@@ -50,12 +29,13 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
     const v1::PlannedWorker& w = stage.workers(0);
     const double used =
         static_cast<double>(w.weight_bytes() + w.kv_bytes() + w.activation_bytes()) / kGib;
-    absl::StrAppendFormat(
-        out, "  %-5d  %-24s  %5d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j, DeviceNames(stage),
-        stage.workers_size(), StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
-        static_cast<double>(w.weight_bytes()) / kGib, static_cast<double>(w.kv_bytes()) / kGib,
-        static_cast<double>(w.activation_bytes()) / kGib, used,
-        static_cast<double>(w.available_bytes()) / kGib);
+    absl::StrAppendFormat(out, "  %-5d  %-24s  %5d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j,
+                          StageDevicesText(stage), stage.workers_size(),
+                          StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
+                          static_cast<double>(w.weight_bytes()) / kGib,
+                          static_cast<double>(w.kv_bytes()) / kGib,
+                          static_cast<double>(w.activation_bytes()) / kGib, used,
+                          static_cast<double>(w.available_bytes()) / kGib);
   }
 }
 

@@ -1,0 +1,168 @@
+#include "deploy/plan_cli.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/plan_diff.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::cerr << "tessera: " << std::string(status.message()) << "\n";
+  return 1;
+}
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write ", path));
+}
+
+absl::Status CheckAgainstFiles(const v1::DeploymentPlan& plan, const std::string& cluster_file,
+                               const std::string& model_name) {
+  if (!cluster_file.empty()) {
+    v1::Cluster cluster;
+    if (absl::Status s = ReadDocumentFile(cluster_file, &cluster); !s.ok()) return s;
+    const absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+    if (!catalogue.ok()) return catalogue.status();
+    if (absl::Status s = scheduler::CheckPlanOn(plan, cluster, *catalogue); !s.ok()) return s;
+  }
+  if (model_name.empty()) return absl::OkStatus();
+  const absl::StatusOr<v1::Model> model = ReadPlannedModel(model_name);
+  if (!model.ok()) return model.status();
+  return scheduler::CheckPlanIsFor(plan, *model);
+}
+
+}  // namespace
+
+PlanCli::PlanCli(CLI::App& app)
+    : plan_(app.add_subcommand("plan", "Plan a deployment: which devices form which replicas")) {
+  AddPlan();
+  AddCheck();
+  AddDiff();
+  plan_->require_subcommand(0, 1);
+}
+
+void PlanCli::AddPlan() {
+  PlanFlags& f = flags_;
+  plan_->add_option("cluster", f.cluster, "Description of the cluster, YAML or JSON");
+  plan_->add_option("--model", f.model,
+                    "A known name (Llama-2-70B), a Hugging Face folder, or a config.json");
+  plan_->add_option(
+      "--workload", f.workload,
+      "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output");
+  plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt")->capture_default_str();
+  plan_->add_option("--output", f.output_tokens, "Tokens of an answer")->capture_default_str();
+  plan_->add_option("--rate", f.requests_per_second,
+                    "Requests per second; 0: as the workload says");
+  plan_->add_option("--max-tpot", f.max_tpot, "Longest time per output token, such as \"150 ms\"");
+  plan_
+      ->add_option("--objective", f.goal,
+                   "throughput, price (cheapest for --rate), budget (best within the cluster's)")
+      ->capture_default_str();
+  plan_->add_option("--search", f.options.search, "How to search")->capture_default_str();
+  plan_->add_option("--dtype", f.weight_dtype,
+                    "Of weights: float32, float16, bfloat16, int8; default: as stored");
+  plan_->add_option("--kv-dtype", f.kv_dtype, "Of keys and values; default: 16 bits");
+  plan_->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  plan_->add_option("--reserve", f.runtime_reserve, "Memory per device for the runtime")
+      ->capture_default_str();
+  plan_->add_option("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  plan_->add_option("--max-batched-tokens", f.options.max_step_tokens, "Tokens of one step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  plan_->add_option("--max-sequences", f.options.max_sequences, "Sequences of a replica at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  plan_->add_option("--context", f.options.context_tokens,
+                    "Longest sequence, tokens; 0: as the model says");
+  plan_->add_flag("--no-split", no_split_, "Every replica both prefills and decodes");
+  plan_->add_flag("--prove", f.options.prove,
+                  "Prove the optimum of up to eight devices, however long it takes");
+  plan_->add_option("--out", out_, "Write plan.json here");
+  plan_->add_option("--layout", f.layout, "Judge the layout of this file instead of searching one");
+  plan_->add_option(
+      "--what-if", what_if_,
+      "Print what changes with, for example, \"+2 L40S, -machine3, link a-b 10 Gbit/s\"");
+}
+
+void PlanCli::AddCheck() {
+  check_ = plan_->add_subcommand("check", "Check a plan.json, with code that no planner shares");
+  check_->add_option("plan", checked_plan_, "The plan.json")->required();
+  check_->add_option("--cluster", checked_cluster_,
+                     "Check devices, memory and links against this description as well");
+  check_->add_option("--model", checked_model_, "Check that the plan is for this model");
+}
+
+void PlanCli::AddDiff() {
+  diff_ = plan_->add_subcommand("diff", "What is different between two plans");
+  diff_->add_option("from", diff_from_, "A plan.json")->required();
+  diff_->add_option("to", diff_to_, "Another")->required();
+}
+
+int PlanCli::Run() {
+  if (plan_->got_subcommand(check_)) return RunCheck();
+  if (plan_->got_subcommand(diff_)) return RunDiff();
+  return RunPlan();
+}
+
+int PlanCli::RunCheck() {
+  const absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(checked_plan_);
+  if (!plan.ok()) return Fail(plan.status());
+  const absl::Status checked = CheckAgainstFiles(*plan, checked_cluster_, checked_model_);
+  if (!checked.ok())
+    return Fail(
+        absl::InvalidArgumentError(StrCat(checked_plan_, ": ", StdView(checked.message()))));
+  std::cout << scheduler::PlanTable(*plan) << "\nthe plan is sound";
+  std::cout << (checked_cluster_.empty()
+                    ? " by itself; --cluster FILE checks devices, memory and links as well\n"
+                    : StrCat(", and fits ", checked_cluster_, "\n"));
+  return 0;
+}
+
+int PlanCli::RunDiff() {
+  const absl::StatusOr<v1::DeploymentPlan> from = ReadPlanFile(diff_from_);
+  if (!from.ok()) return Fail(from.status());
+  const absl::StatusOr<v1::DeploymentPlan> to = ReadPlanFile(diff_to_);
+  if (!to.ok()) return Fail(to.status());
+  std::cout << scheduler::PlanDiff(*from, *to, std::filesystem::path(diff_from_).stem(),
+                                   std::filesystem::path(diff_to_).stem());
+  return 0;
+}
+
+int PlanCli::RunPlan() {
+  if (flags_.cluster.empty() || flags_.model.empty()) {
+    return Fail(absl::InvalidArgumentError(
+        "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME"));
+  }
+  flags_.options.allow_split = !no_split_;
+  if (!what_if_.empty()) {
+    const absl::StatusOr<std::string> difference = WhatIf(flags_, what_if_);
+    if (!difference.ok()) return Fail(difference.status());
+    std::cout << *difference;
+    return 0;
+  }
+  const absl::StatusOr<v1::DeploymentPlan> plan = PlanFromFiles(flags_);
+  if (!plan.ok()) return Fail(plan.status());
+  std::cout << scheduler::PlanTable(*plan);
+  if (out_.empty()) return 0;
+  const absl::StatusOr<std::string> json = PlanJson(*plan);
+  if (!json.ok()) return Fail(json.status());
+  if (absl::Status s = WriteText(out_, *json); !s.ok()) return Fail(s);
+  std::cout << "\nwritten to " << out_ << "\n";
+  return 0;
+}
+
+}  // namespace tessera::deploy

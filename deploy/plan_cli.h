@@ -1,0 +1,45 @@
+// `tessera plan` and its subcommands check, diff: flags and what is printed.
+//
+// Thread rule: from main alone. Prints answers to stdout, errors to stderr.
+#pragma once
+
+#include <string>
+
+#include "deploy/plan_command.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::deploy {
+
+class PlanCli {
+ public:
+  // Adds the subcommand; both must outlive the parsing.
+  explicit PlanCli(CLI::App& app);
+  PlanCli(const PlanCli&) = delete;
+  PlanCli& operator=(const PlanCli&) = delete;
+
+  // After parsing: the exit code.
+  int Run();
+
+ private:
+  void AddPlan();
+  void AddCheck();
+  void AddDiff();
+  int RunPlan();
+  int RunCheck();
+  int RunDiff();
+
+  CLI::App* const plan_;
+  CLI::App* check_ = nullptr;
+  CLI::App* diff_ = nullptr;
+  PlanFlags flags_;
+  bool no_split_ = false;
+  std::string out_;      // file for plan.json
+  std::string what_if_;  // changes
+  std::string checked_plan_, checked_cluster_, checked_model_;
+  std::string diff_from_, diff_to_;
+};
+
+}  // namespace tessera::deploy

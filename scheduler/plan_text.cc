@@ -1,0 +1,61 @@
+#include "scheduler/plan_text.h"
+
+#include <cstdlib>
+#include <vector>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+struct Run {
+  std::string machine;  // with the slash; or a whole name that has no number
+  int first = 0, last = 0;
+  bool numbered = false;
+};
+
+// Neighbouring devices of one machine make one run.
+std::vector<Run> RunsOf(const v1::Stage& stage) {
+  std::vector<Run> runs;
+  for (const v1::PlannedWorker& worker : stage.workers()) {
+    const std::string& name = worker.device();
+    const size_t slash = name.rfind('/');
+    const bool numbered = slash != std::string::npos && slash + 1 < name.size() &&
+                          name.find_first_not_of("0123456789", slash + 1) == std::string::npos;
+    const int index = numbered ? std::atoi(name.c_str() + slash + 1) : 0;
+    const std::string machine = numbered ? name.substr(0, slash + 1) : name;
+    if (numbered && !runs.empty() && runs.back().numbered && runs.back().machine == machine &&
+        runs.back().last + 1 == index) {
+      runs.back().last = index;
+    } else {
+      runs.push_back({machine, index, index, numbered});
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+std::string RoleText(v1::ReplicaRole role) {
+  switch (role) {
+    case v1::REPLICA_ROLE_BOTH: return "prefill and decode";
+    case v1::REPLICA_ROLE_PREFILL: return "prefill";
+    case v1::REPLICA_ROLE_DECODE: return "decode";
+    default: return "no role";
+  }
+}
+
+std::string StageDevicesText(const v1::Stage& stage) {
+  std::string text;
+  for (const Run& run : RunsOf(stage)) {
+    if (!text.empty()) text += ",";
+    text += run.machine;
+    if (!run.numbered) continue;
+    text += StrCat(run.first);
+    if (run.last > run.first) text += StrCat("..", run.last);
+  }
+  const std::string& kind = stage.workers(0).kind();
+  return kind.empty() ? text : StrCat(text, " ", kind);
+}
+
+}  // namespace tessera::scheduler

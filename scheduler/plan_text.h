@@ -1,0 +1,19 @@
+// Names of a plan's parts as people read them, the same in every output. Thread rule: pure
+// functions.
+#pragma once
+
+#include <string>
+
+#include "proto/plan.pb.h"
+
+namespace tessera::scheduler {
+
+inline constexpr double kGib = 1073741824.0;
+
+// "prefill and decode".
+std::string RoleText(v1::ReplicaRole role);
+
+// "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
+std::string StageDevicesText(const v1::Stage& stage);
+
+}  // namespace tessera::scheduler

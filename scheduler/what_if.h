@@ -1,0 +1,25 @@
+// Changes to a cluster description in a few words, for `tessera plan --what-if`.
+//
+//   +2 L40S [on MACHINE | at SITE]   two more; on a machine of their own unless one is named
+//   -machine3, -oregon               a machine, or all machines of a site
+//   -2 L40S                          two fewer, from the machines named last
+//   link a-b 10 Gbit/s [0.1 ms]      between two machines or sites, both directions
+//   uplink a 10 Gbit/s [0.1 ms]      of a machine or site
+//   tier rack 10 Gbit/s [0.1 ms]     machine, rack, site or region
+//   budget 20 USD/h
+// joined by commas. Thread rule: pure functions. Errors: InvalidArgument naming the change and the
+// reason.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "proto/cluster.pb.h"
+
+namespace tessera::scheduler {
+
+// The new machine stands beside the first one that has such devices, else beside the first one, and
+// is called "added" (added-2, ...).
+absl::Status ApplyChanges(std::string_view changes, v1::Cluster* cluster);
+
+}  // namespace tessera::scheduler
