@@ -42,51 +42,6 @@ TEST_CASE("tiny pools preempt and recompute, and the tokens stay the same") {
   }
 }
 
-TEST_CASE("cancelling frees every block within the call, and the others go on unharmed") {
-  std::mt19937 random(11);
-  EngineOptions options = SmallOptions();
-  options.limits.total_blocks = 40;
-  Harness h(options);
-  std::vector<bool> cancelled(60, false);
-  for (uint64_t id = 0; id < 60; ++id) {
-    v1::Submit submit = MakeSubmit(id, Prompt(1 + random() % 40, id), 1 + random() % 20);
-    submit.set_choice_count(1 + random() % 3);
-    h.Submit(submit);
-    for (int i = 0; i < 3 && h.core->Busy(); ++i) h.Step();
-    if (random() % 2 == 0) {
-      const uint64_t victim = random() % (id + 1);
-      h.Cancel(victim);
-      cancelled[victim] = true;
-    }
-  }
-  const auto used = h.core->load().kv_blocks_used();
-  CHECK(used > 0);
-  h.RunAll();
-  for (uint64_t id = 0; id < 60; ++id) {
-    const Told& told = h.Of(id);
-    REQUIRE(told.finish != v1::FINISH_REASON_UNSPECIFIED);
-    REQUIRE(told.finish != v1::FINISH_REASON_ERROR);
-    if (!cancelled[id]) REQUIRE(told.finish == v1::FINISH_REASON_LENGTH);
-  }
-}
-
-TEST_CASE("everything is free at once after the last cancel, cached blocks included") {
-  Harness h(SmallOptions());
-  v1::Submit submit = MakeSubmit(1, Prompt(30, 1), 20);
-  submit.set_choice_count(4);
-  h.Submit(submit);
-  for (int i = 0; i < 4; ++i) h.Step();
-  CHECK(h.core->load().kv_blocks_used() > 0);
-  h.Cancel(1, -1, 2);  // another attempt: not this one
-  CHECK(h.core->sequences() == 4);
-  h.Cancel(1);
-  CHECK(h.core->sequences() == 0);
-  CHECK(h.core->load().kv_blocks_used() == 0);
-  for (int choice = 0; choice < 4; ++choice) {
-    CHECK(h.Of(1, choice).finish == v1::FINISH_REASON_CANCELLED);
-  }
-}
-
 TEST_CASE("the prefix cache changes cached_tokens, not tokens; salts separate") {
   EngineOptions options = SmallOptions();
   options.limits.max_batched_tokens = 100;
@@ -267,37 +222,6 @@ TEST_CASE("continuing at any point equals the unbroken run") {
   }
 }
 
-TEST_CASE("stop ids, eos, ignore_eos and min_tokens") {
-  EngineOptions options = SmallOptions();
-  const Tokens prompt = Prompt(9, 2);
-  const Tokens greedy = Harness(options).Greedy(prompt, 20);
-  const int32_t eos = greedy[4];
-  size_t first = 0;
-  while (greedy[first] != eos) ++first;
-  options.eos_token_ids = {eos};
-  Harness h(options);
-  h.Submit(MakeSubmit(1, prompt, 20));
-  v1::Submit ignoring = MakeSubmit(2, prompt, 20);
-  ignoring.set_ignore_eos(true);
-  h.Submit(ignoring);
-  v1::Submit longer = MakeSubmit(3, prompt, 20);
-  longer.set_min_tokens(12);
-  h.Submit(longer);
-  v1::Submit stop = MakeSubmit(4, prompt, 20);
-  stop.set_ignore_eos(true);
-  stop.add_stop_token_ids(greedy[2]);
-  h.Submit(stop);
-  h.RunAll();
-  CHECK(h.Of(1).tokens == Tokens(greedy.begin(), greedy.begin() + first + 1));
-  CHECK(h.Of(1).finish == v1::FINISH_REASON_STOP);
-  CHECK(h.Of(2).tokens == greedy);
-  CHECK(h.Of(2).finish == v1::FINISH_REASON_LENGTH);
-  REQUIRE(h.Of(3).tokens.size() >= 12);
-  for (int i = 0; i < 12; ++i) CHECK(h.Of(3).tokens[i] != eos);
-  CHECK(h.Of(4).tokens.back() == greedy[2]);
-  CHECK(h.Of(4).tokens.size() <= 3);
-}
-
 void CheckLogprobs(const v1::PositionLogprobs& got, const std::vector<float>& logits, int32_t token,
                    int top) {
   double sum = 0;
@@ -354,31 +278,6 @@ TEST_CASE(
       tokens.push_back(told.tokens[i]);
     }
   }
-}
-
-TEST_CASE("min_tokens with every id a stop id is an error, not a banned token, and harms nobody") {
-  Harness harness(SmallOptions());
-  const std::vector<int32_t> prompt = Prompt(9, 4);
-  v1::Submit impossible = MakeSubmit(1, prompt, 10);
-  for (int32_t id = 0; id < 50; ++id) impossible.add_stop_token_ids(id);
-  impossible.set_min_tokens(3);
-  harness.Submit(impossible);
-  v1::Submit several = impossible;
-  several.set_submission_id(2);
-  several.set_choice_count(3);
-  several.set_top_logprobs(2);
-  several.mutable_sampling()->set_temperature(1);
-  harness.Submit(several);
-  harness.Submit(MakeSubmit(3, prompt, 5));
-  harness.RunAll();
-  for (const auto& [id, choice] : {std::pair{1, 0}, {2, 0}, {2, 1}, {2, 2}}) {
-    const Told& told = harness.Of(id, choice);
-    CHECK(told.tokens.empty());
-    CHECK(told.finish == v1::FINISH_REASON_ERROR);
-    CHECK(told.error_code == static_cast<int32_t>(absl::StatusCode::kInvalidArgument));
-    CHECK_THAT(told.error, Catch::Contains("min_tokens 3 bans 50 stop ids"));
-  }
-  CHECK(harness.Of(3).tokens == harness.Greedy(prompt, 5));
 }
 
 TEST_CASE("prompt logprobs do not look into the prefix cache") {

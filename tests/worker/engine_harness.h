@@ -66,6 +66,7 @@ struct Told {
   std::vector<v1::PositionLogprobs> prompt_logprobs;
   int32_t cached_tokens = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  std::vector<int32_t> stop_token_ids;  // of each event, -1 where it has none
   std::string error;
   int32_t error_code = 0;
 };
@@ -140,6 +141,8 @@ class Harness {
         choice.tokens.push_back(event.token_id());
         choice.positions.push_back(event.position());
         choice.logprobs.push_back(event.logprobs());
+        const bool stopped = event.finish() == v1::FINISH_REASON_STOP;
+        choice.stop_token_ids.push_back(stopped ? event.stop_token_id() : -1);
       }
       for (const auto& position : event.prompt_logprobs()) {
         choice.prompt_logprobs.push_back(position);
