@@ -98,7 +98,12 @@ struct LinearArgs {
   const PackedWeights* weights = nullptr;
   TensorView bias = {};  // optional [out_features] f32
   TensorView workspace = {};
-};  // f32 invariance
+  DType products = DType::kF32;  // see below
+};                               // f32 invariance
+
+// LinearArgs::products: f32 keeps f32 activations as they are, whatever the weights. With bf16, f32
+// activations may be rounded to bf16 before bf16 or i8 weights meet them, which is several times
+// faster where the processor multiplies bf16 pairs; sums are f32 in any case.
 
 // One linear per expert over rows sorted by expert.
 struct GroupedLinearArgs {
@@ -108,6 +113,7 @@ struct GroupedLinearArgs {
   TensorView source_rows = {};  // [slots] i32: which row of `in` a slot reads; empty: its own
   TensorView expert_offsets;    // [experts + 1] i32: slots [offsets[e], offsets[e+1]) use expert e
   TensorView workspace = {};
+  DType products = DType::kF32;  // as in LinearArgs
 };
 
 // ---- Attention

@@ -126,6 +126,7 @@ absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes) {
       .Tensor("out", args.out, kActivations, {args.in.shape[0], spec.out_features}, kMayBeStrided)
       .Optional("bias", args.bias, {kF32}, {spec.out_features})
       .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
+      .That(args.products == kF32 || args.products == kBF16, "products", "be float32 or bfloat16")
       .Workspace(args.workspace, workspace_bytes)
       .status();
 }
@@ -150,6 +151,7 @@ absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace
   check.Tensor("expert_offsets", args.expert_offsets, {kI32},
                {static_cast<int64_t>(args.experts.size()) + 1});
   check.That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in");
+  check.That(args.products == kF32 || args.products == kBF16, "products", "be float32 or bfloat16");
   check.Workspace(args.workspace, workspace_bytes);
   return std::move(check).status();
 }

@@ -222,6 +222,7 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   if (!types.ok()) return types.status();
   options.weight_dtype = types->weight_dtype;
   options.kv_dtype = types->kv_dtype;
+  options.product_dtype = types->product_dtype;
   Logger("worker").info("dtype: {}", types->reason);
   return options;
 }

@@ -40,6 +40,9 @@ struct ModelOptions {
   v1::WorkerShare share;                                // the part of it that is ours
   kernels::DType weight_dtype = kernels::DType::kBF16;  // kF32, kBF16; kI8 = int8 weight-only
   kernels::DType kv_dtype = kernels::DType::kBF16;
+  // kBF16: activations may be rounded to bf16 where they meet bf16 or int8 weights (kernels/ops.h,
+  // LinearArgs::products).
+  kernels::DType product_dtype = kernels::DType::kF32;
   int64_t int8_group_size = 128;
   StepLimits limits;
 };
@@ -56,6 +59,13 @@ struct StepInputs {
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
   kernels::TensorView logit_rows;  // [logit_rows] i32; rows whose logits are wanted; may be empty
 };
+
+// How far a row's logits may move with what else is in the step, and with how its prompt was cut
+// into chunks. In float32 (weights, KV and products) not at all: the same bits. With bfloat16 or
+// int8 among them, |a - b| <= this much of the row's max|b|. Paths other than AMX keep the bits
+// there too; AMX widens int8 weights to bfloat16 from some rows on
+// (kernels/cpu/linear/tile_panel.h).
+inline constexpr double kRoundedRowTolerance = 0.02;
 
 class Model {
  public:

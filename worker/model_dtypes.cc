@@ -51,6 +51,8 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
       chosen.kv_dtype = bf16 ? DType::kBF16 : DType::kF32;
     }
   }
+  const bool int8_of_bf16 = chosen.weight_dtype == DType::kI8 && stored_bf16;
+  if (chosen.weight_dtype == DType::kBF16 || int8_of_bf16) chosen.product_dtype = DType::kBF16;
   const std::string stored = model.dtype() == v1::DATA_TYPE_UNSPECIFIED
                                  ? "of no type named in config.json"
                                  : StrCat("stored as ", NameOf(model.dtype()));
@@ -60,6 +62,7 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
   chosen.reason = StrCat("weights ", stored, ", asked for ", NameOf(requested_weights),
                          ": computed as ", Name(chosen.weight_dtype),
                          widened ? " (float16 has no arithmetic here; float32 is exact)" : "",
+                         "; activations are multiplied as ", Name(chosen.product_dtype),
                          "; KV asked for ", NameOf(requested_kv), ": ", Name(chosen.kv_dtype));
   return chosen;
 }

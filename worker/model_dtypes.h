@@ -11,15 +11,18 @@
 namespace tessera::worker {
 
 struct ResolvedDTypes {
-  kernels::DType weight_dtype = kernels::DType::kF32;  // f32, bf16, i8
-  kernels::DType kv_dtype = kernels::DType::kF32;      // f32, bf16
-  std::string reason;                                  // one line for the log: choice and why
+  kernels::DType weight_dtype = kernels::DType::kF32;   // f32, bf16, i8
+  kernels::DType kv_dtype = kernels::DType::kF32;       // f32, bf16
+  kernels::DType product_dtype = kernels::DType::kF32;  // f32, bf16: see ModelOptions
+  std::string reason;                                   // one line for the log: choice and why
 };
 
 // UNSPECIFIED is "auto": the checkpoint's own type. float16 computes in float32, which holds every
 // float16 exactly; bfloat16, which does not, only where it is asked for. INT8 quantises weights
 // only. KV on auto is bfloat16 where weights compute in bfloat16, or in int8 from a bfloat16
 // checkpoint; else float32.
+// Products are bfloat16 in the same cases, and float32 in all others: int8 weights of a float32 or
+// float16 checkpoint meet activations that are not rounded.
 // InvalidArgument for int8 or float16 KV.
 absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
                                              v1::DataType requested_kv);

@@ -57,9 +57,13 @@ absl::Status ForwardPass::Norm(const NormWeights& norm, const TensorView& in,
 absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const TensorView& bias,
                                  const TensorView& in, const TensorView& out,
                                  kernels::Stream& stream) {
-  return ops_.Linear(
-      {.out = out, .in = in, .weights = &weights, .bias = bias, .workspace = buffers_.workspace},
-      stream);
+  return ops_.Linear({.out = out,
+                      .in = in,
+                      .weights = &weights,
+                      .bias = bias,
+                      .workspace = buffers_.workspace,
+                      .products = products_},
+                     stream);
 }
 
 absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream) {
@@ -224,7 +228,8 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                                  .experts = ffn.expert_up,
                                  .source_rows = source_rows,
                                  .expert_offsets = buffers_.expert_offsets,
-                                 .workspace = buffers_.workspace},
+                                 .workspace = buffers_.workspace,
+                                 .products = products_},
                                 stream);
   }
   if (status.ok()) status = Activate(wide, inner, stream);
@@ -234,7 +239,8 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                                  .experts = ffn.expert_down,
                                  .source_rows = {},
                                  .expert_offsets = buffers_.expert_offsets,
-                                 .workspace = buffers_.workspace},
+                                 .workspace = buffers_.workspace,
+                                 .products = products_},
                                 stream);
   }
   if (!status.ok()) return status;

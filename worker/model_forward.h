@@ -28,6 +28,7 @@ class ForwardPass {
         buffers_(buffers),
         kv_(kv),
         attention_workspace_(attention_workspace),
+        products_(options.product_dtype),
         ops_(ops) {}
 
   absl::Status Embed(const StepInputs& step, kernels::Stream& stream);
@@ -63,6 +64,7 @@ class ForwardPass {
   const ModelBuffers& buffers_;
   const std::vector<kernels::KvCacheView>& kv_;
   const kernels::TensorView& attention_workspace_;
+  const kernels::DType products_;
   kernels::Ops& ops_;
 };
 

@@ -100,6 +100,12 @@ const KernelSet kEmulatedTileKernels = {
     .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
     .bf16 = {.run = &RunTilePanel<EmulatedTiles>, .pair_words = true, .sign_magnitude = false},
     .i8 = {.run = &RunScaledTilePanel<EmulatedTiles>, .pair_words = true, .sign_magnitude = true},
+    .bf16_keeping_f32 = {.run = &RunPanel<Avx512Bf16>,
+                         .pair_words = false,
+                         .sign_magnitude = false},
+    .i8_keeping_f32 = {.run = &RunScaledPanel<SplitI8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = true},
     .widen = &Widen512,
     .narrow = &Narrow512,
 };

@@ -170,8 +170,8 @@ float LargestMagnitude(const Matrix& matrix) {
   return largest;
 }
 
-float LinearTolerance(DType weights, DType activations) {
-  return weights == DType::kF32 && activations == DType::kF32 ? 1e-5f : 1e-2f;
+float LinearTolerance(DType activations, DType products) {
+  return activations == DType::kF32 && products == DType::kF32 ? 1e-5f : 1e-2f;
 }
 
 }  // namespace tessera::kernels

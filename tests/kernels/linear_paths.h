@@ -23,7 +23,7 @@ struct LinearPath {
   std::function<int64_t(const LinearSpec&, int64_t)> workspace_bytes;
   std::function<void(const LinearArgs&, ThreadPool&)> run;
   std::function<void(const GroupedLinearArgs&, ThreadPool&)> run_grouped;
-  bool row_bits_fixed_for_i8 = true;
+  bool row_bits_fixed_for_i8 = true;  // with bf16 activations or products
 };
 
 const std::vector<LinearPath>& LinearPaths();
@@ -68,7 +68,7 @@ struct TestWeights {
 };
 
 float LargestMagnitude(const Matrix& matrix);
-// 1e-5 of the largest result for f32, 1e-2 otherwise.
-float LinearTolerance(DType weights, DType activations);
+// Of the largest result: 1e-5 for f32 activations that are not rounded, 1e-2 otherwise.
+float LinearTolerance(DType activations, DType products);
 
 }  // namespace tessera::kernels

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "tests/kernels/linear_paths.h"
 
@@ -15,6 +16,7 @@ struct Case {
   DType activation = DType::kF32;
   bool bias = false;
   int64_t extra_stride = 0;
+  DType products = DType::kF32;
 };
 
 std::string Describe(const LinearPath& path, const Case& c) {
@@ -22,8 +24,8 @@ std::string Describe(const LinearPath& path, const Case& c) {
          " out=" + std::to_string(c.spec.out_features) +
          " weights=" + std::string(Name(c.spec.weight_dtype)) +
          " group=" + std::to_string(c.spec.group_size) + " rows=" + std::to_string(c.rows) +
-         " activations=" + std::string(Name(c.activation)) + " stride+" +
-         std::to_string(c.extra_stride);
+         " activations=" + std::string(Name(c.activation)) +
+         " products=" + std::string(Name(c.products)) + " stride+" + std::to_string(c.extra_stride);
 }
 
 // Largest error relative to the largest expected result; -1 where a place that is not `out`'s was
@@ -43,6 +45,7 @@ float RelativeError(const LinearPath& path, const Case& c, ThreadPool& pool) {
   args.weights = &weights.packed;
   if (c.bias) args.bias = TensorView(bias.memory.data(), DType::kF32, {c.spec.out_features});
   args.workspace = TensorView(workspace.data(), DType::kI8, {path.workspace_bytes(c.spec, c.rows)});
+  args.products = c.products;
   path.run(args, pool);
 
   double largest = 0.0, error = 0.0;
@@ -68,12 +71,14 @@ void Check(const Case& c) {
     INFO(Describe(path, c));
     const float error = RelativeError(path, c, TestPool());
     CHECK(error >= 0.0f);
-    CHECK(error <= LinearTolerance(c.spec.weight_dtype, c.activation));
+    CHECK(error <= LinearTolerance(c.activation, c.products));
   }
 }
 
 constexpr DType kWeightTypes[] = {DType::kF32, DType::kBF16, DType::kI8};
 constexpr DType kActivationTypes[] = {DType::kF32, DType::kBF16};
+constexpr std::pair<DType, DType> kActivationsAndProducts[] = {
+    {DType::kF32, DType::kF32}, {DType::kF32, DType::kBF16}, {DType::kBF16, DType::kF32}};
 
 // Up to more than a block of 12 rows holds, and around the edges of tiles of 16.
 TEST_CASE("linear: every count of rows") {
@@ -81,9 +86,12 @@ TEST_CASE("linear: every count of rows") {
     for (DType activation : kActivationTypes) {
       for (int64_t rows :
            {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 25, 31, 32, 33, 49}) {
-        Check({.spec = {.in_features = 290, .out_features = 40, .weight_dtype = weight},
-               .rows = rows,
-               .activation = activation});
+        for (DType products : {DType::kF32, DType::kBF16}) {
+          Check({.spec = {.in_features = 290, .out_features = 40, .weight_dtype = weight},
+                 .rows = rows,
+                 .activation = activation,
+                 .products = products});
+        }
       }
     }
   }
@@ -145,7 +153,8 @@ TEST_CASE("linear: no rows, nothing written") {
 }
 
 void RunRows(const LinearPath& path, const TestWeights& weights, const Matrix& in,
-             const Matrix& out, int64_t begin, int64_t end, ThreadPool& pool) {
+             const Matrix& out, int64_t begin, int64_t end, ThreadPool& pool,
+             DType products = DType::kF32) {
   const auto slice = [begin, end](const TensorView& view) {
     TensorView rows = view.Rows(end - begin);
     rows.data += begin * view.row_stride * SizeInBytes(view.dtype);
@@ -157,6 +166,7 @@ void RunRows(const LinearPath& path, const TestWeights& weights, const Matrix& i
   args.in = slice(in.view);
   args.weights = &weights.packed;
   args.workspace = TensorView(workspace.data(), DType::kI8, {1});
+  args.products = products;
   path.run(args, pool);
 }
 
@@ -165,24 +175,26 @@ TEST_CASE("linear: a row has the same bits whatever rows and threads it is compu
   std::mt19937 random(99);
   for (const LinearPath& path : LinearPaths()) {
     for (DType weight : kWeightTypes) {
-      if (weight == DType::kI8 && !path.row_bits_fixed_for_i8) continue;
-      for (DType activation : kActivationTypes) {
+      for (const auto& [activation, products] : kActivationsAndProducts) {
+        const bool rounded = activation == DType::kBF16 || products == DType::kBF16;
+        if (weight == DType::kI8 && rounded && !path.row_bits_fixed_for_i8) continue;
         const LinearSpec spec = {.in_features = 421, .out_features = 83, .weight_dtype = weight};
         const TestWeights weights(path, spec, random);
         Matrix in(activation, kRows, spec.in_features),
             together(activation, kRows, spec.out_features);
         in.FillNormal(random);
-        RunRows(path, weights, in, together, 0, kRows, TestPool());
+        RunRows(path, weights, in, together, 0, kRows, TestPool(), products);
         for (int trial = 0; trial < 6; ++trial) {
           Matrix split(activation, kRows, spec.out_features);
           for (int64_t begin = 0; begin < kRows;) {
             const int64_t most = trial == 0 ? 1 : kRows - begin;
             const int64_t end = begin + 1 + static_cast<int64_t>(random() % most);
-            RunRows(path, weights, in, split, begin, end,
-                    trial % 2 == 0 ? OneThread() : TestPool());
+            RunRows(path, weights, in, split, begin, end, trial % 2 == 0 ? OneThread() : TestPool(),
+                    products);
             begin = end;
           }
-          INFO(path.name << " weights " << Name(weight) << " activations " << Name(activation));
+          INFO(path.name << " weights " << Name(weight) << " activations " << Name(activation)
+                         << " products " << Name(products));
           CHECK(std::memcmp(together.memory.data(), split.memory.data(),
                             kRows * spec.out_features * SizeInBytes(activation)) == 0);
         }

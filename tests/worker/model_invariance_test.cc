@@ -1,5 +1,5 @@
 // In float32 a row's logits have the same bits whatever else is in the step, however its prompt was
-// chunked, and wherever its blocks lie.
+// chunked, and wherever its blocks lie; in bfloat16 and int8 they stay within kRoundedRowTolerance.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
@@ -9,6 +9,7 @@
 namespace tessera::worker {
 namespace {
 
+using kernels::DType;
 using kernels::Isa;
 using Logits = std::vector<std::vector<float>>;
 
@@ -103,6 +104,47 @@ TEST_CASE("float32: chunks, company and places change no bit") {
           INFO(name << ", " << kernels::Name(isa) << ", round " << round << ", sequence " << i);
           CHECK(got[i] == want[i]);
         }
+      }
+    }
+  }
+}
+
+// What a model of these types computes, in random company against alone.
+static void CheckRounded(const std::string& name, const TinyOptions& options) {
+  TinyOptions other = options;
+  other.block_tokens = 4;
+  TinyModel plain(GoldenFolder(name), options), mixed(GoldenFolder(name), other);
+  const std::vector<Sequence> sequences = Sequences(name);
+  std::mt19937 random(11);
+  const std::vector<Logits> got = Mixed(mixed, sequences, random);
+  double largest = 0;
+  for (int i = 0; i < TinyModel::kSequences; ++i) {
+    const Logits want = Alone(plain, sequences[i], i);
+    REQUIRE(got[i].size() == want.size());
+    for (size_t row = 0; row < want.size(); ++row) {
+      largest = std::max(largest, RelativeError(got[i][row], want[row]));
+    }
+  }
+  INFO(name << ", " << kernels::Name(options.isa) << ", weights " << Name(options.weight_dtype)
+            << ", products " << Name(options.product_dtype) << ", KV " << Name(options.kv_dtype)
+            << ": a row moved by " << largest << " of its largest logit");
+  CHECK(largest <= kRoundedRowTolerance);
+  const bool same_bits = options.isa != Isa::kAmx || options.weight_dtype != DType::kI8;
+  if (same_bits) CHECK(largest == 0);
+}
+
+TEST_CASE("bfloat16 and int8: chunks, company and places move no row beyond the stated tolerance") {
+  constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16, kI8 = DType::kI8;
+  const std::vector<TinyOptions> kinds = {
+      {.weight_dtype = kBF16, .kv_dtype = kBF16, .product_dtype = kBF16},
+      {.weight_dtype = kI8, .kv_dtype = kBF16, .product_dtype = kBF16},
+      {.weight_dtype = kI8, .kv_dtype = kF32, .product_dtype = kF32},
+      {.weight_dtype = kBF16, .kv_dtype = kF32, .product_dtype = kF32}};
+  for (const std::string name : {"llama", "mistral_window", "qwen2", "opt", "qwen3_moe"}) {
+    for (Isa isa : kernels::SupportedIsas(kernels::DetectCpuFeatures())) {
+      for (TinyOptions options : kinds) {
+        options.isa = isa;
+        CheckRounded(name, options);
       }
     }
   }

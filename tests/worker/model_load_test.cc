@@ -163,6 +163,10 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
   const ResolvedDTypes small = resolve(v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8, kAuto);
   CHECK(small.weight_dtype == DType::kI8);
   CHECK(small.kv_dtype == DType::kBF16);
+  CHECK(small.product_dtype == DType::kBF16);
+  CHECK(resolve(v1::DATA_TYPE_BFLOAT16, kAuto, kAuto).product_dtype == DType::kBF16);
+  CHECK(resolve(v1::DATA_TYPE_FLOAT32, kAuto, kAuto).product_dtype == DType::kF32);
+  CHECK(resolve(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_INT8, kAuto).product_dtype == DType::kF32);
   CHECK(resolve(v1::DATA_TYPE_BFLOAT16, kAuto, v1::DATA_TYPE_FLOAT32).kv_dtype == DType::kF32);
   CHECK_THAT(Message(ResolveDTypes(model, kAuto, v1::DATA_TYPE_INT8).status()),
              Contains("KV cannot be kept as int8"));

@@ -106,19 +106,23 @@ const std::vector<std::string> kModels = {"llama",          "llama_bias_wide_hea
 
 std::vector<Isa> Isas() { return kernels::SupportedIsas(kernels::DetectCpuFeatures()); }
 
-// Up to AVX2 activations stay float32 and only the order of sums differs. Paths from AVX-512 on may
-// multiply activations rounded to bfloat16, which sharp attention magnifies; where that makes a
-// router choose another expert, no bound holds.
+// Where activations stay float32, only the order of sums differs. Paths from AVX-512 on may
+// multiply activations rounded to bfloat16 where products may be that, which sharp attention
+// magnifies; where that makes a router choose another expert, no bound holds.
 void CheckRounded(DType weight_dtype) {
   for (const std::string& name : kModels) {
     const RoundedCopy rounded(name, weight_dtype);
     for (Isa isa : Isas()) {
-      const bool rounds_activations = isa >= Isa::kAvx512;
-      if (rounds_activations && Contains(name, "mixtral")) continue;
-      const double error =
-          LargestError(name, {.isa = isa, .weight_dtype = weight_dtype}, rounded.folder());
-      INFO(name << ", " << kernels::Name(isa) << ": relative error " << error);
-      CHECK(error <= (rounds_activations ? 0.1 : 1e-4));
+      for (DType products : {DType::kF32, DType::kBF16}) {
+        const bool rounds_activations = products == DType::kBF16 && isa >= Isa::kAvx512;
+        if (rounds_activations && Contains(name, "mixtral")) continue;
+        const TinyOptions options = {
+            .isa = isa, .weight_dtype = weight_dtype, .product_dtype = products};
+        const double error = LargestError(name, options, rounded.folder());
+        INFO(name << ", " << kernels::Name(isa) << ", products " << kernels::Name(products)
+                  << ": relative error " << error);
+        CHECK(error <= (rounds_activations ? 0.1 : 1e-4));
+      }
     }
   }
 }

@@ -116,6 +116,7 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
                             .share = WholeShare(*shape),
                             .weight_dtype = options.weight_dtype,
                             .kv_dtype = options.kv_dtype,
+                            .product_dtype = options.product_dtype,
                             .limits = {.max_tokens = kMaxTokens,
                                        .max_sequences = kSequences,
                                        .max_logit_rows = kMaxTokens,

@@ -36,6 +36,7 @@ struct TinyOptions {
   kernels::Isa isa = kernels::Isa::kReference;
   kernels::DType weight_dtype = kernels::DType::kF32;
   kernels::DType kv_dtype = kernels::DType::kF32;
+  kernels::DType product_dtype = kernels::DType::kF32;
   int64_t block_tokens = 8;
 };
 

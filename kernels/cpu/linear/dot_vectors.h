@@ -81,5 +81,34 @@ struct DotI8 : DotStep {
   }
 };
 
+// The weights of DotI8 with f32 activations: its bf16 numbers, exact, are the upper halves of f32.
+struct SplitI8 : Avx512Step {
+  static constexpr int kMaxRows = 8;
+  static constexpr int kBytes = 64, kWords = 2;
+  static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
+    __m512i pairs[kVectors];
+    DotI8::Load(weights, 0, pairs);
+    const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      out[v] = _mm512_castsi512_ps(word == 0 ? _mm512_slli_epi32(pairs[v], 16)
+                                             : _mm512_and_si512(pairs[v], high));
+    }
+  }
+  // To [input][column] f32.
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    float* p = reinterpret_cast<float*>(out);
+    for (int64_t step = 0; step < steps; ++step) {
+      for (int word = 0; word < kWords; ++word) {
+        Operand row[kVectors];
+        Load(weights + step * kBytes, word, row);
+        _mm512_store_ps(p, row[0]);
+        _mm512_store_ps(p + 16, row[1]);
+        p += kPanelColumns;
+      }
+    }
+  }
+};
+
 }  // namespace
 }  // namespace tessera::kernels::cpu::linear

@@ -36,6 +36,10 @@ const KernelSet kAvx2Kernels = {
     .f32 = {.run = &RunPanel<Avx2F32>, .pair_words = false, .sign_magnitude = false},
     .bf16 = {.run = &RunPanel<Avx2Bf16>, .pair_words = false, .sign_magnitude = false},
     .i8 = {.run = &RunScaledPanel<Avx2I8, Avx2F32>, .pair_words = false, .sign_magnitude = false},
+    .bf16_keeping_f32 = {.run = &RunPanel<Avx2Bf16>, .pair_words = false, .sign_magnitude = false},
+    .i8_keeping_f32 = {.run = &RunScaledPanel<Avx2I8, Avx2F32>,
+                       .pair_words = false,
+                       .sign_magnitude = false},
     .widen = &Widen,
     .narrow = &Narrow,
 };

@@ -13,6 +13,12 @@ const KernelSet kAvx512Kernels = {
     .i8 = {.run = &RunScaledPanel<Avx512I8, Avx512F32>,
            .pair_words = false,
            .sign_magnitude = false},
+    .bf16_keeping_f32 = {.run = &RunPanel<Avx512Bf16>,
+                         .pair_words = false,
+                         .sign_magnitude = false},
+    .i8_keeping_f32 = {.run = &RunScaledPanel<Avx512I8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = false},
     .widen = &Widen512,
     .narrow = &Narrow512,
 };

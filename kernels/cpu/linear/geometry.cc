@@ -28,9 +28,10 @@ int64_t SegmentBytes(DType weight_dtype, int64_t steps) {
 
 }  // namespace
 
-const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype) {
+const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype, bool keep_f32) {
   if (weight_dtype == DType::kF32) return kernels.f32;
-  return weight_dtype == DType::kBF16 ? kernels.bf16 : kernels.i8;
+  if (weight_dtype == DType::kBF16) return keep_f32 ? kernels.bf16_keeping_f32 : kernels.bf16;
+  return keep_f32 ? kernels.i8_keeping_f32 : kernels.i8;
 }
 
 Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel) {

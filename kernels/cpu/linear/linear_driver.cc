@@ -56,6 +56,10 @@ void ConvertInputs(const Chunk& chunk, int64_t row, int64_t first, int64_t count
   std::memset(reinterpret_cast<std::byte*>(to) + bytes, 0, words * 4 - bytes);
 }
 
+bool KeepsF32(const TensorView& in, DType products) {
+  return in.dtype == DType::kF32 && products == DType::kF32;
+}
+
 void ConvertRow(const Chunk& chunk, int64_t row) {
   const Geometry& g = *chunk.geometry;
   const int64_t from = chunk.source_rows != nullptr ? chunk.source_rows[row] : chunk.row_in + row;
@@ -114,12 +118,17 @@ void RunChunk(const Chunk& chunk, ThreadPool& pool) {
 }  // namespace
 
 int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows) {
-  const Geometry geometry = MakeGeometry(spec, KernelFor(kernels, spec.weight_dtype));
-  return ActivationBytes(geometry, std::min(rows, kMaxChunkRows));
+  int64_t bytes = 0;
+  for (const bool keep_f32 : {false, true}) {
+    const Geometry geometry = MakeGeometry(spec, KernelFor(kernels, spec.weight_dtype, keep_f32));
+    bytes = std::max(bytes, ActivationBytes(geometry, std::min(rows, kMaxChunkRows)));
+  }
+  return bytes;
 }
 
 void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& pool) {
-  const Kernel& kernel = KernelFor(kernels, args.weights->spec.weight_dtype);
+  const Kernel& kernel =
+      KernelFor(kernels, args.weights->spec.weight_dtype, KeepsF32(args.in, args.products));
   const Geometry geometry = MakeGeometry(args.weights->spec, kernel);
   const int64_t rows = args.out.rows();
   for (int64_t begin = 0; begin < rows; begin += kMaxChunkRows) {
@@ -144,7 +153,8 @@ void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& p
 
 void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args, ThreadPool& pool) {
   if (args.experts.empty()) return;
-  const Kernel& kernel = KernelFor(kernels, args.experts[0].spec.weight_dtype);
+  const Kernel& kernel =
+      KernelFor(kernels, args.experts[0].spec.weight_dtype, KeepsF32(args.in, args.products));
   const Geometry geometry = MakeGeometry(args.experts[0].spec, kernel);
   const int32_t* offsets = args.expert_offsets.As<int32_t>();
   const int64_t experts = static_cast<int64_t>(args.experts.size());

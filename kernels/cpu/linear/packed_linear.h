@@ -5,10 +5,10 @@
 // Thread rule: pure functions of their arguments; RunLinear and RunGroupedLinear are called by one
 // thread at a time per pool, which takes part in the work. Arguments have been checked against
 // ops.h and the isa is one that this processor has. Packed weights belong to the isa they were
-// packed for. Precision: f32 and bf16 products are summed in f32. bf16 and i8 weights meet f32
-// activations, but bf16 ones where the processor multiplies bf16 pairs (AVX512_BF16 or AMX). Rows
-// keep their bits whatever rows are computed with them, for f32 on every path and for bf16 and i8
-// on all but the AMX path for i8.
+// packed for. Precision: f32 and bf16 products are summed in f32. f32 activations keep all their
+// bits unless LinearArgs::products says bf16 and the processor multiplies bf16 pairs (AVX512_BF16
+// or AMX). Rows keep their bits whatever rows are computed with them, on every path, except i8
+// weights with bf16 products on AMX.
 #pragma once
 
 #include <cstdint>

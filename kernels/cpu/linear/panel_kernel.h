@@ -65,11 +65,16 @@ struct Kernel {
   bool sign_magnitude;  // i8 only
 };
 
+// bf16 and i8 weights have two kernels over the same packed bytes (equal sign_magnitude): one for
+// bf16 activations, or f32 ones that may be rounded to bf16, and one that keeps f32 activations.
+// Where the first does not multiply pairs, they are the same.
 struct KernelSet {
   const char* name;
   Kernel f32;
   Kernel bf16;
   Kernel i8;
+  Kernel bf16_keeping_f32;
+  Kernel i8_keeping_f32;
   void (*widen)(float* out, const uint16_t* in_bf16, int64_t count);
   void (*narrow)(uint16_t* out_bf16, const float* in, int64_t count);  // to nearest even
 };
