@@ -223,15 +223,21 @@ class ModelPlanner {
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress) {
+  const auto checkpoint = Checkpoint::Open(options.folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  return LoadWeights(options, **checkpoint, device, progress);
+}
+
+absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
+    const ModelOptions& options, const Checkpoint& checkpoint, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress) {
   const absl::Status share = CheckShare(options.model, options.share);
   if (!share.ok()) return share;
   const auto architecture = FindArchitecture(options.model.architecture());
   if (!architecture.ok()) return architecture.status();
-  const auto checkpoint = Checkpoint::Open(options.folder);
-  if (!checkpoint.ok()) return checkpoint.status();
 
   auto weights = std::make_unique<ModelWeights>();
-  ModelPlanner planner(options, **checkpoint, (*architecture)->tensors, device.ops());
+  ModelPlanner planner(options, checkpoint, (*architecture)->tensors, device.ops());
   const absl::Status status = planner.AddModel(weights.get());
   if (!status.ok()) return status;
   absl::StatusOr<kernels::Buffer> memory = planner.plan().Execute(device, progress);

@@ -15,6 +15,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
+#include "worker/checkpoint.h"
 #include "worker/model.h"
 
 namespace tessera::worker {
@@ -67,6 +68,11 @@ struct ModelWeights {
 // byte is read except for weights that are not finite (int8).
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress);
+// The same of a checkpoint that is open; options.folder is not used. Of its tensors no byte outside
+// the share is read.
+absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
+    const ModelOptions& options, const Checkpoint& checkpoint, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress);
 
 }  // namespace tessera::worker
