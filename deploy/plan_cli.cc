@@ -5,10 +5,15 @@
 #include <fstream>
 #include <iostream>
 
+#include "deploy/describe_machine.h"
+#include "deploy/helix_import.h"
+#include "deploy/plan_watch.h"
 #include "proto/document.h"
+#include "proto/file_text.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/plan_diff.h"
+#include "scheduler/plan_picture.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {
@@ -24,6 +29,13 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   return file ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write ", path));
+}
+
+// To the file, or to stdout where none is named.
+absl::Status Answer(const std::string& path, const std::string& text) {
+  if (!path.empty()) return WriteText(path, text);
+  std::cout << text;
+  return absl::OkStatus();
 }
 
 absl::Status CheckAgainstFiles(const v1::DeploymentPlan& plan, const std::string& cluster_file,
@@ -48,6 +60,8 @@ PlanCli::PlanCli(CLI::App& app)
   AddPlan();
   AddCheck();
   AddDiff();
+  AddInit();
+  AddImport();
   plan_->require_subcommand(0, 1);
 }
 
@@ -92,6 +106,9 @@ void PlanCli::AddPlan() {
   plan_->add_flag("--prove", f.options.prove,
                   "Prove the optimum of up to eight devices, however long it takes");
   plan_->add_option("--out", out_, "Write plan.json here");
+  plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
+  plan_->add_option("--time-limit", time_limit_seconds_,
+                    "Seconds after which the best plan so far is taken, marked as interrupted");
   plan_->add_option("--layout", f.layout, "Judge the layout of this file instead of searching one");
   plan_->add_option(
       "--what-if", what_if_,
@@ -112,7 +129,23 @@ void PlanCli::AddDiff() {
   diff_->add_option("to", diff_to_, "Another")->required();
 }
 
+void PlanCli::AddInit() {
+  init_ = plan_->add_subcommand("init", "Write a commented cluster.yaml for this machine");
+  init_->add_option("--out", init_out_, "File to write; default: stdout");
+}
+
+void PlanCli::AddImport() {
+  import_ =
+      plan_->add_subcommand("import-helix", "Turn a cluster INI of Helix into a cluster.yaml");
+  import_->add_option("ini", import_from_, "The INI with [ComputeNode-0], [Link-0-1], ...")
+      ->required();
+  import_->add_option("--profiles", import_profiles_, "INI with the NIC speeds of machine types");
+  import_->add_option("--out", import_out_, "File to write; default: stdout");
+}
+
 int PlanCli::Run() {
+  if (plan_->got_subcommand(init_)) return RunInit();
+  if (plan_->got_subcommand(import_)) return RunImport();
   if (plan_->got_subcommand(check_)) return RunCheck();
   if (plan_->got_subcommand(diff_)) return RunDiff();
   return RunPlan();
@@ -142,19 +175,57 @@ int PlanCli::RunDiff() {
   return 0;
 }
 
+int PlanCli::RunInit() {
+  const absl::Status written = Answer(init_out_, DescribeMachine(ReadMachineFacts("")));
+  return written.ok() ? 0 : Fail(written);
+}
+
+int PlanCli::RunImport() {
+  const absl::StatusOr<std::string> text = ReadFileText(import_from_, kMaxDocumentBytes);
+  if (!text.ok()) return Fail(text.status());
+  std::string profiles;
+  if (!import_profiles_.empty()) {
+    absl::StatusOr<std::string> read = ReadFileText(import_profiles_, kMaxDocumentBytes);
+    if (!read.ok()) return Fail(read.status());
+    profiles = *std::move(read);
+  }
+  const absl::StatusOr<std::string> cluster =
+      ImportHelixCluster(*text, import_from_, profiles, import_profiles_);
+  if (!cluster.ok()) return Fail(cluster.status());
+  const absl::Status written = Answer(import_out_, *cluster);
+  return written.ok() ? 0 : Fail(written);
+}
+
+absl::StatusOr<v1::DeploymentPlan> PlanCli::PlanWithPicture() {
+  const absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags_);
+  if (!question.ok()) return question.status();
+  absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(question->input, question->options);
+  if (!plan.ok() || picture_.empty()) return plan;
+  const absl::StatusOr<scheduler::ClusterGraph> graph = scheduler::MakeClusterGraph(
+      question->input.cluster, question->input.catalogue, question->input.cluster_file);
+  if (!graph.ok()) return graph.status();
+  if (absl::Status s = WriteText(picture_, scheduler::PlanPicture(*plan, *graph)); !s.ok())
+    return s;
+  return plan;
+}
+
 int PlanCli::RunPlan() {
   if (flags_.cluster.empty() || flags_.model.empty()) {
     return Fail(absl::InvalidArgumentError(
         "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME"));
   }
   flags_.options.allow_split = !no_split_;
+  if (!(time_limit_seconds_ >= 0))
+    return Fail(absl::InvalidArgumentError("--time-limit: must not be negative"));
+  PlanWatch watch(time_limit_seconds_);
+  flags_.options.watch = watch.ForSearch();
   if (!what_if_.empty()) {
     const absl::StatusOr<std::string> difference = WhatIf(flags_, what_if_);
     if (!difference.ok()) return Fail(difference.status());
     std::cout << *difference;
     return 0;
   }
-  const absl::StatusOr<v1::DeploymentPlan> plan = PlanFromFiles(flags_);
+  const absl::StatusOr<v1::DeploymentPlan> plan = PlanWithPicture();
   if (!plan.ok()) return Fail(plan.status());
   std::cout << scheduler::PlanTable(*plan);
   if (out_.empty()) return 0;

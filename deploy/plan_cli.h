@@ -1,4 +1,4 @@
-// `tessera plan` and its subcommands check, diff: flags and what is printed.
+// `tessera plan` and its subcommands check, diff, init, import-helix: flags and what is printed.
 //
 // Thread rule: from main alone. Prints answers to stdout, errors to stderr.
 #pragma once
@@ -27,19 +27,30 @@ class PlanCli {
   void AddPlan();
   void AddCheck();
   void AddDiff();
+  void AddInit();
+  void AddImport();
   int RunPlan();
   int RunCheck();
   int RunDiff();
+  int RunInit();
+  int RunImport();
+  absl::StatusOr<v1::DeploymentPlan> PlanWithPicture();
 
   CLI::App* const plan_;
   CLI::App* check_ = nullptr;
   CLI::App* diff_ = nullptr;
+  CLI::App* init_ = nullptr;
+  CLI::App* import_ = nullptr;
   PlanFlags flags_;
   bool no_split_ = false;
   std::string out_;      // file for plan.json
   std::string what_if_;  // changes
   std::string checked_plan_, checked_cluster_, checked_model_;
   std::string diff_from_, diff_to_;
+  std::string init_out_;
+  std::string import_from_, import_profiles_, import_out_;
+  std::string picture_;            // file for the SVG
+  double time_limit_seconds_ = 0;  // 0: none
 };
 
 }  // namespace tessera::deploy

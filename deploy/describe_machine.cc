@@ -1,0 +1,260 @@
+#include "deploy/describe_machine.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "deploy/local_share.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGib = 1073741824.0;
+
+std::string Trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+// Of the first processor in /proc/cpuinfo.
+void ReadCpu(const std::string& root, MachineFacts* facts) {
+  std::ifstream file(root + "/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && !line.empty()) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::string key = Trimmed(line.substr(0, colon));
+    const std::string value = Trimmed(line.substr(colon + 1));
+    if (key == "model name") facts->cpu_model = value;
+    if (key == "cpu MHz") facts->gigahertz = std::atof(value.c_str()) / 1000;
+    if (key == "flags") {
+      // Two fused multiply-adds per cycle of 16 (AVX-512) or 8 (AVX2) lanes.
+      facts->fp32_per_cycle = value.find("avx512f") != std::string::npos ? 64 : 32;
+    }
+  }
+}
+
+// /proc/driver/nvidia/gpus/BUS/information has "Model: \t\t NVIDIA A100-SXM4-40GB".
+std::vector<GpuFacts> ReadDriverGpus(const std::string& root) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root + "/proc/driver/nvidia/gpus", error))
+    files.push_back(entry.path() / "information");
+  std::sort(files.begin(), files.end());
+  std::vector<GpuFacts> gpus;
+  for (const std::string& name : files) {
+    std::ifstream file(name);
+    std::string line;
+    while (std::getline(file, line)) {
+      if (line.rfind("Model:", 0) == 0) gpus.push_back({Trimmed(line.substr(6)), 0});
+    }
+  }
+  return gpus;
+}
+
+// The same with memory, where the tool is installed.
+std::vector<GpuFacts> AskNvidiaSmi() {
+  std::vector<GpuFacts> gpus;
+  FILE* pipe = popen(
+      "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null", "r");
+  if (pipe == nullptr) return gpus;
+  std::array<char, 512> line;
+  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
+    const std::string text = line.data();
+    const size_t comma = text.rfind(',');
+    if (comma == std::string::npos) continue;
+    gpus.push_back({Trimmed(text.substr(0, comma)),
+                    std::atoll(text.c_str() + comma + 1) * (int64_t{1} << 20)});
+  }
+  pclose(pipe);
+  return gpus;
+}
+
+// Every core reads its own part of a buffer that no cache holds.
+double TimeMemoryReads(int cores) {
+  constexpr size_t kWords = size_t{8} << 20;  // 64 MiB per core
+  constexpr double kSeconds = 0.2;
+  std::vector<double> rates(static_cast<size_t>(cores), 0);
+  std::vector<std::thread> threads;
+  for (int core = 0; core < cores; ++core) {
+    threads.emplace_back([core, &rates] {
+      const std::vector<uint64_t> words(kWords, 1);
+      const auto begin = std::chrono::steady_clock::now();
+      double seconds = 0;
+      uint64_t sum = 0;
+      double bytes = 0;
+      while (seconds < kSeconds) {
+        sum += std::accumulate(words.begin(), words.end(), uint64_t{0});
+        bytes += kWords * sizeof(uint64_t);
+        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      }
+      rates[static_cast<size_t>(core)] = sum > 0 ? bytes / seconds : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
+  const double gigahertz = facts.gigahertz > 0 ? facts.gigahertz : 2.5;
+  const double flops = facts.cores * gigahertz * 1e9 * facts.fp32_per_cycle;
+  absl::StrAppendFormat(kinds,
+                        "- name: cpu\n"
+                        "  # %s, %d cores.\n"
+                        "  memory: %.1f GiB               # what this process may still take\n",
+                        facts.cpu_model, facts.cores,
+                        static_cast<double>(facts.memory_bytes) / kGib);
+  if (facts.read_bytes_per_second > 0) {
+    absl::StrAppendFormat(
+        kinds, "  memory_bandwidth: %.1f GB/s    # measured just now, all cores reading\n",
+        facts.read_bytes_per_second / 1e9);
+  } else {
+    absl::StrAppendFormat(kinds, "  memory_bandwidth: %.0f GB/s     # a guess: 10 GB/s per core\n",
+                          10.0 * facts.cores);
+  }
+  absl::StrAppendFormat(
+      kinds,
+      "  dense_flops_per_second: %.3f TFLOPS  # estimate: %d cores x %.2f GHz x %d per cycle\n"
+      "  source: \"tessera plan init\"\n",
+      flops / 1e12, facts.cores, gigahertz, facts.fp32_per_cycle);
+}
+
+}  // namespace
+
+std::string KindOfGpu(const GpuFacts& gpu) {
+  // What drivers call cards, the more specific first; memory decides where the name does not.
+  static constexpr std::array<std::pair<const char*, const char*>, 26> kNames = {
+      {{"H100 PCIe", "H100-PCIe"},
+       {"H100", "H100-SXM"},
+       {"H200", "H200-SXM"},
+       {"H20", "H20"},
+       {"B200", "B200"},
+       {"A100-SXM4-80GB", "A100-80"},
+       {"A100-PCIE-80GB", "A100-80"},
+       {"A100 80GB", "A100-80"},
+       {"A100", "A100-40"},
+       {"V100-SXM2-32GB", "V100-32"},
+       {"V100-SXM3-32GB", "V100-32"},
+       {"V100-PCIE-32GB", "V100-32"},
+       {"V100", "V100-16"},
+       {"RTX A6000", "A6000"},
+       {"RTX A5000", "A5000"},
+       {"RTX A4000", "A4000"},
+       {"L40S", "L40S"},
+       {"L40", "L40"},
+       {"L4", "L4"},
+       {"A40", "A40"},
+       {"A10G", ""},
+       {"A10", "A10"},
+       {"Tesla T4", "T4"},
+       {"RTX 3090 Ti", "RTX3090Ti"},
+       {"RTX 3090", "RTX3090"},
+       {"RTX 4090", "RTX4090"}}};
+  for (const auto& [pattern, kind] : kNames) {
+    const size_t at = gpu.model.find(pattern);
+    if (at == std::string::npos) continue;
+    const size_t end = at + std::string_view(pattern).size();
+    const bool begins = at == 0 || gpu.model[at - 1] == ' ';
+    const bool ends = end == gpu.model.size() || std::isalnum(gpu.model[end]) == 0;
+    if (begins && ends) return kind;
+  }
+  return "";
+}
+
+MachineFacts ReadMachineFacts(const std::string& root) {
+  MachineFacts facts;
+  ReadCpu(root, &facts);
+  facts.cores = std::max<int>(1, static_cast<int>(AllowedCores(root).size()));
+  facts.memory_bytes = AvailableMemoryBytes(root);
+  if (root.empty()) facts.gpus = AskNvidiaSmi();
+  if (facts.gpus.empty()) facts.gpus = ReadDriverGpus(root);
+  if (root.empty() && facts.gpus.empty())
+    facts.read_bytes_per_second = TimeMemoryReads(facts.cores);
+  return facts;
+}
+
+std::string DescribeMachine(const MachineFacts& facts) {
+  std::map<std::string, int> count;     // by kind
+  std::map<std::string, GpuFacts> own;  // kinds that the catalogue has not
+  std::vector<std::string> order;
+  for (const GpuFacts& gpu : facts.gpus) {
+    std::string kind = KindOfGpu(gpu);
+    if (kind.empty()) {
+      kind = gpu.model;
+      own[kind] = gpu;
+    }
+    if (count[kind]++ == 0) order.push_back(kind);
+  }
+  std::string out =
+      "# A cluster description, begun by `tessera plan init` on one machine. Add your other "
+      "machines, "
+      "give the\n# links between them, and try:\n"
+      "#   tessera plan cluster.yaml --model Llama-3-8B\n"
+      "# Quantities are written with their unit; bandwidth is per direction.\n"
+      "machines:\n"
+      "- name: this-machine\n"
+      "  # site: where-it-stands          # machines of one site are joined by tiers.site\n"
+      "  # rack: r1                       # of one rack by tiers.rack\n"
+      "  # price: 1.50 USD/h              # of the whole machine, for plans that look at prices\n"
+      "  # uplink: {bandwidth: 10 Gbit/s, latency: 50 us}  # shared by all that leaves the "
+      "machine\n"
+      "  devices:\n";
+  if (facts.gpus.empty()) out += "  - {kind: cpu, count: 1}\n";
+  for (const std::string& kind : order) {
+    const bool known = !own.contains(kind);
+    out += StrCat("  - {kind: ", known ? kind : Quoted(kind), ", count: ", count[kind], "}\n");
+  }
+  if (facts.gpus.size() > 1) {
+    out +=
+        "  # Between the cards. What the catalogue says of their kind is taken unless this is "
+        "given:\n"
+        "  # inside: {bandwidth: 25 GB/s, latency: 10 us}  # about 4 GB/s without peer access\n";
+  }
+  out +=
+      "# tiers:                            # between machines; needed as soon as there are two\n"
+      "#   rack: {bandwidth: 100 Gbit/s, latency: 20 us}\n"
+      "#   site: {bandwidth: 25 Gbit/s, latency: 50 us}\n"
+      "#   region: {bandwidth: 1 Gbit/s, latency: 10 ms}   # between sites\n";
+  if (!facts.gpus.empty() && own.empty()) return out;
+  out += "kinds:\n";
+  for (const auto& [kind, gpu] : own) {
+    absl::StrAppendFormat(&out,
+                          "- name: %s\n"
+                          "  # The catalogue does not know this card: fill in its data sheet.\n",
+                          Quoted(kind));
+    if (gpu.memory_bytes > 0) {
+      absl::StrAppendFormat(&out, "  memory: %.1f GiB\n",
+                            static_cast<double>(gpu.memory_bytes) / kGib);
+    } else {
+      out += "  # memory: 24 GiB\n";
+    }
+    out +=
+        "  # memory_bandwidth: 600 GB/s\n"
+        "  # dense_flops_per_second: 120 TFLOPS  # 16 bits, no sparsity\n";
+  }
+  if (facts.gpus.empty()) AppendCpuKind(facts, &out);
+  return out;
+}
+
+}  // namespace tessera::deploy

@@ -1,0 +1,335 @@
+#include "scheduler/plan_picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/plan_text.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kCell = 58, kCellHeight = 50, kGap = 4, kPad = 10, kHead = 22;
+constexpr double kGutter = 110, kMachineGap = 26, kMargin = 24, kTitle = 64, kLine = 18;
+constexpr int kPerRow = 8, kPerColumn = 4;
+
+std::string Escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '&': out += "&amp;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+// Neighbouring numbers get unlike hues, all light enough for black text.
+std::string ColourOf(int replica) {
+  const double hue = std::fmod(210 + 137.508 * replica, 360) / 60;
+  const double lightness = replica % 2 == 0 ? 0.78 : 0.70;
+  const double chroma = 0.6 * (1 - std::abs(2 * lightness - 1));
+  const double second = chroma * (1 - std::abs(std::fmod(hue, 2) - 1));
+  constexpr int kOrder[6][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}};
+  const double parts[3] = {chroma, second, 0};
+  const int* order = kOrder[static_cast<int>(hue) % 6];
+  int rgb[3];
+  for (int i = 0; i < 3; ++i)
+    rgb[i] = static_cast<int>(std::lround(255 * (parts[order[i]] + lightness - chroma / 2)));
+  return absl::StrFormat("#%02x%02x%02x", rgb[0], rgb[1], rgb[2]);
+}
+
+const char* LoadColour(double load) {
+  return load < 0.5 ? "#3a8f5c" : load < 0.8 ? "#d08a1d" : "#c0392b";
+}
+
+// "P", "D", or nothing for both.
+std::string RoleMark(v1::ReplicaRole role) {
+  if (role == v1::REPLICA_ROLE_PREFILL) return " P";
+  return role == v1::REPLICA_ROLE_DECODE ? " D" : "";
+}
+
+struct Box {
+  double x = 0, y = 0, width = 0, height = 0;
+  int column = 0;
+  double middle() const { return y + height / 2; }
+  double right() const { return x + width; }
+};
+
+struct Use {
+  int replica = 0, stage = 0;
+  const v1::PlannedWorker* worker = nullptr;
+};
+
+class Picture {
+ public:
+  Picture(const v1::DeploymentPlan& plan, const ClusterGraph& graph) : plan_(plan), graph_(graph) {
+    for (int r = 0; r < plan.replicas_size(); ++r) {
+      for (int j = 0; j < plan.replicas(r).stages_size(); ++j) {
+        for (const v1::PlannedWorker& worker : plan.replicas(r).stages(j).workers())
+          uses_[worker.device()] = {r, j, &worker};
+      }
+    }
+    devices_.resize(graph.machines().size());
+    for (const DevicePool& pool : graph.pools()) {
+      for (int i = 0; i < pool.count; ++i)
+        devices_[static_cast<size_t>(pool.machine)].push_back(
+            {graph.DeviceName(pool, i), pool.spec->kind});
+    }
+  }
+
+  std::string Draw() {
+    Place();
+    DrawSites();
+    for (size_t m = 0; m < boxes_.size(); ++m) DrawMachine(m);
+    for (int l = 0; l < plan_.links_size(); ++l) DrawLink(plan_.links(l), l + 1);
+    double y = bottom_ + 30;
+    DrawReplicas(&y);
+    DrawLinkTable(&y);
+    const v1::Prediction& p = plan_.prediction();
+    std::string title = Escaped(absl::StrFormat("%s: up to %.2f requests/s, %.0f output tokens/s",
+                                                plan_.model().name(), p.requests_per_second(),
+                                                p.output_tokens_per_second()));
+    width_ = std::max(width_, 1000.0);
+    return absl::StrFormat(
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+               "height=\"%.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
+               "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" "
+               "markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" "
+               "orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 z\" fill=\"#444\"/></marker></defs>\n"
+               "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+               width_, y + kMargin, width_, y + kMargin) +
+           Text(kMargin, 32, title, "font-size=\"20\" font-weight=\"bold\"") +
+           Text(kMargin, 52,
+                "Each square is a device: replica and stage, its layers, its kind; the bar is "
+                "memory "
+                "in use. Grey devices are idle.",
+                "fill=\"#555\"") +
+           body_ + "</svg>\n";
+  }
+
+ private:
+  struct Device {
+    std::string name, kind;
+  };
+
+  static std::string Text(double x, double y, const std::string& text, const std::string& style) {
+    return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
+  }
+
+  // Machines by site, in columns.
+  void Place() {
+    boxes_.resize(graph_.machines().size());
+    std::vector<std::string> sites;
+    for (const MachineNode& machine : graph_.machines()) {
+      if (std::find(sites.begin(), sites.end(), machine.site) == sites.end())
+        sites.push_back(machine.site);
+    }
+    double x = kMargin + kPad;
+    int column = 0;
+    bottom_ = kTitle;
+    for (const std::string& site : sites) {
+      double y = kTitle + kHead + kPad, width = 0;
+      int in_column = 0;
+      Box& around = sites_[site];
+      around.x = x - kPad;
+      around.y = kTitle;
+      for (size_t m = 0; m < boxes_.size(); ++m) {
+        if (graph_.machines()[m].site != site) continue;
+        if (in_column == kPerColumn) {
+          x += width + kGutter;
+          y = kTitle + kHead + kPad;
+          width = in_column = 0;
+          ++column;
+        }
+        const int devices = static_cast<int>(devices_[m].size());
+        const int columns = std::clamp(devices, 3, kPerRow),
+                  rows = (devices + kPerRow - 1) / kPerRow;
+        boxes_[m] = {x, y, 2 * kPad + columns * (kCell + kGap) - kGap,
+                     kHead + kPad + rows * (kCellHeight + kGap), column};
+        width = std::max(width, boxes_[m].width);
+        y += boxes_[m].height + kMachineGap;
+        around.height = std::max(around.height, y - kMachineGap + kPad - kTitle);
+        ++in_column;
+      }
+      around.width = x + width + kGutter - kPad - around.x;
+      x += width + kGutter + kPad;
+      ++column;
+      bottom_ = std::max(bottom_, around.y + around.height);
+    }
+    width_ = x + kMargin;
+  }
+
+  void DrawSites() {
+    for (const auto& [site, box] : sites_) {
+      absl::StrAppendFormat(&body_,
+                            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"8\" "
+                            "fill=\"#f4f6f8\" stroke=\"#cfd6dd\"/>\n",
+                            box.x, box.y, box.width, box.height);
+      const std::string name = site.empty() ? "one site" : "site " + Escaped(site);
+      body_ += Text(box.x + kPad, box.y + 18, name, "font-size=\"14\" fill=\"#445\"");
+    }
+  }
+
+  void DrawMachine(size_t m) {
+    const Box& box = boxes_[m];
+    absl::StrAppendFormat(&body_,
+                          "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"5\" "
+                          "fill=\"white\" stroke=\"#667\"/>\n",
+                          box.x, box.y, box.width, box.height);
+    body_ +=
+        Text(box.x + kPad, box.y + 16, Escaped(graph_.machines()[m].name), "font-weight=\"bold\"");
+    for (size_t d = 0; d < devices_[m].size(); ++d) {
+      const double x = box.x + kPad + static_cast<double>(d % kPerRow) * (kCell + kGap);
+      const double y = box.y + kHead + static_cast<double>(d / kPerRow) * (kCellHeight + kGap);
+      DrawDevice(devices_[m][d], x, y);
+    }
+  }
+
+  void DrawDevice(const Device& device, double x, double y) {
+    const auto used = uses_.find(device.name);
+    const bool idle = used == uses_.end();
+    absl::StrAppendFormat(&body_,
+                          "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" "
+                          "fill=\"%s\" stroke=\"#889\"><title>%s, %s</title></rect>\n",
+                          x, y, kCell, kCellHeight,
+                          idle ? "#dddddd" : ColourOf(used->second.replica), Escaped(device.name),
+                          Escaped(device.kind));
+    const double middle = x + kCell / 2;
+    const std::string centred = "text-anchor=\"middle\" ";
+    const bool squeezed = device.kind.size() > 10;
+    body_ += Text(middle, y + 40, Escaped(device.kind),
+                  centred + "font-size=\"9\" fill=\"#333\"" +
+                      (squeezed ? " textLength=\"52\" lengthAdjust=\"spacingAndGlyphs\"" : ""));
+    if (idle) {
+      body_ += Text(middle, y + 20, "idle", centred + "fill=\"#777\"");
+      return;
+    }
+    const Use& use = used->second;
+    const v1::Replica& replica = plan_.replicas(use.replica);
+    const v1::Range& layers = use.worker->share().layers();
+    body_ += Text(middle, y + 14,
+                  Escaped(StrCat(replica.name(), RoleMark(replica.role()), " s", use.stage)),
+                  centred + "font-size=\"11\" font-weight=\"bold\"");
+    body_ += Text(middle, y + 28, StrCat(layers.begin(), "-", layers.end() - 1),
+                  centred + "font-size=\"11\"");
+    if (use.worker->available_bytes() <= 0) return;
+    const double full = std::min(1.0, (static_cast<double>(use.worker->weight_bytes()) +
+                                       static_cast<double>(use.worker->kv_bytes()) +
+                                       static_cast<double>(use.worker->activation_bytes())) /
+                                          static_cast<double>(use.worker->available_bytes()));
+    absl::StrAppendFormat(
+        &body_,
+        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"4\" fill=\"white\"/>"
+        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"4\" fill=\"#456\"/>\n",
+        x + 3, y + kCellHeight - 6, kCell - 6, x + 3, y + kCellHeight - 6, (kCell - 6) * full);
+  }
+
+  int MachineNamed(const std::string& name) const {
+    for (size_t m = 0; m < graph_.machines().size(); ++m) {
+      if (graph_.machines()[m].name == name) return static_cast<int>(m);
+    }
+    return -1;
+  }
+
+  void DrawLink(const v1::LinkLoad& link, int number) {
+    const int from = MachineNamed(link.from()), to = MachineNamed(link.to());
+    if (from < 0 || to < 0) return;  // an uplink: in the table alone
+    const Box &a = boxes_[static_cast<size_t>(from)], &b = boxes_[static_cast<size_t>(to)];
+    const double load = link.bytes_per_second() / link.capacity_bytes_per_second();
+    // There and back do not lie on each other.
+    const double shift = from < to ? -7 : 7;
+    const double y1 = a.middle() + shift, y2 = b.middle() + shift;
+    double x1 = 0, x2 = 0, bend1 = 0, bend2 = 0;
+    if (a.column == b.column) {
+      x1 = a.right();
+      x2 = b.right();
+      const double out = 26 + 14.0 * (arcs_[a.column]++ % 6);
+      bend1 = bend2 = std::max(x1, x2) + out;
+    } else {
+      const bool rightwards = a.x < b.x;
+      x1 = rightwards ? a.right() : a.x;
+      x2 = rightwards ? b.x : b.right();
+      bend1 = bend2 = (x1 + x2) / 2;
+    }
+    const double label_x = (x1 + 3 * bend1 + 3 * bend2 + x2) / 8, label_y = (y1 + y2) / 2;
+    absl::StrAppendFormat(&body_,
+                          "<path d=\"M%.1f,%.1f C%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"none\" "
+                          "stroke=\"%s\" stroke-width=\"%.1f\" stroke-opacity=\"0.85\" "
+                          "marker-end=\"url(#tip)\"/>\n",
+                          x1, y1, bend1, y1, bend2, y2, x2, y2, LoadColour(load),
+                          1.2 + 5 * std::min(1.0, load));
+    absl::StrAppendFormat(
+        &body_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"white\" stroke=\"%s\"/>\n", label_x,
+        label_y, LoadColour(load));
+    body_ +=
+        Text(label_x, label_y + 3.5, StrCat(number), "text-anchor=\"middle\" font-size=\"10\"");
+  }
+
+  void DrawReplicas(double* y) {
+    body_ += Text(kMargin, *y, "Replicas", "font-size=\"15\" font-weight=\"bold\"");
+    std::map<std::string, double> shares;
+    for (const v1::RoutingShare& share : plan_.routing()) {
+      shares[share.prefill_replica()] += share.share();
+      if (share.decode_replica() != share.prefill_replica())
+        shares[share.decode_replica()] += share.share();
+    }
+    for (int r = 0; r < plan_.replicas_size(); ++r) {
+      const v1::Replica& replica = plan_.replicas(r);
+      *y += kLine;
+      absl::StrAppendFormat(&body_,
+                            "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"12\" fill=\"%s\" "
+                            "stroke=\"#889\"/>\n",
+                            kMargin, *y - 10, ColourOf(r));
+      std::string line = absl::StrFormat(
+          "%s: %s, %d stage%s, up to %.3f requests/s, %.1f %% of the requests", replica.name(),
+          RoleText(replica.role()), replica.stages_size(), replica.stages_size() == 1 ? "" : "s",
+          replica.prediction().requests_per_second(), 100 * shares[replica.name()]);
+      body_ += Text(kMargin + 22, *y, Escaped(line), "");
+    }
+  }
+
+  void DrawLinkTable(double* y) {
+    if (plan_.links().empty()) return;
+    *y += 2 * kLine;
+    body_ += Text(kMargin, *y, "Links, at all that the plan can serve",
+                  "font-size=\"15\" font-weight=\"bold\"");
+    for (int l = 0; l < plan_.links_size(); ++l) {
+      const v1::LinkLoad& link = plan_.links(l);
+      const double load = link.bytes_per_second() / link.capacity_bytes_per_second();
+      *y += kLine;
+      const std::string what = link.to().empty() ? StrCat("uplink of ", link.from())
+                                                 : StrCat(link.from(), " to ", link.to());
+      body_ += Text(kMargin, *y, StrCat(l + 1), "");
+      body_ += Text(kMargin + 30, *y,
+                    Escaped(absl::StrFormat("%s: %.3f of %.3g Gbit/s, %.1f %%", what,
+                                            link.bytes_per_second() * 8e-9,
+                                            link.capacity_bytes_per_second() * 8e-9, 100 * load)),
+                    absl::StrFormat("fill=\"%s\"", LoadColour(load)));
+    }
+  }
+
+  const v1::DeploymentPlan& plan_;
+  const ClusterGraph& graph_;
+  std::map<std::string, Use> uses_;
+  std::vector<std::vector<Device>> devices_;  // by machine
+  std::vector<Box> boxes_;                    // by machine
+  std::map<std::string, Box> sites_;
+  std::map<int, int> arcs_;  // drawn so far, by column
+  double width_ = 0, bottom_ = 0;
+  std::string body_;
+};
+
+}  // namespace
+
+std::string PlanPicture(const v1::DeploymentPlan& plan, const ClusterGraph& graph) {
+  return Picture(plan, graph).Draw();
+}
+
+}  // namespace tessera::scheduler

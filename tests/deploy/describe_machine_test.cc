@@ -1,0 +1,173 @@
+// tessera plan init, and the importer of Helix's cluster files.
+#include "deploy/describe_machine.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "deploy/helix_import.h"
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/cluster_graph.h"
+
+namespace tessera::deploy {
+namespace {
+
+// A tree like /proc and /sys/fs/cgroup.
+class Root {
+ public:
+  Root() {
+    std::string name = (std::filesystem::temp_directory_path() / "machine-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+    Plant("/proc/cpuinfo",
+          "processor\t: 0\nmodel name\t: Test CPU 9000\ncpu MHz\t\t: 3000.000\n"
+          "flags\t\t: fpu avx2 avx512f\n\nprocessor\t: 1\nmodel name\t: other\n");
+    Plant("/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    Plant("/sys/fs/cgroup/memory.max", "34359738368\n");
+    Plant("/sys/fs/cgroup/memory.current", "2147483648\n");
+    Plant("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+  }
+  ~Root() { std::filesystem::remove_all(path_); }
+  void Plant(const std::string& file, const std::string& text) const {
+    const std::filesystem::path full = path_ + file;
+    std::filesystem::create_directories(full.parent_path());
+    std::ofstream(full) << text;
+  }
+  void PlantGpu(const std::string& bus, const std::string& model) const {
+    Plant("/proc/driver/nvidia/gpus/" + bus + "/information",
+          "Model: \t\t " + model + "\nIRQ:   \t\t 55\n");
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+absl::StatusOr<scheduler::ClusterGraph> GraphOf(const std::string& text) {
+  v1::Cluster cluster;
+  if (absl::Status s = ReadDocument(text, "init.yaml", &cluster); !s.ok()) return s;
+  return scheduler::MakeClusterGraph(cluster, *scheduler::BuiltInDevices(), "init.yaml");
+}
+
+using Catch::Contains;
+
+}  // namespace
+
+TEST_CASE("without GPUs the CPU is the device, with the memory its control group leaves") {
+  const Root root;
+  const MachineFacts facts = ReadMachineFacts(root.path());
+  CHECK(facts.cpu_model == "Test CPU 9000");
+  CHECK(facts.cores == 1);
+  CHECK(facts.memory_bytes == int64_t{30} << 30);
+  const std::string text = DescribeMachine(facts);
+  const auto graph = GraphOf(text);
+  REQUIRE(graph.status().message() == "");
+  REQUIRE(graph->devices() == 1);
+  CHECK(graph->pools()[0].spec->kind == "cpu");
+  CHECK(graph->pools()[0].spec->memory_bytes == Approx(30.0 * (int64_t{1} << 30)));
+  CHECK(graph->pools()[0].spec->flops_per_second == Approx(3e9 * 64));
+  CHECK_THAT(text, Contains("Test CPU 9000") && Contains("a guess") && Contains("# tiers:"));
+}
+
+TEST_CASE("cards are found, counted, and named by the catalogue") {
+  const Root root;
+  root.PlantGpu("0000:01:00.0", "NVIDIA RTX A6000");
+  root.PlantGpu("0000:02:00.0", "NVIDIA RTX A6000");
+  root.PlantGpu("0000:41:00.0", "NVIDIA A100-SXM4-40GB");
+  const MachineFacts facts = ReadMachineFacts(root.path());
+  REQUIRE(facts.gpus.size() == 3);
+  const auto graph = GraphOf(DescribeMachine(facts));
+  REQUIRE(graph.status().message() == "");
+  REQUIRE(graph->pools().size() == 2);
+  CHECK(graph->pools()[0].spec->kind == "A6000");
+  CHECK(graph->pools()[0].count == 2);
+  CHECK(graph->pools()[1].spec->kind == "A100-40");
+}
+
+TEST_CASE(
+    "a card that nobody knows is listed with what is missing, and refused until it is given") {
+  MachineFacts facts;
+  facts.gpus = {{"NVIDIA Future 9090", int64_t{48} << 30}};
+  const std::string text = DescribeMachine(facts);
+  CHECK_THAT(text, Contains("memory: 48.0 GiB") && Contains("# memory_bandwidth: 600 GB/s"));
+  CHECK_THAT(std::string(GraphOf(text).status().message()),
+             Contains("NVIDIA Future 9090") && Contains("memory_bandwidth"));
+}
+
+TEST_CASE("every name of a driver leads to a kind of the catalogue, and to the right one") {
+  const auto catalogue = scheduler::BuiltInDevices();
+  REQUIRE(catalogue.ok());
+  const std::pair<const char*, const char*> names[] = {{"NVIDIA H100 80GB HBM3", "H100-SXM"},
+                                                       {"NVIDIA H100 PCIe", "H100-PCIe"},
+                                                       {"NVIDIA H200", "H200-SXM"},
+                                                       {"NVIDIA H20", "H20"},
+                                                       {"NVIDIA B200", "B200"},
+                                                       {"NVIDIA A100 80GB PCIe", "A100-80"},
+                                                       {"NVIDIA A100-PCIE-40GB", "A100-40"},
+                                                       {"NVIDIA A40", "A40"},
+                                                       {"NVIDIA RTX A5000", "A5000"},
+                                                       {"NVIDIA RTX A4000", "A4000"},
+                                                       {"NVIDIA L40S", "L40S"},
+                                                       {"NVIDIA L40", "L40"},
+                                                       {"NVIDIA L4", "L4"},
+                                                       {"NVIDIA A10", "A10"},
+                                                       {"Tesla T4", "T4"},
+                                                       {"Tesla V100-SXM2-16GB", "V100-16"},
+                                                       {"Tesla V100-SXM2-32GB", "V100-32"},
+                                                       {"NVIDIA GeForce RTX 3090 Ti", "RTX3090Ti"},
+                                                       {"NVIDIA GeForce RTX 4090", "RTX4090"}};
+  for (const auto& [name, kind] : names) {
+    INFO(name);
+    CHECK(KindOfGpu({name, 0}) == kind);
+    CHECK(scheduler::FindKind(*catalogue, kind) != nullptr);
+  }
+  CHECK(KindOfGpu({"NVIDIA RTX 4090D", 0}) == "");
+  CHECK(KindOfGpu({"NVIDIA A10G", 0}) == "");
+}
+
+TEST_CASE("Helix's cluster files are read with their bytes per second") {
+  constexpr char kIni[] =
+      "# fake cluster\n[NodeNames]\ntotal_compute_nodes=3\n[ComputeNode-0]\ntype=A100\n"
+      "connected_nodes=['source', 1, 2]\n[ComputeNode-1]\ntype=L4x2\n[ComputeNode-2]\ntype=T4\n"
+      "[Link-source-0]\nbandwidth=14.2 * mbps\nlatency=55 * MilliSec\n"
+      "[Link-0-1]\nbandwidth=1000 * mbps\nlatency=1 * MilliSec\n"
+      "[Link-0-2]\nbandwidth=1000 * mbps\nlatency=1 * MilliSec\n"
+      "[Link-1-2]\nbandwidth=12.5 * mbps\nlatency=50 * MilliSec\n"
+      "[Link-2-1]\nbandwidth=2 * gbps\nlatency=2 * MicroSec\n";
+  constexpr char kProfiles[] =
+      "[L4x2]\ninbound_nic_speed = 10 * gbps\noutbound_nic_speed = 4 * gbps\n[T4]\n"
+      "inbound_nic_speed = -1\n";
+  const auto text = ImportHelixCluster(kIni, "helix.ini", kProfiles, "profiles.ini");
+  REQUIRE(text.status().message() == "");
+  const auto graph = GraphOf(*text);
+  REQUIRE(graph.status().message() == "");
+  CHECK(graph->devices() == 4);
+  CHECK(graph->pools()[0].spec->kind == "A100-40");
+  CHECK(graph->pools()[1].count == 2);
+  CHECK(graph->Between(0, 1).bytes_per_second == Approx(1e9));  // not 125e6
+  CHECK(graph->Between(0, 1).latency_seconds == Approx(1e-3));
+  CHECK(graph->Between(1, 2).bytes_per_second == Approx(12.5e6));
+  CHECK(graph->Between(2, 1).bytes_per_second == Approx(2e9));
+  REQUIRE(graph->machines()[1].uplink.has_value());
+  CHECK(graph->machines()[1].uplink->bytes_per_second == Approx(4e9));
+  CHECK(!graph->machines()[2].uplink.has_value());
+}
+
+TEST_CASE("a Helix file with a fault is refused by line") {
+  const auto reason = [](const std::string& text) {
+    return std::string(ImportHelixCluster(text, "h.ini", "", "").status().message());
+  };
+  CHECK_THAT(reason(""), Contains("h.ini: has no [ComputeNode-0]"));
+  CHECK_THAT(reason("type=T4\n"), Contains("h.ini:1: is neither [section] nor key=value"));
+  CHECK_THAT(reason("[ComputeNode-0\n"), Contains("h.ini:1: the section's name has no ]"));
+  CHECK_THAT(reason("[ComputeNode-0]\nx=1\n"), Contains("[ComputeNode-0]: has no type"));
+  CHECK_THAT(reason("[ComputeNode-0]\ntype=T4\n[Link-0-1]\nbandwidth=1 * mbps\nlatency=1 * Sec\n"),
+             Contains("[Link-0-1]: there is no [ComputeNode-1]"));
+  CHECK_THAT(reason("[Link-0-1]\nbandwidth=1 * miles\nlatency=1 * Sec\n"),
+             Contains("h.ini:2: \"1 * miles\""));
+  CHECK_THAT(reason("[Link-0-1]\nbandwidth=0 * mbps\nlatency=1 * Sec\n"),
+             Contains("h.ini:2: bandwidth must be above 0"));
+}
+
+}  // namespace tessera::deploy
