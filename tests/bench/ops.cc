@@ -3,9 +3,9 @@
 //
 //   tests/bench/run ops
 //
-// Prints bytes moved (linears: of weights) as a share of the measured read bandwidth, and the speed
-// over the reference's. What stays in caches may pass 1. Bar: no fast path is
-// slower than the plain loops.
+// Prints bytes moved (linears: of weights; attention: of keys and values) as a share of the
+// measured read bandwidth, and the speed over the reference's. What stays in caches may pass 1.
+// Bar: no fast path is slower than the plain loops.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -18,21 +18,13 @@
 #include <vector>
 
 #include "kernels/probe.h"
-#include "tests/kernels/conformance/path.h"
+#include "tests/bench/op_subject.h"
 
 namespace tessera::kernels::conformance {
 namespace {
 
 constexpr int64_t kRows = 512;
 constexpr int64_t kWidth = 4096;
-
-// One op with its tensors on a path: run() enqueues it, out() is compared.
-struct Subject {
-  std::function<absl::Status()> run;
-  std::function<std::vector<float>()> out;
-  double bytes = 0;  // read and written
-};
-using Maker = std::function<Subject(Path&)>;
 
 double BestSeconds(Path& path, const Subject& subject) {
   double best = 1e9;
@@ -157,7 +149,7 @@ Maker LinearOf(DType weight, DType activation, int64_t rows) {
 }
 
 TEST_CASE("the speed of ops") {
-  const std::vector<std::pair<std::string, Maker>> ops = {
+  std::vector<NamedMaker> ops = {
       {"rms_norm f32", Norm(DType::kF32, false)},
       {"rms_norm bf16", Norm(DType::kBF16, false)},
       {"layer_norm bf16", Norm(DType::kBF16, true)},
@@ -173,11 +165,12 @@ TEST_CASE("the speed of ops") {
       {"linear bf16, 64 rows", LinearOf(DType::kBF16, DType::kBF16, 64)},
       {"linear int8, 64 rows", LinearOf(DType::kI8, DType::kBF16, 64)},
   };
+  for (NamedMaker& op : OpsOfStep()) ops.push_back(std::move(op));
   const double bandwidth =
       ProbeDevice(OtherPaths().empty() ? Reference().device() : OtherPaths().back()->device())
           .value()
           .read_bytes_per_second;
-  std::printf("read bandwidth %.1f GB/s\n%-22s %-10s %10s %12s\n", bandwidth / 1e9, "op", "path",
+  std::printf("read bandwidth %.1f GB/s\n%-24s %-10s %10s %12s\n", bandwidth / 1e9, "op", "path",
               "bandwidth", "reference");
   for (const auto& [name, make] : ops) {
     const Subject plain = make(Reference());
@@ -187,7 +180,7 @@ TEST_CASE("the speed of ops") {
       const Subject fast = make(*path);
       const double seconds = BestSeconds(*path, fast);
       CHECK(Difference(fast.out(), expected, 1e-2) == "");
-      std::printf("%-22s %-10s %9.2fx %11.1fx\n", name.c_str(), path->name().c_str(),
+      std::printf("%-24s %-10s %9.2fx %11.1fx\n", name.c_str(), path->name().c_str(),
                   fast.bytes / seconds / bandwidth, plain_seconds / seconds);
       CHECK(plain_seconds / seconds >= 1.0);
     }
