@@ -1,4 +1,4 @@
-// The `tessera` command: up, status, complete, plan.
+// The `tessera` command: up, status, complete, plan, simulate.
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -8,6 +8,7 @@
 #include "deploy/cluster_client.h"
 #include "deploy/complete.h"
 #include "deploy/plan_cli.h"
+#include "deploy/simulate_command.h"
 #include "deploy/up.h"
 #include "proto/protocol.h"
 
@@ -159,6 +160,13 @@ int RunComplete(CompleteFlags& flags) {
   return answer.ok() ? 0 : Fail(answer.status());
 }
 
+int RunSimulate(const SimulateFlags& flags) {
+  const absl::StatusOr<std::string> summary = SimulateFromFiles(flags);
+  if (!summary.ok()) return Fail(summary.status());
+  std::cout << *summary;
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Tessera: large language models on whatever devices you have.");
   app.set_version_flag("--version", std::string(kBuildVersion));
@@ -170,10 +178,13 @@ int Main(int argc, char** argv) {
   AddStatus(app, status);
   AddComplete(app, complete);
   PlanCli plan(app);
+  SimulateFlags simulate;
+  AddSimulate(app, &simulate);
   CLI11_PARSE(app, argc, argv);
   if (app.got_subcommand("status")) return RunStatus(status);
   if (app.got_subcommand("complete")) return RunComplete(complete);
   if (app.got_subcommand("plan")) return plan.Run();
+  if (app.got_subcommand("simulate")) return RunSimulate(simulate);
   up.options.coordinator_flags = app.get_subcommand("up")->remaining();
   return RunUp(up);
 }

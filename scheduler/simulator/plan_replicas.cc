@@ -1,0 +1,154 @@
+#include "scheduler/simulator/plan_replicas.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "scheduler/search/stage_layout.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int64_t kDefaultStepTokens = 2048;
+
+Role FromProto(v1::ReplicaRole role) {
+  switch (role) {
+    case v1::REPLICA_ROLE_PREFILL: return Role::kPrefill;
+    case v1::REPLICA_ROLE_DECODE: return Role::kDecode;
+    default: return Role::kBoth;
+  }
+}
+
+class Reader {
+ public:
+  Reader(const v1::DeploymentPlan& plan, const ClusterGraph& graph,
+         const PlanReplicaOptions& options)
+      : plan_(plan), graph_(graph), options_(options) {
+    for (size_t p = 0; p < graph.pools().size(); ++p) {
+      const DevicePool& pool = graph.pools()[p];
+      layout_.pools.push_back({pool.spec, pool.machine, pool.count});
+      for (int i = 0; i < pool.count; ++i)
+        pool_of_device_[graph.DeviceName(pool, i)] = static_cast<int>(p);
+    }
+    const v1::PlanBasis& basis = plan.basis();
+    if (options_.max_batched_tokens <= 0) {
+      options_.max_batched_tokens =
+          basis.max_step_tokens() > 0 ? basis.max_step_tokens() : kDefaultStepTokens;
+    }
+    if (basis.memory_utilisation() > 0) options_.utilisation = basis.memory_utilisation();
+    if (basis.runtime_reserve_bytes() > 0)
+      options_.runtime_reserve_bytes = basis.runtime_reserve_bytes();
+  }
+
+  absl::StatusOr<PlanReplicas> Read() {
+    absl::StatusOr<ModelShape> shape =
+        MakeModelShape(plan_.model(), plan_.weight_dtype(), plan_.kv_dtype());
+    if (!shape.ok()) return shape.status();
+    shape_ = *std::move(shape);
+    layout_.model = &shape_;
+    layout_.graph = &graph_;
+    PlanReplicas out;
+    std::map<std::string, int> index;
+    for (const v1::Replica& replica : plan_.replicas()) {
+      index[replica.name()] = static_cast<int>(out.replicas.size());
+      absl::StatusOr<ReplicaSetup> setup = ReadReplica(replica, &out.usd_per_hour);
+      if (!setup.ok()) return setup.status();
+      out.replicas.push_back(*std::move(setup));
+    }
+    for (const v1::RoutingShare& share : plan_.routing()) {
+      const auto prefill = index.find(share.prefill_replica());
+      const auto decode = index.find(share.decode_replica());
+      if (prefill == index.end() || decode == index.end()) {
+        return absl::InvalidArgumentError(StrCat("routing: ", share.prefill_replica(), " -> ",
+                                                 share.decode_replica(),
+                                                 ": the plan has no such replica"));
+      }
+      out.shares.push_back({prefill->second, decode->second, share.share()});
+    }
+    return out;
+  }
+
+ private:
+  absl::StatusOr<ReplicaSetup> ReadReplica(const v1::Replica& replica, double* usd_per_hour) {
+    ReplicaSetup setup;
+    setup.name = replica.name();
+    setup.role = FromProto(replica.role());
+    std::vector<LayoutStage> stages;
+    for (int j = 0; j < replica.stages_size(); ++j) {
+      const v1::Stage& stage = replica.stages(j);
+      const absl::StatusOr<int> pool = PoolOf(stage, StrCat(replica.name(), ", stage ", j));
+      if (!pool.ok()) return pool.status();
+      const v1::Range& layers = stage.workers(0).share().layers();
+      stages.push_back(
+          {*pool, stage.workers_size(), static_cast<int>(layers.end() - layers.begin())});
+      const DevicePool& found = graph_.pools()[static_cast<size_t>(*pool)];
+      *usd_per_hour += found.price_usd_per_hour * stage.workers_size();
+      setup.stage_machines.push_back(found.machine);
+      std::string names = stage.workers(0).device();
+      const std::string& last = stage.workers(stage.workers_size() - 1).device();
+      if (stage.workers_size() > 1) names += ".." + last.substr(last.rfind('/') + 1);
+      setup.stage_devices.push_back(StrCat(names, " ", found.spec->kind));
+    }
+    layout_.role = setup.role;
+    ReplicaSpec spec = MakeReplica(layout_, stages);
+    spec.micro_batches = replica.micro_batches();
+    setup.micro_batches =
+        spec.micro_batches > 0 ? spec.micro_batches : static_cast<int>(stages.size());
+    MemoryOptions memory;
+    memory.utilisation = options_.utilisation;
+    memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
+    memory.max_step_tokens = options_.max_batched_tokens;
+    const double tokens = KvCapacityTokens(shape_, spec.stages, memory);
+    setup.limits.max_batched_tokens = options_.max_batched_tokens;
+    setup.limits.max_sequences = options_.max_sequences;
+    setup.limits.max_logit_rows = options_.max_sequences;
+    setup.limits.block_tokens = options_.block_tokens;
+    setup.limits.total_blocks = static_cast<int64_t>(tokens) / options_.block_tokens;
+    if (setup.limits.total_blocks < 1) {
+      return absl::InvalidArgumentError(
+          StrCat(replica.name(), ": no KV fits beside the weights on these devices"));
+    }
+    setup.cost = MakeModelCostTable(shape_, std::move(spec));
+    return setup;
+  }
+
+  absl::StatusOr<int> PoolOf(const v1::Stage& stage, const std::string& where) const {
+    if (stage.workers().empty())
+      return absl::InvalidArgumentError(StrCat(where, ": has no workers"));
+    int pool = -1;
+    for (const v1::PlannedWorker& worker : stage.workers()) {
+      const auto found = pool_of_device_.find(worker.device());
+      if (found == pool_of_device_.end()) {
+        return absl::InvalidArgumentError(
+            StrCat(where, ": the cluster has no device ", worker.device()));
+      }
+      if (pool >= 0 && found->second != pool) {
+        return absl::InvalidArgumentError(
+            StrCat(where, ": ", stage.workers(0).device(), " and ", worker.device(),
+                   " are unlike or apart; the simulator has figures for stages of one kind of "
+                   "device in one machine"));
+      }
+      pool = found->second;
+    }
+    return pool;
+  }
+
+  const v1::DeploymentPlan& plan_;
+  const ClusterGraph& graph_;
+  PlanReplicaOptions options_;
+  ModelShape shape_;
+  LayoutProblem layout_;
+  std::map<std::string, int> pool_of_device_;
+};
+
+}  // namespace
+
+absl::StatusOr<PlanReplicas> ReplicasOfPlan(const v1::DeploymentPlan& plan,
+                                            const ClusterGraph& graph,
+                                            const PlanReplicaOptions& options) {
+  return Reader(plan, graph, options).Read();
+}
+
+}  // namespace tessera::scheduler

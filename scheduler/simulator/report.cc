@@ -1,0 +1,191 @@
+#include "scheduler/simulator/report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+namespace tessera::scheduler {
+namespace {
+
+bool Attains(const SimulatedRequest& request, const RequestOutcome& outcome,
+             const v1::ServiceObjectives& o) {
+  if (outcome.fate != Fate::kFinished) return false;
+  const auto within = [](double value, double limit) { return limit <= 0 || value <= limit; };
+  return within(outcome.ttft_seconds(request), o.time_to_first_token_seconds()) &&
+         within(outcome.tpot_seconds(), o.time_per_output_token_seconds()) &&
+         within(outcome.end_to_end_seconds(request), o.end_to_end_seconds());
+}
+
+void AppendPercentiles(const char* name, const Percentiles& p, double scale, const char* unit,
+                       std::string* out) {
+  absl::StrAppendFormat(out, "  %-22s %9.3f %9.3f %9.3f %9.3f %9.3f  %s\n", name, p.mean * scale,
+                        p.p50 * scale, p.p90 * scale, p.p95 * scale, p.p99 * scale, unit);
+}
+
+}  // namespace
+
+Percentiles PercentilesOf(std::vector<double>* values) {
+  Percentiles out;
+  if (values->empty()) return out;
+  std::sort(values->begin(), values->end());
+  double sum = 0;
+  for (const double value : *values) sum += value;
+  const auto at = [&](double part) {
+    const double rank = std::ceil(part * static_cast<double>(values->size()));
+    return (*values)[static_cast<size_t>(std::max(1.0, rank)) - 1];
+  };
+  out.mean = sum / static_cast<double>(values->size());
+  out.p50 = at(0.5);
+  out.p90 = at(0.9);
+  out.p95 = at(0.95);
+  out.p99 = at(0.99);
+  return out;
+}
+
+SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjectives& objectives,
+                          double usd_per_hour) {
+  SimulationReport report;
+  std::vector<double> ttft, tpot, end_to_end, wait;
+  int64_t attained = 0;
+  double first = result.end_seconds, last = 0;
+  for (size_t i = 0; i < result.requests.size(); ++i) {
+    const SimulatedRequest& request = result.requests[i];
+    const RequestOutcome& outcome = result.outcomes[i];
+    ++report.requests;
+    first = std::min(first, request.arrival_seconds);
+    last = std::max(last, request.arrival_seconds);
+    report.preemptions += outcome.preemptions;
+    report.retries += std::max(0, outcome.attempts - 1);
+    attained += Attains(request, outcome, objectives) ? 1 : 0;
+    if (outcome.fate != Fate::kFinished) {
+      ++report.failed;
+      continue;
+    }
+    ++report.finished;
+    report.prompt_tokens += request.prompt_tokens;
+    report.output_tokens += request.output_tokens;
+    ttft.push_back(outcome.ttft_seconds(request));
+    wait.push_back(outcome.started_seconds - request.arrival_seconds);
+    end_to_end.push_back(outcome.end_to_end_seconds(request));
+    if (outcome.output_tokens > 1) tpot.push_back(outcome.tpot_seconds());
+  }
+  report.ttft = PercentilesOf(&ttft);
+  report.tpot = PercentilesOf(&tpot);
+  report.end_to_end = PercentilesOf(&end_to_end);
+  report.wait = PercentilesOf(&wait);
+  if (report.requests > 0)
+    report.attainment = static_cast<double>(attained) / static_cast<double>(report.requests);
+  report.seconds = std::max(0.0, result.end_seconds - first);
+  if (last > first)
+    report.arrivals_per_second = static_cast<double>(report.requests - 1) / (last - first);
+  if (report.seconds > 0) {
+    report.requests_per_second = static_cast<double>(report.finished) / report.seconds;
+    report.output_tokens_per_second = static_cast<double>(report.output_tokens) / report.seconds;
+  }
+  if (usd_per_hour > 0 && report.output_tokens_per_second > 0) {
+    report.usd_per_million_output_tokens =
+        usd_per_hour / 3600 / report.output_tokens_per_second * 1e6;
+  }
+  for (size_t r = 0; r < result.replicas.size(); ++r) {
+    const ReplicaSetup& setup = result.replicas[r];
+    for (size_t j = 0; j < result.counters[r].stage_busy_seconds.size(); ++j) {
+      const double busy =
+          report.seconds > 0 ? result.counters[r].stage_busy_seconds[j] / report.seconds : 0.0;
+      report.devices.push_back({setup.name, static_cast<int>(j),
+                                j < setup.stage_devices.size() ? setup.stage_devices[j] : "",
+                                busy});
+    }
+  }
+  return report;
+}
+
+std::string ReportTable(const SimulationReport& report, const v1::ServiceObjectives& objectives) {
+  std::string out = absl::StrFormat(
+      "%d requests at %.3f per second: %d finished, %d failed, in %.1f s\n"
+      "throughput: %.3f requests/s, %.0f output tokens/s",
+      report.requests, report.arrivals_per_second, report.finished, report.failed, report.seconds,
+      report.requests_per_second, report.output_tokens_per_second);
+  if (report.usd_per_million_output_tokens > 0) {
+    absl::StrAppendFormat(&out, ", %.2f USD per million output tokens",
+                          report.usd_per_million_output_tokens);
+  }
+  absl::StrAppendFormat(&out, "\n\n  %-22s %9s %9s %9s %9s %9s\n", "", "mean", "p50", "p90", "p95",
+                        "p99");
+  AppendPercentiles("time to first token", report.ttft, 1, "s", &out);
+  AppendPercentiles("  of it, queueing", report.wait, 1, "s", &out);
+  AppendPercentiles("time per output token", report.tpot, 1e3, "ms", &out);
+  AppendPercentiles("end to end", report.end_to_end, 1, "s", &out);
+  const double ttft = objectives.time_to_first_token_seconds();
+  const double tpot = objectives.time_per_output_token_seconds();
+  const double end_to_end = objectives.end_to_end_seconds();
+  if (ttft > 0 || tpot > 0 || end_to_end > 0) {
+    absl::StrAppendFormat(&out,
+                          "\nobjectives met by %.2f %% of the requests:", 100 * report.attainment);
+    if (ttft > 0) absl::StrAppendFormat(&out, " first token within %g s", ttft);
+    if (tpot > 0)
+      absl::StrAppendFormat(&out, "%s %g ms per token", ttft > 0 ? "," : "", tpot * 1e3);
+    if (end_to_end > 0) {
+      absl::StrAppendFormat(&out, "%s all within %g s", ttft > 0 || tpot > 0 ? "," : "",
+                            end_to_end);
+    }
+    out += "\n";
+  }
+  if (report.preemptions > 0 || report.retries > 0) {
+    absl::StrAppendFormat(
+        &out,
+        "\n%d times a sequence lost its KV to others and was computed again; %d requests "
+        "were submitted again\n",
+        report.preemptions, report.retries);
+  }
+  out += "\nbusy:\n";
+  for (const DeviceUse& use : report.devices) {
+    absl::StrAppendFormat(&out, "  %-6s stage %d  %-28s %5.1f %%\n", use.replica, use.stage,
+                          use.devices, 100 * use.busy);
+  }
+  return out;
+}
+
+std::string RequestsCsv(const SimulationResult& result) {
+  std::string out =
+      "request,arrival_seconds,prompt_tokens,output_tokens,fate,started_seconds,"
+      "first_token_seconds,finished_seconds,ttft_seconds,tpot_seconds,end_to_end_seconds,"
+      "prefill_replica,decode_replica,attempts,preemptions\n";
+  const auto name = [&](int replica) {
+    return replica < 0 ? std::string() : result.replicas[static_cast<size_t>(replica)].name;
+  };
+  for (size_t i = 0; i < result.requests.size(); ++i) {
+    const SimulatedRequest& r = result.requests[i];
+    const RequestOutcome& o = result.outcomes[i];
+    const bool finished = o.fate == Fate::kFinished;
+    absl::StrAppendFormat(&out, "%d,%.9g,%d,%d,%s,%.9g,%.9g,%.9g,", i, r.arrival_seconds,
+                          r.prompt_tokens, r.output_tokens, finished ? "finished" : "failed",
+                          o.started_seconds, o.first_token_seconds, o.finished_seconds);
+    if (finished) {
+      absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,", o.ttft_seconds(r), o.tpot_seconds(),
+                            o.end_to_end_seconds(r));
+    } else {
+      out += ",,,";
+    }
+    absl::StrAppendFormat(&out, "%s,%s,%d,%d\n", name(o.prefill_replica), name(o.decode_replica),
+                          o.attempts, o.preemptions);
+  }
+  return out;
+}
+
+std::string RatesCsv(std::span<const RatePoint> points) {
+  std::string out =
+      "requests_per_second,finished_per_second,output_tokens_per_second,attainment,"
+      "ttft_p50_seconds,ttft_p99_seconds,tpot_p50_seconds,tpot_p99_seconds,"
+      "end_to_end_p50_seconds,end_to_end_p99_seconds\n";
+  for (const RatePoint& p : points) {
+    const SimulationReport& r = p.report;
+    absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n",
+                          p.requests_per_second, r.requests_per_second, r.output_tokens_per_second,
+                          r.attainment, r.ttft.p50, r.ttft.p99, r.tpot.p50, r.tpot.p99,
+                          r.end_to_end.p50, r.end_to_end.p99);
+  }
+  return out;
+}
+
+}  // namespace tessera::scheduler

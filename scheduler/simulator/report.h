@@ -1,0 +1,60 @@
+// What a simulation says: throughput, latencies, attainment, how busy everything was.
+//
+// Thread rule: pure functions. Units: seconds, tokens; percentiles by nearest rank over finished
+// requests. A request attains its objectives if it finished and met each that is given; failed
+// ones never do. A request of one output token has no TPOT and misses none.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/workload.pb.h"
+#include "scheduler/simulator/simulator.h"
+
+namespace tessera::scheduler {
+
+struct Percentiles {
+  double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0;
+};
+// Sorts its argument.
+Percentiles PercentilesOf(std::vector<double>* values);
+
+struct DeviceUse {
+  std::string replica;
+  int stage = 0;
+  std::string devices;
+  double busy = 0;  // part of the time
+};
+
+struct SimulationReport {
+  int64_t requests = 0, finished = 0, failed = 0;
+  int64_t prompt_tokens = 0, output_tokens = 0;  // of finished requests
+  int64_t preemptions = 0, retries = 0;
+  double seconds = 0;  // first arrival to last event
+  double arrivals_per_second = 0;
+  double requests_per_second = 0;  // finished
+  double output_tokens_per_second = 0;
+  Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
+  double attainment = 1;                     // of all requests
+  std::vector<DeviceUse> devices;
+  double usd_per_million_output_tokens = 0;  // 0: no price
+};
+
+SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjectives& objectives,
+                          double usd_per_hour = 0);
+
+// For people.
+std::string ReportTable(const SimulationReport& report, const v1::ServiceObjectives& objectives);
+
+// One line per request: arrival, lengths, times, replicas, attempts, preemptions.
+std::string RequestsCsv(const SimulationResult& result);
+
+// One point of a curve over rates.
+struct RatePoint {
+  double requests_per_second = 0;
+  SimulationReport report;
+};
+std::string RatesCsv(std::span<const RatePoint> points);
+
+}  // namespace tessera::scheduler

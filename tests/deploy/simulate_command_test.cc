@@ -1,0 +1,98 @@
+#include "deploy/simulate_command.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+
+#include "deploy/plan_command.h"
+#include "deploy/plan_file.h"
+#include "proto/file_text.h"
+
+namespace tessera::deploy {
+namespace {
+
+std::string Scratch(const std::string& name) {
+  const char* folder = std::getenv("TEST_TMPDIR");
+  return std::string(folder == nullptr ? "/tmp" : folder) + "/" + name;
+}
+
+// The published layout of four A6000, two A5000 and two A4000, as a plan in a file.
+SimulateFlags PlannedFlags() {
+  PlanFlags plan;
+  plan.cluster = "deploy/clusters/workstations.yaml";
+  plan.model = "Llama-2-70B";
+  plan.workload = "deploy/workloads/azure_conversation.yaml";
+  plan.layout = Scratch("layout.yaml");
+  std::ofstream(plan.layout) << "replicas:\n- stages:\n"
+                                "  - {devices: [a/0..3], layers: 48}\n"
+                                "  - {devices: [b/0..1], layers: 20}\n"
+                                "  - {devices: [c/0..1], layers: 12}\n";
+  const auto made = PlanFromFiles(plan);
+  INFO(made.status());
+  REQUIRE(made.ok());
+  const auto json = PlanJson(*made);
+  REQUIRE(json.ok());
+  SimulateFlags flags;
+  flags.plan = Scratch("plan.json");
+  std::ofstream(flags.plan) << *json;
+  flags.cluster = plan.cluster;
+  flags.workload = plan.workload;
+  flags.requests = 200;
+  flags.requests_per_second = 0.3;
+  return flags;
+}
+
+}  // namespace
+
+TEST_CASE("a plan is simulated from its files, and drawn") {
+  SimulateFlags flags = PlannedFlags();
+  flags.max_ttft = "60 s";
+  flags.csv = Scratch("requests.csv");
+  flags.rates_csv = Scratch("rates.csv");
+  flags.attainment_svg = Scratch("attainment.svg");
+  flags.timeline_svg = Scratch("timeline.svg");
+  const auto summary = SimulateFromFiles(flags);
+  INFO(summary.status());
+  REQUIRE(summary.ok());
+  CHECK(summary->find("200 finished, 0 failed") != std::string::npos);
+  CHECK(summary->find("objectives met by 100.00 %") != std::string::npos);
+  CHECK(summary->find("efficiencies of") != std::string::npos);  // the plan's assumptions
+  CHECK(*SimulateFromFiles(flags) == *summary);
+  for (const std::string& picture : {flags.attainment_svg, flags.timeline_svg}) {
+    const auto text = ReadFileText(picture, 1 << 20);
+    REQUIRE(text.ok());
+    CHECK(text->starts_with("<svg"));
+    CHECK(text->ends_with("</svg>\n"));
+    CHECK(text->find("polyline") != std::string::npos);
+    CHECK(text->find("nan") == std::string::npos);
+  }
+  const auto lines = [](const std::string& file) {
+    const auto text = ReadFileText(file, 1 << 20);
+    REQUIRE(text.ok());
+    return std::count(text->begin(), text->end(), '\n');
+  };
+  CHECK(lines(flags.csv) == 201);
+  CHECK(lines(flags.rates_csv) == 13);
+}
+
+TEST_CASE("what cannot be simulated is refused with the reason") {
+  SimulateFlags flags = PlannedFlags();
+  flags.routing = "luck";
+  CHECK(SimulateFromFiles(flags).status().message() ==
+        "--routing: \"luck\" is none of router, shares, round-robin");
+  flags = PlannedFlags();
+  flags.model = "Llama-2-7B";
+  CHECK(std::string(SimulateFromFiles(flags).status().message()).find("has 32 layers") !=
+        std::string::npos);
+  flags = PlannedFlags();
+  flags.cluster = "deploy/clusters/one_gpu.yaml";
+  CHECK(
+      std::string(SimulateFromFiles(flags).status().message()).find("the cluster has no device") !=
+      std::string::npos);
+  flags = PlannedFlags();
+  flags.plan = "nothing.json";
+  CHECK(!SimulateFromFiles(flags).ok());
+}
+
+}  // namespace tessera::deploy
