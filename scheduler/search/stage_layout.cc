@@ -328,7 +328,10 @@ class LayoutSearch {
   }
 
   double PeakLimit(double b) const {
-    double limit = problem_.options.max_tpot_seconds / std::max(1, micro_batches_);
+    // Who only prefills has no time per output token.
+    const bool decodes = problem_.role != Role::kPrefill && problem_.lengths.decode_steps > 0;
+    const double limit =
+        decodes ? problem_.options.max_tpot_seconds / std::max(1, micro_batches_) : kInfinity;
     if (best_.rate.requests_per_second <= 0) return limit;
     double work = b / std::max(1e-9, problem_.lengths.decode_steps);
     if (b <= 0) {

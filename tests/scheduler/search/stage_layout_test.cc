@@ -79,6 +79,16 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a limit on the time per output token is none for who only prefills") {
+  Published at("25");
+  at.problem.role = Role::kPrefill;
+  at.problem.layer_step = 8;
+  const double rate = BestLayout(at.problem).rate.requests_per_second;
+  CHECK(rate > 0);
+  at.problem.options.max_tpot_seconds = 0.02;  // shorter than a step full of prompt tokens
+  CHECK(BestLayout(at.problem).rate.requests_per_second == rate);
+}
+
 TEST_CASE("what does not fit has no stages") {
   Published at("25");
   at.problem.pools.erase(at.problem.pools.begin());
