@@ -6,13 +6,10 @@ held-out key in any phrasing, and evaluation asks nothing else. Operands which c
 so that 34+12 is held out exactly when 12+34 is, and a set of words is held out in every order.
 
 Only Python's standard library: evaluate.py asks these questions of a running server anywhere.
-
-    python3 questions.py          rewrites questions_sample.tsv, which the test-suite asks
 """
 
 import collections
 import hashlib
-import os
 import random
 import string
 
@@ -152,16 +149,3 @@ def held_out_set(family, count, seed):
             seen.add(question.key)
             questions.append(question)
     return questions
-
-
-def write_sample(path, per_family=40, seed=1):
-    """The held-out sample of the test-suite: family, prompt, answer, tab-separated."""
-    with open(path, "w", encoding="utf-8") as out:
-        out.write("family\tprompt\tanswer\n")
-        for family in FAMILIES:
-            for question in held_out_set(family, per_family, seed):
-                out.write("%s\t%s\t%s\n" % (family, question.prompt, question.answer))
-
-
-if __name__ == "__main__":
-    write_sample(os.path.join(os.path.dirname(os.path.abspath(__file__)), "questions_sample.tsv"))
