@@ -18,6 +18,8 @@ class Dispatcher {
   // No route (-1) leaves the request waiting for a replica to become ready.
   virtual Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,
                        double now) = 0;
+  // Asked before each choice: where the request stands in queues (SimulatedRequest::rank).
+  virtual double Rank(const SimulatedRequest& request, double /*now*/) { return request.rank; }
 };
 
 // scheduler/router, as in the daemon.

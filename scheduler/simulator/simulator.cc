@@ -261,6 +261,8 @@ class Simulation : public ReplicaListener {
   void Place(int32_t request) {
     loads_.clear();
     for (const auto& replica : replicas_) loads_.push_back(replica->LoadAt(now_, after_ends_));
+    SimulatedRequest& placed = result_.requests[static_cast<size_t>(request)];
+    placed.rank = dispatcher_.Rank(placed, now_);
     const Route route = dispatcher_.Choose(loads_, Request(request), now_);
     RequestOutcome& outcome = Outcome(request);
     if (route.prefill_replica < 0) {

@@ -1,0 +1,211 @@
+// Workflows on simulated replicas: the source of their calls, their dispatch, and tuning by replay.
+#include <algorithm>
+#include <ctime>
+#include <deque>
+#include <limits>
+
+#include "scheduler/simulator/workflows.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kAlphas[] = {0.1, 0.3, 0.5, 0.7, 0.9};
+
+class WorkflowRun : public RequestSource, public Dispatcher {
+ public:
+  WorkflowRun(const std::vector<ReplicaSetup>& replicas, const std::vector<Workflow>& workflows,
+              const WorkflowPolicy& policy, const TuningOptions& tuning,
+              const WorkflowCall& expected)
+      : replicas_(replicas),
+        workflows_(workflows),
+        policy_(policy),
+        tuning_(tuning),
+        expected_(expected),
+        round_robin_(MakeRoundRobinDispatcher()),
+        states_(workflows.size()) {
+    const double context = static_cast<double>(expected.prompt_tokens) +
+                           static_cast<double>(expected.output_tokens) / 2;
+    for (const ReplicaSetup& replica : replicas) {
+      speeds_.push_back(SpeedOf(replica, context));
+      base_seconds_ = std::min(base_seconds_, speeds_.back().AloneSeconds(expected));
+    }
+    result_.seconds.assign(workflows.size(), -1);
+  }
+
+  absl::StatusOr<WorkflowResult> Run() {
+    SimulationSetup setup;
+    setup.replicas = replicas_;
+    setup.source = this;
+    for (size_t w = 0; w < workflows_.size(); ++w) {
+      AppendStage(static_cast<int64_t>(w), 0, workflows_[w].arrival_seconds, &setup.requests);
+    }
+    const absl::StatusOr<SimulationResult> simulated = Simulate(setup, this);
+    if (!simulated.ok()) return simulated.status();
+    Score();
+    return std::move(result_);
+  }
+
+  // RequestSource
+  void OnEnd(int32_t /*request*/, const SimulatedRequest& what, const RequestOutcome& outcome,
+             std::vector<SimulatedRequest>* arrivals) override {
+    State& state = states_[static_cast<size_t>(what.workflow)];
+    state.failed |= outcome.fate != Fate::kFinished;
+    if (--state.open > 0) return;
+    const Workflow& workflow = workflows_[static_cast<size_t>(what.workflow)];
+    const size_t next = static_cast<size_t>(what.stage) + 1;
+    if (next < workflow.stages.size() && !state.failed) {
+      AppendStage(what.workflow, static_cast<int32_t>(next), outcome.finished_seconds, arrivals);
+      return;
+    }
+    if (!state.failed) {
+      result_.seconds[static_cast<size_t>(what.workflow)] =
+          outcome.finished_seconds - workflow.arrival_seconds;
+    }
+    ended_.push_back(what.workflow);
+    if (static_cast<int64_t>(ended_.size()) > tuning_.window) ended_.pop_front();
+    if (tuning_.tuned && ++ended_since_tuning_ >= tuning_.every) Tune();
+  }
+
+  // Dispatcher
+  double Rank(const SimulatedRequest& request, double now) override {
+    if (policy_.round_robin || !policy_.by_urgency) return now;
+    // Deadline - expected time: highest urgency first, whatever the time.
+    const Workflow& workflow = workflows_[static_cast<size_t>(request.workflow)];
+    const auto stages_left =
+        static_cast<double>(workflow.stages.size()) - static_cast<double>(request.stage);
+    const double budget = workflow.arrival_seconds + workflow.deadline_seconds - now;
+    return now + budget / stages_left - base_seconds_;
+  }
+
+  Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,
+               double now) override {
+    if (policy_.round_robin) {
+      ++result_.round_robin_calls;
+      return round_robin_->Choose(loads, request, now);
+    }
+    const WorkflowCall call = {request.prompt_tokens, expected_.output_tokens};
+    double base_time = std::numeric_limits<double>::infinity(), base_work = base_time;
+    for (size_t r = 0; r < loads.size(); ++r) {
+      if (!loads[r].ready) continue;
+      base_time = std::min(base_time, speeds_[r].AloneSeconds(call));
+      base_work = std::min(base_work, WorkOf(speeds_[r], call));
+    }
+    Route best;
+    double best_score = -std::numeric_limits<double>::infinity();
+    for (size_t r = 0; r < loads.size(); ++r) {
+      const ReplicaLoad& load = loads[r];
+      if (!load.ready) continue;
+      const double outstanding =
+          speeds_[r].WorkSeconds(static_cast<double>(load.queued_prompt_tokens),
+                                 static_cast<double>(load.outstanding_output_tokens));
+      const double score = policy_.alpha * base_time / speeds_[r].AloneSeconds(call) -
+                           (1 - policy_.alpha) * outstanding / base_work;
+      if (score <= best_score) continue;
+      best_score = score;
+      best = {static_cast<int>(r), static_cast<int>(r), 0};
+    }
+    return best;
+  }
+
+ private:
+  struct State {
+    int64_t open = 0;  // calls of the stage in progress
+    bool failed = false;
+  };
+
+  static double WorkOf(const ReplicaSpeed& speed, const WorkflowCall& call) {
+    return speed.WorkSeconds(static_cast<double>(call.prompt_tokens),
+                             static_cast<double>(call.output_tokens));
+  }
+
+  void AppendStage(int64_t workflow, int32_t stage, double now,
+                   std::vector<SimulatedRequest>* out) {
+    const auto& calls =
+        workflows_[static_cast<size_t>(workflow)].stages[static_cast<size_t>(stage)];
+    for (const WorkflowCall& call : calls) {
+      SimulatedRequest request;
+      request.arrival_seconds = now;
+      request.prompt_tokens = call.prompt_tokens;
+      request.output_tokens = call.output_tokens;
+      request.workflow = workflow;
+      request.stage = stage;
+      out->push_back(request);
+    }
+    states_[static_cast<size_t>(workflow)].open = static_cast<int64_t>(calls.size());
+  }
+
+  void Score() {
+    std::vector<double> seconds;
+    int64_t met = 0;
+    for (size_t w = 0; w < workflows_.size(); ++w) {
+      const double s = result_.seconds[w];
+      seconds.push_back(s < 0 ? std::numeric_limits<double>::infinity() : s);
+      met += s >= 0 && s <= workflows_[w].deadline_seconds ? 1 : 0;
+    }
+    if (seconds.empty()) return;
+    std::sort(seconds.begin(), seconds.end());
+    result_.attainment = static_cast<double>(met) / static_cast<double>(seconds.size());
+    result_.p95_seconds = seconds[(seconds.size() * 95 + 99) / 100 - 1];
+  }
+
+  // Replays the workflows that ended last under every choice and takes the best from here on.
+  void Tune() {
+    ended_since_tuning_ = 0;
+    if (static_cast<int64_t>(ended_.size()) < tuning_.every) return;
+    const std::clock_t start = std::clock();
+    std::vector<Workflow> window;
+    for (const int64_t w : ended_) window.push_back(workflows_[static_cast<size_t>(w)]);
+    std::sort(window.begin(), window.end(), [](const Workflow& a, const Workflow& b) {
+      return a.arrival_seconds < b.arrival_seconds;
+    });
+    const auto replay = [&](const WorkflowPolicy& policy) {
+      return SimulateWorkflows(replicas_, window, policy, {}, expected_);
+    };
+    WorkflowPolicy best;  // round-robin
+    const absl::StatusOr<WorkflowResult> plain = replay(best);
+    if (!plain.ok()) return;
+    double best_gain = tuning_.least_gain;
+    for (const double alpha : kAlphas) {
+      for (const bool by_urgency : {false, true}) {
+        const WorkflowPolicy policy = {false, alpha, by_urgency};
+        const absl::StatusOr<WorkflowResult> tried = replay(policy);
+        if (!tried.ok()) continue;
+        const double attained = tried->attainment - plain->attainment;
+        const double faster = 1 - tried->p95_seconds / plain->p95_seconds;
+        // What loses in one of the two is left alone, however much it gains in the other.
+        if (attained < 0 || faster < 0 || attained + faster <= best_gain) continue;
+        best_gain = attained + faster;
+        best = policy;
+      }
+    }
+    policy_ = best;
+    ++result_.tunings;
+    result_.longest_tuning_seconds = std::max(
+        result_.longest_tuning_seconds, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  }
+
+  const std::vector<ReplicaSetup>& replicas_;
+  const std::vector<Workflow>& workflows_;
+  WorkflowPolicy policy_;
+  const TuningOptions tuning_;
+  const WorkflowCall expected_;
+  const std::unique_ptr<Dispatcher> round_robin_;
+  std::vector<ReplicaSpeed> speeds_;
+  double base_seconds_ = std::numeric_limits<double>::infinity();
+  std::vector<State> states_;
+  std::deque<int64_t> ended_;
+  int64_t ended_since_tuning_ = 0;
+  WorkflowResult result_;
+};
+
+}  // namespace
+
+absl::StatusOr<WorkflowResult> SimulateWorkflows(const std::vector<ReplicaSetup>& replicas,
+                                                 const std::vector<Workflow>& workflows,
+                                                 const WorkflowPolicy& policy,
+                                                 const TuningOptions& tuning,
+                                                 const WorkflowCall& expected) {
+  return WorkflowRun(replicas, workflows, policy, tuning, expected).Run();
+}
+
+}  // namespace tessera::scheduler

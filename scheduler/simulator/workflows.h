@@ -1,0 +1,95 @@
+// Agentic workflows: requests that come in stages, each stage when the one before has ended, with a
+// deadline for the whole. Dispatch and queue order after HexGen-Text2SQL.
+//
+// Dispatch: a call goes to the replica with the largest
+//   alpha * (base time / its time) - (1 - alpha) * (its outstanding work / base work)
+// where its time is the call's on that replica when alone, base that of the fastest, and
+// outstanding work the seconds that the replica still owes (the paper's public traces show that
+// counting all work ever sent there loses at heavy load). Order: each replica serves the call of
+// highest urgency first: expected time - (deadline - now), the call's deadline being its share of
+// the workflow's remaining budget, by expected times of the stages left. Alpha is tuned by
+// replaying the workflows that ended last; round-robin in order of arrival is one of the choices
+// and what is used until one of them is better in the replay.
+// Thread rule: one thread per run. Deterministic. Units: seconds, tokens.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "scheduler/simulator/simulator.h"
+
+namespace tessera::scheduler {
+
+struct WorkflowCall {
+  int64_t prompt_tokens = 1;
+  int64_t output_tokens = 1;
+};
+
+struct Workflow {
+  double arrival_seconds = 0;
+  double deadline_seconds = 0;                    // after its arrival
+  std::vector<std::vector<WorkflowCall>> stages;  // calls of a stage run side by side
+};
+
+// Like those of a text-to-SQL agent: find the schema, propose, correct, choose.
+struct WorkflowProcess {
+  double workflows_per_second = 1;
+  int64_t workflows = 500;
+  uint64_t seed = 1;
+  int64_t fewest_calls = 3, most_calls = 15;
+  int64_t most_parallel = 8;
+  double mean_prompt_tokens = 3000, mean_output_tokens = 110;
+  // Deadline: this many times what the workflow takes on the fastest replica alone, drawn evenly.
+  double least_slack = 3, most_slack = 8;
+};
+
+// How fast a replica is, for expected times.
+struct ReplicaSpeed {
+  double prefill_tokens_per_second = 0;  // of full steps
+  double alone_seconds_per_token = 0;    // one sequence decoding
+  double crowded_tokens_per_second = 0;  // as many as its KV and limits hold
+  double AloneSeconds(const WorkflowCall& call) const {
+    return static_cast<double>(call.prompt_tokens) / prefill_tokens_per_second +
+           static_cast<double>(call.output_tokens) * alone_seconds_per_token;
+  }
+  // What the call takes of the replica's time beside others.
+  double WorkSeconds(double prompt_tokens, double output_tokens) const {
+    return prompt_tokens / prefill_tokens_per_second + output_tokens / crowded_tokens_per_second;
+  }
+};
+ReplicaSpeed SpeedOf(const ReplicaSetup& replica, double context_tokens);
+
+std::vector<Workflow> GenerateWorkflows(const WorkflowProcess& process,
+                                        const std::vector<ReplicaSpeed>& speeds);
+
+struct WorkflowPolicy {
+  bool round_robin = true;  // in order of arrival; alpha and urgency mean nothing
+  double alpha = 0.5;
+  bool by_urgency = true;  // else in order of arrival
+};
+
+struct TuningOptions {
+  bool tuned = false;        // else the policy stays
+  int64_t window = 150;      // workflows that a replay takes: the last that ended
+  int64_t every = 50;        // ended workflows between two replays
+  double least_gain = 0.02;  // of attainment or P95 in the replay, to leave round-robin
+};
+
+struct WorkflowResult {
+  std::vector<double> seconds;  // of each workflow that ended well, -1: a call failed
+  double attainment = 0;        // part within its deadline
+  double p95_seconds = 0;       // failed ones count as the longest
+  int64_t tunings = 0;
+  double longest_tuning_seconds = 0;  // CPU time of one replay of all choices
+  int64_t round_robin_calls = 0;      // sent by round-robin
+};
+
+// `expected` lengths stand for those of calls in deadlines and times: nobody knows outputs before.
+absl::StatusOr<WorkflowResult> SimulateWorkflows(const std::vector<ReplicaSetup>& replicas,
+                                                 const std::vector<Workflow>& workflows,
+                                                 const WorkflowPolicy& policy,
+                                                 const TuningOptions& tuning,
+                                                 const WorkflowCall& expected);
+
+}  // namespace tessera::scheduler
