@@ -117,14 +117,14 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
   absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
   if (!r.ok()) return r;
-  nlohmann::json messages = nlohmann::json::array();
+  nlohmann::ordered_json conversation = {{"messages", nlohmann::ordered_json::array()}};
   for (const v1::ChatMessage& message : request.messages()) {
-    messages.push_back({{"role", message.role()}, {"content", message.content()}});
+    conversation["messages"].push_back({{"role", message.role()}, {"content", message.content()}});
   }
   const bool add_generation_prompt =
       !request.has_add_generation_prompt() || request.add_generation_prompt();
-  absl::StatusOr<std::vector<int32_t>> ids = EncodeChat(model, messages, add_generation_prompt,
-                                                        nlohmann::json::object(), now_unix_seconds);
+  absl::StatusOr<std::vector<int32_t>> ids =
+      EncodeChat(model, conversation, add_generation_prompt, now_unix_seconds);
   if (!ids.ok()) return ids.status();
   r->prompt_token_ids = *std::move(ids);
   r->request_id = RequestIdOr(request.request_id());

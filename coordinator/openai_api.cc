@@ -169,23 +169,31 @@ class Api final : public OpenAiApi {
                       });
   }
 
-  // The body as JSON; answers the error itself. The text is freed: a stream does not carry its
-  // request along.
-  std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id) {
+  // The body as JSON, and where `conversation` is not null, what of it a chat template sees;
+  // answers the error itself. The text is freed: a stream does not carry its request along.
+  std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id,
+                                         Json* conversation = nullptr) {
     const std::string text = std::exchange(exchange.request().body, std::string());
     absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body", kBodyLimits);
-    if (body.ok() && body->is_object()) return *std::move(body);
-    RespondError(
-        exchange,
-        body.ok() ? FieldError("", "the request body must be a JSON object") : body.status(),
-        request_id);
+    absl::Status status = body.status();
+    if (body.ok() && !body->is_object())
+      status = FieldError("", "the request body must be a JSON object");
+    if (status.ok() && conversation != nullptr) {
+      absl::StatusOr<Json> read = ReadConversation(text);
+      status = read.status();
+      if (read.ok()) *conversation = *std::move(read);
+    }
+    if (status.ok()) return *std::move(body);
+    RespondError(exchange, status, request_id);
     return std::nullopt;
   }
 
   void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
-    if (body.has_value())
-      Begin(ReadChatCall(*body, *model_, options_.now_unix_seconds()), exchange, request_id);
+    Json conversation;
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, &conversation);
+    if (!body.has_value()) return;
+    Begin(ReadChatCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
+          request_id);
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -233,17 +241,17 @@ class Api final : public OpenAiApi {
   }
 
   // vLLM's bodies: a prompt, or the messages of a chat.
-  absl::StatusOr<std::vector<int32_t>> TokenizeBody(const nlohmann::json& body) const {
+  absl::StatusOr<std::vector<int32_t>> TokenizeBody(const nlohmann::json& body,
+                                                    const Json& conversation) const {
     BodyReader reader(body);
     if (absl::Status s = CheckModelName(*model_, reader.String("model").value_or("")); !s.ok())
       return s;
     const std::optional<bool> add_special_tokens = reader.Bool("add_special_tokens");
-    if (const nlohmann::json* messages = reader.Find("messages")) {
+    if (reader.Find("messages") != nullptr) {
       const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
-      const nlohmann::json arguments = reader.Object("chat_template_kwargs");
+      reader.Object("chat_template_kwargs");
       if (!reader.status().ok()) return reader.status();
-      return EncodeChat(*model_, *messages, add_generation_prompt, arguments,
-                        options_.now_unix_seconds());
+      return EncodeChat(*model_, conversation, add_generation_prompt, options_.now_unix_seconds());
     }
     const std::optional<std::string> prompt = reader.String("prompt");
     if (!prompt.has_value()) reader.Fail("prompt", "missing");
@@ -256,9 +264,10 @@ class Api final : public OpenAiApi {
   }
 
   void Tokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
+    Json conversation;
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, &conversation);
     if (!body.has_value()) return;
-    absl::StatusOr<std::vector<int32_t>> ids = TokenizeBody(*body);
+    absl::StatusOr<std::vector<int32_t>> ids = TokenizeBody(*body, conversation);
     if (!ids.ok()) {
       RespondError(*exchange, ids.status(), request_id);
       return;

@@ -9,13 +9,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/body_reader.h"
+#include "coordinator/tokenizer/json_fields.h"
 #include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
 namespace {
 
 constexpr double kHuge = 1e30;  // a logit times it is a float yet
+using Ordered = nlohmann::ordered_json;
+
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr char kMessages[] = "messages";
+constexpr char kArguments[] = "chat_template_kwargs";
 
 // Features that clients of both endpoints know and that come later.
 void RefuseUnsupportedFields(BodyReader& reader) {
@@ -184,13 +189,13 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader
 }
 
 // A message's content: text, or parts that are all text.
-absl::StatusOr<nlohmann::json> FlatMessage(const nlohmann::json& message, size_t index) {
+absl::StatusOr<Ordered> FlatMessage(const Ordered& message, size_t index) {
   const std::string where = absl::StrCat("messages[", index, "]");
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
     return FieldError("messages",
                       absl::StrCat(where, ": an object with a string role is expected"));
   }
-  nlohmann::json flat = message;
+  Ordered flat = message;
   auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
     flat["content"] = "";
@@ -202,9 +207,9 @@ absl::StatusOr<nlohmann::json> FlatMessage(const nlohmann::json& message, size_t
                       absl::StrCat(where, ".content: a string or an array of parts is expected"));
   }
   std::string text;
-  for (const nlohmann::json& part : *content) {
-    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" ||
-        !part.contains("text") || !part["text"].is_string()) {
+  for (const Ordered& part : *content) {
+    if (!part.is_object() || part.value("type", Ordered()) != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
       return FieldError(
           "messages", absl::StrCat(where, ".content: parts other than text are not supported yet"));
     }
@@ -216,11 +221,23 @@ absl::StatusOr<nlohmann::json> FlatMessage(const nlohmann::json& message, size_t
 
 }  // namespace
 
+absl::StatusOr<Ordered> ReadConversation(std::string_view text) {
+  absl::StatusOr<Ordered> conversation = ParseOrdered(text, "messages", {kMessages, kArguments});
+  if (conversation.ok()) return conversation;
+  return FieldError(kMessages, std::string(conversation.status().message()));
+}
+
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
-                                                const nlohmann::json& messages,
+                                                const Ordered& conversation,
                                                 bool add_generation_prompt,
-                                                const nlohmann::json& template_arguments,
                                                 int64_t now_unix_seconds) {
+  static const auto* const none = new Ordered();
+  const auto member = [&](const char* name) -> const Ordered& {
+    const auto found = conversation.find(name);
+    return found == conversation.end() ? *none : *found;
+  };
+  const Ordered& messages = member(kMessages);
+  const Ordered& arguments = member(kArguments);
   if (!model.chat_template.has_value()) {
     return FieldError("messages", absl::StrCat("the model '", model.name,
                                                "' has no chat template: use /v1/completions"));
@@ -229,21 +246,21 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
     return FieldError("messages", "messages: an array of at least one message is expected");
   }
   for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
-    if (template_arguments.contains(own)) {
+    if (arguments.contains(own)) {
       return FieldError("chat_template_kwargs", absl::StrCat("chat_template_kwargs: '", own,
                                                              "' is a field of the request itself"));
     }
   }
-  nlohmann::json context = {{"messages", nlohmann::json::array()},
-                            {"add_generation_prompt", add_generation_prompt},
-                            {"chat_template_kwargs", template_arguments}};
+  Ordered context = {{"messages", Ordered::array()},
+                     {"add_generation_prompt", add_generation_prompt},
+                     {"chat_template_kwargs", arguments}};
   for (size_t i = 0; i < messages.size(); ++i) {
-    absl::StatusOr<nlohmann::json> flat = FlatMessage(messages[i], i);
+    absl::StatusOr<Ordered> flat = FlatMessage(messages[i], i);
     if (!flat.ok()) return flat.status();
     context["messages"].push_back(*std::move(flat));
   }
   absl::StatusOr<std::vector<TextSegment>> segments =
-      model.chat_template->Render(context, now_unix_seconds);
+      model.chat_template->RenderOrdered(context, now_unix_seconds);
   if (!segments.ok()) return FieldError("messages", std::string(segments.status().message()));
   // The template writes its own special tokens.
   return model.tokenizer->EncodeSegments(*segments, /*add_special_tokens=*/false);
@@ -287,8 +304,8 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   return call;
 }
 
-absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const ServedModel& model,
-                                        int64_t now_unix_seconds) {
+absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordered& conversation,
+                                        const ServedModel& model, int64_t now_unix_seconds) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
   BodyReader reader(body);
   OpenAiCall call;
@@ -308,12 +325,11 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Served
   const std::optional<int64_t> older_name = reader.Integer("max_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) max_tokens = older_name;
   const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
-  const nlohmann::json arguments = reader.Object("chat_template_kwargs");
-  const nlohmann::json* messages = reader.Find("messages");
-  if (messages == nullptr) reader.Fail("messages", "missing");
+  reader.Object(kArguments);
+  if (reader.Find(kMessages) == nullptr) reader.Fail(kMessages, "missing");
   if (!reader.status().ok()) return reader.status();
   absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, *messages, add_generation_prompt, arguments, now_unix_seconds);
+      EncodeChat(model, conversation, add_generation_prompt, now_unix_seconds);
   if (!ids.ok()) return ids.status();
   request.prompt_token_ids = *std::move(ids);
   if (absl::Status s = FitToContext(model, max_tokens, request); !s.ok()) return s;

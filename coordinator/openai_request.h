@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,15 +32,21 @@ struct OpenAiCall {
 };
 
 absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const ServedModel& model);
-absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const ServedModel& model,
-                                        int64_t now_unix_seconds);
 
-// The prompt of a chat, also for /tokenize: renders `messages` with the model's template and
-// encodes it. `template_arguments` is an object: chat_template_kwargs.
+// What of a chat's body its template sees, messages and chat_template_kwargs, in the client's
+// order: a template may print an object. `text` is the body, which ParseJson accepted.
+absl::StatusOr<nlohmann::ordered_json> ReadConversation(std::string_view text);
+
+// `conversation`: of the same body.
+absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body,
+                                        const nlohmann::ordered_json& conversation,
+                                        const ServedModel& model, int64_t now_unix_seconds);
+
+// The prompt of a chat, also for /tokenize: renders the messages of `conversation` with the model's
+// template and encodes them.
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
-                                                const nlohmann::json& messages,
+                                                const nlohmann::ordered_json& conversation,
                                                 bool add_generation_prompt,
-                                                const nlohmann::json& template_arguments,
                                                 int64_t now_unix_seconds);
 
 }  // namespace tessera::coordinator

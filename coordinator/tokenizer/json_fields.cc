@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "coordinator/tokenizer/utf8.h"
 #include "third_party/absl/str_cat.h"
@@ -73,6 +74,38 @@ absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view
     DecodeUtf8(error.what(), InvalidBytes::kOnePerSubpart, true, &message);
     return absl::InvalidArgumentError(StrCat(name, ": ", message));
   }
+}
+
+absl::StatusOr<nlohmann::ordered_json> ParseOrdered(
+    std::string_view text, std::string_view name, std::initializer_list<std::string_view> members) {
+  using Event = nlohmann::ordered_json::parse_event_t;
+  std::vector<int> counts;  // members so far of the open object at each depth
+  bool wanted = false;      // the top-level member that is being read
+  bool too_many = false;
+  // False leaves a member out, and whatever is in it.
+  const auto keep = [&](int depth, Event event, const nlohmann::ordered_json& parsed) {
+    const auto inside = static_cast<size_t>(depth);
+    if (event == Event::object_start) {
+      if (counts.size() < inside + 2) counts.resize(inside + 2);
+      counts[inside + 1] = 0;
+    }
+    if (event != Event::key) return true;
+    if (inside == 1) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      wanted = std::find(members.begin(), members.end(), key) != members.end();
+      return wanted;
+    }
+    // What is left out comes by here too.
+    too_many = too_many || (wanted && ++counts[inside] > kMaxOrderedMembers);
+    return wanted && !too_many;
+  };
+  auto document = nlohmann::ordered_json::parse(text, keep, /*allow_exceptions=*/false);
+  if (too_many) {
+    return absl::InvalidArgumentError(
+        StrCat(name, ": an object of more than ", kMaxOrderedMembers, " members"));
+  }
+  if (document.is_object()) return document;
+  return absl::InvalidArgumentError(StrCat(name, ": must be a JSON object"));
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::filesystem::path& path, size_t max_bytes) {

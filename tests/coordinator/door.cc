@@ -23,12 +23,13 @@ std::shared_ptr<const ServedModel> DoorModel() {
   return model;
 }
 
-Door::Door(OpenAiApiOptions options, HttpServerOptions server_options) {
+Door::Door(OpenAiApiOptions options, HttpServerOptions server_options,
+           std::shared_ptr<const ServedModel> model) {
   service.SetScript(Say({{"one", 40}, {" two", 41}}));
   if (!options.readiness) options.readiness = [this] { return readiness; };
   if (!options.metrics) options.metrics = [] { return std::string("a_metric 1\n"); };
   options.now_unix_seconds = [] { return int64_t{1700000001}; };
-  api_ = OpenAiApi::Make(std::move(options), DoorModel(), service);
+  api_ = OpenAiApi::Make(std::move(options), std::move(model), service);
   server_ = HttpServer::Start(server_options, [this](std::shared_ptr<HttpExchange> exchange) {
               api_->Handle(std::move(exchange));
             }).value();

@@ -21,7 +21,8 @@ std::shared_ptr<const ServedModel> DoorModel();
 
 class Door {
  public:
-  explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {});
+  explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {},
+                std::shared_ptr<const ServedModel> model = DoorModel());
   ~Door();
 
   HttpReply Get(std::string_view path, std::string_view headers = "");

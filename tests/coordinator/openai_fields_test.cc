@@ -330,4 +330,42 @@ TEST_CASE("tokenize and detokenize say what the model sees") {
              StartsWith("404 model "));
 }
 
+TEST_CASE("a template prints the client's objects in the client's order") {
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  model->chat_template =
+      ChatTemplate::Parse(
+          "{{ messages[0].call | tojson }} {{ shape | tojson }} {{ messages[0] | list }}")
+          .value();
+  Door door({}, {}, model);
+  const std::string body = R"({"chat_template_kwargs": {"shape": {"y": 2, "x": [{"b": 1, "a": 0}]}},
+      "messages": [{"role": "user", "zone": 1, "content": [{"text": "hi", "type": "text"}],
+                    "call": {"name": "f", "arguments": {"to": "b", "from": "a"}, "name": "g"}}],
+      "max_tokens": 1})";
+  const std::string expected =
+      R"({"name": "g", "arguments": {"to": "b", "from": "a"}} {"y": 2, "x": [{"b": 1, "a": 0}]} )"
+      R"(['role', 'zone', 'content', 'call'])";
+  const HttpReply reply = door.Post("/tokenize", body);
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  const Json tokens = Json::parse(reply.body)["tokens"];
+  CHECK(door.Ask("/detokenize", {{"tokens", tokens}})["prompt"] == expected);
+  REQUIRE(door.Post(kChat, body).status == 200);
+  CHECK(Json(door.service.last_request().prompt_token_ids) == tokens);
+}
+
+TEST_CASE("a conversation's object of very many members is refused, elsewhere they are welcome") {
+  Door door;
+  Json many = Json::object();
+  for (int i = 0; i < 501; ++i) many[std::to_string(i)] = 0;
+  Json chat = Chat();
+  chat["messages"][0]["extra"] = many;
+  CHECK_THAT(door.Error(kChat, chat),
+             StartsWith("400 messages ") && Catch::Contains("more than 500 members"));
+  many.erase("0");
+  chat["messages"][0]["extra"] = many;
+  CHECK(door.Post(kChat, chat.dump()).status == 200);
+  many["0"] = 0;
+  CHECK(door.Post(kChat, Chat({{"metadata", many}}).dump()).status == 200);
+}
+
 }  // namespace tessera::coordinator

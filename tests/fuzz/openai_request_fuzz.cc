@@ -70,7 +70,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Require(body.status().code() == absl::StatusCode::kInvalidArgument);
     return 0;
   }
-  CheckCall(tessera::coordinator::ReadChatCall(*body, Model(), 1700000000));
+  const auto conversation = tessera::coordinator::ReadConversation(text);
+  if (conversation.ok()) {
+    CheckCall(tessera::coordinator::ReadChatCall(*body, *conversation, Model(), 1700000000));
+  } else {
+    Require(conversation.status().code() == absl::StatusCode::kInvalidArgument);
+  }
   CheckCall(tessera::coordinator::ReadCompletionCall(*body, Model()));
   return 0;
 }
