@@ -63,7 +63,9 @@ class LayoutSearch {
       Solve(0, problem_.lengths.max_sequence_tokens);
       return best_;
     }
-    for (double b = 1; b <= problem_.options.max_sequences; b *= 2) {
+    // Downwards: large steps tend to be the best ones, and an early incumbent prunes the rest.
+    for (double b = std::exp2(std::floor(std::log2(problem_.options.max_sequences))); b >= 1;
+         b /= 2) {
       // A coarse look takes depths by twos as well.
       for (int stages = 1; stages <= max_stages; stages += problem_.refine ? 1 : stages) {
         Solve(b, KvFor(b, stages));
