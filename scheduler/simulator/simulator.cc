@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "scheduler/simulator/transfers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -26,7 +27,9 @@ struct Handover {
 class Simulation : public ReplicaListener {
  public:
   Simulation(const SimulationSetup& setup, Dispatcher* dispatcher)
-      : setup_(setup), dispatcher_(*dispatcher) {
+      : setup_(setup),
+        dispatcher_(*dispatcher),
+        transfers_(setup.transfers, setup.replicas.size()) {
     result_.requests = setup.requests;
     result_.outcomes.resize(setup.requests.size());
     handovers_.resize(setup.requests.size());
@@ -56,14 +59,19 @@ class Simulation : public ReplicaListener {
       result_.replicas.push_back(replica->setup());
       result_.counters.push_back(replica->counters());
     }
+    result_.links = transfers_.network().links();
+    result_.link_bytes = transfers_.network().carried_bytes();
     return std::move(result_);
   }
 
   // ReplicaListener; what follows from a call waits until the replica's own call is over.
   void OnStarted(int /*replica*/, const SimulatedSequence& sequence, double now,
-                 double /*step_end*/) override {
+                 double step_end) override {
     RequestOutcome& outcome = Outcome(sequence.request);
     if (outcome.started_seconds < 0) outcome.started_seconds = now;
+    if (!sequence.keep_blocks) return;
+    transfers_.PrefillStarted(sequence.request, outcome.prefill_replica, outcome.decode_replica,
+                              sequence.known_tokens, now, step_end);
   }
   void OnFirstToken(int /*replica*/, const SimulatedSequence& sequence, double now) override {
     RequestOutcome& outcome = Outcome(sequence.request);
@@ -173,7 +181,7 @@ class Simulation : public ReplicaListener {
     if (next_request_ < initial_requests_)
       next = std::min(next, result_.requests[next_request_].arrival_seconds);
     if (!events_.empty()) next = std::min(next, events_.top().seconds);
-    return next;
+    return std::min(next, transfers_.next_event_seconds());
   }
 
   void Push(Event event) {
@@ -192,6 +200,7 @@ class Simulation : public ReplicaListener {
         case Event::Kind::kSample: Sample(); break;
       }
     }
+    for (const int32_t request : transfers_.Arrived(now_)) FinishHandover(request);
     while (next_request_ < initial_requests_ &&
            result_.requests[next_request_].arrival_seconds <= now_) {
       Place(static_cast<int32_t>(next_request_++));
@@ -241,7 +250,7 @@ class Simulation : public ReplicaListener {
       for (const Ended& e : ended) EndPart(e.replica, e.sequence);
       for (const SimulatedSequence& s : refused) {
         Emitted(s);
-        if (s.keep_blocks) LeaveDecode(s.request);
+        if (s.keep_blocks) LeaveDecode(s.request, Unspent(s.request) - 1);
         Again(s.request);
       }
       // Room is looked for when some was given back, at no other moment: leaps have fewer of them.
@@ -338,13 +347,15 @@ class Simulation : public ReplicaListener {
     }
   }
 
-  // Its prefill ended without a token: gives back what it holds at its decode replica.
-  void LeaveDecode(int32_t request) {
+  // Its prefill replica is gone: gives back what it holds at its decode replica, and the tokens
+  // that were expected there.
+  void LeaveDecode(int32_t request, int64_t unspent) {
+    transfers_.Drop(request, now_);
     Handover& handover = handovers_[static_cast<size_t>(request)];
     const int index = Outcome(request).decode_replica;
     SimulatedReplica& decode = Replica(index);
     if (decode.incarnation() == handover.decode_incarnation) {
-      decode.Unexpect(Unspent(request) - 1);
+      decode.Unexpect(unspent);
       decode.Release(handover.reserved_blocks, now_);
       roomier_.push_back(index);
       Touch(index);
@@ -361,10 +372,16 @@ class Simulation : public ReplicaListener {
     Handover& handover = handovers_[static_cast<size_t>(request)];
     handover.kept_blocks =
         BlocksFor(sequence.computed_tokens, Replica(replica).setup().limits.block_tokens);
-    FinishHandover(request);
+    const RequestOutcome& outcome = Outcome(request);
+    if (Replica(outcome.decode_replica).incarnation() != handover.decode_incarnation) {
+      transfers_.Drop(request, now_);
+      return FinishHandover(request);
+    }
+    transfers_.PrefillEnded(request, replica, outcome.decode_replica, sequence.computed_tokens,
+                            now_);
   }
 
-  // The KV has arrived.
+  // The KV has arrived, or its receiver is gone.
   void FinishHandover(int32_t request) {
     const RequestOutcome& outcome = Outcome(request);
     Handover& handover = handovers_[static_cast<size_t>(request)];
@@ -472,8 +489,17 @@ class Simulation : public ReplicaListener {
     std::deque<int32_t> waiting = std::exchange(reservations_[static_cast<size_t>(replica)], {});
     for (const SimulatedSequence& s : lost) {
       Emitted(s);
-      if (s.keep_blocks) LeaveDecode(s.request);
+      if (s.keep_blocks) LeaveDecode(s.request, Unspent(s.request) - 1);
       Again(s.request);
+    }
+    for (const int32_t request : transfers_.Underway()) {
+      if (Outcome(request).decode_replica == replica) {
+        transfers_.Drop(request, now_);
+        FinishHandover(request);
+      } else if (Outcome(request).prefill_replica == replica) {
+        LeaveDecode(request, Unspent(request));
+        Again(request);
+      }
     }
     reserving_ -= static_cast<int64_t>(waiting.size());
     for (const int32_t request : waiting) Again(request);
@@ -509,6 +535,7 @@ class Simulation : public ReplicaListener {
   std::vector<ReplicaLoad> loads_;
   std::vector<Ended> ended_;
   std::vector<SimulatedSequence> refused_;
+  Transfers transfers_;
   std::vector<int> roomier_;           // replicas that gave back blocks
   std::map<int32_t, double> orphans_;  // without a replica, until when
   int64_t reserving_ = 0;              // who wait for room, all replicas

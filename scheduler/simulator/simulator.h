@@ -23,6 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/simulator/dispatcher.h"
+#include "scheduler/simulator/kv_network.h"
 #include "scheduler/simulator/replica.h"
 #include "scheduler/simulator/request.h"
 
@@ -68,6 +69,7 @@ struct SimulationSetup {
   std::vector<ReplicaSetup> replicas;
   std::vector<SimulatedRequest> requests;  // by arrival
   std::vector<ScheduledChange> changes;
+  TransferSetup transfers;          // what KV passes; empty: it takes no time
   ReplanHook replan;                // may be empty
   RequestSource* source = nullptr;  // borrowed; may be null
   TokenObserver* tokens = nullptr;  // borrowed; may be null
@@ -92,7 +94,9 @@ struct SimulationResult {
   std::vector<ReplicaSetup> replicas;    // those added included
   std::vector<ReplicaCounters> counters;
   std::vector<LoadSample> samples;
-  double end_seconds = 0;  // of the last event
+  std::vector<SharedLink> links;   // of the transfers
+  std::vector<double> link_bytes;  // that each carried
+  double end_seconds = 0;          // of the last event
 };
 
 // InvalidArgument for a setup that cannot be; Internal, naming the replica, if something does not

@@ -83,6 +83,17 @@ SimulationSetup RandomSetup(uint64_t seed) {
     if (random.Uniform() < 0.2) request.rank = -random.Uniform();
     if (random.Uniform() < 0.5) request.max_tokens = request.output_tokens + 20;
   }
+  if (split && random.Uniform() < 0.7) {  // all that one prefill replica sends shares a link
+    setup.transfers.layers = static_cast<int>(random.Integer(1, 4));
+    setup.transfers.routes.resize(static_cast<size_t>(replicas * replicas));
+    for (int p = 0; p < replicas; ++p) setup.transfers.links.push_back({"", 1e5});
+    for (int p = 0; p < replicas; ++p) {
+      for (int d = 0; d < replicas; ++d) {
+        setup.transfers.routes[static_cast<size_t>(p * replicas + d)] = {
+            {200 * random.Uniform(), 0.001 * random.Uniform(), {p}}};
+      }
+    }
+  }
   const double span = setup.requests.back().arrival_seconds;
   for (int i = 0; i < 3 && random.Uniform() < 0.5; ++i) {
     ScheduledChange change;

@@ -1,0 +1,74 @@
+// KV on its way between replicas: flows over shared links, each with its max-min fair rate.
+//
+// Max-min: no flow can go faster without slowing one that is no faster; found by filling all flows
+// alike until a link is full, fixing its flows, and going on (Bertsekas and Gallager, "Data
+// Networks", 6.5.2). Incast: a link into which more than `incast_threshold` flows come loses
+// `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: O(flows *
+// links) per change. Thread rule: one thread. Units: bytes, seconds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera::scheduler {
+
+struct SharedLink {
+  std::string name;
+  double bytes_per_second = 0;
+  double incast_threshold = 1e9;
+  double incast_seconds_per_byte = 0;
+};
+
+// What one stage of a prefill replica sends to one stage of a decode replica.
+struct KvStream {
+  double bytes_per_token = 0;
+  double latency_seconds = 0;
+  std::vector<int> links;  // indices; none: takes no time
+};
+
+// By pair of replicas: prefill * replicas + decode. Empty: KV travels in no time.
+struct TransferSetup {
+  std::vector<SharedLink> links;
+  std::vector<std::vector<KvStream>> routes;
+  int layers = 1;  // pushed one by one as the prefill computes them
+};
+
+class KvNetwork {
+ public:
+  explicit KvNetwork(std::vector<SharedLink> links);
+
+  // Times must not go back between calls. `done` is handed back by Finished.
+  int64_t Start(const std::vector<int>& links, double bytes, int64_t done, double now);
+  // More to send on a flow that has not finished.
+  void Extend(int64_t flow, double bytes, double now);
+  void Drop(int64_t flow, double now);
+
+  double next_finish_seconds() const { return next_finish_; }
+  // Takes the flows that are through by now; their `done`, in the order of starting.
+  std::vector<int64_t> Finished(double now);
+
+  double RateOf(int64_t flow) const { return flows_.at(flow).rate; }
+  const std::vector<SharedLink>& links() const { return links_; }
+  const std::vector<double>& carried_bytes() const { return carried_; }  // by link
+
+ private:
+  struct Flow {
+    std::vector<int> links;
+    double left = 0;  // bytes, as of now_
+    double rate = 0;
+    int64_t done = 0;
+  };
+  void Advance(double now);
+  void Share();
+
+  const std::vector<SharedLink> links_;
+  std::map<int64_t, Flow> flows_;
+  std::vector<double> carried_;
+  int64_t started_ = 0;
+  double now_ = 0;
+  double next_finish_;
+};
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,235 @@
+// Roles, transfers, losses, stragglers, re-planning, and what is reported of them.
+#include "scheduler/simulator/simulator.h"
+
+#include <catch2/catch.hpp>
+
+#include "scheduler/simulator/arrivals.h"
+#include "scheduler/simulator/pictures.h"
+#include "scheduler/simulator/report.h"
+#include "tests/scheduler/simulator/tables.h"
+
+namespace tessera::tests {
+namespace {
+
+using scheduler::ReplicaSetup;
+using scheduler::Role;
+using scheduler::ScheduledChange;
+using scheduler::SimulatedRequest;
+using scheduler::SimulationResult;
+using scheduler::SimulationSetup;
+
+// 10 ms per step, 0.1 ms per prompt token, 1 ms per decoding sequence.
+ReplicaSetup Replica(const std::string& name, Role role = Role::kBoth) {
+  PlainFigures figures;
+  figures.base = 0.010;
+  figures.per_prefill_token = 0.0001;
+  figures.per_row = 0.001;
+  ReplicaSetup setup = PlainReplica(name, figures);
+  setup.role = role;
+  return setup;
+}
+
+SimulatedRequest Request(double arrival, int64_t prompt, int64_t output) {
+  SimulatedRequest request;
+  request.arrival_seconds = arrival;
+  request.prompt_tokens = prompt;
+  request.output_tokens = output;
+  return request;
+}
+
+SimulationResult Run(SimulationSetup setup) {
+  setup.check_invariants = true;
+  auto dispatcher = scheduler::MakeRouterDispatcher();
+  auto result = Simulate(setup, dispatcher.get());
+  INFO(result.status());
+  REQUIRE(result.ok());
+  return *std::move(result);
+}
+
+ScheduledChange Change(double at, ScheduledChange::Kind kind, int replica) {
+  ScheduledChange change;
+  change.at_seconds = at;
+  change.kind = kind;
+  change.replica = replica;
+  return change;
+}
+
+// Prefill and decode on two replicas, over one link of 1e6 bytes/s.
+SimulationSetup Split(int layers, double bytes_per_token) {
+  SimulationSetup setup;
+  setup.replicas = {Replica("p", Role::kPrefill), Replica("d", Role::kDecode)};
+  setup.transfers.links = {{"p>d", 1e6}};
+  setup.transfers.routes.resize(4);
+  setup.transfers.routes[1] = {{bytes_per_token, 0.0005, {0}}};
+  setup.transfers.layers = layers;
+  return setup;
+}
+
+}  // namespace
+
+TEST_CASE("a split request: prefill, push of its KV, decode") {
+  // 400 tokens: 50 ms of prefill, 80,000 bytes: X = 80 ms.
+  for (const int layers : {1, 4}) {
+    SimulationSetup setup = Split(layers, 200);
+    setup.requests = {Request(0, 400, 3)};
+    const SimulationResult result = Run(setup);
+    const auto& o = result.outcomes[0];
+    CHECK(o.prefill_replica == 0);
+    CHECK(o.decode_replica == 1);
+    CHECK(o.first_token_seconds == Approx(0.050));
+    const double x = 0.080, t = 0.050, l = layers;
+    const double unhidden = std::max(x / l, x - (1 - 1 / l) * t);
+    CHECK(o.finished_seconds == Approx(0.050 + unhidden + 0.0005 + 2 * 0.011));
+    CHECK(result.link_bytes[0] == Approx(80'000));
+  }
+}
+
+TEST_CASE("a short transfer hides behind the prefill but for its last layer") {
+  SimulationSetup setup = Split(4, 50);  // X = 20 ms
+  setup.requests = {Request(0, 400, 2)};
+  CHECK(Run(setup).outcomes[0].finished_seconds == Approx(0.050 + 0.005 + 0.0005 + 0.011));
+}
+
+TEST_CASE("two senders into one receiver share its link") {
+  SimulationSetup setup = Split(1, 200);
+  setup.replicas = {Replica("p", Role::kPrefill), Replica("q", Role::kPrefill),
+                    Replica("d", Role::kDecode)};
+  setup.transfers.routes.assign(9, {});
+  setup.transfers.routes[2] = setup.transfers.routes[5] = {{200, 0, {0}}};
+  setup.requests = {Request(0, 400, 2), Request(0, 400, 2)};
+  const SimulationResult result = Run(setup);
+  CHECK(result.outcomes[0].prefill_replica != result.outcomes[1].prefill_replica);
+  for (const auto& o : result.outcomes) {
+    CHECK(o.finished_seconds == Approx(0.050 + 0.160 + 0.012));
+  }
+}
+
+TEST_CASE("a request waits for room at its decode replica before its prefill starts") {
+  SimulationSetup setup = Split(1, 0);
+  setup.replicas[1].limits.total_blocks = 30;  // 480 tokens
+  setup.requests = {Request(0, 400, 3), Request(0.001, 400, 3)};
+  const SimulationResult result = Run(setup);
+  CHECK(result.outcomes[0].finished_seconds == Approx(0.050 + 0.0005 + 0.022));
+  CHECK(result.outcomes[1].started_seconds == Approx(result.outcomes[0].finished_seconds));
+}
+
+TEST_CASE("a lost replica's requests go on elsewhere with what they have") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a"), Replica("b")};
+  setup.requests = {Request(0, 100, 50)};
+  setup.changes = {Change(0.1, ScheduledChange::Kind::kLose, 0)};
+  const SimulationResult result = Run(setup);
+  const auto& o = result.outcomes[0];
+  CHECK(o.fate == scheduler::Fate::kFinished);
+  CHECK(o.attempts == 2);
+  CHECK(o.prefill_replica == 1);
+  CHECK(o.first_token_seconds == Approx(0.020));
+  // 8 tokens were there after 20 + 7 * 11 = 97 ms; 108 tokens are computed again, 41 follow.
+  CHECK(result.counters[1].prompt_tokens == 108);
+  CHECK(o.finished_seconds == Approx(0.1 + 0.010 + 0.0108 + 41 * 0.011));
+}
+
+TEST_CASE("without a replica requests wait for one, not for ever") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 50), Request(1, 100, 1)};
+  setup.changes = {Change(0.1, ScheduledChange::Kind::kLose, 0)};
+  SimulationResult result = Run(setup);
+  CHECK(result.outcomes[0].fate == scheduler::Fate::kFailed);
+  CHECK(result.outcomes[0].finished_seconds == Approx(30.1));
+  CHECK(result.outcomes[1].fate == scheduler::Fate::kFailed);  // the coordinator refuses it at once
+  CHECK(result.outcomes[1].finished_seconds == Approx(1));
+  setup.changes.push_back(Change(5, ScheduledChange::Kind::kRecover, 0));
+  result = Run(setup);
+  CHECK(result.outcomes[0].fate == scheduler::Fate::kFinished);
+  CHECK(result.outcomes[0].attempts == 2);
+}
+
+TEST_CASE("re-planning may bring a replica in place of a lost one") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 50)};
+  setup.changes = {Change(0.1, ScheduledChange::Kind::kLose, 0)};
+  int asked = 0;
+  setup.replan = [&](double now, std::span<const scheduler::ReplicaLoad> loads) {
+    std::vector<ScheduledChange> changes;
+    if (++asked > 1) return changes;
+    CHECK(!loads[0].ready);
+    changes.push_back(Change(now + 2, ScheduledChange::Kind::kAdd, 0));
+    changes[0].added = Replica("spare");
+    return changes;
+  };
+  const SimulationResult result = Run(setup);
+  CHECK(asked == 2);
+  CHECK(result.replicas[1].name == "spare");
+  CHECK(result.outcomes[0].finished_seconds == Approx(2.1 + 0.010 + 0.0108 + 41 * 0.011));
+}
+
+TEST_CASE("a straggler's steps take longer from the next one on") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 3)};
+  ScheduledChange slow = Change(0.025, ScheduledChange::Kind::kSlow, 0);
+  slow.factor = 3;
+  setup.changes = {slow};
+  CHECK(Run(setup).outcomes[0].finished_seconds == Approx(0.020 + 0.011 + 0.033));
+}
+
+TEST_CASE("setups that cannot be are refused") {
+  auto dispatcher = scheduler::MakeRouterDispatcher();
+  SimulationSetup setup;
+  CHECK(Simulate(setup, dispatcher.get()).status().message() == "there is no replica to simulate");
+  setup.replicas = {Replica("a")};
+  setup.replicas[0].limits.total_blocks = 0;
+  CHECK(!Simulate(setup, dispatcher.get()).ok());
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(1, 1, 1), Request(0, 1, 1)};
+  CHECK(!Simulate(setup, dispatcher.get()).ok());
+  // A request that no pool holds fails, and only that one.
+  setup.replicas[0].limits.total_blocks = 4;
+  setup.requests = {Request(0, 1000, 1), Request(0, 10, 1)};
+  const auto result = Simulate(setup, dispatcher.get());
+  REQUIRE(result.ok());
+  CHECK(result->outcomes[0].fate == scheduler::Fate::kFailed);
+  CHECK(result->outcomes[1].fate == scheduler::Fate::kFinished);
+}
+
+TEST_CASE("the report: percentiles, attainment, use") {
+  std::vector<double> values;
+  for (int i = 100; i >= 1; --i) values.push_back(i);
+  const scheduler::Percentiles p = scheduler::PercentilesOf(&values);
+  CHECK(p.mean == Approx(50.5));
+  CHECK(p.p50 == 50);
+  CHECK(p.p99 == 99);
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 2), Request(1, 900, 2)};  // 20 + 11 ms, 100 + 11 ms
+  setup.sample_seconds = 0.1;
+  const SimulationResult result = Run(setup);
+  v1::ServiceObjectives objectives;
+  objectives.set_time_to_first_token_seconds(0.05);
+  const scheduler::SimulationReport report = ReportOf(result, objectives, 36);
+  CHECK(report.attainment == 0.5);
+  CHECK(report.finished == 2);
+  CHECK(report.ttft.p99 == Approx(0.1));
+  CHECK(report.tpot.p50 == Approx(0.011));
+  CHECK(report.seconds == Approx(1.111).epsilon(0.1));
+  CHECK(report.devices[0].busy == Approx(0.142 / report.seconds));
+  CHECK(report.usd_per_million_output_tokens == Approx(0.01 * report.seconds / 4 * 1e6));
+  CHECK(scheduler::ReportTable(report, objectives).find("50.00 %") != std::string::npos);
+  CHECK(scheduler::TimelineSvg(result).find("polyline") != std::string::npos);
+}
+
+TEST_CASE("a plan's shares are kept") {
+  auto shares = scheduler::MakeSharesDispatcher({{0, 0, 0.5}, {1, 1, 0.25}, {2, 2, 0.25}});
+  std::vector<scheduler::ReplicaLoad> loads(3);
+  for (auto& load : loads) load.ready = true;
+  int counts[3] = {};
+  for (int i = 0; i < 400; ++i) ++counts[shares->Choose(loads, {}, 0).prefill_replica];
+  CHECK(counts[0] == 200);
+  CHECK(counts[1] == 100);
+  loads[0].ready = false;
+  CHECK(shares->Choose(loads, {}, 0).prefill_replica > 0);
+}
+
+}  // namespace tessera::tests
