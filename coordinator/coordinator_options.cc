@@ -27,6 +27,18 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("--cluster-token-file", o.cluster_token_file,
                  "File with the secret shared with the workers");
   app.add_option("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
+  app.add_option("--cluster", o.cluster_file,
+                 "Description of the cluster: plan for the workers of it that register")
+      ->excludes(app.get_option("--plan"));
+  app.add_option(
+         "--workload", o.workload_file,
+         "Description of the requests to plan for; default: prompts of 1155, answers of 211 "
+         "tokens")
+      ->needs(app.get_option("--cluster"));
+  app.add_option("--plan-wait", o.plan_wait_seconds,
+                 "Seconds to wait for workers that --cluster names before planning without them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}))
       ->capture_default_str();

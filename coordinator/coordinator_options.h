@@ -22,6 +22,9 @@ struct CoordinatorOptions {
   std::string admin_key_file;
   std::string cluster_token_file;
   std::string plan_file;
+  std::string cluster_file;   // plan at start, from the workers that register
+  std::string workload_file;  // for that plan
+  double plan_wait_seconds = 30;
   std::string dtype = "auto";  // auto, float32, float16, bfloat16
   std::string kv_cache_dtype = "auto";
   std::string quantization;          // "" or int8

@@ -31,6 +31,20 @@ const v1::Replica* ReplicaOf(const v1::DeploymentPlan& plan, const std::string& 
   return nullptr;
 }
 
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  // A silent peer is noticed by pings, not only by heartbeats.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
   for (const v1::Replica& replica : plan.replicas()) {
     if (replica.role() != v1::REPLICA_ROLE_BOTH) {
@@ -47,20 +61,6 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
   }
   return absl::OkStatus();
 }
-
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // A silent peer is noticed by pings, not only by heartbeats.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
-}  // namespace
 
 // One Configure call: progress into the pool, the end to Deployment.
 class Deployment::ConfigureCall : public grpc::ClientReadReactor<v1::ConfigureProgress> {
@@ -127,6 +127,10 @@ absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions 
                                                               ReplicaLinkListener& flow) {
   if (options.plan.has_value()) {
     if (absl::Status s = scheduler::CheckPlan(*options.plan); !s.ok()) return s;
+    if (absl::Status s = scheduler::CheckPlanIsFor(*options.plan, options.configure.model());
+        !s.ok()) {
+      return s;
+    }
     if (absl::Status s = CheckCarriedOut(*options.plan); !s.ok()) return s;
   }
   std::unique_ptr<Deployment> deployment(new Deployment(std::move(options), pool, flow));
@@ -190,9 +194,33 @@ void Deployment::Run() {
 
 void Deployment::Reconcile() {
   const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
-  if (!options_.plan.has_value()) RefreshPlan(workers);
+  if (options_.planner) {
+    AskPlanner(workers);
+  } else if (!options_.plan.has_value()) {
+    RefreshPlan(workers);
+  }
   const double now = options_.now_seconds();
   for (const auto& [name, worker] : workers) ReconcileWorker(name, worker, now);
+}
+
+void Deployment::AskPlanner(const std::map<std::string, WorkerRecord>& workers) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!plan_.replicas().empty()) return;
+  }
+  absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
+  if (!plan.ok()) return;  // the planner says why, once
+  absl::Status checked = scheduler::CheckPlan(*plan);
+  if (checked.ok()) checked = CheckCarriedOut(*plan);
+  if (!checked.ok()) {
+    Logger("coordinator").error("the plan is not carried out: {}", std::string(checked.message()));
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, worker] : workers)
+    epoch_ = std::max(epoch_, worker.registration.plan_epoch());
+  plan_ = *std::move(plan);
+  ++epoch_;
 }
 
 void Deployment::RefreshPlan(const std::map<std::string, WorkerRecord>& workers) {
@@ -390,9 +418,8 @@ std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
 
 int Deployment::ready_replicas() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int>(
-      std::count_if(connections_.begin(), connections_.end(),
-                    [](const auto& entry) { return entry.second.serves; }));
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](const auto& entry) { return entry.second.serves; }));
 }
 
 }  // namespace tessera::coordinator

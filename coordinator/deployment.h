@@ -34,12 +34,19 @@ struct DeploymentOptions {
   // What every worker is told; fence, replica, role, stage, rank, share and peers are filled in per
   // worker.
   v1::ConfigureRequest configure;
-  std::optional<v1::DeploymentPlan> plan;  // nothing: one replica per worker
+  std::optional<v1::DeploymentPlan> plan;  // nothing: the planner's, or one replica per worker
+  // Makes the plan of the workers that registered. Asked, on our thread, whenever something changed
+  // until it answers with a plan; an error means not yet.
+  std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>
+      planner;
   std::string cluster_token;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
   double retry_seconds = 2.0;               // before a failed worker is tried again
   std::function<double()> now_seconds;      // monotonic
 };
+
+// UNIMPLEMENTED naming the replica that this build has no way to carry out.
+absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
 
 class Deployment : private ReplicaLinkListener {
  public:
@@ -66,7 +73,7 @@ class Deployment : private ReplicaLinkListener {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConfigureCall> configuring;
     std::shared_ptr<WorkerSession> session;
-    bool serves = false;  // the leader has accepted the session
+    bool serves = false;            // the leader has accepted the session
     double not_before_seconds = 0;  // back-off
   };
 
@@ -74,6 +81,7 @@ class Deployment : private ReplicaLinkListener {
 
   void Run();
   void Reconcile();
+  void AskPlanner(const std::map<std::string, WorkerRecord>& workers);
   void RefreshPlan(const std::map<std::string, WorkerRecord>& workers);
   void ReconcileWorker(const std::string& name, const WorkerRecord& worker, double now);
   void BeginConfigure(const std::string& name, const WorkerRecord& worker,

@@ -24,7 +24,12 @@
 #include "coordinator/deployment.h"
 #include "coordinator/http_server.h"
 #include "coordinator/inference_service.h"
+#include "coordinator/measured_rates.h"
 #include "coordinator/openai_api.h"
+#include "coordinator/plan_at_start.h"
+#include "coordinator/planning_desk.h"
+#include "coordinator/planning_http.h"
+#include "coordinator/planning_service.h"
 #include "coordinator/progress_watch.h"
 #include "coordinator/request_flow.h"
 #include "coordinator/served_model.h"
@@ -121,6 +126,7 @@ class Coordinator {
     if (++ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
+    measured_.Sample(registry_->Collect(), MonotonicSeconds());
     WatchProgress();
     if (ticks_ % 100 == 0) LogActivity();
   }
@@ -140,6 +146,7 @@ class Coordinator {
     flow_->AbortAll(
         absl::UnavailableError("the server was stopped before the answer was complete"));
     usleep(100'000);  // the last errors go out
+    desk_->Stop();    // searches would go on while the doors are closed
     http_->Stop();
     deployment_->Stop();
     grpc_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
@@ -183,6 +190,14 @@ class Coordinator {
     absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
     if (!plan.ok()) return plan.status();
     deployment.plan = *std::move(plan);
+    if (!options_.cluster_file.empty()) {
+      auto planner =
+          PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
+                         deployment.configure.model(), MonotonicSeconds);
+      if (!planner.ok()) return planner.status();
+      deployment.planner = *std::move(planner);
+    }
+    model_shape_ = deployment.configure.model();
     deployment.cluster_token = token;
     deployment.now_seconds = MonotonicSeconds;
     auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
@@ -199,6 +214,7 @@ class Coordinator {
     cluster.served_model = served_->name;
     cluster.now_seconds = MonotonicSeconds;
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
+    StartPlanning(admin_key);
     InferenceServiceOptions inference;
     inference.api_keys = options_.api_keys;
     inference.now_unix_seconds = UnixSeconds;
@@ -215,6 +231,7 @@ class Coordinator {
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &grpc_port_);
     builder.RegisterService(cluster_->service());
     builder.RegisterService(inference_.get());
+    builder.RegisterService(planning_.get());
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || grpc_port_ == 0) {
       return absl::UnavailableError(absl::StrCat(
@@ -222,6 +239,33 @@ class Coordinator {
     }
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, false);
     return absl::OkStatus();
+  }
+
+  void StartPlanning(const std::string& admin_key) {
+    PlanningDeskOptions desk;
+    desk.admin_key = admin_key;
+    desk.listens_on_loopback = IsLoopback(options_.host);
+    desk.served_model = model_shape_;
+    desk.now_seconds = MonotonicSeconds;
+    desk.running = [this] { return RunningPlan(); };
+    desk_ = std::make_unique<PlanningDesk>(std::move(desk));
+    planning_ = MakePlanningService(*desk_);
+    measured_.Sample(registry_->Collect(), MonotonicSeconds());  // what growth is counted from
+  }
+
+  v1::GetPlanReply RunningPlan() {
+    v1::GetPlanReply reply;
+    auto [plan, epoch] = deployment_->plan();
+    reply.set_plan_epoch(epoch);
+    *reply.mutable_plan() = std::move(plan);
+    *reply.mutable_measured() = measured_.Recent();
+    int64_t kv_tokens = 0;
+    for (const auto& [name, worker] : pool_->Snapshot()) {
+      if (worker.state == v1::WORKER_STATE_READY)
+        kv_tokens += int64_t{worker.ready.kv_blocks()} * worker.ready.block_tokens();
+    }
+    reply.mutable_measured()->set_kv_capacity_tokens(kv_tokens);
+    return reply;
   }
 
   absl::Status StartHttp() {
@@ -236,8 +280,13 @@ class Coordinator {
     http.host = options_.host;
     http.port = options_.port;
     http.io_threads = options_.io_threads;
-    auto started = HttpServer::Start(
-        http, [this](std::shared_ptr<HttpExchange> e) { api_->Handle(std::move(e)); });
+    auto started = HttpServer::Start(http, [this](std::shared_ptr<HttpExchange> exchange) {
+      if (exchange->request().path == kPlanPath) {
+        HandlePlanRequest(*desk_, std::move(exchange));
+      } else {
+        api_->Handle(std::move(exchange));
+      }
+    });
     if (!started.ok()) return started.status();
     http_ = *std::move(started);
     return absl::OkStatus();
@@ -288,6 +337,10 @@ class Coordinator {
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Deployment> deployment_;
   std::unique_ptr<ClusterService> cluster_;
+  MeasuredRates measured_;
+  v1::Model model_shape_;
+  std::unique_ptr<PlanningDesk> desk_;
+  std::unique_ptr<grpc::Service> planning_;
   std::unique_ptr<grpc::Service> inference_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<OpenAiApi> api_;

@@ -1,0 +1,90 @@
+#include "coordinator/plan_at_start.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/cluster_graph.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+class Planner {
+ public:
+  Planner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds)
+      : start_(std::move(start)), model_(std::move(model)), now_seconds_(std::move(now_seconds)) {}
+
+  absl::StatusOr<v1::DeploymentPlan> Plan(const std::map<std::string, WorkerRecord>& workers) {
+    std::set<std::string> live;
+    for (const auto& [name, worker] : workers) {
+      if (worker.state != v1::WORKER_STATE_LOST) live.insert(name);
+    }
+    if (live.empty()) return absl::UnavailableError("no worker has registered");
+    const double now = now_seconds_();
+    if (first_seconds_ < 0) first_seconds_ = now;
+    const std::vector<std::string> missing = MissingDevices(start_.cluster, workers);
+    if (!missing.empty() && now - first_seconds_ < start_.wait_seconds) {
+      if (live != waited_for_) {
+        Logger("coordinator").info("planning waits for {}", absl::StrJoin(missing, ", "));
+      }
+      waited_for_ = live;
+      return absl::UnavailableError("described workers have not registered yet");
+    }
+    // The same workers make the same plan, or none.
+    if (live == tried_) return absl::UnavailableError("there is no plan for these workers");
+    tried_ = live;
+    for (const std::string& device : missing)
+      Logger("coordinator").warn("planning without {}, which has not registered", device);
+    absl::StatusOr<v1::DeploymentPlan> plan = PlanForRegistered(start_, model_, workers);
+    if (plan.ok()) {
+      Logger("coordinator")
+          .info("planned {} replicas for {} workers: up to {:.3f} requests/s",
+                plan->replicas_size(), live.size(), plan->prediction().requests_per_second());
+    } else {
+      Logger("coordinator").error("no plan: {}", std::string(plan.status().message()));
+    }
+    return plan;
+  }
+
+ private:
+  const PlanAtStart start_;
+  const v1::Model model_;
+  const std::function<double()> now_seconds_;
+  double first_seconds_ = -1;  // when the first worker was seen
+  std::set<std::string> waited_for_, tried_;
+};
+
+}  // namespace
+
+absl::StatusOr<
+    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
+PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
+               double wait_seconds, const v1::Model& model, std::function<double()> now_seconds) {
+  PlanAtStart start;
+  start.cluster_file = cluster_file;
+  start.wait_seconds = wait_seconds;
+  if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
+  absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+  if (!catalogue.ok()) return catalogue.status();
+  // A fault of the description is told at start, not when the last worker has come.
+  const auto graph = scheduler::MakeClusterGraph(start.cluster, *catalogue, cluster_file);
+  if (!graph.ok()) return graph.status();
+  if (workload_file.empty()) {
+    start.workload_file = "--workload";
+    v1::LengthSample* lengths = start.workload.add_classes()->add_lengths();
+    lengths->set_prompt_tokens(1155);
+    lengths->set_output_tokens(211);
+  } else {
+    start.workload_file = workload_file;
+    if (absl::Status s = ReadDocumentFile(workload_file, &start.workload); !s.ok()) return s;
+  }
+  auto planner = std::make_shared<Planner>(std::move(start), model, std::move(now_seconds));
+  return [planner](const std::map<std::string, WorkerRecord>& workers) {
+    return planner->Plan(workers);
+  };
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,23 @@
+// The planner that Deployment asks with `--cluster`: reads the files once, waits for the workers
+// that are described, then plans for those that are there.
+//
+// Thread rule: the returned function is for one thread at a time. It logs what it waits for and why
+// there is no plan, once per change.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/registered_cluster.h"
+
+namespace tessera::coordinator {
+
+// Errors name the file and the reason. `workload_file` may be empty: prompts of 1155 and answers of
+// 211 tokens, the means of the Azure conversation trace.
+absl::StatusOr<
+    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
+PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
+               double wait_seconds, const v1::Model& model, std::function<double()> now_seconds);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,63 @@
+// Where planning requests wait for the one thread that plans, behind both doors (HTTP and gRPC).
+//
+// Planning is for whoever runs the cluster: with an admin key every call needs it; without one,
+// calls are answered on a loopback listener only. A plan may take a core for a minute, so there is
+// one thread, a short queue and a time limit, after which the best plan so far is the answer.
+// Thread rule: thread-safe. Nothing blocks but Stop, which ends the search under way first.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "proto/planning.pb.h"
+
+namespace tessera::coordinator {
+
+struct PlanningDeskOptions {
+  std::string admin_key;  // empty: loopback only
+  bool listens_on_loopback = true;
+  v1::Model served_model;               // for requests without a model
+  size_t max_waiting = 4;               // one more is UNAVAILABLE
+  double time_limit_seconds = 60;       // of one search
+  std::function<double()> now_seconds;  // monotonic
+  std::function<v1::GetPlanReply()> running;
+};
+
+class PlanningDesk {
+ public:
+  using Done = std::function<void(absl::StatusOr<v1::PlanReply>)>;
+
+  explicit PlanningDesk(PlanningDeskOptions options);
+  ~PlanningDesk();
+
+  // Of the value of an authorization header or metadatum: "Bearer KEY".
+  absl::Status CheckAdmin(std::string_view authorization) const;
+  // `done` is called once, on the desk's thread, or at once where the queue is full.
+  void Plan(v1::PlanRequest request, Done done);
+  // Whoever waits is answered UNAVAILABLE; the destructor does it too.
+  void Stop();
+  v1::GetPlanReply Running() const { return options_.running(); }
+
+ private:
+  struct Waiting {
+    v1::PlanRequest request;
+    Done done;
+  };
+  void Run();
+
+  const PlanningDeskOptions options_;
+  std::mutex mutex_;  // guards waiting_
+  std::condition_variable wake_;
+  std::deque<Waiting> waiting_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,166 @@
+// The desk where planning requests wait, what is measured beside a plan, and plans of what
+// registered.
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <future>
+#include <string>
+
+#include "coordinator/measured_rates.h"
+#include "coordinator/planning_desk.h"
+#include "coordinator/registered_cluster.h"
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+
+namespace tessera::coordinator {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+v1::PlanRequest Request() {
+  v1::PlanRequest request;
+  REQUIRE(ReadDocument(R"(
+cluster: {machines: [{name: a, devices: [{kind: RTX4090}]}]}
+workload: {classes: [{lengths: [{prompt_tokens: 100, output_tokens: 20}]}]}
+)",
+                       "request", &request)
+              .message() == "");
+  return request;
+}
+
+PlanningDeskOptions Options() {
+  PlanningDeskOptions options;
+  options.served_model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  options.now_seconds = Now;
+  options.running = [] { return v1::GetPlanReply(); };
+  return options;
+}
+
+using Catch::Contains;
+
+WorkerRecord Worker(int64_t gib) {
+  WorkerRecord record;
+  record.state = v1::WORKER_STATE_REGISTERED;
+  record.registration.mutable_device()->set_memory_bytes(gib << 30);
+  return record;
+}
+
+PlanAtStart Start() {
+  PlanAtStart start;
+  start.cluster_file = "cluster.yaml";
+  REQUIRE(ReadDocument(R"(
+machines:
+- {name: a, devices: [{kind: RTX4090, count: 3}]}
+- {name: b, devices: [{kind: L4}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
+links: [{from: a, to: b, link: {bandwidth: 1 Gbit/s, latency: 1 ms}}]
+)",
+                       "cluster.yaml", &start.cluster)
+              .message() == "");
+  auto* lengths = start.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(100);
+  lengths->set_output_tokens(20);
+  return start;
+}
+
+}  // namespace
+
+TEST_CASE("the desk plans for the served model, and refuses what cannot be") {
+  PlanningDesk desk(Options());
+  std::promise<absl::StatusOr<v1::PlanReply>> good, bad;
+  desk.Plan(Request(), [&](auto reply) { good.set_value(std::move(reply)); });
+  v1::PlanRequest request = Request();
+  request.set_search("guess");
+  desk.Plan(request, [&](auto reply) { bad.set_value(std::move(reply)); });
+  const auto reply = good.get_future().get();
+  REQUIRE(reply.status().message() == "");
+  CHECK(reply->plan().model().name() == "Qwen2.5-0.5B");
+  CHECK_THAT(reply->text(), Contains("a/0"));
+  const auto refused = bad.get_future().get().status();
+  CHECK(absl::IsInvalidArgument(refused));
+}
+
+TEST_CASE("a stopped desk answers everyone, and takes no more") {
+  PlanningDesk desk(Options());
+  desk.Stop();
+  absl::Status status;
+  desk.Plan(Request(), [&](const auto& reply) { status = reply.status(); });
+  CHECK(absl::IsUnavailable(status));
+}
+
+TEST_CASE("a full desk says so at once") {
+  PlanningDeskOptions options = Options();
+  options.max_waiting = 0;
+  PlanningDesk desk(std::move(options));
+  absl::Status status;
+  desk.Plan(Request(), [&](const auto& reply) { status = reply.status(); });
+  CHECK_THAT(std::string(status.message()), Contains("wait already"));
+}
+
+TEST_CASE("plans need the admin key where there is one, and loopback where there is none") {
+  PlanningDeskOptions options = Options();
+  CHECK(PlanningDesk(options).CheckAdmin("").ok());
+  options.listens_on_loopback = false;
+  CHECK(absl::IsPermissionDenied(PlanningDesk(options).CheckAdmin("")));
+  options.admin_key = "secret";
+  CHECK(absl::IsUnauthenticated(PlanningDesk(options).CheckAdmin("Bearer users")));
+  CHECK(PlanningDesk(options).CheckAdmin("Bearer secret").ok());
+}
+
+TEST_CASE("rates are those of the last ten seconds") {
+  prometheus::Registry registry;
+  auto& first = prometheus::BuildHistogram()
+                    .Name("vllm:time_to_first_token_seconds")
+                    .Register(registry)
+                    .Add({}, prometheus::Histogram::BucketBoundaries{1});
+  auto& gap = prometheus::BuildHistogram()
+                  .Name("vllm:inter_token_latency_seconds")
+                  .Register(registry)
+                  .Add({}, prometheus::Histogram::BucketBoundaries{1});
+  MeasuredRates rates;
+  CHECK(rates.Recent().output_tokens_per_second() == 0);
+  for (int second = 0; second <= 30; ++second) {
+    rates.Sample(registry.Collect(), second);
+    const double pace = second < 15 ? 5 : 1;  // the earlier, slower tokens are forgotten
+    first.Observe(2 * pace);
+    for (int i = 0; i < 4; ++i) gap.Observe(0.1 * pace);
+  }
+  const v1::Prediction recent = rates.Recent();
+  CHECK(recent.output_tokens_per_second() == Approx(5));
+  CHECK(recent.time_to_first_token_seconds() == Approx(2));
+  CHECK(recent.time_per_output_token_seconds() == Approx(0.1));
+}
+
+TEST_CASE("a plan is made of the devices that registered, with the memory they report") {
+  const PlanAtStart start = Start();
+  const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  std::map<std::string, WorkerRecord> workers = {
+      {"a/0", Worker(8)}, {"a/2", Worker(16)}, {"c/0", Worker(8)}};
+  CHECK(MissingDevices(start.cluster, workers) == std::vector<std::string>{"a/1", "b/0"});
+  const auto plan = PlanForRegistered(start, model, workers);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() == 2);
+  std::map<std::string, int64_t> offered;
+  for (const v1::Replica& replica : plan->replicas()) {
+    REQUIRE(replica.stages_size() == 1);
+    REQUIRE(replica.stages(0).workers_size() == 1);
+    const v1::PlannedWorker& worker = replica.stages(0).workers(0);
+    offered[worker.device()] = worker.available_bytes();
+  }
+  REQUIRE(offered.contains("a/0"));
+  REQUIRE(offered.contains("a/2"));  // not a/1, its place among those that are there
+  CHECK(offered["a/2"] > offered["a/0"]);
+  bool told = false;
+  for (const std::string& line : plan->explanation())
+    told = told || line.find("worker c/0 is not in cluster.yaml") != std::string::npos;
+  CHECK(told);
+  workers["a/0"].state = workers["a/2"].state = v1::WORKER_STATE_LOST;
+  CHECK_THAT(std::string(PlanForRegistered(start, model, workers).status().message()),
+             Contains("no worker of cluster.yaml has registered"));
+}
+
+}  // namespace tessera::coordinator
