@@ -163,6 +163,7 @@ class SimulateCall {
   absl::StatusOr<scheduler::SimulationResult> SimulateAt(double rate, bool sampled) const {
     scheduler::SimulationSetup setup;
     setup.replicas = replicas_.replicas;
+    setup.transfers = replicas_.transfers;
     if (input_.trace.empty()) {
       const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, flags_.requests,
                                                  flags_.seed};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "scheduler/search/stage_layout.h"
+#include "scheduler/simulator/kv_routes.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -67,6 +68,7 @@ class Reader {
       }
       out.shares.push_back({prefill->second, decode->second, share.share()});
     }
+    out.transfers = RoutesOfPlan(plan_, graph_, shape_);
     return out;
   }
 

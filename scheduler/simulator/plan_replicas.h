@@ -10,6 +10,7 @@
 #include "proto/plan.pb.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/simulator/dispatcher.h"
+#include "scheduler/simulator/kv_network.h"
 #include "scheduler/simulator/replica.h"
 
 namespace tessera::scheduler {
@@ -25,6 +26,7 @@ struct PlanReplicaOptions {
 struct PlanReplicas {
   std::vector<ReplicaSetup> replicas;  // in the plan's order
   std::vector<PairShare> shares;       // the plan's routing
+  TransferSetup transfers;             // of split replicas
   double usd_per_hour = 0;             // of all devices; 0: no prices
 };
 

@@ -97,6 +97,12 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
                                 busy});
     }
   }
+  for (size_t l = 0; l < result.links.size(); ++l) {
+    const double rate = report.seconds > 0 ? result.link_bytes[l] / report.seconds : 0.0;
+    if (rate > 0) {
+      report.links.push_back({result.links[l].name, rate, rate / result.links[l].bytes_per_second});
+    }
+  }
   return report;
 }
 
@@ -142,6 +148,10 @@ std::string ReportTable(const SimulationReport& report, const v1::ServiceObjecti
   for (const DeviceUse& use : report.devices) {
     absl::StrAppendFormat(&out, "  %-6s stage %d  %-28s %5.1f %%\n", use.replica, use.stage,
                           use.devices, 100 * use.busy);
+  }
+  for (const LinkUse& use : report.links) {
+    absl::StrAppendFormat(&out, "  KV over %-35s %5.1f %%, %.2f Gbit/s\n", use.link, 100 * use.busy,
+                          use.bytes_per_second * 8e-9);
   }
   return out;
 }

@@ -27,6 +27,12 @@ struct DeviceUse {
   double busy = 0;  // part of the time
 };
 
+struct LinkUse {
+  std::string link;
+  double bytes_per_second = 0;
+  double busy = 0;  // part of its bandwidth, over the whole time
+};
+
 struct SimulationReport {
   int64_t requests = 0, finished = 0, failed = 0;
   int64_t prompt_tokens = 0, output_tokens = 0;  // of finished requests
@@ -38,6 +44,7 @@ struct SimulationReport {
   Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
   double attainment = 1;                     // of all requests
   std::vector<DeviceUse> devices;
+  std::vector<LinkUse> links;                // that KV passed
   double usd_per_million_output_tokens = 0;  // 0: no price
 };
 

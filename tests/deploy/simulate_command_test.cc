@@ -76,6 +76,33 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   CHECK(lines(flags.rates_csv) == 13);
 }
 
+TEST_CASE("a split plan sends KV over the cluster's links") {
+  PlanFlags plan;
+  plan.cluster = "deploy/clusters/workstations.yaml";
+  plan.model = "Llama-3-8B";
+  plan.layout = Scratch("split.yaml");
+  std::ofstream(plan.layout) << "replicas:\n- role: prefill\n  stages:\n"
+                                "  - {devices: [a/0..3], layers: 32}\n"
+                                "- role: decode\n  stages:\n"
+                                "  - {devices: [b/0..1], layers: 20}\n"
+                                "  - {devices: [c/0..1], layers: 12}\n";
+  const auto made = PlanFromFiles(plan);
+  INFO(made.status());
+  REQUIRE(made.ok());
+  SimulateFlags flags;
+  flags.plan = Scratch("split.json");
+  std::ofstream(flags.plan) << *PlanJson(*made);
+  flags.cluster = plan.cluster;
+  flags.requests = 100;
+  flags.requests_per_second = 1;
+  const auto summary = SimulateFromFiles(flags);
+  INFO(summary.status());
+  REQUIRE(summary.ok());
+  CHECK(summary->find("100 finished, 0 failed") != std::string::npos);
+  CHECK(summary->find("KV over a > b") != std::string::npos);
+  CHECK(summary->find("KV over a > c") != std::string::npos);
+}
+
 TEST_CASE("what cannot be simulated is refused with the reason") {
   SimulateFlags flags = PlannedFlags();
   flags.routing = "luck";
