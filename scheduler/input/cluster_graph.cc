@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "scheduler/input/catalogue.h"
 #include "third_party/absl/str_cat.h"
@@ -10,8 +11,9 @@
 namespace tessera::scheduler {
 namespace {
 
-// The link between any two machines is kept: a million of them, whatever a file says.
-constexpr int64_t kMaxMachines = 1000;
+// Whatever a file says: the link between any two unlike places is kept, a million of them at most.
+constexpr int64_t kMaxMachines = 20000;
+constexpr size_t kMaxPlaces = 1000;
 constexpr int kMaxDevicesPerMachine = 1000;
 
 LinkSpec ToSpec(const v1::Link& link) {
@@ -265,35 +267,62 @@ class ClusterGraphBuilder {
 
   absl::Status Connect() {
     if (absl::Status s = CheckTiersAndPairs(); !s.ok()) return s;
-    const size_t n = graph_.machines_.size();
-    graph_.links_.resize(n * n);
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < n; ++j) {
-        const MachineNode& from = graph_.machines_[i];
-        const MachineNode& to = graph_.machines_[j];
-        LinkSpec& link = graph_.links_[i * n + j];
-        if (i == j) {
-          link = from.inside;
-          continue;
-        }
-        const v1::Link* given = PairLinkOf(from, to);
-        if (given == nullptr) given = TierOf(from, to);
-        if (given == nullptr) {
-          return Error("tiers", StrCat("machine ", to.name, " cannot be reached from ", from.name,
-                                       ": give tiers.", from.site == to.site ? "site" : "region",
-                                       " or a pair under links"));
-        }
-        link = ToSpec(*given);
-        if (from.uplink) Narrow(&link, *from.uplink);
-        if (to.uplink) Narrow(&link, *to.uplink);
-        if (from.site == to.site) continue;
-        for (const std::string& site : {from.site, to.site}) {
-          const auto uplink = site_uplinks_.find(site);
-          if (uplink != site_uplinks_.end()) Narrow(&link, ToSpec(*uplink->second));
-        }
+    if (absl::Status s = FindPlaces(); !s.ok()) return s;
+    const size_t places = graph_.places_ = members_.size();
+    graph_.links_.resize(places * places);
+    for (size_t a = 0; a < places; ++a) {
+      for (size_t b = 0; b < places; ++b) {
+        // Two different machines of these places stand for all; there may be only one.
+        if (a == b && members_[a].size() == 1) continue;
+        const absl::StatusOr<LinkSpec> link =
+            LinkOf(graph_.machines_[members_[a].front()], graph_.machines_[members_[b].back()]);
+        if (!link.ok()) return link.status();
+        graph_.links_[a * places + b] = *link;
       }
     }
     return absl::OkStatus();
+  }
+
+  // Machines of one site and rack with like uplinks, that no pair names, have the same links to all
+  // others: they are one place.
+  absl::Status FindPlaces() {
+    std::set<std::string> named;
+    for (const v1::PairLink& pair : cluster_.links()) named.insert({pair.from(), pair.to()});
+    std::map<std::tuple<std::string, std::string, double, double, std::string>, size_t> places;
+    for (size_t m = 0; m < graph_.machines_.size(); ++m) {
+      const MachineNode& machine = graph_.machines_[m];
+      const LinkSpec uplink = machine.uplink.value_or(LinkSpec());
+      const std::string name = named.contains(machine.name) ? machine.name : "";
+      const auto [at, fresh] = places.emplace(
+          std::tuple(machine.site, machine.rack, machine.uplink ? uplink.bytes_per_second : 0.0,
+                     uplink.latency_seconds, name),
+          members_.size());
+      if (fresh) members_.emplace_back();
+      members_[at->second].push_back(m);
+      graph_.place_of_.push_back(at->second);
+    }
+    if (members_.size() <= kMaxPlaces) return absl::OkStatus();
+    return Error("machines", StrCat("the machines stand in more than ", kMaxPlaces,
+                                    " places with links of their own; plan for a part of them"));
+  }
+
+  absl::StatusOr<LinkSpec> LinkOf(const MachineNode& from, const MachineNode& to) const {
+    const v1::Link* given = PairLinkOf(from, to);
+    if (given == nullptr) given = TierOf(from, to);
+    if (given == nullptr) {
+      return Error("tiers", StrCat("machine ", to.name, " cannot be reached from ", from.name,
+                                   ": give tiers.", from.site == to.site ? "site" : "region",
+                                   " or a pair under links"));
+    }
+    LinkSpec link = ToSpec(*given);
+    if (from.uplink) Narrow(&link, *from.uplink);
+    if (to.uplink) Narrow(&link, *to.uplink);
+    if (from.site == to.site) return link;
+    for (const std::string& site : {from.site, to.site}) {
+      const auto uplink = site_uplinks_.find(site);
+      if (uplink != site_uplinks_.end()) Narrow(&link, ToSpec(*uplink->second));
+    }
+    return link;
   }
 
   const v1::Cluster& cluster_;
@@ -301,6 +330,7 @@ class ClusterGraphBuilder {
   std::string file_;
   std::set<std::string> names_;
   std::map<std::string, const v1::Link*> site_uplinks_;
+  std::vector<std::vector<size_t>> members_;  // machines, by place
   ClusterGraph graph_;
 };
 

@@ -47,7 +47,9 @@ class ClusterGraph {
 
   // Between two machines; inside one where they are the same.
   const LinkSpec& Between(int from, int to) const {
-    return links_[static_cast<size_t>(from) * machines_.size() + static_cast<size_t>(to)];
+    if (from == to) return machines_[static_cast<size_t>(from)].inside;
+    return links_[place_of_[static_cast<size_t>(from)] * places_ +
+                  place_of_[static_cast<size_t>(to)]];
   }
   // What all machines of a site share on their way to other sites, by site.
   const std::map<std::string, LinkSpec>& site_uplinks() const { return site_uplinks_; }
@@ -60,7 +62,9 @@ class ClusterGraph {
   std::vector<std::unique_ptr<DeviceSpec>> specs_;
   std::vector<MachineNode> machines_;
   std::vector<DevicePool> pools_;
-  std::vector<LinkSpec> links_;
+  std::vector<size_t> place_of_;  // of each machine: machines of a place have like links to others
+  std::vector<LinkSpec> links_;   // between places
+  size_t places_ = 0;
   std::map<std::string, LinkSpec> site_uplinks_;
   double budget_ = 0;
 };

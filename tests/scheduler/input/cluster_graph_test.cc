@@ -134,7 +134,7 @@ TEST_CASE("bad descriptions are refused with file, key and reason") {
 
 TEST_CASE("figures that no cluster has are refused before anything is made of them") {
   CHECK_THAT(ErrorOf("machines: [{name: a, available: 2000000000, devices: [{kind: T4}]}]"),
-             Catch::Contains("machines[0]: the cluster has more than 1000 machines"));
+             Catch::Contains("machines[0]: the cluster has more than 20000 machines"));
   CHECK_THAT(ErrorOf("machines: [{name: a, available: -1, devices: [{kind: T4}]}]"),
              Catch::Contains("machines[0].available: must not be negative"));
   CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: T4, count: 600}, {kind: L40, count: "
