@@ -2,24 +2,18 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/search/class_search.h"
 #include "scheduler/search/linear_program.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
 
-constexpr int64_t kAllSetsUpTo = 300;      // device sets that are all tried
-constexpr int kCoarseSteps = 12;           // layer ranges a layout is first tried in
-constexpr int64_t kFineStatesUpTo = 4000;  // of the layout program at full resolution
-constexpr int64_t kSetStates =
-    150;  // product of (devices + 1) of a chosen set: what a layout may cost
-constexpr double kWorthMerging = 1.001;  // a merged set must beat its parts by this
-constexpr double kPackingGap = 1e-4;     // of the optimum, at which packing may stop; exact: 1e-6
-constexpr int kExactDevices = 8;         // up to which the optimum is proved
-constexpr int64_t kExactWork = 600;      // device sets times layers that take a second or so
+constexpr int64_t kAllSetsUpTo = 300;  // device sets that are all tried
+constexpr int kExactDevices = 8;       // up to which the optimum is proved
+constexpr int64_t kExactWork = 600;    // device sets times layers that take a second or so
 constexpr double kGib = 1073741824.0;
 
 using Counts = std::vector<int>;  // devices per pool of the graph
@@ -40,8 +34,13 @@ class ConfigurationSearch {
         lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {}
 
   absl::StatusOr<Placement> Run() {
-    exact_ = IsSmall();
-    MakeColumns();
+    if (!IsSmall()) {
+      ClassSearchResult found = SearchByClass(problem_);
+      if (!found.placement) return NothingFits();
+      found.placement->upper_bound = found.upper_bound;
+      return *std::move(found.placement);
+    }
+    AllSets(Counts(pools_.size(), 0), 0);
     if (columns_.empty()) return NothingFits();
     double bound = 0;
     absl::StatusOr<Placement> whole = Choose(false, &bound);
@@ -50,7 +49,7 @@ class ConfigurationSearch {
       split = Choose(true, &bound);  // has every column of the other: the larger bound
     absl::StatusOr<Placement> best = TheBetter(std::move(whole), std::move(split));
     // Links are left out of the program, so the bound holds for split placements as well.
-    if (best.ok() && exact_ && problem_.goal != Goal::kPrice) best->upper_bound = bound;
+    if (best.ok() && problem_.goal != Goal::kPrice) best->upper_bound = bound;
     return best;
   }
 
@@ -93,11 +92,6 @@ class ConfigurationSearch {
 
   // --- Columns ---
 
-  const LinkSpec& LinkOf(int a, int b) const {
-    return problem_.graph->Between(pools_[static_cast<size_t>(a)].machine,
-                                   pools_[static_cast<size_t>(b)].machine);
-  }
-
   LayoutProblem LayoutOn(const Counts& counts, Role role, std::vector<int>* members) const {
     LayoutProblem layout;
     layout.model = problem_.model;
@@ -133,9 +127,8 @@ class ConfigurationSearch {
     const std::string key = KeyOf(layout);
     auto known = layouts_.find(key);
     if (known == layouts_.end()) {
-      layout.layer_step = exact_ ? 1 : (problem_.model->layers + kCoarseSteps - 1) / kCoarseSteps;
-      layout.refine = layout.exact = exact_;
-      layout.known_rate = exact_ ? apart : apart * kWorthMerging;
+      layout.exact = true;
+      layout.known_rate = apart;
       known = layouts_.emplace(key, BestLayout(layout)).first;
     }
     const Layout& best = known->second;
@@ -169,12 +162,6 @@ class ConfigurationSearch {
   std::vector<Role> Roles() const {
     if (!problem_.allow_split || lengths_.decode_steps <= 0) return {Role::kBoth};
     return {Role::kBoth, Role::kPrefill, Role::kDecode};
-  }
-
-  static int64_t StatesOf(const Counts& counts) {
-    int64_t states = 1;
-    for (const int count : counts) states *= count + 1;
-    return states;
   }
 
   // What a pool's devices serve as two replicas, each of some of them.
@@ -211,77 +198,14 @@ class ConfigurationSearch {
     }
   }
 
-  void MakeColumns() {
-    const Counts none(pools_.size(), 0);
-    int64_t sets = 1;
-    for (size_t p = 0; p < pools_.size(); ++p) {
-      for (int count = 1; count <= pools_[p].count; ++count) {
-        Counts counts = none;
-        counts[p] = count;
-        TryRoles(counts);
-      }
-      sets = std::min<int64_t>(sets * (pools_[p].count + 1), kAllSetsUpTo + 1);
-    }
-    if (sets <= kAllSetsUpTo) {
-      AllSets(none, 0);
-      return;
-    }
-    Pairs(none);
-    for (size_t p = 0; p < pools_.size(); ++p) Chain(none, static_cast<int>(p));
-  }
-
   void AllSets(Counts counts, size_t pool) {
     if (pool == pools_.size()) {
-      if (std::count_if(counts.begin(), counts.end(), [](int n) { return n > 0; }) > 1)
-        TryRoles(counts);
+      if (std::any_of(counts.begin(), counts.end(), [](int n) { return n > 0; })) TryRoles(counts);
       return;
     }
     for (int n = 0; n <= pools_[pool].count; ++n) {
       counts[pool] = n;
       AllSets(counts, pool + 1);
-    }
-  }
-
-  void Pairs(const Counts& none) {
-    for (size_t a = 0; a < pools_.size(); ++a) {
-      for (size_t b = a + 1; b < pools_.size(); ++b) {
-        std::set<std::pair<int, int>> sizes;
-        for (const int n : {pools_[a].count, (pools_[a].count + 1) / 2}) {
-          for (const int m : {pools_[b].count, (pools_[b].count + 1) / 2}) sizes.insert({n, m});
-        }
-        for (const auto& [n, m] : sizes) {
-          if (int64_t{n + 1} * (m + 1) > kSetStates) continue;
-          Counts counts = none;
-          counts[a] = n;
-          counts[b] = m;
-          TryRoles(counts);
-        }
-      }
-    }
-  }
-
-  // Whole pools along the best links, from one on.
-  void Chain(const Counts& none, int start) {
-    Counts counts = none;
-    counts[static_cast<size_t>(start)] = pools_[static_cast<size_t>(start)].count;
-    std::vector<int> members = {start};
-    while (true) {
-      int next = -1;
-      double best = -1;
-      for (size_t p = 0; p < pools_.size(); ++p) {
-        if (counts[p] > 0 || StatesOf(counts) * (pools_[p].count + 1) > kSetStates) continue;
-        double rate = kUnbounded;
-        for (const int member : members) {
-          rate = std::min(rate, LinkOf(member, static_cast<int>(p)).bytes_per_second);
-        }
-        if (rate <= best) continue;
-        best = rate;
-        next = static_cast<int>(p);
-      }
-      if (next < 0) return;
-      members.push_back(next);
-      counts[static_cast<size_t>(next)] = pools_[static_cast<size_t>(next)].count;
-      if (members.size() > 2) TryRoles(counts);
     }
   }
 
@@ -318,8 +242,7 @@ class ConfigurationSearch {
       if (column.role == Role::kPrefill) program.AddTerm(prefill_row, y, -column.rate);
       if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -column.rate);
     }
-    const absl::StatusOr<LinearProgram::Solution> solution =
-        program.Solve(false, exact_ ? 1e-6 : kPackingGap);
+    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(false);
     if (!solution.ok()) {
       return absl::ResourceExhaustedError(
           price ? "the required rate cannot be served by this cluster" : "no placement was found");
@@ -331,7 +254,7 @@ class ConfigurationSearch {
       if (copies == 0) continue;
       PlacedReplica replica;
       replica.role = columns_[c].role;
-      replica.stages = exact_ ? columns_[c].stages : Polished(columns_[c]);
+      replica.stages = columns_[c].stages;
       replicas.insert(replicas.end(), static_cast<size_t>(copies), replica);
     }
     absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas));
@@ -340,28 +263,6 @@ class ConfigurationSearch {
       placement->shadow_prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
     }
     return placement;
-  }
-
-  // The column's devices laid out again at full resolution.
-  std::vector<LayoutStage> Polished(const Column& column) {
-    std::vector<int> members;
-    LayoutProblem layout = LayoutOn(column.used, column.role, &members);
-    int64_t states = problem_.model->layers;
-    for (const LayoutPool& pool : layout.pools) states *= pool.count + 1;
-    layout.layer_step = 1;
-    while (states / layout.layer_step > kFineStatesUpTo &&
-           layout.layer_step < problem_.model->layers) {
-      layout.layer_step *= 2;
-    }
-    layout.known_rate = column.rate;
-    const std::string key = KeyOf(layout);
-    auto known = polished_.find(key);
-    if (known == polished_.end()) known = polished_.emplace(key, BestLayout(layout)).first;
-    const Layout& best = known->second;
-    if (best.stages.empty()) return column.stages;
-    std::vector<LayoutStage> stages = best.stages;
-    for (LayoutStage& stage : stages) stage.pool = members[static_cast<size_t>(stage.pool)];
-    return stages;
   }
 
   absl::Status NothingFits() const {
@@ -392,10 +293,8 @@ class ConfigurationSearch {
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
   const LengthMoments lengths_;
-  bool exact_ = false;
   std::vector<Column> columns_;
-  std::map<std::string, Layout> layouts_;   // coarse, by KeyOf
-  std::map<std::string, Layout> polished_;  // at full resolution, by KeyOf
+  std::map<std::string, Layout> layouts_;  // by KeyOf
   std::map<std::pair<Role, Counts>, size_t> column_of_;
   std::map<std::tuple<int, int, int>, double> alone_;  // (pool, devices, role) -> rate
 };

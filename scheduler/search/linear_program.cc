@@ -9,8 +9,6 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMaxNodes = 20000;
-
 double CoinBound(double bound, double infinity) {
   if (!std::isinf(bound)) return bound;
   return bound > 0 ? infinity : -infinity;
@@ -36,7 +34,8 @@ void LinearProgram::AddTerm(int row, int variable, double coefficient) {
   terms_.push_back({row, variable, coefficient});
 }
 
-absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed, double gap) const {
+absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed, double gap,
+                                                             int max_nodes) const {
   std::vector<int> rows, columns;
   std::vector<double> coefficients;
   for (const Term& term : terms_) {
@@ -77,7 +76,7 @@ absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed, doubl
   model.setLogLevel(0);
   model.solver()->messageHandler()->setLogLevel(0);
   model.setAllowableFractionGap(gap);
-  model.setMaximumNodes(kMaxNodes);
+  model.setMaximumNodes(max_nodes);
   model.branchAndBound();
   if (model.bestSolution() == nullptr) {
     return absl::FailedPreconditionError("no whole-number solution was found");

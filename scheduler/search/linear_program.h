@@ -32,8 +32,9 @@ class LinearProgram {
         duals;  // of the rows: what one more unit of the bound brings; the relaxation's
   };
   // relaxed: whole numbers may be broken.
-  // gap: of the optimum, at which branching may stop.
-  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6) const;
+  // gap: of the optimum, at which branching may stop. max_nodes: of the tree, at most; the best
+  // solution until then is the answer.
+  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6, int max_nodes = 20000) const;
 
  private:
   struct Term {

@@ -1,0 +1,209 @@
+#include "scheduler/search/class_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/search/class_placement.h"
+#include "scheduler/search/configuration_program.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int kWholeUpTo = 100;  // devices that are planned by branch and bound at once
+constexpr int kRepairUpTo = 72;  // devices whose replicas are taken away and planned again
+constexpr int kMostRepairs = 16;
+constexpr int kMostRounds = 12;     // of planning what is left
+constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
+constexpr double kBoundGap = 0.02;
+constexpr int kMostGenerated = 60;  // rounds of columns
+constexpr double kRestGap = 0.03;
+constexpr int kRestRounds = 8;
+constexpr int kRestBoxes = 2000;
+constexpr int kRepairRounds = 4;
+constexpr int kRepairBoxes = 100;
+constexpr double kPackingGap = 1e-4;
+constexpr int kPackingNodes = 2000;
+constexpr int kRestNodes = 200;
+constexpr double kSplitWorthTrying = 1.002;  // of the relaxation without splitting
+
+class ClassSearch {
+ public:
+  explicit ClassSearch(const PlacementProblem& problem)
+      : problem_(problem),
+        shapes_(*problem.model, MomentsOf(problem.samples, problem.prefix_hit_rate),
+                problem.options) {
+    for (const DevicePool& pool : problem.graph->pools()) all_.push_back(pool.count);
+  }
+
+  ClassSearchResult Run() {
+    const DeviceClasses classes(*problem_.graph, all_);
+    ConfigurationProgram program(problem_, classes, &shapes_);
+    program.Generate({problem_.allow_split, kBoundGap, kMostGenerated});
+    if (problem_.goal == Goal::kPrice) program.GenerateByCost();
+    ClassSearchResult result;
+    if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))
+      result.upper_bound = program.bound();
+    const double split_value = program.value();
+    const std::vector<double> prices = program.device_prices();
+    const bool try_split =
+        problem_.allow_split && split_value > kSplitWorthTrying * program.Relax(false);
+    std::optional<Placement> best = Planned(classes, program, false);
+    if (try_split) {
+      program.Relax(true);
+      best = TheBetter(std::move(best), Planned(classes, program, true));
+    } else if (best && problem_.allow_split) {
+      best->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+    }
+    if (!best) return result;
+    best->shadow_prices.assign(all_.size(), 0);
+    for (int c = 0; c < classes.size() && c < static_cast<int>(prices.size()); ++c) {
+      for (const int pool : classes[c].pools)
+        best->shadow_prices[static_cast<size_t>(pool)] = prices[static_cast<size_t>(c)];
+    }
+    best->interrupted = problem_.watch.Stopped();
+    result.placement = std::move(best);
+    return result;
+  }
+
+ private:
+  bool Better(const Placement& a, const Placement& b) const {
+    if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
+    const double need = problem_.required_requests_per_second * (1 - 1e-6);
+    const bool a_serves = a.requests_per_second >= need, b_serves = b.requests_per_second >= need;
+    return a_serves != b_serves ? a_serves : a.usd_per_hour < b.usd_per_hour;
+  }
+
+  std::optional<Placement> TheBetter(std::optional<Placement> whole,
+                                     std::optional<Placement> split) const {
+    if (!split) return whole;
+    if (!whole) return split;
+    const bool better = Better(*split, *whole);
+    Placement& winner = better ? *split : *whole;
+    const Placement& loser = better ? *whole : *split;
+    winner.notes.push_back(absl::StrFormat(
+        "%s prefill and decode would serve %.3f requests/s for %.2f USD/h",
+        better ? "not splitting" : "splitting", loser.requests_per_second, loser.usd_per_hour));
+    return std::move(winner);
+  }
+
+  std::optional<Placement> Planned(const DeviceClasses& classes,
+                                   const ConfigurationProgram& program, bool split) {
+    ClassPlacement at(problem_);
+    const bool whole = problem_.graph->devices() <= kWholeUpTo || problem_.goal == Goal::kPrice;
+    PlaceCounts(classes, program,
+                whole ? program.Whole(split, kPackingGap, kPackingNodes) : Floors(program), &at);
+    if (problem_.goal != Goal::kPrice) {
+      PlanRest(&at);
+      if (problem_.graph->devices() <= kRepairUpTo) Repair(&at);
+    }
+    if (at.replicas().empty()) return std::nullopt;
+    absl::StatusOr<Placement> placement = Assemble(problem_, at.replicas());
+    if (!placement.ok()) return std::nullopt;
+    return *std::move(placement);
+  }
+
+  static std::vector<int> Floors(const ConfigurationProgram& program) {
+    std::vector<int> counts;
+    for (const double share : program.shares())
+      counts.push_back(static_cast<int>(std::floor(share + 1e-6)));
+    return counts;
+  }
+
+  // Number of replicas that were placed.
+  int PlaceCounts(const DeviceClasses& classes, const ConfigurationProgram& program,
+                  const std::vector<int>& counts, ClassPlacement* at) const {
+    int placed = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      for (int copy = 0; copy < counts[i]; ++copy) {
+        if (!at->Place(classes, program.columns()[i], kLeastPart)) break;
+        ++placed;
+      }
+    }
+    return placed;
+  }
+
+  // Plans the devices that are free and wanted; number of replicas placed.
+  int PlanFree(const std::vector<bool>& wanted, ClassPlacement* at, bool quick) {
+    std::vector<int> free = at->free();
+    double usable = 0;
+    for (size_t p = 0; p < free.size(); ++p) {
+      if (!wanted[p]) free[p] = 0;
+      usable += free[p] * problem_.graph->pools()[p].spec->memory_bytes;
+    }
+    if (usable * problem_.options.memory.utilisation <
+        TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element) {
+      return 0;
+    }
+    const DeviceClasses classes(*problem_.graph, free);
+    PlacementProblem rest = problem_;
+    if (problem_.goal == Goal::kBudget) {
+      for (const PlacedReplica& replica : at->replicas()) {
+        for (const LayoutStage& stage : replica.stages) {
+          rest.budget_usd_per_hour -=
+              stage.width *
+              problem_.graph->pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour;
+        }
+      }
+      if (rest.budget_usd_per_hour <= 0) return 0;
+    }
+    ConfigurationProgram program(rest, classes, &shapes_);
+    program.Generate({false, kRestGap, quick ? kRepairRounds : kRestRounds,
+                      quick ? kRepairBoxes : kRestBoxes});
+    return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, kRestNodes), at);
+  }
+
+  void PlanRest(ClassPlacement* at) {
+    const bool quick = problem_.graph->devices() <= kRepairUpTo;  // repaired later
+    const std::vector<DevicePool>& pools = problem_.graph->pools();
+    const std::vector<MachineNode>& machines = problem_.graph->machines();
+    std::vector<std::string> sites;
+    for (const MachineNode& machine : machines) {
+      if (std::find(sites.begin(), sites.end(), machine.site) == sites.end())
+        sites.push_back(machine.site);
+    }
+    if (sites.size() == 1) sites.clear();
+    for (size_t s = 0; s <= sites.size(); ++s) {
+      std::vector<bool> wanted(pools.size(), true);
+      for (size_t p = 0; p < pools.size() && s < sites.size(); ++p)
+        wanted[p] = machines[static_cast<size_t>(pools[p].machine)].site == sites[s];
+      for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
+        problem_.watch.Report(absl::StrFormat("%d replicas placed", at->replicas().size()));
+        if (PlanFree(wanted, at, quick) == 0) break;
+      }
+    }
+  }
+
+  // Takes every pair of replicas away in turn and plans their devices again with what is free.
+  void Repair(ClassPlacement* at) {
+    const std::vector<bool> wanted(all_.size(), true);
+    int left = kMostRepairs;
+    for (size_t i = 0; i < at->replicas().size(); ++i) {
+      for (size_t j = i; j < at->replicas().size(); ++j) {
+        if (--left < 0 || problem_.watch.Stopped()) return;
+        if (at->replicas()[i].role != Role::kBoth || at->replicas()[j].role != Role::kBoth)
+          continue;
+        ClassPlacement other = *at;
+        other.Remove(j);
+        if (i != j) other.Remove(i);
+        while (PlanFree(wanted, &other, true) > 0) {
+        }
+        if (other.requests_per_second() <= at->requests_per_second() * (1 + 1e-9)) continue;
+        *at = other;
+        i = j = 0;
+      }
+    }
+  }
+
+  const PlacementProblem& problem_;
+  StageShapes shapes_;
+  std::vector<int> all_;
+};
+
+}  // namespace
+
+ClassSearchResult SearchByClass(const PlacementProblem& problem) {
+  return ClassSearch(problem).Run();
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,23 @@
+// Placements of many devices: the configuration program on classes, made whole and put on machines.
+//
+// Idea: the program's relaxation says how many of which replicas, and bounds every placement. Whole
+// numbers of them are placed (by branch and bound for few devices, rounded down for many); what is
+// left is planned again, site by site and then all together, until no replica fits any more. For
+// few devices, pairs of replicas are then taken away and planned again as long as that helps.
+// Deterministic: budgets count rounds and nodes. Thread rule: pure function.
+#pragma once
+
+#include <optional>
+
+#include "scheduler/search/problem.h"
+
+namespace tessera::scheduler {
+
+struct ClassSearchResult {
+  std::optional<Placement> placement;  // none: no replica was found that fits
+  double upper_bound = 0;              // of requests per second; 0: none
+};
+
+ClassSearchResult SearchByClass(const PlacementProblem& problem);
+
+}  // namespace tessera::scheduler

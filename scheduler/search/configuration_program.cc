@@ -1,0 +1,307 @@
+#include "scheduler/search/configuration_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "scheduler/search/linear_program.h"
+
+namespace tessera::scheduler {
+namespace {
+
+// A class that the relaxation has to spare still costs this part of an even share of everything:
+// free devices would make any column worth infinitely more than it costs.
+constexpr double kLeastPrice = 1e-4;
+constexpr double kSmoothing = 0.5;        // of the duals, towards those of the best bound
+constexpr double kSmoothBelow = 0.2;      // gap
+constexpr double kFirstTolerance = 0.05;  // of pricing; falls with the gap
+constexpr double kLastTolerance = 0.002;
+constexpr size_t kMostWhole = 250;  // columns of a whole-number program
+constexpr double kWorthAdding = 1 + 1e-6;
+
+double WorthOfRole(Role role, double prefill) {
+  switch (role) {
+    case Role::kBoth: return 1;
+    case Role::kPrefill: return prefill;
+    case Role::kDecode: return 1 - prefill;
+  }
+  return 0;
+}
+
+// The rows of the program, and a variable per column.
+struct Master {
+  LinearProgram program;
+  std::vector<int> device_rows, variables;
+  int prefill_row = 0, decode_row = 0, budget_row = 0;
+};
+
+}  // namespace
+
+ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
+                                           const DeviceClasses& classes, StageShapes* shapes)
+    : problem_(problem),
+      classes_(classes),
+      shapes_(*shapes),
+      pricing_(classes, shapes),
+      bound_(kUnbounded) {}
+
+void ConfigurationProgram::Add(ClassReplica replica) {
+  const auto [at, fresh] =
+      column_of_.emplace(std::pair(replica.role, DevicesOf(classes_, replica)), columns_.size());
+  if (fresh) {
+    columns_.push_back(std::move(replica));
+  } else if (replica.rate > columns_[at->second].rate) {
+    columns_[at->second] = std::move(replica);
+  }
+}
+
+double ConfigurationProgram::CostOf(const ClassReplica& replica) const {
+  double usd = 0;
+  for (const ClassStage& stage : replica.stages)
+    usd += stage.width * classes_[stage.device_class].price_usd_per_hour;
+  return usd;
+}
+
+bool ConfigurationProgram::Prices(Role role, const ConfigurationOptions& options) const {
+  return role == Role::kBoth || (options.allow_split && shapes_.lengths().decode_steps > 0);
+}
+
+// A device is worth its part of the best replica of its like alone; these are the first columns.
+ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const ConfigurationOptions& options) {
+  Duals duals;
+  for (int c = 0; c < classes_.size(); ++c) {
+    const DeviceClass& of = classes_[c];
+    int like = 0;  // first class with such machines: the sites differ
+    while (classes_[like].spec != of.spec || classes_[like].per_machine != of.per_machine ||
+           classes_[like].inside.bytes_per_second != of.inside.bytes_per_second ||
+           classes_[like].inside.latency_seconds != of.inside.latency_seconds) {
+      ++like;
+    }
+    if (like < c) duals.devices.push_back(duals.devices[static_cast<size_t>(like)]);
+    for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+      if (like < c || !Prices(role, options)) continue;
+      PricingQuery query;
+      query.role = role;
+      query.prices.assign(static_cast<size_t>(classes_.size()), 1);
+      query.site = of.site;
+      query.only_class = c;
+      query.tolerance = kFirstTolerance;
+      query.max_boxes = options.max_boxes;
+      PricingAnswer answer = pricing_.Run(query);
+      if (role == Role::kBoth) duals.devices.push_back(answer.bound);
+      for (ClassReplica& replica : answer.found) Add(std::move(replica));
+    }
+  }
+  return duals;
+}
+
+double ConfigurationProgram::WorthOf(const Duals& duals) const {
+  double worth = 0;
+  for (int c = 0; c < classes_.size(); ++c)
+    worth += duals.devices[static_cast<size_t>(c)] * classes_[c].devices();
+  if (budgeted()) worth += duals.budget * problem_.budget_usd_per_hour;
+  return worth;
+}
+
+std::vector<double> ConfigurationProgram::PricesOf(const Duals& duals) const {
+  std::vector<double> prices = duals.devices;
+  for (size_t c = 0; c < prices.size(); ++c) {
+    const DeviceClass& of = classes_[static_cast<int>(c)];
+    prices[c] += duals.budget * of.price_usd_per_hour;
+  }
+  return prices;
+}
+
+namespace {
+
+Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
+                  const std::vector<ClassReplica>& columns, const std::vector<size_t>& chosen,
+                  bool allow_split, bool whole) {
+  const bool price = whole && problem.goal == Goal::kPrice;
+  Master master;
+  LinearProgram& program = master.program;
+  for (const DeviceClass& of : classes.all())
+    master.device_rows.push_back(program.AddRow(-kUnbounded, of.devices()));
+  master.prefill_row = program.AddRow(-kUnbounded, 0);
+  master.decode_row = program.AddRow(-kUnbounded, 0);
+  master.budget_row = program.AddRow(
+      -kUnbounded, problem.goal == Goal::kBudget ? problem.budget_usd_per_hour : kUnbounded);
+  const int rate_row =
+      program.AddRow(price ? problem.required_requests_per_second : -kUnbounded, kUnbounded);
+  const int split = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
+  for (const int row : {master.prefill_row, master.decode_row, rate_row})
+    program.AddTerm(row, split, 1);
+  for (const size_t c : chosen) {
+    const ClassReplica& column = columns[c];
+    const bool both = column.role == Role::kBoth;
+    const std::vector<int> devices = DevicesOf(classes, column);
+    double usd = 0;
+    for (int k = 0; k < classes.size(); ++k)
+      usd += devices[static_cast<size_t>(k)] * classes[k].price_usd_per_hour;
+    const int y = program.AddVariable(price  ? -usd
+                                      : both ? column.rate
+                                             : 0,
+                                      0, both || allow_split ? kUnbounded : 0, whole);
+    master.variables.push_back(y);
+    for (int k = 0; k < classes.size(); ++k) {
+      const int count = devices[static_cast<size_t>(k)];
+      if (count > 0) program.AddTerm(master.device_rows[static_cast<size_t>(k)], y, count);
+    }
+    program.AddTerm(master.budget_row, y, usd);
+    if (both) program.AddTerm(rate_row, y, column.rate);
+    if (column.role == Role::kPrefill) program.AddTerm(master.prefill_row, y, -column.rate);
+    if (column.role == Role::kDecode) program.AddTerm(master.decode_row, y, -column.rate);
+  }
+  return master;
+}
+
+}  // namespace
+
+double ConfigurationProgram::Relax(bool allow_split) {
+  if (columns_.empty()) return 0;
+  std::vector<size_t> all(columns_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const Master master = MakeMaster(problem_, classes_, columns_, all, allow_split, false);
+  const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
+  if (!solution.ok() || solution->objective <= 0) return 0;
+  value_ = solution->objective;
+  shares_.clear();
+  for (const int y : master.variables) shares_.push_back(solution->values[static_cast<size_t>(y)]);
+  duals_.devices.clear();
+  for (const int row : master.device_rows)
+    duals_.devices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
+  duals_.budget =
+      budgeted() ? std::max(0.0, solution->duals[static_cast<size_t>(master.budget_row)]) : 0;
+  const double prefill = solution->duals[static_cast<size_t>(master.prefill_row)];
+  duals_.prefill = std::clamp(prefill, 0.0, 1.0);
+  for (int c = 0; c < classes_.size(); ++c) {
+    double& price = duals_.devices[static_cast<size_t>(c)];
+    price = std::max(price, kLeastPrice * value_ / (classes_[c].devices() * classes_.size()));
+  }
+  return value_;
+}
+
+double ConfigurationProgram::PriceOf(const ClassReplica& replica) const {
+  const std::vector<int> devices = DevicesOf(classes_, replica);
+  double price = duals_.budget * CostOf(replica);
+  for (size_t c = 0; c < devices.size(); ++c) price += devices[c] * duals_.devices[c];
+  return price;
+}
+
+// Prices all roles and sites at these duals; true: a column was found that improves the program.
+bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOptions& options,
+                                      double tolerance) {
+  const double worth = WorthOf(at);
+  const size_t before = columns_.size();
+  double kappa = 0;
+  bool better = false;
+  for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+    if (role != Role::kBoth && (!options.allow_split || shapes_.lengths().decode_steps <= 0)) {
+      continue;
+    }
+    const double value = WorthOfRole(role, at.prefill);
+    if (value <= 0) continue;
+    PricingQuery query;
+    query.role = role;
+    query.prices = PricesOf(at);
+    query.tolerance = tolerance;
+    query.max_boxes = options.max_boxes;
+    for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
+      query.site = site;
+      // In ratios of the program's worth: what it reaches already is of no interest.
+      query.target = value_ / (worth * value);
+      query.known_bound = kappa / value;
+      const PricingAnswer answer = pricing_.Run(query);
+      kappa = std::max(kappa, answer.bound * value);
+      for (const ClassReplica& replica : answer.found) {
+        const double price = PriceOf(replica);
+        const double gain = replica.rate * WorthOfRole(role, duals_.prefill);
+        better = better || value_ <= 0 || gain > price * kWorthAdding;
+        Add(replica);
+      }
+    }
+  }
+  bound_ = std::min(bound_, kappa * worth);
+  return better || columns_.size() > before;
+}
+
+void ConfigurationProgram::Generate(const ConfigurationOptions& options) {
+  Duals best = FirstGuess(options);
+  duals_ = best;
+  double tolerance = kFirstTolerance;
+  bool smooth = false;
+  for (rounds_ = 0; rounds_ < options.max_rounds; ++rounds_) {
+    if (problem_.watch.Stopped()) return;
+    Duals at = duals_;
+    if (smooth) {
+      // Of equal worth, or the mean would lean to the larger.
+      const double scale = WorthOf(duals_) / WorthOf(best);
+      for (size_t c = 0; c < at.devices.size(); ++c) {
+        at.devices[c] += kSmoothing * (best.devices[c] * scale - at.devices[c]);
+      }
+      at.budget += kSmoothing * (best.budget * scale - at.budget);
+      at.prefill += kSmoothing * (best.prefill - at.prefill);
+    }
+    const double before = bound_;
+    const bool better = PriceRound(at, options, tolerance);
+    if (bound_ < before) best = at;
+    if (Relax(options.allow_split) <= 0) return;
+    if (bound_ <= value_ * (1 + options.gap)) return;
+    const double gap = bound_ / value_ - 1;
+    if (!better && !smooth && tolerance <= kLastTolerance) return;
+    smooth = better && gap < kSmoothBelow;
+    tolerance = better ? std::clamp(gap / 4, kLastTolerance, kFirstTolerance)
+                       : std::max(kLastTolerance, tolerance / 4);
+  }
+}
+
+std::vector<size_t> ConfigurationProgram::Promising(bool allow_split) const {
+  std::vector<std::pair<double, size_t>> ranked;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const ClassReplica& column = columns_[i];
+    if (column.role != Role::kBoth && !allow_split) continue;
+    const std::vector<int> devices = DevicesOf(classes_, column);
+    bool legal = true;
+    for (int c = 0; c < classes_.size(); ++c)
+      legal = legal && devices[static_cast<size_t>(c)] <= classes_[c].devices();
+    if (!legal) continue;
+    const double worth = column.rate * WorthOfRole(column.role, duals_.prefill);
+    ranked.emplace_back(-worth / PriceOf(column), i);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  if (ranked.size() > kMostWhole) ranked.resize(kMostWhole);
+  std::vector<size_t> chosen;
+  for (const auto& [rank, i] : ranked) chosen.push_back(i);
+  return chosen;
+}
+
+std::vector<int> ConfigurationProgram::Whole(bool allow_split, double gap, int max_nodes) const {
+  const std::vector<size_t> chosen = Promising(allow_split);
+  if (chosen.empty()) return {};
+  const Master master = MakeMaster(problem_, classes_, columns_, chosen, allow_split, true);
+  const absl::StatusOr<LinearProgram::Solution> solution =
+      master.program.Solve(false, gap, max_nodes);
+  if (!solution.ok()) return {};
+  std::vector<int> counts(columns_.size(), 0);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    counts[chosen[i]] =
+        static_cast<int>(solution->values[static_cast<size_t>(master.variables[i])]);
+  }
+  return counts;
+}
+
+void ConfigurationProgram::GenerateByCost() {
+  PricingQuery query;
+  for (const DeviceClass& of : classes_.all()) {
+    if (of.price_usd_per_hour <= 0) return;
+    query.prices.push_back(of.price_usd_per_hour);
+  }
+  query.tolerance = kFirstTolerance;
+  for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
+    query.site = site;
+    PricingAnswer answer = pricing_.Run(query);
+    for (ClassReplica& replica : answer.found) Add(std::move(replica));
+  }
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,86 @@
+// The configuration program: which replicas, how many of each, on devices counted by class; its
+// relaxation bounds every placement.
+//
+// Problem: a column is any legal replica (role, devices by class, layout) with the rate that
+// memory, KV limit, headroom and TPOT leave it, inside links at the best its classes allow, KV
+// links left out. Maximise theta: prefill and decode columns each serve theta less what columns of
+// role both serve, columns take no more devices of a class than there are, and no more money than
+// the budget. Idea: column generation; columns come from replica_pricing at the program's duals.
+// From any duals pi (devices), mu (budget) and lambda (phases, of sum 1): with kappa the highest
+// (rate * lambda of its role) / (pi of its devices + mu of its cost) of any legal column,
+//   U = kappa * (sum_k pi_k * n_k + mu * budget)
+// is at least what any placement serves, since each of its replicas serves at most kappa times the
+// price of its devices. kappa comes over-estimated from the pricing, so U holds whether or not the
+// columns are all there. Deterministic. Thread rule: one thread per object; borrows its problem.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "scheduler/search/class_replica.h"
+#include "scheduler/search/replica_pricing.h"
+
+namespace tessera::scheduler {
+
+struct ConfigurationOptions {
+  bool allow_split = true;
+  double gap = 0.003;  // between the relaxation and the bound, at which generation stops
+  int max_rounds = 60;
+  int max_boxes = 20000;  // of a pricing; few: columns are found, but the bound is loose
+};
+
+class ConfigurationProgram {
+ public:
+  // `shapes` and `classes` must outlive it.
+  ConfigurationProgram(const PlacementProblem& problem, const DeviceClasses& classes,
+                       StageShapes* shapes);
+
+  // Generates columns until bound() and value() meet, or no column improves.
+  void Generate(const ConfigurationOptions& options);
+
+  double bound() const { return bound_; }  // U, in requests per second; infinite before Generate
+  double value() const { return value_; }  // of the relaxation over the columns so far
+  const std::vector<ClassReplica>& columns() const { return columns_; }
+  const std::vector<double>& shares() const { return shares_; }  // of columns, in the relaxation
+  const std::vector<double>& device_prices() const { return duals_.devices; }  // by class
+  int rounds() const { return rounds_; }
+
+  void Add(ClassReplica replica);  // unless it is known
+  // Solves the relaxation over the columns so far again; its value.
+  double Relax(bool allow_split);
+  // Whole numbers of columns, for the problem's goal, of those that there are devices for and that
+  // come closest to their price, at most `max_nodes` branchings. Empty: none was found.
+  std::vector<int> Whole(bool allow_split, double gap, int max_nodes) const;
+  // Columns that are best by what they cost in USD.
+  void GenerateByCost();
+
+ private:
+  struct Duals {
+    std::vector<double> devices;  // by class
+    double budget = 0;
+    double prefill = 0.5;  // and 1 - prefill for decode
+  };
+  Duals FirstGuess(const ConfigurationOptions& options);
+  bool Prices(Role role, const ConfigurationOptions& options) const;
+  double WorthOf(const Duals& duals) const;           // of all devices and the budget
+  double PriceOf(const ClassReplica& replica) const;  // at the relaxation's duals
+  std::vector<size_t> Promising(bool allow_split) const;
+  bool PriceRound(const Duals& at, const ConfigurationOptions& options, double tolerance);
+  std::vector<double> PricesOf(const Duals& duals) const;
+  double CostOf(const ClassReplica& replica) const;
+  bool budgeted() const { return problem_.goal == Goal::kBudget; }
+
+  const PlacementProblem& problem_;
+  const DeviceClasses& classes_;
+  StageShapes& shapes_;
+  ReplicaPricing pricing_;
+  std::vector<ClassReplica> columns_;
+  std::map<std::pair<Role, std::vector<int>>, size_t> column_of_;  // by role and devices
+  std::vector<double> shares_;
+  Duals duals_;
+  double value_ = 0;
+  double bound_;
+  int rounds_ = 0;
+};
+
+}  // namespace tessera::scheduler

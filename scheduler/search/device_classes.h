@@ -1,0 +1,57 @@
+// Devices counted by class instead of listed: a class is kind x machine shape x site.
+//
+// Problem: thousands of devices, most of them alike. Machines of one site with the same devices and
+// the same links inside and upwards have one shape; equal devices in machines of one shape are one
+// class, and a search needs to say how many of a class it takes, not which. Between classes the
+// best link between any of their machines stands for all: good for a bound, an estimate for a
+// placement. Thread rule: immutable; borrows the graph. Complexity: O(machines^2) for the links.
+// Deterministic: classes come in the order of their first pool.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "scheduler/input/cluster_graph.h"
+
+namespace tessera::scheduler {
+
+struct DeviceClass {
+  const DeviceSpec* spec = nullptr;
+  int site = 0;         // index, in the order of first appearance
+  int shape = 0;        // of the machine
+  int per_machine = 0;  // devices in each machine
+  LinkSpec inside;      // between devices of one machine
+  double price_usd_per_hour = 0;
+  std::vector<int> pools;  // of the graph, one per machine
+
+  int devices() const { return per_machine * static_cast<int>(pools.size()); }
+};
+
+class DeviceClasses {
+ public:
+  // Of `free[p]` devices of each pool p of the graph: the others are taken.
+  DeviceClasses(const ClusterGraph& graph, std::span<const int> free);
+
+  const std::vector<DeviceClass>& all() const { return classes_; }
+  const DeviceClass& operator[](int c) const { return classes_[static_cast<size_t>(c)]; }
+  int size() const { return static_cast<int>(classes_.size()); }
+  int sites() const { return sites_; }
+
+  // Best link between two different machines of these classes, component by component; of no
+  // bandwidth where there is one machine only.
+  const LinkSpec& Apart(int a, int b) const {
+    return apart_[static_cast<size_t>(Shape(a) * shapes_ + Shape(b))];
+  }
+  // May a machine hold devices of both?
+  bool Together(int a, int b) const { return Shape(a) == Shape(b); }
+
+ private:
+  int Shape(int c) const { return classes_[static_cast<size_t>(c)].shape; }
+
+  std::vector<DeviceClass> classes_;
+  std::vector<LinkSpec> apart_;  // by pair of shapes
+  int shapes_ = 0;
+  int sites_ = 0;
+};
+
+}  // namespace tessera::scheduler

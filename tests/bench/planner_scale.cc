@@ -1,0 +1,94 @@
+// Planning generated clusters of 32, 320 and 10,000 devices (in 1, 2 and 10 sites) for Llama-2-70B
+// and the lengths of the Azure conversation trace: bound, plan_check and explanation included.
+// Seconds are of one core (CPU time of the process), the gap is of the bound. Bars: 32 devices < 1
+// s and <= 15 %, 320 < 10 s and <= 8 %, 10,000 < 60 s and <= 5 % and < 1 GB. Arguments: which
+// sizes, all by default.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/planner.h"
+#include "tests/scheduler/search/generated_cluster.h"
+
+namespace tessera::scheduler {
+namespace {
+
+struct Bar {
+  int devices, sites, seeds;
+  double seconds, gap, gigabytes;
+};
+constexpr Bar kBars[] = {
+    {32, 1, 5, 1, 0.15, 1}, {320, 2, 2, 10, 0.08, 1}, {10000, 10, 1, 60, 0.05, 1}};
+
+double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+double PeakGigabytes() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e9;
+}
+
+constexpr char kLengths[] =
+    "classes: [{lengths: ["
+    "{prompt_tokens: 250, output_tokens: 95, weight: 0.125}, "
+    "{prompt_tokens: 700, output_tokens: 40, weight: 0.125}, "
+    "{prompt_tokens: 700, output_tokens: 220, weight: 0.125}, "
+    "{prompt_tokens: 250, output_tokens: 405, weight: 0.125}, "
+    "{prompt_tokens: 1200, output_tokens: 95, weight: 0.125}, "
+    "{prompt_tokens: 1200, output_tokens: 405, weight: 0.125}, "
+    "{prompt_tokens: 1900, output_tokens: 220, weight: 0.15}, "
+    "{prompt_tokens: 3100, output_tokens: 220, weight: 0.08}, "
+    "{prompt_tokens: 4400, output_tokens: 520, weight: 0.02}]}]";
+
+bool Run(const Bar& bar, int seed) {
+  PlannerInput input;
+  input.cluster = tests::GenerateCluster(seed, bar.devices, bar.sites);
+  const auto catalogue = BuiltInDevices();
+  const auto model = BuiltInModel("Llama-2-70B");
+  if (!catalogue.ok() || !model.ok()) return false;
+  input.catalogue = *catalogue;
+  input.model = *model;
+  if (!ReadDocument(kLengths, "lengths", &input.workload).ok()) return false;
+  const double start = CpuSeconds();
+  const absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, {});
+  const double seconds = CpuSeconds() - start;
+  if (!plan.ok()) {
+    std::printf("%d devices, seed %d: %s\n", bar.devices, seed,
+                std::string(plan.status().message()).c_str());
+    return false;
+  }
+  const v1::Certificate& why = plan->certificate();
+  const bool checked = CheckPlan(*plan).ok();
+  const double gap = why.upper_bound() > 0 ? why.gap() : 1;
+  const double gigabytes = PeakGigabytes();
+  const bool met = checked && gap <= bar.gap && seconds < bar.seconds && gigabytes < bar.gigabytes;
+  std::printf(
+      "%6d devices, %2d sites, seed %d: %d replicas, %.2f of at most %.2f requests/s, gap %.2f %% "
+      "(bar %.0f), %.2f s (bar %.0f), %.2f GB: %s\n",
+      bar.devices, bar.sites, seed, plan->replicas_size(), why.value(), why.upper_bound(),
+      100 * gap, 100 * bar.gap, seconds, bar.seconds, gigabytes, met ? "met" : "MISSED");
+  std::fflush(stdout);
+  return met;
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
+
+int main(int argc, char** argv) {
+  bool met = true;
+  for (const auto& bar : tessera::scheduler::kBars) {
+    const bool wanted = argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* size) {
+                          return std::atoi(size) == bar.devices;
+                        });
+    for (int seed = 1; wanted && seed <= bar.seeds; ++seed)
+      met = tessera::scheduler::Run(bar, seed) && met;
+  }
+  std::printf("%s\n", met ? "all bars met" : "A BAR WAS MISSED");
+  return met ? 0 : 1;
+}
