@@ -45,14 +45,14 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     const double now = options_.now_seconds();
     reply.set_plan_epoch(epoch);
     reply.set_model(options_.served_model);
-    reply.set_ready(deployment_.ready_replicas() > 0);
+    reply.set_ready(flow_.ready_replicas() > 0);
     for (const auto& [name, record] : pool_.Snapshot()) {
       v1::WorkerStatus& worker = *reply.add_workers();
       worker.set_name(name);
       worker.set_address(record.registration.address());
       worker.set_incarnation(record.registration.incarnation());
       worker.set_state(record.state);
-      worker.set_detail(record.detail);
+      worker.set_detail(record.load.draining() ? "draining: takes no new requests" : record.detail);
       *worker.mutable_device() = record.registration.device();
       worker.set_replica(record.replica);
       *worker.mutable_load() = record.load;
@@ -123,7 +123,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
 
   void DescribeReplicas(const v1::DeploymentPlan& plan, v1::GetClusterReply& reply) {
     std::map<std::string, bool> ready;
-    for (const ReplicaActivity& activity : flow_.activity()) ready[activity.replica] = true;
+    for (const ReplicaActivity& activity : flow_.activity())
+      ready[activity.replica] = activity.ready;
     std::lock_guard lock(mutex_);
     for (const v1::Replica& planned : plan.replicas()) {
       v1::ReplicaStatus& replica = *reply.add_replicas();

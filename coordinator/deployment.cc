@@ -255,6 +255,9 @@ void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& wo
                                               : absl::StrCat("worker ", name, " has restarted")));
   }
   if (worker.state == v1::WORKER_STATE_LOST) return;
+  PassHeartbeat(name, worker);
+  // It ends; what it serves goes on over the session that it has.
+  if (worker.load.draining()) return;
 
   v1::Replica replica;
   {
@@ -272,6 +275,21 @@ void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& wo
     }
   }
   if (worker.state != v1::WORKER_STATE_READY) BeginConfigure(name, worker, replica);
+}
+
+void Deployment::PassHeartbeat(const std::string& name, const WorkerRecord& worker) {
+  std::shared_ptr<WorkerSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = connections_.find(name);
+    if (it == connections_.end() || !it->second.serves ||
+        it->second.told_heartbeat_seconds == worker.last_heartbeat_seconds) {
+      return;
+    }
+    it->second.told_heartbeat_seconds = worker.last_heartbeat_seconds;
+    session = it->second.session;
+  }
+  if (session != nullptr) flow_.OnHeartbeat(session, worker.load);
 }
 
 void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& worker,
@@ -414,12 +432,6 @@ void Deployment::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl
 std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
   std::lock_guard lock(mutex_);
   return {plan_, epoch_};
-}
-
-int Deployment::ready_replicas() const {
-  std::lock_guard lock(mutex_);
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
-                                        [](const auto& entry) { return entry.second.serves; }));
 }
 
 }  // namespace tessera::coordinator

@@ -59,7 +59,6 @@ class Deployment : private ReplicaLinkListener {
 
   // The plan in force and its epoch.
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
-  int ready_replicas() const;
   // Closes all sessions; no worker is touched after that.
   void Stop();
 
@@ -73,8 +72,9 @@ class Deployment : private ReplicaLinkListener {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConfigureCall> configuring;
     std::shared_ptr<WorkerSession> session;
-    bool serves = false;            // the leader has accepted the session
-    double not_before_seconds = 0;  // back-off
+    bool serves = false;                // the leader has accepted the session
+    double not_before_seconds = 0;      // back-off
+    double told_heartbeat_seconds = 0;  // of the newest heartbeat that the flow heard of
   };
 
   Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkListener& flow);
@@ -83,6 +83,8 @@ class Deployment : private ReplicaLinkListener {
   void Reconcile();
   void AskPlanner(const std::map<std::string, WorkerRecord>& workers);
   void RefreshPlan(const std::map<std::string, WorkerRecord>& workers);
+  // Tells the flow what the leader's newest heartbeat said.
+  void PassHeartbeat(const std::string& name, const WorkerRecord& worker);
   void ReconcileWorker(const std::string& name, const WorkerRecord& worker, double now);
   void BeginConfigure(const std::string& name, const WorkerRecord& worker,
                       const v1::Replica& replica);

@@ -31,6 +31,8 @@ class ReplicaLinkListener {
   virtual ~ReplicaLinkListener() = default;
   virtual void OnLinkReady(std::shared_ptr<ReplicaLink> link) = 0;
   virtual void OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) = 0;
+  // What its leader says of itself between replies.
+  virtual void OnHeartbeat(const std::shared_ptr<ReplicaLink>&, const v1::EngineLoad&) {}
   // Once, last; what was submitted over it is continued elsewhere.
   virtual void OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) = 0;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/submit_message.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -26,33 +27,8 @@ bool WorthRetrying(const absl::Status& status) {
   }
 }
 
-v1::SessionRequest ToSubmit(const GenerationRequest& request) {
-  v1::SessionRequest message;
-  v1::Submit& submit = *message.mutable_submit();
-  submit.set_request_id(request.request_id);
-  submit.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
-                                         request.prompt_token_ids.end());
-  v1::SamplingParams& sampling = *submit.mutable_sampling();
-  sampling.set_temperature(request.sampling.temperature);
-  sampling.set_top_p(request.sampling.top_p);
-  sampling.set_top_k(request.sampling.top_k);
-  sampling.set_min_p(request.sampling.min_p);
-  sampling.set_repetition_penalty(request.sampling.repetition_penalty);
-  sampling.set_presence_penalty(request.sampling.presence_penalty);
-  sampling.set_frequency_penalty(request.sampling.frequency_penalty);
-  for (const auto& [token, bias] : request.sampling.logit_bias)
-    (*sampling.mutable_logit_bias())[token] = bias;
-  sampling.set_seed(request.sampling.seed);
-  submit.set_max_tokens(request.max_tokens);
-  submit.set_min_tokens(request.min_tokens);
-  submit.mutable_stop_token_ids()->Add(request.stop_token_ids.begin(),
-                                       request.stop_token_ids.end());
-  submit.set_ignore_eos(request.ignore_eos);
-  submit.set_top_logprobs(request.top_logprobs);
-  submit.set_prompt_logprobs(request.prompt_logprobs);
-  submit.set_cache_salt(request.cache_salt);
-  submit.set_priority(request.priority);
-  return message;
+void AddName(const std::string& name, std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
 }  // namespace
@@ -99,19 +75,27 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(
     return absl::ResourceExhaustedError(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
-  Replica* replica = Route(generation->request());
+  Replica* replica = Route(generation->request(), {});
   if (replica == nullptr)
     return absl::UnavailableError("no replica is ready to serve this model yet");
   ++in_flight_;
-  SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1);
+  SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1, {});
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
 
-RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request) {
+RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
+                                         const std::vector<std::string>& refused_by) {
+  const auto refused = [&](const std::string& name) {
+    return std::find(refused_by.begin(), refused_by.end(), name) != refused_by.end();
+  };
+  const bool others = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
+    return entry.second.load.ready && !refused(entry.first);
+  });
   std::vector<scheduler::ReplicaLoad> loads;
   std::vector<Replica*> order;
   for (auto& [name, replica] : replicas_) {
     loads.push_back(replica.load);
+    if (others && refused(name)) loads.back().ready = false;
     order.push_back(&replica);
   }
   const scheduler::Route route = scheduler::ChooseReplica(
@@ -125,11 +109,13 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request) {
 void RequestFlow::SendSubmission(Replica& replica,
                                  const std::shared_ptr<LiveGeneration>& generation,
                                  int32_t first_choice, int32_t choice_count,
-                                 const std::vector<int32_t>& output, uint32_t attempt) {
+                                 const std::vector<int32_t>& output, uint32_t attempt,
+                                 const Trouble& trouble) {
   const uint64_t id = next_submission_id_++;
   Submission submission;
   submission.generation = generation;
   submission.link = replica.link;
+  submission.trouble = trouble;
   submission.attempt = attempt;
   submission.first_choice = first_choice;
   submission.choice_count = choice_count;
@@ -158,18 +144,19 @@ void RequestFlow::SendSubmission(Replica& replica,
   replica.link->Send(std::move(message));
 }
 
-void RequestFlow::Submit(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
-                         const std::vector<OpenChoice>& choices, uint32_t attempt) {
+void RequestFlow::Submit(Replica& replica, const Orphan& orphan) {
+  const int32_t all_choices = orphan.generation->request().choice_count;
   const bool untouched =
-      static_cast<int32_t>(choices.size()) == generation->request().choice_count &&
-      std::all_of(choices.begin(), choices.end(),
+      static_cast<int32_t>(orphan.choices.size()) == all_choices &&
+      std::all_of(orphan.choices.begin(), orphan.choices.end(),
                   [](const OpenChoice& c) { return c.output_token_ids.empty(); });
   if (untouched) {
-    SendSubmission(replica, generation, 0, generation->request().choice_count, {}, attempt);
+    SendSubmission(replica, orphan.generation, 0, all_choices, {}, orphan.attempt, orphan.trouble);
     return;
   }
-  for (const OpenChoice& choice : choices) {
-    SendSubmission(replica, generation, choice.choice, 1, choice.output_token_ids, attempt);
+  for (const OpenChoice& choice : orphan.choices) {
+    SendSubmission(replica, orphan.generation, choice.choice, 1, choice.output_token_ids,
+                   orphan.attempt, orphan.trouble);
   }
 }
 
@@ -194,21 +181,39 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     metrics_->OnReplicaReady(link->replica(), link->ready().block_tokens(),
                              link->ready().kv_blocks());
   }
-  for (Orphan& orphan : orphans) Place(std::move(orphan));
+  for (Orphan& orphan : orphans) {
+    std::erase(orphan.trouble.refused_by, link->replica());
+    Place(std::move(orphan));
+  }
+}
+
+void RequestFlow::NoteReadiness(const v1::EngineLoad& load, Replica& replica) {
+  replica.draining |= load.draining();
+  replica.load.ready = !replica.draining;
+}
+
+void RequestFlow::OnHeartbeat(const std::shared_ptr<ReplicaLink>& link,
+                              const v1::EngineLoad& load) {
+  std::lock_guard lock(mutex_);
+  auto replica = replicas_.find(link->replica());
+  if (replica != replicas_.end() && replica->second.link == link)
+    NoteReadiness(load, replica->second);
 }
 
 void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
-  for (const v1::TokenEvent& event : reply.events()) ApplyEvent(link, event);
   {
     std::lock_guard lock(mutex_);
     auto replica = replicas_.find(link->replica());
     if (replica != replicas_.end() && replica->second.link == link) {
       ReplicaActivity& activity = replica->second.activity;
       ++activity.messages;
+      // Before the events: what it refuses with this reply stands against it until the next.
+      if (reply.has_load()) NoteReadiness(reply.load(), replica->second);
       activity.prompt_tokens = static_cast<int64_t>(reply.load().prompt_tokens());
       activity.generation_tokens = static_cast<int64_t>(reply.load().generation_tokens());
     }
   }
+  for (const v1::TokenEvent& event : reply.events()) ApplyEvent(link, event);
   if (metrics_ != nullptr && reply.has_load())
     metrics_->OnEngineLoad(link->replica(), reply.load());
   v1::SessionRequest credit;
@@ -243,6 +248,12 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
 
 void RequestFlow::NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event,
                             double now) {
+  if (event.finish() != v1::FINISH_REASON_ERROR) {
+    submission.begun = true;
+    submission.trouble.refused_by.clear();
+    submission.trouble.taken = true;
+    submission.trouble.deadline_seconds = 0;
+  }
   if (replica == nullptr || replica->link != submission.link) return;
   scheduler::ReplicaLoad& load = replica->load;
   if (submission.prompt_pending) {
@@ -334,8 +345,23 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
     if (found == submissions_.end()) return;
     Submission& submission = found->second;
     orphan.generation = submission.generation;
+    orphan.last_link = submission.link;
     orphan.attempt = submission.attempt + 1;
+    orphan.trouble = submission.trouble;
     orphan.reason = reason;
+    const std::string& name = submission.link->replica();
+    AddName(name, orphan.trouble.refused_by);
+    orphan.refused =
+        !submission.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
+    if (!orphan.refused) {
+      ++orphan.trouble.failures;
+      orphan.trouble.taken = true;
+    }
+    auto replica = replicas_.find(name);
+    if (absl::IsUnavailable(reason) && replica != replicas_.end() &&
+        replica->second.link == submission.link) {
+      replica->second.load.ready = false;
+    }
     for (OpenChoice& open : submission.generation->OpenChoices()) {
       const int32_t index = open.choice - submission.first_choice;
       if (index >= 0 && index < submission.choice_count) orphan.choices.push_back(std::move(open));
@@ -366,7 +392,12 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
       ids.push_back(id);
       Orphan& orphan = by_generation[submission.generation.get()];
       orphan.generation = submission.generation;
+      orphan.last_link = link;
       orphan.attempt = std::max(orphan.attempt, submission.attempt + 1);
+      const int32_t failures = std::max(orphan.trouble.failures, submission.trouble.failures + 1);
+      orphan.trouble = submission.trouble;
+      orphan.trouble.failures = failures;
+      orphan.trouble.taken = true;
       orphan.reason = absl::UnavailableError(
           absl::StrCat("replica ", link->replica(), " was lost: ", std::string(reason.message())));
     }
@@ -387,45 +418,76 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
 
 void RequestFlow::Place(Orphan orphan) {
   if (orphan.choices.empty()) return;
-  if (orphan.attempt > static_cast<uint32_t>(options_.max_attempts)) {
+  if (orphan.trouble.failures >= options_.max_attempts) {
     FailGeneration(orphan.generation, orphan.reason);
     return;
   }
-  std::lock_guard lock(mutex_);
-  if (orphan.generation->ended()) return;
-  Replica* replica = Route(orphan.generation->request());
-  const std::string& request_id = orphan.generation->request().request_id;
-  const std::string reason(orphan.reason.message());
-  if (replica != nullptr) {
+  {
+    std::lock_guard lock(mutex_);
+    if (orphan.generation->ended()) return;
+    const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
+    Replica* replica = Route(orphan.generation->request(), refused_by);
+    const bool full = absl::IsResourceExhausted(orphan.reason);
+    // Nothing has changed there: asking again at once would only be refused again.
+    const bool in_vain = replica != nullptr && (orphan.refused || full) &&
+                         std::find(refused_by.begin(), refused_by.end(),
+                                   replica->link->replica()) != refused_by.end();
+    if (replica != nullptr && !in_vain) {
+      if (replica->link != orphan.last_link) {
+        Logger("coordinator")
+            .info("request {} goes on at replica {}, attempt {}: {}",
+                  orphan.generation->request().request_id, replica->link->replica(), orphan.attempt,
+                  std::string(orphan.reason.message()));
+        if (metrics_ != nullptr) metrics_->OnMigration();
+      }
+      Submit(*replica, orphan);
+      return;
+    }
+    const bool give_up = in_vain && full && !(orphan.refused && orphan.trouble.taken);
+    if (!give_up) {
+      AwaitReplica(std::move(orphan), in_vain);
+      return;
+    }
+  }
+  FailGeneration(orphan.generation, orphan.reason);
+}
+
+// With mutex_ held.
+void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
+  const double now = options_.now_seconds();
+  if (orphan.trouble.deadline_seconds == 0) {
+    orphan.trouble.deadline_seconds = now + options_.recovery_timeout_seconds;
     Logger("coordinator")
-        .info("request {} goes on at replica {}, attempt {}: {}", request_id,
-              replica->link->replica(), orphan.attempt, reason);
-    if (metrics_ != nullptr) metrics_->OnMigration();
-    Submit(*replica, orphan.generation, orphan.choices, orphan.attempt);
-    return;
+        .warn("request {} waits for a replica, for at most {} s: {}",
+              orphan.generation->request().request_id, options_.recovery_timeout_seconds,
+              std::string(orphan.reason.message()));
   }
-  if (orphan.deadline_seconds == 0) {
-    orphan.deadline_seconds = options_.now_seconds() + options_.recovery_timeout_seconds;
-  }
-  Logger("coordinator")
-      .warn("request {} waits for a replica, for at most {} s: {}", request_id,
-            options_.recovery_timeout_seconds, reason);
+  orphan.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
   orphans_.push_back(std::move(orphan));
 }
 
 void RequestFlow::Tick() {
-  std::vector<Orphan> expired;
+  std::vector<Orphan> expired, due;
   {
     std::lock_guard lock(mutex_);
     const double now = options_.now_seconds();
-    for (auto it = orphans_.begin(); it != orphans_.end();) {
-      if (it->deadline_seconds > now) {
-        ++it;
-        continue;
+    const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
+                                        [](const auto& entry) { return entry.second.load.ready; });
+    std::deque<Orphan> waiting;
+    for (Orphan& orphan : orphans_) {
+      if (orphan.trouble.deadline_seconds <= now) {
+        expired.push_back(std::move(orphan));
+      } else if (some_ready && orphan.not_before_seconds <= now) {
+        due.push_back(std::move(orphan));
+      } else {
+        waiting.push_back(std::move(orphan));
       }
-      expired.push_back(std::move(*it));
-      it = orphans_.erase(it);
     }
+    std::swap(orphans_, waiting);
+  }
+  for (Orphan& orphan : due) {
+    orphan.trouble.refused_by.clear();
+    Place(std::move(orphan));
   }
   for (Orphan& orphan : expired) {
     FailGeneration(orphan.generation,
@@ -492,11 +554,18 @@ int64_t RequestFlow::requests_in_flight() const {
   return in_flight_;
 }
 
+int RequestFlow::ready_replicas() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(std::count_if(replicas_.begin(), replicas_.end(),
+                                        [](const auto& entry) { return entry.second.load.ready; }));
+}
+
 std::vector<ReplicaActivity> RequestFlow::activity() const {
   std::lock_guard lock(mutex_);
   std::vector<ReplicaActivity> all;
   for (const auto& [name, replica] : replicas_) {
     all.push_back(replica.activity);
+    all.back().ready = replica.load.ready;
     all.back().running_sequences = replica.load.running_sequences;
     all.back().queued_prompt_tokens = replica.load.queued_prompt_tokens;
   }

@@ -156,7 +156,7 @@ class Coordinator {
  private:
   absl::Status Readiness() const {
     if (draining_) return absl::UnavailableError("draining: no new requests are taken");
-    const int ready = deployment_->ready_replicas();
+    const int ready = flow_->ready_replicas();
     if (ready == 0) return absl::UnavailableError("no replica is ready yet");
     const std::vector<Stall> stalled = watch_->stalled();
     if (stalled.size() < static_cast<size_t>(ready)) return absl::OkStatus();

@@ -53,6 +53,9 @@ void Engine::Wake() {
 void Engine::RefuseNew(const absl::Status& reason) {
   std::lock_guard lock(mutex_);
   refusal_ = reason;
+  load_.set_draining(true);
+  woken_ = true;
+  work_.notify_one();
 }
 
 int64_t Engine::WaitIdle(double timeout_seconds) {
@@ -93,6 +96,7 @@ bool Engine::WaitForWork(std::vector<Command>* commands) {
     });
   }
   woken_ = false;
+  draining_ = !refusal_.ok();
   commands->clear();
   commands->swap(mailbox_);
   return !stopping_;
@@ -129,13 +133,22 @@ void Engine::DropSession() {
   events_.clear();
   session_ = nullptr;
   stalled_since_seconds_ = -1;
+  told_draining_ = false;
+}
+
+v1::EngineLoad Engine::LoadNow() const {
+  v1::EngineLoad load = parts_.core->load();
+  load.set_draining(draining_);
+  return load;
 }
 
 void Engine::DeliverEvents() {
-  if (events_.empty() || session_ == nullptr || !session_->MayDeliver()) return;
+  const bool news = draining_ && !told_draining_;
+  if ((events_.empty() && !news) || session_ == nullptr || !session_->MayDeliver()) return;
+  told_draining_ = draining_;
   v1::SessionReply reply;
   *reply.mutable_fence() = fence_;
-  *reply.mutable_load() = parts_.core->load();
+  *reply.mutable_load() = LoadNow();
   reply.set_step(reply.load().steps());
   for (v1::TokenEvent& event : events_) *reply.add_events() = std::move(event);
   events_.clear();
@@ -167,7 +180,8 @@ void Engine::CloseIfStalled() {
 
 void Engine::Publish() {
   std::lock_guard lock(mutex_);
-  load_ = parts_.core->load();
+  draining_ = !refusal_.ok();
+  load_ = LoadNow();
   sequences_ = parts_.core->sequences();
   for (const Command& command : mailbox_) {
     if (std::holds_alternative<v1::Submit>(command.what)) ++sequences_;

@@ -68,7 +68,8 @@ class Engine {
   // The sink may deliver again.
   void Wake();
 
-  // From now on submissions are refused with `reason`; what runs goes on.
+  // From now on submissions are refused with `reason`; what runs goes on. The session is told at
+  // once, by a reply whose load says `draining`.
   void RefuseNew(const absl::Status& reason);
   // Waits until no sequence is left, timeout_seconds at most; returns how many are left.
   int64_t WaitIdle(double timeout_seconds);
@@ -93,6 +94,7 @@ class Engine {
   bool CanStep() const;
   void Apply(Command& command);
   void DropSession();
+  v1::EngineLoad LoadNow() const;
   void DeliverEvents();
   void CloseIfStalled();
   void Publish();
@@ -106,6 +108,8 @@ class Engine {
   std::shared_ptr<ReplySink> session_;
   EngineCore::Events events_;
   double stalled_since_seconds_ = -1;  // < 0: not stalled
+  bool draining_ = false;              // a copy of !refusal_.ok()
+  bool told_draining_ = false;         // to this session
 
   mutable std::mutex mutex_;
   std::condition_variable work_;

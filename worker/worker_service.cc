@@ -113,7 +113,10 @@ uint64_t WorkerService::plan_epoch() const {
 
 v1::EngineLoad WorkerService::load() const {
   const std::shared_ptr<Engine> engine = this->engine();
-  return engine == nullptr ? v1::EngineLoad() : engine->load();
+  v1::EngineLoad load = engine == nullptr ? v1::EngineLoad() : engine->load();
+  std::lock_guard lock(mutex_);
+  if (stopping_) load.set_draining(true);
+  return load;
 }
 
 absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) {

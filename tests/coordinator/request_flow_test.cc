@@ -2,11 +2,14 @@
 
 #include <catch2/catch.hpp>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "coordinator/request_metrics.h"
 #include "coordinator/tokenizer/tokenizer.h"
+#include "prometheus/registry.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -46,6 +49,17 @@ class FakeLink : public ReplicaLink, public std::enable_shared_from_this<FakeLin
     return event;
   }
 
+  // The submission's end by an error of its worker.
+  v1::TokenEvent Error(size_t submit, absl::StatusCode code, const std::string& text) const {
+    v1::TokenEvent event;
+    event.set_submission_id(submits[submit].submission_id());
+    event.set_attempt(submits[submit].attempt());
+    event.set_finish(v1::FINISH_REASON_ERROR);
+    event.set_error_code(static_cast<int>(code));
+    event.set_error(text);
+    return event;
+  }
+
   std::vector<v1::Submit> submits;
   std::vector<v1::Cancel> cancels;
 
@@ -82,7 +96,7 @@ struct Flow {
     options.max_requests = 4;
     options.recovery_timeout_seconds = 5;
     options.now_seconds = [this] { return now; };
-    flow = std::make_shared<RequestFlow>(std::move(options), DemoTokenizer(), nullptr);
+    flow = std::make_shared<RequestFlow>(std::move(options), DemoTokenizer(), &metrics);
   }
   // A sink holds its generation, which holds the sink: a front door lets go at the end.
   ~Flow() {
@@ -106,7 +120,21 @@ struct Flow {
     *reply.add_events() = std::move(event);
     flow->OnReply(link, reply);
   }
+  void Say(const std::shared_ptr<FakeLink>& link, bool draining) {
+    v1::SessionReply reply;
+    reply.mutable_load()->set_draining(draining);
+    flow->OnReply(link, reply);
+  }
+  double Migrations() const {
+    for (const prometheus::MetricFamily& family : registry.Collect()) {
+      if (family.name == "tessera_request_migrations_total")
+        return family.metric.at(0).counter.value;
+    }
+    return -1;
+  }
   double now = 100;
+  prometheus::Registry registry;
+  RequestMetrics metrics{registry, "model"};
   std::shared_ptr<RequestFlow> flow;
   std::vector<std::shared_ptr<Recorder>> sinks;
 };
@@ -256,21 +284,130 @@ TEST_CASE("a worker's error that is final is told, a passing one is tried again"
   Flow flow;
   auto link = flow.AddReplica("r0");
   auto sink = flow.Start(Ask(10));
-  v1::TokenEvent event = link->Token(0, 0, 0, 3);
-  event.set_has_token(false);
-  event.set_finish(v1::FINISH_REASON_ERROR);
-  event.set_error("step failed");
-  event.set_error_code(static_cast<int>(absl::StatusCode::kAborted));
-  flow.Reply(link, event);
+  flow.Reply(link, link->Error(0, absl::StatusCode::kAborted, "step failed"));
   REQUIRE(link->submits.size() == 2);
-  event = link->Token(1, 0, 0, 3);
-  event.set_has_token(false);
-  event.set_finish(v1::FINISH_REASON_ERROR);
-  event.set_error("bad token");
-  event.set_error_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
-  flow.Reply(link, event);
+  CHECK(flow.Migrations() == 0);  // it is where it was
+  flow.Reply(link, link->Error(1, absl::StatusCode::kInvalidArgument, "bad token"));
   CHECK(sink->ends == 1);
   CHECK(sink->status == absl::InvalidArgumentError("bad token"));
+}
+
+TEST_CASE("a replica that says it drains gets nothing new, and keeps what it has") {
+  Flow flow;
+  auto first = flow.AddReplica("r0");
+  auto running = flow.Start(Ask(2));
+  auto second = flow.AddReplica("r1");
+  flow.Say(first, true);
+  CHECK(flow.flow->ready_replicas() == 1);
+  flow.Start(Ask(2));
+  flow.Start(Ask(2));
+  CHECK(first->submits.size() == 1);
+  CHECK(second->submits.size() == 2);
+  flow.Reply(first, first->Token(0, 0, 20, 3));
+  flow.Say(first, false);  // an older word, late: what drains never comes back over its link
+  CHECK(flow.flow->ready_replicas() == 1);
+  CHECK(running->ends == 0);
+  // By heartbeat too, and nobody left is said at once.
+  v1::EngineLoad load;
+  load.set_draining(true);
+  flow.flow->OnHeartbeat(second, load);
+  CHECK(absl::IsUnavailable(flow.Start(Ask(2))->status));
+}
+
+TEST_CASE("what a replica refuses goes to another, and the refuser waits until it says otherwise") {
+  Flow flow;
+  auto first = flow.AddReplica("r0");
+  auto second = flow.AddReplica("r1");
+  auto sink = flow.Start(Ask(2));
+  REQUIRE(first->submits.size() == 1);
+  flow.Reply(first, first->Error(0, absl::StatusCode::kUnavailable, "shutting down"));
+  REQUIRE(second->submits.size() == 1);
+  CHECK(second->submits[0].attempt() == 2);
+  CHECK(flow.Migrations() == 1);
+  flow.Start(Ask(2));
+  CHECK(first->submits.size() == 1);
+  CHECK(second->submits.size() == 2);
+  flow.flow->OnHeartbeat(first, {});
+  flow.Start(Ask(2));
+  CHECK(first->submits.size() == 2);
+  CHECK(sink->ends == 0);
+}
+
+TEST_CASE("refused by the only replica, a request waits until it takes requests again") {
+  Flow flow;
+  auto link = flow.AddReplica("r0");
+  auto sink = flow.Start(Ask(2));
+  flow.Reply(link, link->Error(0, absl::StatusCode::kUnavailable, "not now"));
+  flow.flow->Tick();
+  CHECK(link->submits.size() == 1);
+  flow.flow->OnHeartbeat(link, {});
+  flow.flow->Tick();
+  REQUIRE(link->submits.size() == 2);
+  // Refusing for ever does not keep it waiting for ever.
+  for (size_t i = 1; sink->ends == 0; ++i) {
+    REQUIRE(i < 100);
+    flow.Reply(link, link->Error(i, absl::StatusCode::kUnavailable, "not now"));
+    for (int tick = 0; tick < 10 && sink->ends == 0 && link->submits.size() == i + 1; ++tick) {
+      flow.now += 0.5;
+      flow.flow->OnHeartbeat(link, {});
+      flow.flow->Tick();
+    }
+  }
+  CHECK(absl::IsUnavailable(sink->status));
+  CHECK(flow.now <= 106);
+}
+
+TEST_CASE("full queues are asked once each, then the client is told") {
+  Flow flow;
+  std::vector<std::shared_ptr<FakeLink>> links = {flow.AddReplica("r0")};
+  auto alone = flow.Start(Ask(2));
+  flow.Reply(links[0], links[0]->Error(0, absl::StatusCode::kResourceExhausted, "full"));
+  CHECK(alone->status == absl::ResourceExhaustedError("full"));
+  CHECK(links[0]->submits.size() == 1);
+  CHECK(flow.Migrations() == 0);
+
+  links.push_back(flow.AddReplica("r1"));
+  links.push_back(flow.AddReplica("r2"));
+  auto sink = flow.Start(Ask(2));
+  std::set<FakeLink*> asked;
+  for (int round = 0; round < 3; ++round) {
+    CHECK(sink->ends == 0);
+    for (const auto& link : links) {
+      const size_t last = link->submits.size();
+      if (last == 0 || asked.contains(link.get()) || (link == links[0] && last < 2)) continue;
+      asked.insert(link.get());
+      flow.Reply(link, link->Error(last - 1, absl::StatusCode::kResourceExhausted, "full"));
+      break;
+    }
+  }
+  CHECK(sink->status == absl::ResourceExhaustedError("full"));
+  CHECK(asked.size() == 3);
+  CHECK(links[0]->submits.size() + links[1]->submits.size() + links[2]->submits.size() == 4);
+  CHECK(flow.Migrations() == 2);
+  CHECK(flow.flow->requests_in_flight() == 0);
+}
+
+TEST_CASE("what a lost replica was doing waits for room elsewhere") {
+  Flow flow;
+  auto first = flow.AddReplica("r0");
+  auto sink = flow.Start(Ask(3));
+  flow.Reply(first, first->Token(0, 0, 20, 3));
+  auto second = flow.AddReplica("r1");
+  flow.flow->OnLinkLost(first, absl::UnavailableError("gone"));
+  REQUIRE(second->submits.size() == 1);
+  flow.Reply(second, second->Error(0, absl::StatusCode::kResourceExhausted, "full"));
+  CHECK(sink->ends == 0);
+  flow.flow->Tick();
+  CHECK(second->submits.size() == 1);  // not at once
+  flow.now += 0.3;
+  flow.flow->Tick();
+  REQUIRE(second->submits.size() == 2);
+  CHECK(second->submits[1].output_token_ids_size() == 1);
+  CHECK(second->submits[1].attempt() == 3);
+  flow.Reply(second, second->Token(1, 0, 21, 4));
+  // What has outgrown the only replica's memory will not fit there next time.
+  flow.Reply(second, second->Error(1, absl::StatusCode::kResourceExhausted, "outgrown"));
+  CHECK(sink->status == absl::ResourceExhaustedError("outgrown"));
 }
 
 }  // namespace tessera::coordinator

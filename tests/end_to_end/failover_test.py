@@ -1,9 +1,9 @@
-"""A worker is killed while it streams: every stream goes on at the other one, token for token."""
+"""A worker is killed or told to end while it streams: every stream goes on, token for token, and nobody sees an error."""
 
 import re
 import threading
 
-from cluster import KILL, running, wait_for
+from cluster import KILL, TERMINATE, running, wait_for
 
 STREAMS = 6
 TOKENS = 250
@@ -113,3 +113,31 @@ def test_without_another_replica_a_stream_waits_for_one():
             c.start_worker("w0")
 
         assert run_all(c, replace) == undisturbed
+
+
+def test_a_worker_told_to_end_finishes_what_it_has_and_gets_nothing_new():
+    with running("--dtype", "float32", "--no-enable-prefix-caching") as c:
+        undisturbed = run_all(c)
+        answers = []
+
+        def ask_often(index):
+            for i in range(8):
+                body = {"prompt": f"{index} plus {i} is", "max_tokens": 4, "ignore_eos": True}
+                answers.append(c.request("POST", "/v1/completions", body)[0::2])
+
+        def end_the_busier():
+            running_at = {k.split('engine="r-')[1].split("/")[0]: v for k, v in c.metrics().items()
+                          if k.startswith("vllm:num_requests_running")}
+            busier = max(running_at, key=running_at.get)
+            c.signal(busier, TERMINATE)
+            threads = [threading.Thread(target=ask_often, args=(index,)) for index in range(5)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert c.ended(busier) == 0, "it did not drain"
+
+        assert run_all(c, end_the_busier) == undisturbed
+        assert len(answers) == 40
+        assert all(status == 200 for status, _ in answers), [a for a in answers if a[0] != 200]
+        wait_for("one replica", lambda: len(c.replicas()) == 1)

@@ -453,6 +453,34 @@ TEST_CASE("Drain waits for what runs and refuses what is new") {
   CHECK(drain(10) == 0);
 }
 
+TEST_CASE("a session is told at once that its worker drains, also where nothing runs") {
+  Worker worker;
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  Client idle(&worker);
+  REQUIRE(idle.Credit(10));
+  const auto drain = [&] {
+    grpc::ClientContext context;
+    v1::DrainRequest request;
+    *request.mutable_fence() = Worker::Fence();
+    v1::DrainReply reply;
+    REQUIRE(worker.stub->Drain(&context, request, &reply).ok());
+  };
+  const auto told = [](Client& client) {
+    v1::SessionReply reply;
+    return client.stream->Read(&reply) && reply.load().draining() && reply.events_size() == 0;
+  };
+  CHECK_FALSE(worker.service->load().draining());
+  drain();
+  CHECK(told(idle));
+  CHECK(worker.service->load().draining());
+  // Whoever comes later hears it too.
+  Client newer(&worker);
+  REQUIRE(newer.Credit(10));
+  CHECK(told(newer));
+  worker.service->Shutdown(0);
+  CHECK(worker.service->load().draining());
+}
+
 TEST_CASE("with a cluster token every call of the service needs it") {
   Worker worker(kToken);
   CHECK(worker.Configure(Worker::Request()).error_code() == grpc::StatusCode::UNAUTHENTICATED);
