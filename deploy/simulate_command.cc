@@ -148,8 +148,10 @@ class SimulateCall {
                           "to the rate",
                           input_.trace.size()));
     }
-    assumptions_.push_back(StrCat("routing = ", flags_.routing,
-                                  "; the router knows an answer's length only when it ends"));
+    assumptions_.push_back(StrCat(
+        "routing = ", flags_.routing, "; all that it knows of an answer's length is the limit of ",
+        flags_.max_tokens > 0 ? StrCat(flags_.max_tokens) : "the longest answer",
+        flags_.max_tokens > 0 ? " tokens that requests ask for" : ", which requests ask for"));
   }
 
   absl::StatusOr<std::unique_ptr<scheduler::Dispatcher>> MakeDispatcher() const {
@@ -173,6 +175,13 @@ class SimulateCall {
       const double own = span > 0 ? static_cast<double>(input_.trace.size() - 1) / span : rate;
       setup.requests = RequestsFromTrace(input_.trace, rate / own, plan_.model().max_positions());
     }
+    int64_t asked = flags_.max_tokens;
+    if (asked == 0) {
+      for (const scheduler::SimulatedRequest& r : setup.requests)
+        asked = std::max(asked, r.output_tokens);
+    }
+    for (scheduler::SimulatedRequest& r : setup.requests)
+      r.max_tokens = std::max(asked, r.output_tokens);
     if (sampled && !flags_.timeline_svg.empty()) {
       setup.sample_seconds =
           std::max(1e-3, setup.requests.back().arrival_seconds / kTimelineSamples);
@@ -245,6 +254,10 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
       ->capture_default_str();
   simulate
       ->add_option("--max-batched-tokens", flags->max_batched_tokens, "Of one step; 0: as planned")
+      ->check(CLI::NonNegativeNumber);
+  simulate
+      ->add_option("--max-tokens", flags->max_tokens,
+                   "That requests ask for; 0: the longest answer of them all")
       ->check(CLI::NonNegativeNumber);
   simulate->add_option("--max-ttft", flags->max_ttft, "Objective, such as \"2 s\"");
   simulate->add_option("--max-tpot", flags->max_tpot, "Objective, such as \"150 ms\"");

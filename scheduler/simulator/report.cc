@@ -23,6 +23,27 @@ void AppendPercentiles(const char* name, const Percentiles& p, double scale, con
                         p.p50 * scale, p.p90 * scale, p.p95 * scale, p.p99 * scale, unit);
 }
 
+// How busy devices and links were; needs the report's seconds.
+void AddUse(const SimulationResult& result, SimulationReport* report) {
+  for (size_t r = 0; r < result.replicas.size(); ++r) {
+    const ReplicaSetup& setup = result.replicas[r];
+    for (size_t j = 0; j < result.counters[r].stage_busy_seconds.size(); ++j) {
+      const double busy =
+          report->seconds > 0 ? result.counters[r].stage_busy_seconds[j] / report->seconds : 0.0;
+      report->devices.push_back({setup.name, static_cast<int>(j),
+                                 j < setup.stage_devices.size() ? setup.stage_devices[j] : "",
+                                 busy});
+    }
+  }
+  for (size_t l = 0; l < result.links.size(); ++l) {
+    const double rate = report->seconds > 0 ? result.link_bytes[l] / report->seconds : 0.0;
+    if (rate > 0) {
+      report->links.push_back(
+          {result.links[l].name, rate, rate / result.links[l].bytes_per_second});
+    }
+  }
+}
+
 }  // namespace
 
 Percentiles PercentilesOf(std::vector<double>* values) {
@@ -87,22 +108,7 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
     report.usd_per_million_output_tokens =
         usd_per_hour / 3600 / report.output_tokens_per_second * 1e6;
   }
-  for (size_t r = 0; r < result.replicas.size(); ++r) {
-    const ReplicaSetup& setup = result.replicas[r];
-    for (size_t j = 0; j < result.counters[r].stage_busy_seconds.size(); ++j) {
-      const double busy =
-          report.seconds > 0 ? result.counters[r].stage_busy_seconds[j] / report.seconds : 0.0;
-      report.devices.push_back({setup.name, static_cast<int>(j),
-                                j < setup.stage_devices.size() ? setup.stage_devices[j] : "",
-                                busy});
-    }
-  }
-  for (size_t l = 0; l < result.links.size(); ++l) {
-    const double rate = report.seconds > 0 ? result.link_bytes[l] / report.seconds : 0.0;
-    if (rate > 0) {
-      report.links.push_back({result.links[l].name, rate, rate / result.links[l].bytes_per_second});
-    }
-  }
+  AddUse(result, &report);
   return report;
 }
 
