@@ -1,6 +1,9 @@
 #include "coordinator/http_connection.h"
 
+#include <poll.h>
+
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -48,6 +51,9 @@ HttpResponse PlainError(int status, const std::string& message) {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kStalled{1};
+constexpr size_t kMaxReadAheadBytes = 16 << 10;
+constexpr std::chrono::milliseconds kWatchInterval{200};
+constexpr std::chrono::seconds kLinger{5};
 
 class Connection;
 
@@ -74,6 +80,9 @@ class Exchange final : public HttpExchange {
   // Whoever was to answer has let go of it.
   void Abandoned();
   void SetKeepAlive(bool keep_alive) { keep_alive_ = keep_alive; }
+  // Before the handler sees the exchange: a client of HTTP/1.0 knows no chunks, the end of the
+  // connection is the end of a stream.
+  void SetChunked(bool chunked) { chunked_ = chunked; }
   bool keep_alive() const { return keep_alive_; }
 
  private:
@@ -86,6 +95,7 @@ class Exchange final : public HttpExchange {
   const bool head_only_;
   const int64_t max_pending_bytes_;
   bool keep_alive_ = true;  // set before the handler sees the exchange
+  bool chunked_ = true;     // likewise
 
   std::mutex mutex_;
   std::string pending_;
@@ -102,7 +112,7 @@ class Connection final : public HttpConnectionControl,
                          public std::enable_shared_from_this<Connection> {
  public:
   Connection(asio::ip::tcp::socket socket, std::shared_ptr<HttpServerState> state)
-      : stream_(std::move(socket)), state_(std::move(state)) {
+      : stream_(std::move(socket)), state_(std::move(state)), watch_timer_(stream_.get_executor()) {
     ++state_->connections;
   }
   ~Connection() override { --state_->connections; }
@@ -148,6 +158,7 @@ class Connection final : public HttpConnectionControl,
     beast::error_code ignored;
     stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
     stream_.close();
+    watch_timer_.cancel();
     if (exchange != nullptr) exchange->Gone();
   }
 
@@ -178,6 +189,24 @@ class Connection final : public HttpConnectionControl,
                      beast::bind_front_handler(&Connection::OnRequest, shared_from_this()));
   }
 
+  // Closing a socket with unread bytes resets it, and the answer is lost on its way: a client that
+  // still sends what was refused is listened to for a while.
+  void Linger() {
+    stream_.expires_after(kLinger);
+    LingerOn();
+  }
+
+  void LingerOn() {
+    buffer_ = beast::flat_buffer();
+    stream_.async_read_some(buffer_.prepare(kMaxReadAheadBytes),
+                            [self = shared_from_this()](beast::error_code error, size_t) {
+                              if (error)
+                                self->Close();
+                              else
+                                self->LingerOn();
+                            });
+  }
+
   // What cannot be read as HTTP is answered where the other side may still listen, then closed.
   void Refuse(beast::error_code error) {
     const bool closed_by_peer =
@@ -196,6 +225,7 @@ class Connection final : public HttpConnectionControl,
     } else {
       response = PlainError(400, absl::StrCat("this is not an HTTP request: ", error.message()));
     }
+    unread_ = true;
     exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), false,
                                            state_->options.max_pending_bytes);
     exchange_->SetKeepAlive(false);
@@ -221,6 +251,7 @@ class Connection final : public HttpConnectionControl,
                                            message.method() == http::verb::head,
                                            state_->options.max_pending_bytes);
     exchange_->SetKeepAlive(message.keep_alive() && !state_->draining);
+    exchange_->SetChunked(message.version() >= 11);
     if (buffer_.size() == 0) buffer_ = beast::flat_buffer();  // a large request's memory goes back
     stream_.expires_never();
     Watch();
@@ -229,25 +260,42 @@ class Connection final : public HttpConnectionControl,
         exchange_.get(), [exchange = exchange_](HttpExchange*) { exchange->Abandoned(); }));
   }
 
-  // While the answer is made nothing is read; this notices a client that goes away meanwhile.
+  // Notices a client that goes away while the answer is made. What comes meanwhile is the next
+  // request: the beginning of it is read, so that the end of the stream can be seen behind it.
   void Watch() {
     if (watching_ || closed_) return;
     watching_ = true;
-    stream_.socket().async_wait(
-        asio::ip::tcp::socket::wait_read, [self = shared_from_this()](beast::error_code error) {
-          self->watching_ = false;
-          if (error || self->closed_ || self->exchange_ == nullptr) return;
-          char byte = 0;
-          beast::error_code peeked;
-          self->stream_.socket().non_blocking(true, peeked);
-          const size_t got = self->stream_.socket().receive(
-              asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, peeked);
-          // Bytes are a pipelined request: read it later, and stop looking.
-          if (peeked == asio::error::would_block)
-            self->Watch();
-          else if (peeked || got == 0)
-            self->Close();
-        });
+    if (buffer_.size() >= kMaxReadAheadBytes) {
+      watch_timer_.expires_after(kWatchInterval);
+      watch_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
+        self->watching_ = false;
+        if (error || self->closed_ || self->exchange_ == nullptr) return;
+        pollfd socket = {self->stream_.socket().native_handle(), POLLRDHUP, 0};
+        if (poll(&socket, 1, 0) > 0)
+          self->Close();
+        else
+          self->Watch();
+      });
+      return;
+    }
+    stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+                                [self = shared_from_this()](beast::error_code error) {
+                                  self->watching_ = false;
+                                  if (!error && !self->closed_ && self->exchange_ != nullptr)
+                                    self->ReadAhead();
+                                });
+  }
+
+  void ReadAhead() {
+    beast::error_code error;
+    stream_.socket().non_blocking(true, error);
+    const auto space = buffer_.prepare(kMaxReadAheadBytes - buffer_.size());
+    const size_t got = stream_.socket().receive(space, 0, error);
+    buffer_.commit(got);
+    if (error == asio::error::would_block || (!error && got > 0))
+      Watch();
+    else
+      Close();
   }
 
   void OnWritten(beast::error_code error, size_t) {
@@ -267,13 +315,17 @@ class Connection final : public HttpConnectionControl,
     if (!keep_alive) {
       beast::error_code ignored;
       stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-      Close();
+      if (unread_)
+        Linger();
+      else
+        Close();
       return;
     }
     // Ends Watch: the next read and it must not wait on the socket at the same time.
     if (watching_) {
       beast::error_code ignored;
       stream_.socket().cancel(ignored);
+      watch_timer_.cancel();
     }
     asio::post(executor(), [self = shared_from_this()] {
       if (!self->closed_) self->ReadNext();
@@ -282,12 +334,14 @@ class Connection final : public HttpConnectionControl,
 
   beast::tcp_stream stream_;
   const std::shared_ptr<HttpServerState> state_;
+  asio::steady_timer watch_timer_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   std::shared_ptr<Exchange> exchange_;
   std::string current_;
   bool writing_ = false;
   bool watching_ = false;
+  bool unread_ = false;  // the client may still send what was refused
   bool closed_ = false;
   bool idle_ = false;
 };
@@ -325,14 +379,18 @@ void Exchange::BeginStream(HttpHeaders headers) {
     answered_ = true;
     streaming_ = true;
   }
+  if (!chunked_) keep_alive_ = false;
   std::string head = Head(200, "text/event-stream; charset=utf-8", headers, keep_alive_);
-  head += "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n";
+  absl::StrAppend(&head, "Cache-Control: no-cache\r\n",
+                  chunked_ ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
   Append(head, false);
 }
 
 bool Exchange::Write(std::string_view bytes) {
   if (bytes.empty()) return true;
-  const std::string chunk = absl::StrFormat("%x\r\n%s\r\n", bytes.size(), std::string(bytes));
+  const std::string chunk = chunked_
+                                ? absl::StrFormat("%x\r\n%s\r\n", bytes.size(), std::string(bytes))
+                                : std::string(bytes);
   bool too_slow = false;
   {
     std::lock_guard lock(mutex_);
@@ -350,7 +408,7 @@ bool Exchange::Write(std::string_view bytes) {
   return true;
 }
 
-void Exchange::End() { Append(streaming_ ? "0\r\n\r\n" : "", true); }
+void Exchange::End() { Append(streaming_ && chunked_ ? "0\r\n\r\n" : "", true); }
 
 void Exchange::OnGone(std::function<void()> gone) {
   {

@@ -132,6 +132,66 @@ TEST_CASE("a client that goes away while nothing is written is noticed") {
   server->Stop();
 }
 
+TEST_CASE("a client that goes away behind the next request's bytes is noticed") {
+  for (const size_t ahead : {size_t{2}, size_t{100'000}}) {
+    Flag gone;
+    std::shared_ptr<HttpExchange> held;
+    auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {
+      exchange->OnGone([&gone] { gone.Set(); });
+      held = std::move(exchange);
+    });
+    HttpClient client(server->port());
+    REQUIRE(client.SendRequest("GET", "/", ""));
+    REQUIRE(client.Send("GET /" + std::string(ahead, 'a')));
+    client.Close();
+    CHECK(gone.Wait());
+    server->Stop();
+  }
+}
+
+TEST_CASE("what is sent while the answer is made is the next request") {
+  Flag sent;
+  auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {
+    if (exchange->request().path == "/first") {
+      std::thread([&sent, exchange] {
+        sent.Wait();
+        Echo(exchange);
+      }).detach();
+    } else {
+      Echo(exchange);
+    }
+  });
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/first", ""));
+  const std::string large(50'000, 'b');
+  REQUIRE(client.SendRequest("POST", "/second", large));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // part of it is read ahead
+  sent.Set();
+  CHECK(client.Receive().body == "GET /first ");
+  CHECK(client.Receive().body == "POST /second " + large);
+}
+
+TEST_CASE("a client that sends all of a body that is too large still reads why it was refused") {
+  HttpServerOptions options;
+  options.max_body_bytes = 1000;
+  auto server = Serve(Echo, options);
+  HttpClient client(server->port());
+  CHECK(client.SendRequest("POST", "/", std::string(20 << 20, 'a')));
+  CHECK(client.Receive().status == 413);
+}
+
+TEST_CASE("a stream to a client of HTTP/1.0 has no chunks and ends with the connection") {
+  auto server = Serve([](std::shared_ptr<HttpExchange> exchange) {
+    exchange->BeginStream({});
+    exchange->Write("data: 1\n\n");
+    exchange->End();
+  });
+  HttpClient client(server->port());
+  REQUIRE(client.Send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+  CHECK(client.ReadUntil("\r\n\r\ndata: 1\n\n"));
+  CHECK(client.WaitForClose());
+}
+
 TEST_CASE("a reader that does not read is bounded, then cut") {
   Flag gone;
   std::atomic<int64_t> accepted = 0;
