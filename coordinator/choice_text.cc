@@ -46,8 +46,11 @@ void ChoiceText::Append(int32_t token_id, const PositionChances* chances, Choice
 void ChoiceText::AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token,
                             ChoiceEvent& event) {
   if (is_stop_token && !options_.include_stop_string) {
-    ++tokens_seen_;
     Flush(event);
+    ++tokens_seen_;
+    ++reported_tokens_;
+    event.token_ids.push_back(token_id);
+    if (chances != nullptr) event.logprobs.push_back(*chances);
     return;
   }
   Append(token_id, chances, event);

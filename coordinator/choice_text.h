@@ -31,8 +31,8 @@ class ChoiceText {
   // finish and stop_reason when a stop string is complete: nothing may be appended after that.
   void Append(int32_t token_id, const PositionChances* chances, ChoiceEvent& event);
   // The choice ended for another reason: everything held back is released into `event`.
-  // `stop_token` tells that the last token is an eos or stop id, whose text is not part of the
-  // answer.
+  // `is_stop_token` tells that the last token is an eos or stop id: it is told like any other, with
+  // its logprob, but its text is not part of the answer.
   void AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token,
                   ChoiceEvent& event);
   void Flush(ChoiceEvent& event);

@@ -66,6 +66,8 @@ enum class Finish { kNone, kStop, kLength };
 // What one step added to one choice. Text may lag behind tokens (half a character, a stop string's
 // possible beginning); when `finish` is set nothing is held back any more. Tokens that belong to a
 // cut stop string are not reported: text, tokens and logprobs of all events add up to the answer.
+// An eos or stop id is reported too, as the last one and without text: evaluation harnesses count
+// on one logprob for each token that was generated.
 struct ChoiceEvent {
   int32_t choice = 0;
   std::string text;

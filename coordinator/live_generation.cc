@@ -112,10 +112,7 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   if (event.finish() == v1::FINISH_REASON_UNSPECIFIED) {
     choice.text.Append(event.token_id(), told, out);
   } else {
-    const bool is_stop = event.finish() == v1::FINISH_REASON_STOP;
-    choice.text.AppendLast(event.token_id(), told, is_stop, out);
-    // The id that ended the choice was computed and is counted, though it has no text.
-    if (is_stop && !request_.include_stop_string) ++usage_.completion_tokens;
+    choice.text.AppendLast(event.token_id(), told, event.finish() == v1::FINISH_REASON_STOP, out);
   }
   usage_.completion_tokens += choice.text.reported_tokens() - reported_before;
   if (out.finish == Finish::kStop) {

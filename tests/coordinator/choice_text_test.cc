@@ -109,8 +109,27 @@ TEST_CASE("a stop token's text is left out, a token at the length limit's is not
     choice.Append(ids[0], nullptr, event);
     choice.AppendLast(ids[1], nullptr, is_stop, event);
     CHECK(event.text == (is_stop ? "1" : "12"));
-    CHECK(event.token_ids.size() == (is_stop ? 1 : 2));
+    CHECK(event.token_ids == ids);
+    CHECK(choice.reported_tokens() == 2);
   }
+}
+
+TEST_CASE("a stop token comes behind what was held back, with its logprob") {
+  std::vector<int32_t> ids = Ids("1;");
+  ChoiceText choice(DemoTokenizer(), {.stop_strings = {";;"}});
+  PositionChances chances;
+  ChoiceEvent event;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    chances.chosen.logprob = -static_cast<float>(i);
+    choice.Append(ids[i], &chances, event);
+  }
+  chances.chosen.logprob = -9;
+  choice.AppendLast(5, &chances, true, event);
+  ids.push_back(5);
+  CHECK(event.text == "1;");
+  CHECK(event.token_ids == ids);
+  REQUIRE(event.logprobs.size() == ids.size());
+  CHECK(event.logprobs.back().chosen.logprob == -9);
 }
 
 }  // namespace tessera::coordinator
