@@ -41,9 +41,10 @@ struct GenerationDefaults {
 // All empty where the folder has no generation_config.json.
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::filesystem::path& folder);
 
-// Hexadecimal SHA-256 of config.json and of every weight file's name, size and header (tensor
-// names, shapes, dtypes, places): equal on two machines that have the same checkpoint, cheap for
-// one of any size. It does not see changed tensor bytes.
+// Hexadecimal SHA-256 of config.json and of every weight file's name, size, header (tensor names,
+// shapes, dtypes, places) and bytes: all of a file up to 16 MiB, else 32 pieces of 128 KiB spread
+// over it. Equal on two machines that have the same checkpoint, other for another training run of
+// the same shape, cheap for one of any size. A few changed bytes of a large file may go unseen.
 absl::StatusOr<std::string> Fingerprint(const std::filesystem::path& folder);
 
 }  // namespace tessera

@@ -143,6 +143,23 @@ TEST_CASE("weight files: single, sharded, absent, hostile") {
   CHECK_THAT(ErrorOf(ParseWeightIndex("{}", "i.json")), Contains("weight_map"));
 }
 
+TEST_CASE("fingerprint: of large files it sees what another training run changes") {
+  TemporaryFolder folder;
+  const std::string header =
+      R"({"a":{"dtype":"U8","shape":[20000000],"data_offsets":[0,20000000]}})";
+  const auto of = [&](char first_half, char second_half) {
+    folder.Write("config.json", kConfig);
+    folder.Write("model.safetensors",
+                 Safetensors(header, std::string(10'000'000, first_half) +
+                                         std::string(10'000'000, second_half)));
+    return *Fingerprint(folder.path());
+  };
+  const std::string one = of('a', 'b');
+  CHECK(one == of('a', 'b'));
+  CHECK(one != of('a', 'c'));
+  CHECK(one != of('c', 'b'));
+}
+
 TEST_CASE("fingerprint: equal for the same checkpoint, other for another") {
   TemporaryFolder folder;
   const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
@@ -160,6 +177,9 @@ TEST_CASE("fingerprint: equal for the same checkpoint, other for another") {
   CHECK(*one != *Fingerprint(folder.path() / "two"));
   folder.Write("two/model.safetensors", Safetensors(header, "1234"));
   folder.Write("two/config.json", std::string(kConfig) + " ");
+  CHECK(*one != *Fingerprint(folder.path() / "two"));
+  folder.Write("two/config.json", kConfig);
+  folder.Write("two/model.safetensors", Safetensors(header, "1235"));  // trained on
   CHECK(*one != *Fingerprint(folder.path() / "two"));
 
   folder.Write("two/model.safetensors", "abc");
