@@ -92,6 +92,12 @@ absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOpt
 
 }  // namespace
 
+absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options) {
+  auto stream = device.CreateStream();
+  if (!stream.ok()) return stream.status();
+  return ReadRate(device, **stream, options);
+}
+
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options) {
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();

@@ -31,4 +31,10 @@ struct DeviceRates {
 // ResourceExhausted where the device has no room for the buffer or the matrices.
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options = {});
 
+// Bytes read per second alone, from a smaller buffer: for a look at every start, in about a tenth
+// of a second.
+absl::StatusOr<double> ProbeReadRate(Device& device,
+                                     const ProbeOptions& options = {
+                                         .buffer_bytes = int64_t{128} << 20, .runs = 2});
+
 }  // namespace tessera::kernels

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_share.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/probe.h"
 #include "proto/model_folder.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
@@ -50,6 +51,7 @@ struct CpuWorker {
   std::unique_ptr<kernels::Device> device;
   kernels::Isa isa = kernels::Isa::kReference;
   std::vector<int> cores;
+  double read_bytes_per_second = 0;  // of its memory, measured; 0: could not be
 };
 
 // Threads of gRPC and the engine stay on the worker's cores too, so that neighbours keep theirs.
@@ -98,6 +100,7 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& wor
   device->set_memory_bytes(worker.device->memory_bytes());
   device->mutable_cores()->Add(worker.cores.begin(), worker.cores.end());
   device->set_kernel_path(std::string(Name(worker.isa)));
+  device->set_memory_read_bytes_per_second(worker.read_bytes_per_second);
   return request;
 }
 
@@ -133,6 +136,13 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const double flags_seconds = NowSeconds();
   auto worker = MakeDevice(options);
   if (!worker.ok()) return worker.status();
+  const auto read_rate = kernels::ProbeReadRate(*worker->device);
+  if (read_rate.ok()) {
+    worker->read_bytes_per_second = *read_rate;
+  } else {
+    Logger("worker").warn("the memory's rate cannot be measured: {}",
+                          std::string(read_rate.status().message()));
+  }
   const double device_seconds = NowSeconds();
 
   WorkerServiceOptions service_options;
@@ -156,11 +166,12 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!address.ok()) return address.status();
   const double now = NowSeconds();
   Logger("worker").info(
-      "worker {} listens on {}; device: {}; memory {} bytes; started in {:.3f} s (options {:.3f}, "
-      "device {:.3f}, listen {:.3f})",
+      "worker {} listens on {}; device: {}; memory {} bytes, read at {:.1f} GB/s; started in "
+      "{:.3f} "
+      "s (options {:.3f}, device {:.3f}, listen {:.3f})",
       options.name, (*server)->address(), worker->device->Describe(),
-      worker->device->memory_bytes(), now - start_seconds, flags_seconds - start_seconds,
-      device_seconds - flags_seconds, now - device_seconds);
+      worker->device->memory_bytes(), worker->read_bytes_per_second / 1e9, now - start_seconds,
+      flags_seconds - start_seconds, device_seconds - flags_seconds, now - device_seconds);
 
   std::unique_ptr<Registration> registration;
   if (!options.coordinator.empty()) {

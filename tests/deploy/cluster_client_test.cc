@@ -24,6 +24,8 @@ v1::GetClusterReply Cluster() {
   ready.set_name("a/0");
   ready.set_state(v1::WORKER_STATE_READY);
   ready.set_replica("r-a/0");
+  ready.mutable_device()->set_description("CPU avx512");
+  ready.mutable_device()->set_memory_read_bytes_per_second(14.25e9);
   ready.mutable_load()->set_kv_blocks_used(1);
   ready.mutable_load()->set_kv_blocks_total(4);
   v1::WorkerStatus& lost = *cluster.add_workers();
@@ -61,6 +63,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
 
 TEST_CASE("the tables name workers, states, replicas and reasons") {
   const std::string text = ShowCluster(Cluster());
+  CHECK_THAT(text, Contains("CPU avx512, reads 14.2 GB/s"));
   CHECK_THAT(text, Contains("model demo, plan epoch 3, serving; 2 requests: 5 sequences running, 0 waiting"));
   CHECK_THAT(text, Contains("25.0 %"));
   CHECK_THAT(text, Contains("LOST"));
