@@ -123,7 +123,8 @@ void BodyReader::RefuseUnsupported(const char* name, std::string_view harmless) 
   const nlohmann::json* field = Find(name);
   if (field == nullptr) return;
   if (field->is_boolean() && !field->get<bool>()) return;
-  if ((field->is_array() || field->is_string()) && field->empty()) return;
+  if (field->is_array() && field->empty()) return;
+  if (field->is_string() && field->get_ref<const std::string&>().empty()) return;
   if (!harmless.empty() && field->is_string() && field->get<std::string>() == harmless) return;
   Fail(name, "not supported yet");
 }

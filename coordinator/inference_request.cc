@@ -22,7 +22,8 @@ void Take(bool given, T value, U& target) {
   if (given) target = static_cast<U>(value);
 }
 
-absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationRequest& r) {
+absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationRequest& r,
+                          int min_max_tokens) {
   constexpr double kHuge = 1e30;
   const SamplingOptions& s = r.sampling;
   for (const absl::Status& status : {
@@ -30,14 +31,15 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
            CheckRange("top_p", s.top_p, 1e-9, 1),
            CheckRange("min_p", s.min_p, 0, 1),
            CheckRange("top_k", s.top_k, 0, kHuge),
-           CheckRange("repetition_penalty", s.repetition_penalty, 1e-9, kHuge),
+           CheckRange("repetition_penalty", s.repetition_penalty, kMinRepetitionPenalty,
+                      kMaxRepetitionPenalty),
            CheckRange("presence_penalty", s.presence_penalty, -2, 2),
            CheckRange("frequency_penalty", s.frequency_penalty, -2, 2),
            CheckRange("n", r.choice_count, 1, kMaxChoices),
            CheckRange("logprobs", r.top_logprobs, -1, kMaxTopLogprobs),
            CheckRange("prompt_logprobs", r.prompt_logprobs, -1, kMaxTopLogprobs),
            CheckRange("min_tokens", r.min_tokens, 0, kHuge),
-           CheckRange("max_tokens", o.has_max_tokens() ? o.max_tokens() : 1, 0, kHuge),
+           CheckRange("max_tokens", o.has_max_tokens() ? o.max_tokens() : 1, min_max_tokens, kHuge),
            CheckRange("stop", o.stop_size(), 0, kMaxStopStrings),
        }) {
     if (!status.ok()) return status;
@@ -45,17 +47,20 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
   for (const std::string& stop : o.stop()) {
     if (stop.empty()) return FieldError("stop", "stop: a stop string is empty");
   }
+  for (int32_t id : o.stop_token_ids()) {
+    if (id < 0) return FieldError("stop_token_ids", "stop_token_ids: ids are integers from 0 up");
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
-                                              const ServedModel& model) {
+                                              const ServedModel& model, int min_max_tokens) {
   GenerationRequest r;
   SamplingOptions& s = r.sampling;
   s = DefaultSampling(model.defaults);
   Take(o.has_temperature(), o.temperature(), s.temperature);
   Take(o.has_top_p(), o.top_p(), s.top_p);
-  Take(o.has_top_k(), o.top_k(), s.top_k);
+  Take(o.has_top_k(), o.top_k() == -1 ? 0 : o.top_k(), s.top_k);
   Take(o.has_min_p(), o.min_p(), s.min_p);
   Take(o.has_presence_penalty(), o.presence_penalty(), s.presence_penalty);
   Take(o.has_frequency_penalty(), o.frequency_penalty(), s.frequency_penalty);
@@ -80,7 +85,7 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   r.include_stop_string = o.include_stop_string();
   r.cache_salt = o.cache_salt();
   r.priority = o.priority();
-  if (absl::Status status = CheckOptions(o, r); !status.ok()) return status;
+  if (absl::Status status = CheckOptions(o, r, min_max_tokens); !status.ok()) return status;
   return r;
 }
 
@@ -93,7 +98,8 @@ std::optional<int64_t> MaxTokens(const v1::GenerationOptions& o) {
 absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
                                                  const ServedModel& model) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
-  absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
+  absl::StatusOr<GenerationRequest> r =
+      ReadOptions(request.options(), model, /*min_max_tokens=*/request.echo() ? 0 : 1);
   if (!r.ok()) return r;
   if (request.prompt_case() == v1::CompletionRequest::PROMPT_NOT_SET) {
     return FieldError("prompt", "the prompt is missing: give text or tokens");
@@ -115,7 +121,7 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
 absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
                                            int64_t now_unix_seconds) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
-  absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
+  absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model, /*min_max_tokens=*/1);
   if (!r.ok()) return r;
   nlohmann::ordered_json conversation = {{"messages", nlohmann::ordered_json::array()}};
   for (const v1::ChatMessage& message : request.messages()) {

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -14,6 +15,9 @@
 
 namespace tessera::coordinator {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kStalled{1};
 
 v1::Logprob ToProto(const Tokenizer& tokenizer, const TokenChance& chance) {
   v1::Logprob logprob;
@@ -75,29 +79,43 @@ class CallState {
   bool cancelled_ = false;
 };
 
-// A reactor that lives until gRPC and the generation have both let go of it.
+// A reactor that lives until gRPC and the generation have both let go of it. gRPC keeps request and
+// reply until the call is finished, so nothing finishes it before it has begun.
 template <typename Reactor>
 class SharedReactor : public Reactor,
                       public GenerationSink,
                       public std::enable_shared_from_this<SharedReactor<Reactor>> {
  public:
+  // Before gRPC hears of it.
+  void Hold() { self_ = this->shared_from_this(); }
+
   void Begin(GenerationService& service, absl::StatusOr<GenerationRequest> request) {
-    self_ = this->shared_from_this();
-    if (!request.ok()) {
-      this->Finish(ToGrpc(request.status()));
-      return;
+    absl::Status status = request.status();
+    if (request.ok() && !Cancelled()) {
+      Prepare(*request);
+      absl::StatusOr<std::unique_ptr<GenerationHandle>> handle =
+          service.Start(*std::move(request), this->shared_from_this());
+      if (handle.ok())
+        state_.SetHandle(*std::move(handle));
+      else
+        status = handle.status();
     }
-    Prepare(*request);
-    absl::StatusOr<std::unique_ptr<GenerationHandle>> handle =
-        service.Start(*std::move(request), this->shared_from_this());
-    if (!handle.ok()) {
-      this->Finish(ToGrpc(handle.status()));
-      return;
+    {
+      std::lock_guard lock(begin_mutex_);
+      begun_ = true;
+      if (cancelled_) status = absl::CancelledError("the client has cancelled");
     }
-    state_.SetHandle(*std::move(handle));
+    if (!status.ok()) Abandon(status);
   }
 
-  void OnCancel() override { Abandon(absl::CancelledError("the client has cancelled")); }
+  void OnCancel() override {
+    {
+      std::lock_guard lock(begin_mutex_);
+      cancelled_ = true;
+      if (!begun_) return;
+    }
+    Abandon(absl::CancelledError("the client has cancelled"));
+  }
   void OnDone() override {
     state_.Cancel();
     self_.reset();
@@ -110,7 +128,15 @@ class SharedReactor : public Reactor,
   CallState state_;
 
  private:
+  bool Cancelled() {
+    std::lock_guard lock(begin_mutex_);
+    return cancelled_;
+  }
+
   std::shared_ptr<SharedReactor> self_;
+  std::mutex begin_mutex_;
+  bool begun_ = false;
+  bool cancelled_ = false;
 };
 
 class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
@@ -175,14 +201,14 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
 class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::CompletionChunk>> {
  public:
   StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, bool echo,
-             const char* id_prefix, size_t max_pending)
+             const char* id_prefix, int64_t max_pending_bytes)
       : context_(context),
         model_(model),
         echo_(echo),
         id_(absl::StrCat(id_prefix, DrawId())),
-        max_pending_(max_pending) {}
+        max_pending_bytes_(max_pending_bytes) {}
 
-  void OnPromptLogprobs(std::vector<PositionChances>) override {}  // unary calls tell them
+  void OnPromptLogprobs(std::vector<PositionChances>) override {}  // refused where asked for
   void OnChoice(ChoiceEvent event) override {
     v1::CompletionChunk chunk;
     chunk.set_id(id_);
@@ -227,8 +253,12 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
     {
       std::lock_guard lock(mutex_);
       if (ending_) return;
+      pending_bytes_ += static_cast<int64_t>(chunk.ByteSizeLong());
       pending_.push_back(std::move(chunk));
-      too_slow = pending_.size() > max_pending_;
+      // A large piece, or many at once, are no fault of the reader: it is slow when it has left a
+      // write standing for a while.
+      const bool stalled = writing_ && Clock::now() - write_began_ > kStalled;
+      too_slow = stalled && pending_bytes_ > max_pending_bytes_;
       if (!too_slow) NextLocked();
     }
     if (too_slow) Abandon(absl::ResourceExhaustedError("the client reads its stream too slowly"));
@@ -238,8 +268,10 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
     if (writing_ || finished_) return;
     if (!pending_.empty()) {
       writing_ = true;
+      write_began_ = Clock::now();
       current_ = std::move(pending_.front());
       pending_.pop_front();
+      pending_bytes_ -= static_cast<int64_t>(current_.ByteSizeLong());
       StartWrite(&current_);
     } else if (ending_) {
       finished_ = true;
@@ -251,6 +283,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
     state_.Cancel();
     std::lock_guard lock(mutex_);
     pending_.clear();
+    pending_bytes_ = 0;
     if (finished_) return;
     ending_ = true;
     end_ = ToGrpc(status);
@@ -263,9 +296,11 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   const ServedModel& model_;
   const bool echo_;
   const std::string id_;
-  const size_t max_pending_;
+  const int64_t max_pending_bytes_;
   std::mutex mutex_;
   std::deque<v1::CompletionChunk> pending_;
+  int64_t pending_bytes_ = 0;
+  Clock::time_point write_began_;
   v1::CompletionChunk current_;
   grpc::Status end_;
   bool writing_ = false;
@@ -284,88 +319,106 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                      v1::CompletionReply* reply) override {
     auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), request->echo(),
                                             "cmpl-", *reply);
-    return Begin(context, call, [&] { return ReadCompletion(*request, *model_); });
+    return Begin(context, call, *request, [=, this] { return ReadCompletion(*request, *model_); });
   }
   grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
                                  const v1::ChatRequest* request,
                                  v1::CompletionReply* reply) override {
     const int64_t now = options_.now_unix_seconds();
     auto call = std::make_shared<UnaryCall>(*model_, now, false, "chatcmpl-", *reply);
-    return Begin(context, call, [&] { return ReadChat(*request, *model_, now); });
+    return Begin(context, call, *request, [=, this] { return ReadChat(*request, *model_, now); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(
       grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
     auto call = std::make_shared<StreamCall>(*context, *model_, request->echo(), "cmpl-",
-                                             options_.max_pending_chunks);
-    return Begin(context, call, [&] { return ReadCompletion(*request, *model_); });
+                                             options_.max_pending_bytes);
+    return Begin(context, call, *request,
+                 [=, this] { return ForStream(ReadCompletion(*request, *model_)); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
       grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
     auto call = std::make_shared<StreamCall>(*context, *model_, false, "chatcmpl-",
-                                             options_.max_pending_chunks);
-    return Begin(context, call,
-                 [&] { return ReadChat(*request, *model_, options_.now_unix_seconds()); });
+                                             options_.max_pending_bytes);
+    return Begin(context, call, *request, [=, this] {
+      return ForStream(ReadChat(*request, *model_, options_.now_unix_seconds()));
+    });
   }
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest*,
+                                       const v1::ListModelsRequest* request,
                                        v1::ListModelsReply* reply) override {
-    absl::Status status = CheckKey(*context);
-    if (status.ok()) {
+    return Answer(context, *request, [=, this] {
       v1::ModelInfo& model = *reply->add_models();
       model.set_id(model_->name);
       model.set_created_unix_seconds(model_->created_unix_seconds);
       model.set_max_model_len_tokens(model_->max_model_len_tokens);
       model.set_root(model_->folder);
-    }
-    return Answer(context, status);
+      return absl::OkStatus();
+    });
   }
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeReply* reply) override {
-    absl::Status status = CheckKey(*context);
-    if (status.ok()) status = CheckModelName(*model_, request->model());
-    if (status.ok()) {
+    return Answer(context, *request, [=, this]() -> absl::Status {
+      if (absl::Status s = CheckModelName(*model_, request->model()); !s.ok()) return s;
       EncodeOptions how;
       how.add_special_tokens = !request->has_add_special_tokens() || request->add_special_tokens();
       absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(request->text(), how);
-      status = ids.status();
-      if (ids.ok()) reply->mutable_ids()->Add(ids->begin(), ids->end());
+      if (!ids.ok()) return ids.status();
+      reply->mutable_ids()->Add(ids->begin(), ids->end());
       reply->set_max_model_len_tokens(model_->max_model_len_tokens);
-    }
-    return Answer(context, status);
+      return absl::OkStatus();
+    });
   }
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
                                        const v1::DetokenizeRequest* request,
                                        v1::DetokenizeReply* reply) override {
-    absl::Status status = CheckKey(*context);
-    if (status.ok()) status = CheckModelName(*model_, request->model());
-    for (int32_t id : request->ids()) {
-      if (!status.ok()) break;
-      if (id >= 0 && id < model_->tokenizer->vocabulary_size()) continue;
-      status = FieldError("ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
+    return Answer(context, *request, [=, this]() -> absl::Status {
+      if (absl::Status s = CheckModelName(*model_, request->model()); !s.ok()) return s;
+      for (int32_t id : request->ids()) {
+        if (id >= 0 && id < model_->tokenizer->vocabulary_size()) continue;
+        return FieldError("ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
                                               model_->tokenizer->vocabulary_size(), " tokens"));
-    }
-    if (status.ok()) {
+      }
       const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
       reply->set_text(model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false));
-    }
-    return Answer(context, status);
+      return absl::OkStatus();
+    });
   }
 
  private:
-  template <typename Call, typename Read>
-  Call* Begin(grpc::CallbackServerContext* context, const std::shared_ptr<Call>& call, Read read) {
-    absl::Status key = CheckKey(*context);
-    call->Begin(service_, key.ok() ? read() : absl::StatusOr<GenerationRequest>(key));
+  // `read` may run on another thread; what it borrows from gRPC stays until the call is finished.
+  template <typename Call, typename Request, typename Read>
+  Call* Begin(grpc::CallbackServerContext* context, const std::shared_ptr<Call>& call,
+              const Request& request, Read read) {
+    call->Hold();
+    absl::Status taken = CheckKey(*context);
+    if (taken.ok()) {
+      taken = large_bodies_.Read(request.ByteSizeLong(),
+                                 [this, call, read] { call->Begin(service_, read()); });
+    }
+    if (!taken.ok()) call->Begin(service_, taken);
     return call.get();
   }
 
-  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
-                                          const absl::Status& status) {
+  template <typename Request, typename Work>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Request& request,
+                                   Work work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(status));
+    absl::Status taken = CheckKey(*context);
+    if (taken.ok()) {
+      taken = large_bodies_.Read(request.ByteSizeLong(),
+                                 [reactor, work] { reactor->Finish(ToGrpc(work())); });
+    }
+    if (!taken.ok()) reactor->Finish(ToGrpc(taken));
     return reactor;
+  }
+
+  static absl::StatusOr<GenerationRequest> ForStream(absl::StatusOr<GenerationRequest> request) {
+    if (request.ok() && request->prompt_logprobs >= 0) {
+      return FieldError("prompt_logprobs", "prompt_logprobs: only without a stream");
+    }
+    return request;
   }
 
   absl::Status CheckKey(const grpc::CallbackServerContext& context) const {
@@ -385,6 +438,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   const InferenceServiceOptions options_;
   const std::shared_ptr<const ServedModel> model_;
   GenerationService& service_;
+  LargeBodies large_bodies_{options_.large_bodies};  // last: its thread uses what stands above
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "coordinator/front_door.h"
 #include "coordinator/generation.h"
+#include "coordinator/large_bodies.h"
 
 namespace grpc {
 class Service;
@@ -21,9 +22,10 @@ class Service;
 namespace tessera::coordinator {
 
 struct InferenceServiceOptions {
-  std::vector<std::string> api_keys;          // empty: none is asked for
-  size_t max_pending_chunks = 1024;           // of one stream; more cancels it
-  std::function<int64_t()> now_unix_seconds;  // time of day
+  std::vector<std::string> api_keys = {};  // empty: none is asked for
+  int64_t max_pending_bytes = 64 << 10;    // of one stream; a slow reader's is cancelled
+  LargeBodiesOptions large_bodies = {};    // read off gRPC's threads; one too many: UNAVAILABLE
+  std::function<int64_t()> now_unix_seconds = {};  // time of day
 };
 
 std::unique_ptr<grpc::Service> MakeInferenceService(InferenceServiceOptions options,

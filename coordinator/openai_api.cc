@@ -1,8 +1,5 @@
 #include "coordinator/openai_api.h"
 
-#include <atomic>
-#include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <charconv>
 #include <list>
 #include <mutex>
@@ -53,7 +50,6 @@ class Api final : public OpenAiApi {
   Api(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
       GenerationService& service)
       : options_(std::move(options)), model_(std::move(model)), service_(service) {}
-  ~Api() override { large_bodies_.join(); }
 
   void Handle(std::shared_ptr<HttpExchange> exchange) override {
     const HttpRequest& request = exchange->request();
@@ -77,11 +73,10 @@ class Api final : public OpenAiApi {
                    request_id);
       return;
     }
-    if (static_cast<int64_t>(request.body.size()) < options_.large_body_bytes) {
-      (this->*route->handle)(std::move(exchange), request_id);
-      return;
-    }
-    HandleLarge(*route, std::move(exchange), request_id);
+    const absl::Status taken = large_bodies_.Read(
+        request.body.size(),
+        [this, route, exchange, request_id] { (this->*route->handle)(exchange, request_id); });
+    if (!taken.ok()) RespondError(*exchange, taken, request_id);
   }
 
   void Tick() override {
@@ -151,22 +146,6 @@ class Api final : public OpenAiApi {
     for (const std::string& key : options_.api_keys)
       fits |= SecretsEqual(authorization, absl::StrCat("Bearer ", key));
     return fits;
-  }
-
-  void HandleLarge(const Route& route, std::shared_ptr<HttpExchange> exchange,
-                   const std::string& request_id) {
-    if (large_waiting_.fetch_add(1) >= options_.max_large_bodies_waiting) {
-      --large_waiting_;
-      RespondError(*exchange,
-                   absl::UnavailableError("too many large requests are waiting to be read"),
-                   request_id);
-      return;
-    }
-    boost::asio::post(large_bodies_,
-                      [this, &route, exchange = std::move(exchange), request_id]() mutable {
-                        (this->*route.handle)(std::move(exchange), request_id);
-                        --large_waiting_;
-                      });
   }
 
   // The body as JSON, and where `conversation` is not null, what of it a chat template sees;
@@ -338,9 +317,8 @@ class Api final : public OpenAiApi {
   const std::shared_ptr<const ServedModel> model_;
   GenerationService& service_;
   std::mutex mutex_;
-  std::list<std::weak_ptr<RunningCall>> running_;  // streams
-  std::atomic<size_t> large_waiting_ = 0;
-  boost::asio::thread_pool large_bodies_{1};
+  std::list<std::weak_ptr<RunningCall>> running_;    // streams
+  LargeBodies large_bodies_{options_.large_bodies};  // last: its thread uses what stands above
 };
 
 }  // namespace

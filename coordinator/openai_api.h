@@ -16,14 +16,14 @@
 #include "coordinator/front_door.h"
 #include "coordinator/generation.h"
 #include "coordinator/http_server.h"
+#include "coordinator/large_bodies.h"
 
 namespace tessera::coordinator {
 
 struct OpenAiApiOptions {
   std::vector<std::string> api_keys;        // empty: none is asked for
   int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
-  int64_t large_body_bytes = 16 << 10;      // from here on bodies are read off the I/O threads
-  size_t max_large_bodies_waiting = 256;    // one more is 503
+  LargeBodiesOptions large_bodies;          // read off the I/O threads; one too many is 503
   std::function<absl::Status()> readiness;  // OK: serving; else why not
   // Replicas that are ready and stuck, in words; may be empty, may not be set.
   std::function<std::vector<std::string>()> stalled;

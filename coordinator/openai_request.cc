@@ -15,7 +15,6 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr double kHuge = 1e30;  // a logit times it is a float yet
 using Ordered = nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
@@ -80,7 +79,8 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
   set(s.min_p, reader.Number("min_p", 0, 1));
   if (const auto top_k = reader.Integer("top_k", -1, kMaxInt32))
     s.top_k = static_cast<int32_t>(std::max<int64_t>(0, *top_k));
-  set(s.repetition_penalty, reader.Number("repetition_penalty", 1 / kHuge, kHuge));
+  set(s.repetition_penalty,
+      reader.Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty));
   set(s.presence_penalty, reader.Number("presence_penalty", -2, 2));
   set(s.frequency_penalty, reader.Number("frequency_penalty", -2, 2));
   ReadLogitBias(reader, model.tokenizer->vocabulary_size(), s);

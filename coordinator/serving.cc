@@ -42,7 +42,7 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr int kMaxMessageBytes = 256 << 20;
+constexpr int kMaxMessageBytes = 32 << 20;  // as of an HTTP body
 constexpr char kInferenceService[] = "tessera.v1.Inference";
 
 double MonotonicSeconds() {

@@ -51,7 +51,7 @@ absl::Status CheckSampling(const v1::SamplingParams& params, int64_t vocabulary)
   status.Update(check("min_p", params.min_p(), 0.0f, 1.0f));
   // 0 is "unset", the least that is taken keeps logits finite.
   if (params.repetition_penalty() != 0) {
-    status.Update(check("repetition_penalty", params.repetition_penalty(), 1e-9f, 1e6f));
+    status.Update(check("repetition_penalty", params.repetition_penalty(), 1e-6f, 1e6f));
   }
   status.Update(check("presence_penalty", params.presence_penalty(), -2.0f, 2.0f));
   status.Update(check("frequency_penalty", params.frequency_penalty(), -2.0f, 2.0f));

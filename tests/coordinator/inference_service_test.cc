@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <memory>
@@ -22,15 +23,13 @@ using grpc::StatusCode;
 
 class GrpcDoor {
  public:
-  explicit GrpcDoor(std::vector<std::string> api_keys = {}, size_t max_pending_chunks = 1024) {
+  explicit GrpcDoor(InferenceServiceOptions options = {}) {
     service.SetScript(Say({{"one", 40}, {" two", 41}}));
-    InferenceServiceOptions options;
-    options.api_keys = std::move(api_keys);
-    options.max_pending_chunks = max_pending_chunks;
     options.now_unix_seconds = [] { return int64_t{1700000001}; };
     inference_ = MakeInferenceService(std::move(options), DoorModel(), service);
     grpc::ServerBuilder builder;
     builder.RegisterService(inference_.get());
+    builder.SetMaxReceiveMessageSize(32 << 20);
     server_ = builder.BuildAndStart();
     stub = v1::Inference::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
   }
@@ -196,6 +195,28 @@ TEST_CASE("errors carry a code and name the thing") {
   request = Completion();
   (*request.mutable_options()->mutable_logit_bias())[-1] = 1;
   refused(request, StatusCode::INVALID_ARGUMENT, "logit_bias");
+  request = Completion();
+  request.mutable_options()->set_max_tokens(0);
+  refused(request, StatusCode::INVALID_ARGUMENT, "max_tokens");
+  request.set_echo(true);
+  CHECK(Complete(door, request).ok());
+  request = Completion();
+  request.mutable_options()->add_stop_token_ids(-1);
+  refused(request, StatusCode::INVALID_ARGUMENT, "stop_token_ids");
+  request = Completion();
+  request.mutable_options()->set_repetition_penalty(1e-9f);
+  refused(request, StatusCode::INVALID_ARGUMENT, "repetition_penalty");
+  request = Completion();
+  request.mutable_options()->set_top_k(-1);
+  CHECK(Complete(door, request).ok());
+  CHECK(door.service.last_request().sampling.top_k == 0);
+  request = Completion();
+  request.mutable_options()->set_prompt_logprobs(1);
+  grpc::ClientContext stream_context;
+  auto stream = door.stub->StreamComplete(&stream_context, request);
+  v1::CompletionChunk chunk;
+  CHECK_FALSE(stream->Read(&chunk));
+  CHECK_THAT(stream->Finish().error_message(), Contains("prompt_logprobs"));
   request = v1::CompletionRequest();
   refused(request, StatusCode::INVALID_ARGUMENT, "prompt");
   request.mutable_tokens()->add_ids(-5);
@@ -237,7 +258,7 @@ TEST_CASE("a generation that fails midway ends its call with the reason") {
 }
 
 TEST_CASE("with API keys every call needs one") {
-  GrpcDoor door({"first", "second"});
+  GrpcDoor door({.api_keys = {"first", "second"}});
   CHECK(Complete(door, Completion()).error_code() == StatusCode::UNAUTHENTICATED);
   CHECK(Complete(door, Completion(), nullptr, "third").error_code() == StatusCode::UNAUTHENTICATED);
   CHECK(Complete(door, Completion(), nullptr, "second").ok());
@@ -259,8 +280,42 @@ TEST_CASE("with API keys every call needs one") {
   refused(reader->Finish());
 }
 
+TEST_CASE("large requests wait for a thread of their own, in bounded number, and can be left") {
+  GrpcDoor full({.large_bodies = {.from_bytes = 1000, .max_waiting = 0}});
+  const std::string large(2000, 'a');
+  CHECK(Complete(full, Completion(large)).error_code() == StatusCode::UNAVAILABLE);
+  grpc::ClientContext tokenize_context;
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text(large);
+  v1::TokenizeReply ids;
+  CHECK(full.stub->Tokenize(&tokenize_context, tokenize, &ids).error_code() ==
+        StatusCode::UNAVAILABLE);
+  CHECK(Complete(full, Completion()).ok());
+
+  GrpcDoor door({.large_bodies = {.from_bytes = 1000}});
+  grpc::ClientContext again_context;
+  CHECK(door.stub->Tokenize(&again_context, tokenize, &ids).ok());
+  CHECK(ids.ids_size() > 0);
+  CHECK_THAT(Complete(door, Completion(large)).error_message(), Contains("200"));
+  // Some of these deadlines end while their request waits to be read.
+  std::vector<std::thread> clients;
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < 16; ++i) {
+    clients.emplace_back([&door, &refused, i] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(10 * i));
+      v1::CompletionReply reply;
+      const v1::CompletionRequest request = Completion(std::string(4 << 20, 'a'));
+      refused += !door.stub->Complete(&context, request, &reply).ok();
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  CHECK(refused == 16);
+  CHECK(Complete(door, Completion()).ok());
+}
+
 TEST_CASE("a client that cancels, and one that does not read, have their work cancelled") {
-  GrpcDoor door({}, /*max_pending_chunks=*/16);
+  GrpcDoor door;
   door.service.SetScript(UntilCancelled);
   {
     grpc::ClientContext context;

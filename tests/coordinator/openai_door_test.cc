@@ -286,8 +286,7 @@ TEST_CASE("a body over the limit is 413, and large ones in number are 503") {
   HttpServerOptions server;
   server.max_body_bytes = 1000;
   OpenAiApiOptions options;
-  options.large_body_bytes = 100;
-  options.max_large_bodies_waiting = 0;
+  options.large_bodies = {.from_bytes = 100, .max_waiting = 0};
   Door door(std::move(options), server);
   CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": \"", "a", 2000, "\"}"))),
              StartsWith("413 - ") && Contains("1000"));

@@ -227,6 +227,7 @@ TEST_CASE("what we know and do not have yet is said, never dropped") {
   // What asks for nothing is no request for it.
   door.Ask(kChat,
            Chat({{"tools", Json::array()}, {"tool_choice", "none"}, {"functions", nullptr}}));
+  door.Ask(kCompletions, Completion({{"suffix", ""}}));
 }
 
 TEST_CASE("prompts: text, texts, ids, lists of ids; each its own choices in order") {

@@ -1,0 +1,44 @@
+#include "coordinator/large_bodies.h"
+
+#include <catch2/catch.hpp>
+#include <future>
+#include <thread>
+
+namespace tessera::coordinator {
+
+TEST_CASE("small bodies are read where they arrive, large ones in turn on one other thread") {
+  LargeBodies bodies({.from_bytes = 100, .max_waiting = 2});
+  std::thread::id reader;
+  CHECK(bodies.Read(99, [&reader] { reader = std::this_thread::get_id(); }).ok());
+  CHECK(reader == std::this_thread::get_id());
+
+  std::promise<void> hold;
+  std::promise<std::thread::id> first, second;
+  REQUIRE(bodies
+              .Read(100,
+                    [&] {
+                      hold.get_future().wait();
+                      first.set_value(std::this_thread::get_id());
+                    })
+              .ok());
+  REQUIRE(bodies.Read(1 << 20, [&second] { second.set_value(std::this_thread::get_id()); }).ok());
+  bool read = false;
+  CHECK(bodies.Read(100, [&read] { read = true; }).code() == absl::StatusCode::kUnavailable);
+  CHECK(bodies.Read(1, [] {}).ok());
+  hold.set_value();
+  const std::thread::id thread = first.get_future().get();
+  CHECK(thread != std::this_thread::get_id());
+  CHECK(thread == second.get_future().get());
+  CHECK_FALSE(read);
+}
+
+TEST_CASE("what was posted is read before the end") {
+  int read = 0;
+  {
+    LargeBodies bodies({.from_bytes = 0});
+    for (int i = 0; i < 10; ++i) REQUIRE(bodies.Read(1, [&read] { ++read; }).ok());
+  }
+  CHECK(read == 10);
+}
+
+}  // namespace tessera::coordinator
