@@ -30,10 +30,11 @@ class PartitionFlowSearch {
         best = std::move(start);
       if (Spent()) break;
     }
+    const bool interrupted = problem_.watch.Stopped();
     absl::StatusOr<Placement> placement = layouts_.Finish(best.grouping);
     if (!placement.ok()) return placement;
     placement->evaluations = evaluations_;
-    placement->interrupted = problem_.watch.Stopped();
+    placement->interrupted = interrupted;
     return placement;
   }
 

@@ -37,10 +37,11 @@ class TabuSearch {
       best_ = here;
       since_gain = 0;
     }
+    const bool interrupted = problem_.watch.Stopped();
     absl::StatusOr<Placement> placement = layouts_.Finish(best_.grouping);
     if (!placement.ok()) return placement;
     placement->evaluations = evaluations_;
-    placement->interrupted = problem_.watch.Stopped();
+    placement->interrupted = interrupted;
     return placement;
   }
 
