@@ -14,6 +14,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/plan_diff.h"
 #include "scheduler/plan_picture.h"
+#include "scheduler/sensitivity.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {
@@ -107,6 +108,8 @@ void PlanCli::AddPlan() {
                   "Prove the optimum of up to eight devices, however long it takes");
   plan_->add_option("--out", out_, "Write plan.json here");
   plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
+  plan_->add_flag("--sensitivity", sensitivity_,
+                  "Search again with every assumption off, and without each kind: minutes");
   plan_->add_option("--time-limit", time_limit_seconds_,
                     "Seconds after which the best plan so far is taken, marked as interrupted");
   plan_->add_option("--layout", f.layout, "Judge the layout of this file instead of searching one");
@@ -200,7 +203,9 @@ absl::StatusOr<v1::DeploymentPlan> PlanCli::PlanWithPicture() {
   const absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags_);
   if (!question.ok()) return question.status();
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(question->input, question->options);
-  if (!plan.ok() || picture_.empty()) return plan;
+  if (!plan.ok()) return plan;
+  scheduler::AddSensitivity(question->input, question->options, sensitivity_, &*plan);
+  if (picture_.empty()) return plan;
   const absl::StatusOr<scheduler::ClusterGraph> graph = scheduler::MakeClusterGraph(
       question->input.cluster, question->input.catalogue, question->input.cluster_file);
   if (!graph.ok()) return graph.status();

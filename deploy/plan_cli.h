@@ -43,8 +43,9 @@ class PlanCli {
   CLI::App* import_ = nullptr;
   PlanFlags flags_;
   bool no_split_ = false;
-  std::string out_;      // file for plan.json
-  std::string what_if_;  // changes
+  bool sensitivity_ = false;  // search again
+  std::string out_;           // file for plan.json
+  std::string what_if_;       // changes
   std::string checked_plan_, checked_cluster_, checked_model_;
   std::string diff_from_, diff_to_;
   std::string init_out_;

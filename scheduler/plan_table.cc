@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_format.h"
 #include "scheduler/plan_text.h"
 #include "scheduler/planner.h"
@@ -23,7 +26,7 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   absl::StrAppendFormat(out, ", KV for %d tokens\n", p.kv_capacity_tokens());
   absl::StrAppendFormat(out, "  %-5s  %-24s  %5s  %-9s  %7s  %7s  %7s  %s\n", "stage", "devices",
                         "width", "layers", "weights", "KV", "buffers",
-                        "used of available, GiB per device");
+                        "free of usable, GiB per device");
   for (int j = 0; j < replica.stages_size(); ++j) {
     const v1::Stage& stage = replica.stages(j);
     const v1::PlannedWorker& w = stage.workers(0);
@@ -34,8 +37,60 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
                           StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
                           static_cast<double>(w.weight_bytes()) / kGib,
                           static_cast<double>(w.kv_bytes()) / kGib,
-                          static_cast<double>(w.activation_bytes()) / kGib, used,
+                          static_cast<double>(w.activation_bytes()) / kGib,
+                          std::max(0.0, static_cast<double>(w.available_bytes()) / kGib - used),
                           static_cast<double>(w.available_bytes()) / kGib);
+  }
+}
+
+void AppendLines(const char* heading, const auto& lines, std::string* out) {
+  if (lines.empty()) return;
+  *out += StrCat("\n", heading, ":\n");
+  for (const std::string& line : lines) *out += StrCat("  ", line, "\n");
+}
+
+// Like replicas have like bottlenecks: said once, with all their names.
+std::vector<std::string> BottleneckLines(const std::string& bottleneck) {
+  std::vector<std::pair<std::string, std::string>> reasons;  // names, reason
+  for (size_t at = 0; at < bottleneck.size();) {
+    const size_t end = std::min(bottleneck.find("; ", at), bottleneck.size());
+    const std::string one = bottleneck.substr(at, end - at);
+    at = end + 2;
+    const size_t colon = one.find(": ");
+    const std::string name = colon == std::string::npos ? "" : one.substr(0, colon);
+    const std::string reason = colon == std::string::npos ? one : one.substr(colon + 2);
+    const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                    [&](const auto& other) { return other.second == reason; });
+    if (known == reasons.end()) {
+      reasons.push_back({name, reason});
+    } else {
+      known->first += StrCat(", ", name);
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [names, reason] : reasons)
+    lines.push_back(names.empty() ? reason : StrCat(names, ": ", reason));
+  return lines;
+}
+
+// The busiest few; plan.json has them all.
+void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
+  constexpr size_t kShown = 8;
+  std::vector<const v1::LinkLoad*> links;
+  for (const v1::LinkLoad& link : plan.links()) links.push_back(&link);
+  if (links.empty()) return;
+  const auto load = [](const v1::LinkLoad* link) {
+    return link->bytes_per_second() / link->capacity_bytes_per_second();
+  };
+  std::stable_sort(links.begin(), links.end(),
+                   [&](const v1::LinkLoad* a, const v1::LinkLoad* b) { return load(a) > load(b); });
+  *out += StrCat("\nlinks", links.size() > kShown ? ", the busiest" : "", ":\n");
+  for (size_t i = 0; i < std::min(kShown, links.size()); ++i) {
+    absl::StrAppendFormat(out, "  %5.1f %%  %s: %.3f of %.3g Gbit/s\n", 100 * load(links[i]),
+                          links[i]->to().empty() ? StrCat("uplink of ", links[i]->from())
+                                                 : StrCat(links[i]->from(), " -> ", links[i]->to()),
+                          links[i]->bytes_per_second() * 8e-9,
+                          links[i]->capacity_bytes_per_second() * 8e-9);
   }
 }
 
@@ -56,6 +111,13 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
                           p.usd_per_million_output_tokens());
   }
   out += "\n";
+  if (plan.has_basis()) {
+    absl::StrAppendFormat(
+        &out,
+        "usable memory is %.0f %% of a device's less %.2f GiB for the runtime; KV "
+        "may fill what weights and buffers leave of it\n",
+        100 * plan.basis().memory_utilisation(), plan.basis().runtime_reserve_bytes() / kGib);
+  }
   for (const v1::Replica& replica : plan.replicas()) AppendReplica(replica, &out);
   out += "\nrouting:\n";
   for (const v1::RoutingShare& share : plan.routing()) {
@@ -63,10 +125,15 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
     absl::StrAppendFormat(&out, "  %5.1f %%  %s%s\n", 100 * share.share(), share.prefill_replica(),
                           one ? "" : StrCat(" -> ", share.decode_replica()));
   }
-  out += "\nbottleneck: " + plan.certificate().bottleneck() + "\n\nwhy:\n";
-  for (const std::string& line : plan.explanation()) out += StrCat("  ", line, "\n");
-  out += "\nassumptions:\n";
-  for (const std::string& line : plan.assumptions()) out += StrCat("  ", line, "\n");
+  out += "\nwhat sets the pace:\n";
+  for (const std::string& line : BottleneckLines(plan.certificate().bottleneck()))
+    out += StrCat("  ", line, "\n");
+  AppendLinks(plan, &out);
+  AppendLines("why", plan.explanation(), &out);
+  AppendLines("choices that lost", plan.alternatives(), &out);
+  AppendLines("if the assumptions are off", plan.sensitivity(), &out);
+  AppendLines("what more bandwidth would bring", plan.link_prices(), &out);
+  AppendLines("assumptions", plan.assumptions(), &out);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/link_load.h"
+#include "scheduler/plan_assumptions.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
@@ -14,7 +15,6 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kGib = 1073741824.0;
 // Latencies are predicted at the asked rate, at most at this part of capacity: beyond it a queue
 // grows without end.
 constexpr double kHighestLoad = 0.85;
@@ -312,23 +312,8 @@ class Planner {
   }
 
   void Assume() {
-    const auto add = [this](std::string line) { plan_.add_assumptions(std::move(line)); };
-    add(absl::StrFormat("memory utilisation = %g (option)", options_.utilisation));
-    add(absl::StrFormat("runtime reserve = %.2f GiB per device (option)",
-                        options_.runtime_reserve_bytes / kGib));
-    add(absl::StrFormat("KV headroom = %g (option)", options_.kv_headroom));
-    add(absl::StrFormat("tokens per step = %d, sequences per replica = %g (options)",
-                        options_.max_step_tokens, options_.max_sequences));
-    add(absl::StrFormat("context = %d tokens (%s), %d lengths cut to it", context_,
-                        options_.context_tokens > 0 ? "option" : "model", workload_.cut_requests));
-    add(absl::StrFormat("prefix hits = %.1f %% of prompt tokens, arrival variation = %g (workload)",
-                        100 * workload_.prefix_hit_rate, workload_.arrival_variation));
-    add("a stage has devices of one kind in one machine (search)");
-    const std::vector<std::string> estimated = graph_.EstimatedKinds();
-    if (!estimated.empty()) {
-      add(StrCat("efficiencies of ", absl::StrJoin(estimated, ", "),
-                 " are estimates, not measurements (catalogue)"));
-    }
+    for (std::string& line : Assumptions({&input_, &options_, &problem_, &workload_, context_}))
+      plan_.add_assumptions(std::move(line));
   }
 
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();

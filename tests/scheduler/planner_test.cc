@@ -40,8 +40,8 @@ TEST_CASE("a plan passes the independent check, uses every useful device and say
   double shares = 0;
   for (const v1::RoutingShare& share : plan->routing()) shares += share.share();
   CHECK(shares == Approx(1).epsilon(1e-6));
-  CHECK_THAT(PlanTable(*plan), Catch::Contains("bottleneck: r0") &&
-                                   Catch::Contains("estimates, not measurements") &&
+  CHECK_THAT(PlanTable(*plan), Catch::Contains("what sets the pace:") &&
+                                   Catch::Contains("ESTIMATED by likeness") &&
                                    Catch::Contains("routing:"));
 }
 

@@ -1,0 +1,122 @@
+#include "scheduler/plan_assumptions.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_text.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+std::string TypeName(double bytes) {
+  return bytes == 4 ? "32 bits" : bytes == 1 ? "8 bits" : "16 bits";
+}
+
+const char* GoalName(Goal goal) {
+  switch (goal) {
+    case Goal::kThroughput: return "most requests per second";
+    case Goal::kPrice: return "lowest price for the asked rate";
+    case Goal::kBudget: return "most requests per second within the budget";
+    default: return "as asked";
+  }
+}
+
+void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
+  const PlannerOptions& o = *f.options;
+  const ModelShape& model = *f.problem->model;
+  const auto add = [&](std::string line) { lines->push_back(std::move(line)); };
+  add(StrCat("objective = ", GoalName(o.goal), " (option)"));
+  add(StrCat("search = ",
+             o.given_search     ? "none, a given layout"
+             : o.search.empty() ? "best"
+                                : o.search,
+             ", splitting prefill and decode ", o.allow_split ? "allowed" : "not allowed",
+             " (options)"));
+  add(StrCat("weights = ", TypeName(model.weight_bytes_per_element), " (",
+             o.weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? "as stored" : "option",
+             "), KV = ", TypeName(model.kv_bytes_per_element), " (",
+             o.kv_dtype == v1::DATA_TYPE_UNSPECIFIED ? "default" : "option", ")"));
+  add(absl::StrFormat("memory utilisation = %g (option)", o.utilisation));
+  add(absl::StrFormat("runtime reserve = %.2f GiB per device (option)",
+                      o.runtime_reserve_bytes / kGib));
+  add(absl::StrFormat("KV headroom = %g (option)", o.kv_headroom));
+  add(absl::StrFormat("tokens per step = %d, sequences per replica = %g (options)",
+                      o.max_step_tokens, o.max_sequences));
+  const double tpot = f.problem->options.max_tpot_seconds;
+  add(std::isfinite(tpot)
+          ? absl::StrFormat("time per output token <= %.1f ms, kept by every replica (objective)",
+                            tpot * 1e3)
+          : std::string("time per output token = no limit (default)"));
+  add(absl::StrFormat("KV codecs encode and decode %.3g GB/s (default)",
+                      f.problem->codec_rates.encode_bytes_per_second / 1e9));
+}
+
+void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
+  const LengthMoments lengths = MomentsOf(f.workload->samples, f.workload->prefix_hit_rate);
+  lines->push_back(absl::StrFormat(
+      "context = %d tokens (%s), %d lengths cut to it", f.context_tokens,
+      f.options->context_tokens > 0 ? "option" : "model", f.workload->cut_requests));
+  lines->push_back(
+      absl::StrFormat("prompts = %.0f tokens, answers = %.0f, means of %d lengths (workload)",
+                      lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size()));
+  lines->push_back(
+      f.workload->requests_per_second > 0
+          ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
+          : std::string("rate = as much as can be served (none was given)"));
+  lines->push_back(
+      absl::StrFormat("prefix hits = %.1f %% of prompt tokens, arrival variation = %g (workload)",
+                      100 * f.workload->prefix_hit_rate, f.workload->arrival_variation));
+}
+
+// A line per kind: figures and efficiencies, each marked.
+void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
+  std::map<std::string, std::set<std::string>> measured;  // machines, by kind
+  for (const v1::Machine& machine : input.cluster.machines()) {
+    for (const v1::DeviceGroup& group : machine.devices()) {
+      std::set<std::string>& on = measured[group.kind()];
+      if (group.has_profile()) on.insert(machine.name());
+    }
+  }
+  for (const auto& [name, machines] : measured) {
+    const v1::DeviceKind* known = FindKind(input.catalogue, name);
+    v1::DeviceKind kind = known != nullptr ? *known : v1::DeviceKind();
+    bool own = false;
+    for (const v1::DeviceKind& given : input.cluster.kinds()) {
+      if (given.name() != name) continue;
+      kind.MergeFrom(given);
+      own = true;
+    }
+    std::string line = StrCat(name, ": peaks ");
+    line += own ? "of the description" : StrCat("from ", kind.source(), ", ", kind.source_date());
+    line += "; efficiencies ";
+    line += kind.efficiency_source().empty() ? "ESTIMATED by likeness" : kind.efficiency_source();
+    if (!machines.empty()) {
+      line += "; MEASURED on ";
+      size_t listed = 0;
+      for (const std::string& machine : machines) {
+        if (listed == 4) break;
+        line += StrCat(listed++ == 0 ? "" : ", ", machine);
+      }
+      if (machines.size() > listed) line += StrCat(" and ", machines.size() - listed, " more");
+    }
+    lines->push_back(std::move(line));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Assumptions(const AssumedFigures& figures) {
+  std::vector<std::string> lines;
+  AddOptions(figures, &lines);
+  AddWorkload(figures, &lines);
+  lines.push_back("a stage has devices of one kind in one machine (search)");
+  lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
+  AddKinds(*figures.input, &lines);
+  return lines;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,259 @@
+#include "scheduler/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/written_layout.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kLinkStep = 10e9 / 8;  // bytes per second: 10 Gbit/s
+constexpr double kWorthSaying = 1e-4;   // of the value
+constexpr double kOtherChoice = 1.001;  // a better layout must be better by this
+constexpr int kMostLinks = 40;          // links of a description that are tried one by one
+
+std::string FirstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+// Efficiencies multiply peaks everywhere in the cost model, so scaling the peaks is the same and
+// holds for measured profiles as well.
+void ScaleDevices(double by, PlannerInput* input) {
+  const auto scale = [by](v1::DeviceKind* kind) {
+    kind->set_dense_flops_per_second(kind->dense_flops_per_second() * by);
+    kind->set_memory_bandwidth_bytes_per_second(kind->memory_bandwidth_bytes_per_second() * by);
+  };
+  for (v1::DeviceKind& kind : *input->catalogue.mutable_kinds()) scale(&kind);
+  for (v1::DeviceKind& kind : *input->cluster.mutable_kinds()) scale(&kind);
+  for (v1::Machine& machine : *input->cluster.mutable_machines()) {
+    for (v1::DeviceGroup& group : *machine.mutable_devices()) {
+      if (!group.has_profile()) continue;
+      v1::MeasuredProfile& profile = *group.mutable_profile();
+      profile.set_memory_read_bytes_per_second(profile.memory_read_bytes_per_second() * by);
+    }
+  }
+}
+
+void ScaleOutputs(double by, PlannerInput* input) {
+  for (v1::WorkloadClass& one : *input->workload.mutable_classes()) {
+    for (v1::LengthSample& sample : *one.mutable_lengths())
+      sample.set_output_tokens(
+          std::max<int64_t>(1, std::llround(static_cast<double>(sample.output_tokens()) * by)));
+  }
+  for (TraceRequest& request : input->trace)
+    request.output_tokens = std::max(1.0, std::round(request.output_tokens * by));
+}
+
+struct NamedLink {
+  std::string name;
+  v1::Link* link;
+};
+
+// Every link of the description; not those that cards have by nature.
+std::vector<NamedLink> LinksOf(v1::Cluster* cluster) {
+  std::vector<NamedLink> links;
+  if (cluster->has_tiers()) {
+    v1::Tiers& tiers = *cluster->mutable_tiers();
+    if (tiers.has_machine()) links.push_back({"links inside machines", tiers.mutable_machine()});
+    if (tiers.has_rack()) links.push_back({"links within racks", tiers.mutable_rack()});
+    if (tiers.has_site()) links.push_back({"links within sites", tiers.mutable_site()});
+    if (tiers.has_region()) links.push_back({"links between sites", tiers.mutable_region()});
+  }
+  for (v1::PairLink& pair : *cluster->mutable_links())
+    links.push_back({StrCat("the link ", pair.from(), "-", pair.to()), pair.mutable_link()});
+  for (v1::Machine& machine : *cluster->mutable_machines()) {
+    if (machine.has_uplink())
+      links.push_back({StrCat("the uplink of ", machine.name()), machine.mutable_uplink()});
+    if (machine.has_inside())
+      links.push_back({StrCat("the links inside ", machine.name()), machine.mutable_inside()});
+  }
+  for (v1::Site& site : *cluster->mutable_sites()) {
+    if (site.has_uplink())
+      links.push_back({StrCat("the uplink of site ", site.name()), site.mutable_uplink()});
+  }
+  return links;
+}
+
+void ScaleLinks(double by, PlannerInput* input) {
+  for (const NamedLink& one : LinksOf(&input->cluster))
+    one.link->set_bandwidth_bytes_per_second(one.link->bandwidth_bytes_per_second() * by);
+  const auto scale = [by](v1::DeviceKind* kind) {
+    if (!kind->has_peer_link()) return;
+    kind->mutable_peer_link()->set_bandwidth_bytes_per_second(
+        kind->peer_link().bandwidth_bytes_per_second() * by);
+  };
+  for (v1::DeviceKind& kind : *input->catalogue.mutable_kinds()) scale(&kind);
+  for (v1::DeviceKind& kind : *input->cluster.mutable_kinds()) scale(&kind);
+}
+
+class Study {
+ public:
+  Study(const PlannerInput& input, const PlannerOptions& options, v1::DeploymentPlan* plan)
+      : input_(input), options_(options), plan_(*plan) {
+    judging_ = options;
+    judging_.given_search = GivenLayout(LayoutOf(*plan), "the plan");
+    now_ = plan->prediction().requests_per_second();
+  }
+
+  void Changes(bool search_again) {
+    const struct {
+      const char* name;
+      std::function<void(PlannerInput*)> apply;
+    } changes[] = {{"efficiencies 10 % lower", [](PlannerInput* i) { ScaleDevices(0.9, i); }},
+                   {"efficiencies 10 % higher", [](PlannerInput* i) { ScaleDevices(1.1, i); }},
+                   {"outputs 20 % shorter", [](PlannerInput* i) { ScaleOutputs(0.8, i); }},
+                   {"outputs 20 % longer", [](PlannerInput* i) { ScaleOutputs(1.2, i); }},
+                   {"links 30 % slower", [](PlannerInput* i) { ScaleLinks(0.7, i); }},
+                   {"links 30 % faster", [](PlannerInput* i) { ScaleLinks(1.3, i); }}};
+    for (const auto& change : changes) {
+      if (options_.watch.Stopped()) return;
+      PlannerInput changed = input_;
+      change.apply(&changed);
+      const absl::StatusOr<v1::DeploymentPlan> kept = MakePlan(changed, judging_);
+      std::string line = StrCat(change.name, ": ");
+      const double value = kept.ok() ? kept->prediction().requests_per_second() : 0;
+      line += kept.ok() ? Against(value)
+                        : StrCat("this layout does not work: ",
+                                 FirstLine(StdView(kept.status().message())));
+      if (search_again) line += Choice(changed, value);
+      plan_.add_sensitivity(std::move(line));
+    }
+    if (!search_again)
+      plan_.add_sensitivity(
+          "whether another layout would then be chosen is not known: --sensitivity searches again");
+  }
+
+  void Links() {
+    PlannerInput changed = input_;
+    std::vector<NamedLink> links = LinksOf(&changed.cluster);
+    if (links.empty() || plan_.links().empty()) {
+      plan_.add_link_prices(
+          "nothing is sent between machines: more bandwidth there brings nothing");
+    }
+    int nothing = 0;
+    const int tried = std::min<int>(kMostLinks, static_cast<int>(links.size()));
+    for (int i = 0; i < tried; ++i) {
+      if (options_.watch.Stopped()) return;
+      v1::Link& link = *links[static_cast<size_t>(i)].link;
+      const double before = link.bandwidth_bytes_per_second();
+      link.set_bandwidth_bytes_per_second(before + kLinkStep);
+      const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(changed, judging_);
+      link.set_bandwidth_bytes_per_second(before);
+      const double more = with.ok() ? with->prediction().requests_per_second() - now_ : 0;
+      if (more <= kWorthSaying * now_) {
+        ++nothing;
+        continue;
+      }
+      plan_.add_link_prices(
+          absl::StrFormat("10 Gbit/s more on %s (now %.3g) would bring this layout %.3f requests/s",
+                          links[static_cast<size_t>(i)].name, before * 8e-9, more));
+    }
+    if (nothing > 0 && !plan_.links().empty()) {
+      plan_.add_link_prices(absl::StrFormat(
+          "10 Gbit/s more on %s bring this layout nothing",
+          nothing == tried ? std::string("any link of the description")
+                           : absl::StrFormat("each of the %d other links", nothing)));
+    }
+  }
+
+  // What the other choices would have been worth, and what limits them.
+  void Alternatives() {
+    std::set<std::string> kinds;
+    for (const v1::Machine& machine : input_.cluster.machines()) {
+      for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
+    }
+    if (options_.allow_split) {
+      PlannerOptions whole = options_;
+      whole.allow_split = false;
+      Alternative("every replica prefills and decodes", input_, whole);
+    }
+    if (kinds.size() < 2) return;
+    for (const bool only : {true, false}) {
+      for (const std::string& kind : kinds) {
+        if (options_.watch.Stopped()) return;
+        PlannerInput some = input_;
+        Keep(&some.cluster, [&](const std::string& k) { return (k == kind) == only; });
+        Alternative(StrCat(only ? "only " : "without ", kind), some, options_);
+      }
+    }
+  }
+
+ private:
+  std::string Against(double value) const {
+    return absl::StrFormat("%.3f requests/s (%+.1f %%)", value, 100 * (value / now_ - 1));
+  }
+
+  std::string Choice(const PlannerInput& changed, double value) const {
+    const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
+    if (!best.ok()) return "; no other layout works either";
+    const double reach = best->prediction().requests_per_second();
+    if (reach <= value * kOtherChoice) return "; the choice stays";
+    return absl::StrFormat("; another layout would be chosen, for %.3f requests/s", reach);
+  }
+
+  static void Keep(v1::Cluster* cluster, const std::function<bool(const std::string&)>& wanted) {
+    std::set<std::string> places;
+    auto* machines = cluster->mutable_machines();
+    for (int m = machines->size() - 1; m >= 0; --m) {
+      auto* groups = machines->Mutable(m)->mutable_devices();
+      for (int g = groups->size() - 1; g >= 0; --g) {
+        if (!wanted(groups->Get(g).kind())) groups->DeleteSubrange(g, 1);
+      }
+      if (groups->empty()) {
+        machines->DeleteSubrange(m, 1);
+      } else {
+        places.insert(machines->Get(m).name());
+        places.insert(machines->Get(m).site());
+      }
+    }
+    auto* links = cluster->mutable_links();
+    for (int i = links->size() - 1; i >= 0; --i) {
+      if (!places.contains(links->Get(i).from()) || !places.contains(links->Get(i).to()))
+        links->DeleteSubrange(i, 1);
+    }
+    auto* sites = cluster->mutable_sites();
+    for (int i = sites->size() - 1; i >= 0; --i) {
+      if (!places.contains(sites->Get(i).name())) sites->DeleteSubrange(i, 1);
+    }
+  }
+
+  void Alternative(const std::string& name, const PlannerInput& input,
+                   const PlannerOptions& options) {
+    if (options_.watch.Stopped()) return;
+    const absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
+    if (!plan.ok()) {
+      plan_.add_alternatives(StrCat(name, ": none, ", FirstLine(StdView(plan.status().message()))));
+      return;
+    }
+    const double value = plan->prediction().requests_per_second();
+    const std::string& bottleneck = plan->certificate().bottleneck();
+    plan_.add_alternatives(StrCat(name, ": ", Against(value), " on ", plan->replicas_size(),
+                                  plan->replicas_size() == 1 ? " replica; " : " replicas; ",
+                                  bottleneck.substr(0, bottleneck.find(';'))));
+  }
+
+  const PlannerInput& input_;
+  const PlannerOptions& options_;
+  PlannerOptions judging_;  // the plan's layout, no search
+  v1::DeploymentPlan& plan_;
+  double now_ = 0;
+};
+
+}  // namespace
+
+void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bool search_again,
+                    v1::DeploymentPlan* plan) {
+  if (plan->prediction().requests_per_second() <= 0) return;
+  Study study(input, options, plan);
+  study.Changes(search_again);
+  study.Links();
+  if (search_again) study.Alternatives();
+}
+
+}  // namespace tessera::scheduler

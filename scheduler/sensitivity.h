@@ -1,0 +1,20 @@
+// How much a plan depends on what was assumed: the value of its layout when efficiencies, output
+// lengths and links are off, what more bandwidth on each link would bring, and (with searches
+// again) which of these would change the choice and what other choices lost.
+//
+// Everything is the planner itself on changed documents, so it holds for every search and device.
+// Thread rule: pure functions. Cost: a layout is judged again in milliseconds; with `search_again`
+// the whole search runs again for each change.
+#pragma once
+
+#include "proto/plan.pb.h"
+#include "scheduler/planner.h"
+
+namespace tessera::scheduler {
+
+// Adds the lines plan->sensitivity, plan->link_prices and, with `search_again`, plan->alternatives.
+// `input` and `options` are those that the plan was made with; options.watch stops it early.
+void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bool search_again,
+                    v1::DeploymentPlan* plan);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,98 @@
+#include "scheduler/sensitivity.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+
+namespace tessera::scheduler {
+namespace {
+
+PlannerInput Input() {
+  PlannerInput input;
+  REQUIRE(ReadDocument(R"(
+machines:
+- {name: a, devices: [{kind: A100-40}]}
+- {name: b, devices: [{kind: L4, count: 1}]}
+tiers: {site: {bandwidth: 1 Gbit/s, latency: 50 us}}
+)",
+                       "cluster.yaml", &input.cluster)
+              .message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Qwen2.5-14B");
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(500);
+  lengths->set_output_tokens(100);
+  return input;
+}
+
+std::string LineWith(const google::protobuf::RepeatedPtrField<std::string>& lines,
+                     const std::string& what) {
+  for (const std::string& line : lines) {
+    if (line.find(what) != std::string::npos) return line;
+  }
+  return "";
+}
+
+double ValueIn(const std::string& line) { return std::atof(line.c_str() + line.find(": ") + 2); }
+
+using Catch::Contains;
+
+}  // namespace
+
+TEST_CASE("a layout is worth less where efficiencies fall or outputs grow, and the reverse") {
+  const PlannerInput input = Input();
+  const PlannerOptions options;
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  const double now = plan->prediction().requests_per_second();
+  AddSensitivity(input, options, false, &*plan);
+  REQUIRE(plan->sensitivity_size() == 7);
+  CHECK(ValueIn(LineWith(plan->sensitivity(), "efficiencies 10 % lower")) < 0.95 * now);
+  CHECK(ValueIn(LineWith(plan->sensitivity(), "efficiencies 10 % higher")) > 1.05 * now);
+  CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % shorter")) > now);
+  CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % longer")) < now);
+  CHECK(ValueIn(LineWith(plan->sensitivity(), "links 30 % slower")) <= now * 1.0001);
+  CHECK(plan->alternatives().empty());
+  CHECK_THAT(PlanTable(*plan), Contains("if the assumptions are off:"));
+}
+
+TEST_CASE("a link that a pipeline waits for has a price") {
+  PlannerInput input = Input();
+  // The model needs both devices; a megabit between them decides.
+  input.model = *BuiltInModel("Qwen2.5-14B");
+  input.cluster.mutable_machines(0)->mutable_devices(0)->set_memory_bytes(int64_t{24} << 30);
+  input.cluster.mutable_tiers()->mutable_site()->set_bandwidth_bytes_per_second(5e6);
+  PlannerOptions options;
+  options.allow_split = false;
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas(0).stages_size() == 2);
+  AddSensitivity(input, options, true, &*plan);
+  CHECK_THAT(LineWith(plan->link_prices(), "links within sites"),
+             Contains("would bring this layout"));
+  CHECK_THAT(LineWith(plan->sensitivity(), "links 30 % slower"), Contains("the choice stays"));
+  CHECK_THAT(LineWith(plan->alternatives(), "only L4"), Contains("none, ") && Contains("GiB"));
+  CHECK_THAT(LineWith(plan->alternatives(), "without L4"), Contains("none, "));
+}
+
+TEST_CASE("estimates and measurements are told apart") {
+  PlannerInput input = Input();
+  auto* profile = input.cluster.mutable_machines(1)->mutable_devices(0)->mutable_profile();
+  profile->set_memory_read_bytes_per_second(250e9);
+  input.cluster.mutable_machines(0)->mutable_devices(0)->set_kind("H100");
+  const auto plan = MakePlan(input, PlannerOptions());
+  REQUIRE(plan.status().message() == "");
+  CHECK_THAT(LineWith(plan->assumptions(), "H100: "), Contains("ESTIMATED by likeness"));
+  CHECK_THAT(LineWith(plan->assumptions(), "L4: "), Contains("MEASURED on b"));
+  for (const char* name :
+       {"objective", "search", "weights", "memory utilisation", "runtime reserve", "KV headroom",
+        "tokens per step", "time per output token", "KV codecs", "context", "prompts", "rate",
+        "prefix hits", "a stage has devices"}) {
+    INFO(name);
+    CHECK(LineWith(plan->assumptions(), name) != "");
+  }
+}
+
+}  // namespace tessera::scheduler
