@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -105,7 +106,42 @@ class SimulateCall {
       return absl::InvalidArgumentError(
           StrCat(flags_.plan, ": ", StdView(replicas.status().message())));
     replicas_ = *std::move(replicas);
+    for (const std::string& text : flags_.changes) {
+      if (absl::Status s = ReadChange(text); !s.ok()) return s;
+    }
     return ReadObjectivesAndRate();
+  }
+
+  absl::Status ReadChange(const std::string& text) {
+    const auto error = [&](std::string_view reason) {
+      return absl::InvalidArgumentError(
+          StrCat("--change: \"", text, "\": ", reason,
+                 "; write \"r0 lost 10 s\", \"r0 back 40 s\" or \"r1 slow 2.5 5 s\""));
+    };
+    std::istringstream words(text);
+    std::string name, what, time;
+    words >> name >> what;
+    scheduler::ScheduledChange change;
+    const auto& replicas = replicas_.replicas;
+    const auto found = std::find_if(replicas.begin(), replicas.end(),
+                                    [&](const auto& r) { return r.name == name; });
+    if (found == replicas.end()) return error(StrCat("the plan has no replica ", name));
+    change.replica = static_cast<int>(found - replicas.begin());
+    if (what == "lost") {
+      change.kind = scheduler::ScheduledChange::Kind::kLose;
+    } else if (what == "back") {
+      change.kind = scheduler::ScheduledChange::Kind::kRecover;
+    } else if (what == "slow") {
+      change.kind = scheduler::ScheduledChange::Kind::kSlow;
+      if (!(words >> change.factor) || !(change.factor > 0)) return error("by what factor?");
+    } else {
+      return error("what happens to it?");
+    }
+    std::getline(words >> std::ws, time);
+    if (absl::Status s = ReadLimit("--change", time, &change.at_seconds); !s.ok()) return s;
+    if (time.empty()) return error("when?");
+    changes_.push_back(change);
+    return absl::OkStatus();
   }
 
   absl::Status ReadObjectivesAndRate() {
@@ -166,6 +202,7 @@ class SimulateCall {
     scheduler::SimulationSetup setup;
     setup.replicas = replicas_.replicas;
     setup.transfers = replicas_.transfers;
+    setup.changes = changes_;
     if (input_.trace.empty()) {
       const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, flags_.requests,
                                                  flags_.seed};
@@ -216,6 +253,7 @@ class SimulateCall {
   v1::DeploymentPlan plan_;
   scheduler::ClusterGraph graph_;
   scheduler::PlanReplicas replicas_;
+  std::vector<scheduler::ScheduledChange> changes_;
   scheduler::PlannerInput input_;
   scheduler::WorkloadSamples samples_;
   double predicted_ = 0;
@@ -262,6 +300,12 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
   simulate->add_option("--max-ttft", flags->max_ttft, "Objective, such as \"2 s\"");
   simulate->add_option("--max-tpot", flags->max_tpot, "Objective, such as \"150 ms\"");
   simulate->add_option("--max-e2e", flags->max_end_to_end, "Objective, such as \"30 s\"");
+  simulate
+      ->add_option(
+          "--change", flags->changes,
+          "What happens meanwhile: \"r0 lost 10 s\", \"r0 back 40 s\", \"r1 slow 2.5 5 s\"")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   simulate->add_option("--csv", flags->csv, "Write a line per request here");
   simulate->add_option("--rates-csv", flags->rates_csv, "Write figures over the rate here");
   simulate->add_option("--attainment-svg", flags->attainment_svg,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -29,7 +30,8 @@ struct SimulateFlags {
   int64_t max_batched_tokens = 0;  // of one step; 0: the plan's
   int64_t max_tokens = 0;          // that requests ask for; 0: the longest answer of them all
   std::string max_ttft, max_tpot, max_end_to_end;  // "2 s"; empty: the workload's
-  std::string csv;                                 // files to write; empty: none
+  std::vector<std::string> changes;  // "r0 lost 10 s", "r0 back 40 s", "r1 slow 2.5 5 s"
+  std::string csv;                   // files to write; empty: none
   std::string rates_csv;
   std::string attainment_svg;
   std::string timeline_svg;

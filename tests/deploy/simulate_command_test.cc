@@ -103,6 +103,23 @@ TEST_CASE("a split plan sends KV over the cluster's links") {
   CHECK(summary->find("KV over a > c") != std::string::npos);
 }
 
+TEST_CASE("losses and stragglers come when the caller says") {
+  SimulateFlags flags = PlannedFlags();
+  const auto undisturbed = SimulateFromFiles(flags);
+  REQUIRE(undisturbed.ok());
+  flags.changes = {"r0 slow 2 1 min", "r0 lost 300 s", "r0 back 310 s"};
+  const auto disturbed = SimulateFromFiles(flags);
+  INFO(disturbed.status());
+  REQUIRE(disturbed.ok());
+  CHECK(disturbed->find("requests were submitted again") != std::string::npos);
+  CHECK(undisturbed->find("requests were submitted again") == std::string::npos);
+  for (const char* wrong : {"r7 lost 1 s", "r0 eaten 1 s", "r0 lost", "r0 slow fast 1 s"}) {
+    flags.changes = {wrong};
+    INFO(wrong);
+    CHECK(std::string(SimulateFromFiles(flags).status().message()).find("--change") == 0);
+  }
+}
+
 TEST_CASE("what cannot be simulated is refused with the reason") {
   SimulateFlags flags = PlannedFlags();
   flags.routing = "luck";
