@@ -297,9 +297,7 @@ class Planner {
 
   void Bound(const Placement& placement) {
     if (placement.upper_bound <= 0) {
-      AddLine(
-          "no bound: not every device set was gone through, so how far the optimum is is not "
-          "known");
+      AddLine("no bound: how far the optimum is is not known");
       return;
     }
     const double gap = std::max(

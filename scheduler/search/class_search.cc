@@ -15,7 +15,8 @@ constexpr int kRepairUpTo = 72;  // devices whose replicas are taken away and pl
 constexpr int kMostRepairs = 16;
 constexpr int kMostRounds = 12;     // of planning what is left
 constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
-constexpr double kBoundGap = 0.02;
+constexpr double kBoundGap = 0.02;  // between bound and relaxation
+constexpr double kSmallBoundGap = 0.035;
 constexpr int kMostGenerated = 60;  // rounds of columns
 constexpr double kRestGap = 0.03;
 constexpr int kRestRounds = 8;
@@ -39,7 +40,9 @@ class ClassSearch {
   ClassSearchResult Run() {
     const DeviceClasses classes(*problem_.graph, all_);
     ConfigurationProgram program(problem_, classes, &shapes_);
-    program.Generate({problem_.allow_split, kBoundGap, kMostGenerated});
+    program.Generate({problem_.allow_split,
+                      problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
+                      kMostGenerated});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))
@@ -149,7 +152,7 @@ class ClassSearch {
     }
     ConfigurationProgram program(rest, classes, &shapes_);
     program.Generate({false, kRestGap, quick ? kRepairRounds : kRestRounds,
-                      quick ? kRepairBoxes : kRestBoxes});
+                      quick ? kRepairBoxes : kRestBoxes, false});
     return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, kRestNodes), at);
   }
 

@@ -12,8 +12,9 @@ namespace {
 // A class that the relaxation has to spare still costs this part of an even share of everything:
 // free devices would make any column worth infinitely more than it costs.
 constexpr double kLeastPrice = 1e-4;
-constexpr double kSmoothing = 0.5;        // of the duals, towards those of the best bound
-constexpr double kSmoothBelow = 0.2;      // gap
+constexpr double kSmoothing = 0.5;    // of the duals, towards those of the best bound
+constexpr double kSmoothBelow = 0.2;  // gap
+constexpr int kGuessBoxes = 300;
 constexpr double kFirstTolerance = 0.05;  // of pricing; falls with the gap
 constexpr double kLastTolerance = 0.002;
 constexpr size_t kMostWhole = 250;  // columns of a whole-number program
@@ -86,7 +87,8 @@ ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const Configuration
       query.site = of.site;
       query.only_class = c;
       query.tolerance = kFirstTolerance;
-      query.max_boxes = options.max_boxes;
+      query.max_boxes = std::min(options.max_boxes, kGuessBoxes);
+      query.certify = false;
       PricingAnswer answer = pricing_.Run(query);
       if (role == Role::kBoth) duals.devices.push_back(answer.bound);
       for (ClassReplica& replica : answer.found) Add(std::move(replica));
@@ -206,6 +208,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
     query.prices = PricesOf(at);
     query.tolerance = tolerance;
     query.max_boxes = options.max_boxes;
+    query.certify = options.certify;
     for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
       query.site = site;
       // In ratios of the program's worth: what it reaches already is of no interest.
@@ -221,7 +224,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
       }
     }
   }
-  bound_ = std::min(bound_, kappa * worth);
+  if (options.certify) bound_ = std::min(bound_, kappa * worth);
   return better || columns_.size() > before;
 }
 
@@ -247,6 +250,7 @@ void ConfigurationProgram::Generate(const ConfigurationOptions& options) {
     if (bound_ < before) best = at;
     if (Relax(options.allow_split) <= 0) return;
     if (bound_ <= value_ * (1 + options.gap)) return;
+    if (!options.certify && !better) return;
     const double gap = bound_ / value_ - 1;
     if (!better && !smooth && tolerance <= kLastTolerance) return;
     smooth = better && gap < kSmoothBelow;

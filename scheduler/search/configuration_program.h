@@ -26,7 +26,8 @@ struct ConfigurationOptions {
   bool allow_split = true;
   double gap = 0.003;  // between the relaxation and the bound, at which generation stops
   int max_rounds = 60;
-  int max_boxes = 20000;  // of a pricing; few: columns are found, but the bound is loose
+  int max_boxes = 20000;  // of a pricing
+  bool certify = true;    // false: columns are wanted, there will be no bound
 };
 
 class ConfigurationProgram {

@@ -261,7 +261,7 @@ void ReplicaPricing::PushRoots() {
   const int layers = shapes_.model().layers;
   const int most = query_->only_class >= 0 ? layers : std::min(devices, layers);
   for (int stages = 1; stages <= most; ++stages) PushRoot(stages, stages);
-  if (prompts_only_) return;
+  if (prompts_only_ || !query_->certify) return;
   for (int micro = 1; micro < most; ++micro) PushRoot(0, micro);
 }
 

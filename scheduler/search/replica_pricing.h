@@ -30,6 +30,7 @@ struct PricingQuery {
   double target = 0;           // ratios below are of no interest
   double known_bound = 0;      // what other queries leave anyway: not worth getting below
   double tolerance = 0.01;     // relative, of the bound
+  bool certify = true;         // false: only columns are wanted, the bound means nothing
   int max_boxes = 20000;       // split at most; beyond, the bound stays as it is
 };
 
