@@ -42,6 +42,8 @@ report two.xml "$a" '<testcase name="b"/>'
 report one_of_two.xml "$a" '<testcase name="b"><failure/></testcase>'
 report error.xml '<testcase name="a"><error/></testcase>'
 report skip.xml '<testcase name="a"><skipped message="no GPU"/></testcase>'
+report whim.xml "$a" '<testcase name="b"><skipped message="not today"/></testcase>'
+report client.xml '<testcase name="a"><skipped message="cannot be installed: pip: no network"/></testcase>'
 report empty.xml ''
 echo '<testsuites><testsuite><testcase na' > partial.xml
 
@@ -51,6 +53,13 @@ result //t:a PASSED two.xml | expect "all pass" 0 "2 passed, 0 failed" 0
 result //t:a FAILED error.xml | expect "an error" 1 "0 passed, 1 failed" 3
 { result //t:a PASSED two.xml; result //t:b PASSED skip.xml; } |
   expect "a skip is counted" 0 "2 passed, 0 failed, 1 skipped" 0
+{ result //t:a PASSED two.xml; result //t:b PASSED client.xml; } |
+  expect "a client that cannot be fetched is counted" 0 "2 passed, 0 failed, 1 skipped" 0
+result //t:b PASSED whim.xml | expect "any other skip fails" 1 "1 passed, 1 failed" 0
+export ALLOWED_SKIPS="//t:b //t:c"
+result //t:b PASSED whim.xml | expect "unless it is allowed" 0 "1 passed, 0 failed, 1 skipped" 0
+result //t:a PASSED whim.xml | expect "by its own label" 1 "1 passed, 1 failed" 0
+unset ALLOWED_SKIPS
 { result //t:a PASSED two.xml; result //t:b TIMEOUT nowhere.xml; } |
   expect "a timeout without a report" 1 "2 passed, 1 failed" 3
 result //t:a FAILED partial.xml | expect "a partial report" 1 "0 passed, 1 failed" 3

@@ -21,7 +21,7 @@ TEST_CASE("a cuda_library runs on the GPU") {
   REQUIRE(AddOne(values.data(), 1000) == 0);
   CHECK(values == std::vector<float>(1000, 2.5f));
 #else
-  TESSERA_SKIP("built without CUDA");
+  TESSERA_SKIP("no CUDA toolkit: built without it");
 #endif
 }
 
