@@ -6,8 +6,11 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
+#include "third_party/cli11/misspelt.h"
+#include "third_party/cli11/number_check.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -37,7 +40,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->needs(app.get_option("--cluster"));
   app.add_option("--plan-wait", o.plan_wait_seconds,
                  "Seconds to wait for workers that --cluster names before planning without them")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegative())
       ->capture_default_str();
   app.add_option("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}))
@@ -48,7 +51,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("--quantization", o.quantization, "Weights: int8")->check(CLI::IsMember({"int8"}));
   app.add_option("--max-model-len", o.max_model_len_tokens,
                  "Longest prompt and output, tokens; 0: the model's")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegative())
       ->capture_default_str();
   app.add_option("--max-num-seqs", o.max_sequences, "Sequences a worker runs at once")
       ->check(CLI::Range(1, 65536))
@@ -63,9 +66,8 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes,
-                 "KV pool per worker; 0: a share of what is left")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+                 "KV pool per worker, in bytes or as 8GiB; 0: a share of what is left")
+      ->transform(CLI::AsSizeValue(true));
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
                "Reuse KV of equal prefixes");
   app.add_option("--io-threads", o.io_threads, "Threads for HTTP connections")
@@ -73,12 +75,12 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->capture_default_str();
   app.add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
                  "Seconds to finish requests after SIGTERM")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegative())
       ->capture_default_str();
   app.add_option("--progress-timeout", o.progress_timeout_seconds,
                  "Seconds without a step after which a replica with requests is named as stalled; "
                  "0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegative())
       ->capture_default_str();
   app.add_option("--log-level", o.log_level, "How much is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
@@ -94,10 +96,15 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
 absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
   std::string config;
-  CLI::App app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.");
+  CLI::App app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.",
+               "tessera-coordinator");
   app.set_version_flag("--version", std::string(kBuildVersion));
   AddOptions(app, parsed.options, config);
   NameEnvironment(app);
+  const std::string unknown = UnknownArgument(app, {argv + 1, static_cast<size_t>(argc - 1)});
+  if (!unknown.empty()) return absl::InvalidArgumentError(unknown);
+  CLI::App* const apps[] = {&app};
+  parsed.warnings = UnknownVariables(apps, kProcessFlags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
@@ -108,6 +115,10 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   }
   if (!config.empty()) {
     if (absl::Status s = ApplyFlagFile(config, app); !s.ok()) return s;
+  }
+  if (parsed.options.kv_cache_bytes < 0) {
+    return absl::InvalidArgumentError(
+        "--kv-cache-memory-bytes is more bytes than can be counted: give less, or 0");
   }
   // A key that was meant to be there and is empty must not leave the door open.
   const char* const key = std::getenv("TESSERA_API_KEY");

@@ -47,6 +47,7 @@ struct CoordinatorOptions {
 struct ParsedOptions {
   CoordinatorOptions options;
   int exit_code = -1;
+  std::vector<std::string> warnings;  // for the log: variables TESSERA_... that are no flag's
 };
 absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv);
 

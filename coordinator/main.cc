@@ -2,6 +2,7 @@
 // what it starts.
 
 #include <iostream>
+#include <string>
 
 #include "coordinator/coordinator_options.h"
 #include "coordinator/serving.h"
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
   if (parsed->exit_code >= 0) return parsed->exit_code;
   absl::Status status =
       tessera::SetUpLogging(parsed->options.log_level, parsed->options.log_format);
+  for (const std::string& line : parsed->warnings) tessera::Logger("coordinator").warn("{}", line);
   if (status.ok()) status = tessera::coordinator::Serve(parsed->options);
   if (status.ok()) return 0;
   std::cerr << "tessera-coordinator: " << std::string(status.message()) << "\n";

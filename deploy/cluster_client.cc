@@ -7,9 +7,11 @@
 #include <chrono>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/protocol.h"
 #include "proto/status_wire.h"
 
 namespace tessera::deploy {
@@ -56,11 +58,28 @@ std::string Percent(int64_t part, int64_t whole) {
                    : "-";
 }
 
+// What a connection failed of, as a call that does not wait for one is told; "" when it says no
+// more than that there is none.
+std::string WhyNot(v1::Coordinator::Stub& stub) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  v1::GetClusterReply reply;
+  const grpc::Status status = stub.GetCluster(&context, v1::GetClusterRequest(), &reply);
+  const std::string text = status.error_message();
+  if (absl::StrContains(text, "http1.x"))
+    return ": what answers there speaks HTTP/1, as the coordinator's --port does";
+  if (absl::StrContains(text, "Connection refused")) return ": connection refused";
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
                                                  const std::string& admin_key,
                                                  double timeout_seconds) {
+  if (absl::Status s = CheckHostPort(address); !s.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--coordinator: ", std::string(s.message())));
+  }
   auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   auto stub = v1::Coordinator::NewStub(channel);
   grpc::ClientContext context;
@@ -73,7 +92,8 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
   if (status.ok()) return reply;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", address, " (--coordinator HOST:PORT)"));
+        absl::StrCat("no coordinator answers at ", address, WhyNot(*stub),
+                     " (--coordinator HOST:PORT, its gRPC port; 8001 if nothing else is said)"));
   }
   return FromGrpc(status);
 }

@@ -26,7 +26,8 @@ struct Url {
 absl::StatusOr<Url> ParseUrl(std::string url) {
   constexpr std::string_view kScheme = "http://";
   if (!url.starts_with(kScheme))
-    return absl::InvalidArgumentError(absl::StrCat(url, ": http://HOST:PORT is expected"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--url \"", url, "\": http://HOST:PORT is expected (there is no TLS)"));
   url.erase(0, kScheme.size());
   url = url.substr(0, url.find('/'));
   const size_t colon = url.rfind(':');
@@ -118,7 +119,7 @@ class Exchange {
     parser.body_limit(boost::none);
     beast::error_code error;
     Step([&](auto done) { http::async_read_header(stream_, buffer_, parser, done); }, error);
-    if (error) return absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message()));
+    if (error) return NotHttp(error);
     const bool ok = parser.get().result() == http::status::ok;
     EventReader events(options_.chat, piece);
     std::string refused;
@@ -143,6 +144,18 @@ class Exchange {
   }
 
  private:
+  // No head of an answer came.
+  absl::Status NotHttp(const beast::error_code& error) const {
+    if (error.category() != make_error_code(http::error::bad_version).category() ||
+        error == http::error::end_of_stream || error == http::error::partial_message) {
+      return absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message()));
+    }
+    return absl::UnavailableError(
+        absl::StrCat("what answers at ", options_.url,
+                     " does not speak HTTP/1: is it the coordinator's gRPC port? --url takes its "
+                     "--port (8000 if nothing else is said)"));
+  }
+
   absl::Status SendRequest() {
     beast::error_code error;
     asio::ip::tcp::resolver resolver(context_);

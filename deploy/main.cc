@@ -2,7 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "deploy/cluster_client.h"
@@ -10,7 +13,12 @@
 #include "deploy/plan_cli.h"
 #include "deploy/simulate_command.h"
 #include "deploy/up.h"
+#include "deploy/up_flags.h"
+#include "proto/program_flags.h"
 #include "proto/protocol.h"
+#include "third_party/cli11/flag_file.h"
+#include "third_party/cli11/misspelt.h"
+#include "third_party/cli11/number_check.h"
 
 namespace tessera::deploy {
 namespace {
@@ -20,50 +28,10 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-struct UpFlags {
-  UpOptions options;
-  std::string ask;     // a question to ask once everything is up
-  std::string expect;  // what its answer must be
-  bool once = false;
-};
-
-void AddUp(CLI::App& app, UpFlags& flags) {
-  UpOptions& o = flags.options;
-  CLI::App* up = app.add_subcommand("up", "Start a coordinator and local workers, until Ctrl-C");
-  up->add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache")
-      ->required();
-  up->add_option("--workers", o.workers, "Local CPU workers; 0: one per core, two at most")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  up->add_option("--host", o.host, "Address to listen on")->capture_default_str();
-  up->add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
-  up->add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
-      ->capture_default_str();
-  up->add_option("--cpu-isa", o.cpu_isa, "Kernel path: auto, reference, avx2, avx512, amx")
-      ->capture_default_str();
-  up->add_option("--bin-dir", o.bin_dir, "Folder of tessera-coordinator and tessera-worker");
-  up->add_option("--log-dir", o.log_dir, "Folder for the logs; default: a new one under /tmp");
-  up->add_option("--ready-timeout", o.ready_timeout_seconds,
-                 "Seconds to wait until all workers serve")
-      ->capture_default_str();
-  up->add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
-                 "Seconds to finish requests after Ctrl-C")
-      ->capture_default_str();
-  up->add_option("--ask", flags.ask,
-                 "A question to send once everything is up; its answer is printed");
-  up->add_option("--expect", flags.expect,
-                 "What that answer must be; else everything stops with exit code 1")
-      ->needs(up->get_option("--ask"));
-  up->add_flag("--once", flags.once, "Stop when everything is up and --ask has been answered");
-  up->allow_extras();
-  up->footer(
-      "Further flags are the coordinator's: tessera up MODEL --max-model-len 2048 "
-      "(tessera-coordinator --help).");
-}
-
 absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   CompleteOptions question;
-  question.url = absl::StrCat("http://", flags.options.host, ":", addresses.http_port);
+  question.url = "http://" + addresses.http;
+  if (!flags.options.api_keys.empty()) question.api_key = flags.options.api_keys[0];
   question.prompt = flags.ask;
   question.temperature = 0;
   std::cout << "\nquestion: " << flags.ask << "\nanswer:   " << std::flush;
@@ -72,7 +40,7 @@ absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   std::cout << "\n";
   if (!answer.ok()) return answer.status();
   absl::StatusOr<v1::GetClusterReply> cluster =
-      FetchCluster(absl::StrCat(flags.options.host, ":", addresses.grpc_port), "", 5);
+      FetchCluster(addresses.grpc, addresses.admin_key, 5);
   if (cluster.ok()) {
     for (const v1::WorkerStatus& worker : cluster->workers()) {
       if (worker.load().generation_tokens() > 0)
@@ -90,12 +58,17 @@ int RunUp(const UpFlags& flags) {
     if (!flags.ask.empty()) {
       if (absl::Status s = AskOnce(flags, addresses); !s.ok()) return s;
     }
-    std::cout << "\nsend the next request to http://" << flags.options.host << ":"
-              << addresses.http_port << ", for example:\n  curl http://" << flags.options.host
-              << ":" << addresses.http_port
-              << R"(/v1/chat/completions -H 'Content-Type: application/json' \
+    // The key itself is not printed: output ends up in logs.
+    std::cout << "\nsend the next request to http://" << addresses.http << ", for example:\n"
+              << "  curl http://" << addresses.http << "/v1/chat/completions"
+              << (flags.options.api_keys.empty() ? "" : " -H \"Authorization: Bearer $API_KEY\"")
+              << R"( -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "What is 12 + 34?"}], "temperature": 0}')"
-              << "\n(gRPC on " << flags.options.host << ":" << addresses.grpc_port << ")\n";
+              << "\n(gRPC on " << addresses.grpc << ")\n";
+    if (!addresses.admin_key_file.empty()) {
+      std::cout << "(tessera status --coordinator " << addresses.grpc << " --admin-key-file "
+                << addresses.admin_key_file << ")\n";
+    }
     if (!flags.once) std::cout << "Ctrl-C stops everything\n";
     std::cout << std::flush;
     return absl::OkStatus();
@@ -145,18 +118,20 @@ void AddComplete(CLI::App& app, CompleteFlags& flags) {
   complete->add_flag("--raw", flags.raw,
                      "Continue the prompt as it stands, without a chat template");
   complete->add_option("--model", o.model, "Model name; default: the served one");
-  complete->add_option("--api-key", o.api_key, "Key to send")->envname("TESSERA_API_KEY");
-  complete->add_option("--max-tokens", o.max_tokens, "Longest answer, tokens")
-      ->check(CLI::PositiveNumber);
+  complete->add_option("--api-key", o.api_key, "Key to send");
+  complete->add_option("--max-tokens", o.max_tokens, "Longest answer, tokens")->check(Positive());
   complete->add_option("--temperature", o.temperature, "0: always the likeliest token")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NonNegative());
 }
 
 int RunComplete(CompleteFlags& flags) {
   flags.options.chat = !flags.raw;
-  absl::StatusOr<Completion> answer =
-      Complete(flags.options, [](const std::string& piece) { std::cout << piece << std::flush; });
-  std::cout << "\n";
+  bool began = false;
+  absl::StatusOr<Completion> answer = Complete(flags.options, [&began](const std::string& piece) {
+    began = true;
+    std::cout << piece << std::flush;
+  });
+  if (answer.ok() || began) std::cout << std::endl;
   return answer.ok() ? 0 : Fail(answer.status());
 }
 
@@ -167,25 +142,57 @@ int RunSimulate(const SimulateFlags& flags) {
   return 0;
 }
 
+// The flags that the named subcommand reads come from the environment too.
+void ReadEnvironment(CLI::App& app, std::span<const char* const> arguments) {
+  const std::vector<CLI::App*> apps = NamedApps(app, arguments);
+  for (CLI::App* named : apps) NameEnvironment(*named);
+  std::vector<std::string_view> others(std::begin(kProcessFlags), std::end(kProcessFlags));
+  others.insert(others.end(), std::begin(kHandedOnFlags), std::end(kHandedOnFlags));
+  others.insert(others.end(), std::begin(kHandedOnSwitches), std::end(kHandedOnSwitches));
+  // Variables of the other subcommands are no mistakes.
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
+    for (const CLI::Option* option : sub->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back(name);
+    }
+  }
+  others.insert(others.end(), names.begin(), names.end());
+  for (const std::string& line : UnknownVariables(apps, others))
+    std::cerr << "tessera: warning: " << line << "\n";
+}
+
 int Main(int argc, char** argv) {
-  CLI::App app("Tessera: large language models on whatever devices you have.");
+  CLI::App app("Tessera: large language models on whatever devices you have.", "tessera");
   app.set_version_flag("--version", std::string(kBuildVersion));
   app.require_subcommand(1);
   UpFlags up;
   StatusFlags status;
   CompleteFlags complete;
-  AddUp(app, up);
+  CLI::App* const up_app = AddUp(app, up);
   AddStatus(app, status);
   AddComplete(app, complete);
   PlanCli plan(app);
   SimulateFlags simulate;
   AddSimulate(app, &simulate);
+  const std::span<const char* const> arguments(argv + 1, argc - 1);
+  if (const std::string unknown = UnknownArgument(app, arguments); !unknown.empty()) {
+    std::cerr << "tessera: " << unknown << "\n";
+    return 2;
+  }
+  if (arguments.empty()) {
+    std::cerr << "tessera: a subcommand is needed\n" << app.help();
+    return 2;
+  }
+  ReadEnvironment(app, arguments);
   CLI11_PARSE(app, argc, argv);
   if (app.got_subcommand("status")) return RunStatus(status);
   if (app.got_subcommand("complete")) return RunComplete(complete);
   if (app.got_subcommand("plan")) return plan.Run();
   if (app.got_subcommand("simulate")) return RunSimulate(simulate);
-  up.options.coordinator_flags = app.get_subcommand("up")->remaining();
+  if (absl::Status s = FinishUp(*up_app, up); !s.ok()) {
+    Fail(s);
+    return 2;
+  }
   return RunUp(up);
 }
 

@@ -1,7 +1,9 @@
 #include "deploy/up.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,14 +12,17 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "deploy/child_process.h"
 #include "deploy/cluster_client.h"
 #include "deploy/local_share.h"
+#include "proto/protocol.h"
 
 namespace tessera::deploy {
 namespace {
@@ -39,6 +44,32 @@ std::string LastLines(const std::string& path) {
   return text;
 }
 
+// How programs of this machine reach what listens on `host`.
+std::string LocalAddress(const std::string& host, unsigned port) {
+  if (host == "0.0.0.0") return absl::StrCat("127.0.0.1:", port);
+  if (host == "::") return absl::StrCat("[::1]:", port);
+  return absl::StrCat(absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : host, ":",
+                      port);
+}
+
+// Only the owner may read it.
+absl::Status WriteSecret(const std::string& path, const std::string& text) {
+  unlink(path.c_str());
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const bool written =
+      file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (file >= 0) close(file);
+  if (written) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(path, ": cannot be written; see --log-dir"));
+}
+
+std::string DrawKey() {
+  std::random_device random;
+  std::string key;
+  for (int i = 0; i < 8; ++i) absl::StrAppend(&key, absl::Hex(random(), absl::kZeroPad8));
+  return key;
+}
+
 // A worker that ended sooner than this after its start would only end again.
 constexpr double kLastingSeconds = 5;
 
@@ -53,6 +84,7 @@ class Local {
     absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCores(cores_, workers);
     if (!shares.ok()) return shares.status();
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
+    if (absl::Status s = FindKeys(); !s.ok()) return s;
     if (absl::Status s = StartCoordinator(); !s.ok()) return s;
     for (int i = 0; i < workers; ++i) {
       if (absl::Status s = StartWorker(i, workers, (*shares)[i]); !s.ok()) return s;
@@ -64,11 +96,12 @@ class Local {
   absl::StatusOr<v1::GetClusterReply> WaitReady() {
     const double deadline = Now() + options_.ready_timeout_seconds;
     const int wanted = static_cast<int>(children_.size()) - 1;
-    std::string last_told;
     for (;;) {
       if (absl::Status s = CheckChildren(); !s.ok()) return s;
       if (SignalCame()) return absl::CancelledError("stopped before the workers were ready");
-      absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(Target(), "", 2.0);
+      absl::StatusOr<v1::GetClusterReply> cluster =
+          FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
+      if (!cluster.ok()) Tell(std::string(cluster.status().message()));
       if (cluster.ok()) {
         int ready = 0;
         std::string told;
@@ -83,13 +116,13 @@ class Local {
         int serving = 0;
         for (const v1::ReplicaStatus& replica : cluster->replicas()) serving += replica.ready();
         if (ready >= wanted && serving >= wanted) return cluster;
-        if (told != last_told && !told.empty()) std::cout << "  " << told << std::endl;
-        last_told = told;
+        Tell(told);
       }
       if (Now() > deadline) {
         return absl::DeadlineExceededError(
-            absl::StrFormat("the workers were not ready within %.0f s; logs are in %s",
-                            options_.ready_timeout_seconds, log_folder_));
+            absl::StrFormat("the workers were not ready within %.0f s (%s); logs are in %s",
+                            options_.ready_timeout_seconds,
+                            last_told_.empty() ? "none came" : last_told_, log_folder_));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -117,7 +150,7 @@ class Local {
     children_.clear();  // kills what is left
   }
 
-  UpAddresses addresses() const { return addresses_; }
+  const UpAddresses& addresses() const { return addresses_; }
   const std::string& log_folder() const { return log_folder_; }
 
  private:
@@ -128,7 +161,11 @@ class Local {
     double started_seconds = 0;
   };
 
-  std::string Target() const { return absl::StrCat(options_.host, ":", addresses_.grpc_port); }
+  // What changed since it was last told.
+  void Tell(const std::string& text) {
+    if (text != last_told_ && !text.empty()) std::cout << "  " << text << std::endl;
+    last_told_ = text;
+  }
 
   bool SignalCame() const {
     const timespec now = {0, 0};
@@ -153,6 +190,33 @@ class Local {
       fs::create_directories(log_folder_, error);
     }
     return absl::OkStatus();
+  }
+
+  // The files that were named, or new ones where the coordinator does without only on loopback.
+  absl::Status FindKeys() {
+    token_file_ = options_.cluster_token_file;
+    addresses_.admin_key_file = options_.admin_key_file;
+    addresses_.admin_key = options_.admin_key;
+    if (IsLoopback(options_.host)) return absl::OkStatus();
+    if (token_file_.empty()) {
+      token_file_ = log_folder_ + "/cluster_token";
+      if (absl::Status s = WriteSecret(token_file_, DrawKey() + "\n"); !s.ok()) return s;
+    }
+    if (!addresses_.admin_key_file.empty()) return absl::OkStatus();
+    addresses_.admin_key_file = log_folder_ + "/admin_key";
+    addresses_.admin_key = DrawKey();
+    return WriteSecret(addresses_.admin_key_file, addresses_.admin_key + "\n");
+  }
+
+  // Keys go by a file: everybody on the machine can read command lines.
+  absl::Status WriteApiKeys(const std::string& path) const {
+    std::string yaml = "api-key:\n";
+    for (const std::string& key : options_.api_keys) {
+      std::string quoted;
+      for (const char c : key) absl::StrAppend(&quoted, c == '\'' ? "'" : "", std::string(1, c));
+      absl::StrAppend(&yaml, "  - '", quoted, "'\n");
+    }
+    return WriteSecret(path, yaml);
   }
 
   absl::Status Launch(const std::string& name, std::vector<std::string> arguments) {
@@ -188,10 +252,23 @@ class Local {
                                           port_file,
                                           "--shutdown-timeout",
                                           absl::StrCat(options_.shutdown_timeout_seconds)};
+    if (!addresses_.admin_key_file.empty())
+      arguments.insert(arguments.end(), {"--admin-key-file", addresses_.admin_key_file});
+    if (!token_file_.empty())
+      arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
+    if (!options_.api_keys.empty()) {
+      const std::string keys = log_folder_ + "/api_keys.yaml";
+      if (absl::Status s = WriteApiKeys(keys); !s.ok()) return s;
+      arguments.insert(arguments.end(), {"--config", keys});
+    }
     arguments.insert(arguments.end(), options_.coordinator_flags.begin(),
                      options_.coordinator_flags.end());
     std::error_code ignored;
     fs::remove(port_file, ignored);
+    return LaunchCoordinator(port_file, std::move(arguments));
+  }
+
+  absl::Status LaunchCoordinator(const std::string& port_file, std::vector<std::string> arguments) {
     if (absl::Status s = Launch("coordinator", std::move(arguments)); !s.ok()) return s;
     const double deadline = Now() + 120;
     while (Now() < deadline) {
@@ -201,7 +278,8 @@ class Local {
       std::ifstream file(port_file);
       std::string line;
       if (std::getline(file, line) && sscanf(line.c_str(), "http=%u grpc=%u", &http, &grpc) == 2) {
-        addresses_ = {static_cast<uint16_t>(http), static_cast<uint16_t>(grpc)};
+        addresses_.http = LocalAddress(options_.host, http);
+        addresses_.grpc = LocalAddress(options_.host, grpc);
         return absl::OkStatus();
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -213,9 +291,23 @@ class Local {
     // A tenth stays for the coordinator and the system.
     const int64_t memory_bytes = AvailableMemoryBytes("") / 10 * 9 / workers;
     const std::string name = absl::StrCat("worker-", index);
-    return Launch(name, {"tessera-worker", "--coordinator", Target(), "--name",
-                         absl::StrCat("local/", index), "--cpus", CoreList(cores), "--memory",
-                         std::to_string(memory_bytes), "--cpu-isa", options_.cpu_isa});
+    std::vector<std::string> arguments = {"tessera-worker",
+                                          "--coordinator",
+                                          addresses_.grpc,
+                                          "--name",
+                                          absl::StrCat("local/", index),
+                                          "--cpus",
+                                          CoreList(cores),
+                                          "--memory",
+                                          std::to_string(memory_bytes),
+                                          "--cpu-isa",
+                                          options_.cpu_isa};
+    if (!token_file_.empty())
+      arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
+    for (const std::string& flag : options_.coordinator_flags) {
+      if (flag.starts_with("--log-")) arguments.push_back(flag);
+    }
+    return Launch(name, std::move(arguments));
   }
 
   // OK while it runs.
@@ -253,6 +345,8 @@ class Local {
   std::vector<int> cores_;
   std::string log_folder_;
   std::vector<Child> children_;  // the coordinator first
+  std::string token_file_;       // empty: none is asked for
+  std::string last_told_;
   UpAddresses addresses_;
   bool hurry_ = false;
 };

@@ -23,13 +23,20 @@ struct UpOptions {
   std::string log_dir;  // empty: a new folder under the system's temporary one
   double ready_timeout_seconds = 600;
   double shutdown_timeout_seconds = 30;
+  std::vector<std::string> api_keys;
+  // Beyond loopback, where neither file is named, both are made in the folder of the logs.
+  std::string admin_key_file;
+  std::string admin_key;  // what that file says
+  std::string cluster_token_file;
   std::vector<std::string> coordinator_flags;  // passed through
 };
 
-// Where the deployment that is up can be reached.
+// Where the deployment that is up can be reached from this machine.
 struct UpAddresses {
-  uint16_t http_port = 0;
-  uint16_t grpc_port = 0;
+  std::string http;  // host:port
+  std::string grpc;
+  std::string admin_key_file;  // empty: none is asked for
+  std::string admin_key;
 };
 
 // Returns when a signal came and everything was stopped, or with the reason why it could not go on:

@@ -54,4 +54,28 @@ bool IsLoopback(std::string_view host) {
          host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
+absl::Status CheckHostPort(std::string_view address) {
+  auto wrong = [address](std::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", std::string(address), "\" is no HOST:PORT: ", std::string(why)));
+  };
+  if (address.find("://") != std::string_view::npos)
+    return wrong("leave out what stands before \"://\", and any path");
+  if (address.find_first_of("/ \t") != std::string_view::npos)
+    return wrong("it holds a slash or white space");
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || address.ends_with("]")) return wrong("it has no port");
+  const std::string_view host = address.substr(0, colon), digits = address.substr(colon + 1);
+  if (host.empty()) return wrong("it has no host");
+  const bool brackets = host.starts_with("[") && host.ends_with("]");
+  if (!brackets && host.find(':') != std::string_view::npos)
+    return wrong("an IPv6 address stands in brackets: [::1]:8001");
+  int port = 0;
+  const bool number = !digits.empty() && digits.size() <= 5 &&
+                      digits.find_first_not_of("0123456789") == std::string_view::npos;
+  for (const char c : digits.substr(0, number ? digits.size() : 0)) port = 10 * port + (c - '0');
+  if (port < 1 || port > 65535) return wrong("the port is a number from 1 to 65535");
+  return absl::OkStatus();
+}
+
 }  // namespace tessera

@@ -32,4 +32,8 @@ bool SecretsEqual(std::string_view a, std::string_view b);
 // Whether `host` (name or numeric address, no port) is the loopback interface.
 bool IsLoopback(std::string_view host);
 
+// InvalidArgument saying what is wrong with it when `address` is not host:port or [v6]:port with a
+// port from 1 to 65535: a URL, say, or a host alone.
+absl::Status CheckHostPort(std::string_view address);
+
 }  // namespace tessera

@@ -174,7 +174,13 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
       flags_seconds - start_seconds, device_seconds - flags_seconds, now - device_seconds);
 
   std::unique_ptr<Registration> registration;
-  if (!options.coordinator.empty()) {
+  if (options.coordinator.empty()) {
+    Logger("worker").warn(
+        "no --coordinator HOST:PORT (or TESSERA_COORDINATOR) is given: this worker registers "
+        "nowhere and waits at {} until something configures it",
+        *address);
+  } else {
+    Logger("worker").info("looking for the coordinator at {}", options.coordinator);
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;
@@ -203,6 +209,7 @@ int main(int argc, char** argv) {
   if (parsed->exit_code >= 0) return parsed->exit_code;
   const tessera::worker::WorkerOptions& options = parsed->options;
   absl::Status status = tessera::SetUpLogging(options.log_level, options.log_format);
+  for (const std::string& line : parsed->warnings) tessera::Logger("worker").warn("{}", line);
   if (status.ok()) status = tessera::worker::Run(options, start_seconds);
   if (status.ok()) return 0;
   std::cerr << "tessera-worker: " << std::string(status.message()) << "\n";

@@ -101,8 +101,13 @@ void Registration::Say(const absl::Status& status) {
     return;
   }
   const std::string text(StdView(status.message()));
-  if (text == last_said_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (text == last_said_ &&
+      now - said_at_ < std::chrono::duration<double>(options_.say_again_seconds)) {
+    return;
+  }
   last_said_ = text;
+  said_at_ = now;
   Logger("worker").warn("coordinator {}: {}; trying again until it answers", options_.coordinator,
                         text);
 }

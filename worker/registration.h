@@ -6,6 +6,7 @@
 // cancelled.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,7 @@ struct RegistrationOptions {
   double call_timeout_seconds = 5;
   double min_backoff_seconds = 0.1;  // doubles from here ...
   double max_backoff_seconds = 5;    // ... to here
+  double say_again_seconds = 10;     // how often a failure that lasts is logged
 };
 
 class Registration {
@@ -53,7 +55,8 @@ class Registration {
   const RegistrationOptions options_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
   double heartbeat_interval_seconds_ = 1;
-  std::string last_said_;  // the same failure is logged once
+  std::string last_said_;  // the same failure is logged again only after say_again_seconds
+  std::chrono::steady_clock::time_point said_at_;
 
   mutable std::mutex mutex_;
   std::condition_variable stop_;

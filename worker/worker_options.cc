@@ -4,10 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <iterator>
+#include <vector>
 
+#include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/flag_file.h"
+#include "third_party/cli11/misspelt.h"
 #include "worker/worker_server.h"
 
 namespace tessera::worker {
@@ -67,6 +71,13 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   std::string config;
   app.add_option("--config", config, "YAML file with these flags' long names as keys");
   NameEnvironment(app);
+  const std::string unknown = UnknownArgument(app, {argv + 1, static_cast<size_t>(argc - 1)});
+  if (!unknown.empty()) return absl::InvalidArgumentError(unknown);
+  std::vector<std::string_view> others(std::begin(kProcessFlags), std::end(kProcessFlags));
+  others.insert(others.end(), std::begin(kHandedOnFlags), std::end(kHandedOnFlags));
+  others.insert(others.end(), std::begin(kHandedOnSwitches), std::end(kHandedOnSwitches));
+  CLI::App* const apps[] = {&app};
+  parsed.warnings = UnknownVariables(apps, others);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -83,6 +94,11 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   if (options.name.empty()) options.name = HostName() + "/0";
   if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
+  }
+  if (!options.coordinator.empty()) {
+    if (absl::Status s = CheckHostPort(options.coordinator); !s.ok()) {
+      return absl::InvalidArgumentError(StrCat("--coordinator: ", StdView(s.message())));
+    }
   }
   return parsed;
 }

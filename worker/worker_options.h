@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -26,7 +27,8 @@ struct WorkerOptions {
 
 struct ParsedOptions {
   WorkerOptions options;
-  int exit_code = -1;  // >= 0: --help or --version was printed; exit with it
+  int exit_code = -1;                 // >= 0: --help or --version was printed; exit with it
+  std::vector<std::string> warnings;  // for the log: variables TESSERA_... that are no flag's
 };
 
 // InvalidArgument with the text to print.

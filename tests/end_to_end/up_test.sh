@@ -41,6 +41,40 @@ check "a wrong answer ends with 1" [ $? -eq 1 ]
 check "a model that is not there ends with 1" [ $? -eq 1 ]
 check "and is named" grep -q "/nowhere" "$out"
 
+# Flags that are nearly right are refused by name, before anything starts.
+up --wrokers 1 > "$out" 2>&1
+check "a misspelt flag ends with 2" [ $? -eq 2 ]
+check "and is named" grep -q -- "--wrokers is no flag of tessera up (did you mean --workers?)" "$out"
+"$tessera" statsu > "$out" 2>&1
+check "a misspelt subcommand is named" grep -q '"statsu" is no subcommand (did you mean status?)' "$out"
+up --once --workers 1 --max-model-len abc > "$out" 2>&1
+check "a number that is none is named in a short line" \
+  grep -qx '.*--max-model-len: .*"abc" is no number.\{0,60\}' "$out"
+TESSERA_KEEP_THIS=1 TESSERA_WROKERS=1 "$tessera" status --coordinator http://x:1 > "$out" 2>&1
+check "a variable that is no flag's is warned of" grep -q "TESSERA_WROKERS .*did you mean TESSERA_WORKERS?" "$out"
+check "and an address that is none is refused" grep -q -- '--coordinator: "http://x:1" is no HOST:PORT' "$out"
+
+# Keys reach the coordinator, the workers and its own calls; what a file, the environment and the command line say holds in
+# this order of strength.
+keys=$TEST_TMPDIR/keys
+mkdir -p "$keys"
+head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$keys/admin"
+head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$keys/token"
+printf "workers: 2\nserved-model-name: from-file\napi-key: [\"it's a key\", other]\nmax-num-seqs: 7\n" > "$keys/up.yaml"
+TESSERA_WORKERS=1 TESSERA_SERVED_MODEL_NAME=from-environment TESSERA_LISTEN=127.0.0.1:1 up --config "$keys/up.yaml" \
+  --admin-key-file "$keys/admin" --cluster-token-file "$keys/token" --ready-timeout 60 --once \
+  --kv-cache-memory-bytes 64MiB --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "with all keys it comes up and answers" [ $? -eq 0 ]
+check "the environment beats the file" grep -q "^plan .* for from-environment:" "$out"
+check "for up's own flags too" [ "$(grep -c 'replica r-local/' "$out")" -eq 1 ]
+check "the example asks for the key" grep -q 'curl .*Authorization: Bearer' "$out"
+check "no key is printed" bash -c '! grep -q "it.s a key" "$1" "$2"/logs/*.log' - "$out" "$TEST_TMPDIR"
+
+up --host 0.0.0.0 --workers 1 --api-key secret --ready-timeout 60 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "beyond loopback it comes up with keys of its own" [ $? -eq 0 ]
+check "and says how to ask for the status" grep -q -- "--admin-key-file $TEST_TMPDIR/logs/admin_key" "$out"
+check "which only the owner reads" [ "$(stat -c %a "$TEST_TMPDIR/logs/admin_key")" = 600 ]
+
 up > "$out" 2>&1 &
 pid=$!
 for _ in $(seq 300); do
@@ -57,6 +91,15 @@ check "a bar that nobody reaches is missed" [ "$(bar_of 1.01)" -eq 1 ]
 check "status shows both workers" [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ]
 answer=$("$tessera" complete --url "$url" --temperature 0 "Count from 3 to 9.")
 check "complete prints the answer" [ "$answer" = "3 4 5 6 7 8 9" ]
+
+# A wrong port, or none, is said to be one.
+"$tessera" complete --url "http://$grpc" "x" > "$TEST_TMPDIR/wrong" 2>&1
+check "complete on the gRPC port says so" grep -q "does not speak HTTP/1" "$TEST_TMPDIR/wrong"
+check "in one line" [ "$(wc -l < "$TEST_TMPDIR/wrong")" -eq 1 ]
+"$tessera" status --coordinator "${url#http://}" > "$TEST_TMPDIR/wrong" 2>&1
+check "status on the HTTP port says so" grep -q "speaks HTTP/1" "$TEST_TMPDIR/wrong"
+TESSERA_URL=$url "$tessera" complete --temperature 0 "What is 57 + 85?" > "$TEST_TMPDIR/wrong" 2>&1
+check "complete reads its environment" grep -qx 142 "$TEST_TMPDIR/wrong"
 
 # A killed worker is named and started again; it serves again.
 sleep 5  # it has lasted long enough

@@ -1,6 +1,7 @@
 #include "worker/registration.h"
 
 #include <grpcpp/grpcpp.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -8,10 +9,12 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 
 #include "proto/protocol.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::worker {
 namespace {
@@ -155,6 +158,32 @@ TEST_CASE("a refusal is tried again: the coordinator may be upgraded next") {
   CHECK_FALSE(registration.registered());
   coordinator.refuse = false;
   CHECK(Eventually([&] { return registration.registered(); }));
+}
+
+// How often the log names the refusal, until the coordinator has refused `times` times.
+int Said(double say_again_seconds, int times) {
+  FakeCoordinator coordinator;
+  coordinator.refuse = true;
+  std::ostringstream text;
+  auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text);
+  spdlog::logger& logger = Logger("worker");
+  logger.sinks().push_back(sink);
+  {
+    RegistrationOptions options = Options(coordinator.address());
+    options.say_again_seconds = say_again_seconds;
+    Registration registration(std::move(options));
+    CHECK(Eventually([&] { return coordinator.registrations > times; }));
+  }
+  logger.sinks().pop_back();
+  int said = 0;
+  const std::string all = text.str();
+  for (size_t at = 0; (at = all.find("another build", at)) != std::string::npos; ++at) ++said;
+  return said;
+}
+
+TEST_CASE("a refusal that lasts is logged again and again, though not each time") {
+  CHECK(Said(3600, 5) == 1);
+  CHECK(Said(0, 5) >= 5);
 }
 
 TEST_CASE("stops at once in the middle of a call that nobody answers") {

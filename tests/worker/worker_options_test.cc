@@ -52,6 +52,31 @@ TEST_CASE("what is not understood is named") {
   CHECK_FALSE(Parse({"--drain-seconds", "-3"}).ok());
 }
 
+TEST_CASE("an address of a coordinator that cannot be one is refused at once") {
+  for (const char* address : {"http://10.0.0.1:8001", "10.0.0.1", "10.0.0.1:", ":8001", "[::1]",
+                              "::1:8001", "here:0", "here:65536", "here:http", "here:8001/"}) {
+    INFO(address);
+    CHECK_THAT(std::string(Parse({"--coordinator", address}).status().message()),
+               Catch::Contains("--coordinator") && Catch::Contains(address));
+  }
+  for (const char* address : {"here:8001", "127.0.0.1:1", "[::1]:65535"}) {
+    INFO(address);
+    CHECK(Parse({"--coordinator", address}).ok());
+  }
+}
+
+TEST_CASE("a variable that is no flag's is warned of, others' variables are not") {
+  setenv("TESSERA_COORDINATR", "here:1", 1);
+  setenv("TESSERA_PORT", "1", 1);
+  const auto parsed = Parse({});
+  unsetenv("TESSERA_COORDINATR");
+  unsetenv("TESSERA_PORT");
+  REQUIRE(parsed.ok());
+  REQUIRE(parsed->warnings.size() == 1);
+  CHECK_THAT(parsed->warnings[0],
+             Catch::Contains("TESSERA_COORDINATR") && Catch::Contains("TESSERA_COORDINATOR?"));
+}
+
 TEST_CASE("the address that the coordinator is told") {
   WorkerOptions options;
   CHECK(*AdvertisedAddress(options, "127.0.0.1:5000") == "127.0.0.1:5000");

@@ -11,14 +11,6 @@
 namespace tessera {
 namespace {
 
-std::string EnvironmentName(const std::string& flag) {
-  std::string name = "TESSERA_" + flag;
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
-    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  });
-  return name;
-}
-
 // Throws what CLI11 throws for a value that does not fit.
 void Give(const YAML::Node& value, CLI::Option& option) {
   if (value.IsSequence()) {
@@ -30,6 +22,14 @@ void Give(const YAML::Node& value, CLI::Option& option) {
 }
 
 }  // namespace
+
+std::string EnvironmentName(std::string_view flag) {
+  std::string name = "TESSERA_" + std::string(flag);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  });
+  return name;
+}
 
 void NameEnvironment(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -12,6 +13,9 @@ class App;
 }
 
 namespace tessera {
+
+// TESSERA_LOG_LEVEL for the flag log-level.
+std::string EnvironmentName(std::string_view flag);
 
 // Every flag of `app` is read from TESSERA_ and its name in capitals too: TESSERA_LOG_LEVEL for
 // --log-level. Before parsing.

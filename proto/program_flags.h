@@ -1,0 +1,57 @@
+// The flags by which one program of Tessera starts another, and whose environment variables it
+// leaves to it: what `tessera up` hands on, and what no program takes for a misspelt variable.
+// tests/deploy/program_flags_test holds these against each program's --help.
+// Thread rule: constants.
+#pragma once
+
+#include <string_view>
+
+namespace tessera {
+
+// Flags of tessera-coordinator that `tessera up` hands on as they are, by long name.
+inline constexpr std::string_view kHandedOnFlags[] = {
+    "served-model-name",
+    "plan",
+    "cluster",
+    "workload",
+    "plan-wait",
+    "dtype",
+    "kv-cache-dtype",
+    "quantization",
+    "max-model-len",
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "max-waiting",
+    "block-size",
+    "kv-cache-memory-bytes",
+    "io-threads",
+    "progress-timeout",
+    "log-level",
+    "log-format",
+};
+
+// Flags of it that take no value; --no-NAME turns them off.
+inline constexpr std::string_view kHandedOnSwitches[] = {"enable-prefix-caching"};
+
+// The rest of tessera-coordinator's flags, and those of tessera-worker.
+inline constexpr std::string_view kProcessFlags[] = {
+    "host",
+    "port",
+    "grpc-port",
+    "port-file",
+    "api-key",
+    "admin-key-file",
+    "cluster-token-file",
+    "shutdown-timeout",
+    "config",
+    "coordinator",
+    "listen",
+    "advertise",
+    "name",
+    "cpus",
+    "cpu-isa",
+    "memory",
+    "drain-seconds",
+};
+
+}  // namespace tessera
