@@ -165,7 +165,7 @@ std::string KindOfGpu(const GpuFacts& gpu) {
        {"L40", "L40"},
        {"L4", "L4"},
        {"A40", "A40"},
-       {"A10G", ""},
+       {"A10G", "A10G"},
        {"A10", "A10"},
        {"Tesla T4", "T4"},
        {"RTX 3090 Ti", "RTX3090Ti"},

@@ -123,7 +123,7 @@ TEST_CASE("every name of a driver leads to a kind of the catalogue, and to the r
     CHECK(scheduler::FindKind(*catalogue, kind) != nullptr);
   }
   CHECK(KindOfGpu({"NVIDIA RTX 4090D", 0}) == "");
-  CHECK(KindOfGpu({"NVIDIA A10G", 0}) == "");
+  CHECK(KindOfGpu({"NVIDIA A10G", 0}) == "A10G");
 }
 
 TEST_CASE("Helix's cluster files are read with their bytes per second") {
