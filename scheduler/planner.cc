@@ -289,10 +289,19 @@ class Planner {
       most = std::max(most, placement.shadow_prices[p]);
     }
     if (options_.goal == Goal::kPrice) return;
+    std::vector<std::string> worthless;
     for (const auto& [kind, price] : by_kind) {
+      if (price < 5e-4) {
+        worthless.push_back(kind);
+        continue;
+      }
       AddLine(absl::StrFormat("one more %s is worth about %.3f requests/s (of the relaxed program)",
                               kind, price));
     }
+    if (worthless.empty()) return;
+    AddLine(StrCat("one more ", absl::StrJoin(worthless, ", "), " would bring nothing",
+                   options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
+                   " (of the relaxed program)"));
   }
 
   void Bound(const Placement& placement) {
