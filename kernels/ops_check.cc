@@ -101,10 +101,6 @@ absl::Status CheckGatedActivate(const GatedActivationArgs& args) {
       .status();
 }
 
-absl::Status CheckLinearSpec(const char* op, const LinearSpec& spec) {
-  return CheckSpec(op, spec).status();
-}
-
 absl::Status CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
                              const TensorView& rows) {
   ArgumentCheck check = CheckSpec(op, weights.spec);

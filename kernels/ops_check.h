@@ -18,7 +18,6 @@ absl::Status CheckAdd(const AddArgs& args);
 absl::Status CheckActivate(const ActivationArgs& args);
 absl::Status CheckGatedActivate(const GatedActivationArgs& args);
 
-absl::Status CheckLinearSpec(const char* op, const LinearSpec& spec);
 // For PackWeightRows (f32|f16|bf16) and UnpackWeightRows (f32).
 absl::Status CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
                              const TensorView& rows);

@@ -261,13 +261,6 @@ constexpr std::array<Family, 7> kFamilies = {{
 
 }  // namespace
 
-std::vector<std::string> KnownArchitectures() {
-  std::vector<std::string> names;
-  names.reserve(kFamilies.size());
-  for (const Family& family : kFamilies) names.emplace_back(family.architecture);
-  return names;
-}
-
 v1::DataType ReadDataType(JsonReader& config, const char* key) {
   std::string name = config.StringOr(key, "");
   if (name.starts_with("torch.")) name = name.substr(6);

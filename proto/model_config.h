@@ -20,9 +20,6 @@ namespace tessera {
 // `file` is the path errors name. Model.name is left empty; eos_token_ids are those of this file.
 absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file);
 
-// Names that ParseModelConfig knows, for messages and tests.
-std::vector<std::string> KnownArchitectures();
-
 // Fills model->rope from rope_parameters, or rope_theta and rope_scaling; requires head_dim and
 // max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`.
 void ReadRope(JsonReader& config, double default_theta, v1::Model* model);

@@ -51,9 +51,9 @@ std::string_view ParentOf(std::string_view path) {
 // Depth-first walk of the include graph; the stack of open files is what a cycle is read from.
 class CycleFinder {
  public:
-  explicit CycleFinder(const std::vector<SourceFile>& files) {
-    for (const SourceFile& file : files) includes_[file.path] = IncludesOf(file.text);
-  }
+  // What each name uses; what is not itself a key is left alone.
+  explicit CycleFinder(std::map<std::string, std::vector<std::string>> uses)
+      : includes_(std::move(uses)) {}
 
   std::vector<std::string> Run() {
     for (const auto& [path, includes] : includes_) Visit(path);
@@ -150,7 +150,22 @@ std::vector<std::string> FindForbiddenIncludes(const std::vector<SourceFile>& fi
 }
 
 std::vector<std::string> FindIncludeCycles(const std::vector<SourceFile>& files) {
-  return CycleFinder(files).Run();
+  std::map<std::string, std::vector<std::string>> uses;
+  for (const SourceFile& file : files) uses[file.path] = IncludesOf(file.text);
+  return CycleFinder(std::move(uses)).Run();
+}
+
+std::vector<std::string> FindFolderCycles(const std::vector<SourceFile>& files) {
+  const auto folder = [](const std::string& path) {
+    return fs::path(path).parent_path().generic_string();
+  };
+  std::map<std::string, std::vector<std::string>> uses;
+  for (const SourceFile& file : files) {
+    for (const std::string& include : IncludesOf(file.text)) {
+      if (folder(include) != folder(file.path)) uses[folder(file.path)].push_back(folder(include));
+    }
+  }
+  return CycleFinder(std::move(uses)).Run();
 }
 
 std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,

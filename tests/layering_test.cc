@@ -104,6 +104,14 @@ TEST_CASE("paths start at the root") {
   CHECK(FindForbiddenIncludes({Including("worker/x.cc", "absl/status/status.h")}).empty());
 }
 
+TEST_CASE("no folder uses one that uses it") {
+  CHECK(FindFolderCycles(Tree()) == Faults{});
+  const auto faults =
+      FindFolderCycles({Including("a/x.cc", "a/b/y.h"), Including("a/b/z.cc", "a/v.h")});
+  CHECK(faults == Faults{"a -> a/b -> a"});
+  CHECK(FindFolderCycles({Including("a/x.cc", "a/b/y.h"), Including("a/x.cc", "a/w.h")}).empty());
+}
+
 TEST_CASE("a cycle is spelled out") {
   const auto faults = FindIncludeCycles(
       {Including("a/x.h", "a/y.h"), Including("a/y.h", "a/z.h"), Including("a/z.h", "a/x.h")});

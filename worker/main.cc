@@ -11,8 +11,8 @@
 #include <random>
 #include <thread>
 
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_share.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/probe.h"
 #include "proto/model_folder.h"

@@ -347,10 +347,4 @@ void WorkerService::Shutdown(double drain_seconds) {
   if (profiling.joinable()) profiling.join();
 }
 
-void WorkerService::StopNow() {
-  const std::shared_ptr<Engine> engine = this->engine();
-  if (engine != nullptr)
-    engine->Stop(absl::UnavailableError("the worker was told to stop at once"));
-}
-
 }  // namespace tessera::worker

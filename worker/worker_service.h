@@ -56,8 +56,6 @@ class WorkerService final : public v1::Worker::CallbackService {
   // Refuses what is new, waits until sequences ended or the time is over, then ends the rest.
   // Blocks; idempotent.
   void Shutdown(double drain_seconds);
-  // Ends a Shutdown that is still waiting.
-  void StopNow();
 
  private:
   class ConfigureCall;

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "proto/model_folder.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/model_dtypes.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "kernels/half_floats.h"
 #include "kernels/ops.h"
 #include "tests/worker/tiny_model.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/checkpoint.h"
 #include "worker/weights.h"

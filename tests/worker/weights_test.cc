@@ -8,7 +8,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "proto/model_folder.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/safetensors.h"

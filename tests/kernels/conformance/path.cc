@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "kernels/half_floats.h"
 #include "third_party/absl/str_cat.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>

@@ -1,6 +1,6 @@
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/device/cpu_ops.h"
 
-#include "kernels/cpu/kernel_tables.h"
+#include "kernels/cpu/device/kernel_tables.h"
 #include "kernels/ops_check.h"
 #include "third_party/absl/str_cat.h"
 

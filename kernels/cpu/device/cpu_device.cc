@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 
 #include <sys/mman.h>
 
@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_share.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/device/cpu_ops.h"
 #include "kernels/cpu/thread_pool.h"
 #include "third_party/absl/str_cat.h"
 

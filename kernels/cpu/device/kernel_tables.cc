@@ -1,4 +1,4 @@
-#include "kernels/cpu/kernel_tables.h"
+#include "kernels/cpu/device/kernel_tables.h"
 
 #include "kernels/cpu/linear/packed_linear.h"
 #include "kernels/cpu/reference/reference_kernels.h"
