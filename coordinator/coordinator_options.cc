@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "proto/build_version.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
@@ -98,7 +99,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   std::string config;
   CLI::App app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.",
                "tessera-coordinator");
-  app.set_version_flag("--version", std::string(kBuildVersion));
+  app.set_version_flag("--version", std::string(BuildVersion()));
   AddOptions(app, parsed.options, config);
   NameEnvironment(app);
   const std::string unknown = UnknownArgument(app, {argv + 1, static_cast<size_t>(argc - 1)});

@@ -108,7 +108,7 @@ class Deployment::ConfigureCall : public grpc::ClientReadReactor<v1::ConfigurePr
     if (result.ok() && ready_.kv_blocks() == 0) {
       result = absl::InternalError("the worker ended Configure without saying that it is ready");
     }
-    deployment_.OnConfigured(name_, request_.fence().worker_incarnation(), result, ready_);
+    deployment_.OnConfigured(name_, request_.fence(), result, ready_);
   }
 
  private:
@@ -241,19 +241,20 @@ void Deployment::RefreshPlan(const std::map<std::string, WorkerRecord>& workers)
 
 void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& worker, double now) {
   const uint64_t incarnation = worker.registration.incarnation();
-  bool stale = false;
+  std::string stale;
   {
     std::lock_guard lock(mutex_);
     auto it = connections_.find(name);
-    stale = it != connections_.end() &&
-            (it->second.incarnation != incarnation || worker.state == v1::WORKER_STATE_LOST);
+    if (it != connections_.end()) {
+      if (it->second.incarnation != incarnation) {
+        stale = absl::StrCat("worker ", name, " has restarted");
+      } else if (worker.state == v1::WORKER_STATE_LOST ||
+                 (it->second.session != nullptr && worker.state == v1::WORKER_STATE_REGISTERED)) {
+        stale = absl::StrCat("worker ", name, ": ", worker.detail);
+      }
+    }
   }
-  if (stale) {
-    DropConnection(name,
-                   absl::UnavailableError(worker.state == v1::WORKER_STATE_LOST
-                                              ? absl::StrCat("worker ", name, ": ", worker.detail)
-                                              : absl::StrCat("worker ", name, " has restarted")));
-  }
+  if (!stale.empty()) DropConnection(name, absl::UnavailableError(stale));
   if (worker.state == v1::WORKER_STATE_LOST) return;
   PassHeartbeat(name, worker);
   // It ends; what it serves goes on over the session that it has.
@@ -326,8 +327,9 @@ void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& wor
   call->Begin(call);
 }
 
-void Deployment::OnConfigured(const std::string& name, uint64_t incarnation,
+void Deployment::OnConfigured(const std::string& name, const v1::Fence& fence,
                               const absl::Status& status, const v1::WorkerReady& ready) {
+  const uint64_t incarnation = fence.worker_incarnation();
   {
     std::lock_guard lock(mutex_);
     auto it = connections_.find(name);
@@ -341,7 +343,7 @@ void Deployment::OnConfigured(const std::string& name, uint64_t incarnation,
     Logger("coordinator")
         .info("worker {} is ready: {}, {} KV blocks of {} tokens", name, ready.device(),
               ready.kv_blocks(), ready.block_tokens());
-    pool_.SetReady(name, incarnation, ready);
+    pool_.SetReady(name, incarnation, fence.plan_epoch(), ready);
   } else {
     Logger("coordinator")
         .error("worker {} could not be configured: {}", name, std::string(status.message()));

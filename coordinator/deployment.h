@@ -89,7 +89,7 @@ class Deployment : private ReplicaLinkListener {
   void BeginConfigure(const std::string& name, const WorkerRecord& worker,
                       const v1::Replica& replica);
   void OpenSession(const std::string& name, const WorkerRecord& worker, Connection& connection);
-  void OnConfigured(const std::string& name, uint64_t incarnation, const absl::Status& status,
+  void OnConfigured(const std::string& name, const v1::Fence& fence, const absl::Status& status,
                     const v1::WorkerReady& ready);
   void DropConnection(const std::string& name, const absl::Status& reason);
   void Wake();

@@ -302,7 +302,7 @@ class Api final : public OpenAiApi {
   }
 
   void Version(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    exchange->Respond(JsonResponse({{"version", std::string(kBuildVersion)}}, request_id));
+    exchange->Respond(JsonResponse({{"version", options_.version}}, request_id));
   }
 
   void Metrics(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {

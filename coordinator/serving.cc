@@ -34,6 +34,7 @@
 #include "coordinator/request_flow.h"
 #include "coordinator/served_model.h"
 #include "coordinator/worker_pool.h"
+#include "proto/build_version.h"
 #include "proto/file_text.h"
 #include "proto/protocol.h"
 #include "scheduler/plan_file.h"
@@ -184,7 +185,9 @@ class Coordinator {
     flow.max_model_len_tokens = served_->max_model_len_tokens;
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
-    pool_ = std::make_unique<WorkerPool>(WorkerPoolOptions());
+    WorkerPoolOptions pool;
+    pool.build_version = std::string(BuildVersion());
+    pool_ = std::make_unique<WorkerPool>(std::move(pool));
     DeploymentOptions deployment;
     deployment.configure = std::move(loaded.configure);
     absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
@@ -273,6 +276,7 @@ class Coordinator {
     api.api_keys = options_.api_keys;
     api.readiness = [this] { return Readiness(); };
     api.stalled = [this] { return StalledReplicas(); };
+    api.version = std::string(BuildVersion());
     api.metrics = [this] { return prometheus::TextSerializer().Serialize(registry_->Collect()); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);

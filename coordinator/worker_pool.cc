@@ -1,8 +1,10 @@
 #include "coordinator/worker_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/fences.h"
 #include "proto/protocol.h"
 #include "third_party/spdlog/log.h"
 
@@ -30,8 +32,9 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", request.name(), " registered without an address"));
   }
-  absl::Status versions = CheckVersions(absl::StrCat("worker ", request.name()),
-                                        request.build_version(), request.protocol_version());
+  absl::Status versions =
+      CheckVersions(absl::StrCat("worker ", request.name()), request.build_version(),
+                    request.protocol_version(), options_.build_version);
   if (!versions.ok()) return versions;
   bool changed = false;
   {
@@ -65,16 +68,48 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
 }
 
 absl::Status WorkerPool::Heartbeat(const v1::HeartbeatRequest& request, double now_seconds) {
-  std::lock_guard lock(mutex_);
+  bool changed = false;
+  {
+    std::lock_guard lock(mutex_);
+    const absl::StatusOr<bool> taken = TakeHeartbeat(request, now_seconds);
+    if (!taken.ok()) return taken.status();
+    changed = *taken;
+  }
+  if (changed) Changed();
+  return absl::OkStatus();
+}
+
+// With mutex_ held. True: a state changed.
+absl::StatusOr<bool> WorkerPool::TakeHeartbeat(const v1::HeartbeatRequest& request,
+                                               double now_seconds) {
   auto it = workers_.find(request.name());
   if (it == workers_.end() || it->second.registration.incarnation() != request.incarnation() ||
       it->second.state == v1::WORKER_STATE_LOST) {
     return absl::NotFoundError(
         absl::StrCat("worker ", request.name(), " is not registered: register again"));
   }
-  it->second.last_heartbeat_seconds = now_seconds;
-  if (request.has_load()) it->second.load = request.load();
-  return absl::OkStatus();
+  WorkerRecord& worker = it->second;
+  worker.last_heartbeat_seconds = now_seconds;
+  const absl::Status stale =
+      worker.state == v1::WORKER_STATE_READY
+          ? CheckHeartbeatEpoch(request.name(), request.plan_epoch(), worker.plan_epoch)
+          : absl::OkStatus();
+  if (stale.ok()) {
+    worker.stale_heartbeats = 0;
+    if (request.has_load()) worker.load = request.load();
+    return false;
+  }
+  // What drains may be past its engine, and stays so.
+  if (request.load().draining()) worker.load.set_draining(true);
+  // One may have been under way while the worker became ready.
+  if (++worker.stale_heartbeats < 2 || worker.load.draining()) return false;
+  worker.state = v1::WORKER_STATE_REGISTERED;
+  worker.detail = std::string(stale.message());
+  // The next Configure's epoch must be above it.
+  worker.registration.set_plan_epoch(
+      std::max(worker.registration.plan_epoch(), request.plan_epoch()));
+  Logger("coordinator").warn("{}: it is configured again", worker.detail);
+  return true;
 }
 
 void WorkerPool::ExpireSilent(double now_seconds) {
@@ -111,13 +146,15 @@ void WorkerPool::SetState(const std::string& name, uint64_t incarnation, v1::Wor
   if (changed) Changed();
 }
 
-void WorkerPool::SetReady(const std::string& name, uint64_t incarnation,
+void WorkerPool::SetReady(const std::string& name, uint64_t incarnation, uint64_t plan_epoch,
                           const v1::WorkerReady& ready) {
   {
     std::lock_guard lock(mutex_);
     auto it = workers_.find(name);
     if (it == workers_.end() || it->second.registration.incarnation() != incarnation) return;
     it->second.ready = ready;
+    it->second.plan_epoch = plan_epoch;
+    it->second.stale_heartbeats = 0;
   }
   SetState(name, incarnation, v1::WORKER_STATE_READY, "serving");
 }

@@ -25,6 +25,7 @@ namespace tessera::coordinator {
 struct WorkerPoolOptions {
   double heartbeat_interval_seconds = 1.0;
   double heartbeat_timeout_seconds = 5.0;
+  std::string build_version;  // of this process: workers of another one are refused
 };
 
 struct WorkerRecord {
@@ -33,7 +34,9 @@ struct WorkerRecord {
   std::string detail;  // progress or reason, in words
   v1::EngineLoad load;
   v1::WorkerReady ready;
-  std::string replica;  // empty: not in the plan
+  uint64_t plan_epoch = 0;   // that it was configured for; 0: it was not
+  int stale_heartbeats = 0;  // in a row, of another epoch
+  std::string replica;       // empty: not in the plan
   double last_heartbeat_seconds = 0;
 };
 
@@ -49,7 +52,9 @@ class WorkerPool {
   // when versions differ.
   absl::StatusOr<v1::RegisterReply> Register(const v1::RegisterRequest& request,
                                              double now_seconds);
-  // NOT_FOUND: unknown name or incarnation, or lost meanwhile: register again.
+  // NOT_FOUND: unknown name or incarnation, or lost meanwhile: register again. The load of a
+  // heartbeat of another plan epoch than the one it was configured for is not believed; when the
+  // next one is so too the worker is REGISTERED again, to be configured anew.
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, double now_seconds);
   // Marks those silent for longer than the timeout LOST.
   void ExpireSilent(double now_seconds);
@@ -58,13 +63,15 @@ class WorkerPool {
   // is lost.
   void SetState(const std::string& name, uint64_t incarnation, v1::WorkerState state,
                 std::string detail);
-  void SetReady(const std::string& name, uint64_t incarnation, const v1::WorkerReady& ready);
+  void SetReady(const std::string& name, uint64_t incarnation, uint64_t plan_epoch,
+                const v1::WorkerReady& ready);
   void SetReplica(const std::string& name, std::string replica);
   void SetLoad(const std::string& name, const v1::EngineLoad& load);
 
   std::map<std::string, WorkerRecord> Snapshot() const;
 
  private:
+  absl::StatusOr<bool> TakeHeartbeat(const v1::HeartbeatRequest& request, double now_seconds);
   void Changed();
 
   const WorkerPoolOptions options_;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "coordinator/fences.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 #include "proto/worker.grpc.pb.h"
@@ -75,6 +76,11 @@ class GrpcSession final : public WorkerSession,
   void OnReadDone(bool ok) override {
     if (!ok) {
       Close(absl::OkStatus());  // the stream's own status, in OnDone, says why
+      return;
+    }
+    const absl::Status stale = CheckReplyFence(options_.replica, incoming_.fence(), options_.fence);
+    if (!stale.ok()) {
+      Close(stale);
       return;
     }
     listener_.OnReply(shared_from_this(), incoming_);

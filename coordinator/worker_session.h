@@ -29,7 +29,8 @@ struct WorkerSessionOptions {
 class WorkerSession : public ReplicaLink {
  public:
   // Opens the stream; `listener` must outlive it. It hears OnLinkReady when the leader has accepted
-  // the session, and OnLinkLost exactly once and last, also where it never did.
+  // the session, and OnLinkLost exactly once and last, also where it never did. A reply whose fence
+  // is not the session's ends it (FAILED_PRECONDITION) and is not passed on.
   static std::shared_ptr<WorkerSession> Open(std::shared_ptr<grpc::Channel> channel,
                                              WorkerSessionOptions options,
                                              ReplicaLinkListener& listener);

@@ -14,6 +14,7 @@
 #include "deploy/simulate_command.h"
 #include "deploy/up.h"
 #include "deploy/up_flags.h"
+#include "proto/build_version.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
@@ -163,7 +164,7 @@ void ReadEnvironment(CLI::App& app, std::span<const char* const> arguments) {
 
 int Main(int argc, char** argv) {
   CLI::App app("Tessera: large language models on whatever devices you have.", "tessera");
-  app.set_version_flag("--version", std::string(kBuildVersion));
+  app.set_version_flag("--version", std::string(BuildVersion()));
   app.require_subcommand(1);
   UpFlags up;
   StatusFlags status;

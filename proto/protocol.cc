@@ -9,13 +9,13 @@
 namespace tessera {
 
 absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_version,
-                           int32_t peer_protocol_version) {
-  if (peer_build_version == kBuildVersion && peer_protocol_version == kProtocolVersion) {
+                           int32_t peer_protocol_version, std::string_view build_version) {
+  if (peer_build_version == build_version && peer_protocol_version == kProtocolVersion) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
       std::string(peer), " runs build ", std::string(peer_build_version), " (protocol ",
-      peer_protocol_version, "), this process runs build ", std::string(kBuildVersion),
+      peer_protocol_version, "), this process runs build ", std::string(build_version),
       " (protocol ", kProtocolVersion, "): install the same build on every machine"));
 }
 

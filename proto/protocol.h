@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-inline constexpr std::string_view kBuildVersion = "0.1.0";
 // Raised when a message between processes changes its meaning.
 inline constexpr int32_t kProtocolVersion = 1;
 
 // gRPC metadata entry with the shared secret of the cluster's processes.
 inline constexpr std::string_view kClusterTokenKey = "tessera-cluster-token";
 
-// FAILED_PRECONDITION naming both sides' versions when they differ.
+// FAILED_PRECONDITION naming both sides' versions when they differ. `build_version` is this
+// process's own: proto/build_version.h.
 absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_version,
-                           int32_t peer_protocol_version);
+                           int32_t peer_protocol_version, std::string_view build_version);
 
 // Reads a secret file: one line, surrounding white space dropped, 16 bytes at least. Errors name
 // the file.

@@ -15,6 +15,7 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/probe.h"
+#include "proto/build_version.h"
 #include "proto/model_folder.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
@@ -92,7 +93,7 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& wor
   request.set_name(options.name);
   request.set_address(address);
   request.set_incarnation(incarnation);
-  request.set_build_version(std::string(kBuildVersion));
+  request.set_build_version(std::string(BuildVersion()));
   request.set_protocol_version(kProtocolVersion);
   v1::DeviceInfo* device = request.mutable_device();
   device->set_kind("cpu");

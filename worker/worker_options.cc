@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "proto/build_version.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
@@ -66,7 +67,7 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   ParsedOptions parsed;
   CLI::App app("tessera-worker: one device of a Tessera cluster (a share of this machine's CPU)",
                "tessera-worker");
-  app.set_version_flag("--version", std::string(kBuildVersion));
+  app.set_version_flag("--version", std::string(BuildVersion()));
   Declare(&app, &parsed.options);
   std::string config;
   app.add_option("--config", config, "YAML file with these flags' long names as keys");

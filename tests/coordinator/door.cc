@@ -28,6 +28,7 @@ Door::Door(OpenAiApiOptions options, HttpServerOptions server_options,
   service.SetScript(Say({{"one", 40}, {" two", 41}}));
   if (!options.readiness) options.readiness = [this] { return readiness; };
   if (!options.metrics) options.metrics = [] { return std::string("a_metric 1\n"); };
+  options.version = "1.2.3+00aa11bb22cc";
   options.now_unix_seconds = [] { return int64_t{1700000001}; };
   api_ = OpenAiApi::Make(std::move(options), std::move(model), service);
   server_ = HttpServer::Start(server_options, [this](std::shared_ptr<HttpExchange> exchange) {

@@ -7,13 +7,23 @@
 namespace tessera::coordinator {
 namespace {
 
+constexpr char kBuild[] = "1.2.3+00aa11bb22cc";
+
+WorkerPoolOptions Options() {
+  WorkerPoolOptions options;
+  options.heartbeat_interval_seconds = 1;
+  options.heartbeat_timeout_seconds = 5;
+  options.build_version = kBuild;
+  return options;
+}
+
 v1::RegisterRequest Worker(const std::string& name, uint64_t incarnation,
                            const std::string& address = "127.0.0.1:1") {
   v1::RegisterRequest request;
   request.set_name(name);
   request.set_address(address);
   request.set_incarnation(incarnation);
-  request.set_build_version(std::string(kBuildVersion));
+  request.set_build_version(kBuild);
   request.set_protocol_version(kProtocolVersion);
   return request;
 }
@@ -28,7 +38,7 @@ v1::HeartbeatRequest Beat(const std::string& name, uint64_t incarnation) {
 }  // namespace
 
 TEST_CASE("registering is idempotent and keeps the state") {
-  WorkerPool pool({});
+  WorkerPool pool(Options());
   int changes = 0;
   pool.SetListener([&] { ++changes; });
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());
@@ -39,9 +49,9 @@ TEST_CASE("registering is idempotent and keeps the state") {
 }
 
 TEST_CASE("a restarted worker starts over, and the old process is not heard any more") {
-  WorkerPool pool({});
+  WorkerPool pool(Options());
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());
-  pool.SetReady("a", 7, {});
+  pool.SetReady("a", 7, 1, {});
   REQUIRE(pool.Register(Worker("a", 8), 1).ok());
   CHECK(pool.Snapshot().at("a").state == v1::WORKER_STATE_REGISTERED);
   pool.SetState("a", 7, v1::WORKER_STATE_READY, "late");
@@ -51,7 +61,7 @@ TEST_CASE("a restarted worker starts over, and the old process is not heard any 
 }
 
 TEST_CASE("two live workers of one name are refused by name") {
-  WorkerPool pool({});
+  WorkerPool pool(Options());
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());
   const auto second = pool.Register(Worker("a", 9, "127.0.0.1:2"), 0);
   CHECK(second.status() ==
@@ -59,17 +69,62 @@ TEST_CASE("two live workers of one name are refused by name") {
                                  "another --name"));
 }
 
-TEST_CASE("another build is refused by name") {
-  WorkerPool pool({});
+TEST_CASE("another build or protocol is refused by name") {
+  WorkerPool pool(Options());
   v1::RegisterRequest other = Worker("a", 1);
-  other.set_build_version("9.9");
-  const absl::Status status = pool.Register(other, 0).status();
+  other.set_build_version("1.2.3+00aa11bb22cd");  // the same release from other sources
+  absl::Status status = pool.Register(other, 0).status();
   CHECK(absl::IsFailedPrecondition(status));
-  CHECK(std::string(status.message()).find("worker a runs build 9.9") != std::string::npos);
+  std::string text(status.message());
+  CHECK(text.find("worker a runs build 1.2.3+00aa11bb22cd") != std::string::npos);
+  CHECK(text.find("this process runs build 1.2.3+00aa11bb22cc") != std::string::npos);
+  other = Worker("a", 1);
+  other.set_protocol_version(kProtocolVersion + 1);
+  status = pool.Register(other, 0).status();
+  CHECK(absl::IsFailedPrecondition(status));
+  text = std::string(status.message());
+  CHECK(text.find("(protocol 2), this process") != std::string::npos);
+  CHECK(pool.Snapshot().empty());
+}
+
+TEST_CASE("a heartbeat of another plan epoch is not believed, and a second one starts it over") {
+  WorkerPool pool(Options());
+  REQUIRE(pool.Register(Worker("a", 7), 0).ok());
+  const auto beat = [&](uint64_t epoch, int running) {
+    v1::HeartbeatRequest request = Beat("a", 7);
+    request.set_plan_epoch(epoch);
+    request.mutable_load()->set_running(running);
+    CHECK(pool.Heartbeat(request, 1).ok());
+    return pool.Snapshot().at("a");
+  };
+  beat(0, 0);  // not configured: nothing to differ from
+  pool.SetReady("a", 7, 5, {});
+  CHECK(beat(5, 1).load.running() == 1);
+  WorkerRecord record = beat(4, 2);  // was under way
+  CHECK(record.load.running() == 1);
+  CHECK(record.state == v1::WORKER_STATE_READY);
+  CHECK(beat(5, 3).load.running() == 3);
+  beat(9, 4);
+  record = beat(9, 4);  // another coordinator's plan
+  CHECK(record.state == v1::WORKER_STATE_REGISTERED);
+  CHECK(record.detail == "worker a serves plan epoch 9, it was configured for epoch 5");
+  CHECK(record.registration.plan_epoch() == 9);
+  CHECK(record.load.running() == 3);
+}
+
+TEST_CASE("what drains says so past its engine's end, and is not configured for that") {
+  WorkerPool pool(Options());
+  REQUIRE(pool.Register(Worker("a", 7), 0).ok());
+  pool.SetReady("a", 7, 5, {});
+  v1::HeartbeatRequest request = Beat("a", 7);
+  request.mutable_load()->set_draining(true);
+  for (int i = 0; i < 3; ++i) REQUIRE(pool.Heartbeat(request, 1).ok());
+  CHECK(pool.Snapshot().at("a").load.draining());
+  CHECK(pool.Snapshot().at("a").state == v1::WORKER_STATE_READY);
 }
 
 TEST_CASE("silence makes a worker lost, registering again brings it back") {
-  WorkerPool pool({.heartbeat_interval_seconds = 1, .heartbeat_timeout_seconds = 5});
+  WorkerPool pool(Options());
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());
   REQUIRE(pool.Register(Worker("b", 3), 0).ok());
   REQUIRE(pool.Heartbeat(Beat("b", 3), 4).ok());

@@ -15,7 +15,11 @@ def test_health_metrics_and_grpc():
     with running() as c:
         assert c.get("/health")[0] == 200
         assert c.get("/ready")[0] == 200
-        assert re.fullmatch(r'\{"version":"[^"]+"\}', c.get("/version")[2])
+        version = re.fullmatch(r'\{"version":"([^"]+)"\}', c.get("/version")[2]).group(1)
+        assert re.fullmatch(r"[0-9.]+\+[0-9a-f]{12}", version), "built without --workspace_status_command?"
+        for program in ("coordinator/tessera-coordinator", "worker/tessera-worker", "deploy/tessera"):
+            told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+            assert told.strip() == version, (program, told)
         before = c.metrics()
         status, _, body = c.request("POST", "/v1/chat/completions", ANSWER)
         assert status == 200 and '"142"' in body, body

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/build_version.h"
 #include "proto/protocol.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/registration.h"
@@ -147,7 +148,7 @@ class Pacer {
 
 class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply> {
  public:
-  explicit PacedSession(Pacer& pacer) : pacer_(pacer) {
+  PacedSession(Pacer& pacer, const v1::Fence& fence) : pacer_(pacer), fence_(fence) {
     StartSendInitialMetadata();
     StartRead(&incoming_);
     clock_ = std::thread([this] { Loop(); });
@@ -187,6 +188,7 @@ class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1
       reply_.Clear();
       pacer_.Take(reply_);
       if (reply_.events_size() > 0) {
+        *reply_.mutable_fence() = fence_;
         writing_ = true;
         --credit_;
         StartWrite(&reply_);
@@ -201,6 +203,7 @@ class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1
   }
 
   Pacer& pacer_;
+  const v1::Fence fence_;
   v1::SessionRequest incoming_;
   v1::SessionReply reply_;
   std::mutex mutex_;
@@ -229,17 +232,25 @@ class Configured final : public grpc::ServerWriteReactor<v1::ConfigureProgress> 
 class Service final : public v1::Worker::CallbackService {
  public:
   explicit Service(Pacer& pacer) : pacer_(pacer) {}
-  grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(grpc::CallbackServerContext*,
-                                                             const v1::ConfigureRequest*) override {
+  grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(
+      grpc::CallbackServerContext*, const v1::ConfigureRequest* request) override {
+    std::lock_guard lock(mutex_);
+    fence_ = request->fence();
     return new Configured();
   }
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* Session(
       grpc::CallbackServerContext*) override {
-    return new PacedSession(pacer_);
+    return new PacedSession(pacer_, fence());
+  }
+  v1::Fence fence() const {
+    std::lock_guard lock(mutex_);
+    return fence_;
   }
 
  private:
   Pacer& pacer_;
+  mutable std::mutex mutex_;
+  v1::Fence fence_;  // of the newest Configure
 };
 
 class FakeWorkerImpl final : public FakeWorker {
@@ -256,11 +267,11 @@ class FakeWorkerImpl final : public FakeWorker {
     registration.request.set_name(options.name);
     registration.request.set_address("127.0.0.1:" + std::to_string(port));
     registration.request.set_incarnation(static_cast<uint64_t>(NowSeconds() * 1e9));
-    registration.request.set_build_version(std::string(kBuildVersion));
+    registration.request.set_build_version(std::string(BuildVersion()));
     registration.request.set_protocol_version(kProtocolVersion);
     registration.request.mutable_device()->set_kind("cpu");
     registration.request.mutable_device()->set_memory_bytes(int64_t{1} << 40);
-    registration.plan_epoch = [] { return uint64_t{0}; };
+    registration.plan_epoch = [this] { return service_.fence().plan_epoch(); };
     registration.load = [] { return v1::EngineLoad(); };
     registration_ = std::make_unique<worker::Registration>(std::move(registration));
   }
