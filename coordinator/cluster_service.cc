@@ -2,10 +2,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/plan_state.h"
 #include "coordinator/token_rates.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/protocol.h"
@@ -46,7 +49,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     reply.set_plan_epoch(epoch);
     reply.set_model(options_.served_model);
     reply.set_ready(flow_.ready_replicas() > 0);
-    for (const auto& [name, record] : pool_.Snapshot()) {
+    const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+    for (const auto& [name, record] : workers) {
       v1::WorkerStatus& worker = *reply.add_workers();
       worker.set_name(name);
       worker.set_address(record.registration.address());
@@ -59,7 +63,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       worker.set_seconds_since_heartbeat(now - record.last_heartbeat_seconds);
       *worker.mutable_ready() = record.ready;
     }
-    DescribeReplicas(plan, reply);
+    DescribeReplicas(plan, workers, reply);
     *reply.mutable_plan() = std::move(plan);
     reply.set_requests_in_flight(flow_.requests_in_flight());
     int64_t running = 0, waiting = 0;
@@ -121,7 +125,9 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
         "the admin key is missing or wrong (metadata authorization: Bearer KEY)");
   }
 
-  void DescribeReplicas(const v1::DeploymentPlan& plan, v1::GetClusterReply& reply) {
+  void DescribeReplicas(const v1::DeploymentPlan& plan,
+                        const std::map<std::string, WorkerRecord>& workers,
+                        v1::GetClusterReply& reply) {
     std::map<std::string, bool> ready;
     for (const ReplicaActivity& activity : flow_.activity())
       ready[activity.replica] = activity.ready;
@@ -131,6 +137,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       replica.set_name(planned.name());
       replica.set_role(planned.role());
       replica.set_ready(ready[planned.name()]);
+      if (!replica.ready()) replica.set_detail(WhyNotServing(planned, workers));
       const TokenRate rate = rates_.Of(planned.name());
       replica.set_prompt_tokens_per_second(rate.prompt_tokens_per_second);
       replica.set_generation_tokens_per_second(rate.generation_tokens_per_second);

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/plan_terms.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 #include "proto/worker.grpc.pb.h"
-#include "scheduler/plan_check.h"
 #include "scheduler/replicate.h"
 #include "third_party/spdlog/log.h"
 
@@ -44,23 +44,6 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
 }
 
 }  // namespace
-
-absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
-  for (const v1::Replica& replica : plan.replicas()) {
-    if (replica.role() != v1::REPLICA_ROLE_BOTH) {
-      return absl::UnimplementedError(absl::StrCat(
-          "replica ", replica.name(),
-          " only prefills or only decodes; this build carries out replicas of role both"));
-    }
-    if (replica.stages_size() != 1 || replica.stages(0).workers_size() != 1) {
-      return absl::UnimplementedError(
-          absl::StrCat("replica ", replica.name(), " has ", replica.stages_size(),
-                       " stages, the first of ", replica.stages(0).workers_size(),
-                       " workers; this build carries out one stage of one worker"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 // One Configure call: progress into the pool, the end to Deployment.
 class Deployment::ConfigureCall : public grpc::ClientReadReactor<v1::ConfigureProgress> {
@@ -126,12 +109,7 @@ absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions 
                                                               WorkerPool& pool,
                                                               ReplicaLinkListener& flow) {
   if (options.plan.has_value()) {
-    if (absl::Status s = scheduler::CheckPlan(*options.plan); !s.ok()) return s;
-    if (absl::Status s = scheduler::CheckPlanIsFor(*options.plan, options.configure.model());
-        !s.ok()) {
-      return s;
-    }
-    if (absl::Status s = CheckCarriedOut(*options.plan); !s.ok()) return s;
+    if (absl::Status s = CheckPlanTerms(*options.plan, options.configure); !s.ok()) return s;
   }
   std::unique_ptr<Deployment> deployment(new Deployment(std::move(options), pool, flow));
   Deployment* raw = deployment.get();
@@ -210,8 +188,7 @@ void Deployment::AskPlanner(const std::map<std::string, WorkerRecord>& workers) 
   }
   absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
   if (!plan.ok()) return;  // the planner says why, once
-  absl::Status checked = scheduler::CheckPlan(*plan);
-  if (checked.ok()) checked = CheckCarriedOut(*plan);
+  const absl::Status checked = CheckPlanTerms(*plan, options_.configure);
   if (!checked.ok()) {
     Logger("coordinator").error("the plan is not carried out: {}", std::string(checked.message()));
     return;
@@ -263,9 +240,14 @@ void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& wo
   v1::Replica replica;
   {
     std::lock_guard lock(mutex_);
-    const v1::Replica* found = ReplicaOf(plan_, name);
-    if (found == nullptr) return;
-    replica = *found;
+    if (const v1::Replica* found = ReplicaOf(plan_, name)) replica = *found;
+  }
+  if (replica.name().empty()) {
+    pool_.SetState(name, incarnation, worker.state, "idle: no replica of the plan uses it");
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
     Connection& connection = connections_[name];
     if (connection.configuring != nullptr || connection.session != nullptr ||
         now < connection.not_before_seconds) {
@@ -296,9 +278,6 @@ void Deployment::PassHeartbeat(const std::string& name, const WorkerRecord& work
 void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& worker,
                                 const v1::Replica& replica) {
   v1::ConfigureRequest request = options_.configure;
-  request.set_replica(replica.name());
-  request.set_role(replica.role());
-  *request.mutable_share() = replica.stages(0).workers(0).share();
   v1::Peer& peer = *request.add_peers();
   peer.set_address(worker.registration.address());
   peer.set_worker_incarnation(worker.registration.incarnation());
@@ -306,6 +285,7 @@ void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& wor
   std::shared_ptr<ConfigureCall> call;
   {
     std::lock_guard lock(mutex_);
+    ApplyPlan(plan_, replica, request);
     Connection& connection = connections_[name];
     connection.incarnation = worker.registration.incarnation();
     connection.replica = replica.name();

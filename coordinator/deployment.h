@@ -45,9 +45,6 @@ struct DeploymentOptions {
   std::function<double()> now_seconds;      // monotonic
 };
 
-// UNIMPLEMENTED naming the replica that this build has no way to carry out.
-absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
-
 class Deployment : private ReplicaLinkListener {
  public:
   // INVALID_ARGUMENT / UNIMPLEMENTED where the plan is wrong or cannot be carried out. `pool` and

@@ -298,6 +298,9 @@ class Api final : public OpenAiApi {
     const std::vector<std::string> stalled =
         options_.stalled ? options_.stalled() : std::vector<std::string>();
     if (!stalled.empty()) body["stalled"] = stalled;
+    const std::vector<std::string> waiting =
+        options_.waiting ? options_.waiting() : std::vector<std::string>();
+    if (!waiting.empty()) body["waiting"] = waiting;
     exchange->Respond(JsonResponse(body, request_id));
   }
 

@@ -27,6 +27,8 @@ struct OpenAiApiOptions {
   std::function<absl::Status()> readiness;  // OK: serving; else why not
   // Replicas that are ready and stuck, in words; may be empty, may not be set.
   std::function<std::vector<std::string>()> stalled;
+  // The same of planned replicas that take no requests.
+  std::function<std::vector<std::string>()> waiting;
   std::string version;                        // of this build
   std::function<std::string()> metrics;       // Prometheus text
   std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates

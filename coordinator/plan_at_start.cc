@@ -62,10 +62,13 @@ class Planner {
 absl::StatusOr<
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
 PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, const v1::Model& model, std::function<double()> now_seconds) {
+               double wait_seconds, const v1::ConfigureRequest& configure,
+               std::function<double()> now_seconds) {
   PlanAtStart start;
   start.cluster_file = cluster_file;
   start.wait_seconds = wait_seconds;
+  start.weight_dtype = configure.weight_dtype();
+  start.kv_dtype = configure.kv_dtype();
   if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
   absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   if (!catalogue.ok()) return catalogue.status();
@@ -81,7 +84,8 @@ PlannerAtStart(const std::string& cluster_file, const std::string& workload_file
     start.workload_file = workload_file;
     if (absl::Status s = ReadDocumentFile(workload_file, &start.workload); !s.ok()) return s;
   }
-  auto planner = std::make_shared<Planner>(std::move(start), model, std::move(now_seconds));
+  auto planner =
+      std::make_shared<Planner>(std::move(start), configure.model(), std::move(now_seconds));
   return [planner](const std::map<std::string, WorkerRecord>& workers) {
     return planner->Plan(workers);
   };

@@ -10,14 +10,17 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/registered_cluster.h"
+#include "proto/worker.pb.h"
 
 namespace tessera::coordinator {
 
-// Errors name the file and the reason. `workload_file` may be empty: prompts of 1155 and answers of
-// 211 tokens, the means of the Azure conversation trace.
+// For the model and with the types of weights and KV that `configure` names. Errors name the file
+// and the reason. `workload_file` may be empty: prompts of 1155 and answers of 211 tokens, the
+// means of the Azure conversation trace.
 absl::StatusOr<
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
 PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, const v1::Model& model, std::function<double()> now_seconds);
+               double wait_seconds, const v1::ConfigureRequest& configure,
+               std::function<double()> now_seconds);
 
 }  // namespace tessera::coordinator

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/deployment.h"
+#include "coordinator/plan_terms.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner.h"
 #include "scheduler/written_layout.h"
@@ -143,6 +143,8 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;
   options.allow_split = false;
+  options.weight_dtype = start.weight_dtype;
+  options.kv_dtype = start.kv_dtype;
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
   if (plan.ok() && !CheckCarriedOut(*plan).ok()) {
     const double wanted = plan->prediction().requests_per_second();

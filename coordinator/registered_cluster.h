@@ -21,6 +21,8 @@ struct PlanAtStart {
   v1::Workload workload;
   std::string cluster_file = "cluster";
   std::string workload_file = "workload";
+  v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // that flags ask for; or as stored
+  v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED;      // that flags ask for
   double wait_seconds = 30;  // for devices that are described and have not registered
 };
 

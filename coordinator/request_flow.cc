@@ -48,7 +48,10 @@ class FlowHandle : public GenerationHandle {
 
 RequestFlow::RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
                          RequestMetrics* metrics)
-    : options_(std::move(options)), tokenizer_(std::move(tokenizer)), metrics_(metrics) {}
+    : options_(std::move(options)),
+      tokenizer_(std::move(tokenizer)),
+      metrics_(metrics),
+      shares_(options_.routing_shares) {}
 
 absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
@@ -98,12 +101,27 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
     if (others && refused(name)) loads.back().ready = false;
     order.push_back(&replica);
   }
+  KeepShares(order, loads);
   const scheduler::Route route = scheduler::ChooseReplica(
       loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
               static_cast<int64_t>(request.max_tokens) * request.choice_count});
   Logger("coordinator")
       .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
   return route.prefill_replica < 0 ? nullptr : order[route.prefill_replica];
+}
+
+void RequestFlow::KeepShares(const std::vector<Replica*>& order,
+                             std::vector<scheduler::ReplicaLoad>& loads) {
+  if (options_.routing_shares.empty()) return;
+  std::vector<std::string> ready;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (loads[i].ready) ready.push_back(order[i]->link->replica());
+  }
+  const std::vector<bool> allowed = shares_.Allowed(ready);
+  size_t next = 0;
+  for (scheduler::ReplicaLoad& load : loads) {
+    if (load.ready) load.ready = allowed[next++];
+  }
 }
 
 void RequestFlow::SendSubmission(Replica& replica,
@@ -128,6 +146,7 @@ void RequestFlow::SendSubmission(Replica& replica,
       choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
   scheduler::NoteSubmitted(submission.prompt_tokens, choice_count, submission.unspent_output_tokens,
                            &replica.load);
+  shares_.Note(replica.link->replica());
   submissions_.emplace(id, std::move(submission));
   by_generation_[generation.get()].push_back(id);
 
@@ -171,6 +190,7 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     replica.load.max_sequences = link->max_sequences();
     replica.activity.replica = link->replica();
     std::swap(orphans, orphans_);
+    shares_.Restart();
   }
   v1::SessionRequest credit;
   credit.mutable_credit()->set_messages(kInitialCredit);

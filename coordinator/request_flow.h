@@ -33,6 +33,7 @@
 #include "coordinator/live_generation.h"
 #include "coordinator/replica_link.h"
 #include "coordinator/request_metrics.h"
+#include "coordinator/routing_shares.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "scheduler/router.h"
 
@@ -43,6 +44,7 @@ struct RequestFlowOptions {
   int64_t max_requests = 16384;          // in flight; one more is refused RESOURCE_EXHAUSTED
   int32_t max_attempts = 4;              // failures of one choice before its error is told
   double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
+  RoutingShares::Shares routing_shares;  // of the plan; empty: by load alone
   double refused_retry_seconds = 0.25;   // before those are asked again that had no room
   std::function<double()> now_seconds;   // monotonic
 };
@@ -129,6 +131,8 @@ class RequestFlow : public GenerationService,
   };
 
   absl::Status CheckRequest(const GenerationRequest& request) const;
+  // Takes those out of the snapshot that have had their share of requests.
+  void KeepShares(const std::vector<Replica*>& order, std::vector<scheduler::ReplicaLoad>& loads);
   // Null: none is ready. One of `refused_by` only where all that are ready are among them.
   Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by);
   void Submit(Replica& replica, const Orphan& orphan);
@@ -157,6 +161,7 @@ class RequestFlow : public GenerationService,
 
   mutable std::mutex mutex_;
   std::map<std::string, Replica> replicas_;
+  RoutingShares shares_;
   std::unordered_map<uint64_t, Submission> submissions_;
   // The submissions of one generation, so that cancelling it does not search all.
   std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;

@@ -13,13 +13,16 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/cluster_service.h"
 #include "coordinator/deployment.h"
 #include "coordinator/http_server.h"
@@ -27,11 +30,13 @@
 #include "coordinator/measured_rates.h"
 #include "coordinator/openai_api.h"
 #include "coordinator/plan_at_start.h"
+#include "coordinator/plan_state.h"
 #include "coordinator/planning_desk.h"
 #include "coordinator/planning_http.h"
 #include "coordinator/planning_service.h"
 #include "coordinator/progress_watch.h"
 #include "coordinator/request_flow.h"
+#include "coordinator/routing_shares.h"
 #include "coordinator/served_model.h"
 #include "coordinator/worker_pool.h"
 #include "proto/build_version.h"
@@ -71,6 +76,10 @@ absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& pa
   const absl::StatusOr<std::string> text = ReadFileText(path, scheduler::kMaxPlanBytes);
   if (!text.ok()) return text.status();
   return scheduler::ParsePlan(*text, path);
+}
+
+absl::Status InFile(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
 }
 
 absl::StatusOr<std::string> ReadOptionalToken(const std::string& path) {
@@ -129,6 +138,7 @@ class Coordinator {
     cluster_->SampleRates();
     measured_.Sample(registry_->Collect(), MonotonicSeconds());
     WatchProgress();
+    WatchDevices();
     if (ticks_ % 100 == 0) LogActivity();
   }
 
@@ -158,7 +168,11 @@ class Coordinator {
   absl::Status Readiness() const {
     if (draining_) return absl::UnavailableError("draining: no new requests are taken");
     const int ready = flow_->ready_replicas();
-    if (ready == 0) return absl::UnavailableError("no replica is ready yet");
+    if (ready == 0) {
+      const std::vector<std::string> waiting = WaitingReplicas();
+      return absl::UnavailableError(absl::StrCat(
+          "no replica is ready yet", waiting.empty() ? "" : ": ", absl::StrJoin(waiting, "; ")));
+    }
     const std::vector<Stall> stalled = watch_->stalled();
     if (stalled.size() < static_cast<size_t>(ready)) return absl::OkStatus();
     return absl::UnavailableError(
@@ -171,6 +185,44 @@ class Coordinator {
     return all;
   }
 
+  // Planned replicas that take no requests, and why.
+  std::vector<std::string> WaitingReplicas() const {
+    constexpr size_t kMostNamed = 8;
+    std::set<std::string> ready;
+    for (const ReplicaActivity& activity : flow_->activity()) {
+      if (activity.ready) ready.insert(activity.replica);
+    }
+    const v1::DeploymentPlan plan = deployment_->plan().first;
+    const std::map<std::string, WorkerRecord> workers = pool_->Snapshot();
+    std::vector<std::string> all;
+    size_t more = 0;
+    for (const v1::Replica& replica : plan.replicas()) {
+      if (ready.contains(replica.name())) continue;
+      if (all.size() == kMostNamed) {
+        ++more;
+        continue;
+      }
+      all.push_back(
+          absl::StrCat("replica ", replica.name(), ": ", WhyNotServing(replica, workers)));
+    }
+    if (more > 0) all.push_back(absl::StrCat("and ", more, " more"));
+    return all;
+  }
+
+  // Said once per change.
+  void WatchDevices() {
+    std::vector<std::string> missing = MissingDevices(deployment_->plan().first, pool_->Snapshot());
+    if (missing == missing_devices_) return;
+    missing_devices_ = std::move(missing);
+    if (missing_devices_.empty()) {
+      Logger("coordinator").info("every device of the plan is there");
+    } else {
+      Logger("coordinator")
+          .warn("the plan waits for {} devices that no live worker stands for: {}",
+                missing_devices_.size(), absl::StrJoin(missing_devices_, ", "));
+    }
+  }
+
   void WatchProgress() {
     const ProgressWatch::Changes changes = watch_->Update(
         JoinProgress(deployment_->plan().first, pool_->Snapshot(), flow_->activity()),
@@ -181,7 +233,10 @@ class Coordinator {
   }
 
   absl::Status StartFlow(LoadedModel loaded, const std::string& token) {
+    absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
+    if (!plan.ok()) return plan.status();
     RequestFlowOptions flow;
+    if (plan->has_value()) flow.routing_shares = SharesOf(**plan);
     flow.max_model_len_tokens = served_->max_model_len_tokens;
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
@@ -190,13 +245,11 @@ class Coordinator {
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     DeploymentOptions deployment;
     deployment.configure = std::move(loaded.configure);
-    absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
-    if (!plan.ok()) return plan.status();
     deployment.plan = *std::move(plan);
     if (!options_.cluster_file.empty()) {
       auto planner =
           PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
-                         deployment.configure.model(), MonotonicSeconds);
+                         deployment.configure, MonotonicSeconds);
       if (!planner.ok()) return planner.status();
       deployment.planner = *std::move(planner);
     }
@@ -204,7 +257,10 @@ class Coordinator {
     deployment.cluster_token = token;
     deployment.now_seconds = MonotonicSeconds;
     auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
-    if (!started.ok()) return started.status();
+    if (!started.ok()) {
+      return options_.plan_file.empty() ? started.status()
+                                        : InFile(options_.plan_file, started.status());
+    }
     deployment_ = *std::move(started);
     return absl::OkStatus();
   }
@@ -277,6 +333,7 @@ class Coordinator {
     api.readiness = [this] { return Readiness(); };
     api.stalled = [this] { return StalledReplicas(); };
     api.version = std::string(BuildVersion());
+    api.waiting = [this] { return WaitingReplicas(); };
     api.metrics = [this] { return prometheus::TextSerializer().Serialize(registry_->Collect()); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
@@ -352,6 +409,7 @@ class Coordinator {
   int grpc_port_ = 0;
   std::atomic<bool> draining_ = false;
   int64_t ticks_ = 0;
+  std::vector<std::string> missing_devices_;  // as said last
 };
 
 }  // namespace

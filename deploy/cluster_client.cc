@@ -128,7 +128,11 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
                         absl::StrFormat("%.1f", r.prompt_tokens_per_second()),
                         absl::StrFormat("%.1f", r.generation_tokens_per_second()), names});
   }
-  return text + "\n" + Show(replicas);
+  text += "\n" + Show(replicas);
+  for (const v1::ReplicaStatus& r : cluster.replicas()) {
+    if (!r.detail().empty()) absl::StrAppend(&text, "  ", r.name(), ": ", r.detail(), "\n");
+  }
+  return text;
 }
 
 std::string ShowPlan(const v1::GetClusterReply& cluster) {

@@ -90,12 +90,13 @@ struct Recorder : GenerationSink {
 };
 
 struct Flow {
-  Flow() {
+  explicit Flow(RoutingShares::Shares shares = {}) {
     RequestFlowOptions options;
     options.max_model_len_tokens = 100;
     options.max_requests = 4;
     options.recovery_timeout_seconds = 5;
     options.now_seconds = [this] { return now; };
+    options.routing_shares = std::move(shares);
     flow = std::make_shared<RequestFlow>(std::move(options), DemoTokenizer(), &metrics);
   }
   // A sink holds its generation, which holds the sink: a front door lets go at the end.
@@ -355,6 +356,16 @@ TEST_CASE("refused by the only replica, a request waits until it takes requests 
   }
   CHECK(absl::IsUnavailable(sink->status));
   CHECK(flow.now <= 106);
+}
+
+TEST_CASE("a plan's shares bear on where requests go") {
+  Flow flow({{"r0", 0.25}, {"r1", 0.75}});
+  auto first = flow.AddReplica("r0");
+  auto second = flow.AddReplica("r1");
+  for (int i = 0; i < 40; ++i) flow.Start(Ask(2))->handle.reset();  // cancelled: both stay idle
+  CHECK(first->submits.size() + second->submits.size() == 40);
+  CHECK(first->submits.size() >= 8);
+  CHECK(first->submits.size() <= 14);
 }
 
 TEST_CASE("full queues are asked once each, then the client is told") {

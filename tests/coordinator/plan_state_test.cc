@@ -1,0 +1,38 @@
+#include "coordinator/plan_state.h"
+
+#include <catch2/catch.hpp>
+
+namespace tessera::coordinator {
+
+TEST_CASE("what a planned replica waits for is named: the device, and why it is not ready") {
+  v1::DeploymentPlan plan;
+  for (const char* device : {"a/0", "b/0", "c/0"}) {
+    v1::Replica& replica = *plan.add_replicas();
+    replica.set_name(std::string("r-") + device);
+    replica.add_stages()->add_workers()->set_device(device);
+  }
+  std::map<std::string, WorkerRecord> workers;
+  CHECK(MissingDevices(plan, workers) == std::vector<std::string>{"a/0", "b/0", "c/0"});
+  const auto why = [&] { return WhyNotServing(plan.replicas(1), workers); };
+  CHECK(why() == "no worker named b/0 has registered (tessera-worker --name b/0)");
+
+  workers["a/0"].state = v1::WORKER_STATE_READY;
+  WorkerRecord& worker = workers["b/0"];
+  worker.detail = "said so";
+  CHECK(why() == "worker b/0 has registered and is configured next");
+  CHECK(MissingDevices(plan, workers) == std::vector<std::string>{"c/0"});
+  worker.state = v1::WORKER_STATE_CONFIGURING;
+  CHECK(why() == "worker b/0 is being configured: said so");
+  worker.state = v1::WORKER_STATE_FAILED;
+  CHECK(why() == "worker b/0 could not be configured: said so");
+  worker.state = v1::WORKER_STATE_LOST;
+  CHECK(why() == "worker b/0 is lost: said so");
+  CHECK(MissingDevices(plan, workers) == std::vector<std::string>{"b/0", "c/0"});
+  worker.state = v1::WORKER_STATE_READY;
+  worker.load.set_draining(true);
+  CHECK(why() == "worker b/0 is draining");
+  worker.load.set_draining(false);
+  CHECK_FALSE(why().empty());
+}
+
+}  // namespace tessera::coordinator
