@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,16 @@ const v1::Replica* ReplicaOf(const v1::DeploymentPlan& plan, const std::string& 
     }
   }
   return nullptr;
+}
+
+std::set<std::string> DevicesOf(const v1::DeploymentPlan& plan) {
+  std::set<std::string> devices;
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) devices.insert(worker.device());
+    }
+  }
+  return devices;
 }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
@@ -112,6 +123,7 @@ absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions 
     if (absl::Status s = CheckPlanTerms(*options.plan, options.configure); !s.ok()) return s;
   }
   std::unique_ptr<Deployment> deployment(new Deployment(std::move(options), pool, flow));
+  if (deployment->options_.plan.has_value()) pool.KeepNames(DevicesOf(deployment->plan_));
   Deployment* raw = deployment.get();
   pool.SetListener([raw] { raw->Wake(); });
   deployment->thread_ = std::thread([raw] { raw->Run(); });
@@ -193,6 +205,7 @@ void Deployment::AskPlanner(const std::map<std::string, WorkerRecord>& workers) 
     Logger("coordinator").error("the plan is not carried out: {}", std::string(checked.message()));
     return;
   }
+  pool_.KeepNames(DevicesOf(*plan));
   std::lock_guard lock(mutex_);
   for (const auto& [name, worker] : workers)
     epoch_ = std::max(epoch_, worker.registration.plan_epoch());
@@ -359,6 +372,9 @@ void Deployment::DropConnection(const std::string& name, const absl::Status& rea
     if (it == connections_.end()) return;
     session = it->second.session;
     configuring = it->second.configuring;
+    const auto serves = worker_of_replica_.find(it->second.replica);
+    if (serves != worker_of_replica_.end() && serves->second == name)
+      worker_of_replica_.erase(serves);
     connections_.erase(it);
   }
   if (configuring != nullptr) configuring->Cancel();
@@ -381,7 +397,9 @@ void Deployment::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::Ses
   std::string worker;
   {
     std::lock_guard lock(mutex_);
-    worker = worker_of_replica_[link->replica()];
+    const auto found = worker_of_replica_.find(link->replica());
+    if (found == worker_of_replica_.end()) return;
+    worker = found->second;
   }
   pool_.SetLoad(worker, reply.load());
 }

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/http_connection.h"
+#include "coordinator/http_refusal.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -101,24 +102,39 @@ class Server final : public HttpServer {
 
   void AcceptNext() {
     IoLoop& loop = loops_[next_loop_++ % loops_.size()];
-    acceptor_.async_accept(
-        loop.context, [this, &loop](boost::system::error_code error, tcp::socket socket) {
-          if (!acceptor_.is_open()) return;
-          if (error) {
-            // Out of file descriptors, usually: the others go on, and in a moment there may be room
-            // again.
-            Logger("coordinator").warn("a connection could not be accepted: {}", error.message());
-            retry_.expires_after(std::chrono::milliseconds(100));
-            retry_.async_wait([this](boost::system::error_code cancelled) {
-              if (!cancelled) AcceptNext();
-            });
-            return;
-          }
-          if (state_->connections < state_->options.max_connections) {
-            Remember({&loop, StartHttpConnection(std::move(socket), state_)});
-          }
-          AcceptNext();
+    acceptor_.async_accept(loop.context, [this, &loop](boost::system::error_code error,
+                                                       tcp::socket socket) {
+      if (!acceptor_.is_open()) return;
+      if (error) {
+        // Out of file descriptors, usually: the others go on, and in a moment there may be room
+        // again.
+        Warn(accept_failed_, absl::StrCat("a connection could not be accepted: ", error.message(),
+                                          "; trying again ten times a second"));
+        retry_.expires_after(std::chrono::milliseconds(100));
+        retry_.async_wait([this](boost::system::error_code cancelled) {
+          if (!cancelled) AcceptNext();
         });
+        return;
+      }
+      if (state_->connections < state_->options.max_connections) {
+        Remember({&loop, StartHttpConnection(std::move(socket), state_)});
+      } else {
+        const int64_t limit = state_->options.max_connections;
+        Warn(refused_, absl::StrCat("a connection was refused with 503: ", limit,
+                                    " are open, which is the limit"));
+        asio::post(loop.context, [refused = std::move(socket), limit]() mutable {
+          RefuseConnection(std::move(refused), limit);
+        });
+      }
+      AcceptNext();
+    });
+  }
+
+  static void Warn(PacedWarning& kind, const std::string& text) {
+    const double now =
+        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const std::string line = kind.Next(text, now);
+    if (!line.empty()) Logger("coordinator").warn("{}", line);
   }
 
   void Remember(Accepted accepted) {
@@ -144,6 +160,7 @@ class Server final : public HttpServer {
   size_t next_loop_ = 0;
   tcp::acceptor acceptor_{loops_.emplace_back().context};
   asio::steady_timer retry_{acceptor_.get_executor()};
+  PacedWarning accept_failed_, refused_;  // of the acceptor's thread
   uint16_t port_ = 0;
   bool stopped_ = false;
   std::mutex mutex_;

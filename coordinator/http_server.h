@@ -27,7 +27,7 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one
   int io_threads = 2;
   int64_t max_body_bytes = 32 << 20;     // more is 413
-  int64_t max_connections = 65536;       // one more is closed at once
+  int64_t max_connections = 65536;       // one more is answered 503
   int64_t max_pending_bytes = 64 << 10;  // of one stream; more closes it
   int socket_send_buffer_bytes =
       64 << 10;  // the kernel's part of what a slow reader may hold; 0: its default

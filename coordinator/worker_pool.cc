@@ -112,10 +112,20 @@ absl::StatusOr<bool> WorkerPool::TakeHeartbeat(const v1::HeartbeatRequest& reque
   return true;
 }
 
+void WorkerPool::KeepNames(std::set<std::string> names) {
+  std::lock_guard lock(mutex_);
+  kept_ = std::move(names);
+}
+
 void WorkerPool::ExpireSilent(double now_seconds) {
   bool changed = false;
   {
     std::lock_guard lock(mutex_);
+    changed = std::erase_if(workers_, [&](const auto& entry) {
+                return entry.second.state == v1::WORKER_STATE_LOST &&
+                       !kept_.contains(entry.first) &&
+                       now_seconds - entry.second.last_heartbeat_seconds > options_.forget_seconds;
+              }) > 0;
     for (auto& [name, worker] : workers_) {
       const double silent = now_seconds - worker.last_heartbeat_seconds;
       if (worker.state == v1::WORKER_STATE_LOST || silent <= options_.heartbeat_timeout_seconds)

@@ -3,6 +3,7 @@
 //
 //   REGISTERED -> CONFIGURING -> READY        (deployment moves them)
 //        any   -> LOST                        (heartbeats stopped) -> REGISTERED (registers again)
+//       LOST   -> forgotten                   (forget_seconds later, when no plan names it)
 //        any   -> FAILED                      (Configure failed)   -> CONFIGURING (tried again)
 //
 // Thread rule: thread-safe. Time is an argument (monotonic seconds). The change listener is called
@@ -13,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,8 @@ namespace tessera::coordinator {
 struct WorkerPoolOptions {
   double heartbeat_interval_seconds = 1.0;
   double heartbeat_timeout_seconds = 5.0;
-  std::string build_version;  // of this process: workers of another one are refused
+  double forget_seconds = 600;  // after its last heartbeat a lost worker's name is forgotten
+  std::string build_version;    // of this process: workers of another one are refused
 };
 
 struct WorkerRecord {
@@ -56,7 +59,9 @@ class WorkerPool {
   // heartbeat of another plan epoch than the one it was configured for is not believed; when the
   // next one is so too the worker is REGISTERED again, to be configured anew.
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, double now_seconds);
-  // Marks those silent for longer than the timeout LOST.
+  // These names are never forgotten: a plan waits for them.
+  void KeepNames(std::set<std::string> names);
+  // Marks those silent for longer than the timeout LOST, and forgets names that were lost long ago.
   void ExpireSilent(double now_seconds);
 
   // Moves one worker to `state`; ignored when its incarnation is not `incarnation` any more, or it
@@ -77,6 +82,7 @@ class WorkerPool {
   const WorkerPoolOptions options_;
   mutable std::mutex mutex_;
   std::map<std::string, WorkerRecord> workers_;
+  std::set<std::string> kept_;
   std::function<void()> changed_;
 };
 

@@ -1,7 +1,11 @@
 #include "coordinator/http_server.h"
 
+#include <spdlog/sinks/base_sink.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
@@ -9,8 +13,11 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "coordinator/http_refusal.h"
 #include "tests/coordinator/http_client.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -43,6 +50,34 @@ class Flag {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool set_ = false;
+};
+
+class LineSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  int Count(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    return static_cast<int>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
+      return line.find(text) != std::string::npos;
+    }));
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    lines_.emplace_back(message.payload.data(), message.payload.size());
+  }
+  void flush_() override {}
+  std::vector<std::string> lines_;
+};
+
+// What the coordinator's logger says while this lives. Outlives the server.
+class LoggedLines {
+ public:
+  LoggedLines() { Logger("coordinator").sinks().push_back(sink_); }
+  ~LoggedLines() { std::erase(Logger("coordinator").sinks(), spdlog::sink_ptr(sink_)); }
+  int Count(const std::string& text) const { return sink_->Count(text); }
+
+ private:
+  const std::shared_ptr<LineSink> sink_ = std::make_shared<LineSink>();
 };
 
 }  // namespace
@@ -241,6 +276,64 @@ TEST_CASE("a taken port is an error that names it; draining closes idle connecti
   CHECK(client.Receive().status == 200);
   server->Drain();
   CHECK(client.WaitForClose());
+}
+
+TEST_CASE("a connection beyond the limit is told so, and one line in the log for all of them") {
+  const LoggedLines logged;
+  HttpServerOptions options;
+  options.max_connections = 1;
+  auto server = Serve(Echo, options);
+  HttpClient first(server->port());
+  REQUIRE(first.SendRequest("GET", "/a", ""));
+  REQUIRE(first.Receive().status == 200);
+  for (int i = 0; i < 5; ++i) {
+    HttpClient more(server->port());
+    REQUIRE(more.SendRequest("GET", "/b", ""));
+    const HttpReply reply = more.Receive();
+    CHECK(reply.status == 503);
+    CHECK(reply.head.find("Retry-After: 1") != std::string::npos);
+    CHECK(reply.body.find("1 connections are open, which is the limit") != std::string::npos);
+    CHECK(more.WaitForClose());
+  }
+  CHECK(logged.Count("refused with 503") == 1);
+  REQUIRE(first.SendRequest("GET", "/c", ""));
+  CHECK(first.Receive().status == 200);
+}
+
+TEST_CASE(
+    "out of descriptors: one line in the log, and service goes on when there are some again") {
+  const LoggedLines logged;
+  auto server = Serve(Echo);
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/a", ""));
+  REQUIRE(client.Receive().status == 200);
+  HttpClient waiting(server->port());
+  REQUIRE(waiting.SendRequest("GET", "/b", ""));
+  REQUIRE(waiting.Receive().status == 200);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // The client's end gets the last descriptor there is.
+  const int next = dup(0);
+  close(next);
+  const rlimit tight = {static_cast<rlim_t>(next + 1), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  {
+    HttpClient late(server->port());
+    REQUIRE(late.SendRequest("GET", "/c", ""));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    CHECK(logged.Count("could not be accepted") == 1);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(late.Receive().body == "GET /c ");
+  }
+}
+
+TEST_CASE("a warning that repeats is said at intervals, with how often") {
+  PacedWarning warning;
+  CHECK(warning.Next("full", 100) == "full");
+  CHECK(warning.Next("full", 101).empty());
+  CHECK(warning.Next("full", 109.9).empty());
+  CHECK(warning.Next("full", 110.1) == "full (and 2 times since the last line)");
+  CHECK(warning.Next("full", 200) == "full");
 }
 
 }  // namespace tessera::coordinator

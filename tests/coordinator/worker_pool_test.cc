@@ -1,6 +1,7 @@
 #include "coordinator/worker_pool.h"
 
 #include <catch2/catch.hpp>
+#include <string>
 
 #include "proto/protocol.h"
 
@@ -134,6 +135,33 @@ TEST_CASE("silence makes a worker lost, registering again brings it back") {
   CHECK(absl::IsNotFound(pool.Heartbeat(Beat("a", 7), 6)));
   REQUIRE(pool.Register(Worker("a", 7), 6).ok());
   CHECK(pool.Snapshot().at("a").state == v1::WORKER_STATE_REGISTERED);
+}
+
+TEST_CASE("names that were lost long ago are forgotten, those of a plan are not") {
+  WorkerPool pool(Options());
+  pool.KeepNames({"planned"});
+  int changes = 0;
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(pool.Register(Worker("pod-" + std::to_string(i), i + 1), i).ok());
+    pool.ExpireSilent(i);
+  }
+  REQUIRE(pool.Register(Worker("planned", 7), 100).ok());
+  REQUIRE(pool.Register(Worker("alive", 8), 100).ok());
+  pool.ExpireSilent(600);
+  CHECK(pool.Snapshot().size() == 102);
+  pool.SetListener([&] { ++changes; });
+  REQUIRE(pool.Register(Worker("alive", 8), 650).ok());
+  pool.ExpireSilent(649.5);
+  CHECK(pool.Snapshot().size() == 52);
+  CHECK_FALSE(pool.Snapshot().contains("pod-49"));
+  CHECK(pool.Snapshot().contains("pod-50"));
+  CHECK(changes > 0);
+  pool.ExpireSilent(655);
+  pool.ExpireSilent(1e6);
+  REQUIRE(pool.Snapshot().size() == 2);  // "alive" was alive until now
+  pool.ExpireSilent(1e6);
+  CHECK(pool.Snapshot().size() == 1);
+  CHECK(pool.Snapshot().at("planned").state == v1::WORKER_STATE_LOST);
 }
 
 }  // namespace tessera::coordinator
