@@ -49,6 +49,7 @@ void ChoiceText::AppendLast(int32_t token_id, const PositionChances* chances, bo
     Flush(event);
     ++tokens_seen_;
     ++reported_tokens_;
+    event.ends_with_stop_token = true;
     event.token_ids.push_back(token_id);
     if (chances != nullptr) event.logprobs.push_back(*chances);
     return;

@@ -67,12 +67,13 @@ enum class Finish { kNone, kStop, kLength };
 // possible beginning); when `finish` is set nothing is held back any more. Tokens that belong to a
 // cut stop string are not reported: text, tokens and logprobs of all events add up to the answer.
 // An eos or stop id is reported too, as the last one and without text: evaluation harnesses count
-// on one logprob for each token that was generated.
+// on one logprob for each token that was generated. (A chat's logprobs are those of its text.)
 struct ChoiceEvent {
   int32_t choice = 0;
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<PositionChances> logprobs;  // one per token id, when asked for
+  bool ends_with_stop_token = false;      // the last of token_ids is an eos or stop id
   Finish finish = Finish::kNone;
   std::string
       stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty

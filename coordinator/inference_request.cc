@@ -47,9 +47,6 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
   for (const std::string& stop : o.stop()) {
     if (stop.empty()) return FieldError("stop", "stop: a stop string is empty");
   }
-  for (int32_t id : o.stop_token_ids()) {
-    if (id < 0) return FieldError("stop_token_ids", "stop_token_ids: ids are integers from 0 up");
-  }
   return absl::OkStatus();
 }
 
@@ -76,7 +73,14 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   }
   Take(o.has_n(), o.n(), r.choice_count);
   r.stop_strings.assign(o.stop().begin(), o.stop().end());
-  r.stop_token_ids.assign(o.stop_token_ids().begin(), o.stop_token_ids().end());
+  for (int32_t id : o.stop_token_ids()) {
+    if (id < 0 || id >= model.tokenizer->vocabulary_size()) {
+      return FieldError("stop_token_ids",
+                        absl::StrCat("stop_token_ids: ", id, " is not a token id below ",
+                                     model.tokenizer->vocabulary_size()));
+    }
+    r.stop_token_ids.push_back(id);
+  }
   Take(o.has_logprobs(), o.logprobs(), r.top_logprobs);
   Take(o.has_prompt_logprobs(), o.prompt_logprobs(), r.prompt_logprobs);
   r.ignore_eos = o.ignore_eos();

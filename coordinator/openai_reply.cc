@@ -1,6 +1,7 @@
 #include "coordinator/openai_reply.h"
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,9 +45,12 @@ Json ChatLogprob(const Tokenizer& tokenizer, const TokenChance& chance) {
           {"bytes", bytes}};
 }
 
-Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>& chances) {
+// Joined they are the message, as OpenAI's clients expect: without the token that ended it.
+Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>& chances,
+                  bool ends_with_stop_token) {
   Json content = Json::array();
-  for (const PositionChances& position : chances) {
+  const size_t told = chances.size() - (ends_with_stop_token && !chances.empty() ? 1 : 0);
+  for (const PositionChances& position : std::span(chances).first(told)) {
     Json entry = ChatLogprob(tokenizer, position.chosen);
     entry["top_logprobs"] = Json::array();
     for (const TokenChance& top : position.top)
@@ -163,6 +167,7 @@ void OpenAiReply::Add(int prompt, const ChoiceEvent& event) {
   choice.text += event.text;
   choice.token_ids.insert(choice.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
   choice.logprobs.insert(choice.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+  choice.ends_with_stop_token |= event.ends_with_stop_token;
   if (event.finish != Finish::kNone) {
     choice.finish = event.finish;
     choice.stop_reason = event.stop_reason;
@@ -196,8 +201,9 @@ std::string OpenAiReply::Body(const std::string& replica) const {
     Json one = {{"index", i}};
     if (call_.chat) {
       one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-      one["logprobs"] =
-          call_.top_logprobs < 0 ? Json(nullptr) : ChatLogprobs(tokenizer, choice.logprobs);
+      one["logprobs"] = call_.top_logprobs < 0
+                            ? Json(nullptr)
+                            : ChatLogprobs(tokenizer, choice.logprobs, choice.ends_with_stop_token);
     } else {
       std::string text = choice.text;
       std::vector<int32_t> ids = choice.token_ids;
@@ -255,8 +261,9 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
       delta["content"] = event.text;
     }
     one["delta"] = std::move(delta);
-    one["logprobs"] =
-        event.logprobs.empty() ? Json(nullptr) : ChatLogprobs(tokenizer, event.logprobs);
+    one["logprobs"] = event.logprobs.empty()
+                          ? Json(nullptr)
+                          : ChatLogprobs(tokenizer, event.logprobs, event.ends_with_stop_token);
   } else {
     one["text"] = event.text;
     one["logprobs"] =

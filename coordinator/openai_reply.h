@@ -46,6 +46,7 @@ class OpenAiReply {
     std::string text;
     std::vector<int32_t> token_ids;
     std::vector<PositionChances> logprobs;
+    bool ends_with_stop_token = false;
     Finish finish = Finish::kNone;
     std::string stop_reason;
   };

@@ -106,6 +106,12 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
     if (stop.empty()) reader.Fail("stop", "a stop string is empty");
   }
   request.stop_token_ids = reader.TokenIds("stop_token_ids");
+  for (int32_t id : request.stop_token_ids) {
+    if (id >= model.tokenizer->vocabulary_size()) {
+      reader.Fail("stop_token_ids", absl::StrCat(id, " is not a token id below ",
+                                                 model.tokenizer->vocabulary_size()));
+    }
+  }
   request.include_stop_string = reader.Bool("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = reader.Bool("skip_special_tokens").value_or(true);
   request.ignore_eos = reader.Bool("ignore_eos").value_or(false);

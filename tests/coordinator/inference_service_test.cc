@@ -203,6 +203,8 @@ TEST_CASE("errors carry a code and name the thing") {
   request = Completion();
   request.mutable_options()->add_stop_token_ids(-1);
   refused(request, StatusCode::INVALID_ARGUMENT, "stop_token_ids");
+  request.mutable_options()->set_stop_token_ids(0, 512);
+  refused(request, StatusCode::INVALID_ARGUMENT, "stop_token_ids: 512");
   request = Completion();
   request.mutable_options()->set_repetition_penalty(1e-9f);
   refused(request, StatusCode::INVALID_ARGUMENT, "repetition_penalty");

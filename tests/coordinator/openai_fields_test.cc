@@ -154,6 +154,7 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"stop", ""},
       {"stop_token_ids", "9"},
       {"stop_token_ids", {-1}},
+      {"stop_token_ids", {512}},
       {"include_stop_str_in_output", "yes"},
       {"skip_special_tokens", 1},
       {"ignore_eos", "no"},

@@ -210,6 +210,35 @@ TEST_CASE("what evaluation harnesses send: ids, echo, logprobs, one token or non
   }
 }
 
+TEST_CASE("the token that ended an answer is among a completion's logprobs, not among a chat's") {
+  Door door;
+  door.service.SetScript([](const GenerationRequest&, GenerationSink& sink, const auto&) {
+    ChoiceEvent event;
+    event.text = "one";
+    event.token_ids = {40, 2};
+    event.logprobs.resize(2);
+    event.logprobs[0].chosen = {40, -0.5f, 1};
+    event.logprobs[1].chosen = {2, -0.25f, 1};
+    event.ends_with_stop_token = true;
+    event.finish = Finish::kStop;
+    sink.OnChoice(event);
+    sink.OnEnd(absl::OkStatus(), {}, "r0");
+  });
+  const Json reply = door.Ask(kCompletions, {{"prompt", "What"}, {"logprobs", 0}});
+  CHECK(reply["choices"][0]["logprobs"]["token_logprobs"] == Json({-0.5, -0.25}));
+  const Json chat = {{"logprobs", true}, {"return_token_ids", true}};
+  const Json choice = door.Ask(kChat, Chat(chat))["choices"][0];
+  REQUIRE(choice["logprobs"]["content"].size() == 1);
+  CHECK(choice["logprobs"]["content"][0]["logprob"] == -0.5);
+  CHECK(choice["token_ids"] == Json({40, 2}));
+  size_t told = 0;
+  for (const Json& chunk : door.Stream(kChat, Chat(chat))) {
+    const Json& logprobs = chunk["choices"][0]["logprobs"];
+    if (logprobs.is_object()) told += logprobs["content"].size();
+  }
+  CHECK(told == 1);
+}
+
 TEST_CASE("prompt_logprobs in vLLM's shape") {
   Door door;
   const Json reply = door.Ask(kChat, Chat({{"prompt_logprobs", 1}}));
