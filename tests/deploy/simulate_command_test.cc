@@ -57,7 +57,7 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   REQUIRE(summary.ok());
   CHECK(summary->find("200 finished, 0 failed") != std::string::npos);
   CHECK(summary->find("objectives met by 100.00 %") != std::string::npos);
-  CHECK(summary->find("efficiencies of") != std::string::npos);  // the plan's assumptions
+  CHECK(summary->find("; efficiencies ") != std::string::npos);  // the plan's assumptions
   CHECK(*SimulateFromFiles(flags) == *summary);
   for (const std::string& picture : {flags.attainment_svg, flags.timeline_svg}) {
     const auto text = ReadFileText(picture, 1 << 20);
