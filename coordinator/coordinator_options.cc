@@ -117,6 +117,11 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   if (!config.empty()) {
     if (absl::Status s = ApplyFlagFile(config, app); !s.ok()) return s;
   }
+  if (!parsed.options.quantization.empty() && parsed.options.dtype != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--quantization ", parsed.options.quantization, " and --dtype ",
+                     parsed.options.dtype, " both say how weights are kept: give one of them"));
+  }
   if (parsed.options.kv_cache_bytes < 0) {
     return absl::InvalidArgumentError(
         "--kv-cache-memory-bytes is more bytes than can be counted: give less, or 0");

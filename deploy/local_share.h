@@ -18,12 +18,11 @@ absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> co
 // "0-3,7": the form taken by --cpus.
 std::string CoreList(std::span<const int> cores);
 
-// Bytes a process here may still take: the smaller of what /proc/meminfo calls available and what
-// the control group (version 2, then 1) leaves. `root` is "" but in tests, which plant a tree.
+// Bytes a process here may still take, by the rule that the workers follow too
+// (third_party/linux/cpu_share). `root` is "" but in tests, which plant a tree.
 int64_t AvailableMemoryBytes(const std::string& root);
 
-// Cores this process may run on (sched_getaffinity), no more than the control group's CPU quota
-// rounds up to.
+// Cores this process may run on, no more than the CPU quota keeps busy, by the same rule.
 std::vector<int> AllowedCores(const std::string& root);
 
 }  // namespace tessera::deploy

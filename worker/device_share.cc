@@ -21,7 +21,7 @@ std::string CoreList(const std::vector<int>& cores) {
 
 absl::StatusOr<std::vector<int>> NamedCores(std::string_view cpus,
                                             const std::vector<int>& affinity) {
-  auto cores = kernels::ParseCpuList(cpus);
+  auto cores = ParseCpuList(cpus);
   if (!cores.ok()) {
     return absl::InvalidArgumentError(StrCat("--cpus: ", StdView(cores.status().message())));
   }
@@ -58,7 +58,7 @@ absl::Status CheckMemory(int64_t memory_bytes, int64_t available_bytes) {
 
 absl::StatusOr<DeviceShare> ChooseDeviceShare(std::string_view cpus, int64_t memory_bytes,
                                               const std::vector<int>& affinity,
-                                              const kernels::CpuShare& available) {
+                                              const CpuShare& available) {
   DeviceShare share;
   share.cores = available.cores;
   if (!cpus.empty()) {

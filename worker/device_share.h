@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/cpu/cpu_share.h"
+#include "third_party/linux/cpu_share.h"
 
 namespace tessera::worker {
 
@@ -32,6 +32,6 @@ struct DeviceShare {
 // InvalidArgument names the flag, what it asks for and what there is.
 absl::StatusOr<DeviceShare> ChooseDeviceShare(std::string_view cpus, int64_t memory_bytes,
                                               const std::vector<int>& affinity,
-                                              const kernels::CpuShare& available);
+                                              const CpuShare& available);
 
 }  // namespace tessera::worker

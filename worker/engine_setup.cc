@@ -1,6 +1,8 @@
 #include "worker/engine_setup.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -140,21 +142,38 @@ void Describe(const SetupOptions& setup, const ModelOptions& model, const Engine
   ready->set_block_tokens(static_cast<int32_t>(options.limits.block_tokens));
 }
 
+// As --dtype spells it.
+std::string TypeName(v1::DataType type) {
+  constexpr std::string_view kPrefix = "DATA_TYPE_";
+  std::string name = v1::DataType_Name(type);
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+// "0.32": hundredths are what a reader of the log compares.
+std::string Rounded(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text, "%.2f", seconds);
+  return text;
+}
+
 void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
               const v1::WorkerReady& ready) {
   std::string phases;
   double seconds = 0;
   for (const v1::StartupPhase& phase : ready.startup()) {
-    phases += StrCat(phases.empty() ? "" : ", ", phase.name(), " ", phase.seconds(), " s");
+    phases += StrCat(phases.empty() ? "" : ", ", phase.name(), " ", Rounded(phase.seconds()), " s");
     seconds += phase.seconds();
   }
   Logger("worker").info(
       "ready for replica {} of {}: weights {} {} bytes, KV {} {} blocks of {} tokens ({} bytes), "
-      "steps of {} rows, {} sequences, context {}; {} s: {}",
-      request.replica(), request.model().name(), v1::DataType_Name(ready.weight_dtype()),
-      ready.weight_bytes(), v1::DataType_Name(ready.kv_dtype()), ready.kv_blocks(),
-      ready.block_tokens(), ready.kv_pool_bytes(), options.limits.max_batched_tokens,
-      options.limits.max_sequences, options.max_model_len_tokens, seconds, phases);
+      "steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
+      request.replica(), request.model().name(), TypeName(ready.weight_dtype()),
+      ready.weight_bytes(), TypeName(ready.kv_dtype()), ready.kv_blocks(), ready.block_tokens(),
+      ready.kv_pool_bytes(), options.limits.max_batched_tokens, options.limits.max_sequences,
+      options.max_model_len_tokens, seconds, phases);
   if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {
     Logger("worker").warn("the KV pool holds {} tokens, less than one sequence of the context's {}",
                           options.limits.total_blocks * options.limits.block_tokens,

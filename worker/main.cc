@@ -11,7 +11,6 @@
 #include <random>
 #include <thread>
 
-#include "kernels/cpu/cpu_share.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/probe.h"
@@ -19,6 +18,7 @@
 #include "proto/model_folder.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
 #include "worker/registration.h"
@@ -71,9 +71,9 @@ absl::StatusOr<CpuWorker> MakeDevice(const WorkerOptions& options) {
   const auto isa = kernels::ParseIsa(options.cpu_isa);
   if (!isa.ok()) return isa.status();
   worker.isa = device.isa = *isa;
-  const std::vector<int> affinity = kernels::AffinityCores();
-  auto share = ChooseDeviceShare(options.cpus, options.memory_bytes, affinity,
-                                 kernels::ReadCpuShare(affinity));
+  const std::vector<int> affinity = AffinityCores();
+  auto share =
+      ChooseDeviceShare(options.cpus, options.memory_bytes, affinity, ReadCpuShare(affinity));
   if (!share.ok()) return share.status();
   if (!share->warning.empty()) Logger("worker").warn("{}", share->warning);
   device.cores = share->cores;

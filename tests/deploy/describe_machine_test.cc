@@ -24,6 +24,7 @@ class Root {
           "processor\t: 0\nmodel name\t: Test CPU 9000\ncpu MHz\t\t: 3000.000\n"
           "flags\t\t: fpu avx2 avx512f\n\nprocessor\t: 1\nmodel name\t: other\n");
     Plant("/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    Plant("/proc/self/cgroup", "0::/\n");
     Plant("/sys/fs/cgroup/memory.max", "34359738368\n");
     Plant("/sys/fs/cgroup/memory.current", "2147483648\n");
     Plant("/sys/fs/cgroup/cpu.max", "100000 100000\n");

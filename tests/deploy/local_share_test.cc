@@ -47,7 +47,10 @@ TEST_CASE("cores are split into disjoint shares that differ by at most one") {
   for (int workers : {0, -1, 8}) {
     const auto refused = SplitCores(cores, workers);
     CHECK(absl::IsInvalidArgument(refused.status()));
-    CHECK(std::string(refused.status().message()).find("--workers") != std::string::npos);
+    const std::string text(refused.status().message());
+    CHECK(text.find("--workers " + std::to_string(workers)) != std::string::npos);
+    CHECK(text.find("7 cores (0-3,8-10)") != std::string::npos);
+    CHECK(text.find("--cpus") == std::string::npos);  // `tessera up` has no such flag
   }
 }
 
@@ -60,6 +63,7 @@ TEST_CASE("a list of cores is written as --cpus takes it") {
 
 TEST_CASE("memory is what the machine and the control group leave, whichever is less") {
   Root root;
+  root.Plant("/proc/self/cgroup", "0::/\n");
   root.Plant("/proc/meminfo", "MemTotal: 1000 kB\nMemAvailable:   800 kB\nBuffers: 5 kB\n");
   CHECK(AvailableMemoryBytes(root.path()) == 800 * 1024);
   root.Plant("/sys/fs/cgroup/memory.max", "max\n");
@@ -73,14 +77,16 @@ TEST_CASE("memory is what the machine and the control group leave, whichever is 
 
 TEST_CASE("control groups of version 1 bound memory too") {
   Root root;
+  root.Plant("/proc/self/cgroup", "2:cpu,cpuacct:/\n1:memory:/\n");
   root.Plant("/proc/meminfo", "MemAvailable: 800 kB\n");
   root.Plant("/sys/fs/cgroup/memory/memory.limit_in_bytes", "300000\n");
   root.Plant("/sys/fs/cgroup/memory/memory.usage_in_bytes", "50000\n");
   CHECK(AvailableMemoryBytes(root.path()) == 250000);
 }
 
-TEST_CASE("a CPU quota bounds the cores, rounded up") {
+TEST_CASE("a CPU quota bounds the cores, rounded down, as the workers round it") {
   Root root;
+  root.Plant("/proc/self/cgroup", "0::/pod/box\n");
   const size_t all = AllowedCores(root.path()).size();
   REQUIRE(all >= 1);
   root.Plant("/sys/fs/cgroup/cpu.max", "max 100000\n");
@@ -88,7 +94,12 @@ TEST_CASE("a CPU quota bounds the cores, rounded up") {
   root.Plant("/sys/fs/cgroup/cpu.max", "50000 100000\n");
   CHECK(AllowedCores(root.path()).size() == 1);
   root.Plant("/sys/fs/cgroup/cpu.max", "150000 100000\n");
-  CHECK(AllowedCores(root.path()).size() == std::min<size_t>(all, 2));
+  CHECK(AllowedCores(root.path()).size() == 1);
+  // A limit of the process's own group, which is not the root's.
+  root.Plant("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  root.Plant("/sys/fs/cgroup/pod/cpu.max", "100000 100000\n");
+  CHECK(AllowedCores(root.path()).size() == 1);
+  root.Plant("/sys/fs/cgroup/pod/cpu.max", "max 100000\n");
   root.Plant("/sys/fs/cgroup/cpu.max", "99900000 100000\n");
   CHECK(AllowedCores(root.path()).size() == all);
 }

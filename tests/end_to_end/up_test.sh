@@ -50,7 +50,12 @@ check "a misspelt subcommand is named" grep -q '"statsu" is no subcommand (did y
 up --once --workers 1 --max-model-len abc > "$out" 2>&1
 check "a number that is none is named in a short line" \
   grep -qx '.*--max-model-len: .*"abc" is no number.\{0,60\}' "$out"
-TESSERA_KEEP_THIS=1 TESSERA_WROKERS=1 "$tessera" status --coordinator http://x:1 > "$out" 2>&1
+up --once --workers 1000 > "$out" 2>&1
+check "more workers than cores are refused, saying how many there may be" \
+  grep -q -- "--workers 1000: .* may be used here: give --workers [0-9]" "$out"
+up --once --quantization int8 --dtype float32 > "$out" 2>&1
+check "two words on how weights are kept are refused" grep -q "give one of them" "$out"
+TESSERA_WROKERS=1 "$tessera" status --coordinator http://x:1 > "$out" 2>&1
 check "a variable that is no flag's is warned of" grep -q "TESSERA_WROKERS .*did you mean TESSERA_WORKERS?" "$out"
 check "and an address that is none is refused" grep -q -- '--coordinator: "http://x:1" is no HOST:PORT' "$out"
 
@@ -73,6 +78,7 @@ check "no key is printed" bash -c '! grep -q "it.s a key" "$1" "$2"/logs/*.log' 
 up --host 0.0.0.0 --workers 1 --api-key secret --ready-timeout 60 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
 check "beyond loopback it comes up with keys of its own" [ $? -eq 0 ]
 check "and says how to ask for the status" grep -q -- "--admin-key-file $TEST_TMPDIR/logs/admin_key" "$out"
+check "the log speaks of types as --dtype does" grep -q "weights bfloat16 [0-9]* bytes, KV bfloat16" "$TEST_TMPDIR/logs/worker-0.log"
 check "which only the owner reads" [ "$(stat -c %a "$TEST_TMPDIR/logs/admin_key")" = 600 ]
 
 up > "$out" 2>&1 &

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 const std::vector<int> kAffinity = {0, 1, 2, 5};
-const kernels::CpuShare kAll = {.cores = kAffinity, .memory_bytes = 4 * kGiB};
+const CpuShare kAll = {.cores = kAffinity, .memory_bytes = 4 * kGiB};
 
 std::string Refusal(std::string_view cpus, int64_t memory_bytes) {
   const auto share = ChooseDeviceShare(cpus, memory_bytes, kAffinity, kAll);
@@ -55,7 +55,7 @@ TEST_CASE(
 }
 
 TEST_CASE("more cores than the CPU quota pays for are allowed, and said") {
-  const kernels::CpuShare quota = {.cores = {0, 1}, .memory_bytes = kGiB};
+  const CpuShare quota = {.cores = {0, 1}, .memory_bytes = kGiB};
   CHECK(ChooseDeviceShare("", 0, kAffinity, quota)->cores == std::vector<int>{0, 1});
   CHECK(ChooseDeviceShare("2,5", 0, kAffinity, quota)->warning.empty());
   CHECK_THAT(ChooseDeviceShare("0-2", 0, kAffinity, quota)->warning,

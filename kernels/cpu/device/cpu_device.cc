@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cpu/cpu_share.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/device/cpu_ops.h"
 #include "kernels/cpu/thread_pool.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/linux/cpu_share.h"
 
 namespace tessera::kernels {
 namespace {

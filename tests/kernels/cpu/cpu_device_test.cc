@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/cpu_share.h"
+#include "third_party/linux/cpu_share.h"
 #include "kernels/ops.h"
 
 namespace tessera::kernels {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cpu/cpu_share.h"
+#include "third_party/linux/cpu_share.h"
 
 namespace tessera::kernels {
 namespace {

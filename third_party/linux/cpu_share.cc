@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_share.h"
+#include "third_party/linux/cpu_share.h"
 
 #include <sched.h>
 
@@ -11,7 +11,7 @@
 
 #include "third_party/absl/str_cat.h"
 
-namespace tessera::kernels {
+namespace tessera {
 namespace {
 
 constexpr int kMaxCores = CPU_SETSIZE;
@@ -56,7 +56,19 @@ void TakeSmaller(std::optional<T>& value, std::optional<T> limit) {
 struct Limits {
   std::optional<double> cores;
   std::optional<int64_t> memory_bytes;
+  std::optional<int64_t> available_bytes;
 };
+
+// One folder's limit, and what those that it holds for have left of it.
+void ReadMemory(const std::string& limit_file, const std::string& used_file, Limits& limits) {
+  const auto limit = ReadFile(limit_file);
+  const auto bytes = limit ? ParseMemoryLimit(*limit) : std::nullopt;
+  if (!bytes) return;
+  TakeSmaller(limits.memory_bytes, bytes);
+  const auto used = ReadFile(used_file);
+  const int64_t used_bytes = used ? ParseNumber<int64_t>(*used).value_or(0) : 0;
+  TakeSmaller(limits.available_bytes, std::optional(std::max<int64_t>(0, *bytes - used_bytes)));
+}
 
 // A limit of any ancestor holds, so all of them are read: `visit` gets each folder from `path` up.
 template <typename Visit>
@@ -73,9 +85,7 @@ void ReadV2(const std::string& root, std::string_view cgroups, Limits& limits) {
   if (!path) return;
   ForEachAncestor(root + "sys/fs/cgroup", *path, [&](const std::string& folder) {
     if (auto text = ReadFile(folder + "/cpu.max")) TakeSmaller(limits.cores, ParseCpuMax(*text));
-    if (auto text = ReadFile(folder + "/memory.max")) {
-      TakeSmaller(limits.memory_bytes, ParseMemoryLimit(*text));
-    }
+    ReadMemory(folder + "/memory.max", folder + "/memory.current", limits);
   });
 }
 
@@ -92,9 +102,7 @@ void ReadV1(const std::string& root, std::string_view cgroups, Limits& limits) {
   }
   if (const auto path = ParseCgroupPath(cgroups, "memory")) {
     ForEachAncestor(root + "sys/fs/cgroup/memory", *path, [&](const std::string& folder) {
-      if (auto text = ReadFile(folder + "/memory.limit_in_bytes")) {
-        TakeSmaller(limits.memory_bytes, ParseMemoryLimit(*text));
-      }
+      ReadMemory(folder + "/memory.limit_in_bytes", folder + "/memory.usage_in_bytes", limits);
     });
   }
 }
@@ -150,12 +158,12 @@ std::optional<int64_t> ParseMemoryLimit(std::string_view text) {
   return bytes;
 }
 
-std::optional<int64_t> ParseMemTotal(std::string_view meminfo) {
+std::optional<int64_t> ParseMemInfo(std::string_view meminfo, std::string_view key) {
   std::optional<int64_t> bytes;
   ForEachPiece(meminfo, '\n', [&](std::string_view line) {
-    constexpr std::string_view kKey = "MemTotal:", kUnit = "kB";
-    if (line.substr(0, kKey.size()) != kKey) return;
-    line = Trim(line.substr(kKey.size()));
+    constexpr std::string_view kUnit = "kB";
+    if (line.substr(0, key.size()) != key) return;
+    line = Trim(line.substr(key.size()));
     if (line.size() < kUnit.size() || line.substr(line.size() - kUnit.size()) != kUnit) return;
     const auto kilobytes = ParseNumber<int64_t>(line.substr(0, line.size() - kUnit.size()));
     if (kilobytes) bytes = *kilobytes * 1024;
@@ -185,9 +193,11 @@ CpuShare ReadCpuShare(const std::vector<int>& affinity, const std::string& root)
     ReadV1(base, *cgroups, limits);
   }
   if (const auto meminfo = ReadFile(base + "proc/meminfo")) {
-    TakeSmaller(limits.memory_bytes, ParseMemTotal(*meminfo));
+    TakeSmaller(limits.memory_bytes, ParseMemInfo(*meminfo, "MemTotal:"));
+    TakeSmaller(limits.available_bytes, ParseMemInfo(*meminfo, "MemAvailable:"));
   }
   CpuShare share{.cores = affinity, .memory_bytes = limits.memory_bytes.value_or(0)};
+  share.available_bytes = limits.available_bytes.value_or(share.memory_bytes);
   std::sort(share.cores.begin(), share.cores.end());
   if (limits.cores && *limits.cores < static_cast<double>(share.cores.size())) {
     // A thread more than the quota pays for would be stopped in the middle of each step.
@@ -209,4 +219,4 @@ std::vector<int> AffinityCores() {
   return cores;
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera

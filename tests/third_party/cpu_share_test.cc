@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_share.h"
+#include "third_party/linux/cpu_share.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace tessera::kernels {
+namespace tessera {
 namespace {
 
 // A file system with only what control groups say.
@@ -55,8 +55,8 @@ TEST_CASE("quotas and limits") {
   CHECK(*ParseMemoryLimit("1073741824\n") == kGiB);
   CHECK_FALSE(ParseMemoryLimit("max\n").has_value());
   CHECK_FALSE(ParseMemoryLimit("9223372036854771712\n").has_value());
-  CHECK(*ParseMemTotal("Junk: 1 kB\nMemTotal:   2048 kB\n") == 2048 * 1024);
-  CHECK_FALSE(ParseMemTotal("MemTotal: lots").has_value());
+  CHECK(*ParseMemInfo("Junk: 1 kB\nMemTotal:   2048 kB\n", "MemTotal:") == 2048 * 1024);
+  CHECK_FALSE(ParseMemInfo("MemTotal: lots", "MemTotal:").has_value());
 }
 
 TEST_CASE("paths in /proc/self/cgroup") {
@@ -81,9 +81,12 @@ TEST_CASE("v2: the smallest limit on the way up holds") {
   tree.Write("sys/fs/cgroup/pod/cpu.max", "250000 100000\n");
   tree.Write("sys/fs/cgroup/pod/container/memory.max", "4294967296\n");
   tree.Write("sys/fs/cgroup/pod/memory.max", "8589934592\n");
+  tree.Write("sys/fs/cgroup/pod/container/memory.current", "1073741824\n");
+  tree.Write("sys/fs/cgroup/pod/memory.current", "7516192768\n");
   const CpuShare share = ReadCpuShare(kEight, tree.root());
   CHECK(share.cores == std::vector<int>{0, 1});
   CHECK(share.memory_bytes == 4 * kGiB);
+  CHECK(share.available_bytes == kGiB);  // a neighbour in the pod has taken the rest
 }
 
 TEST_CASE("v2 in a namespace: the limits stand at the mount itself") {
@@ -115,4 +118,4 @@ TEST_CASE("this machine has at least a core and some memory") {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera
