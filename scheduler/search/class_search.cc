@@ -17,6 +17,8 @@ constexpr int kMostRounds = 12;     // of planning what is left
 constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
 constexpr double kBoundGap = 0.02;  // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
+constexpr int kBoundBoxes = 20000;
+constexpr size_t kColumnsOfPricing = 10;
 constexpr int kMostGenerated = 60;  // rounds of columns
 constexpr double kRestGap = 0.03;
 constexpr int kRestRounds = 8;
@@ -42,7 +44,8 @@ class ClassSearch {
     ConfigurationProgram program(problem_, classes, &shapes_);
     program.Generate({problem_.allow_split,
                       problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
-                      kMostGenerated});
+                      kMostGenerated, kBoundBoxes,
+                      problem_.graph->devices() <= kWholeUpTo ? size_t{0} : kColumnsOfPricing});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))
@@ -152,7 +155,7 @@ class ClassSearch {
     }
     ConfigurationProgram program(rest, classes, &shapes_);
     program.Generate({false, kRestGap, quick ? kRepairRounds : kRestRounds,
-                      quick ? kRepairBoxes : kRestBoxes, false});
+                      quick ? kRepairBoxes : kRestBoxes, 0, false});
     return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, kRestNodes), at);
   }
 

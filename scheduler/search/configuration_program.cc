@@ -29,6 +29,11 @@ double WorthOfRole(Role role, double prefill) {
   return 0;
 }
 
+void KeepLast(size_t most, std::vector<ClassReplica>* columns) {
+  if (most > 0 && columns->size() > most)
+    columns->erase(columns->begin(), columns->end() - static_cast<long>(most));
+}
+
 // The rows of the program, and a variable per column.
 struct Master {
   LinearProgram program;
@@ -90,6 +95,7 @@ ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const Configuration
       query.max_boxes = std::min(options.max_boxes, kGuessBoxes);
       query.certify = false;
       PricingAnswer answer = pricing_.Run(query);
+      KeepLast(options.per_pricing, &answer.found);
       if (role == Role::kBoth) duals.devices.push_back(answer.bound);
       for (ClassReplica& replica : answer.found) Add(std::move(replica));
     }
@@ -214,7 +220,8 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
       // In ratios of the program's worth: what it reaches already is of no interest.
       query.target = value_ / (worth * value);
       query.known_bound = kappa / value;
-      const PricingAnswer answer = pricing_.Run(query);
+      PricingAnswer answer = pricing_.Run(query);
+      KeepLast(options.per_pricing, &answer.found);
       kappa = std::max(kappa, answer.bound * value);
       for (const ClassReplica& replica : answer.found) {
         const double price = PriceOf(replica);

@@ -26,8 +26,9 @@ struct ConfigurationOptions {
   bool allow_split = true;
   double gap = 0.003;  // between the relaxation and the bound, at which generation stops
   int max_rounds = 60;
-  int max_boxes = 20000;  // of a pricing
-  bool certify = true;    // false: columns are wanted, there will be no bound
+  int max_boxes = 20000;   // of a pricing
+  size_t per_pricing = 0;  // columns kept of each pricing, the last and best; 0: all
+  bool certify = true;     // false: columns are wanted, there will be no bound
 };
 
 class ConfigurationProgram {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/class_search.h"
+#include "scheduler/search/layout_bound.h"
 #include "scheduler/search/linear_program.h"
 #include "third_party/absl/str_cat.h"
 
@@ -14,6 +16,10 @@ namespace {
 constexpr int64_t kAllSetsUpTo = 300;  // device sets that are all tried
 constexpr int kExactDevices = 8;       // up to which the optimum is proved
 constexpr int64_t kExactWork = 600;    // device sets times layers that take a second or so
+constexpr int64_t kProvenWork = 2000;  // the same where a proof is asked for
+constexpr int kQuickTests = 150;       // of a range of layouts, where no proof is asked for
+constexpr int kProofTests = 4000;
+constexpr double kWorthBounding = 1 + 2e-5;
 constexpr double kGib = 1073741824.0;
 
 using Counts = std::vector<int>;  // devices per pool of the graph
@@ -36,8 +42,9 @@ class ConfigurationSearch {
   absl::StatusOr<Placement> Run() {
     if (!IsSmall()) {
       ClassSearchResult found = SearchByClass(problem_);
+      if (found.placement) found.placement->upper_bound = found.upper_bound;
+      if (CanBound()) return Bounded(std::move(found));
       if (!found.placement) return NothingFits();
-      found.placement->upper_bound = found.upper_bound;
       return *std::move(found.placement);
     }
     AllSets(Counts(pools_.size(), 0), 0);
@@ -73,14 +80,85 @@ class ConfigurationSearch {
     return winner;
   }
 
-  // Every device set is tried, with layouts that are proved best: then the program's optimum is the
-  // optimum.
-  bool IsSmall() const {
+  int64_t Sets() const {
     int64_t sets = 1;
     for (const DevicePool& pool : pools_)
       sets = std::min<int64_t>(sets * (pool.count + 1), kAllSetsUpTo + 1);
-    if (problem_.graph->devices() > kExactDevices || sets > kAllSetsUpTo) return false;
-    return problem_.prove || sets * problem_.model->layers <= kExactWork;
+    return sets;
+  }
+
+  // Every device set is tried, with layouts that are proved best: then the program's optimum is the
+  // optimum.
+  bool IsSmall() const {
+    if (problem_.graph->devices() > kExactDevices || Sets() > kAllSetsUpTo) return false;
+    const int64_t work = Sets() * problem_.model->layers;
+    return work <= (problem_.prove ? kProvenWork : kExactWork);
+  }
+
+  // Every device set is tried, with bounds on its layouts.
+  bool CanBound() const {
+    return problem_.model->uniform() && problem_.graph->devices() <= kExactDevices &&
+           Sets() <= kAllSetsUpTo && problem_.goal != Goal::kPrice;
+  }
+
+  // The program over what each set serves at most. Where a proof is asked for, the sets that it
+  // takes are laid out exactly until the bound meets the placement, or the sets it takes are exact.
+  void BoundBySets(Placement* placement) {
+    while (true) {
+      const Program made = MakeProgram(bounds_, problem_.allow_split);
+      const absl::StatusOr<LinearProgram::Solution> solution = made.program.Solve(false);
+      if (!solution.ok()) return;
+      double& bound = placement->upper_bound;
+      bound = bound > 0 ? std::min(bound, solution->bound) : solution->bound;
+      if (bound <= placement->requests_per_second * kWorthBounding || !problem_.prove) break;
+      bool sharper = false;
+      for (size_t i = 0; i < bounds_.size(); ++i) {
+        if (solution->values[static_cast<size_t>(made.variables[i])] < 0.5) continue;
+        sharper = Sharpen(&bounds_[i], placement) || sharper;
+      }
+      if (!sharper || problem_.watch.Stopped()) break;
+    }
+    placement->upper_bound = std::max(placement->upper_bound, placement->requests_per_second);
+  }
+
+  // Replaces a set's bound by the rate of its best layout, proved. False: it was that already.
+  bool Sharpen(Column* set, Placement* placement) {
+    std::vector<int> members;
+    LayoutProblem layout = LayoutOn(set->used, set->role, &members);
+    if (!exact_keys_.insert(KeyOf(layout) + StrCat(set->rate)).second) return false;
+    layout.exact = true;
+    layout.known_rate = layouts_[KeyOf(layout)].rate.requests_per_second;
+    const Layout best = BestLayout(layout);
+    set->rate = std::max(layout.known_rate, best.rate.requests_per_second);
+    exact_keys_.insert(KeyOf(layout) + StrCat(set->rate));
+    if (best.stages.empty()) return true;
+    layouts_[KeyOf(layout)] = best;
+    Try(set->used, set->role, kUnbounded);  // a better column
+    double ignored = 0;
+    absl::StatusOr<Placement> better = Choose(problem_.allow_split, &ignored);
+    if (!better.ok() || !Better(*better, *placement)) return true;
+    better->upper_bound = placement->upper_bound;
+    better->notes = placement->notes;
+    *placement = *std::move(better);
+    return true;
+  }
+
+  absl::StatusOr<Placement> Bounded(ClassSearchResult found) {
+    bounded_ = true;
+    AllSets(Counts(pools_.size(), 0), 0);
+    double ignored = 0;
+    for (const bool split : {false, true}) {
+      if (columns_.empty() || (split && !problem_.allow_split)) continue;
+      absl::StatusOr<Placement> placement = Choose(split, &ignored);
+      if (!placement.ok()) continue;
+      placement->upper_bound = found.upper_bound;
+      if (found.placement && !Better(*placement, *found.placement)) continue;
+      if (found.placement) placement->notes = found.placement->notes;
+      found.placement = *std::move(placement);
+    }
+    if (!found.placement) return NothingFits();
+    BoundBySets(&*found.placement);
+    return *std::move(found.placement);
   }
 
   bool Better(const Placement& a, const Placement& b) const {
@@ -120,16 +198,35 @@ class ConfigurationSearch {
     return key;
   }
 
+  Layout LayoutOf(LayoutProblem layout, double apart) {
+    layout.known_rate = apart;
+    if (!bounded_) {
+      layout.exact = true;
+      return BestLayout(layout);
+    }
+    LayoutBoundOptions options;
+    options.max_tests = problem_.prove ? kProofTests : kQuickTests;
+    const BoundedLayout found = BoundLayout(layout, options);
+    bound_of_[KeyOf(layout)] = found.bound;
+    return found.layout;
+  }
+
   // The best layout of a set in a role as a column; its rate, 0 where it is not worth a column.
   double Try(const Counts& counts, Role role, double apart) {
     std::vector<int> members;
     LayoutProblem layout = LayoutOn(counts, role, &members);
     const std::string key = KeyOf(layout);
     auto known = layouts_.find(key);
-    if (known == layouts_.end()) {
-      layout.exact = true;
-      layout.known_rate = apart;
-      known = layouts_.emplace(key, BestLayout(layout)).first;
+    if (known == layouts_.end()) known = layouts_.emplace(key, LayoutOf(layout, apart)).first;
+    if (bounded_ && bound_of_[key] > apart * kWorthBounding) {
+      // The set's devices all together, whatever the best layout leaves idle.
+      Column column;
+      column.role = role;
+      column.used = counts;
+      column.rate = bound_of_[key];
+      for (size_t p = 0; p < counts.size(); ++p)
+        column.usd_per_hour += counts[p] * pools_[p].price_usd_per_hour;
+      bounds_.push_back(std::move(column));
     }
     const Layout& best = known->second;
     if (best.stages.empty()) return 0;
@@ -211,11 +308,16 @@ class ConfigurationSearch {
 
   // --- The packing ---
 
-  absl::StatusOr<Placement> Choose(bool split, double* bound) {
+  struct Program {
     LinearProgram program;
-    std::vector<int> pool_rows;
+    std::vector<int> pool_rows, variables;
+  };
+
+  Program MakeProgram(const std::vector<Column>& columns, bool split) const {
+    Program made;
+    LinearProgram& program = made.program;
     for (const DevicePool& pool : pools_)
-      pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
+      made.pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
     const bool price = problem_.goal == Goal::kPrice;
     const int prefill_row = program.AddRow(-kUnbounded, 0),
               decode_row = program.AddRow(-kUnbounded, 0);
@@ -224,25 +326,28 @@ class ConfigurationSearch {
     const int cost_row = program.AddRow(
         -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
     const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
-    program.AddTerm(prefill_row, served, 1);
-    program.AddTerm(decode_row, served, 1);
-    program.AddTerm(rate_row, served, 1);
-    std::vector<int> variables;
-    for (const Column& column : columns_) {
+    for (const int row : {prefill_row, decode_row, rate_row}) program.AddTerm(row, served, 1);
+    for (const Column& column : columns) {
       const bool usable = split || column.role == Role::kBoth;
       const double value =
           price ? -column.usd_per_hour : (column.role == Role::kBoth ? column.rate : 0);
       const int y = program.AddVariable(value, 0, usable ? kUnbounded : 0, true);
-      variables.push_back(y);
+      made.variables.push_back(y);
       for (size_t p = 0; p < pools_.size(); ++p) {
-        if (column.used[p] > 0) program.AddTerm(pool_rows[p], y, column.used[p]);
+        if (column.used[p] > 0) program.AddTerm(made.pool_rows[p], y, column.used[p]);
       }
       program.AddTerm(cost_row, y, column.usd_per_hour);
       if (column.role == Role::kBoth) program.AddTerm(rate_row, y, column.rate);
       if (column.role == Role::kPrefill) program.AddTerm(prefill_row, y, -column.rate);
       if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -column.rate);
     }
-    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(false);
+    return made;
+  }
+
+  absl::StatusOr<Placement> Choose(bool split, double* bound) {
+    const Program made = MakeProgram(columns_, split);
+    const bool price = problem_.goal == Goal::kPrice;
+    const absl::StatusOr<LinearProgram::Solution> solution = made.program.Solve(false);
     if (!solution.ok()) {
       return absl::ResourceExhaustedError(
           price ? "the required rate cannot be served by this cluster" : "no placement was found");
@@ -250,7 +355,7 @@ class ConfigurationSearch {
     *bound = solution->bound;
     std::vector<PlacedReplica> replicas;
     for (size_t c = 0; c < columns_.size(); ++c) {
-      const int copies = static_cast<int>(solution->values[static_cast<size_t>(variables[c])]);
+      const int copies = static_cast<int>(solution->values[static_cast<size_t>(made.variables[c])]);
       if (copies == 0) continue;
       PlacedReplica replica;
       replica.role = columns_[c].role;
@@ -259,7 +364,7 @@ class ConfigurationSearch {
     }
     absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas));
     if (!placement.ok()) return placement.status();
-    for (const int row : pool_rows) {
+    for (const int row : made.pool_rows) {
       placement->shadow_prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
     }
     return placement;
@@ -293,8 +398,12 @@ class ConfigurationSearch {
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
   const LengthMoments lengths_;
+  bool bounded_ = false;  // layouts come with bounds, not with proofs
   std::vector<Column> columns_;
-  std::map<std::string, Layout> layouts_;  // by KeyOf
+  std::vector<Column> bounds_;              // what each device set serves at most
+  std::map<std::string, double> bound_of_;  // by KeyOf
+  std::set<std::string> exact_keys_;        // sets and rates that were proved
+  std::map<std::string, Layout> layouts_;   // by KeyOf
   std::map<std::pair<Role, Counts>, size_t> column_of_;
   std::map<std::tuple<int, int, int>, double> alone_;  // (pool, devices, role) -> rate
 };

@@ -5,6 +5,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/search/layout_bound.h"
 #include "tests/scheduler/cost/shapes.h"
 #include "tests/scheduler/search/layout_enumerator.h"
 
@@ -26,6 +27,24 @@ TEST_CASE("the dynamic program reaches what trying every layout reaches") {
     feasible += best.requests_per_second > 0 ? 1 : 0;
   }
   CHECK(feasible >= 50);
+}
+
+TEST_CASE("no layout is above its bound, and the layout beside it is nearly always the best") {
+  int feasible = 0, reached = 0;
+  for (int seed = 1000; seed < 1060; ++seed) {
+    INFO("seed " << seed);
+    LayoutInstance instance;
+    MakeLayoutInstance(seed, 5, 10, &instance);
+    const double best = EnumerateLayouts(instance.problem).requests_per_second;
+    const BoundedLayout found = BoundLayout(instance.problem, {1e-4, 2000});
+    CHECK(found.bound >= best * (1 - 1e-9));
+    CHECK(found.layout.rate.requests_per_second <= best * (1 + 1e-9));
+    if (best <= 0) continue;
+    ++feasible;
+    reached += found.layout.rate.requests_per_second >= best * (1 - 1e-6) ? 1 : 0;
+  }
+  CHECK(feasible >= 50);
+  CHECK(reached >= feasible * 9 / 10);
 }
 
 struct Published {
