@@ -1,6 +1,7 @@
 """Metrics, health, keys, shutdown and command lines of real processes."""
 
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -216,6 +217,16 @@ def refused(program, *arguments):
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0, arguments
     return done.stderr + done.stdout
+
+
+def test_a_copied_coordinator_runs_with_its_library_beside_it(tmp):
+    linked = subprocess.run(["ldd", "coordinator/tessera-coordinator"], capture_output=True, text=True, check=True)
+    library = re.search(r"libtessera_spiece\.so => (\S+)", linked.stdout).group(1)
+    assert "libsentencepiece.so" not in linked.stdout, linked.stdout
+    copy = shutil.copy("coordinator/tessera-coordinator", tmp)
+    shutil.copy(library, tmp)
+    done = subprocess.run([copy, "--version"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and done.stdout.startswith("0."), done
 
 
 def test_command_lines_that_cannot_work_say_why(tmp):

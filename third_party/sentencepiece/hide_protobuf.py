@@ -5,6 +5,7 @@ Debian's libsentencepiece contains, and exports, an old protobuf-lite of its own
 also has libprotobuf, the dynamic linker would mix the two, and such a process dies before main. In
 the copy those symbols are marked hidden: the library still finds them, nobody else does (elf(5),
 STV_HIDDEN; glibc skips hidden definitions and binds hidden references to the object itself).
+The copy gets a name of its own, so that a program never takes the distribution's for it.
 """
 
 import struct
@@ -15,6 +16,8 @@ SHN_UNDEF = 0
 STV_HIDDEN = 2
 SYMBOL = struct.Struct("<IBBHQQ")  # name, info, other, section, value, size
 SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, ...
+OLD_NAME = b"libsentencepiece.so.0\0"
+NEW_NAME = b"libtessera_spiece.so\0"  # fits into the old one's place
 PROTOBUF = b"6google8protobuf"  # as the C++ ABI mangles google::protobuf
 
 
@@ -45,10 +48,19 @@ def hide(elf):
     return hidden
 
 
+def rename(elf):
+    """Gives the library in `elf` its new SONAME."""
+    at = elf.find(OLD_NAME)
+    if at < 0 or elf.find(OLD_NAME, at + 1) >= 0:
+        raise ValueError("the library's name is not where it is expected")
+    elf[at : at + len(OLD_NAME)] = NEW_NAME.ljust(len(OLD_NAME), b"\0")
+
+
 def main():
     with open(sys.argv[1], "rb") as source:
         elf = bytearray(source.read())
     hide(elf)
+    rename(elf)
     with open(sys.argv[2], "wb") as copy:
         copy.write(elf)
 
