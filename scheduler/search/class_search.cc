@@ -18,8 +18,9 @@ constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on r
 constexpr double kBoundGap = 0.02;  // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
 constexpr int kBoundBoxes = 20000;
-constexpr size_t kColumnsOfPricing = 10;
-constexpr int kMostGenerated = 60;  // rounds of columns
+constexpr size_t kColumnsOfPricing = 20;
+constexpr int kAllColumnsUpTo = 2000;  // devices whose columns are all kept
+constexpr int kMostGenerated = 24;     // rounds of columns
 constexpr double kRestGap = 0.03;
 constexpr int kRestRounds = 8;
 constexpr int kRestBoxes = 2000;
@@ -42,10 +43,10 @@ class ClassSearch {
   ClassSearchResult Run() {
     const DeviceClasses classes(*problem_.graph, all_);
     ConfigurationProgram program(problem_, classes, &shapes_);
-    program.Generate({problem_.allow_split,
-                      problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
-                      kMostGenerated, kBoundBoxes,
-                      problem_.graph->devices() <= kWholeUpTo ? size_t{0} : kColumnsOfPricing});
+    program.Generate(
+        {problem_.allow_split, problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
+         kMostGenerated, kBoundBoxes,
+         problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))

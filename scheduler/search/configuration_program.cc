@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "scheduler/search/linear_program.h"
 
@@ -49,7 +50,50 @@ ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
       classes_(classes),
       shapes_(*shapes),
       pricing_(classes, shapes),
-      bound_(kUnbounded) {}
+      bound_(kUnbounded) {
+  std::map<std::tuple<const DeviceSpec*, int, double, double, double>, std::vector<int>> classes_of;
+  for (const DeviceClass& of : classes.all()) {
+    const int c = static_cast<int>(like_.size());
+    std::vector<int>& by_site =
+        classes_of
+            .try_emplace({of.spec, of.per_machine, of.inside.bytes_per_second,
+                          of.inside.latency_seconds, of.price_usd_per_hour},
+                         static_cast<size_t>(classes.sites()), -1)
+            .first->second;
+    by_site[static_cast<size_t>(of.site)] = c;
+    like_.emplace_back();
+  }
+  for (int c = 0; c < classes.size(); ++c) {
+    const DeviceClass& of = classes[c];
+    like_[static_cast<size_t>(c)] = classes_of[{of.spec, of.per_machine, of.inside.bytes_per_second,
+                                                of.inside.latency_seconds, of.price_usd_per_hour}];
+  }
+}
+
+// And its like at every other site that has such devices: sites differ in numbers, less in kinds.
+void ConfigurationProgram::AddEverywhere(ClassReplica replica) {
+  const int home = classes_[replica.stages.front().device_class].site;
+  const bool at_one_site = std::all_of(
+      replica.stages.begin(), replica.stages.end(),
+      [&](const ClassStage& stage) { return classes_[stage.device_class].site == home; });
+  for (int site = 0; at_one_site && site < classes_.sites(); ++site) {
+    if (site == home) continue;
+    ClassReplica other = replica;
+    bool there = true;
+    for (ClassStage& stage : other.stages) {
+      stage.device_class =
+          like_[static_cast<size_t>(stage.device_class)][static_cast<size_t>(site)];
+      there = there && stage.device_class >= 0;
+      if (!there) break;
+    }
+    if (!there) continue;
+    other.rate =
+        CapacityOf(shapes_.model(), SpecOf(classes_, other), shapes_.lengths(), shapes_.options())
+            .requests_per_second;
+    if (other.rate > 0) Add(std::move(other));
+  }
+  Add(std::move(replica));
+}
 
 void ConfigurationProgram::Add(ClassReplica replica) {
   const auto [at, fresh] =
@@ -97,7 +141,7 @@ ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const Configuration
       PricingAnswer answer = pricing_.Run(query);
       KeepLast(options.per_pricing, &answer.found);
       if (role == Role::kBoth) duals.devices.push_back(answer.bound);
-      for (ClassReplica& replica : answer.found) Add(std::move(replica));
+      for (ClassReplica& replica : answer.found) AddEverywhere(std::move(replica));
     }
   }
   return duals;
@@ -227,7 +271,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
         const double price = PriceOf(replica);
         const double gain = replica.rate * WorthOfRole(role, duals_.prefill);
         better = better || value_ <= 0 || gain > price * kWorthAdding;
-        Add(replica);
+        AddEverywhere(replica);
       }
     }
   }
