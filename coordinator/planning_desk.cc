@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol.h"
-#include "scheduler/plan_request.h"
+#include "scheduler/planner/plan_request.h"
 
 namespace tessera::coordinator {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/plan_terms.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/planner.h"
-#include "scheduler/written_layout.h"
+#include "scheduler/planner/planner.h"
+#include "scheduler/planner/written_layout.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -12,9 +12,9 @@
 #include "proto/file_text.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
-#include "scheduler/plan_diff.h"
-#include "scheduler/plan_picture.h"
-#include "scheduler/sensitivity.h"
+#include "scheduler/planner/plan_diff.h"
+#include "scheduler/planner/plan_picture.h"
+#include "scheduler/planner/sensitivity.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {

@@ -8,9 +8,9 @@
 #include "proto/model_folder.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_diff.h"
-#include "scheduler/what_if.h"
-#include "scheduler/written_layout.h"
+#include "scheduler/planner/plan_diff.h"
+#include "scheduler/planner/what_if.h"
+#include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "deploy/plan_file.h"
 #include "proto/plan.pb.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 namespace tessera::deploy {
 
@@ -42,7 +42,8 @@ absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags);
 // A built-in name, a Hugging Face folder, or a config.json.
 absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name);
 
-// The plan as the files say beside the plan with `changes` (scheduler/what_if) to the cluster.
+// The plan as the files say beside the plan with `changes` (scheduler/planner/what_if) to the
+// cluster.
 absl::StatusOr<std::string> WhatIf(const PlanFlags& flags, const std::string& changes);
 
 }  // namespace tessera::deploy

@@ -13,7 +13,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 #include "tests/scheduler/search/generated_cluster.h"
 
 namespace tessera::scheduler {

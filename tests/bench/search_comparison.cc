@@ -18,7 +18,7 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 #include "tests/scheduler/search/cluster_generator.h"
 
 namespace tessera::scheduler {

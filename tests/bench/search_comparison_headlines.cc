@@ -15,7 +15,7 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 #include "scheduler/search/cost_program.h"
 #include "scheduler/search/device_groups.h"
 

@@ -6,7 +6,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
 namespace {

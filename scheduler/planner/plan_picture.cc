@@ -1,4 +1,4 @@
-#include "scheduler/plan_picture.h"
+#include "scheduler/planner/plan_picture.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/plan_text.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -1,4 +1,4 @@
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 #include <catch2/catch.hpp>
 

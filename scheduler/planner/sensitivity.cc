@@ -1,4 +1,4 @@
-#include "scheduler/sensitivity.h"
+#include "scheduler/planner/sensitivity.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/written_layout.h"
+#include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "proto/plan.pb.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
 

@@ -1,4 +1,4 @@
-#include "scheduler/what_if.h"
+#include "scheduler/planner/what_if.h"
 
 #include <catch2/catch.hpp>
 #include <string>

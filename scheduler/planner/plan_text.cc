@@ -1,4 +1,4 @@
-#include "scheduler/plan_text.h"
+#include "scheduler/planner/plan_text.h"
 
 #include <cstdlib>
 #include <vector>

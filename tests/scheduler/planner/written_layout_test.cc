@@ -1,13 +1,13 @@
 // Layouts that a person wrote, and the difference between two plans.
-#include "scheduler/written_layout.h"
+#include "scheduler/planner/written_layout.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_diff.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/plan_diff.h"
+#include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
 namespace {

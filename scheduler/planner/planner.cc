@@ -1,4 +1,4 @@
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "scheduler/link_load.h"
-#include "scheduler/plan_assumptions.h"
 #include "scheduler/plan_check.h"
+#include "scheduler/planner/link_load.h"
+#include "scheduler/planner/plan_assumptions.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
 

@@ -1,4 +1,4 @@
-#include "scheduler/sensitivity.h"
+#include "scheduler/planner/sensitivity.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
 

@@ -1,12 +1,12 @@
-#include "scheduler/plan_picture.h"
+#include "scheduler/planner/plan_picture.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/planner.h"
-#include "scheduler/written_layout.h"
+#include "scheduler/planner/planner.h"
+#include "scheduler/planner/written_layout.h"
 
 namespace tessera::scheduler {
 namespace {

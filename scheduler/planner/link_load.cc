@@ -1,4 +1,4 @@
-#include "scheduler/link_load.h"
+#include "scheduler/planner/link_load.h"
 
 #include <algorithm>
 #include <map>

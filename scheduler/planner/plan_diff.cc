@@ -1,4 +1,4 @@
-#include "scheduler/plan_diff.h"
+#include "scheduler/planner/plan_diff.h"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/plan_check_parts.h"
-#include "scheduler/plan_text.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/planning.pb.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
 

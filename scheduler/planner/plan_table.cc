@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/plan_text.h"
-#include "scheduler/planner.h"
+#include "scheduler/planner/plan_text.h"
+#include "scheduler/planner/planner.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

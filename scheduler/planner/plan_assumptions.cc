@@ -1,4 +1,4 @@
-#include "scheduler/plan_assumptions.h"
+#include "scheduler/planner/plan_assumptions.h"
 
 #include <cmath>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_text.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -1,4 +1,4 @@
-#include "scheduler/written_layout.h"
+#include "scheduler/planner/written_layout.h"
 
 #include <charconv>
 #include <map>

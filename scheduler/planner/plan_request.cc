@@ -1,4 +1,4 @@
-#include "scheduler/plan_request.h"
+#include "scheduler/planner/plan_request.h"
 
 #include "scheduler/input/catalogue.h"
 
