@@ -45,9 +45,7 @@ std::string Runfile(const std::string& path) {
 }
 
 Served::Served(std::vector<std::string> flags, const std::string& model) {
-  std::string folder = (std::filesystem::temp_directory_path() / "served-XXXXXX").string();
-  folder_ = mkdtemp(folder.data());
-  const std::string ports = folder_ + "/ports";
+  const std::string ports = folder_.path() / "ports";
   std::vector<std::string> arguments = {Runfile("coordinator/tessera-coordinator"),
                                         Runfile(model),
                                         "--port",
@@ -57,7 +55,7 @@ Served::Served(std::vector<std::string> flags, const std::string& model) {
                                         "--port-file",
                                         ports};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
-  auto process = deploy::ChildProcess::Start("coordinator", arguments, folder_ + "/log");
+  auto process = deploy::ChildProcess::Start("coordinator", arguments, folder_.path() / "log");
   if (!process.ok()) Die(std::string(process.status().message()));
   process_ = std::make_unique<deploy::ChildProcess>(*std::move(process));
   pid_ = process_->pid();
@@ -100,6 +98,6 @@ double Served::CpuSeconds() const {
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-std::string Served::Log() const { return Read(folder_ + "/log"); }
+std::string Served::Log() const { return Read(folder_.path() / "log"); }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deploy/child_process.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera {
 
@@ -33,7 +34,7 @@ class Served {
   void Terminate() { process_->Signal(15); }
 
  private:
-  std::string folder_;
+  const tests::TemporaryFolder folder_;
   std::unique_ptr<deploy::ChildProcess> process_;
   uint16_t http_port_ = 0;
   std::string grpc_address_;

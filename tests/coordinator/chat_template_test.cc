@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace tessera::coordinator {
 namespace {
 
@@ -352,26 +354,6 @@ TEST_CASE("one template renders in several threads at once") {
   }
 }
 
-// A model's folder for one test.
-class Folder {
- public:
-  explicit Folder(const std::string& name) {
-    const char* base = std::getenv("TEST_TMPDIR");
-    path_ = std::filesystem::path(base != nullptr ? base : "/tmp") / ("chat_template_" + name);
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-  void Write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
 std::string Rendered(const absl::StatusOr<ChatTemplate>& loaded, const Json& context) {
   REQUIRE(loaded.status().ToString() == "OK");
   const auto segments = loaded->RenderOrdered(context, kNow);
@@ -380,7 +362,7 @@ std::string Rendered(const absl::StatusOr<ChatTemplate>& loaded, const Json& con
 }
 
 TEST_CASE("a folder's template is found where Hugging Face keeps it") {
-  const Folder folder("load");
+  const tests::TemporaryFolder folder;
   CHECK(ChatTemplate::Load(folder.path()).status().code() == absl::StatusCode::kNotFound);
 
   folder.Write("tokenizer_config.json",
@@ -410,7 +392,7 @@ TEST_CASE("a folder's template is found where Hugging Face keeps it") {
 }
 
 TEST_CASE("a folder's bad template is refused with its file") {
-  const Folder folder("bad");
+  const tests::TemporaryFolder folder;
   const auto error = [&] {
     const auto loaded = ChatTemplate::Load(folder.path());
     CHECK(loaded.status().code() == absl::StatusCode::kInvalidArgument);

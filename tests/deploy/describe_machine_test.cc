@@ -10,39 +10,28 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera::deploy {
 namespace {
 
 // A tree like /proc and /sys/fs/cgroup.
-class Root {
+class Root : public tests::TemporaryFolder {
  public:
   Root() {
-    std::string name = (std::filesystem::temp_directory_path() / "machine-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-    Plant("/proc/cpuinfo",
+    Write("/proc/cpuinfo",
           "processor\t: 0\nmodel name\t: Test CPU 9000\ncpu MHz\t\t: 3000.000\n"
           "flags\t\t: fpu avx2 avx512f\n\nprocessor\t: 1\nmodel name\t: other\n");
-    Plant("/proc/meminfo", "MemAvailable: 67108864 kB\n");
-    Plant("/proc/self/cgroup", "0::/\n");
-    Plant("/sys/fs/cgroup/memory.max", "34359738368\n");
-    Plant("/sys/fs/cgroup/memory.current", "2147483648\n");
-    Plant("/sys/fs/cgroup/cpu.max", "100000 100000\n");
-  }
-  ~Root() { std::filesystem::remove_all(path_); }
-  void Plant(const std::string& file, const std::string& text) const {
-    const std::filesystem::path full = path_ + file;
-    std::filesystem::create_directories(full.parent_path());
-    std::ofstream(full) << text;
+    Write("/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    Write("/proc/self/cgroup", "0::/\n");
+    Write("/sys/fs/cgroup/memory.max", "34359738368\n");
+    Write("/sys/fs/cgroup/memory.current", "2147483648\n");
+    Write("/sys/fs/cgroup/cpu.max", "100000 100000\n");
   }
   void PlantGpu(const std::string& bus, const std::string& model) const {
-    Plant("/proc/driver/nvidia/gpus/" + bus + "/information",
+    Write("/proc/driver/nvidia/gpus/" + bus + "/information",
           "Model: \t\t " + model + "\nIRQ:   \t\t 55\n");
   }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 absl::StatusOr<scheduler::ClusterGraph> GraphOf(const std::string& text) {

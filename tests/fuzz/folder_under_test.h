@@ -11,36 +11,21 @@
 #include <string>
 #include <string_view>
 
+#include "tests/temporary_folder.h"
+
 namespace tessera::tests {
 
-class FolderUnderTest {
+class FolderUnderTest : public TemporaryFolder {
  public:
-  FolderUnderTest() {
-    // Memory, where there is some to write to: a fuzzer writes thousands of files a second.
-    std::error_code error;
-    const bool memory = std::filesystem::is_directory("/dev/shm", error);
-    std::string pattern = (memory ? "/dev/shm" : std::filesystem::temp_directory_path().string()) +
-                          "/fuzzed-folder-XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  FolderUnderTest(const FolderUnderTest&) = delete;
-  FolderUnderTest& operator=(const FolderUnderTest&) = delete;
-  ~FolderUnderTest() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-
-  const std::filesystem::path& path() const { return path_; }
-
-  void Write(std::string_view name, std::string_view text) const {
-    std::ofstream file(path_ / name, std::ios::binary | std::ios::trunc);
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    if (!file.flush()) std::abort();
-  }
+  FolderUnderTest() : TemporaryFolder(Parent()) {}
 
  private:
-  std::filesystem::path path_;
+  // Memory, where there is some to write to: a fuzzer writes thousands of files a second.
+  static std::filesystem::path Parent() {
+    std::error_code error;
+    const bool memory = std::filesystem::is_directory("/dev/shm", error);
+    return memory ? "/dev/shm" : std::filesystem::temp_directory_path();
+  }
 };
 
 }  // namespace tessera::tests

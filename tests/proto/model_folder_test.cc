@@ -10,6 +10,7 @@
 #include <string>
 
 #include "proto/weight_files.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera {
 namespace {
@@ -20,24 +21,6 @@ using Catch::Contains;
 constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
     "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
     "max_position_embeddings": 32, "eos_token_id": 2})";
-
-// A folder of its own for one test case, removed afterwards.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "model_folder_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-  void Write(const fs::path& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
-  }
-
- private:
-  fs::path path_;
-};
 
 std::string Safetensors(const std::string& header, const std::string& data) {
   std::string file;
@@ -54,7 +37,7 @@ std::string ErrorOf(const absl::StatusOr<T>& result) {
 }  // namespace
 
 TEST_CASE("an eos id of generation_config.json beyond the vocabulary is refused by name") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   folder.Write("tiny/config.json", kConfig);
   folder.Write("tiny/generation_config.json", R"({"eos_token_id": [2, 1000000]})");
   const auto model = ReadModelFolder((folder.path() / "tiny").string());
@@ -64,7 +47,7 @@ TEST_CASE("an eos id of generation_config.json beyond the vocabulary is refused 
 }
 
 TEST_CASE("a folder: shape, name and the eos ids of both files") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   folder.Write("tiny/config.json", kConfig);
   folder.Write("tiny/generation_config.json",
                R"({"eos_token_id": [2, 5], "temperature": 0.6, "top_p": 0.9, "top_k": 20})");
@@ -84,7 +67,7 @@ TEST_CASE("a folder: shape, name and the eos ids of both files") {
 }
 
 TEST_CASE("generation_config.json may be absent, but not wrong") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   const auto defaults = ReadGenerationDefaults(folder.path());
   REQUIRE(defaults.ok());
   CHECK_FALSE(defaults->temperature.has_value());
@@ -97,7 +80,7 @@ TEST_CASE("generation_config.json may be absent, but not wrong") {
 }
 
 TEST_CASE("a name is looked up in the Hugging Face cache") {
-  TemporaryFolder cache;
+  tests::TemporaryFolder cache;
   cache.Write("hub/models--acme--tiny/refs/main", "abc123\n");
   cache.Write("hub/models--acme--tiny/snapshots/abc123/config.json", kConfig);
   ::unsetenv("HF_HUB_CACHE");
@@ -116,7 +99,7 @@ TEST_CASE("a name is looked up in the Hugging Face cache") {
 }
 
 TEST_CASE("what is no model folder") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   folder.Write("model.bin", "x");
   CHECK_THAT(ErrorOf(ReadModelFolder("llama.Q4_K.GGUF")), Contains("GGUF file: not supported"));
   CHECK_THAT(ErrorOf(ReadModelFolder((folder.path() / "model.bin").string())),
@@ -129,7 +112,7 @@ TEST_CASE("what is no model folder") {
 }
 
 TEST_CASE("weight files: single, sharded, absent, hostile") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   folder.Write("pytorch_model.bin", "x");
   CHECK_THAT(ErrorOf(WeightFiles(folder.path())), Contains("only pytorch_model.bin"));
   folder.Write("model.safetensors", "");
@@ -144,7 +127,7 @@ TEST_CASE("weight files: single, sharded, absent, hostile") {
 }
 
 TEST_CASE("fingerprint: of large files it sees what another training run changes") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   const std::string header =
       R"({"a":{"dtype":"U8","shape":[20000000],"data_offsets":[0,20000000]}})";
   const auto of = [&](char first_half, char second_half) {
@@ -161,7 +144,7 @@ TEST_CASE("fingerprint: of large files it sees what another training run changes
 }
 
 TEST_CASE("fingerprint: equal for the same checkpoint, other for another") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   for (const char* name : {"one", "two"}) {
     folder.Write(fs::path(name) / "config.json", kConfig);

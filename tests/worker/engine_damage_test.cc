@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "proto/model_folder.h"
+#include "tests/temporary_folder.h"
 #include "tests/worker/engine_harness.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/engine_setup.h"
@@ -26,8 +27,6 @@ constexpr int64_t kBlockTokens = 8;
 class DamagedFolder {
  public:
   DamagedFolder(const std::string& name, const std::string& tensor, int64_t first, int64_t count) {
-    std::string pattern = (fs::temp_directory_path() / "damaged_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
     for (const auto& entry : fs::directory_iterator(GoldenFolder(name))) {
       if (entry.is_regular_file()) fs::copy_file(entry.path(), path_ / entry.path().filename());
     }
@@ -49,12 +48,12 @@ class DamagedFolder {
               static_cast<std::streamsize>(count * sizeof(float)));
     REQUIRE(out.flush());
   }
-  ~DamagedFolder() { fs::remove_all(path_); }
 
   const fs::path& path() const { return path_; }
 
  private:
-  fs::path path_;
+  const tests::TemporaryFolder temporary_;
+  const fs::path& path_ = temporary_.path();
 };
 
 v1::ConfigureRequest ConfigureFor(const fs::path& folder) {

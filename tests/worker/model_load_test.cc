@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/model_folder.h"
+#include "tests/temporary_folder.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/model_dtypes.h"
 #include "worker/safetensors.h"
@@ -89,19 +90,18 @@ TEST_CASE("a tensor that is missing, or of another shape, is named") {
 }
 
 TEST_CASE("a checkpoint cut off is refused by name") {
-  std::string pattern = (fs::temp_directory_path() / "cut_off_XXXXXX").string();
-  const fs::path folder = ::mkdtemp(pattern.data());
+  const tests::TemporaryFolder temporary;
+  const fs::path& folder = temporary.path();
   fs::copy_file(GoldenFolder("llama") / "model.safetensors", folder / "model.safetensors");
   fs::resize_file(folder / "model.safetensors", 20000);
   ModelOptions options = OptionsFor("llama");
   options.folder = folder;
   CHECK_THAT(Message(LoadStatus(options)), Contains("model.safetensors: tensor '"));
-  fs::remove_all(folder);
 }
 
 TEST_CASE("tensors that are not aligned in their file are read all the same") {
-  std::string pattern = (fs::temp_directory_path() / "unaligned_XXXXXX").string();
-  const fs::path folder = ::mkdtemp(pattern.data());
+  const tests::TemporaryFolder temporary;
+  const fs::path& folder = temporary.path();
   std::ifstream in(GoldenFolder("llama") / "model.safetensors", std::ios::binary);
   std::string file{std::istreambuf_iterator<char>(in), {}};
   fs::copy_file(GoldenFolder("llama") / "config.json", folder / "config.json");
@@ -118,7 +118,6 @@ TEST_CASE("tensors that are not aligned in their file are read all the same") {
       {.tokens = run.prompt, .prompt_tokens = static_cast<int64_t>(run.prompt.size())}};
   TinyModel moved(folder, {}), straight(GoldenFolder("llama"), {});
   CHECK(moved.Run(chunks) == straight.Run(chunks));
-  fs::remove_all(folder);
 }
 
 TEST_CASE("steps above the limits, or before KV is there, are refused") {

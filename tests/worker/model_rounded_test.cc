@@ -10,6 +10,7 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/half_floats.h"
 #include "kernels/ops.h"
+#include "tests/temporary_folder.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/safetensors.h"
 
@@ -51,8 +52,6 @@ void Quantise(kernels::Device& device, float* values, int64_t rows, int64_t colu
 class RoundedCopy {
  public:
   RoundedCopy(const std::string& name, DType dtype) {
-    std::string pattern = (fs::temp_directory_path() / "rounded_XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     fs::copy_file(GoldenFolder(name) / "config.json", folder_ / "config.json");
     const auto file = SafetensorsFile::Open(GoldenFolder(name) / "model.safetensors");
     REQUIRE(file.ok());
@@ -76,11 +75,11 @@ class RoundedCopy {
     std::ofstream(folder_ / "model.safetensors", std::ios::binary)
         .write(bytes.data(), static_cast<std::streamsize>(size));
   }
-  ~RoundedCopy() { fs::remove_all(folder_); }
   const fs::path& folder() const { return folder_; }
 
  private:
-  fs::path folder_;
+  const tests::TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
 };
 
 // Largest relative error between the packed model and the rounded one, on the golden tokens.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/temporary_folder.h"
 #include "worker/checkpoint.h"
 
 namespace tessera::worker {
@@ -44,22 +45,6 @@ std::string Entry(const std::string& name, const std::string& shape, const std::
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
          ",\"data_offsets\":" + offsets + "}";
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "safetensors_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-  void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-  }
-
- private:
-  fs::path path_;
-};
 
 template <typename T>
 std::string MessageOf(const absl::StatusOr<T>& result) {
@@ -142,7 +127,7 @@ TEST_CASE("tensors that are damaged are named") {
 }
 
 TEST_CASE("a mapped file: bytes are read where they lie, and read again after their pages went") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   const std::string header = "{" + Entry("w", "[25000]", "[0,100000]") + "}";
   folder.Write("m.safetensors", File(header, 100000));
   const auto file = SafetensorsFile::Open(folder.path() / "m.safetensors");
@@ -160,7 +145,7 @@ TEST_CASE("a mapped file: bytes are read where they lie, and read again after th
 }
 
 TEST_CASE("a checkpoint finds tensors over all shards, and says what is wrong with one") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   folder.Write("1.safetensors", File("{" + Entry("a", "[2,1]", "[0,8]") + "}", 8));
   folder.Write("2.safetensors", File("{" + Entry("b", "[1]", "[0,8]", "I64") + "}", 8));
   folder.Write("model.safetensors.index.json",
@@ -179,7 +164,7 @@ TEST_CASE("a checkpoint finds tensors over all shards, and says what is wrong wi
 }
 
 TEST_CASE("an index that does not fit its shards") {
-  TemporaryFolder folder;
+  tests::TemporaryFolder folder;
   folder.Write("1.safetensors", File("{" + Entry("a", "[1]", "[0,4]") + "}", 4));
   folder.Write("2.safetensors", File("{" + Entry("a", "[1]", "[0,4]") + "}", 4));
   folder.Write("model.safetensors.index.json",

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "tests/temporary_folder.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/checkpoint.h"
 #include "worker/weights.h"
@@ -62,8 +63,6 @@ std::vector<TensorShape> Tensors() {
 class SparseCheckpoint {
  public:
   SparseCheckpoint() {
-    std::string pattern = (fs::temp_directory_path() / "sparse_XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     std::string header = "{";
     int64_t at = 0;
     for (const TensorShape& tensor : Tensors()) {
@@ -85,12 +84,12 @@ class SparseCheckpoint {
     file.close();
     fs::resize_file(folder_ / "model.safetensors", 8 + header_bytes + at);
   }
-  ~SparseCheckpoint() { fs::remove_all(folder_); }
 
   const fs::path& folder() const { return folder_; }
 
  private:
-  fs::path folder_;
+  const tests::TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
 };
 
 v1::Model Shape() {
