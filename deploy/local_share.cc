@@ -10,7 +10,7 @@ absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> co
     const bool one = cores.size() == 1;
     return absl::InvalidArgumentError(
         absl::StrCat("--workers ", workers, ": every worker needs a core of its own, and ",
-                     cores.size(), one ? " core" : " cores", " (", CoreList(cores),
+                     cores.size(), one ? " core" : " cores", " (", CpuList(cores),
                      ") may be used here: give --workers ", cores.size(), one ? "" : " or fewer",
                      ", or allow more (taskset, the control group's CPU quota)"));
   }
@@ -23,19 +23,6 @@ absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> co
     next += count;
   }
   return shares;
-}
-
-std::string CoreList(std::span<const int> cores) {
-  std::string list;
-  for (size_t i = 0; i < cores.size();) {
-    size_t last = i;
-    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
-    if (!list.empty()) list += ",";
-    absl::StrAppend(&list, cores[i]);
-    if (last > i) absl::StrAppend(&list, "-", cores[last]);
-    i = last + 1;
-  }
-  return list;
 }
 
 int64_t AvailableMemoryBytes(const std::string& root) {

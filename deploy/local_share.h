@@ -15,9 +15,6 @@ namespace tessera::deploy {
 // is over. InvalidArgument when there are fewer cores than workers.
 absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> cores, int workers);
 
-// "0-3,7": the form taken by --cpus.
-std::string CoreList(std::span<const int> cores);
-
 // Bytes a process here may still take, by the rule that the workers follow too
 // (third_party/linux/cpu_share). `root` is "" but in tests, which plant a tree.
 int64_t AvailableMemoryBytes(const std::string& root);

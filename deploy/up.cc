@@ -23,6 +23,7 @@
 #include "deploy/cluster_client.h"
 #include "deploy/local_share.h"
 #include "proto/protocol.h"
+#include "third_party/linux/cpu_share.h"
 
 namespace tessera::deploy {
 namespace {
@@ -297,7 +298,7 @@ class Local {
                                           "--name",
                                           absl::StrCat("local/", index),
                                           "--cpus",
-                                          CoreList(cores),
+                                          CpuList(cores),
                                           "--memory",
                                           std::to_string(memory_bytes),
                                           "--cpu-isa",

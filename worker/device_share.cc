@@ -7,18 +7,6 @@
 namespace tessera::worker {
 namespace {
 
-// 0-3,8: as --cpus takes it.
-std::string CoreList(const std::vector<int>& cores) {
-  std::string text;
-  for (size_t i = 0; i < cores.size();) {
-    size_t last = i;
-    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
-    text += StrCat(text.empty() ? "" : ",", cores[i], last > i ? StrCat("-", cores[last]) : "");
-    i = last + 1;
-  }
-  return text;
-}
-
 absl::StatusOr<std::vector<int>> NamedCores(std::string_view cpus,
                                             const std::vector<int>& affinity) {
   auto cores = ParseCpuList(cpus);
@@ -33,9 +21,9 @@ absl::StatusOr<std::vector<int>> NamedCores(std::string_view cpus,
   }
   if (foreign.empty()) return cores;
   return absl::InvalidArgumentError(StrCat("--cpus ", cpus, ": this process may not use core",
-                                           foreign.size() > 1 ? "s " : " ", CoreList(foreign),
+                                           foreign.size() > 1 ? "s " : " ", CpuList(foreign),
                                            "; its affinity mask and control group allow ",
-                                           CoreList(affinity), " (see taskset -cp $$)"));
+                                           CpuList(affinity), " (see taskset -cp $$)"));
 }
 
 absl::Status CheckMemory(int64_t memory_bytes, int64_t available_bytes) {

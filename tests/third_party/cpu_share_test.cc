@@ -6,29 +6,15 @@
 #include <fstream>
 #include <string>
 
+#include "tests/temporary_folder.h"
+
 namespace tessera {
 namespace {
 
 // A file system with only what control groups say.
-class PlantedTree {
+class PlantedTree : public tests::TemporaryFolder {
  public:
-  PlantedTree() {
-    const char* base = std::getenv("TEST_TMPDIR");
-    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/share_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    Write("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:        1 kB\n");
-  }
-  ~PlantedTree() { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = std::filesystem::path(root_) / path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  const std::string& root() const { return root_; }
-
- private:
-  std::string root_;
+  PlantedTree() { Write("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:        1 kB\n"); }
 };
 
 const std::vector<int> kEight = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -42,6 +28,13 @@ TEST_CASE("lists of cores") {
     CAPTURE(bad);
     CHECK(ParseCpuList(bad).status().code() == absl::StatusCode::kInvalidArgument);
   }
+}
+
+TEST_CASE("lists of cores as they are written") {
+  CHECK(CpuList(std::vector<int>{0, 1, 2, 3, 7}) == "0-3,7");
+  CHECK(CpuList(std::vector<int>{5}) == "5");
+  CHECK(CpuList(std::vector<int>{}) == "");
+  CHECK(CpuList(std::vector<int>{1, 3, 4}) == "1,3-4");
 }
 
 TEST_CASE("quotas and limits") {
@@ -69,7 +62,7 @@ TEST_CASE("paths in /proc/self/cgroup") {
 
 TEST_CASE("no control group: the affinity mask and the machine's memory") {
   PlantedTree tree;
-  const CpuShare share = ReadCpuShare({3, 1}, tree.root());
+  const CpuShare share = ReadCpuShare({3, 1}, tree.path());
   CHECK(share.cores == std::vector<int>{1, 3});
   CHECK(share.memory_bytes == 16 * kGiB);
 }
@@ -83,7 +76,7 @@ TEST_CASE("v2: the smallest limit on the way up holds") {
   tree.Write("sys/fs/cgroup/pod/memory.max", "8589934592\n");
   tree.Write("sys/fs/cgroup/pod/container/memory.current", "1073741824\n");
   tree.Write("sys/fs/cgroup/pod/memory.current", "7516192768\n");
-  const CpuShare share = ReadCpuShare(kEight, tree.root());
+  const CpuShare share = ReadCpuShare(kEight, tree.path());
   CHECK(share.cores == std::vector<int>{0, 1});
   CHECK(share.memory_bytes == 4 * kGiB);
   CHECK(share.available_bytes == kGiB);  // a neighbour in the pod has taken the rest
@@ -94,7 +87,7 @@ TEST_CASE("v2 in a namespace: the limits stand at the mount itself") {
   tree.Write("proc/self/cgroup", "0::/\n");
   tree.Write("sys/fs/cgroup/cpu.max", "50000 100000\n");
   tree.Write("sys/fs/cgroup/memory.max", "1073741824\n");
-  const CpuShare share = ReadCpuShare(kEight, tree.root());
+  const CpuShare share = ReadCpuShare(kEight, tree.path());
   CHECK(share.cores == std::vector<int>{0});  // less than a core is still one thread
   CHECK(share.memory_bytes == kGiB);
 }
@@ -106,7 +99,7 @@ TEST_CASE("v1: quota and memory from their own hierarchies") {
   tree.Write("sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
   tree.Write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n");
   tree.Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  const CpuShare share = ReadCpuShare(kEight, tree.root());
+  const CpuShare share = ReadCpuShare(kEight, tree.path());
   CHECK(share.cores.size() == 3);
   CHECK(share.memory_bytes == 2 * kGiB);
 }

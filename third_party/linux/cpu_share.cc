@@ -136,6 +136,17 @@ absl::StatusOr<std::vector<int>> ParseCpuList(std::string_view text) {
   return cores;
 }
 
+std::string CpuList(std::span<const int> cores) {
+  std::string list;
+  for (size_t i = 0; i < cores.size();) {
+    size_t last = i;
+    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+    list += StrCat(list.empty() ? "" : ",", cores[i], last > i ? StrCat("-", cores[last]) : "");
+    i = last + 1;
+  }
+  return list;
+}
+
 std::optional<double> ParseCpuMax(std::string_view text) {
   text = Trim(text);
   const auto space = text.find(' ');

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ struct CpuShare {
 
 // "0-3,8": core numbers, ascending. InvalidArgument says what is wrong with the list (--cpus).
 absl::StatusOr<std::vector<int>> ParseCpuList(std::string_view text);
+// The same form, of ascending cores.
+std::string CpuList(std::span<const int> cores);
 
 // v2 cpu.max: "200000 100000" is 2 cores; "max 100000" and anything unreadable is no limit.
 std::optional<double> ParseCpuMax(std::string_view text);

@@ -40,26 +40,14 @@ std::byte* MapHuge(int64_t size_bytes) {
   return begin + lead;
 }
 
-std::string DescribeCores(const std::vector<int>& cores) {
-  std::string text;
-  for (size_t i = 0; i < cores.size();) {
-    size_t last = i;
-    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
-    text += StrCat(text.empty() ? "" : ",", cores[i], last > i ? StrCat("-", cores[last]) : "");
-    i = last + 1;
-  }
-  return text;
-}
-
 class CpuDevice final : public Device {
  public:
   CpuDevice(CpuDeviceOptions options, std::unique_ptr<ThreadPool> pool)
       : options_(std::move(options)), pool_(std::move(pool)), ops_(options_.isa, pool_.get()) {}
 
   std::string Describe() const override {
-    return StrCat("cpu, cores ", DescribeCores(options_.cores),
-                  options_.cores_shared ? " (shared)" : "", ", ", options_.memory_bytes >> 20,
-                  " MiB, ", Name(options_.isa), " kernels");
+    return StrCat("cpu, cores ", CpuList(options_.cores), options_.cores_shared ? " (shared)" : "",
+                  ", ", options_.memory_bytes >> 20, " MiB, ", Name(options_.isa), " kernels");
   }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   Ops& ops() override { return ops_; }
