@@ -28,12 +28,7 @@ class CostSearch {
     Grouping grouping;
     for (size_t c = 0; rental.ok() && c < groups_.size(); ++c)
       grouping.insert(grouping.end(), static_cast<size_t>(rental->copies[c]), groups_[c]);
-    const bool interrupted = problem_.watch.Stopped();
-    absl::StatusOr<Placement> placement = layouts_.Finish(grouping);
-    if (!placement.ok()) return placement;
-    placement->evaluations = static_cast<int64_t>(groups_.size());
-    placement->interrupted = interrupted;
-    return placement;
+    return layouts_.Finish(grouping, static_cast<int64_t>(groups_.size()));
   }
 
  private:

@@ -262,7 +262,8 @@ PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
   return known->second.stages.empty() ? coarse : ToReplica(known->second, members, group.role);
 }
 
-absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping) {
+absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping, int64_t evaluations) {
+  const bool interrupted = problem_.watch.Stopped();
   std::vector<PlacedReplica> fine;
   for (const DeviceGroup& group : grouping) fine.push_back(Polished(group));
   std::vector<const PlacedReplica*> offered;
@@ -283,6 +284,8 @@ absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping) {
                                       : StrCat("a request of ", problem_.model->name),
         problem_.graph->devices()));
   }
+  placement->evaluations = evaluations;
+  placement->interrupted = interrupted;
   return placement;
 }
 

@@ -68,8 +68,10 @@ class GroupLayouts {
   // Which replicas the goal runs: all for kThroughput, else the best choice, links left out.
   std::vector<bool> Chosen(const std::vector<const PlacedReplica*>& replicas) const;
 
-  // Judged by Assemble, layouts at full resolution. ResourceExhausted where nothing serves.
-  absl::StatusOr<Placement> Finish(const Grouping& grouping);
+  // A search's answer after `evaluations` candidates: judged by Assemble, layouts at full
+  // resolution; interrupted if the search was stopped before. ResourceExhausted where nothing
+  // serves.
+  absl::StatusOr<Placement> Finish(const Grouping& grouping, int64_t evaluations);
 
   const PlacementProblem& problem() const { return problem_; }
   const LengthMoments& lengths() const { return lengths_; }

@@ -23,9 +23,8 @@ class ExhaustiveSearch {
     MakeCandidates();
     Grow(0, layouts_.Everything(Role::kBoth).counts);
     if (!failure_.ok()) return failure_;
-    absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_);
+    absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_, evaluations_);
     if (!placement.ok()) return placement;
-    placement->evaluations = evaluations_;
     placement->interrupted = interrupted_;
     if (proved_ && !interrupted_ && problem_.goal != Goal::kPrice) placement->upper_bound = bound_;
     return placement;

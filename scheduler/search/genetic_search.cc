@@ -27,12 +27,7 @@ class GeneticSearch {
       Add(std::move(child));
       since_gain = Better(problem_, best_.worth, before) ? 0 : since_gain + 1;
     }
-    const bool interrupted = problem_.watch.Stopped();
-    absl::StatusOr<Placement> placement = layouts_.Finish(best_.grouping);
-    if (!placement.ok()) return placement;
-    placement->evaluations = evaluations_;
-    placement->interrupted = interrupted;
-    return placement;
+    return layouts_.Finish(best_.grouping, evaluations_);
   }
 
  private:

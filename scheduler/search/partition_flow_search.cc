@@ -30,12 +30,7 @@ class PartitionFlowSearch {
         best = std::move(start);
       if (Spent()) break;
     }
-    const bool interrupted = problem_.watch.Stopped();
-    absl::StatusOr<Placement> placement = layouts_.Finish(best.grouping);
-    if (!placement.ok()) return placement;
-    placement->evaluations = evaluations_;
-    placement->interrupted = interrupted;
-    return placement;
+    return layouts_.Finish(best.grouping, evaluations_);
   }
 
  private:

@@ -37,12 +37,7 @@ class TabuSearch {
       best_ = here;
       since_gain = 0;
     }
-    const bool interrupted = problem_.watch.Stopped();
-    absl::StatusOr<Placement> placement = layouts_.Finish(best_.grouping);
-    if (!placement.ok()) return placement;
-    placement->evaluations = evaluations_;
-    placement->interrupted = interrupted;
-    return placement;
+    return layouts_.Finish(best_.grouping, evaluations_);
   }
 
  private:
