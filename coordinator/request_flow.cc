@@ -48,10 +48,7 @@ class FlowHandle : public GenerationHandle {
 
 RequestFlow::RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
                          RequestMetrics* metrics)
-    : options_(std::move(options)),
-      tokenizer_(std::move(tokenizer)),
-      metrics_(metrics),
-      shares_(options_.routing_shares) {}
+    : options_(std::move(options)), tokenizer_(std::move(tokenizer)), metrics_(metrics) {}
 
 absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
@@ -96,32 +93,20 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
   });
   std::vector<scheduler::ReplicaLoad> loads;
   std::vector<Replica*> order;
+  std::vector<std::string> names;
   for (auto& [name, replica] : replicas_) {
     loads.push_back(replica.load);
     if (others && refused(name)) loads.back().ready = false;
     order.push_back(&replica);
+    names.push_back(name);
   }
-  KeepShares(order, loads);
+  shares_.Restrict(names, loads);
   const scheduler::Route route = scheduler::ChooseReplica(
       loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
               static_cast<int64_t>(request.max_tokens) * request.choice_count});
   Logger("coordinator")
       .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
   return route.prefill_replica < 0 ? nullptr : order[route.prefill_replica];
-}
-
-void RequestFlow::KeepShares(const std::vector<Replica*>& order,
-                             std::vector<scheduler::ReplicaLoad>& loads) {
-  if (options_.routing_shares.empty()) return;
-  std::vector<std::string> ready;
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (loads[i].ready) ready.push_back(order[i]->link->replica());
-  }
-  const std::vector<bool> allowed = shares_.Allowed(ready);
-  size_t next = 0;
-  for (scheduler::ReplicaLoad& load : loads) {
-    if (load.ready) load.ready = allowed[next++];
-  }
 }
 
 void RequestFlow::SendSubmission(Replica& replica,
@@ -551,6 +536,11 @@ void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& genera
 void RequestFlow::GenerationEnded() {
   std::lock_guard lock(mutex_);
   --in_flight_;
+}
+
+void RequestFlow::SetRoutingShares(RoutingShares::Shares shares) {
+  std::lock_guard lock(mutex_);
+  shares_.Set(std::move(shares));
 }
 
 void RequestFlow::Drain() {

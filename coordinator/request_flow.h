@@ -44,7 +44,6 @@ struct RequestFlowOptions {
   int64_t max_requests = 16384;          // in flight; one more is refused RESOURCE_EXHAUSTED
   int32_t max_attempts = 4;              // failures of one choice before its error is told
   double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
-  RoutingShares::Shares routing_shares;  // of the plan; empty: by load alone
   double refused_retry_seconds = 0.25;   // before those are asked again that had no room
   std::function<double()> now_seconds;   // monotonic
 };
@@ -79,6 +78,8 @@ class RequestFlow : public GenerationService,
 
   // Places what waits for a replica where one is ready, and gives up on what has waited too long.
   void Tick();
+  // Those of a plan; none: requests go by load alone.
+  void SetRoutingShares(RoutingShares::Shares shares);
   // No new generations from now on (UNAVAILABLE, "draining").
   void Drain();
   // Ends everything that is left.
@@ -131,8 +132,6 @@ class RequestFlow : public GenerationService,
   };
 
   absl::Status CheckRequest(const GenerationRequest& request) const;
-  // Takes those out of the snapshot that have had their share of requests.
-  void KeepShares(const std::vector<Replica*>& order, std::vector<scheduler::ReplicaLoad>& loads);
   // Null: none is ready. One of `refused_by` only where all that are ready are among them.
   Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by);
   void Submit(Replica& replica, const Orphan& orphan);

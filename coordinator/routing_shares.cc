@@ -2,6 +2,26 @@
 
 namespace tessera::coordinator {
 
+void RoutingShares::Set(Shares shares) {
+  if (shares == shares_) return;
+  shares_ = std::move(shares);
+  Restart();
+}
+
+void RoutingShares::Restrict(const std::vector<std::string>& replicas,
+                             std::vector<scheduler::ReplicaLoad>& loads) const {
+  if (shares_.empty()) return;
+  std::vector<std::string> ready;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (loads[i].ready) ready.push_back(replicas[i]);
+  }
+  const std::vector<bool> allowed = Allowed(ready);
+  size_t next = 0;
+  for (scheduler::ReplicaLoad& load : loads) {
+    if (load.ready) load.ready = allowed[next++];
+  }
+}
+
 std::vector<bool> RoutingShares::Allowed(const std::vector<std::string>& ready) const {
   double shares = 0;
   double counted = 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "proto/plan.pb.h"
+#include "scheduler/router.h"
 
 namespace tessera::coordinator {
 
@@ -26,8 +27,13 @@ class RoutingShares {
 
   // Empty: every replica is allowed always.
   using Shares = std::map<std::string, double>;
-  explicit RoutingShares(Shares shares) : shares_(std::move(shares)) {}
+  explicit RoutingShares(Shares shares = {}) : shares_(std::move(shares)) {}
+  // Counts anew where they differ from those that hold.
+  void Set(Shares shares);
 
+  // Takes those out of the snapshot (`loads`, of `replicas`) that have had their share.
+  void Restrict(const std::vector<std::string>& replicas,
+                std::vector<scheduler::ReplicaLoad>& loads) const;
   // Which of `ready` the next request may go to; the same size, at least one is true unless `ready`
   // is empty.
   std::vector<bool> Allowed(const std::vector<std::string>& ready) const;
@@ -37,7 +43,7 @@ class RoutingShares {
   void Restart() { counts_.clear(); }
 
  private:
-  const Shares shares_;
+  Shares shares_;
   std::map<std::string, double> counts_;  // decayed
 };
 

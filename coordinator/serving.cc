@@ -138,7 +138,7 @@ class Coordinator {
     cluster_->SampleRates();
     measured_.Sample(registry_->Collect(), MonotonicSeconds());
     WatchProgress();
-    WatchDevices();
+    WatchPlan();
     if (ticks_ % 100 == 0) LogActivity();
   }
 
@@ -209,9 +209,13 @@ class Coordinator {
     return all;
   }
 
-  // Said once per change.
-  void WatchDevices() {
-    std::vector<std::string> missing = MissingDevices(deployment_->plan().first, pool_->Snapshot());
+  // What a plan that somebody made asks for beyond Configure: its shares, and its devices, said
+  // once per change.
+  void WatchPlan() {
+    const v1::DeploymentPlan plan = deployment_->plan().first;
+    if (!options_.plan_file.empty() || !options_.cluster_file.empty())
+      flow_->SetRoutingShares(SharesOf(plan));
+    std::vector<std::string> missing = MissingDevices(plan, pool_->Snapshot());
     if (missing == missing_devices_) return;
     missing_devices_ = std::move(missing);
     if (missing_devices_.empty()) {
@@ -236,7 +240,6 @@ class Coordinator {
     absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
     if (!plan.ok()) return plan.status();
     RequestFlowOptions flow;
-    if (plan->has_value()) flow.routing_shares = SharesOf(**plan);
     flow.max_model_len_tokens = served_->max_model_len_tokens;
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());

@@ -90,13 +90,12 @@ struct Recorder : GenerationSink {
 };
 
 struct Flow {
-  explicit Flow(RoutingShares::Shares shares = {}) {
+  Flow() {
     RequestFlowOptions options;
     options.max_model_len_tokens = 100;
     options.max_requests = 4;
     options.recovery_timeout_seconds = 5;
     options.now_seconds = [this] { return now; };
-    options.routing_shares = std::move(shares);
     flow = std::make_shared<RequestFlow>(std::move(options), DemoTokenizer(), &metrics);
   }
   // A sink holds its generation, which holds the sink: a front door lets go at the end.
@@ -359,7 +358,8 @@ TEST_CASE("refused by the only replica, a request waits until it takes requests 
 }
 
 TEST_CASE("a plan's shares bear on where requests go") {
-  Flow flow({{"r0", 0.25}, {"r1", 0.75}});
+  Flow flow;
+  flow.flow->SetRoutingShares({{"r0", 0.25}, {"r1", 0.75}});
   auto first = flow.AddReplica("r0");
   auto second = flow.AddReplica("r1");
   for (int i = 0; i < 40; ++i) flow.Start(Ask(2))->handle.reset();  // cancelled: both stay idle
