@@ -4,14 +4,19 @@
 //   services            prints what reflection lists, one a line
 //   complete TEXT       prints the streamed text and, on a line of its own, "N prompt, N
 //   completion"
+//   plan REQUEST        the planning request as JSON; prints the reply as JSON
+//   running-plan ""     prints the plan in force as JSON
 
+#include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
 
 #include <iostream>
 #include <memory>
 #include <string>
 
+#include "proto/document.h"
 #include "proto/inference.grpc.pb.h"
+#include "proto/planning.grpc.pb.h"
 #include "tests/end_to_end/health.grpc.pb.h"
 #include "tests/end_to_end/reflection.grpc.pb.h"
 
@@ -20,6 +25,20 @@ namespace {
 int Fail(const grpc::Status& status) {
   std::cout << "code " << status.error_code() << ": " << status.error_message() << "\n";
   return 1;
+}
+
+void Authorize(const std::string& key, grpc::ClientContext* context) {
+  if (!key.empty()) context->AddMetadata("authorization", "Bearer " + key);
+}
+
+int Print(const grpc::Status& status, const google::protobuf::Message& reply) {
+  if (!status.ok()) return Fail(status);
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(reply, &json, options).ok()) return 1;
+  std::cout << json << "\n";
+  return 0;
 }
 
 int Health(const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
@@ -55,7 +74,7 @@ int Services(const std::shared_ptr<grpc::Channel>& channel) {
 int Complete(const std::shared_ptr<grpc::Channel>& channel, const std::string& text,
              const std::string& key) {
   grpc::ClientContext context;
-  if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+  Authorize(key, &context);
   tessera::v1::ChatRequest request;
   tessera::v1::ChatMessage& message = *request.add_messages();
   message.set_role("user");
@@ -73,6 +92,26 @@ int Complete(const std::shared_ptr<grpc::Channel>& channel, const std::string& t
   return 0;
 }
 
+int Plan(const std::shared_ptr<grpc::Channel>& channel, const std::string& text,
+         const std::string& key) {
+  tessera::v1::PlanRequest request;
+  if (const absl::Status read = tessera::ReadDocument(text, "request", &request); !read.ok()) {
+    std::cout << read.message() << "\n";
+    return 1;
+  }
+  grpc::ClientContext context;
+  Authorize(key, &context);
+  tessera::v1::PlanReply reply;
+  return Print(tessera::v1::Planning::NewStub(channel)->Plan(&context, request, &reply), reply);
+}
+
+int RunningPlan(const std::shared_ptr<grpc::Channel>& channel, const std::string& key) {
+  grpc::ClientContext context;
+  Authorize(key, &context);
+  tessera::v1::GetPlanReply reply;
+  return Print(tessera::v1::Planning::NewStub(channel)->GetPlan(&context, {}, &reply), reply);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,6 +121,9 @@ int main(int argc, char** argv) {
   const std::string text = argc > 3 ? argv[3] : "";
   if (command == "health") return Health(channel, text);
   if (command == "services") return Services(channel);
-  if (command == "complete") return Complete(channel, text, argc > 4 ? argv[4] : "");
+  const std::string key = argc > 4 ? argv[4] : "";
+  if (command == "complete") return Complete(channel, text, key);
+  if (command == "plan") return Plan(channel, text, key);
+  if (command == "running-plan") return RunningPlan(channel, key);
   return 2;
 }

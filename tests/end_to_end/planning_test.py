@@ -41,6 +41,8 @@ def test_plans_at_start_for_the_workers_that_register():
         assert all(int(b) != int(4 * 2**30 * 0.9 - 2**30) for b in offered), offered
         assert int(reply["measured"]["kv_capacity_tokens"]) > 0
         assert int(reply["plan_epoch"]) >= 1
+        twin = json.loads(c.probe("running-plan"))
+        assert twin["plan"] == plan and twin["plan_epoch"] == reply["plan_epoch"], twin
         for _ in range(5):
             assert c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 5})[0] == 200
 
@@ -88,7 +90,11 @@ def test_plan_requests():
             status, _, body = c.request("POST", "/v1/plan", {**request, **change})
             assert status == 400 and reason in body, (status, body)
         assert c.request("DELETE", "/v1/plan")[0] == 405
+        # The gRPC twin plans the same, and refuses the same.
         assert "tessera.v1.Planning" in c.probe("services")
+        assert json.loads(c.probe("plan", json.dumps(request))) == reply
+        refused = c.probe("plan", json.dumps({**request, "search": "guess"}))
+        assert refused.startswith("code 3") and "no search called guess" in refused, refused
 
 
 def test_plans_need_the_admin_key():
@@ -99,6 +105,10 @@ def test_plans_need_the_admin_key():
         assert c.request("GET", "/v1/plan", None, {"Authorization": "Bearer users"})[0] == 401
         status, _, body = c.request("GET", "/v1/plan", None, {"Authorization": "Bearer an-admin-key-of-this-test"})
         assert status == 200, body
+        for refused in (c.probe("running-plan"), c.probe("plan", "{}"), c.probe("plan", "{}", "users")):
+            assert refused.startswith("code 16"), refused
+        running = c.probe("running-plan", "", "an-admin-key-of-this-test")
+        assert json.loads(running) == json.loads(body), (running, body)
     finally:
         c.stop()
 
