@@ -32,6 +32,13 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
     trace = flags.workload;
   } else {
     if (absl::Status s = ReadDocumentFile(flags.workload, &input->workload); !s.ok()) return s;
+    const auto read = [&](const std::string& name) {
+      return ReadFileText((path.parent_path() / name).string(), kMaxTraceBytes);
+    };
+    if (absl::Status s = scheduler::ReadClassTraces(read, flags.workload, &input->workload);
+        !s.ok()) {
+      return s;
+    }
     if (!input->workload.trace().empty()) trace = path.parent_path() / input->workload.trace();
   }
   if (!trace.empty()) {
@@ -41,6 +48,12 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
         scheduler::ParseTrace(*text, trace);
     if (!requests.ok()) return requests.status();
     input->trace = *std::move(requests);
+  } else if (!input->workload.trace_text().empty()) {
+    absl::StatusOr<std::vector<scheduler::TraceRequest>> requests =
+        scheduler::ParseTrace(input->workload.trace_text(), StrCat(flags.workload, ": trace_text"));
+    if (!requests.ok()) return requests.status();
+    input->trace = *std::move(requests);
+    input->workload.clear_trace_text();
   }
   if (flags.requests_per_second > 0)
     input->workload.set_requests_per_second(flags.requests_per_second);

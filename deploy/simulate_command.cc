@@ -206,7 +206,7 @@ class SimulateCall {
     if (input_.trace.empty()) {
       const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, flags_.requests,
                                                  flags_.seed};
-      setup.requests = RequestsFromProcess(process, samples_.samples, samples_.prefix_hit_rate);
+      setup.requests = RequestsFromProcess(process, samples_.samples);
     } else {
       const double span = input_.trace.back().arrival_seconds;
       const double own = span > 0 ? static_cast<double>(input_.trace.size() - 1) / span : rate;

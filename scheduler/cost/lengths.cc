@@ -4,12 +4,12 @@
 
 namespace tessera::scheduler {
 
-LengthMoments MomentsOf(std::span<const RequestLengths> samples, double prefix_hit_rate) {
+LengthMoments MomentsOf(std::span<const RequestLengths> samples) {
   LengthMoments m;
   double weight = 0;
   for (const RequestLengths& s : samples) {
     const double in = s.prompt_tokens;
-    const double q = in * (1 - prefix_hit_rate);
+    const double q = in * (1 - s.prefix_hit_rate);
     const double o = std::max(0.0, s.output_tokens - 1);
     m.prompt_tokens += s.weight * in;
     m.uncached_prompt_tokens += s.weight * q;

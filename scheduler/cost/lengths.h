@@ -14,12 +14,13 @@ namespace tessera::scheduler {
 struct RequestLengths {
   double prompt_tokens = 0;
   double output_tokens = 1;
-  double weight = 1;  // relative frequency
+  double weight = 1;           // relative frequency
+  double prefix_hit_rate = 0;  // part of the prompt that a prefix cache has
 };
 
 struct LengthMoments {
   double prompt_tokens = 0;           // E[in]
-  double uncached_prompt_tokens = 0;  // E[q], q = in * (1 - prefix hit rate)
+  double uncached_prompt_tokens = 0;  // E[q], q = in * (1 - prefix_hit_rate)
   double prefill_pairs = 0;           // E[q*c + q^2/2], c = in - q: attention work of a prompt
   double output_tokens = 0;           // E[out]
   double decode_steps = 0;            // E[o]
@@ -33,7 +34,7 @@ struct LengthMoments {
 };
 
 // All zero for no samples or no weight.
-LengthMoments MomentsOf(std::span<const RequestLengths> samples, double prefix_hit_rate = 0);
+LengthMoments MomentsOf(std::span<const RequestLengths> samples);
 
 // Of a mixture of two populations with these weights (rates).
 LengthMoments Mix(const LengthMoments& a, double weight_a, const LengthMoments& b, double weight_b);

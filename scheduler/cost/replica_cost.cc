@@ -221,11 +221,10 @@ double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica
 }
 
 ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
-                             std::span<const RequestLengths> samples, double prefix_hit_rate,
-                             const ReplicaOptions& options, double requests_per_second,
-                             double arrival_variation) {
+                             std::span<const RequestLengths> samples, const ReplicaOptions& options,
+                             double requests_per_second, double arrival_variation) {
   ReplicaOperation operation;
-  const LengthMoments lengths = MomentsOf(samples, prefix_hit_rate);
+  const LengthMoments lengths = MomentsOf(samples);
   const int m =
       replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
   double b = 0;
@@ -249,7 +248,7 @@ ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica
   double weight = 0, latency = 0;
   const double context = lengths.mean_decode_context();
   for (const RequestLengths& sample : samples) {
-    const double q = std::max(1.0, sample.prompt_tokens * (1 - prefix_hit_rate));
+    const double q = std::max(1.0, sample.prompt_tokens * (1 - sample.prefix_hit_rate));
     const double c = std::max(0.0, sample.prompt_tokens - q);
     const StepWork full = FullPrefillWork(options, b, context, c + q / 2, q);
     const double service = q / full.prefill_tokens * PeriodOf(model, replica, full, m).seconds;

@@ -100,9 +100,8 @@ struct ReplicaOperation {
 // `samples` are the lengths behind `lengths`; the queue needs their spread. requests_per_second
 // above capacity gives infinite waits.
 ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
-                             std::span<const RequestLengths> samples, double prefix_hit_rate,
-                             const ReplicaOptions& options, double requests_per_second,
-                             double arrival_variation = 1);
+                             std::span<const RequestLengths> samples, const ReplicaOptions& options,
+                             double requests_per_second, double arrival_variation = 1);
 
 // Of one prompt in an otherwise empty replica: the chunks pipelined through the stages.
 double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,

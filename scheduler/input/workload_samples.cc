@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -98,36 +99,118 @@ absl::StatusOr<std::vector<TraceRequest>> ParseJsonl(std::string_view text, std:
 
 class SampleMerger {
  public:
-  void Add(RequestLengths sample, double hit_rate, int64_t context, WorkloadSamples* out) {
+  void Add(RequestLengths sample, int64_t context, int64_t* cut_requests) {
     if (sample.weight <= 0) return;
     if (context > 0 && sample.prompt_tokens + sample.output_tokens > static_cast<double>(context)) {
-      ++out->cut_requests;
+      ++*cut_requests;
       sample.output_tokens = std::min(sample.output_tokens, static_cast<double>(context) - 1);
       sample.prompt_tokens = static_cast<double>(context) - sample.output_tokens;
     }
     const auto key = std::pair(MergeKey(sample.prompt_tokens), MergeKey(sample.output_tokens));
-    RequestLengths& merged = merged_.try_emplace(key, RequestLengths{0, 0, 0}).first->second;
+    RequestLengths& merged =
+        merged_.try_emplace(key, RequestLengths{0, 0, 0, sample.prefix_hit_rate}).first->second;
     const double sum = merged.weight + sample.weight;
     merged.prompt_tokens += (sample.prompt_tokens - merged.prompt_tokens) * sample.weight / sum;
     merged.output_tokens += (sample.output_tokens - merged.output_tokens) * sample.weight / sum;
     merged.weight = sum;
-    prompt_ += sample.weight * sample.prompt_tokens;
-    hit_ += sample.weight * sample.prompt_tokens * hit_rate;
   }
 
-  void Finish(WorkloadSamples* out) const {
+  // Weights sum to 1; empty where nothing was added.
+  std::vector<RequestLengths> Finish() const {
     double weight = 0;
     for (const auto& [key, sample] : merged_) weight += sample.weight;
+    std::vector<RequestLengths> samples;
     for (const auto& [key, sample] : merged_) {
-      out->samples.push_back({sample.prompt_tokens, sample.output_tokens, sample.weight / weight});
+      samples.push_back(sample);
+      samples.back().weight /= weight;
     }
-    out->prefix_hit_rate = prompt_ > 0 ? hit_ / prompt_ : 0;
+    return samples;
   }
 
  private:
   std::map<std::pair<double, double>, RequestLengths> merged_;
-  double prompt_ = 0, hit_ = 0;
 };
+
+// Of a class by its lengths alone.
+absl::StatusOr<std::vector<RequestLengths>> LengthsOf(const v1::WorkloadClass& c, int64_t context,
+                                                      std::string_view where,
+                                                      int64_t* cut_requests) {
+  const auto error = [&](std::string_view key, std::string_view reason) {
+    return absl::InvalidArgumentError(StrCat(where, ".", key, ": ", reason));
+  };
+  if (!(c.share() >= 0)) return error("share", "must not be negative");
+  if (!(c.prefix_hit_rate() >= 0 && c.prefix_hit_rate() < 1)) {
+    return error("prefix_hit_rate", "must be at least 0 and below 1");
+  }
+  if (!c.trace().empty() || !c.trace_text().empty()) {
+    return error("trace", "was not read; give `lengths`");
+  }
+  SampleMerger merger;
+  for (const v1::LengthSample& l : c.lengths()) {
+    if (l.prompt_tokens() < 1 || l.output_tokens() < 1 || !(l.weight() >= 0)) {
+      return error("lengths",
+                   "need prompt_tokens and output_tokens of at least 1, and no negative weight");
+    }
+    merger.Add({static_cast<double>(l.prompt_tokens()), static_cast<double>(l.output_tokens()),
+                l.weight() == 0 ? 1 : l.weight(), c.prefix_hit_rate()},
+               context, cut_requests);
+  }
+  std::vector<RequestLengths> samples = merger.Finish();
+  if (samples.empty()) return error("lengths", "are missing");
+  return samples;
+}
+
+absl::Status ReadObjectives(const v1::ServiceObjectives& objectives, std::string_view where,
+                            RequestClass* out) {
+  const auto limit = [](double seconds) {
+    return seconds > 0 ? seconds : std::numeric_limits<double>::infinity();
+  };
+  const double attainment = objectives.attainment();
+  if (!(attainment >= 0 && attainment <= 1)) {
+    return absl::InvalidArgumentError(
+        StrCat(where, ".attainment: must be between 0 and 1, such as 0.9 or \"90 %\""));
+  }
+  for (const auto& [key, seconds] :
+       {std::pair("time_to_first_token", objectives.time_to_first_token_seconds()),
+        {"time_per_output_token", objectives.time_per_output_token_seconds()},
+        {"end_to_end", objectives.end_to_end_seconds()}}) {
+    if (!(seconds >= 0))
+      return absl::InvalidArgumentError(StrCat(where, ".", key, ": must not be negative"));
+  }
+  out->limits.ttft_seconds = limit(objectives.time_to_first_token_seconds());
+  out->limits.tpot_seconds = limit(objectives.time_per_output_token_seconds());
+  out->limits.end_to_end_seconds = limit(objectives.end_to_end_seconds());
+  if (attainment > 0) out->required_attainment = attainment;
+  return absl::OkStatus();
+}
+
+// The classes of a workload that names no trace.
+absl::Status AddClasses(const v1::Workload& workload, int64_t context_tokens, std::string_view file,
+                        WorkloadSamples* out) {
+  double shares = 0;
+  for (const v1::WorkloadClass& c : workload.classes()) shares += std::max(0.0, c.share());
+  for (int i = 0; i < workload.classes_size(); ++i) {
+    const v1::WorkloadClass& c = workload.classes(i);
+    const std::string where = StrCat(file, ": classes[", i, "]");
+    absl::StatusOr<std::vector<RequestLengths>> samples =
+        LengthsOf(c, context_tokens, where, &out->cut_requests);
+    if (!samples.ok()) return samples.status();
+    RequestClass one;
+    one.name = c.name().empty() ? StrCat("class ", i) : c.name();
+    one.share = workload.classes_size() == 1 ? 1 : shares > 0 ? c.share() / shares : 0;
+    one.samples = *std::move(samples);
+    one.judged_with = c.has_objectives() ? i + 1 : 0;
+    const absl::Status read =
+        c.has_objectives()
+            ? ReadObjectives(c.objectives(), where + ".objectives", &one)
+            : ReadObjectives(workload.objectives(), StrCat(file, ": objectives"), &one);
+    if (!read.ok()) return read;
+    if (one.share > 0) out->classes.push_back(std::move(one));
+  }
+  if (!out->classes.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(file, ": classes: no class has a share of the requests"));
+}
 
 }  // namespace
 
@@ -145,6 +228,46 @@ absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::string_view text, std:
   return requests;
 }
 
+absl::Status ReadClassTraces(
+    const std::function<absl::StatusOr<std::string>(const std::string& path)>& read,
+    std::string_view file, v1::Workload* workload) {
+  for (int i = 0; i < workload->classes_size(); ++i) {
+    v1::WorkloadClass& c = *workload->mutable_classes(i);
+    if (c.trace().empty() && c.trace_text().empty()) continue;
+    const std::string where = StrCat(file, ": classes[", i, "]");
+    if (!c.lengths().empty() || (!c.trace().empty() && !c.trace_text().empty())) {
+      return absl::InvalidArgumentError(
+          StrCat(where, ": give one of lengths, trace and trace_text"));
+    }
+    std::string text = c.trace_text();
+    if (text.empty()) {
+      absl::StatusOr<std::string> contents = read(c.trace());
+      if (!contents.ok()) {
+        return absl::Status(contents.status().code(),
+                            StrCat(where, ".trace: ", StdView(contents.status().message())));
+      }
+      text = *std::move(contents);
+    }
+    const absl::StatusOr<std::vector<TraceRequest>> trace =
+        ParseTrace(text, c.trace().empty() ? where + ".trace_text" : c.trace());
+    if (!trace.ok()) return trace.status();
+    std::map<std::pair<int64_t, int64_t>, int64_t> counts;
+    for (const TraceRequest& r : *trace) {
+      ++counts[{std::max<int64_t>(1, std::llround(r.prompt_tokens)),
+                std::max<int64_t>(1, std::llround(r.output_tokens))}];
+    }
+    for (const auto& [lengths, count] : counts) {
+      v1::LengthSample& sample = *c.add_lengths();
+      sample.set_prompt_tokens(lengths.first);
+      sample.set_output_tokens(lengths.second);
+      sample.set_weight(static_cast<double>(count));
+    }
+    c.clear_trace();
+    c.clear_trace_text();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
                                           const std::vector<TraceRequest>& trace,
                                           int64_t context_tokens, std::string_view file) {
@@ -152,40 +275,40 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
     return absl::InvalidArgumentError(StrCat(file, ": ", key, ": ", reason));
   };
   WorkloadSamples out;
-  SampleMerger merger;
-  for (const TraceRequest& r : trace) {
-    merger.Add({r.prompt_tokens, std::max(1.0, r.output_tokens), 1}, 0, context_tokens, &out);
-  }
   if (trace.empty() && workload.classes().empty())
     return error("classes", "give classes with lengths, or a trace");
-  for (int i = 0; trace.empty() && i < workload.classes_size(); ++i) {
-    const v1::WorkloadClass& c = workload.classes(i);
-    const std::string key = StrCat("classes[", i, "]");
-    if (c.share() < 0) return error(key + ".share", "must not be negative");
-    if (c.prefix_hit_rate() < 0 || c.prefix_hit_rate() >= 1) {
-      return error(key + ".prefix_hit_rate", "must be at least 0 and below 1");
+  if (!trace.empty() && !workload.classes().empty())
+    return error("trace", "give classes or a trace, not both; a class may have a trace of its own");
+  if (!trace.empty()) {
+    SampleMerger merger;
+    for (const TraceRequest& r : trace) {
+      merger.Add({r.prompt_tokens, std::max(1.0, r.output_tokens), 1}, context_tokens,
+                 &out.cut_requests);
     }
-    double sum = 0;
-    for (const v1::LengthSample& l : c.lengths()) {
-      if (l.prompt_tokens() < 1 || l.output_tokens() < 1 || l.weight() < 0) {
-        return error(key + ".lengths",
-                     "need prompt_tokens and output_tokens of at least 1, and no negative weight");
-      }
-      sum += l.weight() == 0 ? 1 : l.weight();
+    RequestClass& all = out.classes.emplace_back();
+    all.name = "trace";
+    all.samples = merger.Finish();
+    if (absl::Status s = ReadObjectives(workload.objectives(), StrCat(file, ": objectives"), &all);
+        !s.ok()) {
+      return s;
     }
-    if (sum <= 0) return error(key + ".lengths", "are missing");
-    const double share = (c.share() == 0 && workload.classes_size() == 1 ? 1 : c.share()) / sum;
-    for (const v1::LengthSample& l : c.lengths()) {
-      merger.Add({static_cast<double>(l.prompt_tokens()), static_cast<double>(l.output_tokens()),
-                  share * (l.weight() == 0 ? 1 : l.weight())},
-                 c.prefix_hit_rate(), context_tokens, &out);
+  } else if (absl::Status s = AddClasses(workload, context_tokens, file, &out); !s.ok()) {
+    return s;
+  }
+  if (!(workload.requests_per_second() >= 0))
+    return error("requests_per_second", "must not be negative");
+  if (!(workload.arrival_variation() >= 0))
+    return error("arrival_variation", "must not be negative");
+  double prompt = 0, cached = 0;
+  for (const RequestClass& c : out.classes) {
+    for (RequestLengths sample : c.samples) {
+      sample.weight *= c.share;
+      prompt += sample.weight * sample.prompt_tokens;
+      cached += sample.weight * sample.prompt_tokens * sample.prefix_hit_rate;
+      out.samples.push_back(sample);
     }
   }
-  if (workload.requests_per_second() < 0)
-    return error("requests_per_second", "must not be negative");
-  if (workload.arrival_variation() < 0) return error("arrival_variation", "must not be negative");
-  merger.Finish(&out);
-  if (out.samples.empty()) return error("classes", "no class has a share of the requests");
+  out.prefix_hit_rate = prompt > 0 ? cached / prompt : 0;
   out.requests_per_second = workload.requests_per_second();
   if (out.requests_per_second == 0 && trace.size() > 1 && trace.back().arrival_seconds > 0) {
     out.requests_per_second = static_cast<double>(trace.size() - 1) / trace.back().arrival_seconds;

@@ -4,12 +4,14 @@
 // key, and reason.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/workload.pb.h"
-#include "scheduler/cost/lengths.h"
+#include "scheduler/cost/attainment.h"
 
 namespace tessera::scheduler {
 
@@ -24,12 +26,19 @@ struct TraceRequest {
 absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::string_view text, std::string_view file);
 
 struct WorkloadSamples {
-  std::vector<RequestLengths> samples;  // weights sum to 1; like lengths are merged
+  std::vector<RequestLengths> samples;  // weights sum to 1; like lengths of a class are merged
+  std::vector<RequestClass> classes;    // the same by class; of a trace there is one
   double prefix_hit_rate = 0;           // of prompt tokens, over all classes
   double requests_per_second = 0;       // 0: not given
   double arrival_variation = 1;
   int64_t cut_requests = 0;  // samples longer than the context, cut to it
 };
+
+// Puts the lengths of the traces that classes name into their `lengths`. `read` gives the contents
+// of a file, or says why not.
+absl::Status ReadClassTraces(
+    const std::function<absl::StatusOr<std::string>(const std::string& path)>& read,
+    std::string_view file, v1::Workload* workload);
 
 // `trace` is the parsed trace where the workload names one (its rate is taken where the workload
 // gives none), else empty. Sequences are cut to `context_tokens` (0: no limit), the prompt first.

@@ -56,7 +56,7 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
 }
 
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
-  const LengthMoments lengths = MomentsOf(f.workload->samples, f.workload->prefix_hit_rate);
+  const LengthMoments lengths = MomentsOf(f.workload->samples);
   lines->push_back(absl::StrFormat(
       "context = %d tokens (%s), %d lengths cut to it", f.context_tokens,
       f.options->context_tokens > 0 ? "option" : "model", f.workload->cut_requests));

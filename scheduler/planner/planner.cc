@@ -68,7 +68,8 @@ class Planner {
     problem_.model = &shape_;
     problem_.graph = &graph_;
     problem_.samples = workload_.samples;
-    problem_.prefix_hit_rate = workload_.prefix_hit_rate;
+    problem_.classes = workload_.classes;
+    problem_.arrival_variation = workload_.arrival_variation;
     problem_.goal = options_.goal;
     problem_.allow_split = options_.allow_split;
     problem_.prove = options_.prove;
@@ -191,7 +192,7 @@ class Planner {
     const double served = std::min(asked, placement.requests_per_second);
     const double load = std::min(asked, kHighestLoad * placement.requests_per_second) /
                         placement.requests_per_second;
-    const LengthMoments lengths = MomentsOf(workload_.samples, workload_.prefix_hit_rate);
+    const LengthMoments lengths = MomentsOf(workload_.samples);
     double ttft = 0, tpot = 0;
     std::vector<double> prefills(placement.replicas.size(), 0),
         decodes(placement.replicas.size(), 0);
@@ -211,8 +212,8 @@ class Planner {
                                                  lengths.output_tokens);
       }
       const ReplicaOperation at =
-          OperationAt(shape_, SpecOf(placed), workload_.samples, workload_.prefix_hit_rate,
-                      problem_.options, rate * load, workload_.arrival_variation);
+          OperationAt(shape_, SpecOf(placed), workload_.samples, problem_.options, rate * load,
+                      workload_.arrival_variation);
       prediction->set_time_to_first_token_seconds(
           std::isfinite(at.mean_ttft_seconds) ? at.mean_ttft_seconds : 0);
       prediction->set_time_per_output_token_seconds(at.tpot_seconds);
@@ -246,7 +247,7 @@ class Planner {
   }
 
   void WriteBasis() {
-    const LengthMoments lengths = MomentsOf(workload_.samples, workload_.prefix_hit_rate);
+    const LengthMoments lengths = MomentsOf(workload_.samples);
     v1::PlanBasis& basis = *plan_.mutable_basis();
     basis.set_prompt_tokens(lengths.prompt_tokens);
     basis.set_uncached_prompt_tokens(lengths.uncached_prompt_tokens);

@@ -142,7 +142,7 @@ class Reader {
       stage.holds_embedding = j == 0;
       stage.holds_head = j + 1 == ranks.size();
     }
-    const LengthMoments lengths = MomentsOf(problem_.samples, problem_.prefix_hit_rate);
+    const LengthMoments lengths = MomentsOf(problem_.samples);
     const absl::Status room =
         CheckMemory(*problem_.model, stages, problem_.options.memory, lengths.max_sequence_tokens);
     if (room.ok()) return room;

@@ -58,7 +58,7 @@ absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& le
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas) {
   if (absl::Status s = GiveDevices(problem, &replicas); !s.ok()) return s;
-  const LengthMoments lengths = MomentsOf(problem.samples, problem.prefix_hit_rate);
+  const LengthMoments lengths = MomentsOf(problem.samples);
   Placement placement;
   placement.replicas = std::move(replicas);
   for (size_t i = 0; i < placement.replicas.size(); ++i) {

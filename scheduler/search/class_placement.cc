@@ -11,7 +11,7 @@ constexpr int kMostMoves = 8;  // of layers, in one replica
 }  // namespace
 
 ClassPlacement::ClassPlacement(const PlacementProblem& problem)
-    : problem_(&problem), lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {
+    : problem_(&problem), lengths_(MomentsOf(problem.samples)) {
   layout_.model = problem.model;
   layout_.graph = problem.graph;
   for (const DevicePool& pool : problem.graph->pools()) {

@@ -35,7 +35,7 @@ class ClassSearch {
  public:
   explicit ClassSearch(const PlacementProblem& problem)
       : problem_(problem),
-        shapes_(*problem.model, MomentsOf(problem.samples, problem.prefix_hit_rate),
+        shapes_(*problem.model, MomentsOf(problem.samples),
                 problem.options) {
     for (const DevicePool& pool : problem.graph->pools()) all_.push_back(pool.count);
   }

@@ -37,7 +37,7 @@ class ConfigurationSearch {
   explicit ConfigurationSearch(const PlacementProblem& problem)
       : problem_(problem),
         pools_(problem.graph->pools()),
-        lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {}
+        lengths_(MomentsOf(problem.samples)) {}
 
   absl::StatusOr<Placement> Run() {
     if (!IsSmall()) {

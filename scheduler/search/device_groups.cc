@@ -32,7 +32,7 @@ GroupLayouts::GroupLayouts(const PlacementProblem& problem, const GroupLayoutOpt
     : problem_(problem),
       pools_(problem.graph->pools()),
       options_(options),
-      lengths_(MomentsOf(problem.samples, problem.prefix_hit_rate)) {}
+      lengths_(MomentsOf(problem.samples)) {}
 
 DeviceGroup GroupLayouts::Everything(Role role) const {
   DeviceGroup group;

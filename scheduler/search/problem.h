@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "scheduler/cost/attainment.h"
 #include "scheduler/cost/replica_cost.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/search/stage_layout.h"
@@ -40,7 +41,8 @@ struct PlacementProblem {
   const ModelShape* model = nullptr;
   const ClusterGraph* graph = nullptr;
   std::vector<RequestLengths> samples;
-  double prefix_hit_rate = 0;
+  std::vector<RequestClass> classes;  // the same by class, with what they ask for
+  double arrival_variation = 1;
   ReplicaOptions options;
   KvCodecRates codec_rates;
   Goal goal = Goal::kThroughput;

@@ -51,8 +51,7 @@ std::vector<SimulatedRequest> RequestsFromTrace(const std::vector<TraceRequest>&
 }
 
 std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
-                                                  std::span<const RequestLengths> samples,
-                                                  double prefix_hit_rate) {
+                                                  std::span<const RequestLengths> samples) {
   std::vector<double> sums;
   double weight = 0;
   for (const RequestLengths& sample : samples) sums.push_back(weight += sample.weight);
@@ -73,8 +72,8 @@ std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
     request.arrival_seconds = now;
     request.prompt_tokens = std::max<int64_t>(1, std::llround(samples[index].prompt_tokens));
     request.output_tokens = std::max<int64_t>(1, std::llround(samples[index].output_tokens));
-    request.cached_prompt_tokens =
-        static_cast<int64_t>(prefix_hit_rate * static_cast<double>(request.prompt_tokens));
+    request.cached_prompt_tokens = static_cast<int64_t>(samples[index].prefix_hit_rate *
+                                                        static_cast<double>(request.prompt_tokens));
     requests.push_back(request);
   }
   return requests;

@@ -39,9 +39,8 @@ struct ArrivalProcess {
   int64_t requests = 1000;
   uint64_t seed = 1;
 };
-// `samples` by weight; `prefix_hit_rate` of each prompt is cached.
+// `samples` by weight; of each prompt its sample's part is cached.
 std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
-                                                  std::span<const RequestLengths> samples,
-                                                  double prefix_hit_rate = 0);
+                                                  std::span<const RequestLengths> samples);
 
 }  // namespace tessera::scheduler

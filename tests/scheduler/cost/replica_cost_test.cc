@@ -52,8 +52,8 @@ LengthMoments Lengths(double prompt, double output) {
 }
 
 TEST_CASE("moments: steps are output minus one, contexts grow from the prompt") {
-  const RequestLengths samples[] = {{100, 11, 1}, {300, 31, 3}};
-  const LengthMoments m = MomentsOf(samples, 0.5);
+  const RequestLengths samples[] = {{100, 11, 1, 0.5}, {300, 31, 3, 0.5}};
+  const LengthMoments m = MomentsOf(samples);
   CHECK(m.prompt_tokens == 250);
   CHECK(m.uncached_prompt_tokens == 125);
   CHECK(m.decode_steps == 25);
@@ -165,7 +165,7 @@ TEST_CASE("below capacity, rows are the smallest fixed point and the queue is M/
   ReplicaSpec replica = Pipeline({&device}, 0);
   const RequestLengths one = {2048, 11, 1};
   ReplicaOptions options;
-  const ReplicaOperation at = OperationAt(Tiny(1), replica, {&one, 1}, 0, options, 100);
+  const ReplicaOperation at = OperationAt(Tiny(1), replica, {&one, 1}, options, 100);
   CHECK(at.tpot_seconds == Approx(1e-3).epsilon(1e-3));
   CHECK(at.decode_rows == Approx(1).epsilon(1e-2));  // 100/s * 10 steps * 1 ms
   // The step has 2048 rows of which one decodes: a prompt takes 2048/2047 steps.

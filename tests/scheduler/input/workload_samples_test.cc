@@ -90,6 +90,100 @@ classes:
   CHECK(samples->prefix_hit_rate == Approx(0.125 * (3000 + 3896) * 0.5 / m.prompt_tokens));
 }
 
+TEST_CASE("classes keep their own lengths, prefix hits and objectives") {
+  v1::Workload workload;
+  REQUIRE(ReadDocument(R"(
+objectives: {time_to_first_token: 2 s, attainment: 0.9}
+classes:
+- {name: chat, share: 3, lengths: [{prompt_tokens: 1000, output_tokens: 100}]}
+- {name: code, share: 1, prefix_hit_rate: 0.5, lengths: [{prompt_tokens: 3000, output_tokens: 20}],
+   objectives: {time_per_output_token: 50 ms, end_to_end: 4 s}}
+- {name: idle, share: 0, lengths: [{prompt_tokens: 1, output_tokens: 1}]}
+)",
+                       "w", &workload)
+              .ok());
+  const auto samples = SamplesOf(workload, {}, 0, "w");
+  REQUIRE(samples.ok());
+  REQUIRE(samples->classes.size() == 2);
+  const RequestClass& chat = samples->classes[0];
+  const RequestClass& code = samples->classes[1];
+  CHECK(chat.share == 0.75);
+  CHECK(chat.limits.ttft_seconds == 2);
+  CHECK(chat.limits.tpot_seconds > 1e300);
+  CHECK(chat.required_attainment == 0.9);
+  CHECK(chat.judged_with != code.judged_with);
+  CHECK(code.limits.ttft_seconds > 1e300);  // its own objectives stand instead of all others
+  CHECK(code.limits.tpot_seconds == 0.05);
+  CHECK(code.limits.end_to_end_seconds == 4);
+  CHECK(code.required_attainment == 0.99);
+  // The long prompts are half cached, the short ones not at all.
+  const LengthMoments m = MomentsOf(samples->samples);
+  CHECK(m.uncached_prompt_tokens == Approx(0.75 * 1000 + 0.25 * 1500));
+  CHECK(m.prefill_pairs == Approx(0.75 * 5e5 + 0.25 * (1500.0 * 1500 + 1500.0 * 1500 / 2)));
+  CHECK(samples->prefix_hit_rate == Approx(0.25 * 1500 / (0.75 * 1000 + 0.25 * 3000)));
+}
+
+TEST_CASE("a class may take its lengths from a trace, as a file or as text") {
+  v1::Workload workload;
+  REQUIRE(ReadDocument(R"(
+classes:
+- {name: a, share: 0.5, trace: a.jsonl}
+- name: b
+  share: 0.5
+  trace_text: |
+    TIMESTAMP,ContextTokens,GeneratedTokens
+    2023-11-16 18:15:46.68,374,44
+    2023-11-16 18:15:47.68,374,44
+    2023-11-16 18:15:48.68,396,109
+)",
+                       "w", &workload)
+              .ok());
+  CHECK_THAT(std::string(SamplesOf(workload, {}, 0, "w").status().message()),
+             Catch::StartsWith("w: classes[0].trace: was not read"));
+  v1::Workload missing = workload;
+  const auto nothing = [](const std::string& path) -> absl::StatusOr<std::string> {
+    return absl::NotFoundError("no file " + path);
+  };
+  CHECK(ReadClassTraces(nothing, "w", &missing).message() ==
+        "w: classes[0].trace: no file a.jsonl");
+  const auto read = [](const std::string& path) -> absl::StatusOr<std::string> {
+    CHECK(path == "a.jsonl");
+    return std::string("{\"timestamp\": 0, \"input_length\": 70, \"output_length\": 5}\n");
+  };
+  REQUIRE(ReadClassTraces(read, "w", &workload).ok());
+  REQUIRE(workload.classes(1).lengths_size() == 2);
+  CHECK(workload.classes(1).lengths(0).weight() == 2);
+  const auto samples = SamplesOf(workload, {}, 0, "w");
+  REQUIRE(samples.ok());
+  CHECK(MomentsOf(samples->samples).prompt_tokens ==
+        Approx(0.5 * 70 + 0.5 * (2 * 374 + 396) / 3.0));
+}
+
+TEST_CASE("objectives and sources of lengths that contradict themselves are refused by key") {
+  const auto refusal = [](const char* text) {
+    v1::Workload workload;
+    if (absl::Status s = ReadDocument(text, "w", &workload); !s.ok())
+      return std::string(s.message());
+    const auto none = [](const std::string&) -> absl::StatusOr<std::string> { return ""; };
+    if (absl::Status s = ReadClassTraces(none, "w", &workload); !s.ok())
+      return std::string(s.message());
+    return std::string(SamplesOf(workload, {}, 0, "w").status().message());
+  };
+  const std::string lengths = "lengths: [{prompt_tokens: 9, output_tokens: 9}]";
+  CHECK(refusal(("{objectives: {attainment: 1.5}, classes: [{" + lengths + "}]}").c_str()) ==
+        "w: objectives.attainment: must be between 0 and 1, such as 0.9 or \"90 %\"");
+  CHECK_THAT(refusal(("{classes: [{objectives: {attainment: 90}, " + lengths + "}]}").c_str()),
+             Catch::StartsWith("w: classes[0].objectives.attainment"));
+  CHECK_THAT(refusal(("{classes: [{objectives: {end_to_end: 5}, " + lengths + "}]}").c_str()),
+             Catch::Contains("end_to_end"));  // no unit
+  CHECK_THAT(refusal(("{classes: [{trace: x.csv, " + lengths + "}]}").c_str()),
+             Catch::StartsWith("w: classes[0]: give one of"));
+  v1::Workload both;
+  both.add_classes();
+  CHECK_THAT(std::string(SamplesOf(both, {{0, 1, 1}}, 0, "w").status().message()),
+             Catch::StartsWith("w: trace: give classes or a trace"));
+}
+
 TEST_CASE("bad workloads are refused by key") {
   v1::Workload empty;
   CHECK_THAT(std::string(SamplesOf(empty, {}, 0, "w").status().message()),
