@@ -34,9 +34,7 @@ constexpr double kSplitWorthTrying = 1.002;  // of the relaxation without splitt
 class ClassSearch {
  public:
   explicit ClassSearch(const PlacementProblem& problem)
-      : problem_(problem),
-        shapes_(*problem.model, MomentsOf(problem.samples),
-                problem.options) {
+      : problem_(problem), shapes_(*problem.model, MomentsOf(problem.samples), problem.options) {
     for (const DevicePool& pool : problem.graph->pools()) all_.push_back(pool.count);
   }
 

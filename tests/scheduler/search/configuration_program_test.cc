@@ -18,8 +18,7 @@ double BoundOf(const PlacementProblem& problem) {
   std::vector<int> free;
   for (const DevicePool& pool : problem.graph->pools()) free.push_back(pool.count);
   const DeviceClasses classes(*problem.graph, free);
-  StageShapes shapes(*problem.model, MomentsOf(problem.samples),
-                     problem.options);
+  StageShapes shapes(*problem.model, MomentsOf(problem.samples), problem.options);
   ConfigurationProgram program(problem, classes, &shapes);
   program.Generate({problem.allow_split});
   return program.bound();

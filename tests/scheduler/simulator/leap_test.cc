@@ -77,8 +77,9 @@ SimulationSetup RandomSetup(uint64_t seed) {
                        static_cast<double>(random.Integer(1, 60)), random.Uniform()});
   }
   const double rate = replicas * (1 + 12 * random.Uniform());
-  setup.requests = RequestsFromProcess({rate, 2 * random.Uniform(), 120, seed}, lengths,
-                                       random.Uniform() < 0.3 ? 0.5 : 0);
+  const double cached = random.Uniform() < 0.3 ? 0.5 : 0;
+  for (scheduler::RequestLengths& one : lengths) one.prefix_hit_rate = cached;
+  setup.requests = RequestsFromProcess({rate, 2 * random.Uniform(), 120, seed}, lengths);
   for (auto& request : setup.requests) {
     if (random.Uniform() < 0.2) request.rank = -random.Uniform();
     if (random.Uniform() < 0.5) request.max_tokens = request.output_tokens + 20;
