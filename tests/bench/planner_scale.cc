@@ -14,7 +14,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
-#include "tests/scheduler/search/generated_cluster.h"
+#include "tests/scheduler/search/seeded_cluster.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -48,7 +48,8 @@ constexpr char kLengths[] =
 
 bool Run(const Bar& bar, int seed) {
   PlannerInput input;
-  input.cluster = tests::GenerateCluster(seed, bar.devices, bar.sites);
+  const std::string cluster = tests::SeededCluster({seed, bar.devices, bar.sites});
+  if (!ReadDocument(cluster, "seeded cluster", &input.cluster).ok()) return false;
   const auto catalogue = BuiltInDevices();
   const auto model = BuiltInModel("Llama-2-70B");
   if (!catalogue.ok() || !model.ok()) return false;

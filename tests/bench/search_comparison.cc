@@ -19,7 +19,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
-#include "tests/scheduler/search/cluster_generator.h"
+#include "tests/scheduler/search/seeded_cluster.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -176,7 +176,7 @@ std::vector<Instance> Instances(const fs::path& root, int generated) {
     // 8 to 64 devices.
     const int devices = generated > 1 ? 8 + 56 * seed / (generated - 1) : 8;
     instances.push_back({"generated-" + std::to_string(seed) + "-" + std::to_string(devices),
-                         tests::GeneratedCluster(seed, devices)});
+                         tests::SeededCluster({seed, devices, 1 + seed % 3, true})});
   }
   std::sort(instances.begin(), instances.end(), [](const Instance& a, const Instance& b) {
     return std::pair(DevicesOf(a), a.name) < std::pair(DevicesOf(b), b.name);

@@ -6,8 +6,8 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/search/class_search.h"
 #include "tests/scheduler/cost/shapes.h"
-#include "tests/scheduler/search/generated_cluster.h"
 #include "tests/scheduler/search/placement_instance.h"
+#include "tests/scheduler/search/seeded_cluster.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -54,8 +54,9 @@ TEST_CASE("no search's placement serves more than the bound") {
   const ModelShape model = Llama2_70B();
   for (int seed = 1; seed <= 2; ++seed) {
     INFO("seed " << seed);
-    const auto graph =
-        MakeClusterGraph(GenerateCluster(seed, 10, seed), *BuiltInDevices(), "generated");
+    v1::Cluster cluster;
+    REQUIRE(ReadDocument(SeededCluster({seed, 10, seed}), "seeded cluster", &cluster).ok());
+    const auto graph = MakeClusterGraph(cluster, *BuiltInDevices(), "seeded cluster");
     REQUIRE(graph.ok());
     PlacementProblem problem;
     problem.model = &model;
