@@ -20,11 +20,19 @@ namespace {
 // Weights this far ahead are asked for; memory needs some hundred nanoseconds.
 constexpr int64_t kPrefetchBytes = 4096;
 
+// Weights to ask memory for while others are multiplied, evenly over all steps of all blocks of
+// rows: if only the first block's steps did, memory would rest while the other blocks compute, and
+// they while it works.
+struct Ahead {
+  const std::byte* begin;
+  int64_t size_bytes;
+};
+
 // sums[r][c] += the products of `steps` steps for kRows rows; with `scales` (i8) += scale[c] * the
 // products.
 template <typename Step, int kRows, bool kScaled>
 void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_t steps,
-                   const float* scales, float* sums) {
+                   const float* scales, float* sums, Ahead ahead) {
   using Vectors = typename Step::Vectors;
   constexpr int kVectors = kPanelColumns / Vectors::kLanes;
   typename Vectors::Float acc[kRows][kVectors];
@@ -36,11 +44,12 @@ void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_
           kScaled ? Vectors::Zero() : Vectors::Load(sums + r * kPanelColumns + v * Vectors::kLanes);
     }
   }
+  const char* next = reinterpret_cast<const char*>(ahead.begin);
+  const int64_t next_stride = ahead.size_bytes / steps;
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 2
-    for (int line = 0; line < Step::kBytes; line += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(weights) + kPrefetchBytes + line, _MM_HINT_T0);
-    }
+    for (int line = 0; line < Step::kBytes; line += 64) _mm_prefetch(next + line, _MM_HINT_T1);
+    next += next_stride;
 #pragma GCC unroll 2
     for (int word = 0; word < Step::kWords; ++word) {
       typename Step::Operand w[kVectors];
@@ -69,11 +78,12 @@ void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_
   }
 }
 
-// Any number of rows, in blocks of nearly equal size.
+// Any number of rows, in blocks of nearly equal size. `behind` are the weights that come next, as
+// they stand in memory.
 template <typename Step, bool kScaled>
 void MultiplyRows(const uint32_t* activations, const std::byte* weights, int64_t steps,
-                  const float* scales, float* sums, int64_t rows) {
-  using Block = void (*)(const uint32_t*, const std::byte*, int64_t, const float*, float*);
+                  const float* scales, float* sums, int64_t rows, Ahead behind) {
+  using Block = void (*)(const uint32_t*, const std::byte*, int64_t, const float*, float*, Ahead);
   constexpr auto kBlocks = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     struct Table {
       Block of_rows[Step::kMaxRows];
@@ -85,8 +95,10 @@ void MultiplyRows(const uint32_t* activations, const std::byte* weights, int64_t
   const int64_t blocks = (rows + Step::kMaxRows - 1) / Step::kMaxRows;
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
+    const Ahead ahead = {behind.begin + behind.size_bytes * block / blocks,
+                         behind.size_bytes / blocks};
     kBlocks.of_rows[end - begin - 1](activations + begin * kBlockWords, weights, steps, scales,
-                                     sums + begin * kPanelColumns);
+                                     sums + begin * kPanelColumns, ahead);
   }
 }
 
@@ -133,7 +145,10 @@ void RunPanel(const PanelArgs& args) {
   __builtin_memset(args.sums, 0, args.rows * kPanelColumns * sizeof(float));
   for (int64_t segment = 0; segment < args.geometry->segments; ++segment) {
     const SegmentPlace s = PlaceOf(args, segment);
-    MultiplyRows<Step, false>(s.activations, s.weights, s.steps, nullptr, args.sums, args.rows);
+    const int64_t size_bytes = s.steps * Step::kBytes;
+    const int64_t distance = args.rows <= Step::kMaxRows ? kPrefetchBytes : size_bytes;
+    MultiplyRows<Step, false>(s.activations, s.weights, s.steps, nullptr, args.sums, args.rows,
+                              {s.weights + distance, size_bytes});
   }
   for (int64_t row = 0; row < args.rows; ++row) {
     WriteRow<typename Step::Vectors>(args, row, args.sums + row * kPanelColumns);
@@ -150,12 +165,14 @@ void RunScaledPanel(const PanelArgs& args) {
     const float* scales = reinterpret_cast<const float*>(s.weights);
     const std::byte* weights = s.weights + kPanelColumns * sizeof(float);
     if (args.rows <= Step::kMaxRows) {
-      MultiplyRows<Step, true>(s.activations, weights, s.steps, scales, args.sums, args.rows);
+      MultiplyRows<Step, true>(s.activations, weights, s.steps, scales, args.sums, args.rows,
+                               {weights + kPrefetchBytes, s.steps * Step::kBytes});
       continue;
     }
     Step::Widen(args.scratch, weights, s.steps);
-    MultiplyRows<Wide, true>(s.activations, args.scratch, s.steps * Step::kWords / Wide::kWords,
-                             scales, args.sums, args.rows);
+    MultiplyRows<Wide, true>(
+        s.activations, args.scratch, s.steps * Step::kWords / Wide::kWords, scales, args.sums,
+        args.rows, {s.weights + args.geometry->segment_bytes, args.geometry->segment_bytes});
   }
   for (int64_t row = 0; row < args.rows; ++row) {
     WriteRow<typename Step::Vectors>(args, row, args.sums + row * kPanelColumns);
