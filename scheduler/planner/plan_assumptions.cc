@@ -107,6 +107,43 @@ void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
   }
 }
 
+// What money figures rest on, a line per kind whose price counts: where a machine has a price of
+// its own, that of its devices does not.
+void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
+  std::set<std::string> kinds;
+  int own = 0;
+  for (const v1::Machine& machine : input.cluster.machines()) {
+    if (machine.price_usd_per_hour() > 0) {
+      ++own;
+      continue;
+    }
+    for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
+  }
+  if (own > 0) {
+    lines->push_back(StrCat("prices of ", own, own == 1 ? " machine" : " machines",
+                            " = as the description says"));
+  }
+  for (const std::string& name : kinds) {
+    const v1::DeviceKind* known = FindKind(input.catalogue, name);
+    double price = known != nullptr ? known->price_usd_per_hour() : 0;
+    bool given = false;
+    for (const v1::DeviceKind& kind : input.cluster.kinds()) {
+      if (kind.name() != name || kind.price_usd_per_hour() <= 0) continue;
+      price = kind.price_usd_per_hour();
+      given = true;
+    }
+    if (price <= 0) {
+      lines->push_back(
+          StrCat("price of ", name, " = unknown; what uses it is shown without a price"));
+      continue;
+    }
+    lines->push_back(absl::StrFormat(
+        "price of one %s = %g USD/h (%s)", name, price,
+        given ? "the description"
+              : StrCat("ESTIMATED, one provider's on one day: ", known->price_source())));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Assumptions(const AssumedFigures& figures) {
@@ -116,6 +153,7 @@ std::vector<std::string> Assumptions(const AssumedFigures& figures) {
   lines.push_back("a stage has devices of one kind in one machine (search)");
   lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   AddKinds(*figures.input, &lines);
+  AddPrices(*figures.input, &lines);
   return lines;
 }
 

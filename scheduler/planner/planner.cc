@@ -93,7 +93,27 @@ class Planner {
           StrCat(input_.cluster_file,
                  ": budget: a plan within a budget needs one, for example \"12 USD/h\""));
     }
+    if (options_.goal == Goal::kPrice || options_.goal == Goal::kBudget) return CheckPrices();
     return absl::OkStatus();
+  }
+
+  // A price that nobody knows would be the cheapest of all.
+  absl::Status CheckPrices() const {
+    for (const DevicePool& pool : graph_.pools()) {
+      if (pool.price_usd_per_hour > 0) continue;
+      const std::string& machine = graph_.machines()[static_cast<size_t>(pool.machine)].name;
+      return absl::InvalidArgumentError(
+          StrCat(input_.cluster_file, ": machine ", machine, ": the price of ", pool.spec->kind,
+                 " is not known, and this objective needs it; give the machine's price (price: "
+                 "\"2 USD/h\") or the kind's, under kinds"));
+    }
+    return absl::OkStatus();
+  }
+
+  bool PriceKnown(const PlacedReplica& placed) const {
+    return std::all_of(placed.stages.begin(), placed.stages.end(), [&](const LayoutStage& stage) {
+      return graph_.pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour > 0;
+    });
   }
 
   void Write(Placement placement) {
@@ -217,7 +237,7 @@ class Planner {
       prediction->set_time_to_first_token_seconds(
           std::isfinite(at.mean_ttft_seconds) ? at.mean_ttft_seconds : 0);
       prediction->set_time_per_output_token_seconds(at.tpot_seconds);
-      if (rate > 0 && placed.usd_per_hour > 0 && placed.role != Role::kPrefill) {
+      if (rate > 0 && PriceKnown(placed) && placed.role != Role::kPrefill) {
         prediction->set_usd_per_million_output_tokens(placed.usd_per_hour / 3600 /
                                                       (rate * lengths.output_tokens) * 1e6);
       }
@@ -230,7 +250,8 @@ class Planner {
     const double mean_ttft = ttft / placement.requests_per_second;
     all->set_time_to_first_token_seconds(std::isfinite(mean_ttft) ? mean_ttft : 0);
     all->set_time_per_output_token_seconds(tpot / placement.requests_per_second);
-    if (placement.usd_per_hour > 0) {
+    if (std::all_of(placement.replicas.begin(), placement.replicas.end(),
+                    [&](const PlacedReplica& placed) { return PriceKnown(placed); })) {
       all->set_usd_per_million_output_tokens(placement.usd_per_hour / 3600 /
                                              (served * lengths.output_tokens) * 1e6);
     }

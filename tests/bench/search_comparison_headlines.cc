@@ -79,8 +79,9 @@ class Headlines {
   v1::Workload workload_;
 };
 
-// Prices of the catalogue, USD per hour: 20.0, 19.8 and 13.2. With H100 at 4.3, the dear end of the
-// market: 34.4, 23.4 and 13.2, and the last cluster 34.0.
+// Equal prices are declared here, so that the clusters stay what they are when the catalogue's
+// move: H100 2.5, A100 1.5, L40 0.8, A6000 0.5 USD per hour give 20.0, 19.8 and 13.2. With H100
+// at 4.3, the dear end of the market of 2024-2026: 34.4, 23.4 and 13.2, and the last cluster 34.0.
 constexpr char kLike[] = "machines:\n- {name: h, devices: [{kind: H100-SXM, count: 8}]}\n";
 constexpr char kUnlike[] = R"(
 machines:
@@ -167,9 +168,10 @@ bool ThunderServe(const Headlines& headlines) {
 struct Offer {
   const char* kind;
   int available;
+  double usd_per_hour;  // of one, declared as above
 };
-constexpr Offer kMarket[] = {{"RTX4090", 16}, {"A40", 12},    {"A6000", 8},
-                             {"L40", 12},     {"A100-80", 6}, {"H100-SXM", 8}};
+constexpr Offer kMarket[] = {{"RTX4090", 16, 0.5}, {"A40", 12, 0.5},    {"A6000", 8, 0.5},
+                             {"L40", 12, 0.8},     {"A100-80", 6, 1.5}, {"H100-SXM", 8, 2.5}};
 // Heavy and light prompts and outputs, cut at 512 and 128 tokens.
 constexpr RequestLengths kClasses[] = {{1800, 40}, {1800, 400}, {200, 400}, {200, 40}};
 constexpr double kMix[][4] = {{0.4, 0.1, 0.3, 0.2}, {0.6, 0.2, 0.1, 0.1}, {0.1, 0.1, 0.6, 0.2}};
@@ -191,7 +193,7 @@ absl::StatusOr<CostProgram> MarketProgram(const Headlines& headlines, const Mode
       CostProgram::Configuration configuration;
       configuration.devices.assign(std::size(kMarket), 0);
       configuration.devices[k] = cards;
-      configuration.usd_per_hour = cards * graph->pools()[0].price_usd_per_hour;
+      configuration.usd_per_hour = cards * kMarket[k].usd_per_hour;
       for (const RequestLengths& lengths : kClasses) {
         PlacementProblem problem;
         problem.model = &model;

@@ -46,7 +46,7 @@ TEST_CASE("plans of every search and goal pass plan_check and keep their goal") 
       for (const v1::Replica& replica : plan->replicas()) {
         for (const v1::Stage& stage : replica.stages()) {
           for (const v1::PlannedWorker& worker : stage.workers())
-            usd += worker.kind() == "A40" ? 0.5 : (worker.kind() == "L4" ? 0.7 : 0.35);
+            usd += FindKind(input.catalogue, worker.kind())->price_usd_per_hour();
         }
       }
       if (goal == Goal::kBudget) CHECK(usd <= 2);
