@@ -57,8 +57,9 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("--max-num-seqs", o.max_sequences, "Sequences a worker runs at once")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  app.add_option("--max-num-batched-tokens", o.max_batched_tokens, "Rows of one step")
-      ->check(CLI::Range(1, 1 << 20))
+  app.add_option("--max-num-batched-tokens", o.max_batched_tokens,
+                 "Rows of one step; 0: the plan's, else 512")
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   app.add_option("--max-waiting", o.max_waiting, "Requests that may wait at one worker")
       ->check(CLI::Range(1, 1 << 20))

@@ -133,6 +133,9 @@ absl::Status CheckStage(const std::string& where, const v1::Model& model, const 
   return CoversOnce(where + ", vocabulary rows", rows, model.vocabulary());
 }
 
+// As many rows as a worker takes in one step.
+constexpr int64_t kMaxStepRows = 1 << 20;
+
 absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
                           std::map<std::string, std::string>& device_user) {
   const std::string where = absl::StrCat("replica ", replica.name());
@@ -141,6 +144,11 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
   }
   if (replica.stages().empty())
     return absl::InvalidArgumentError(absl::StrCat(where, " has no stage"));
+  if (replica.max_batched_tokens() < 0 || replica.max_batched_tokens() > kMaxStepRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": max_batched_tokens is ", replica.max_batched_tokens(),
+                     "; it must be between 0 (left to the workers) and ", kMaxStepRows));
+  }
   int64_t reached = 0;
   for (int i = 0; i < replica.stages_size(); ++i) {
     const v1::Stage& stage = replica.stages(i);

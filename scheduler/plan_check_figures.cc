@@ -152,6 +152,12 @@ absl::Status CheckFigures(const v1::DeploymentPlan& plan) {
     }
     if (absl::Status s = CheckLoad(where, plan, replica, sent[replica.name()]); !s.ok()) return s;
     if (!plan.has_basis()) continue;
+    if (plan.basis().max_step_tokens() > 0 &&
+        replica.max_batched_tokens() > plan.basis().max_step_tokens()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": max_batched_tokens is ", replica.max_batched_tokens(),
+          ", but buffers were sized for steps of ", plan.basis().max_step_tokens(), " rows"));
+    }
     if (absl::Status s = CheckKvInFlight(where, plan, replica, sent[replica.name()]); !s.ok())
       return s;
   }

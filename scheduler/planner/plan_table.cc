@@ -23,7 +23,10 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   if (p.usd_per_million_output_tokens() > 0) {
     absl::StrAppendFormat(out, ", %.2f USD per million tokens", p.usd_per_million_output_tokens());
   }
-  absl::StrAppendFormat(out, ", KV for %d tokens\n", p.kv_capacity_tokens());
+  absl::StrAppendFormat(out, ", KV for %d tokens", p.kv_capacity_tokens());
+  if (replica.max_batched_tokens() > 0)
+    absl::StrAppendFormat(out, ", steps of up to %d rows", replica.max_batched_tokens());
+  *out += "\n";
   absl::StrAppendFormat(out, "  %-5s  %-24s  %5s  %-9s  %7s  %7s  %7s  %s\n", "stage", "devices",
                         "width", "layers", "weights", "KV", "buffers",
                         "free of usable, GiB per device");

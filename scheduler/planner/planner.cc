@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/cost/step_budget.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
@@ -179,6 +180,9 @@ class Planner {
     replica->set_role(ToProto(placed.role));
     replica->set_micro_batches(placed.rate.micro_batches);
     const ReplicaSpec spec = SpecOf(placed);
+    const LengthMoments lengths = MomentsOf(workload_.samples);
+    replica->set_max_batched_tokens(
+        StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
     for (size_t j = 0; j < placed.stages.size(); ++j) {
       const LayoutStage& stage = placed.stages[j];
       const StageSpec& stage_spec = spec.stages[j];

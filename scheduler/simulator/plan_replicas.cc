@@ -34,10 +34,7 @@ class Reader {
         pool_of_device_[graph.DeviceName(pool, i)] = static_cast<int>(p);
     }
     const v1::PlanBasis& basis = plan.basis();
-    if (options_.max_batched_tokens <= 0) {
-      options_.max_batched_tokens =
-          basis.max_step_tokens() > 0 ? basis.max_step_tokens() : kDefaultStepTokens;
-    }
+    step_tokens_ = basis.max_step_tokens() > 0 ? basis.max_step_tokens() : kDefaultStepTokens;
     if (basis.memory_utilisation() > 0) options_.utilisation = basis.memory_utilisation();
     if (basis.runtime_reserve_bytes() > 0)
       options_.runtime_reserve_bytes = basis.runtime_reserve_bytes();
@@ -101,9 +98,12 @@ class Reader {
     MemoryOptions memory;
     memory.utilisation = options_.utilisation;
     memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
-    memory.max_step_tokens = options_.max_batched_tokens;
+    memory.max_step_tokens = std::max(step_tokens_, options_.max_batched_tokens);
     const double tokens = KvCapacityTokens(shape_, spec.stages, memory);
-    setup.limits.max_batched_tokens = options_.max_batched_tokens;
+    setup.limits.max_batched_tokens = options_.max_batched_tokens > 0 ? options_.max_batched_tokens
+                                      : replica.max_batched_tokens() > 0
+                                          ? replica.max_batched_tokens()
+                                          : step_tokens_;
     setup.limits.max_sequences = options_.max_sequences;
     setup.limits.max_logit_rows = options_.max_sequences;
     setup.limits.block_tokens = options_.block_tokens;
@@ -140,6 +140,7 @@ class Reader {
   const v1::DeploymentPlan& plan_;
   const ClusterGraph& graph_;
   PlanReplicaOptions options_;
+  int64_t step_tokens_ = 0;  // that the plan's buffers are made for
   ModelShape shape_;
   LayoutProblem layout_;
   std::map<std::string, int> pool_of_device_;

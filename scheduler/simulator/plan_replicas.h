@@ -16,7 +16,7 @@
 namespace tessera::scheduler {
 
 struct PlanReplicaOptions {
-  int64_t max_batched_tokens = 0;  // of one step; 0: the plan's, else 2048
+  int64_t max_batched_tokens = 0;  // of one step; 0: what the plan says of each replica
   int64_t max_sequences = 256;     // of a replica
   int64_t block_tokens = 16;
   double utilisation = 0.9;  // of memory, where the plan does not say

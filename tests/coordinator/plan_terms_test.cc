@@ -59,6 +59,16 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   CHECK(request.kv_cache_bytes() == 3 << 20);
   CHECK(request.max_sequences() == 17);
 
+  CHECK(request.max_batched_tokens() == 512);  // nobody says anything
+  terms.plan.mutable_replicas(1)->set_max_batched_tokens(216);
+  request = terms.configure;
+  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  CHECK(request.max_batched_tokens() == 216);
+  terms.configure.set_max_batched_tokens(64);  // the flag is there to try something else
+  request = terms.configure;
+  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  CHECK(request.max_batched_tokens() == 64);
+
   terms.plan.clear_weight_dtype();
   terms.plan.clear_kv_dtype();
   terms.configure.set_weight_dtype(v1::DATA_TYPE_BFLOAT16);

@@ -111,6 +111,17 @@ TEST_CASE("a device serves once, and only with the memory it has") {
         "1.00 GiB: 0.50 GiB are missing");
 }
 
+TEST_CASE("steps have as many rows as buffers were sized for, or as the workers take") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_replicas(0)->set_max_batched_tokens(2048);
+  CHECK(Reason(plan) == "");
+  plan.mutable_basis()->set_max_step_tokens(512);
+  CHECK(Reason(plan) ==
+        "replica r-a/0: max_batched_tokens is 2048, but buffers were sized for steps of 512 rows");
+  plan.mutable_replicas(0)->set_max_batched_tokens(-1);
+  CHECK_THAT(Reason(plan), Catch::Contains("max_batched_tokens is -1; it must be between 0"));
+}
+
 TEST_CASE("figures of a hostile plan are refused, not computed with") {
   v1::DeploymentPlan plan = TwoReplicas();
   plan.mutable_model()->set_kv_heads(8);  // more than query heads: none to a group

@@ -45,6 +45,22 @@ TEST_CASE("a plan passes the independent check, uses every useful device and say
                                    Catch::Contains("routing:"));
 }
 
+TEST_CASE("every replica's steps have room for its steady share of prompts, and little more") {
+  const auto plan = MakePlan(Input(kMixed), {});
+  REQUIRE(plan.status().message() == "");
+  for (const v1::Replica& replica : plan->replicas()) {
+    const v1::Prediction& p = replica.prediction();
+    if (replica.role() != v1::REPLICA_ROLE_BOTH) continue;
+    // 1000 prompt and 199 decoded tokens of each request pass through the steps.
+    const double rows_per_second = p.requests_per_second() * 1199;
+    CHECK(replica.max_batched_tokens() > 8);
+    CHECK(replica.max_batched_tokens() <= plan->basis().max_step_tokens());
+    CHECK(static_cast<double>(replica.max_batched_tokens()) < rows_per_second);  // of a second
+    CHECK_THAT(PlanTable(*plan),
+               Catch::Contains("steps of up to " + std::to_string(replica.max_batched_tokens())));
+  }
+}
+
 TEST_CASE("the same input gives the same bytes") {
   const auto first = MakePlan(Input(kMixed), {}), second = MakePlan(Input(kMixed), {});
   REQUIRE(first.ok());

@@ -1,0 +1,49 @@
+#include "scheduler/cost/step_budget.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::scheduler {
+namespace {
+
+// What longer chunks may add to the period.
+constexpr double kTolerance = 0.02;
+
+}  // namespace
+
+int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
+                   const LengthMoments& lengths, const ReplicaOptions& options,
+                   const ReplicaRate& rate) {
+  const int64_t most = std::max<int64_t>(1, options.memory.max_step_tokens);
+  if (replica.role == Role::kPrefill || lengths.decode_steps <= 0) return most;
+  const double b = std::max(rate.decode_rows, 1.0);
+  const auto least =
+      std::min(most, static_cast<int64_t>(std::ceil(b + rate.prefill_tokens - 1e-9)));
+  // A receiver of KV computes no prompts but those it computes again.
+  if (replica.role == Role::kDecode || rate.prefill_tokens <= 0) {
+    return std::min(most, std::max(least, static_cast<int64_t>(options.max_sequences)));
+  }
+  const StepWork steady = SteadyWork(replica.role, lengths, b, options);
+  const auto period = [&](int64_t rows) {
+    StepWork work = steady;
+    const double more = (static_cast<double>(rows) - b) / rate.prefill_tokens;
+    work.prefill_tokens *= more;
+    work.prefill_attention_pairs *= more;
+    work.prefill_cached_tokens *= std::max(1.0, more);
+    return PeriodOf(model, replica, work, rate.micro_batches).seconds;
+  };
+  double allowed = (1 + kTolerance) * rate.period_seconds;
+  allowed = std::min(allowed, options.max_tpot_seconds / rate.micro_batches);
+  int64_t low = least, high = most;
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    if (period(middle) <= allowed) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,25 @@
+// How many rows a replica's largest step should have: its chunk budget.
+//
+// A prompt is computed in chunks beside the rows that decode. The cost model takes every step to
+// carry its even share of prompt tokens; a batcher that may take more fills one step and leaves the
+// next without, so the stages of a pipeline wait for each other, and weights are read once for
+// steps that compute and once more for steps that only decode. So the budget is the least that
+// keeps up (b + q rows in steady state) and, where prompt rows still hide behind the reading of
+// weights, as many more as lengthen the period by no more than a fiftieth: these shorten the time
+// to the first token for nothing. Source of the steady state: replica_cost.h.
+// Thread rule: pure function. Units: tokens (rows).
+#pragma once
+
+#include <cstdint>
+
+#include "scheduler/cost/replica_cost.h"
+
+namespace tessera::scheduler {
+
+// Of a replica whose capacity is `rate`; between 1 and options.memory.max_step_tokens, which sizes
+// its buffers. A replica that only prefills fills its steps: the whole of it.
+int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
+                   const LengthMoments& lengths, const ReplicaOptions& options,
+                   const ReplicaRate& rate);
+
+}  // namespace tessera::scheduler
