@@ -78,6 +78,8 @@ void PlanCli::AddPlan() {
   plan_->add_option("--output", f.output_tokens, "Tokens of an answer")->capture_default_str();
   plan_->add_option("--rate", f.requests_per_second,
                     "Requests per second; 0: as the workload says");
+  plan_->add_flag("--survive-machine-loss", f.options.survive_machine_loss,
+                  "Promise only what remains when any one machine is lost, and plan for that");
   plan_->add_option("--max-tpot", f.max_tpot, "Longest time per output token, such as \"150 ms\"");
   plan_
       ->add_option("--objective", f.goal,

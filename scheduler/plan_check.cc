@@ -216,7 +216,8 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
     if (absl::Status s = CheckReplica(plan.model(), replica, device_user); !s.ok()) return s;
   }
   if (absl::Status s = CheckRouting(plan, roles); !s.ok()) return s;
-  return CheckFigures(plan);
+  if (absl::Status s = CheckFigures(plan); !s.ok()) return s;
+  return CheckSurvival(plan);
 }
 
 absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& model) {

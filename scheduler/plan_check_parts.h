@@ -23,4 +23,7 @@ double ActivationElementBytes(const v1::DeploymentPlan& plan);
 // Figures of the plan by itself: memory, KV, load of replicas.
 absl::Status CheckFigures(const v1::DeploymentPlan& plan);
 
+// What is promised for the loss of a machine: no more than the replicas elsewhere serve.
+absl::Status CheckSurvival(const v1::DeploymentPlan& plan);
+
 }  // namespace tessera::scheduler

@@ -344,6 +344,31 @@ std::string ClusterGraph::DeviceName(const DevicePool& pool, int i) const {
   return StrCat(machines_[static_cast<size_t>(pool.machine)].name, "/", pool.first_index + i);
 }
 
+ClusterGraph ClusterGraph::Part(const std::vector<int>& counts, std::vector<int>* kept) const {
+  ClusterGraph part;
+  std::map<const DeviceSpec*, const DeviceSpec*> copies;
+  for (const auto& spec : specs_) {
+    part.specs_.push_back(std::make_unique<DeviceSpec>(*spec));
+    copies[spec.get()] = part.specs_.back().get();
+  }
+  part.machines_ = machines_;
+  part.place_of_ = place_of_;
+  part.links_ = links_;
+  part.places_ = places_;
+  part.site_uplinks_ = site_uplinks_;
+  part.budget_ = budget_;
+  kept->clear();
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    const int count = std::min(counts[p], pools_[p].count);
+    if (count <= 0) continue;
+    kept->push_back(static_cast<int>(p));
+    part.pools_.push_back(pools_[p]);
+    part.pools_.back().spec = copies[pools_[p].spec];
+    part.pools_.back().count = count;
+  }
+  return part;
+}
+
 std::vector<std::string> ClusterGraph::EstimatedKinds() const {
   std::set<std::string> kinds;
   for (const auto& spec : specs_) {

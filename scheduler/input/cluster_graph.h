@@ -54,6 +54,9 @@ class ClusterGraph {
   // What all machines of a site share on their way to other sites, by site.
   const std::map<std::string, LinkSpec>& site_uplinks() const { return site_uplinks_; }
   std::string DeviceName(const DevicePool& pool, int i) const;
+  // The same machines, sites and links with only `counts` devices of each pool. Pools that lose all
+  // of theirs are left out: (*kept)[i] is this graph's index of the part's pool i.
+  ClusterGraph Part(const std::vector<int>& counts, std::vector<int>* kept) const;
   // Kinds whose efficiencies are estimates, for "assumptions".
   std::vector<std::string> EstimatedKinds() const;
 

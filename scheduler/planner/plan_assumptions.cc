@@ -40,6 +40,9 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
              o.weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? "as stored" : "option",
              "), KV = ", TypeName(model.kv_bytes_per_element), " (",
              o.kv_dtype == v1::DATA_TYPE_UNSPECIFIED ? "default" : "option", ")"));
+  add(o.survive_machine_loss
+          ? "must survive the loss of any one machine = yes, judged by what then remains (option)"
+          : "must survive the loss of any one machine = no (default)");
   add(absl::StrFormat("memory utilisation = %g (option)", o.utilisation));
   add(absl::StrFormat("runtime reserve = %.2f GiB per device (option)",
                       o.runtime_reserve_bytes / kGib));

@@ -50,6 +50,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   options.goal = *goal;
   options.search = request.search();
   options.watch = std::move(watch);
+  options.survive_machine_loss = request.survive_machine_loss();
   absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
   // That nothing fits, or no such search is there, is the request's fault: asking again later does
   // not help.

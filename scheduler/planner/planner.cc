@@ -10,6 +10,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
+#include "scheduler/planner/survival.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
 
@@ -36,10 +37,12 @@ class Planner {
 
   absl::StatusOr<v1::DeploymentPlan> Run() {
     if (absl::Status s = Read(); !s.ok()) return s;
-    const absl::StatusOr<Search> search = options_.given_search
-                                              ? absl::StatusOr<Search>(options_.given_search)
-                                              : FindSearch(options_.search);
+    absl::StatusOr<Search> search = options_.given_search
+                                        ? absl::StatusOr<Search>(options_.given_search)
+                                        : FindSearch(options_.search);
     if (!search.ok()) return search.status();
+    if (options_.survive_machine_loss && !options_.given_search)
+      search = SurvivingSearch(*std::move(search));
     const absl::StatusOr<Placement> placement = (*search)(problem_);
     if (!placement.ok()) return placement.status();
     Write(*placement);
@@ -128,6 +131,7 @@ class Planner {
     WriteBasis();
     WriteRouting(placement);
     FitLinks(&placement);
+    if (options_.survive_machine_loss) Survive(placement);
     Predict(placement);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
@@ -135,17 +139,49 @@ class Planner {
   }
 
   void WriteRouting(const Placement& placement) {
-    plan_.clear_routing();
-    plan_.mutable_prediction()->set_requests_per_second(placement.requests_per_second);
-    for (const Share& share : placement.shares) {
-      v1::RoutingShare* routing = plan_.add_routing();
+    WriteShares(placement.shares, placement.requests_per_second, &plan_);
+  }
+
+  static void WriteShares(const std::vector<Share>& shares, double requests_per_second,
+                          v1::DeploymentPlan* plan) {
+    plan->clear_routing();
+    plan->mutable_prediction()->set_requests_per_second(requests_per_second);
+    for (const Share& share : shares) {
+      v1::RoutingShare* routing = plan->add_routing();
       routing->set_prefill_replica(StrCat("r", share.prefill));
       routing->set_decode_replica(StrCat("r", share.decode));
       // Rounded down, so that the sum never exceeds 1.
-      routing->set_share(
-          std::floor(share.requests_per_second / placement.requests_per_second * 1e9) / 1e9);
+      routing->set_share(std::floor(share.requests_per_second / requests_per_second * 1e9) / 1e9);
       if (share.prefill != share.decode) routing->set_kv_codec(std::string(Name(share.codec)));
     }
+  }
+
+  // What the worst machine leaves, links counted.
+  void Survive(const Placement& placement) {
+    v1::DeploymentPlan rest = plan_;
+    v1::Survival& survival = *plan_.mutable_survival();
+    survival.set_requests_per_second(placement.requests_per_second);
+    for (const MachineLoss& loss : LossesOf(problem_, placement)) {
+      double carried = 0;
+      if (loss.requests_per_second > 0) {
+        WriteShares(loss.shares, loss.requests_per_second, &rest);
+        const std::vector<double> parts = CarriedParts(rest, graph_, shape_);
+        for (size_t i = 0; i < parts.size(); ++i)
+          carried += parts[i] * loss.shares[i].requests_per_second;
+      }
+      if (carried >= survival.requests_per_second() && !survival.worst_machine().empty()) continue;
+      survival.set_requests_per_second(std::min(carried, placement.requests_per_second));
+      survival.set_worst_machine(graph_.machines()[static_cast<size_t>(loss.machine)].name);
+    }
+    AddLine(absl::StrFormat(
+        "survives the loss of any machine with %.3f of %.3f requests/s; worst: %s",
+        survival.requests_per_second(), placement.requests_per_second, survival.worst_machine()));
+  }
+
+  // What the plan is judged by: promised even when a machine is lost, where that is asked for.
+  double Promised(const Placement& placement) const {
+    return plan_.has_survival() ? plan_.survival().requests_per_second()
+                                : placement.requests_per_second;
   }
 
   // What links that several replicas share cannot carry is not promised.
@@ -261,13 +297,13 @@ class Planner {
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     const bool price = options_.goal == Goal::kPrice;
-    plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour
-                                                 : placement.requests_per_second);
+    plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
     AddLine(absl::StrFormat(
         "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve",
         load * placement.requests_per_second, 100 * load));
-    if (asked != kUnlimited && asked > placement.requests_per_second) {
-      AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this cluster serves", asked));
+    if (asked != kUnlimited && asked > Promised(placement)) {
+      AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this cluster serves%s", asked,
+                              plan_.has_survival() ? " after the loss of a machine" : ""));
     }
   }
 
@@ -335,13 +371,14 @@ class Planner {
       AddLine("no bound: how far the optimum is is not known");
       return;
     }
-    const double gap = std::max(
-        0.0, (placement.upper_bound - placement.requests_per_second) / placement.upper_bound);
+    const double gap =
+        std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound);
     plan_.mutable_certificate()->set_upper_bound(placement.upper_bound);
     plan_.mutable_certificate()->set_gap(gap);
     AddLine(absl::StrFormat(
-        "no placement of these devices serves more than %.3f requests/s: the gap is %.2f %%",
-        placement.upper_bound, 100 * gap));
+        "no placement of these devices serves more than %.3f requests/s%s: the gap is %.2f %%",
+        placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
+        100 * gap));
   }
 
   void Assume() {

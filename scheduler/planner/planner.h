@@ -40,6 +40,7 @@ struct PlannerOptions {
   double max_sequences = 256;  // per replica
   int64_t context_tokens = 0;  // 0: what the model supports
   bool allow_split = true;
+  bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
   bool prove = false;  // look for a bound however long it takes (up to eight devices)
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote

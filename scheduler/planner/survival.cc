@@ -1,0 +1,441 @@
+#include "scheduler/planner/survival.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/planner/part_search.h"
+#include "scheduler/search/linear_program.h"
+#include "scheduler/search/transport.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kLess = 1e-9;  // relative: not worth another choice
+constexpr double kFullRateWeight =
+    1e-4;  // of the rate while all machines stand, beside what survives
+constexpr double kProgramGap = 1e-4;
+constexpr int kProgramNodes = 2000;
+
+std::string NameOf(const PlacementProblem& problem, int machine) {
+  return problem.graph->machines()[static_cast<size_t>(machine)].name;
+}
+
+// Replicas by the machines that take them down; only sets that no other contains.
+std::vector<std::pair<int, std::set<size_t>>> LostSets(const PlacementProblem& problem,
+                                                       const Placement& placement) {
+  std::map<int, std::set<size_t>> by_machine;
+  for (size_t i = 0; i < placement.replicas.size(); ++i) {
+    for (const int machine : MachinesOf(problem, placement.replicas[i]))
+      by_machine[machine].insert(i);
+  }
+  std::vector<std::pair<int, std::set<size_t>>> sets(by_machine.begin(), by_machine.end());
+  std::stable_sort(sets.begin(), sets.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::vector<std::pair<int, std::set<size_t>>> largest;
+  for (const auto& one : sets) {
+    // Sets that contain it share each of its replicas: only those are looked at.
+    const bool contained = std::any_of(largest.begin(), largest.end(), [&](const auto& other) {
+      return other.second.contains(*one.second.begin()) &&
+             std::includes(other.second.begin(), other.second.end(), one.second.begin(),
+                           one.second.end());
+    });
+    if (!contained) largest.push_back(one);
+  }
+  return largest;
+}
+
+// What split replicas serve when some of them are lost, as shares of the placement's indices.
+std::vector<Share> SplitShares(const PlacementProblem& problem, const LengthMoments& lengths,
+                               const Placement& placement, const std::set<size_t>& lost) {
+  std::vector<const PlacedReplica*> left;
+  std::vector<int> index;
+  for (size_t i = 0; i < placement.replicas.size(); ++i) {
+    if (lost.contains(i) || placement.replicas[i].role == Role::kBoth) continue;
+    left.push_back(&placement.replicas[i]);
+    index.push_back(static_cast<int>(i));
+  }
+  std::vector<Share> shares;
+  if (left.size() < 2) return shares;
+  const Transport transport = MakeTransport(problem, lengths, left);
+  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  if (!rates.ok()) return shares;
+  for (size_t p = 0; p < rates->size(); ++p) {
+    const Transport::Pair& pair = transport.pairs[p];
+    if ((*rates)[p] <= 0) continue;
+    shares.push_back({index[static_cast<size_t>(pair.prefill)],
+                      index[static_cast<size_t>(pair.decode)], (*rates)[p], pair.codec});
+  }
+  return shares;
+}
+
+struct Judged {
+  Placement placement;
+  MachineLoss worst;
+};
+
+class Survivor {
+ public:
+  Survivor(const PlacementProblem& problem, const Search& search, const SurvivalOptions& options)
+      : problem_(problem),
+        search_(search),
+        options_(options),
+        parts_(problem, search, SearchesFor(problem, options)) {
+    for (const DevicePool& pool : problem.graph->pools()) {
+      if (machines_.empty() || machines_.back() != pool.machine) machines_.push_back(pool.machine);
+    }
+  }
+
+  absl::StatusOr<Placement> Run() {
+    const absl::StatusOr<Placement> found = search_(problem_);
+    if (!found.ok()) return found.status();
+    if (machines_.size() < 2) {
+      return absl::ResourceExhaustedError(
+          StrCat("no plan survives the loss of machine ", NameOf(problem_, machines_.front()),
+                 ": it is the only one; add a machine, or plan without --survive-machine-loss"));
+    }
+    bound_ = found->upper_bound;
+    without_ = Judge(*found);
+    Offer(*found);
+    Collect();
+    Combine();
+    Improve();
+    if (!best_ || best_->worst.requests_per_second <= 0) return NothingSurvives();
+    if (problem_.goal == Goal::kPrice && !Serves(*best_)) return TooLittleSurvives();
+    return Answer();
+  }
+
+ private:
+  static int SearchesFor(const PlacementProblem& problem, const SurvivalOptions& options) {
+    const int devices = std::max(1, problem.graph->devices());
+    const int by_size = std::max(4, options.most_searched_devices / devices);
+    return std::max(std::min(options.most_searches, by_size),
+                    Sets(problem) <= options.all_sets_up_to ? options.all_sets_up_to : 0);
+  }
+
+  static int64_t Sets(const PlacementProblem& problem) {
+    int64_t sets = 1;
+    for (const DevicePool& pool : problem.graph->pools())
+      sets = std::min<int64_t>(sets * (pool.count + 1), 1 << 20);
+    return sets;
+  }
+
+  Judged Judge(Placement placement) const {
+    const std::vector<MachineLoss> losses = LossesOf(problem_, placement);
+    Judged judged = {std::move(placement), {}};
+    if (!losses.empty()) judged.worst = losses.front();
+    return judged;
+  }
+
+  bool Serves(const Judged& judged) const {
+    return judged.worst.requests_per_second >= problem_.required_requests_per_second * (1 - 1e-6);
+  }
+
+  bool Allowed(const Judged& judged) const {
+    return problem_.goal != Goal::kBudget ||
+           judged.placement.usd_per_hour <= problem_.budget_usd_per_hour * (1 + 1e-9);
+  }
+
+  bool Better(const Judged& a, const Judged& b) const {
+    const double x = a.worst.requests_per_second, y = b.worst.requests_per_second;
+    if (problem_.goal == Goal::kPrice) {
+      if (Serves(a) != Serves(b)) return Serves(a);
+      if (Serves(a)) return a.placement.usd_per_hour < b.placement.usd_per_hour * (1 - kLess);
+    }
+    if (x != y) return x > y * (1 + kLess);
+    return a.placement.requests_per_second > b.placement.requests_per_second * (1 + kLess);
+  }
+
+  // As a candidate, and its replicas as columns. True: it is the best so far.
+  bool Offer(const Placement& placement) {
+    for (const PlacedReplica& replica : placement.replicas) AddColumn(replica);
+    absl::StatusOr<Placement> whole = Assemble(problem_, placement.replicas);
+    if (!whole.ok()) return false;
+    Judged judged = Judge(*std::move(whole));
+    if (!Allowed(judged) || (best_ && !Better(judged, *best_))) return false;
+    best_ = std::move(judged);
+    return true;
+  }
+
+  void AddColumn(const PlacedReplica& replica) {
+    std::string key = StrCat(static_cast<int>(replica.role));
+    for (const LayoutStage& stage : replica.stages)
+      key += StrCat("|", stage.pool, ",", stage.width, ",", stage.layers);
+    if (replica.rate.requests_per_second > 0 && keys_.insert(key).second)
+      columns_.push_back(replica);
+  }
+
+  absl::Status OfferPart(const DeviceCounts& part, double* bound = nullptr) {
+    const absl::StatusOr<Placement> found = parts_.On(part);
+    if (!found.ok()) return found.status();
+    if (bound != nullptr) *bound = found->upper_bound;
+    Offer(*found);
+    return absl::OkStatus();
+  }
+
+  // --- Parts worth a search ---
+
+  void Collect() {
+    const DeviceCounts all = AllDevices(problem_);
+    if (Sets(problem_) <= options_.all_sets_up_to) {
+      DeviceCounts part(all.size(), 0);
+      AllSets(all, &part, 0);
+    }
+    WithoutMachine(without_.worst.machine);
+    std::vector<int> alone;  // machines that hold no replica by themselves
+    std::vector<PlacedReplica> together;
+    for (const int machine : machines_) {
+      const absl::StatusOr<Placement> found = parts_.On(OfMachine(problem_, all, machine));
+      if (found.ok()) {
+        together.insert(together.end(), found->replicas.begin(), found->replicas.end());
+      } else {
+        alone.push_back(machine);
+      }
+    }
+    Placement singles;
+    singles.replicas = together;
+    if (!together.empty()) Offer(singles);
+    BySite(all);
+    Pairs(all, alone);
+    for (const int machine : machines_) WithoutMachine(machine);
+  }
+
+  void AllSets(const DeviceCounts& all, DeviceCounts* part, size_t pool) {
+    if (pool == all.size()) {
+      if (std::any_of(part->begin(), part->end(), [](int n) { return n > 0; }))
+        OfferPart(*part).IgnoreError();
+      return;
+    }
+    for ((*part)[pool] = 0; (*part)[pool] <= all[pool]; ++(*part)[pool])
+      AllSets(all, part, pool + 1);
+    (*part)[pool] = 0;
+  }
+
+  void WithoutMachine(int machine) {
+    if (machine < 0 || !tried_without_.insert(machine).second) return;
+    DeviceCounts rest = AllDevices(problem_);
+    const DeviceCounts lost = OfMachine(problem_, rest, machine);
+    for (size_t p = 0; p < rest.size(); ++p) rest[p] -= lost[p];
+    double bound = 0;
+    const absl::Status found = OfferPart(rest, &bound);
+    if (found.ok() && bound > 0) bound_ = bound_ > 0 ? std::min(bound_, bound) : bound;
+    if (!found.ok() && !parts_.spent() && needed_.empty()) {
+      needed_ = NameOf(problem_, machine);
+      why_needed_ = std::string(found.message());
+    }
+  }
+
+  void BySite(const DeviceCounts& all) {
+    std::map<std::string, DeviceCounts> sites;
+    for (size_t p = 0; p < all.size(); ++p) {
+      const auto& machine =
+          problem_.graph->machines()[static_cast<size_t>(problem_.graph->pools()[p].machine)];
+      sites.try_emplace(machine.site, all.size(), 0).first->second[p] = all[p];
+    }
+    if (sites.size() < 2) return;
+    Placement together;
+    for (const auto& [site, part] : sites) {
+      const absl::StatusOr<Placement> found = parts_.On(part);
+      if (found.ok())
+        together.replicas.insert(together.replicas.end(), found->replicas.begin(),
+                                 found->replicas.end());
+    }
+    if (!together.replicas.empty()) Offer(together);
+  }
+
+  // Machines that hold nothing alone may hold a replica with one other.
+  void Pairs(const DeviceCounts& all, const std::vector<int>& alone) {
+    const std::set<int> small(alone.begin(), alone.end());
+    for (const int a : alone) {
+      for (const int b : machines_) {
+        if (a == b || (small.contains(b) && b < a)) continue;
+        DeviceCounts pair = OfMachine(problem_, all, a);
+        const DeviceCounts other = OfMachine(problem_, all, b);
+        for (size_t p = 0; p < pair.size(); ++p) pair[p] += other[p];
+        OfferPart(pair).IgnoreError();
+        if (parts_.spent() || problem_.watch.Stopped()) return;
+      }
+    }
+  }
+
+  // --- The program ---
+
+  bool Combine() {
+    if (columns_.empty() ||
+        static_cast<double>(columns_.size()) * static_cast<double>(machines_.size()) >
+            options_.most_program_cells) {
+      return false;
+    }
+    LinearProgram program;
+    const bool price = problem_.goal == Goal::kPrice;
+    std::vector<int> pool_rows;
+    for (const DevicePool& pool : problem_.graph->pools())
+      pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
+    const int cost_row = program.AddRow(
+        -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
+    const int survives = program.AddVariable(
+        price ? 0 : 1, price ? problem_.required_requests_per_second : 0, kUnbounded, false);
+    const int full = program.AddVariable(price ? 0 : kFullRateWeight, 0, kUnbounded, false);
+    std::vector<int> variables;
+    for (const PlacedReplica& column : columns_) {
+      const int y = program.AddVariable(price ? -column.usd_per_hour : 0, 0, kUnbounded, true);
+      variables.push_back(y);
+      for (const LayoutStage& stage : column.stages)
+        program.AddTerm(pool_rows[static_cast<size_t>(stage.pool)], y, stage.width);
+      program.AddTerm(cost_row, y, column.usd_per_hour);
+    }
+    AddServed(-1, full, variables, &program);
+    for (const int machine : machines_) AddServed(machine, survives, variables, &program);
+    const absl::StatusOr<LinearProgram::Solution> solution =
+        program.Solve(false, kProgramGap, kProgramNodes);
+    if (!solution.ok()) return false;
+    Placement chosen;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const double copies = solution->values[static_cast<size_t>(variables[c])];
+      chosen.replicas.insert(chosen.replicas.end(), static_cast<size_t>(copies + 0.5), columns_[c]);
+    }
+    return !chosen.replicas.empty() && Offer(chosen);
+  }
+
+  // served <= what columns that do not use the machine serve.
+  void AddServed(int machine, int served, const std::vector<int>& variables,
+                 LinearProgram* program) const {
+    const int row = program->AddRow(-kUnbounded, 0);
+    program->AddTerm(row, served, 1);
+    const int split = program->AddVariable(0, 0, kUnbounded, false);
+    program->AddTerm(row, split, -1);
+    const int prefill = program->AddRow(-kUnbounded, 0), decode = program->AddRow(-kUnbounded, 0);
+    program->AddTerm(prefill, split, 1);
+    program->AddTerm(decode, split, 1);
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const std::vector<int> used = MachinesOf(problem_, columns_[c]);
+      if (std::find(used.begin(), used.end(), machine) != used.end()) continue;
+      const Role role = columns_[c].role;
+      program->AddTerm(role == Role::kBoth      ? row
+                       : role == Role::kPrefill ? prefill
+                                                : decode,
+                       variables[c], -columns_[c].rate.requests_per_second);
+    }
+  }
+
+  // Plans what the worst machine takes down again: once without it, then on it alone.
+  void Improve() {
+    for (int round = 0; round < options_.most_rounds && best_; ++round) {
+      if (parts_.spent() || problem_.watch.Stopped()) return;
+      problem_.watch.Report(absl::StrFormat("%.3f requests/s survive the worst machine",
+                                            best_->worst.requests_per_second));
+      const int worst = best_->worst.machine;
+      std::vector<PlacedReplica> kept;
+      for (const PlacedReplica& replica : best_->placement.replicas) {
+        const std::vector<int> used = MachinesOf(problem_, replica);
+        if (std::find(used.begin(), used.end(), worst) == used.end()) kept.push_back(replica);
+      }
+      DeviceCounts free = AllDevices(problem_);
+      const DeviceCounts taken = DevicesOf(problem_, kept);
+      for (size_t p = 0; p < free.size(); ++p) free[p] -= taken[p];
+      const DeviceCounts on_worst = OfMachine(problem_, free, worst);
+      for (size_t p = 0; p < free.size(); ++p) free[p] -= on_worst[p];
+      Placement again;
+      again.replicas = kept;
+      for (const DeviceCounts& part : {free, on_worst}) {
+        const absl::StatusOr<Placement> found = parts_.On(part);
+        if (found.ok())
+          again.replicas.insert(again.replicas.end(), found->replicas.begin(),
+                                found->replicas.end());
+      }
+      const bool gained = Offer(again);
+      if (!Combine() && !gained) return;
+    }
+  }
+
+  // --- Answers ---
+
+  absl::StatusOr<Placement> Answer() const {
+    Placement placement = best_->placement;
+    placement.interrupted = problem_.watch.Stopped();
+    placement.evaluations = parts_.searches() + 1;
+    if (problem_.goal != Goal::kPrice) placement.upper_bound = bound_;
+    placement.notes.push_back(absl::StrFormat(
+        "made to survive: %d searches of parts of the cluster (heuristic; the bound is that of the "
+        "cluster without one machine)",
+        parts_.searches()));
+    if (without_.worst.requests_per_second < best_->worst.requests_per_second * (1 - 1e-6)) {
+      placement.notes.push_back(absl::StrFormat(
+          "a plan that need not survive serves %.3f requests/s, %.3f after the loss of %s",
+          without_.placement.requests_per_second, without_.worst.requests_per_second,
+          NameOf(problem_, without_.worst.machine)));
+    }
+    return placement;
+  }
+
+  absl::Status NothingSurvives() const {
+    if (!needed_.empty()) {
+      return absl::ResourceExhaustedError(StrCat("no plan survives the loss of machine ", needed_,
+                                                 ": everything depends on it; without it, ",
+                                                 why_needed_));
+    }
+    return absl::ResourceExhaustedError(StrCat(
+        "no plan was found that survives the loss of any machine: every replica that fits spans "
+        "machines, and all of the best plan's depend on ",
+        NameOf(problem_, without_.worst.machine),
+        "; add a machine, or plan without --survive-machine-loss"));
+  }
+
+  absl::Status TooLittleSurvives() const {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "no plan was found that still serves %.3f requests/s after the loss of any machine: the "
+        "best keeps %.3f, without %s",
+        problem_.required_requests_per_second, best_->worst.requests_per_second,
+        NameOf(problem_, best_->worst.machine)));
+  }
+
+  const PlacementProblem& problem_;
+  const Search& search_;
+  const SurvivalOptions& options_;
+  PartSearch parts_;
+  std::vector<int> machines_;  // with devices
+  std::vector<PlacedReplica> columns_;
+  std::set<std::string> keys_;
+  std::set<int> tried_without_;
+  std::optional<Judged> best_;
+  Judged without_;  // what the search answers when nothing must survive
+  double bound_ = 0;
+  std::string needed_, why_needed_;
+};
+
+}  // namespace
+
+std::vector<MachineLoss> LossesOf(const PlacementProblem& problem, const Placement& placement) {
+  const LengthMoments lengths = MomentsOf(problem.samples);
+  std::vector<MachineLoss> losses;
+  for (const auto& [machine, lost] : LostSets(problem, placement)) {
+    MachineLoss loss;
+    loss.machine = machine;
+    for (size_t i = 0; i < placement.replicas.size(); ++i) {
+      const PlacedReplica& replica = placement.replicas[i];
+      if (lost.contains(i) || replica.role != Role::kBoth || replica.rate.requests_per_second <= 0)
+        continue;
+      const int index = static_cast<int>(i);
+      loss.shares.push_back({index, index, replica.rate.requests_per_second});
+    }
+    for (const Share& share : SplitShares(problem, lengths, placement, lost))
+      loss.shares.push_back(share);
+    for (const Share& share : loss.shares) loss.requests_per_second += share.requests_per_second;
+    losses.push_back(std::move(loss));
+  }
+  std::stable_sort(losses.begin(), losses.end(), [](const MachineLoss& a, const MachineLoss& b) {
+    return a.requests_per_second < b.requests_per_second;
+  });
+  return losses;
+}
+
+Search SurvivingSearch(Search search, const SurvivalOptions& options) {
+  return [search = std::move(search), options](const PlacementProblem& problem) {
+    return Survivor(problem, search, options).Run();
+  };
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,231 @@
+#include "scheduler/planner/survival.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/planner/plan_request.h"
+#include "scheduler/planner/planner.h"
+#include "tests/scheduler/search/layout_enumerator.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using namespace tests;  // NOLINT: the oracle
+using Catch::Contains;
+
+// Every way to deal devices to replicas of role both, each with the best layout of its devices;
+// judged by what the worst machine leaves.
+class EveryDeal {
+ public:
+  explicit EveryDeal(LayoutProblem problem) : problem_(std::move(problem)) {
+    for (const LayoutPool& pool : problem_.pools) counts_.push_back(pool.count);
+    lost_.assign(8, 0);
+  }
+
+  double Best() {
+    Deal(counts_, counts_);
+    return best_;
+  }
+
+ private:
+  // Sets come in falling order, so that every deal is seen once.
+  void Deal(const std::vector<int>& left, const std::vector<int>& last) {
+    double worst = total_;
+    for (const double lost : lost_) worst = std::min(worst, total_ - lost);
+    best_ = std::max(best_, worst);
+    std::vector<int> part = left;
+    do {
+      if (part > last) continue;
+      const double rate = Rate(part);
+      if (rate <= 0) continue;
+      std::vector<int> rest = left;
+      for (size_t i = 0; i < rest.size(); ++i) rest[i] -= part[i];
+      std::vector<int> machines;
+      for (size_t i = 0; i < part.size(); ++i) {
+        if (part[i] > 0) machines.push_back(problem_.pools[i].machine);
+      }
+      std::sort(machines.begin(), machines.end());
+      machines.erase(std::unique(machines.begin(), machines.end()), machines.end());
+      total_ += rate;
+      for (const int m : machines) lost_[static_cast<size_t>(m)] += rate;
+      Deal(rest, part);
+      for (const int m : machines) lost_[static_cast<size_t>(m)] -= rate;
+      total_ -= rate;
+    } while (Previous(left, &part));
+  }
+
+  static bool Previous(const std::vector<int>& counts, std::vector<int>* part) {
+    for (size_t i = part->size(); i-- > 0;) {
+      if (--(*part)[i] >= 0) return true;
+      (*part)[i] = counts[i];
+    }
+    return false;
+  }
+
+  double Rate(const std::vector<int>& part) {
+    const auto known = rate_.find(part);
+    if (known != rate_.end()) return known->second;
+    LayoutProblem problem = problem_;
+    int devices = 0;
+    for (size_t i = 0; i < part.size(); ++i) devices += problem.pools[i].count = part[i];
+    return rate_[part] = devices == 0 ? 0 : EnumerateLayouts(problem).requests_per_second;
+  }
+
+  LayoutProblem problem_;
+  std::vector<int> counts_;
+  std::vector<double> lost_;  // by machine
+  double total_ = 0, best_ = 0;
+  std::map<std::vector<int>, double> rate_;
+};
+
+TEST_CASE("on small clusters as much survives as in any deal of the devices") {
+  int surviving = 0, changed = 0;
+  for (int seed = 3001; seed < 3041; seed += 2) {
+    INFO("seed " << seed);
+    LayoutInstance instance;
+    MakeLayoutInstance(seed, 5, 8, &instance);
+    instance.model.layers = 4;  // devices hold more than a share: several replicas
+    const RequestLengths lengths = {500.0 + 10 * (seed % 7), 100, 1};
+    instance.problem.role = Role::kBoth;
+    instance.problem.lengths = MomentsOf({&lengths, 1});
+    const double best = EveryDeal(instance.problem).Best();
+
+    PlacementProblem problem;
+    problem.model = &instance.model;
+    problem.graph = &instance.graph;
+    problem.samples = {lengths};
+    problem.options = instance.problem.options;
+    problem.allow_split = false;
+    const Search search = *FindSearch("best");
+    const absl::StatusOr<Placement> found = SurvivingSearch(search)(problem);
+    REQUIRE(found.ok() == (best > 0));
+    if (!found.ok()) {
+      CHECK((found.status().code() == absl::StatusCode::kResourceExhausted));
+      continue;
+    }
+    ++surviving;
+    const double survives = LossesOf(problem, *found).front().requests_per_second;
+    CHECK(survives == Approx(best).epsilon(1e-6));
+    CHECK(found->upper_bound >= survives * (1 - 1e-9));
+    const absl::StatusOr<Placement> plain = search(problem);
+    REQUIRE(plain.ok());
+    const double by_chance = LossesOf(problem, *plain).front().requests_per_second;
+    CHECK(survives >= by_chance * (1 - 1e-9));
+    changed += survives > by_chance * (1 + 1e-6) ? 1 : 0;
+  }
+  CHECK(surviving >= 5);
+  CHECK(changed >= 1);
+}
+
+PlannerInput Input(const std::string& cluster, const std::string& model) {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel(model);
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(1000);
+  lengths->set_output_tokens(200);
+  return input;
+}
+
+constexpr char kThree[] = R"(
+machines:
+- {name: m0, devices: [{kind: L4, count: 2}]}
+- {name: m1, devices: [{kind: A100-40}]}
+- {name: m2, devices: [{kind: A100-40}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
+
+PlannerOptions MustSurvive() {
+  PlannerOptions options;
+  options.survive_machine_loss = true;
+  return options;
+}
+
+TEST_CASE("a plan says what survives, is judged by it, and plan_check recomputes it") {
+  const PlannerInput input = Input(kThree, "Llama-3-8B");
+  const auto plan = MakePlan(input, MustSurvive());
+  REQUIRE(plan.status().message() == "");
+  const double survives = plan->survival().requests_per_second();
+  CHECK(survives > 0);
+  CHECK(survives < plan->prediction().requests_per_second());
+  CHECK(plan->certificate().value() == survives);
+  CHECK(plan->certificate().upper_bound() >= survives);
+  CHECK_THAT(PlanTable(*plan), Contains("survives the loss of any machine with ") &&
+                                   Contains("; worst: m") &&
+                                   Contains("must survive the loss of any one machine = yes"));
+  v1::DeploymentPlan lies = *plan;
+  lies.mutable_survival()->set_requests_per_second(survives * 1.01);
+  CHECK_THAT(std::string(CheckPlan(lies).message()), Contains("are promised when any machine"));
+  lies = *plan;
+  lies.mutable_survival()->set_worst_machine("elsewhere");
+  CHECK_THAT(std::string(CheckPlan(lies).message()), Contains("no replica uses machine"));
+  const auto plain = MakePlan(input, {});
+  REQUIRE(plain.ok());
+  CHECK_FALSE(plain->has_survival());
+  CHECK_THAT(PlanTable(*plain), Contains("must survive the loss of any one machine = no"));
+}
+
+TEST_CASE("where everything depends on one machine, it is named") {
+  const auto alone = MakePlan(
+      Input("machines: [{name: only, devices: [{kind: A100-40, count: 2}]}]", "Llama-3-8B"),
+      MustSurvive());
+  REQUIRE(alone.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(alone.status().message()),
+             Contains("no plan survives the loss of machine only: it is the only one"));
+  const auto needed = MakePlan(Input(R"(
+machines:
+- {name: small, devices: [{kind: T4}]}
+- {name: big, devices: [{kind: A100-80, count: 4}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)",
+                                     "Llama-2-70B"),
+                               MustSurvive());
+  REQUIRE(needed.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(needed.status().message()),
+             Contains("no plan survives the loss of machine big") && Contains("GiB"));
+}
+
+TEST_CASE("the cheapest plan whose rate survives, and the best within a budget") {
+  PlannerInput input = Input(R"(
+budget: 3 USD/h
+machines:
+- {name: big, available: 3, price: 1.2 USD/h, devices: [{kind: A100-40}]}
+- {name: small, available: 4, price: 0.5 USD/h, devices: [{kind: L4}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
+)",
+                             "Llama-3-8B");
+  PlannerOptions options = MustSurvive(), plain;
+  options.goal = plain.goal = Goal::kPrice;
+  input.workload.set_requests_per_second(0.8);
+  const auto cheap = MakePlan(input, options), careless = MakePlan(input, plain);
+  REQUIRE(cheap.status().message() == "");
+  REQUIRE(careless.ok());
+  CHECK(cheap->survival().requests_per_second() >= 0.8 * (1 - 1e-6));
+  CHECK(cheap->certificate().value() > careless->certificate().value());
+  input.workload.set_requests_per_second(0);
+  options.goal = Goal::kBudget;
+  const auto within = MakePlan(input, options);
+  REQUIRE(within.status().message() == "");
+  CHECK(within->survival().requests_per_second() > 0);
+  input.workload.set_requests_per_second(1e3);
+  options.goal = Goal::kPrice;
+  CHECK(MakePlan(input, options).status().code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("a request over the network asks for it by the same name") {
+  v1::PlanRequest request;
+  const PlannerInput input = Input(kThree, "Llama-3-8B");
+  *request.mutable_cluster() = input.cluster;
+  *request.mutable_workload() = input.workload;
+  request.set_survive_machine_loss(true);
+  const auto reply = AnswerPlanRequest(request, input.model, {});
+  REQUIRE(reply.status().message() == "");
+  CHECK(reply->plan().survival().requests_per_second() > 0);
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
