@@ -211,6 +211,7 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
       .Tensor("block_tables", args.block_tables, {kI32}, {sequences, kAnySize}, kMayBeStrided)
       .That(args.window >= 0, "window", "not be negative")
       .That(args.out.data != args.q.data || args.out.empty(), "out", "not alias q")
+      .That(args.products == kF32 || args.products == kBF16, "products", "be float32 or bfloat16")
       .Workspace(args.workspace, workspace_bytes)
       .status();
 }

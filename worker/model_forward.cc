@@ -175,7 +175,8 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                            .block_tables = step.block_tables,
                            .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
                            .window = WindowOf(model_, share_.layers().begin() + index),
-                           .workspace = attention_workspace_},
+                           .workspace = attention_workspace_,
+                           .products = products_},
                           stream);
   if (!status.ok()) return status;
   return Linear(attention.output.matrix, attention.output.bias, attended,

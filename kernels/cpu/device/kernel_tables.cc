@@ -1,8 +1,11 @@
 #include "kernels/cpu/device/kernel_tables.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/linear/packed_linear.h"
 #include "kernels/cpu/reference/reference_kernels.h"
 #include "kernels/cpu/scan_kernels.h"
+#include "kernels/cpu/simd/dot_paths.h"
 #include "kernels/cpu/simd/simd_paths.h"
 
 namespace tessera::kernels {
@@ -66,14 +69,35 @@ KernelTable Path() {
   return table;
 }
 
+// Attention in pairs of bf16 where the call allows it, else as the path has it.
+template <int64_t (*workspace_bytes)(const AttentionShape&, int), Kernel<AttentionArgs> attention>
+struct MaybePaired {
+  static int64_t WorkspaceBytes(const AttentionShape& shape, int threads) {
+    return std::max(workspace_bytes(shape, threads),
+                    avx512_bf16::DotAttentionWorkspaceBytes(shape, threads));
+  }
+  static void Attention(const AttentionArgs& args, ThreadPool& pool) {
+    const bool paired = args.products == DType::kBF16 && args.cache.keys.dtype == DType::kBF16;
+    (paired ? &avx512_bf16::DotAttention : attention)(args, pool);
+  }
+};
+
+void FillAvx512(KernelTable& table) {
+  avx512::FillKernels(table);
+  if (!DetectCpuFeatures().avx512_bf16) return;
+  using Paired = MaybePaired<&avx512::AttentionWorkspaceBytes, &avx512::Attention>;
+  table.attention_workspace_bytes = &Paired::WorkspaceBytes;
+  table.attention = &Paired::Attention;
+}
+
 }  // namespace
 
 KernelTable KernelsFor(Isa isa) {
   switch (isa) {
     case Isa::kReference: return reference::Kernels();
     case Isa::kAvx2: return Path<Isa::kAvx2, &avx2::FillKernels, &avx2::Scans>();
-    case Isa::kAvx512: return Path<Isa::kAvx512, &avx512::FillKernels, &avx512::Scans>();
-    case Isa::kAmx: return Path<Isa::kAmx, &avx512::FillKernels, &avx512::Scans>();
+    case Isa::kAvx512: return Path<Isa::kAvx512, &FillAvx512, &avx512::Scans>();
+    case Isa::kAmx: return Path<Isa::kAmx, &FillAvx512, &avx512::Scans>();
   }
   return reference::Kernels();
 }

@@ -1,8 +1,6 @@
 // The arithmetic of attention over one tile of keys, in registers.
 //
-// Every (row, key) and (row, dimension) sum is computed in an order of its own that depends on
-// neither the rows beside it nor the register blocking: that is the f32 invariance of
-// kernels/ops.h.
+// The orders of the sums are those that attention_run.h asks for.
 #pragma once
 
 #include "kernels/cpu/simd/attention_plan.h"
@@ -39,8 +37,8 @@ template <int Rows>
 
 // q: [rows][width], width a multiple of kLanes; keys: kTileKeys pointers to width floats, of which
 // the first `count` (rounded up to 4) are read.
-inline void Scores(const float* q, int64_t rows, int64_t width, const float* const* keys,
-                   int64_t count, float scale, float* scores) {
+inline void ScoreTile(const float* q, int64_t rows, int64_t width, const float* const* keys,
+                      int64_t count, float scale, float* scores) {
   const __m128 factor = _mm_set1_ps(scale);
   for (int64_t k = 0; k < count; k += 4) {
     int64_t r = 0;
@@ -120,8 +118,8 @@ template <int Vectors>
 }
 
 // values: pointers to width floats, of which the first `count` are read.
-inline void Weigh(const float* weights, const float* corrections, int64_t rows,
-                  const float* const* values, int64_t count, int64_t width, float* sums) {
+inline void WeighTile(const float* weights, const float* corrections, int64_t rows,
+                      const float* const* values, int64_t count, int64_t width, float* sums) {
   int64_t d = 0;
   for (; d + 4 * kLanes <= width; d += 4 * kLanes) {
     WeighColumns<4>(weights, corrections, rows, values, count, d, width, sums);

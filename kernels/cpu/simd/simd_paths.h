@@ -15,6 +15,9 @@ RowScan Scans();
 namespace avx512 {
 void FillKernels(KernelTable& table);
 RowScan Scans();
+// What FillKernels puts in, for what replaces it.
+int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int threads);
+void Attention(const AttentionArgs& args, ThreadPool& pool);
 }  // namespace avx512
 
 }  // namespace tessera::kernels

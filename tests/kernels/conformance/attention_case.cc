@@ -106,6 +106,7 @@ std::vector<float> RunAttention(Path& path, const AttentionCase& c) {
                         .block_tables = tables,
                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                         .window = c.window};
+  args.products = c.products;
   args.workspace = path.Workspace(
       path.ops().AttentionWorkspaceBytes({.tokens = tokens,
                                           .sequences = sequences,

@@ -9,7 +9,8 @@ namespace tessera::kernels::conformance {
 namespace {
 
 void CheckCase(const AttentionCase& c) {
-  const bool rounded = c.activation == DType::kBF16;
+  const bool rounded_products = c.products == DType::kBF16 && c.cache == DType::kBF16;
+  const bool rounded = c.activation == DType::kBF16 || rounded_products;
   CheckAgainstReference(rounded ? 1e-2 : 1e-5, [&](Path& path) { return RunAttention(path, c); });
 }
 
@@ -19,34 +20,53 @@ TEST_CASE("attention: head dimensions, groups and types over a mixed batch") {
   const int64_t head_dim = GENERATE(16, 20, 32, 64, 80, 96, 128, 256);
   const DType activation = GENERATE(DType::kF32, DType::kBF16);
   const DType cache = GENERATE(DType::kF32, DType::kBF16);
-  CAPTURE(heads, kv_heads, head_dim, Name(activation), Name(cache));
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  CAPTURE(heads, kv_heads, head_dim, Name(activation), Name(cache), Name(products));
   CheckCase({.sequences = {{1, 37, 1}, {5, 5, 2}, {0, 20, 3}, {9, 70, 4}, {1, 1, 5}, {0, 0, 6}},
              .heads = heads,
              .kv_heads = kv_heads,
              .head_dim = head_dim,
              .activation = activation,
-             .cache = cache});
+             .cache = cache,
+             .products = products});
+}
+
+TEST_CASE("attention: an odd head dimension, and whole tiles of many rows") {
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t head_dim = GENERATE(1, 33, 47);
+  CAPTURE(head_dim, Name(products));
+  CheckCase({.sequences = {{130, 200, 1}, {64, 64, 2}},
+             .heads = 6,
+             .kv_heads = 2,
+             .head_dim = head_dim,
+             .cache = DType::kBF16,
+             .products = products});
 }
 
 TEST_CASE("attention: windows, and blocks before the window that are gone") {
   const int64_t window = GENERATE(1, 2, 16, 33, 64, 100, 1000);
   const int64_t block_tokens = GENERATE(1, 8, 16, 24);
-  CAPTURE(window, block_tokens);
+  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
+  CAPTURE(window, block_tokens, Name(rounded));
   CheckCase({.sequences = {{1, 200, 1}, {40, 90, 2}, {70, 70, 3}},
              .block_tokens = block_tokens,
-             .window = window});
+             .window = window,
+             .cache = rounded,
+             .products = rounded});
 }
 
 TEST_CASE("attention: contexts over several partitions") {
   const int64_t window = GENERATE(0, 600);
   const DType cache = GENERATE(DType::kF32, DType::kBF16);
-  CAPTURE(window, Name(cache));
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  CAPTURE(window, Name(cache), Name(products));
   CheckCase({.sequences = {{1, 1700, 1}, {20, 530, 2}, {1, 512, 3}, {1, 513, 4}, {3, 1025, 5}},
              .heads = 2,
              .kv_heads = 1,
              .head_dim = 32,
              .window = window,
-             .cache = cache});
+             .cache = cache,
+             .products = products});
 }
 
 TEST_CASE("attention: more query heads per kv head than an item takes") {
@@ -66,11 +86,12 @@ std::vector<float> Alone(Path& path, AttentionCase c, const Sequence& whole, int
   return RunAttention(path, c);
 }
 
-TEST_CASE("attention in f32: a row's bits depend on nothing beside it") {
+TEST_CASE("attention: a row's bits depend on nothing beside it") {
   const auto [heads, kv_heads] = GENERATE(table<int64_t, int64_t>({{4, 4}, {8, 2}}));
   const int64_t window = GENERATE(0, 100);
   const int64_t head_dim = GENERATE(20, 64);
-  CAPTURE(heads, kv_heads, window, head_dim);
+  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
+  CAPTURE(heads, kv_heads, window, head_dim, Name(rounded));
   std::mt19937_64 random(7);
   for (const auto& path : OtherPaths()) {
     INFO("path " << path->name());
@@ -78,7 +99,9 @@ TEST_CASE("attention in f32: a row's bits depend on nothing beside it") {
                        .heads = heads,
                        .kv_heads = kv_heads,
                        .head_dim = head_dim,
-                       .window = window};
+                       .window = window,
+                       .cache = rounded,
+                       .products = rounded};
     // Whole prompts at once, each alone: what every other composition must repeat.
     const std::vector<Sequence> prompts = {{0, 700, 1}, {0, 130, 2}, {0, 64, 3}};
     std::vector<std::vector<float>> expected;
@@ -108,11 +131,16 @@ TEST_CASE("attention in f32: a row's bits depend on nothing beside it") {
   }
 }
 
-TEST_CASE("attention in f32: sharing one long context between threads changes no bit") {
+TEST_CASE("attention: sharing one long context between threads changes no bit") {
+  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
   for (const auto& path : OtherPaths()) {
     INFO("path " << path->name());
     // Alone the long row is shared; among many others each has a task of its own.
-    AttentionCase c = {.sequences = {{1, 3000, 1}}, .heads = 2, .kv_heads = 1};
+    AttentionCase c = {.sequences = {{1, 3000, 1}},
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .cache = rounded,
+                       .products = rounded};
     const std::vector<float> alone = RunAttention(*path, c);
     for (uint64_t other = 2; other < 60; ++other) c.sequences.push_back({1, 600, other});
     const std::vector<float> among = RunAttention(*path, c);

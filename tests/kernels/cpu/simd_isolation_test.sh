@@ -25,8 +25,8 @@ while IFS= read -r library; do
   fi
 done < <(find -L . -name '*.so' -o -name '*.a')
 
-if [ "$count" -ne 6 ]; then
-  echo "found $count libraries instead of 6"
+if [ "$count" -ne 7 ]; then
+  echo "found $count libraries instead of 7"
   failed=1
 fi
 exit $failed
