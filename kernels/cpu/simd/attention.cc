@@ -13,6 +13,8 @@ class FloatMath {
  public:
   using Cache = C;
   static constexpr bool kLooksAhead = false;
+  static constexpr int64_t kRowsTogether =
+      kMaxQueryRows;  // Softmax leaves the weights in the scores
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) { return RoundUp(head_dim, kAlignFloats); }
   static int64_t Floats(int64_t width) { return kMaxQueryRows * width + 2 * kTileKeys * width; }
@@ -33,8 +35,8 @@ class FloatMath {
   void PutValues(const C* const* values, int64_t count) {
     Put(values, count, value_copies_, values_);
   }
-  void Scores(int64_t rows, int64_t count, float scale, float* scores) const {
-    ScoreTile(q_, rows, width_, keys_, count, scale, scores);
+  void Scores(int64_t first, int64_t rows, int64_t count, float scale, float* scores) const {
+    ScoreTile(q_ + first * width_, rows, width_, keys_, count, scale, scores);
   }
   float Softmax(int64_t, float* scores, int64_t begin, int64_t end, float& maximum,
                 float& total) const {

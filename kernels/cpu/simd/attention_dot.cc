@@ -109,11 +109,44 @@ inline Vec PowerOfTwo(Vec x) {
   return Scale2(p, n);
 }
 
+// Weights of one row of scores as pairs of bf16, 0 where seen(i) leaves a lane of register i out;
+// moves the running maximum and total; returns what the sums so far must be multiplied with.
+template <typename Seen>
+[[gnu::always_inline]] inline float SoftmaxOf(const float* scores, const Seen& seen,
+                                              uint32_t* weights, float& maximum, float& total) {
+  constexpr int kParts = kTileKeys / kLanes;
+  const Vec none = Set(-__builtin_inff());
+  Vec score[kParts];
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) score[i] = Select(seen(i), Load(scores + i * kLanes), none);
+  const float tile_largest = ReduceMax(Max(Max(score[0], score[1]), Max(score[2], score[3])));
+  const float next = tile_largest > maximum ? tile_largest : maximum;
+  // Where nothing was seen yet every weight is 0, whatever is subtracted.
+  const Vec base = Set(next == -__builtin_inff() ? 0.0f : next);
+  Vec weight[kParts];
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) {
+    const Vec power = PowerOfTwo(Mul(Sub(score[i], base), Set(1.44269504088896341f)));
+    weight[i] = Select(seen(i), power, Zero());
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; i += 2) {
+    const __m512bh pairs = _mm512_cvtne2ps_pbh(weight[i + 1], weight[i]);
+    _mm512_store_si512(weights + i * kLanes / 2, reinterpret_cast<__m512i>(pairs));
+  }
+  const Vec sum = Add(Add(weight[0], weight[1]), Add(weight[2], weight[3]));
+  const float correction = next == maximum ? 1.0f : ExpOne(maximum - next);
+  total = __builtin_fmaf(total, correction, ReduceAdd(sum));
+  maximum = next;
+  return correction;
+}
+
 // A Math of attention_run.h over pairs of bf16.
 class DotMath {
  public:
   using Cache = BFloat16;
   static constexpr bool kLooksAhead = true;
+  static constexpr int64_t kRowsTogether = kBlockRows;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) {
     return RoundUp(head_dim, kBlockElements);
@@ -171,46 +204,25 @@ class DotMath {
     }
   }
 
-  void Scores(int64_t rows, int64_t count, float scale, float* scores) {
-    int64_t r = 0;
-    for (; r + kBlockRows <= rows; r += kBlockRows) ScoreRows<kBlockRows>(r, count, scale, scores);
-    for (; r < rows; ++r) ScoreRows<1>(r, count, scale, scores);
+  void Scores(int64_t first, int64_t rows, int64_t count, float scale, float* scores) {
+    const uint32_t* q = q_ + first * query_words_;
+    if (rows == kBlockRows) return ScoreRows<kBlockRows>(q, count, scale, scores);
+    for (int64_t r = 0; r < rows; ++r) {
+      ScoreRows<1>(q + r * query_words_, count, scale, scores + r * kTileKeys);
+    }
   }
 
   // The weights go to weights_; the total is of what they were before rounding.
   float Softmax(int64_t row, const float* scores, int64_t begin, int64_t end, float& maximum,
                 float& total) {
-    constexpr int kParts = kTileKeys / kLanes;
-    const Vec none = Set(-__builtin_inff());
-    Vec score[kParts], largest = none;
-#pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) {
-      const VecMask seen = LanesBetween(begin - i * kLanes, end - i * kLanes);
-      score[i] = Select(seen, Load(scores + i * kLanes), none);
-      largest = Max(largest, score[i]);
+    uint32_t* weights = weights_ + row * kTileKeys / 2;
+    // No lane is left out of most tiles. The bits are the same.
+    if (begin <= 0 && end >= kTileKeys) {
+      return SoftmaxOf(
+          scores, [](int) { return FirstLanes(kLanes); }, weights, maximum, total);
     }
-    const float tile_largest = ReduceMax(largest);
-    const float next = tile_largest > maximum ? tile_largest : maximum;
-    // Where nothing was seen yet every weight is 0, whatever is subtracted.
-    const Vec base = Set(next == -__builtin_inff() ? 0.0f : next);
-    Vec weight[kParts];
-#pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) {
-      const VecMask seen = LanesBetween(begin - i * kLanes, end - i * kLanes);
-      const Vec power = PowerOfTwo(Mul(Sub(score[i], base), Set(1.44269504088896341f)));
-      weight[i] = Select(seen, power, Zero());
-    }
-    uint32_t* out = weights_ + row * kTileKeys / 2;
-#pragma GCC unroll 4
-    for (int i = 0; i < kParts; i += 2) {
-      const __m512bh pairs = _mm512_cvtne2ps_pbh(weight[i + 1], weight[i]);
-      _mm512_store_si512(out + i * kLanes / 2, reinterpret_cast<__m512i>(pairs));
-    }
-    const Vec sum = Add(Add(weight[0], weight[1]), Add(weight[2], weight[3]));
-    const float correction = next == maximum ? 1.0f : ExpOne(maximum - next);
-    total = __builtin_fmaf(total, correction, ReduceAdd(sum));
-    maximum = next;
-    return correction;
+    const auto seen = [=](int i) { return LanesBetween(begin - i * kLanes, end - i * kLanes); };
+    return SoftmaxOf(scores, seen, weights, maximum, total);
   }
 
   void Weigh(int64_t rows, int64_t count, const float*, const float* corrections, float* sums) {
@@ -239,13 +251,12 @@ class DotMath {
   }
 
   template <int kRows>
-  void ScoreRows(int64_t row, int64_t count, float scale, float* scores) {
+  void ScoreRows(const uint32_t* q, int64_t count, float scale, float* scores) {
     const Vec factor = Set(scale);
-    const uint32_t* q = q_ + row * query_words_;
     const auto zero = [](int, int) { return Zero(); };
     const auto store_from = [&](int64_t k) {
       return [=](int r, int v, Vec sum) {
-        Store(scores + (row + r) * kTileKeys + k + v * kLanes, Mul(sum, factor));
+        Store(scores + r * kTileKeys + k + v * kLanes, Mul(sum, factor));
       };
     };
     const int64_t words = CeilDivide(head_dim_, 2);

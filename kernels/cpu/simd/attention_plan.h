@@ -15,7 +15,7 @@
 namespace tessera::kernels::TESSERA_SIMD_PATH {
 namespace {
 
-constexpr int64_t kMaxQueryRows = 32;
+constexpr int64_t kMaxQueryRows = 64;
 constexpr int64_t kTileKeys = 64;
 constexpr int64_t kPartitionKeys = 512;
 constexpr int64_t kMaxSharedBytes = int64_t{32} << 20;  // workspace for shared items' partitions

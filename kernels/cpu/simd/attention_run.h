@@ -8,7 +8,8 @@
 //   PutQuery(r, query)      row r of the item
 //   PutKeys, PutValues      kTileKeys pointers to head_dim elements; those behind `count` are valid
 //                           memory, but no key
-//   Scores                  scores[r][k] = scale * q[r] . keys[k], kTileKeys of them to a row
+//   kRowsTogether           rows whose scores are wanted before any of them goes through Softmax
+//   Scores                  scores[i][k] = scale * q[first + i] . keys[k], kTileKeys to a row
 //   Softmax                 of row r's scores [begin, end) of the tile, all others count nothing;
 //                           returns what the sums so far must be multiplied with
 //   Weigh                   sums[r][d] = sums[r][d] * corrections[r] + weighted values
@@ -188,13 +189,16 @@ class ItemRun {
     if (Math::kLooksAhead && tile + kTileKeys < end_) Locate(tile + kTileKeys, next);
     math_.LookAhead(next.tile < 0 ? nullptr : next.keys);
     math_.PutKeys(places.keys, count);
-    math_.Scores(rows_, count, args_.scale, scratch_.scores);
-    for (int64_t r = 0; r < rows_; ++r) {
-      const int64_t position = item_.first_position + r / item_.heads;
-      const int64_t seen_from = args_.window == 0 ? 0 : position + 1 - args_.window;
-      scratch_.corrections[r] =
-          math_.Softmax(r, scratch_.scores + r * kTileKeys, Larger(0, seen_from - tile),
-                        position + 1 - tile, state.maxima[r], state.totals[r]);
+    for (int64_t first = 0; first < rows_; first += Math::kRowsTogether) {
+      const int64_t end = Smaller(first + Math::kRowsTogether, rows_);
+      math_.Scores(first, end - first, count, args_.scale, scratch_.scores);
+      for (int64_t r = first; r < end; ++r) {
+        const int64_t position = item_.first_position + r / item_.heads;
+        const int64_t seen_from = args_.window == 0 ? 0 : position + 1 - args_.window;
+        scratch_.corrections[r] =
+            math_.Softmax(r, scratch_.scores + (r - first) * kTileKeys, Larger(0, seen_from - tile),
+                          position + 1 - tile, state.maxima[r], state.totals[r]);
+      }
     }
     math_.LookAhead(next.tile < 0 ? nullptr : next.values);
     math_.PutValues(places.values, count);
