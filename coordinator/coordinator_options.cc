@@ -54,8 +54,9 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
                  "Longest prompt and output, tokens; 0: the model's")
       ->check(NonNegative())
       ->capture_default_str();
-  app.add_option("--max-num-seqs", o.max_sequences, "Sequences a worker runs at once")
-      ->check(CLI::Range(1, 65536))
+  app.add_option("--max-num-seqs", o.max_sequences,
+                 "Sequences a worker runs at once; 0: the plan's, else 64")
+      ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   app.add_option("--max-num-batched-tokens", o.max_batched_tokens,
                  "Rows of one step; 0: the plan's, else 512")

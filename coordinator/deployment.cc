@@ -302,6 +302,7 @@ void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& wor
     Connection& connection = connections_[name];
     connection.incarnation = worker.registration.incarnation();
     connection.replica = replica.name();
+    connection.max_sequences = request.max_sequences();
     // Above whatever it was configured with before, by us or by a predecessor.
     epoch_ = std::max(epoch_, worker.registration.plan_epoch() + 1);
     connection.epoch = std::max(epoch_, connection.epoch + 1);
@@ -356,7 +357,7 @@ void Deployment::OpenSession(const std::string& name, const WorkerRecord& worker
   session.fence.set_plan_epoch(connection.epoch);
   session.fence.set_worker_incarnation(connection.incarnation);
   session.cluster_token = options_.cluster_token;
-  session.max_sequences = options_.configure.max_sequences();
+  session.max_sequences = connection.max_sequences;
   session.ready = worker.ready;
   worker_of_replica_[connection.replica] = name;
   ++calls_under_way_;

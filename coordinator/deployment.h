@@ -66,6 +66,7 @@ class Deployment : private ReplicaLinkListener {
     uint64_t incarnation = 0;
     uint64_t epoch = 0;
     std::string replica;
+    int64_t max_sequences = 0;  // as it was configured
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConfigureCall> configuring;
     std::shared_ptr<WorkerSession> session;

@@ -8,8 +8,9 @@
 namespace tessera::coordinator {
 namespace {
 
-// Where neither the flag nor the plan says how many rows a step may have.
+// Where neither a flag nor the plan says them.
 constexpr int32_t kDefaultBatchedTokens = 512;
+constexpr int32_t kDefaultSequences = 64;
 
 absl::Status CheckTypes(const char* what, const char* field, const char* flags,
                         v1::DataType planned, v1::DataType asked) {
@@ -85,6 +86,11 @@ void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica,
     request.set_weight_dtype(plan.weight_dtype());
   if (plan.kv_dtype() != v1::DATA_TYPE_UNSPECIFIED) request.set_kv_dtype(plan.kv_dtype());
   if (worker.kv_bytes() > 0) request.set_kv_cache_bytes(worker.kv_bytes());
+  if (request.max_sequences() == 0) {
+    request.set_max_sequences(replica.max_sequences() > 0
+                                  ? static_cast<int32_t>(replica.max_sequences())
+                                  : kDefaultSequences);
+  }
   if (request.max_batched_tokens() == 0) {
     request.set_max_batched_tokens(replica.max_batched_tokens() > 0
                                        ? static_cast<int32_t>(replica.max_batched_tokens())

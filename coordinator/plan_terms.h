@@ -17,7 +17,7 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
 absl::Status CheckPlanTerms(const v1::DeploymentPlan& plan, const v1::ConfigureRequest& configure);
 
 // Sets in `request` what the plan says about `replica`'s only worker: name, role, share, types of
-// weights and KV, bytes of the KV pool; rows of a step where the flag leaves them open. What the
+// weights and KV, bytes of the KV pool; rows of a step and sequences where flags leave them open. What the
 // plan leaves open stays as the flags have it.
 void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica,
                v1::ConfigureRequest& request);

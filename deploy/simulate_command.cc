@@ -287,9 +287,9 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
       ->add_option("--routing", flags->routing,
                    "router (as the coordinator), shares (the plan's), round-robin")
       ->capture_default_str();
-  simulate->add_option("--max-sequences", flags->max_sequences, "Of a replica at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  simulate
+      ->add_option("--max-sequences", flags->max_sequences, "Of a replica at once; 0: as planned")
+      ->check(CLI::NonNegativeNumber);
   simulate
       ->add_option("--max-batched-tokens", flags->max_batched_tokens, "Of one step; 0: as planned")
       ->check(CLI::NonNegativeNumber);

@@ -26,7 +26,7 @@ struct SimulateFlags {
   int64_t requests = 5000;         // drawn; a trace has its own
   uint64_t seed = 1;
   std::string routing = "router";  // or shares, round-robin
-  int64_t max_sequences = 256;     // of a replica
+  int64_t max_sequences = 0;       // of a replica; 0: the plan's
   int64_t max_batched_tokens = 0;  // of one step; 0: the plan's
   int64_t max_tokens = 0;          // that requests ask for; 0: the longest answer of them all
   std::string max_ttft, max_tpot, max_end_to_end;  // "2 s"; empty: the workload's

@@ -133,8 +133,9 @@ absl::Status CheckStage(const std::string& where, const v1::Model& model, const 
   return CoversOnce(where + ", vocabulary rows", rows, model.vocabulary());
 }
 
-// As many rows as a worker takes in one step.
+// As many rows and sequences as a worker takes in one step.
 constexpr int64_t kMaxStepRows = 1 << 20;
+constexpr int64_t kMaxSequences = 65536;
 
 absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
                           std::map<std::string, std::string>& device_user) {
@@ -144,6 +145,11 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
   }
   if (replica.stages().empty())
     return absl::InvalidArgumentError(absl::StrCat(where, " has no stage"));
+  if (replica.max_sequences() < 0 || replica.max_sequences() > kMaxSequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": max_sequences is ", replica.max_sequences(),
+                     "; it must be between 0 (left to the workers) and ", kMaxSequences));
+  }
   if (replica.max_batched_tokens() < 0 || replica.max_batched_tokens() > kMaxStepRows) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": max_batched_tokens is ", replica.max_batched_tokens(),

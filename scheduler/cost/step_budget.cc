@@ -7,7 +7,9 @@ namespace tessera::scheduler {
 namespace {
 
 // What longer chunks may add to the period.
-constexpr double kTolerance = 0.02;
+constexpr double kTolerance = 0.01;
+// Of the sequences that decode, for the unevenness of their coming and going.
+constexpr double kMoreSequences = 0.25;
 
 }  // namespace
 
@@ -44,6 +46,14 @@ int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
     }
   }
   return low;
+}
+
+int64_t SequenceBudget(const ReplicaOptions& options, const ReplicaSpec& replica,
+                       const ReplicaRate& rate) {
+  if (replica.role == Role::kPrefill || rate.decode_rows <= 0)
+    return static_cast<int64_t>(options.max_sequences);
+  const double per_lane = (1 + kMoreSequences) * std::max(rate.decode_rows, 1.0) + 1;
+  return static_cast<int64_t>(std::ceil(rate.micro_batches * per_lane));
 }
 
 }  // namespace tessera::scheduler

@@ -1,11 +1,12 @@
-// How many rows a replica's largest step should have: its chunk budget.
+// What a replica's batcher should be told: how many rows its largest step has (its chunk budget),
+// and how many sequences run at once.
 //
 // A prompt is computed in chunks beside the rows that decode. The cost model takes every step to
 // carry its even share of prompt tokens; a batcher that may take more fills one step and leaves the
 // next without, so the stages of a pipeline wait for each other, and weights are read once for
 // steps that compute and once more for steps that only decode. So the budget is the least that
 // keeps up (b + q rows in steady state) and, where prompt rows still hide behind the reading of
-// weights, as many more as lengthen the period by no more than a fiftieth: these shorten the time
+// weights, as many more as lengthen the period by no more than a hundredth: these shorten the time
 // to the first token for nothing. Source of the steady state: replica_cost.h.
 // Thread rule: pure function. Units: tokens (rows).
 #pragma once
@@ -21,5 +22,11 @@ namespace tessera::scheduler {
 int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
                    const LengthMoments& lengths, const ReplicaOptions& options,
                    const ReplicaRate& rate);
+
+// Sequences at once for the same replica: the rows that decode in steady state (m * b), a quarter
+// more for their coming and going, and one per micro-batch whose prompt is being computed; the cost
+// model counts only those that decode. More would lengthen every step beyond what was promised.
+int64_t SequenceBudget(const ReplicaOptions& options, const ReplicaSpec& replica,
+                       const ReplicaRate& rate);
 
 }  // namespace tessera::scheduler

@@ -219,6 +219,7 @@ class Planner {
     const LengthMoments lengths = MomentsOf(workload_.samples);
     replica->set_max_batched_tokens(
         StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
+    replica->set_max_sequences(SequenceBudget(problem_.options, spec, placed.rate));
     for (size_t j = 0; j < placed.stages.size(); ++j) {
       const LayoutStage& stage = placed.stages[j];
       const StageSpec& stage_spec = spec.stages[j];

@@ -13,6 +13,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr int64_t kDefaultStepTokens = 2048;
+constexpr int64_t kDefaultSequences = 256;
 
 Role FromProto(v1::ReplicaRole role) {
   switch (role) {
@@ -104,8 +105,10 @@ class Reader {
                                       : replica.max_batched_tokens() > 0
                                           ? replica.max_batched_tokens()
                                           : step_tokens_;
-    setup.limits.max_sequences = options_.max_sequences;
-    setup.limits.max_logit_rows = options_.max_sequences;
+    setup.limits.max_sequences = options_.max_sequences > 0    ? options_.max_sequences
+                                 : replica.max_sequences() > 0 ? replica.max_sequences()
+                                                               : kDefaultSequences;
+    setup.limits.max_logit_rows = setup.limits.max_sequences;
     setup.limits.block_tokens = options_.block_tokens;
     setup.limits.total_blocks = static_cast<int64_t>(tokens) / options_.block_tokens;
     if (setup.limits.total_blocks < 1) {

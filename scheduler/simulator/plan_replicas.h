@@ -17,7 +17,7 @@ namespace tessera::scheduler {
 
 struct PlanReplicaOptions {
   int64_t max_batched_tokens = 0;  // of one step; 0: what the plan says of each replica
-  int64_t max_sequences = 256;     // of a replica
+  int64_t max_sequences = 0;       // of a replica; 0: what the plan says, else 256
   int64_t block_tokens = 16;
   double utilisation = 0.9;  // of memory, where the plan does not say
   double runtime_reserve_bytes = 1073741824.0;

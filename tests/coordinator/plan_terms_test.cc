@@ -64,6 +64,14 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   request = terms.configure;
   ApplyPlan(terms.plan, terms.plan.replicas(1), request);
   CHECK(request.max_batched_tokens() == 216);
+  terms.configure.set_max_sequences(0);
+  request = terms.configure;
+  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  CHECK(request.max_sequences() == 64);
+  terms.plan.mutable_replicas(1)->set_max_sequences(330);
+  request = terms.configure;
+  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  CHECK(request.max_sequences() == 330);
   terms.configure.set_max_batched_tokens(64);  // the flag is there to try something else
   request = terms.configure;
   ApplyPlan(terms.plan, terms.plan.replicas(1), request);

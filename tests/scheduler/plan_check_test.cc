@@ -120,6 +120,9 @@ TEST_CASE("steps have as many rows as buffers were sized for, or as the workers 
         "replica r-a/0: max_batched_tokens is 2048, but buffers were sized for steps of 512 rows");
   plan.mutable_replicas(0)->set_max_batched_tokens(-1);
   CHECK_THAT(Reason(plan), Catch::Contains("max_batched_tokens is -1; it must be between 0"));
+  plan = TwoReplicas();
+  plan.mutable_replicas(0)->set_max_sequences(65537);
+  CHECK_THAT(Reason(plan), Catch::Contains("max_sequences is 65537; it must be between 0"));
 }
 
 TEST_CASE("figures of a hostile plan are refused, not computed with") {
