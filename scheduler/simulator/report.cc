@@ -23,6 +23,20 @@ void AppendPercentiles(const char* name, const Percentiles& p, double scale, con
                         p.p50 * scale, p.p90 * scale, p.p95 * scale, p.p99 * scale, unit);
 }
 
+// Finished per second while requests came, once everything had filled.
+double SteadyRate(const SimulationResult& result, double first, double last) {
+  constexpr double kFilling = 0.3;
+  const double from = first + kFilling * (last - first);
+  if (last <= from) return 0;
+  int64_t finished = 0;
+  for (const RequestOutcome& outcome : result.outcomes) {
+    const bool counts = outcome.fate == Fate::kFinished && outcome.finished_seconds > from &&
+                        outcome.finished_seconds <= last;
+    finished += counts ? 1 : 0;
+  }
+  return static_cast<double>(finished) / (last - from);
+}
+
 // How busy devices and links were; needs the report's seconds.
 void AddUse(const SimulationResult& result, SimulationReport* report) {
   for (size_t r = 0; r < result.replicas.size(); ++r) {
@@ -108,6 +122,7 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
     report.usd_per_million_output_tokens =
         usd_per_hour / 3600 / report.output_tokens_per_second * 1e6;
   }
+  report.steady_requests_per_second = SteadyRate(result, first, last);
   AddUse(result, &report);
   return report;
 }
@@ -115,9 +130,10 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
 std::string ReportTable(const SimulationReport& report, const v1::ServiceObjectives& objectives) {
   std::string out = absl::StrFormat(
       "%d requests at %.3f per second: %d finished, %d failed, in %.1f s\n"
-      "throughput: %.3f requests/s, %.0f output tokens/s",
+      "throughput: %.3f requests/s (%.3f while they came), %.0f output tokens/s",
       report.requests, report.arrivals_per_second, report.finished, report.failed, report.seconds,
-      report.requests_per_second, report.output_tokens_per_second);
+      report.requests_per_second, report.steady_requests_per_second,
+      report.output_tokens_per_second);
   if (report.usd_per_million_output_tokens > 0) {
     absl::StrAppendFormat(&out, ", %.2f USD per million output tokens",
                           report.usd_per_million_output_tokens);

@@ -39,7 +39,11 @@ struct SimulationReport {
   int64_t preemptions = 0, retries = 0;
   double seconds = 0;  // first arrival to last event
   double arrivals_per_second = 0;
-  double requests_per_second = 0;  // finished
+  double requests_per_second = 0;  // finished, over all these seconds
+  // Finished while requests came and everything had filled: from three tenths of the time between
+  // first and last arrival to its end. What a deployment sustains; the figure above pays for
+  // filling and draining it.
+  double steady_requests_per_second = 0;
   double output_tokens_per_second = 0;
   Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
   double attainment = 1;                     // of all requests

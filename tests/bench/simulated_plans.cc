@@ -1,0 +1,112 @@
+// Do the plans of the examples serve what they promise? Every cluster of deploy/clusters is
+// planned, and its plan simulated with as many requests as it promises to serve (85 % of them for
+// the latencies): rates and latencies predicted and simulated, and the ratio of the rates.
+//
+//   tests/bench/run simulated_plans
+//
+// Bar: at its promised rate every plan serves at least 0.9 of it in the simulation.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/planner.h"
+#include "scheduler/simulator/arrivals.h"
+#include "scheduler/simulator/plan_replicas.h"
+#include "scheduler/simulator/report.h"
+
+namespace tessera::scheduler {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kBar = 0.9;
+constexpr double kSeconds = 1200;  // between first and last arrival
+constexpr double kLatencyLoad = 0.85;
+constexpr const char* kModels[] = {"Llama-2-70B", "Llama-3-8B"};
+
+absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double rate,
+                                           const WorkloadSamples& workload) {
+  SimulationSetup setup;
+  setup.replicas = replicas.replicas;
+  setup.transfers = replicas.transfers;
+  setup.requests = RequestsFromProcess(
+      {rate, workload.arrival_variation, static_cast<int64_t>(kSeconds * rate), 1},
+      workload.samples);
+  const auto dispatcher = MakeRouterDispatcher();
+  const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
+  if (!result.ok()) return result.status();
+  return ReportOf(*result, {});
+}
+
+// The ratio of what the simulation serves to what the plan promises.
+absl::StatusOr<double> Compare(const std::string& name, PlannerInput input) {
+  PlannerOptions options;
+  if (input.cluster.budget_usd_per_hour() > 0) options.goal = Goal::kBudget;
+  absl::StatusOr<v1::DeploymentPlan> plan = absl::NotFoundError("no model was tried");
+  for (const char* model : kModels) {
+    input.model = *BuiltInModel(model);
+    plan = MakePlan(input, options);
+    if (plan.ok()) break;
+  }
+  if (!plan.ok()) return plan.status();
+  const auto graph = MakeClusterGraph(input.cluster, input.catalogue, name);
+  if (!graph.ok()) return graph.status();
+  const auto replicas = ReplicasOfPlan(*plan, *graph, {});
+  if (!replicas.ok()) return replicas.status();
+  const auto workload = SamplesOf(input.workload, {}, input.model.max_positions(), name);
+  if (!workload.ok()) return workload.status();
+  const v1::Prediction& predicted = plan->prediction();
+  const auto full = Simulated(*replicas, predicted.requests_per_second(), *workload);
+  if (!full.ok()) return full.status();
+  const auto usual =
+      Simulated(*replicas, kLatencyLoad * predicted.requests_per_second(), *workload);
+  if (!usual.ok()) return usual.status();
+  const double ratio = full->steady_requests_per_second / predicted.requests_per_second();
+  std::printf("| %s, %s | %d | %.3f | %.3f | %.3f | %.2f / %.2f / %.2f | %.0f / %.0f / %.0f |\n",
+              name.c_str(), input.model.name().c_str(), plan->replicas_size(),
+              predicted.requests_per_second(), full->steady_requests_per_second, ratio,
+              predicted.time_to_first_token_seconds(), usual->ttft.mean, usual->ttft.p99,
+              1e3 * predicted.time_per_output_token_seconds(), 1e3 * usual->tpot.mean,
+              1e3 * usual->tpot.p99);
+  std::fflush(stdout);
+  return ratio;
+}
+
+int Main() {
+  PlannerInput input;
+  input.catalogue = *BuiltInDevices();
+  if (absl::Status s =
+          ReadDocumentFile("deploy/workloads/azure_conversation.yaml", &input.workload);
+      !s.ok()) {
+    std::fprintf(stderr, "%s\n", s.ToString().c_str());
+    return 1;
+  }
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator("deploy/clusters")) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::printf(
+      "| cluster, model | replicas | promised requests/s | simulated | ratio | TTFT s at 85 %%: "
+      "predicted mean / simulated mean / p99 | TPOT ms, the same "
+      "|\n|---|---|---|---|---|---|---|\n");
+  bool met = !files.empty();
+  for (const fs::path& file : files) {
+    input.cluster_file = file.filename().string();
+    input.cluster.Clear();
+    const absl::Status read = ReadDocumentFile(file.string(), &input.cluster);
+    const absl::StatusOr<double> ratio =
+        read.ok() ? Compare(file.stem().string(), input) : absl::StatusOr<double>(read);
+    if (!ratio.ok())
+      std::fprintf(stderr, "%s: %s\n", file.c_str(), std::string(ratio.status().message()).c_str());
+    met &= ratio.ok() && *ratio >= kBar;
+  }
+  return met ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
+
+int main() { return tessera::scheduler::Main(); }
