@@ -16,6 +16,7 @@
 #include "scheduler/planner/plan_picture.h"
 #include "scheduler/planner/sensitivity.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/cli11/number_check.h"
 
 namespace tessera::deploy {
 namespace {
@@ -74,37 +75,47 @@ void PlanCli::AddPlan() {
   plan_->add_option(
       "--workload", f.workload,
       "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output");
-  plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt")->capture_default_str();
-  plan_->add_option("--output", f.output_tokens, "Tokens of an answer")->capture_default_str();
-  plan_->add_option("--rate", f.requests_per_second,
-                    "Requests per second; 0: as the workload says");
+  plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt")
+      ->check(WholeFrom(1))
+      ->capture_default_str();
+  plan_->add_option("--output", f.output_tokens, "Tokens of an answer")
+      ->check(WholeFrom(1))
+      ->capture_default_str();
+  plan_->add_option("--rate", f.requests_per_second, "Requests per second; 0: as the workload says")
+      ->check(NonNegative());
   plan_->add_flag("--survive-machine-loss", f.options.survive_machine_loss,
                   "Promise only what remains when any one machine is lost, and plan for that");
-  plan_->add_option("--max-tpot", f.max_tpot, "Longest time per output token, such as \"150 ms\"");
+  plan_->add_option("--max-tpot", f.max_tpot,
+                    "Longest time per output token, such as \"150 ms\"; 0: no limit");
   plan_
       ->add_option("--objective", f.goal,
                    "throughput, price (cheapest for --rate), budget (best within the cluster's)")
       ->capture_default_str();
-  plan_->add_option("--search", f.options.search, "How to search")->capture_default_str();
+  plan_
+      ->add_option("--search", f.options.search,
+                   "How to search: best, exact, hexgen, hexgen2, thunderserve, cost")
+      ->capture_default_str();
   plan_->add_option("--dtype", f.weight_dtype,
                     "Of weights: float32, float16, bfloat16, int8; default: as stored");
   plan_->add_option("--kv-dtype", f.kv_dtype, "Of keys and values; default: 16 bits");
   plan_->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(Between(0.01, 1))
       ->capture_default_str();
   plan_->add_option("--reserve", f.runtime_reserve, "Memory per device for the runtime")
       ->capture_default_str();
   plan_->add_option("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(Between(0, 0.9))
       ->capture_default_str();
   plan_->add_option("--max-batched-tokens", f.options.max_step_tokens, "Tokens of one step")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFrom(1))
       ->capture_default_str();
   plan_->add_option("--max-sequences", f.options.max_sequences, "Sequences of a replica at once")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFrom(1))
       ->capture_default_str();
-  plan_->add_option("--context", f.options.context_tokens,
-                    "Longest sequence, tokens; 0: as the model says");
+  plan_
+      ->add_option("--context", f.options.context_tokens,
+                   "Longest sequence, tokens; 0: as the model says")
+      ->check(WholeFrom(0));
   plan_->add_flag("--no-split", no_split_, "Every replica both prefills and decodes");
   plan_->add_flag("--prove", f.options.prove,
                   "Prove the optimum of up to eight devices, however long it takes");
@@ -112,8 +123,11 @@ void PlanCli::AddPlan() {
   plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
   plan_->add_flag("--sensitivity", sensitivity_,
                   "Search again with every assumption off, and without each kind: minutes");
-  plan_->add_option("--time-limit", time_limit_seconds_,
-                    "Seconds after which the best plan so far is taken, marked as interrupted");
+  plan_
+      ->add_option(
+          "--time-limit", time_limit_seconds_,
+          "Seconds after which the best plan so far is taken, marked as interrupted; 0: none")
+      ->check(NonNegative());
   plan_->add_option("--layout", f.layout, "Judge the layout of this file instead of searching one");
   plan_->add_option(
       "--what-if", what_if_,
@@ -222,8 +236,6 @@ int PlanCli::RunPlan() {
         "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME"));
   }
   flags_.options.allow_split = !no_split_;
-  if (!(time_limit_seconds_ >= 0))
-    return Fail(absl::InvalidArgumentError("--time-limit: must not be negative"));
   PlanWatch watch(time_limit_seconds_);
   flags_.options.watch = watch.ForSearch();
   if (!what_if_.empty()) {

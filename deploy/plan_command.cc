@@ -26,8 +26,8 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
   std::string trace;
   if (flags.workload.empty()) {
     v1::LengthSample* lengths = input->workload.add_classes()->add_lengths();
-    lengths->set_prompt_tokens(static_cast<int64_t>(flags.prompt_tokens));
-    lengths->set_output_tokens(static_cast<int64_t>(flags.output_tokens));
+    lengths->set_prompt_tokens(flags.prompt_tokens);
+    lengths->set_output_tokens(flags.output_tokens);
   } else if (path.extension() == ".csv" || path.extension() == ".jsonl") {
     trace = flags.workload;
   } else {

@@ -17,8 +17,8 @@ struct PlanFlags {
   std::string model;    // built-in name, Hugging Face folder, or config.json
   std::string
       workload;  // file: a description, or a trace (.csv, .jsonl); empty: --prompt and --output
-  double prompt_tokens = 1155;
-  double output_tokens = 211;
+  int64_t prompt_tokens = 1155;
+  int64_t output_tokens = 211;
   double requests_per_second = 0;  // beats the workload's
   std::string max_tpot;            // "150 ms"; empty: the workload's
   std::string goal = "throughput";

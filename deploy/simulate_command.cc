@@ -18,6 +18,7 @@
 #include "scheduler/simulator/plan_replicas.h"
 #include "scheduler/simulator/report.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/cli11/number_check.h"
 
 namespace tessera::deploy {
 namespace {
@@ -274,13 +275,17 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
                        "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, "
                        "--output");
   simulate->add_option("--prompt", flags->prompt_tokens, "Tokens of a prompt")
+      ->check(WholeFrom(1))
       ->capture_default_str();
   simulate->add_option("--output", flags->output_tokens, "Tokens of an answer")
+      ->check(WholeFrom(1))
       ->capture_default_str();
-  simulate->add_option("--rate", flags->requests_per_second,
-                       "Requests per second; 0: the workload's, else 85 % of the plan's");
+  simulate
+      ->add_option("--rate", flags->requests_per_second,
+                   "Requests per second; 0: the workload's, else 85 % of the plan's")
+      ->check(NonNegative());
   simulate->add_option("--requests", flags->requests, "How many to draw; a trace has its own")
-      ->check(CLI::Range(1, 100'000'000))
+      ->check(Between(1, 100'000'000))
       ->capture_default_str();
   simulate->add_option("--seed", flags->seed, "Of the draws")->capture_default_str();
   simulate
@@ -288,15 +293,17 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
                    "router (as the coordinator), shares (the plan's), round-robin")
       ->capture_default_str();
   simulate
-      ->add_option("--max-sequences", flags->max_sequences, "Of a replica at once; 0: as planned")
-      ->check(CLI::NonNegativeNumber);
+      ->add_option("--max-sequences", flags->max_sequences,
+                   "Sequences of a replica at once; 0: as planned")
+      ->check(WholeFrom(0));
   simulate
-      ->add_option("--max-batched-tokens", flags->max_batched_tokens, "Of one step; 0: as planned")
-      ->check(CLI::NonNegativeNumber);
+      ->add_option("--max-batched-tokens", flags->max_batched_tokens,
+                   "Tokens of one step; 0: as planned")
+      ->check(WholeFrom(0));
   simulate
       ->add_option("--max-tokens", flags->max_tokens,
-                   "That requests ask for; 0: the longest answer of them all")
-      ->check(CLI::NonNegativeNumber);
+                   "The limit that requests send; 0: the longest answer of them all")
+      ->check(WholeFrom(0));
   simulate->add_option("--max-ttft", flags->max_ttft, "Objective, such as \"2 s\"");
   simulate->add_option("--max-tpot", flags->max_tpot, "Objective, such as \"150 ms\"");
   simulate->add_option("--max-e2e", flags->max_end_to_end, "Objective, such as \"30 s\"");

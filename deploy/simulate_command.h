@@ -20,8 +20,8 @@ struct SimulateFlags {
   std::string cluster;   // its description
   std::string model;     // empty: the plan's
   std::string workload;  // description, trace, or empty: prompt and output below
-  double prompt_tokens = 1155;
-  double output_tokens = 211;
+  int64_t prompt_tokens = 1155;
+  int64_t output_tokens = 211;
   double requests_per_second = 0;  // 0: the workload's, else 85 % of what the plan predicts
   int64_t requests = 5000;         // drawn; a trace has its own
   uint64_t seed = 1;

@@ -11,7 +11,11 @@ absl::StatusOr<v1::DeploymentPlan> ParsePlan(std::string_view text, std::string_
   v1::DeploymentPlan plan;
   const auto parsed = google::protobuf::util::JsonStringToMessage(std::string(text), &plan);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError(StrCat(file, ": is no plan: ", parsed.ToString()));
+    // Protobuf quotes the place over several lines; the first says what is wrong.
+    const std::string reason = parsed.ToString();
+    return absl::InvalidArgumentError(StrCat(file,
+                                             ": is no plan.json, as tessera plan --out writes it: ",
+                                             reason.substr(0, reason.find('\n'))));
   }
   if (absl::Status s = CheckPlan(plan); !s.ok()) {
     return absl::InvalidArgumentError(StrCat(file, ": ", StdView(s.message())));

@@ -39,9 +39,12 @@ class ClusterGraphBuilder {
   absl::StatusOr<ClusterGraph> Build() {
     if (cluster_.machines().empty()) return Error("machines", "the cluster has no machine");
     if (cluster_.budget_usd_per_hour() < 0) return Error("budget", "must not be negative");
+    std::set<std::string> kinds;
     for (int i = 0; i < cluster_.kinds_size(); ++i) {
-      if (cluster_.kinds(i).name().empty())
-        return Error(StrCat("kinds[", i, "].name"), "is missing");
+      const std::string& name = cluster_.kinds(i).name();
+      if (name.empty()) return Error(StrCat("kinds[", i, "].name"), "is missing");
+      if (!kinds.insert(name).second)
+        return Error(StrCat("kinds[", i, "].name"), StrCat("two kinds are named ", name));
     }
     for (const v1::Site& site : cluster_.sites()) site_uplinks_[site.name()] = &site.uplink();
     for (int i = 0; i < cluster_.machines_size(); ++i) {
@@ -83,6 +86,11 @@ class ClusterGraphBuilder {
         names += StrCat(names.empty() ? "" : ", ", other.name());
       return Error(key, StrCat("\"", name, "\" is no known device (", names,
                                "); describe it under kinds, or name one of these"));
+    }
+    if (kind.prefill_efficiency() > 1 || kind.decode_efficiency() > 1) {
+      return Error(key, StrCat("kind ", name,
+                               ": prefill_efficiency and decode_efficiency are parts of the peaks: "
+                               "at most 1"));
     }
     if (kind.memory_bytes() <= 0 || kind.memory_bandwidth_bytes_per_second() <= 0 ||
         kind.dense_flops_per_second() <= 0) {
@@ -173,6 +181,10 @@ class ClusterGraphBuilder {
       const v1::DeviceGroup& group = machine.devices(i);
       const std::string at = StrCat(key, ".devices[", i, "]");
       if (group.count() < 0) return Error(at + ".count", "must not be negative");
+      if (group.profile().prefill_efficiency() > 1 || group.profile().decode_efficiency() > 1) {
+        return Error(at + ".profile",
+                     "prefill_efficiency and decode_efficiency are parts of the peaks: at most 1");
+      }
       const absl::StatusOr<v1::DeviceKind> kind = KindNamed(group.kind(), at + ".kind");
       if (!kind.ok()) return kind.status();
       // Unlike kinds of one machine meet at the pace of the slower's link.
@@ -255,6 +267,10 @@ class ClusterGraphBuilder {
           return Error(key, StrCat("\"", end, "\" is neither a machine nor a site"));
         }
       }
+      if (pair.from() == pair.to())
+        return Error(key, StrCat("leads from ", pair.from(),
+                                 " to itself; inside a machine give its inside, within "
+                                 "a site tiers.site"));
       if (absl::Status s = CheckLink(pair.link(), key + ".link"); !s.ok()) return s;
     }
     for (const auto& [name, uplink] : site_uplinks_) {

@@ -45,6 +45,7 @@ class Planner {
       search = SurvivingSearch(*std::move(search));
     const absl::StatusOr<Placement> placement = (*search)(problem_);
     if (!placement.ok()) return placement.status();
+    if (!(placement->requests_per_second > 0)) return NothingServed(*placement);
     Write(*placement);
     if (absl::Status s = CheckPlanOn(plan_, input_.cluster, input_.catalogue); !s.ok()) {
       return absl::InternalError(
@@ -99,6 +100,17 @@ class Planner {
     }
     if (options_.goal == Goal::kPrice || options_.goal == Goal::kBudget) return CheckPrices();
     return absl::OkStatus();
+  }
+
+  absl::Status NothingServed(const Placement& placement) const {
+    if (placement.interrupted)
+      return absl::DeadlineExceededError("stopped before any plan was found; allow more time");
+    const double tpot = problem_.options.max_tpot_seconds;
+    return absl::ResourceExhaustedError(StrCat(
+        input_.workload_file, ": no placement of these devices serves a request",
+        std::isfinite(tpot)
+            ? absl::StrFormat(" with at most %.3g ms per output token; allow more", tpot * 1e3)
+            : " within the objectives; allow more"));
   }
 
   // A price that nobody knows would be the cheapest of all.

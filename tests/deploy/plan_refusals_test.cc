@@ -82,6 +82,27 @@ TEST_CASE("machines, kinds and links") {
       Contains("two machines are named a"));
 }
 
+TEST_CASE("what would be read as something else is refused") {
+  CHECK_THAT(Reason(kOne + "kinds: [{name: x}, {name: x}]\n"),
+             Contains("kinds[1].name: two kinds are named x"));
+  CHECK_THAT(Reason(kOne + "kinds: [{name: A100-40, prefill_efficiency: 1.5}]\n"),
+             Contains("machines[0].devices[0].kind: kind A100-40") && Contains("at most 1"));
+  CHECK_THAT(
+      Reason("machines: [{name: a, devices: [{kind: T4, profile: {decode_efficiency: 2}}]}]"),
+      Contains("machines[0].devices[0].profile") && Contains("at most 1"));
+  CHECK_THAT(Reason(kTwo + "tiers: {site: {bandwidth: 1 Gbit/s}}\nlinks: [{from: a, to: a, link: "
+                           "{bandwidth: 1 Gbit/s}}]\n"),
+             Contains("links[0]: leads from a to itself"));
+}
+
+TEST_CASE("a limit that nothing keeps is refused, not answered with an empty plan") {
+  const std::string workload =
+      "objectives: {time_per_output_token: 1 us}\n" + std::string(kGoodWorkload);
+  CHECK_THAT(Reason(kOne, workload),
+             Contains("workload.yaml: no placement of these devices serves a request") &&
+                 Contains("0.001 ms per output token"));
+}
+
 TEST_CASE("a model larger than everything: how many GiB are missing") {
   const std::string reason = Reason(kOne, kGoodWorkload, "Llama-2-70B");
   // 128.48 GiB of weights and 0.04 of KV, 2 x (40 * 0.9 - 1) = 70 GiB usable.

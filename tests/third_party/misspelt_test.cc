@@ -71,8 +71,11 @@ TEST_CASE("of the environment, only variables that no flag has are named") {
 TEST_CASE("numbers are refused in words that fit a line") {
   for (const auto& [validator, wrong] :
        std::vector<std::pair<CLI::Validator, std::vector<std::string>>>{
-           {NonNegative(), {"abc", "-1", "", "1x", "nan"}}, {Positive(), {"0", "abc", "-1"}}}) {
-    std::string right = "1.5";
+           {NonNegative(), {"abc", "-1", "", "1x", "nan"}},
+           {Positive(), {"0", "abc", "-1"}},
+           {WholeFrom(1), {"0", "1.5", "1e3", "", "99999999999999999999"}},
+           {Between(0.01, 1), {"0", "1.1", "abc"}}}) {
+    std::string right = "1";
     CHECK(validator(right) == "");
     for (std::string text : wrong) {
       INFO(text);

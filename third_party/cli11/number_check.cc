@@ -31,4 +31,28 @@ CLI::Validator Positive() {
       "NUMBER > 0", "positive");
 }
 
+CLI::Validator WholeFrom(long long least) {
+  const std::string from = "from " + std::to_string(least) + " up";
+  return CLI::Validator(
+      [least, from](std::string& text) -> std::string {
+        long long value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        return whole && value >= least ? "" : "\"" + text + "\" is no whole number " + from;
+      },
+      "WHOLE NUMBER " + from, "whole");
+}
+
+CLI::Validator Between(double least, double most) {
+  const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
+  return CLI::Validator(
+      [least, most, range](std::string& text) -> std::string {
+        double value = 0;
+        return Read(text, value) && value >= least && value <= most
+                   ? ""
+                   : "\"" + text + "\" is no number from " + range;
+      },
+      "NUMBER " + range, "between");
+}
+
 }  // namespace tessera

@@ -11,5 +11,9 @@ namespace tessera {
 CLI::Validator NonNegative();
 // A number above 0.
 CLI::Validator Positive();
+// A whole number from `least` up.
+CLI::Validator WholeFrom(long long least);
+// A number from `least` to `most`, both allowed.
+CLI::Validator Between(double least, double most);
 
 }  // namespace tessera
