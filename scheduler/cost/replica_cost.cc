@@ -119,9 +119,9 @@ std::string_view Name(Limit limit) {
   switch (limit) {
     case Limit::kNothing: return "nothing";
     case Limit::kKv: return "KV memory";
-    case Limit::kTpot: return "time per output token";
-    case Limit::kStepTokens: return "tokens per step";
-    case Limit::kSequences: return "sequences at once";
+    case Limit::kTpot: return "the allowed time per output token";
+    case Limit::kStepTokens: return "the allowed tokens per step";
+    case Limit::kSequences: return "the allowed sequences at once";
   }
   return "?";
 }

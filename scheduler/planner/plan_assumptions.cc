@@ -1,5 +1,6 @@
 #include "scheduler/planner/plan_assumptions.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -25,17 +26,26 @@ const char* GoalName(Goal goal) {
   }
 }
 
+// Where an option's value is from.
+const char* Origin(bool as_ever) { return as_ever ? "default" : "option"; }
+
 void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
   const PlannerOptions& o = *f.options;
+  const PlannerOptions ever;
   const ModelShape& model = *f.problem->model;
   const auto add = [&](std::string line) { lines->push_back(std::move(line)); };
-  add(StrCat("objective = ", GoalName(o.goal), " (option)"));
+  add(StrCat("objective = ", GoalName(o.goal), " (", Origin(o.goal == ever.goal), ")"));
+  if (f.problem->budget_usd_per_hour > 0) {
+    add(absl::StrFormat("budget = %g USD/h (description)%s", f.problem->budget_usd_per_hour,
+                        o.goal == Goal::kBudget ? "" : ", not asked for by the objective"));
+  }
   add(StrCat("search = ",
-             o.given_search     ? "none, a given layout"
+             o.given_search     ? "none, the layout is given"
              : o.search.empty() ? "best"
                                 : o.search,
-             ", splitting prefill and decode ", o.allow_split ? "allowed" : "not allowed",
-             " (options)"));
+             " (", Origin(!o.given_search && (o.search.empty() || o.search == ever.search)),
+             "), replicas that only prefill or only decode = ",
+             o.allow_split ? "allowed (default)" : "not allowed (option)"));
   add(StrCat("weights = ", TypeName(model.weight_bytes_per_element), " (",
              o.weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? "as stored" : "option",
              "), KV = ", TypeName(model.kv_bytes_per_element), " (",
@@ -43,35 +53,43 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
   add(o.survive_machine_loss
           ? "must survive the loss of any one machine = yes, judged by what then remains (option)"
           : "must survive the loss of any one machine = no (default)");
-  add(absl::StrFormat("memory utilisation = %g (option)", o.utilisation));
-  add(absl::StrFormat("runtime reserve = %.2f GiB per device (option)",
-                      o.runtime_reserve_bytes / kGib));
-  add(absl::StrFormat("KV headroom = %g (option)", o.kv_headroom));
-  add(absl::StrFormat("tokens per step = %d, sequences per replica = %g (options)",
-                      o.max_step_tokens, o.max_sequences));
+  add(absl::StrFormat("memory used = %g %% of each device's (%s)", 100 * o.utilisation,
+                      Origin(o.utilisation == ever.utilisation)));
+  add(absl::StrFormat("runtime reserve = %.2f GiB per device (%s)", o.runtime_reserve_bytes / kGib,
+                      Origin(o.runtime_reserve_bytes == ever.runtime_reserve_bytes)));
+  add(absl::StrFormat("KV headroom = %g %% of the KV memory is not counted on (%s)",
+                      100 * o.kv_headroom, Origin(o.kv_headroom == ever.kv_headroom)));
+  add(absl::StrFormat(
+      "at most %d tokens in one step (%s) and %g sequences at once in one replica (%s)",
+      o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
+      Origin(o.max_sequences == ever.max_sequences)));
   const double tpot = f.problem->options.max_tpot_seconds;
   add(std::isfinite(tpot)
           ? absl::StrFormat("time per output token <= %.1f ms, kept by every replica (objective)",
                             tpot * 1e3)
           : std::string("time per output token = no limit (default)"));
-  add(absl::StrFormat("KV codecs encode and decode %.3g GB/s (default)",
+  add(absl::StrFormat("KV sent from prefill to decode may be compressed, at %.3g GB/s (default)",
                       f.problem->codec_rates.encode_bytes_per_second / 1e9));
 }
 
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
   const LengthMoments lengths = MomentsOf(f.workload->samples);
-  lines->push_back(absl::StrFormat(
-      "context = %d tokens (%s), %d lengths cut to it", f.context_tokens,
-      f.options->context_tokens > 0 ? "option" : "model", f.workload->cut_requests));
   lines->push_back(
-      absl::StrFormat("prompts = %.0f tokens, answers = %.0f, means of %d lengths (workload)",
-                      lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size()));
+      absl::StrFormat("longest sequence = %d tokens (%s), %d of the workload's lengths were longer "
+                      "and are cut to it",
+                      f.context_tokens, f.options->context_tokens > 0 ? "option" : "the model's",
+                      f.workload->cut_requests));
+  lines->push_back(absl::StrFormat(
+      "prompts = %.0f tokens and answers = %.0f on average, of %d kinds of requests "
+      "(workload)",
+      lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size()));
   lines->push_back(
       f.workload->requests_per_second > 0
           ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
           : std::string("rate = as much as can be served (none was given)"));
   lines->push_back(
-      absl::StrFormat("prefix hits = %.1f %% of prompt tokens, arrival variation = %g (workload)",
+      absl::StrFormat("prefix hits = %.1f %% of prompt tokens, gaps between arrivals vary by %g "
+                      "(workload; 1: Poisson)",
                       100 * f.workload->prefix_hit_rate, f.workload->arrival_variation));
 }
 
@@ -94,9 +112,11 @@ void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
       own = true;
     }
     std::string line = StrCat(name, ": peaks ");
-    line += own ? "of the description" : StrCat("from ", kind.source(), ", ", kind.source_date());
+    line += own ? "of the description"
+                : StrCat("from ", kind.source(), ", compared on ", kind.source_date());
     line += "; efficiencies ";
-    line += kind.efficiency_source().empty() ? "ESTIMATED by likeness" : kind.efficiency_source();
+    line += kind.efficiency_source().empty() ? "ESTIMATED by likeness to measured cards"
+                                             : kind.efficiency_source();
     if (!machines.empty()) {
       line += "; MEASURED on ";
       size_t listed = 0;
@@ -108,6 +128,22 @@ void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
     }
     lines->push_back(std::move(line));
   }
+}
+
+// Links inside machines that give none are the catalogue's: few of them were measured.
+void AddInside(const PlannerInput& input, std::vector<std::string>* lines) {
+  if (input.cluster.tiers().has_machine()) return;
+  int machines = 0;
+  for (const v1::Machine& machine : input.cluster.machines()) {
+    int devices = 0;
+    for (const v1::DeviceGroup& group : machine.devices()) devices += std::max(1, group.count());
+    if (devices > 1 && !machine.has_inside()) ++machines;
+  }
+  if (machines == 0) return;
+  lines->push_back(
+      StrCat("links inside ", machines, machines == 1 ? " machine" : " machines",
+             " = peer links of the catalogue, ESTIMATED unless its source says fitted; "
+             "a machine's `inside` says otherwise"));
 }
 
 // What money figures rest on, a line per kind whose price counts: where a machine has a price of
@@ -153,9 +189,11 @@ std::vector<std::string> Assumptions(const AssumedFigures& figures) {
   std::vector<std::string> lines;
   AddOptions(figures, &lines);
   AddWorkload(figures, &lines);
-  lines.push_back("a stage has devices of one kind in one machine (search)");
+  lines.push_back(
+      "a stage has devices of one kind in one machine: no others are looked at (search)");
   lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   AddKinds(*figures.input, &lines);
+  AddInside(*figures.input, &lines);
   AddPrices(*figures.input, &lines);
   return lines;
 }

@@ -23,21 +23,21 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   if (p.usd_per_million_output_tokens() > 0) {
     absl::StrAppendFormat(out, ", %.2f USD per million tokens", p.usd_per_million_output_tokens());
   }
-  absl::StrAppendFormat(out, ", KV for %d tokens", p.kv_capacity_tokens());
+  absl::StrAppendFormat(out, ", room for the KV of %d tokens", p.kv_capacity_tokens());
   if (replica.max_batched_tokens() > 0)
     absl::StrAppendFormat(out, ", steps of up to %d rows", replica.max_batched_tokens());
   if (replica.max_sequences() > 0)
     absl::StrAppendFormat(out, ", up to %d sequences", replica.max_sequences());
   *out += "\n";
-  absl::StrAppendFormat(out, "  %-5s  %-24s  %5s  %-9s  %7s  %7s  %7s  %s\n", "stage", "devices",
-                        "width", "layers", "weights", "KV", "buffers",
-                        "free of usable, GiB per device");
+  absl::StrAppendFormat(out, "  %-5s  %-24s  %3s  %-9s  %7s  %7s  %7s  %s\n", "stage", "devices",
+                        "TP", "layers", "weights", "KV", "buffers",
+                        "free of usable; all in GiB per device");
   for (int j = 0; j < replica.stages_size(); ++j) {
     const v1::Stage& stage = replica.stages(j);
     const v1::PlannedWorker& w = stage.workers(0);
     const double used =
         static_cast<double>(w.weight_bytes() + w.kv_bytes() + w.activation_bytes()) / kGib;
-    absl::StrAppendFormat(out, "  %-5d  %-24s  %5d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j,
+    absl::StrAppendFormat(out, "  %-5d  %-24s  %3d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j,
                           StageDevicesText(stage), stage.workers_size(),
                           StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
                           static_cast<double>(w.weight_bytes()) / kGib,
@@ -107,15 +107,17 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       "%s on %d replica%s: up to %.3f requests/s, %.0f output tokens/s", plan.model().name(),
       plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
       p.output_tokens_per_second());
-  if (p.time_to_first_token_seconds() > 0) {
-    absl::StrAppendFormat(&out, ", mean TTFT %.2f s", p.time_to_first_token_seconds());
-  }
-  absl::StrAppendFormat(&out, ", mean TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
   if (p.usd_per_million_output_tokens() > 0) {
     absl::StrAppendFormat(&out, ", %.2f USD per million output tokens",
                           p.usd_per_million_output_tokens());
   }
-  out += "\n";
+  // Latencies are of less than the most, at which queues have no end.
+  out += plan.basis().requests_per_second() > 0
+             ? absl::StrFormat("\nat %.3f requests/s: mean ", plan.basis().requests_per_second())
+             : std::string("\nmean ");
+  if (p.time_to_first_token_seconds() > 0)
+    absl::StrAppendFormat(&out, "TTFT %.2f s, mean ", p.time_to_first_token_seconds());
+  absl::StrAppendFormat(&out, "TPOT %.1f ms\n", p.time_per_output_token_seconds() * 1e3);
   if (plan.has_basis()) {
     absl::StrAppendFormat(
         &out,

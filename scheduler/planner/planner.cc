@@ -307,6 +307,7 @@ class Planner {
                     [&](const PlacedReplica& placed) { return PriceKnown(placed); })) {
       all->set_usd_per_million_output_tokens(placement.usd_per_hour / 3600 /
                                              (served * lengths.output_tokens) * 1e6);
+      AddLine(absl::StrFormat("its devices cost %.2f USD/h", placement.usd_per_hour));
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     const bool price = options_.goal == Goal::kPrice;
@@ -314,8 +315,13 @@ class Planner {
     AddLine(absl::StrFormat(
         "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve",
         load * placement.requests_per_second, 100 * load));
+    if (asked > load * placement.requests_per_second * (1 + 1e-9) && asked <= Promised(placement)) {
+      AddLine(absl::StrFormat(
+          "the asked %.3f requests/s are %.0f %% of that: waits are longer than these latencies",
+          asked, 100 * asked / placement.requests_per_second));
+    }
     if (asked != kUnlimited && asked > Promised(placement)) {
-      AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this cluster serves%s", asked,
+      AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this plan serves%s", asked,
                               plan_.has_survival() ? " after the loss of a machine" : ""));
     }
   }
@@ -347,8 +353,8 @@ class Planner {
     for (size_t i = 0; i < placement.replicas.size(); ++i) {
       const PlacedReplica& placed = placement.replicas[i];
       std::string line =
-          StrCat("r", i, ": its pace is set by ", StageName(placed, placed.rate.slowest_stage),
-                 ", its rate is limited by ", Name(placed.rate.limit));
+          StrCat("r", i, ": ", StageName(placed, placed.rate.slowest_stage),
+                 " is the slowest, the rate is limited by ", Name(placed.rate.limit));
       if (placed.rate.limit == Limit::kKv) {
         line += StrCat(" of ", StageName(placed, placed.rate.kv_limiting_stage));
       }
@@ -370,28 +376,30 @@ class Planner {
         worthless.push_back(kind);
         continue;
       }
-      AddLine(absl::StrFormat("one more %s is worth about %.3f requests/s (of the relaxed program)",
-                              kind, price));
+      AddLine(absl::StrFormat(
+          "one more %s is worth about %.3f requests/s (at the margin, with parts of devices)", kind,
+          price));
     }
     if (worthless.empty()) return;
     AddLine(StrCat("one more ", absl::StrJoin(worthless, ", "), " would bring nothing",
                    options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
-                   " (of the relaxed program)"));
+                   " (at the margin, with parts of devices)"));
   }
 
   void Bound(const Placement& placement) {
     if (placement.upper_bound <= 0) {
-      AddLine("no bound: how far the optimum is is not known");
+      AddLine("no bound is proved: how much better the best plan is, is not known");
       return;
     }
     const double gap =
         std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound);
     plan_.mutable_certificate()->set_upper_bound(placement.upper_bound);
     plan_.mutable_certificate()->set_gap(gap);
-    AddLine(absl::StrFormat(
-        "no placement of these devices serves more than %.3f requests/s%s: the gap is %.2f %%",
-        placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
-        100 * gap));
+    AddLine(
+        absl::StrFormat("no placement of these devices serves more than %.3f requests/s%s, which "
+                        "is proved: the gap is %.2f %%",
+                        placement.upper_bound,
+                        plan_.has_survival() ? " after the loss of a machine" : "", 100 * gap));
   }
 
   void Assume() {

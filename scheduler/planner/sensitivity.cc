@@ -150,15 +150,16 @@ class Study {
         ++nothing;
         continue;
       }
-      plan_.add_link_prices(
-          absl::StrFormat("10 Gbit/s more on %s (now %.3g) would bring this layout %.3f requests/s",
-                          links[static_cast<size_t>(i)].name, before * 8e-9, more));
+      plan_.add_link_prices(absl::StrFormat(
+          "10 Gbit/s more on %s (now %.3g Gbit/s) would bring this layout %.3f requests/s",
+          links[static_cast<size_t>(i)].name, before * 8e-9, more));
     }
     if (nothing > 0 && !plan_.links().empty()) {
-      plan_.add_link_prices(absl::StrFormat(
-          "10 Gbit/s more on %s bring this layout nothing",
-          nothing == tried ? std::string("any link of the description")
-                           : absl::StrFormat("each of the %d other links", nothing)));
+      plan_.add_link_prices(
+          absl::StrFormat("10 Gbit/s more on %s would bring this layout nothing",
+                          nothing == tried ? std::string("any link of the description")
+                          : nothing == 1   ? std::string("the one other link")
+                                         : absl::StrFormat("any of the %d other links", nothing)));
     }
   }
 
@@ -168,7 +169,10 @@ class Study {
     for (const v1::Machine& machine : input_.cluster.machines()) {
       for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
     }
-    if (options_.allow_split) {
+    const bool split = std::any_of(
+        plan_.replicas().begin(), plan_.replicas().end(),
+        [](const v1::Replica& replica) { return replica.role() != v1::REPLICA_ROLE_BOTH; });
+    if (split) {
       PlannerOptions whole = options_;
       whole.allow_split = false;
       Alternative("every replica prefills and decodes", input_, whole);

@@ -87,9 +87,9 @@ TEST_CASE("estimates and measurements are told apart") {
   CHECK_THAT(LineWith(plan->assumptions(), "H100: "), Contains("ESTIMATED by likeness"));
   CHECK_THAT(LineWith(plan->assumptions(), "L4: "), Contains("MEASURED on b"));
   for (const char* name :
-       {"objective", "search", "weights", "memory utilisation", "runtime reserve", "KV headroom",
-        "tokens per step", "time per output token", "KV codecs", "context", "prompts", "rate",
-        "prefix hits", "a stage has devices"}) {
+       {"objective", "search", "weights", "memory used", "runtime reserve", "KV headroom",
+        "tokens in one step", "time per output token", "KV sent", "longest sequence", "prompts",
+        "rate", "prefix hits", "a stage has devices", "price of one L4", "price of one H100"}) {
     INFO(name);
     CHECK(LineWith(plan->assumptions(), name) != "");
   }
