@@ -97,7 +97,8 @@ void PlanCli::AddPlan() {
       ->capture_default_str();
   plan_->add_option("--dtype", f.weight_dtype,
                     "Of weights: float32, float16, bfloat16, int8; default: as stored");
-  plan_->add_option("--kv-dtype", f.kv_dtype, "Of keys and values; default: 16 bits");
+  plan_->add_option("--kv-dtype", f.kv_dtype,
+                    "Of keys and values; default: 16 bits, or 32 where the weights have 32");
   plan_->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
       ->check(Between(0.01, 1))
       ->capture_default_str();

@@ -186,9 +186,10 @@ class SimulateCall {
                           input_.trace.size()));
     }
     assumptions_.push_back(StrCat(
-        "routing = ", flags_.routing, "; all that it knows of an answer's length is the limit of ",
-        flags_.max_tokens > 0 ? StrCat(flags_.max_tokens) : "the longest answer",
-        flags_.max_tokens > 0 ? " tokens that requests ask for" : ", which requests ask for"));
+        "routing = ", flags_.routing,
+        "; it does not know how long an answer will be, only the limit ", "that a request sends: ",
+        flags_.max_tokens > 0 ? StrCat(flags_.max_tokens, " tokens (--max-tokens)")
+                              : "that of the longest answer, for all"));
   }
 
   absl::StatusOr<std::unique_ptr<scheduler::Dispatcher>> MakeDispatcher() const {

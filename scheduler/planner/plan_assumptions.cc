@@ -74,15 +74,16 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
 
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
   const LengthMoments lengths = MomentsOf(f.workload->samples);
-  lines->push_back(
-      absl::StrFormat("longest sequence = %d tokens (%s), %d of the workload's lengths were longer "
-                      "and are cut to it",
-                      f.context_tokens, f.options->context_tokens > 0 ? "option" : "the model's",
-                      f.workload->cut_requests));
+  const int64_t cut = f.workload->cut_requests;
+  lines->push_back(StrCat(
+      "longest sequence = ", f.context_tokens, " tokens (",
+      f.options->context_tokens > 0 ? "option" : "the model's", ")",
+      cut > 0 ? StrCat(", to which ", cut, " lengths of the workload are CUT") : std::string()));
   lines->push_back(absl::StrFormat(
-      "prompts = %.0f tokens and answers = %.0f on average, of %d kinds of requests "
+      "prompts = %.0f tokens and answers = %.0f on average, over %d pair%s of lengths "
       "(workload)",
-      lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size()));
+      lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size(),
+      f.workload->samples.size() == 1 ? "" : "s"));
   lines->push_back(
       f.workload->requests_per_second > 0
           ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
@@ -162,24 +163,29 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
     lines->push_back(StrCat("prices of ", own, own == 1 ? " machine" : " machines",
                             " = as the description says"));
   }
+  std::map<std::string, std::string> by_source;
   for (const std::string& name : kinds) {
     const v1::DeviceKind* known = FindKind(input.catalogue, name);
     double price = known != nullptr ? known->price_usd_per_hour() : 0;
-    bool given = false;
+    std::string source = known != nullptr ? known->price_source() : "";
     for (const v1::DeviceKind& kind : input.cluster.kinds()) {
       if (kind.name() != name || kind.price_usd_per_hour() <= 0) continue;
       price = kind.price_usd_per_hour();
-      given = true;
+      source = "";
     }
     if (price <= 0) {
       lines->push_back(
           StrCat("price of ", name, " = unknown; what uses it is shown without a price"));
       continue;
     }
-    lines->push_back(absl::StrFormat(
-        "price of one %s = %g USD/h (%s)", name, price,
-        given ? "the description"
-              : StrCat("ESTIMATED, one provider's on one day: ", known->price_source())));
+    std::string& prices = by_source[source];
+    prices += absl::StrFormat("%s%s %g", prices.empty() ? "" : ", ", name, price);
+  }
+  for (const auto& [source, prices] : by_source) {
+    lines->push_back(StrCat(
+        "USD per hour of one device: ", prices, " (",
+        source.empty() ? "description" : StrCat("ESTIMATED, one provider's on one day: ", source),
+        ")"));
   }
 }
 

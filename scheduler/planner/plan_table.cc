@@ -25,9 +25,10 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   }
   absl::StrAppendFormat(out, ", room for the KV of %d tokens", p.kv_capacity_tokens());
   if (replica.max_batched_tokens() > 0)
-    absl::StrAppendFormat(out, ", steps of up to %d rows", replica.max_batched_tokens());
+    absl::StrAppendFormat(out, ", steps of up to %d tokens", replica.max_batched_tokens());
   if (replica.max_sequences() > 0)
-    absl::StrAppendFormat(out, ", up to %d sequences", replica.max_sequences());
+    absl::StrAppendFormat(out, ", up to %d sequences at once (those in prefill included)",
+                          replica.max_sequences());
   *out += "\n";
   absl::StrAppendFormat(out, "  %-5s  %-24s  %3s  %-9s  %7s  %7s  %7s  %s\n", "stage", "devices",
                         "TP", "layers", "weights", "KV", "buffers",

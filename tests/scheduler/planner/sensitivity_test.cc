@@ -89,7 +89,7 @@ TEST_CASE("estimates and measurements are told apart") {
   for (const char* name :
        {"objective", "search", "weights", "memory used", "runtime reserve", "KV headroom",
         "tokens in one step", "time per output token", "KV sent", "longest sequence", "prompts",
-        "rate", "prefix hits", "a stage has devices", "price of one L4", "price of one H100"}) {
+        "rate", "prefix hits", "a stage has devices", "L4 0.44", "H100 2.69"}) {
     INFO(name);
     CHECK(LineWith(plan->assumptions(), name) != "");
   }
