@@ -16,14 +16,14 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   if (p.output_tokens_per_second() > 0)
     absl::StrAppendFormat(out, ", %.0f tokens/s", p.output_tokens_per_second());
   if (p.time_to_first_token_seconds() > 0)
-    absl::StrAppendFormat(out, ", TTFT %.2f s", p.time_to_first_token_seconds());
+    absl::StrAppendFormat(out, ", TTFT %.3g s", p.time_to_first_token_seconds());
   if (p.time_per_output_token_seconds() > 0) {
     absl::StrAppendFormat(out, ", TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
   }
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(out, ", %.2f USD per million tokens", p.usd_per_million_output_tokens());
+    absl::StrAppendFormat(out, ", %.3g USD per million tokens", p.usd_per_million_output_tokens());
   }
-  absl::StrAppendFormat(out, ", room for the KV of %d tokens", p.kv_capacity_tokens());
+  absl::StrAppendFormat(out, "\n  room for the KV of %d tokens", p.kv_capacity_tokens());
   if (replica.max_batched_tokens() > 0)
     absl::StrAppendFormat(out, ", steps of up to %d tokens", replica.max_batched_tokens());
   if (replica.max_sequences() > 0)
@@ -109,7 +109,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
       p.output_tokens_per_second());
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(&out, ", %.2f USD per million output tokens",
+    absl::StrAppendFormat(&out, ", %.3g USD per million output tokens",
                           p.usd_per_million_output_tokens());
   }
   // Latencies are of less than the most, at which queues have no end.
@@ -117,7 +117,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
              ? absl::StrFormat("\nat %.3f requests/s: mean ", plan.basis().requests_per_second())
              : std::string("\nmean ");
   if (p.time_to_first_token_seconds() > 0)
-    absl::StrAppendFormat(&out, "TTFT %.2f s, mean ", p.time_to_first_token_seconds());
+    absl::StrAppendFormat(&out, "TTFT %.3g s, mean ", p.time_to_first_token_seconds());
   absl::StrAppendFormat(&out, "TPOT %.1f ms\n", p.time_per_output_token_seconds() * 1e3);
   if (plan.has_basis()) {
     absl::StrAppendFormat(

@@ -138,6 +138,32 @@ TEST_CASE("the cheapest plan for a rate, and the best within a budget") {
   CHECK(devices <= 3);
 }
 
+TEST_CASE("what a plan costs, and whose prices these are, is said; a rate near its limit is too") {
+  const std::string own =
+      "machines: [{name: a, devices: [{kind: A40}]}, {name: b, price: 3 USD/h, devices: [{kind: "
+      "L4}]}]"
+      "\ntiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}";
+  const auto plan = MakePlan(Input(own), {});
+  REQUIRE(plan.status().message() == "");
+  CHECK_THAT(PlanTable(*plan),
+             Catch::Contains("its devices cost 3.44 USD/h") &&
+                 Catch::Contains("prices of 1 machine = as the description says") &&
+                 Catch::Contains("A40 0.44 (ESTIMATED, one provider's on one day"));
+  CHECK(plan->prediction().usd_per_million_output_tokens() > 0);
+
+  const auto unknown = MakePlan(Input("machines: [{name: a, devices: [{kind: H20}]}]"), {});
+  REQUIRE(unknown.status().message() == "");
+  CHECK(unknown->prediction().usd_per_million_output_tokens() == 0);
+  CHECK_THAT(PlanTable(*unknown),
+             Catch::Contains("price of H20 = unknown") && !Catch::Contains("USD per million"));
+
+  PlannerInput near = Input(own);
+  near.workload.set_requests_per_second(0.95 * plan->prediction().requests_per_second());
+  const auto close = MakePlan(near, {});
+  REQUIRE(close.status().message() == "");
+  CHECK_THAT(PlanTable(*close), Catch::Contains("waits are longer than these latencies"));
+}
+
 TEST_CASE("an unknown search is refused with the known ones") {
   PlannerOptions options;
   options.search = "guess";
