@@ -85,6 +85,21 @@ void PlanCli::AddPlan() {
       ->check(NonNegative());
   plan_->add_flag("--survive-machine-loss", f.options.survive_machine_loss,
                   "Promise only what remains when any one machine is lost, and plan for that");
+  plan_
+      ->add_option("--spot-share", f.options.spot.share,
+                   "Part of the rented machines to have at their spot_price, 0 to 1")
+      ->capture_default_str();
+  plan_
+      ->add_option("--spot-extra", f.options.spot.extra,
+                   "Spot machines of each kind beyond what the plan needs")
+      ->capture_default_str();
+  plan_->add_option("--weight-read", f.weight_read, "What a machine reads of weights from its disk")
+      ->capture_default_str();
+  plan_->add_option("--weight-network", f.weight_network,
+                    "Over which a machine gets weights; default: from its disk alone");
+  plan_->add_flag("--move-keeps-weights", f.options.move.keeps_weights,
+                  "Count on workers to keep weights they hold when the plan changes");
+  plan_->add_option("--from", f.running, "The plan.json that runs now: says what the move costs");
   plan_->add_option("--max-tpot", f.max_tpot,
                     "Longest time per output token, such as \"150 ms\"; 0: no limit");
   plan_

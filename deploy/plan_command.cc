@@ -92,6 +92,18 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   if (!reserve.ok())
     return absl::InvalidArgumentError(StrCat("--reserve: ", StdView(reserve.status().message())));
   options->runtime_reserve_bytes = *reserve;
+  const absl::StatusOr<double> read = ParseQuantity(flags.weight_read, Dimension::kBytesPerSecond);
+  if (!read.ok())
+    return absl::InvalidArgumentError(StrCat("--weight-read: ", StdView(read.status().message())));
+  options->move.disk_bytes_per_second = *read;
+  if (!flags.weight_network.empty()) {
+    const absl::StatusOr<double> network =
+        ParseQuantity(flags.weight_network, Dimension::kBytesPerSecond);
+    if (!network.ok())
+      return absl::InvalidArgumentError(
+          StrCat("--weight-network: ", StdView(network.status().message())));
+    options->move.network_bytes_per_second = *network;
+  }
   const absl::StatusOr<v1::DataType> weights = DataTypeNamed("--dtype", flags.weight_dtype);
   if (!weights.ok()) return weights.status();
   const absl::StatusOr<v1::DataType> kv = DataTypeNamed("--kv-dtype", flags.kv_dtype);
@@ -138,6 +150,12 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   if (absl::Status s = ReadWorkload(flags, &input); !s.ok()) return s;
   question.options = flags.options;
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
+  if (!flags.running.empty()) {
+    absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);
+    if (!running.ok())
+      return absl::InvalidArgumentError(StrCat("--from: ", StdView(running.status().message())));
+    input.running = *std::move(running);
+  }
   if (flags.layout.empty()) return question;
   v1::WrittenLayout layout;
   if (absl::Status s = ReadDocumentFile(flags.layout, &layout); !s.ok()) return s;

@@ -53,6 +53,8 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
   add(o.survive_machine_loss
           ? "must survive the loss of any one machine = yes, judged by what then remains (option)"
           : "must survive the loss of any one machine = no (default)");
+  add(SpotAssumption(o.spot));
+  add(MoveAssumption(o.move));
   add(absl::StrFormat("memory used = %g %% of each device's (%s)", 100 * o.utilisation,
                       Origin(o.utilisation == ever.utilisation)));
   add(absl::StrFormat("runtime reserve = %.2f GiB per device (%s)", o.runtime_reserve_bytes / kGib,

@@ -1,6 +1,8 @@
 #include "scheduler/planner/plan_request.h"
 
 #include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -51,6 +53,16 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   options.search = request.search();
   options.watch = std::move(watch);
   options.survive_machine_loss = request.survive_machine_loss();
+  if (request.weight_read_bytes_per_second() > 0)
+    options.move.disk_bytes_per_second = request.weight_read_bytes_per_second();
+  options.move.network_bytes_per_second = request.weight_network_bytes_per_second();
+  options.move.keeps_weights = request.move_keeps_weights();
+  options.spot = {request.spot_share(), request.spot_extra()};
+  if (request.has_running()) {
+    if (absl::Status s = CheckPlan(request.running()); !s.ok())
+      return absl::InvalidArgumentError(StrCat("request: running: ", StdView(s.message())));
+    input.running = request.running();
+  }
   absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
   // That nothing fits, or no such search is there, is the request's fault: asking again later does
   // not help.

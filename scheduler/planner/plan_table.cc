@@ -140,6 +140,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   AppendLines("why", plan.explanation(), &out);
   AppendLines("choices that lost", plan.alternatives(), &out);
   AppendLines("if the assumptions are off", plan.sensitivity(), &out);
+  AppendLines("what one more device would bring", plan.device_prices(), &out);
   AppendLines("what more bandwidth would bring", plan.link_prices(), &out);
   AppendLines("assumptions", plan.assumptions(), &out);
   return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -20,6 +21,10 @@ namespace {
 // Latencies are predicted at the asked rate, at most at this part of capacity: beyond it a queue
 // grows without end.
 constexpr double kHighestLoad = 0.85;
+
+constexpr int kMostBudgetRounds = 6;
+constexpr double kBudgetStep = 0.999;  // of the budget that would just do
+constexpr double kRounding = 1 + 1e-9;
 
 v1::ReplicaRole ToProto(Role role) {
   switch (role) {
@@ -43,7 +48,7 @@ class Planner {
     if (!search.ok()) return search.status();
     if (options_.survive_machine_loss && !options_.given_search)
       search = SurvivingSearch(*std::move(search));
-    const absl::StatusOr<Placement> placement = (*search)(problem_);
+    const absl::StatusOr<Placement> placement = Rented(*search);
     if (!placement.ok()) return placement.status();
     if (!(placement->requests_per_second > 0)) return NothingServed(*placement);
     Write(*placement);
@@ -55,13 +60,61 @@ class Planner {
   }
 
  private:
+  // Searches count parts of machines at a mixed price; where machines are spot, whole ones are
+  // rented: the budget is lowered until they are within it.
+  absl::StatusOr<Placement> Rented(const Search& search) {
+    absl::StatusOr<Placement> placement = search(problem_);
+    const double bound = placement.ok() ? placement->upper_bound : 0;
+    for (int round = 0; placement.ok() && round < kMostBudgetRounds; ++round) {
+      Rent(&*placement);
+      placement->upper_bound = bound;
+      if (spot_.empty() || options_.goal != Goal::kBudget || options_.given_search ||
+          placement->usd_per_hour <= graph_.budget_usd_per_hour() * kRounding) {
+        return placement;
+      }
+      problem_.budget_usd_per_hour *=
+          kBudgetStep * graph_.budget_usd_per_hour() / placement->usd_per_hour;
+      placement = search(problem_);
+    }
+    if (!placement.ok()) return placement;
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: no plan was found whose whole machines cost at most %.2f USD/h, spot "
+                        "and on demand together",
+                        input_.cluster_file, graph_.budget_usd_per_hour()));
+  }
+
+  void Rent(Placement* placement) {
+    std::set<std::string> used;
+    const auto machine_of = [&](const LayoutStage& stage) {
+      const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
+      return graph_.machines()[static_cast<size_t>(pool.machine)].name;
+    };
+    for (const PlacedReplica& replica : placement->replicas) {
+      for (const LayoutStage& stage : replica.stages) used.insert(machine_of(stage));
+    }
+    spot_ = SpotMixes(input_.cluster, options_.spot, used);
+    if (spot_.empty()) return;
+    placement->usd_per_hour = 0;
+    for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
+    for (const PlacedReplica& replica : placement->replicas) {
+      for (const LayoutStage& stage : replica.stages) {
+        if (!IsIn(spot_, machine_of(stage)))
+          placement->usd_per_hour +=
+              stage.width * graph_.pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour;
+      }
+    }
+  }
+
   absl::Status Read() {
+    if (absl::Status s = CheckMoveOptions(options_.move); !s.ok()) return s;
+    if (absl::Status s = CheckSpot(input_.cluster, options_.spot, input_.cluster_file); !s.ok())
+      return s;
     absl::StatusOr<ModelShape> shape =
         MakeModelShape(input_.model, options_.weight_dtype, options_.kv_dtype);
     if (!shape.ok()) return shape.status();
     shape_ = *std::move(shape);
-    absl::StatusOr<ClusterGraph> graph =
-        MakeClusterGraph(input_.cluster, input_.catalogue, input_.cluster_file);
+    absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(
+        WithSpotPrices(input_.cluster, options_.spot), input_.catalogue, input_.cluster_file);
     if (!graph.ok()) return graph.status();
     graph_ = *std::move(graph);
     context_ = options_.context_tokens > 0 ? options_.context_tokens : shape_.max_positions;
@@ -147,6 +200,11 @@ class Planner {
     Predict(placement);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
+    for (v1::SpotMix& mix : spot_) {
+      AddLine(SpotLine(mix));
+      *plan_.add_spot() = std::move(mix);
+    }
+    AddMove(input_.cluster, options_.move, input_.running ? &*input_.running : nullptr, &plan_);
     Assume();
   }
 
@@ -376,14 +434,16 @@ class Planner {
         worthless.push_back(kind);
         continue;
       }
-      AddLine(absl::StrFormat(
-          "one more %s is worth about %.3f requests/s (at the margin, with parts of devices)", kind,
-          price));
+      plan_.add_device_prices(
+          absl::StrFormat("one more %s is worth %.3f requests/s (estimate: the dual, at the "
+                          "margin, with parts of devices)",
+                          kind, price));
     }
     if (worthless.empty()) return;
-    AddLine(StrCat("one more ", absl::StrJoin(worthless, ", "), " would bring nothing",
-                   options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
-                   " (at the margin, with parts of devices)"));
+    plan_.add_device_prices(
+        StrCat("one more ", absl::StrJoin(worthless, ", "), " would bring nothing",
+               options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
+               " (estimate: the dual, at the margin, with parts of devices)"));
   }
 
   void Bound(const Placement& placement) {
@@ -417,6 +477,7 @@ class Planner {
   PlacementProblem problem_;
   int64_t context_ = 0;
   v1::DeploymentPlan plan_;
+  std::vector<v1::SpotMix> spot_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 // for an unknown search.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,8 @@
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
 #include "scheduler/input/workload_samples.h"
+#include "scheduler/planner/move_cost.h"
+#include "scheduler/planner/spot.h"
 #include "scheduler/search/problem.h"
 
 namespace tessera::scheduler {
@@ -26,6 +29,7 @@ struct PlannerInput {
   std::vector<TraceRequest> trace;       // where the workload names one
   std::string cluster_file = "cluster";  // for messages
   std::string workload_file = "workload";
+  std::optional<v1::DeploymentPlan> running;  // what the move starts from; empty: nothing runs
 };
 
 struct PlannerOptions {
@@ -41,6 +45,8 @@ struct PlannerOptions {
   int64_t context_tokens = 0;  // 0: what the model supports
   bool allow_split = true;
   bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
+  MoveOptions move;
+  SpotOptions spot;
   bool prove = false;  // look for a bound however long it takes (up to eight devices)
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/planner/device_prices.h"
 #include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
 
@@ -16,7 +17,9 @@ namespace {
 constexpr double kLinkStep = 10e9 / 8;  // bytes per second: 10 Gbit/s
 constexpr double kWorthSaying = 1e-4;   // of the value
 constexpr double kOtherChoice = 1.001;  // a better layout must be better by this
-constexpr int kMostLinks = 40;          // links of a description that are tried one by one
+constexpr int kReplannedUpTo = 12;      // devices of a cluster that is planned again unasked
+constexpr int kMostReplannedLinks = 8;
+constexpr int kMostLinks = 40;  // links of a description that are tried one by one
 
 std::string FirstLine(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
@@ -98,7 +101,7 @@ class Study {
       : input_(input), options_(options), plan_(*plan) {
     judging_ = options;
     judging_.given_search = GivenLayout(LayoutOf(*plan), "the plan");
-    now_ = plan->prediction().requests_per_second();
+    now_ = PromisedRate(*plan);
   }
 
   void Changes(bool search_again) {
@@ -117,7 +120,7 @@ class Study {
       change.apply(&changed);
       const absl::StatusOr<v1::DeploymentPlan> kept = MakePlan(changed, judging_);
       std::string line = StrCat(change.name, ": ");
-      const double value = kept.ok() ? kept->prediction().requests_per_second() : 0;
+      const double value = kept.ok() ? PromisedRate(*kept) : 0;
       line += kept.ok() ? Against(value)
                         : StrCat("this layout does not work: ",
                                  FirstLine(StdView(kept.status().message())));
@@ -129,7 +132,7 @@ class Study {
           "whether another layout would then be chosen is not known: --sensitivity searches again");
   }
 
-  void Links() {
+  void Links(bool search_again) {
     PlannerInput changed = input_;
     std::vector<NamedLink> links = LinksOf(&changed.cluster);
     if (links.empty() || plan_.links().empty()) {
@@ -137,6 +140,7 @@ class Study {
           "nothing is sent between machines: more bandwidth there brings nothing");
     }
     int nothing = 0;
+    std::vector<std::string> again;  // what planning again says
     const int tried = std::min<int>(kMostLinks, static_cast<int>(links.size()));
     for (int i = 0; i < tried; ++i) {
       if (options_.watch.Stopped()) return;
@@ -144,8 +148,10 @@ class Study {
       const double before = link.bandwidth_bytes_per_second();
       link.set_bandwidth_bytes_per_second(before + kLinkStep);
       const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(changed, judging_);
+      if (search_again && i < kMostReplannedLinks)
+        again.push_back(Replanned(changed, links[static_cast<size_t>(i)].name));
       link.set_bandwidth_bytes_per_second(before);
-      const double more = with.ok() ? with->prediction().requests_per_second() - now_ : 0;
+      const double more = with.ok() ? PromisedRate(*with) - now_ : 0;
       if (more <= kWorthSaying * now_) {
         ++nothing;
         continue;
@@ -161,6 +167,16 @@ class Study {
                           : nothing == 1   ? std::string("the one other link")
                                          : absl::StrFormat("any of the %d other links", nothing)));
     }
+    for (std::string& line : again) plan_.add_link_prices(std::move(line));
+  }
+
+  std::string Replanned(const PlannerInput& changed, const std::string& link) {
+    const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
+    const double more = best.ok() ? PromisedRate(*best) - now_ : 0;
+    return more <= kWorthSaying * now_
+               ? StrCat("10 Gbit/s more on ", link, " bring nothing (planned again)")
+               : absl::StrFormat("10 Gbit/s more on %s bring %.3f requests/s (planned again)", link,
+                                 more);
   }
 
   // What the other choices would have been worth, and what limits them.
@@ -196,7 +212,7 @@ class Study {
   std::string Choice(const PlannerInput& changed, double value) const {
     const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
     if (!best.ok()) return "; no other layout works either";
-    const double reach = best->prediction().requests_per_second();
+    const double reach = PromisedRate(*best);
     if (reach <= value * kOtherChoice) return "; the choice stays";
     return absl::StrFormat("; another layout would be chosen, for %.3f requests/s", reach);
   }
@@ -235,7 +251,7 @@ class Study {
       plan_.add_alternatives(StrCat(name, ": none, ", FirstLine(StdView(plan.status().message()))));
       return;
     }
-    const double value = plan->prediction().requests_per_second();
+    const double value = PromisedRate(*plan);
     const std::string& bottleneck = plan->certificate().bottleneck();
     plan_.add_alternatives(StrCat(name, ": ", Against(value), " on ", plan->replicas_size(),
                                   plan->replicas_size() == 1 ? " replica; " : " replicas; ",
@@ -253,10 +269,12 @@ class Study {
 
 void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bool search_again,
                     v1::DeploymentPlan* plan) {
-  if (plan->prediction().requests_per_second() <= 0) return;
+  if (PromisedRate(*plan) <= 0) return;
+  if (search_again || DevicesOf(input.cluster) <= kReplannedUpTo)
+    AddDevicePrices(input, options, {}, plan);
   Study study(input, options, plan);
   study.Changes(search_again);
-  study.Links();
+  study.Links(search_again);
   if (search_again) study.Alternatives();
 }
 

@@ -2,6 +2,10 @@
 // lengths and links are off, what more bandwidth on each link would bring, and (with searches
 // again) which of these would change the choice and what other choices lost.
 //
+// Prices of devices and links say how they were found: "estimate: the dual" (left by the search),
+// "this layout" (the plan judged with the wider link), or "planned again" (a true difference: for
+// devices also where the cluster is small).
+//
 // Everything is the planner itself on changed documents, so it holds for every search and device.
 // Thread rule: pure functions. Cost: a layout is judged again in milliseconds; with `search_again`
 // the whole search runs again for each change.
@@ -12,8 +16,9 @@
 
 namespace tessera::scheduler {
 
-// Adds the lines plan->sensitivity, plan->link_prices and, with `search_again`, plan->alternatives.
-// `input` and `options` are those that the plan was made with; options.watch stops it early.
+// Adds the lines plan->device_prices, plan->sensitivity, plan->link_prices and, with
+// `search_again`, plan->alternatives. `input` and `options` are those that the plan was made with;
+// options.watch stops it early.
 void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bool search_again,
                     v1::DeploymentPlan* plan);
 

@@ -100,6 +100,8 @@ class Survivor {
     bound_ = found->upper_bound;
     without_ = Judge(*found);
     Offer(*found);
+    WithoutMachine(without_.worst.machine);
+    if (!needed_.empty()) return NothingSurvives();
     Collect();
     Combine();
     Improve();
@@ -184,7 +186,6 @@ class Survivor {
       DeviceCounts part(all.size(), 0);
       AllSets(all, &part, 0);
     }
-    WithoutMachine(without_.worst.machine);
     std::vector<int> alone;  // machines that hold no replica by themselves
     std::vector<PlacedReplica> together;
     for (const int machine : machines_) {

@@ -77,6 +77,38 @@ TEST_CASE("a link that a pipeline waits for has a price") {
   CHECK_THAT(LineWith(plan->alternatives(), "without L4"), Contains("none, "));
 }
 
+TEST_CASE("one more device is priced by planning again with it in the best place") {
+  PlannerInput input = Input();
+  input.model = *BuiltInModel("Llama-3-8B");
+  const PlannerOptions options;
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  const double now = plan->prediction().requests_per_second();
+  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40"),
+             Contains("estimate: the dual"));
+  AddSensitivity(input, options, false, &*plan);
+  double best = 0;
+  for (const char* machines : {"[{name: a, devices: [{kind: A100-40, count: 2}]}, "
+                               "{name: b, devices: [{kind: L4, count: 1}]}]",
+                               "[{name: a, devices: [{kind: A100-40}]}, "
+                               "{name: b, devices: [{kind: L4}]}, "
+                               "{name: c, devices: [{kind: A100-40}]}]"}) {
+    PlannerInput more = input;
+    more.cluster.clear_machines();
+    REQUIRE(
+        ReadDocument(std::string("machines: ") + machines, "more.yaml", &more.cluster).message() ==
+        "");
+    best = std::max(best, MakePlan(more, options)->prediction().requests_per_second());
+  }
+  std::string priced;
+  for (const std::string& line : plan->device_prices()) {
+    if (line.starts_with("one more A100-40 brings")) priced = line;
+  }
+  CHECK_THAT(priced, Contains("(planned again, "));
+  CHECK(std::atof(priced.c_str() + priced.find("brings ") + 7) == Approx(best - now).margin(1e-3));
+  CHECK_THAT(PlanTable(*plan), Contains("what one more device would bring:"));
+}
+
 TEST_CASE("estimates and measurements are told apart") {
   PlannerInput input = Input();
   auto* profile = input.cluster.mutable_machines(1)->mutable_devices(0)->mutable_profile();

@@ -1,0 +1,141 @@
+#include "scheduler/planner/device_prices.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/planner/what_if.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kWorthSaying = 1e-4;  // of the value
+
+struct Place {
+  std::string change;  // as --what-if writes it
+  std::string words;
+};
+
+// Machines of one shape and site are alike to a device that joins them.
+std::string ShapeOf(const v1::Machine& machine) {
+  std::string shape = StrCat(machine.site(), "|", machine.rack());
+  for (const v1::DeviceGroup& group : machine.devices())
+    shape += StrCat("|", group.kind(), ",", group.count(), ",", group.memory_bytes());
+  return shape;
+}
+
+std::vector<Place> PlacesFor(const std::string& kind, const v1::Cluster& cluster) {
+  std::vector<Place> places;
+  std::set<std::string> shapes, sites;
+  for (const v1::Machine& machine : cluster.machines()) {
+    const bool has = std::any_of(machine.devices().begin(), machine.devices().end(),
+                                 [&](const auto& group) { return group.kind() == kind; });
+    // A change to one of several machines that a market offers would change all of them.
+    if (!has || machine.available() > 1 || !shapes.insert(ShapeOf(machine)).second) continue;
+    places.push_back(
+        {StrCat("+1 ", kind, " on ", machine.name()), StrCat("in machine ", machine.name())});
+  }
+  for (const v1::Machine& machine : cluster.machines()) {
+    if (!sites.insert(machine.site()).second) continue;
+    places.push_back(machine.site().empty()
+                         ? Place{StrCat("+1 ", kind), "as a machine of its own"}
+                         : Place{StrCat("+1 ", kind, " at ", machine.site()),
+                                 StrCat("as a machine of its own at ", machine.site())});
+  }
+  return places;
+}
+
+class Pricer {
+ public:
+  Pricer(const PlannerInput& input, const PlannerOptions& options, const DevicePriceOptions& prices,
+         v1::DeploymentPlan* plan)
+      : input_(input), options_(options), left_(prices.most_searches), plan_(*plan) {}
+
+  void Run() {
+    std::set<std::string> kinds;
+    for (const v1::Machine& machine : input_.cluster.machines()) {
+      for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
+    }
+    int untried = 0;
+    for (const std::string& kind : kinds) {
+      if (left_ <= 0 || options_.watch.Stopped()) {
+        ++untried;
+      } else {
+        Price(kind);
+      }
+    }
+    if (untried > 0)
+      plan_.add_device_prices(
+          StrCat("not planned again with one more of ", untried, " other kinds"));
+  }
+
+ private:
+  // How much better, in the unit of the objective; empty: no plan.
+  std::optional<double> Gain(const Place& place) {
+    --left_;
+    PlannerInput more = input_;
+    if (!ApplyChanges(place.change, &more.cluster).ok()) return std::nullopt;
+    const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(more, options_);
+    if (!with.ok()) return std::nullopt;
+    if (options_.goal == Goal::kPrice)
+      return plan_.certificate().value() - with->certificate().value();
+    return PromisedRate(*with) - PromisedRate(plan_);
+  }
+
+  void Price(const std::string& kind) {
+    double most = 0;
+    std::string where;
+    int tried = 0;
+    const std::vector<Place> places = PlacesFor(kind, input_.cluster);
+    for (const Place& place : places) {
+      if (left_ <= 0 || options_.watch.Stopped()) break;
+      ++tried;
+      const std::optional<double> gain = Gain(place);
+      if (!gain || *gain <= most) continue;
+      most = *gain;
+      where = place.words;
+    }
+    const std::string all =
+        tried < static_cast<int>(places.size()) ? StrCat(tried, " of ", places.size()) : "all";
+    if (most <= kWorthSaying * plan_.certificate().value()) {
+      plan_.add_device_prices(
+          StrCat("one more ", kind, " brings nothing (planned again, ", all, " places tried)"));
+      return;
+    }
+    plan_.add_device_prices(absl::StrFormat(
+        options_.goal == Goal::kPrice ? "one more %s saves %.3f USD/h (planned again, %s)"
+                                      : "one more %s brings %.3f requests/s (planned again, %s)",
+        kind, most, where));
+  }
+
+  const PlannerInput& input_;
+  const PlannerOptions& options_;
+  int left_;
+  v1::DeploymentPlan& plan_;
+};
+
+}  // namespace
+
+int DevicesOf(const v1::Cluster& cluster) {
+  int64_t devices = 0;
+  for (const v1::Machine& machine : cluster.machines()) {
+    for (const v1::DeviceGroup& group : machine.devices())
+      devices += int64_t{std::max(1, machine.available())} * std::max(1, group.count());
+  }
+  return static_cast<int>(std::min<int64_t>(devices, 1 << 30));
+}
+
+double PromisedRate(const v1::DeploymentPlan& plan) {
+  return plan.has_survival() ? plan.survival().requests_per_second()
+                             : plan.prediction().requests_per_second();
+}
+
+void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,
+                     const DevicePriceOptions& prices, v1::DeploymentPlan* plan) {
+  if (options.given_search || DevicesOf(input.cluster) >= prices.most_devices) return;
+  Pricer(input, options, prices, plan).Run();
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,31 @@
+// What one more device of each kind would bring, by planning again with it in the best place.
+//
+// The duals that a search leaves (plan.device_prices says "estimate: the dual") are of a relaxed
+// program; these are differences between two plans of the same search. Places tried: beside the
+// devices of that kind in every machine of another shape, and as a machine of its own at every
+// site. A search that is not exact may find less with more: said as nothing. Cost: one search per
+// place. Thread rule: pure function; deterministic.
+#pragma once
+
+#include "proto/plan.pb.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+
+struct DevicePriceOptions {
+  int most_searches = 24;   // in all
+  int most_devices = 2000;  // of a cluster that is planned again
+};
+
+// Adds lines to plan->device_prices. `input` and `options` are those that the plan was made with;
+// options.watch stops it early.
+void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,
+                     const DevicePriceOptions& prices, v1::DeploymentPlan* plan);
+
+// Devices that the description offers.
+int DevicesOf(const v1::Cluster& cluster);
+
+// What a plan is judged by, in requests per second: what is promised.
+double PromisedRate(const v1::DeploymentPlan& plan);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,124 @@
+#include "scheduler/planner/spot.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kRounding = 1e-9;
+constexpr int kMostExtra = 1000;
+
+// Its name, or one of the copies "name.1" ... that a market offers.
+bool Names(const v1::Machine& machine, const std::string& node) {
+  if (machine.available() <= 1) return node == machine.name();
+  const size_t dot = node.rfind('.');
+  return dot != std::string::npos && node.substr(0, dot) == machine.name();
+}
+
+}  // namespace
+
+absl::Status CheckSpot(const v1::Cluster& cluster, const SpotOptions& options,
+                       std::string_view file) {
+  if (!(options.share >= 0) || options.share > 1)
+    return absl::InvalidArgumentError("--spot-share: must lie between 0 and 1");
+  if (options.extra < 0 || options.extra > kMostExtra)
+    return absl::InvalidArgumentError(
+        StrCat("--spot-extra: must be a number of machines from 0 to ", kMostExtra));
+  bool offered = false;
+  for (int i = 0; i < cluster.machines_size(); ++i) {
+    const v1::Machine& machine = cluster.machines(i);
+    const std::string key = StrCat(file, ": machines[", i, "].");
+    if (machine.spot_available() < 0)
+      return absl::InvalidArgumentError(StrCat(key, "spot_available: must not be negative"));
+    if (machine.spot_available() > std::max(1, machine.available()))
+      return absl::InvalidArgumentError(StrCat(key,
+                                               "spot_available: more machines than are available (",
+                                               std::max(1, machine.available()), ")"));
+    if (machine.spot_price_usd_per_hour() <= 0) {
+      if (machine.spot_available() > 0)
+        return absl::InvalidArgumentError(
+            StrCat(key, "spot_available: needs spot_price, for example \"1.2 USD/h\""));
+      continue;
+    }
+    offered = true;
+    if (machine.price_usd_per_hour() <= 0)
+      return absl::InvalidArgumentError(
+          StrCat(key, "spot_price: needs price as well, what the machine costs on demand"));
+    if (machine.spot_price_usd_per_hour() > machine.price_usd_per_hour())
+      return absl::InvalidArgumentError(
+          StrCat(key, "spot_price: is above price; leave it out, on demand is cheaper"));
+  }
+  if (options.extra > 0 && options.share <= 0)
+    return absl::InvalidArgumentError("--spot-extra: needs --spot-share above 0");
+  if (options.share > 0 && !offered)
+    return absl::InvalidArgumentError(StrCat("--spot-share: no machine of ", file,
+                                             " has a spot_price, for example \"1.2 USD/h\""));
+  return absl::OkStatus();
+}
+
+int OnDemand(int target, int extra, int ready_spot) {
+  return std::clamp(target + extra - ready_spot, 0, target);
+}
+
+v1::Cluster WithSpotPrices(const v1::Cluster& cluster, const SpotOptions& options) {
+  v1::Cluster priced = cluster;
+  if (options.share <= 0) return priced;
+  for (v1::Machine& machine : *priced.mutable_machines()) {
+    if (machine.spot_price_usd_per_hour() <= 0) continue;
+    // Never above what machines will cost, so that bounds within a budget stay bounds.
+    machine.set_price_usd_per_hour((1 - options.share) * machine.price_usd_per_hour() +
+                                   options.share * machine.spot_price_usd_per_hour());
+  }
+  return priced;
+}
+
+std::vector<v1::SpotMix> SpotMixes(const v1::Cluster& cluster, const SpotOptions& options,
+                                   const std::set<std::string>& used) {
+  std::vector<v1::SpotMix> mixes;
+  if (options.share <= 0) return mixes;
+  for (const v1::Machine& machine : cluster.machines()) {
+    if (machine.spot_price_usd_per_hour() <= 0) continue;
+    const auto target = static_cast<int>(std::count_if(
+        used.begin(), used.end(), [&](const std::string& node) { return Names(machine, node); }));
+    if (target == 0) continue;
+    const int copies = std::max(1, machine.available());
+    const int extra = std::min(options.extra, copies - target);
+    const int offered = machine.spot_available() > 0 ? machine.spot_available() : copies;
+    const int spot = std::min(
+        offered, static_cast<int>(std::floor(options.share * (target + extra) + kRounding)));
+    v1::SpotMix& mix = mixes.emplace_back();
+    mix.set_machine(machine.name());
+    mix.set_target(target);
+    mix.set_spot(spot);
+    mix.set_on_demand(OnDemand(target, extra, spot));
+    mix.set_usd_per_hour(mix.on_demand() * machine.price_usd_per_hour() +
+                         spot * machine.spot_price_usd_per_hour());
+  }
+  return mixes;
+}
+
+bool IsIn(const std::vector<v1::SpotMix>& mixes, const std::string& machine) {
+  return std::any_of(mixes.begin(), mixes.end(), [&](const v1::SpotMix& mix) {
+    return machine == mix.machine() || machine.substr(0, machine.rfind('.')) == mix.machine();
+  });
+}
+
+std::string SpotAssumption(const SpotOptions& options) {
+  if (options.share <= 0) return "spot share = 0: every machine is rented on demand (default)";
+  return absl::StrFormat(
+      "spot share = %g of the machines that have a spot price, %d extra of each (%s); on demand = "
+      "clamp(target + extra - ready spot, 0, target)",
+      options.share, options.extra, options.extra > 0 ? "options" : "option and default");
+}
+
+std::string SpotLine(const v1::SpotMix& mix) {
+  return absl::StrFormat(
+      "rent %d %s on demand and %d as spot, for %d that the plan needs: %.2f USD/h",
+      mix.on_demand(), mix.machine(), mix.spot(), mix.target(), mix.usd_per_hour());
+}
+
+}  // namespace tessera::scheduler

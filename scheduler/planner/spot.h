@@ -1,0 +1,48 @@
+// Renting a part of a plan's machines at the spot price, where they may be taken away.
+//
+// Of each machine of the description that has a spot price the plan needs some number, the target;
+// `share` of target + extra are hoped for as spot machines, and the rest is rented on demand:
+//   on demand = clamp(target + extra - ready spot, 0, target).
+// Machines are rented whole. Searches see the price of a machine that is spot for `share` of its
+// time; the plan's price is that of the machines. Source: SkyServe's fallback policy. Thread rule:
+// pure functions. Units: USD per hour.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/cluster.pb.h"
+#include "proto/plan.pb.h"
+
+namespace tessera::scheduler {
+
+struct SpotOptions {
+  double share = 0;  // 0..1 of target + extra
+  int extra = 0;     // spot machines of each kind beyond the target
+};
+
+// InvalidArgument naming the flag or the key of the description.
+absl::Status CheckSpot(const v1::Cluster& cluster, const SpotOptions& options,
+                       std::string_view file);
+
+int OnDemand(int target, int extra, int ready_spot);
+
+// Prices as a search should see them.
+v1::Cluster WithSpotPrices(const v1::Cluster& cluster, const SpotOptions& options);
+
+// Of the machines that are used (by their names in the graph: "h100x2.3"); only those with a spot
+// price, and none where the share is 0.
+std::vector<v1::SpotMix> SpotMixes(const v1::Cluster& cluster, const SpotOptions& options,
+                                   const std::set<std::string>& used);
+
+// Whether a machine of the graph is one of these.
+bool IsIn(const std::vector<v1::SpotMix>& mixes, const std::string& machine);
+
+// For "assumptions" and the explanation.
+std::string SpotAssumption(const SpotOptions& options);
+std::string SpotLine(const v1::SpotMix& mix);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,136 @@
+#include "scheduler/planner/spot.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/plan_request.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+constexpr char kMarket[] = R"(
+budget: 3 USD/h
+machines:
+- {name: big, available: 4, price: 1.2 USD/h, spot_price: 0.4 USD/h, spot_available: 3,
+   devices: [{kind: A100-40}]}
+- {name: small, available: 3, price: 0.5 USD/h, devices: [{kind: L4}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
+)";
+
+PlannerInput Input(const std::string& cluster = kMarket) {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-3-8B");
+  input.cluster_file = "c.yaml";
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(1000);
+  lengths->set_output_tokens(200);
+  return input;
+}
+
+double Usd(const v1::DeploymentPlan& plan, double other_usd_per_device) {
+  double usd = 0;
+  for (const v1::SpotMix& mix : plan.spot()) usd += mix.usd_per_hour();
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers())
+        usd += worker.device().starts_with("small") ? other_usd_per_device : 0;
+    }
+  }
+  return usd;
+}
+
+}  // namespace
+
+TEST_CASE("on demand is what ready spot machines leave of target and extra") {
+  CHECK(OnDemand(4, 1, 0) == 4);
+  CHECK(OnDemand(4, 1, 1) == 4);
+  CHECK(OnDemand(4, 1, 2) == 3);
+  CHECK(OnDemand(4, 1, 5) == 0);
+  CHECK(OnDemand(4, 1, 9) == 0);
+  CHECK(OnDemand(0, 0, 0) == 0);
+}
+
+TEST_CASE("machines are counted by description, and spot ones are not more than there are") {
+  const v1::Cluster cluster = Input().cluster;
+  const std::set<std::string> used = {"big.1", "big.2", "big.4", "small.1"};
+  CHECK(SpotMixes(cluster, {}, used).empty());
+  auto mixes = SpotMixes(cluster, {0.5, 0}, used);
+  REQUIRE(mixes.size() == 1);
+  CHECK(mixes[0].target() == 3);
+  CHECK(mixes[0].spot() == 1);
+  CHECK(mixes[0].on_demand() == 2);
+  CHECK(mixes[0].usd_per_hour() == Approx(2 * 1.2 + 0.4));
+  // One extra: four machines in all, two of them spot, so one on demand can be saved.
+  mixes = SpotMixes(cluster, {0.5, 1}, used);
+  CHECK(mixes[0].spot() == 2);
+  CHECK(mixes[0].on_demand() == 2);
+  mixes = SpotMixes(cluster, {1, 5}, used);  // the fourth is all that is left, three are offered
+  CHECK(mixes[0].spot() == 3);
+  CHECK(mixes[0].on_demand() == 1);
+}
+
+TEST_CASE(
+    "within a budget more is rented where a part is spot, and the price is that of machines") {
+  const PlannerInput input = Input();
+  PlannerOptions options;
+  options.goal = Goal::kBudget;
+  const auto dear = MakePlan(input, options);
+  REQUIRE(dear.status().message() == "");
+  CHECK(dear->spot().empty());
+  CHECK_THAT(PlanTable(*dear), Contains("spot share = 0: every machine is rented on demand"));
+  options.spot.share = 0.5;
+  const auto mixed = MakePlan(input, options);
+  REQUIRE(mixed.status().message() == "");
+  CHECK(mixed->prediction().requests_per_second() > dear->prediction().requests_per_second() * 1.2);
+  CHECK(Usd(*mixed, 0.5) <= 3.0 + 1e-9);
+  CHECK_THAT(PlanTable(*mixed), Contains("as spot, for ") && Contains("spot share = 0.5"));
+  options.goal = Goal::kPrice;
+  PlannerInput asked = input;
+  asked.workload.set_requests_per_second(dear->prediction().requests_per_second());
+  const auto cheap = MakePlan(asked, options);
+  REQUIRE(cheap.status().message() == "");
+  CHECK(cheap->certificate().value() == Approx(Usd(*cheap, 0.5)));
+  options.spot.share = 0;
+  const auto full = MakePlan(asked, options);
+  REQUIRE(full.ok());
+  CHECK(cheap->certificate().value() < full->certificate().value());
+}
+
+TEST_CASE("nonsense is refused by name") {
+  const auto refusal = [](const PlannerInput& input, SpotOptions spot) {
+    PlannerOptions options;
+    options.spot = spot;
+    return std::string(MakePlan(input, options).status().message());
+  };
+  CHECK_THAT(refusal(Input(), {1.5, 0}), Contains("--spot-share"));
+  CHECK_THAT(refusal(Input(), {0.5, -1}), Contains("--spot-extra"));
+  CHECK_THAT(refusal(Input(), {0, 1}), Contains("--spot-extra: needs --spot-share"));
+  PlannerInput input = Input("machines: [{name: a, devices: [{kind: A40}]}]");
+  CHECK_THAT(refusal(input, {0.5, 0}), Contains("no machine of c.yaml has a spot_price"));
+  input.cluster.mutable_machines(0)->set_spot_price_usd_per_hour(1);
+  CHECK_THAT(refusal(input, {}), Contains("machines[0].spot_price: needs price"));
+  input.cluster.mutable_machines(0)->set_price_usd_per_hour(0.5);
+  CHECK_THAT(refusal(input, {}), Contains("machines[0].spot_price: is above price"));
+  input.cluster.mutable_machines(0)->set_spot_available(2);
+  CHECK_THAT(refusal(input, {}), Contains("more machines than are available (1)"));
+}
+
+TEST_CASE("a request carries the share") {
+  v1::PlanRequest request;
+  const PlannerInput input = Input();
+  *request.mutable_cluster() = input.cluster;
+  *request.mutable_workload() = input.workload;
+  request.set_objective(v1::OBJECTIVE_BUDGET);
+  request.set_spot_share(1);
+  const auto reply = AnswerPlanRequest(request, input.model, {});
+  REQUIRE(reply.status().message() == "");
+  CHECK(reply->plan().spot_size() == 1);
+}
+
+}  // namespace tessera::scheduler
