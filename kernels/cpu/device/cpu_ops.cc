@@ -1,10 +1,18 @@
 #include "kernels/cpu/device/cpu_ops.h"
 
+#include <algorithm>
+#include <mutex>
+
 #include "kernels/cpu/device/kernel_tables.h"
 #include "kernels/ops_check.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kPackTaskRows = 64;
+
+}  // namespace
 
 CpuOps::CpuOps(Isa isa, ThreadPool* pool) : isa_(isa), pool_(pool), kernels_(KernelsFor(isa)) {}
 
@@ -59,7 +67,24 @@ absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_
                                     const TensorView& source) {
   absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
   if (!check.ok()) return check;
-  return kernels_.linear.pack_weight_rows(weights, first_row, source);
+  // Whole panels and more, so that no two threads write a cache line.
+  const int64_t end = first_row + source.rows(), first_task = first_row / kPackTaskRows;
+  const int64_t tasks = (end + kPackTaskRows - 1) / kPackTaskRows - first_task;
+  std::mutex mutex;  // over `check` and the row that it is about: the first one is told
+  int64_t failed_row = end;
+  pool_->ParallelFor(tasks, [&](int64_t task, int) {
+    const int64_t begin = std::max(first_row, (first_task + task) * kPackTaskRows);
+    const int64_t stop = std::min(end, (first_task + task + 1) * kPackTaskRows);
+    TensorView rows = source.Rows(stop - begin);
+    rows.data += (begin - first_row) * source.row_stride * SizeInBytes(source.dtype);
+    absl::Status packed = kernels_.linear.pack_weight_rows(weights, begin, rows);
+    if (packed.ok()) return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (begin >= failed_row) return;
+    failed_row = begin;
+    check = packed;
+  });
+  return check;
 }
 
 absl::Status CpuOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
