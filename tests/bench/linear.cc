@@ -8,7 +8,6 @@
 // code: ratio at 1 row, and at 512 rows, where the table below has one.
 //
 //   linear [--isa=avx2|avx512|amx] [--pairs=N]
-#include <immintrin.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -26,6 +25,7 @@
 #include "kernels/cpu/linear/packed_linear.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/bench/onednn_linear.h"
+#include "tests/bench/read_sum.h"
 
 namespace tessera::kernels {
 namespace {
@@ -120,43 +120,8 @@ class Chain {
   double packing_seconds_ = 0.0;
 };
 
-// The widest loads keep the most lines in flight; 4 KB ahead, as the kernels do.
-__attribute__((target("avx512f"))) uint64_t Sum512(const std::byte* memory, int64_t size_bytes) {
-  __m512i sum = _mm512_setzero_si512();
-  for (int64_t i = 0; i < size_bytes; i += 64) {
-    __builtin_prefetch(memory + i + 4096);
-    sum = _mm512_add_epi64(sum, _mm512_loadu_si512(memory + i));
-  }
-  alignas(64) uint64_t words[8];
-  _mm512_store_si512(words, sum);
-  return words[0] + words[7];
-}
-
-__attribute__((target("avx2"))) uint64_t Sum256(const std::byte* memory, int64_t size_bytes) {
-  __m256i sum = _mm256_setzero_si256();
-  for (int64_t i = 0; i < size_bytes; i += 32) {
-    __builtin_prefetch(memory + i + 4096);
-    const __m256i next = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(memory + i));
-    sum = _mm256_add_epi64(sum, next);
-  }
-  alignas(32) uint64_t words[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(words), sum);
-  return words[0] + words[3];
-}
-
-// Seconds of reading all of the chain once.
 double ReadSeconds(const Chain& chain, ThreadPool& pool) {
-  constexpr int64_t kPieceBytes = 1 << 20;
-  const auto sum = DetectCpuFeatures().avx512 ? &Sum512 : &Sum256;
-  std::vector<uint64_t> sums(pool.threads() * 8);
-  const double start = Seconds();
-  pool.ParallelFor(chain.size_bytes() / kPieceBytes, [&](int64_t piece, int member) {
-    sums[member * 8] += sum(chain.memory() + piece * kPieceBytes, kPieceBytes);
-  });
-  const double seconds = Seconds() - start;
-  volatile uint64_t kept = sums[0];
-  static_cast<void>(kept);
-  return seconds;
+  return bench::ReadSeconds(chain.memory(), chain.size_bytes(), pool);
 }
 
 // Seconds of `matrices` linears, one after the other.

@@ -1,6 +1,7 @@
 """Writes a Llama with random bfloat16 weights, with the shipped model's tokenizer. Standard library only.
 
 write(FOLDER, layers=..., hidden=..., heads=..., kv_heads=..., ffn=..., context=...) -> bytes of weights
+`vocabulary`: more tokens than the shipped tokenizer has; the others get made-up texts, which no text becomes.
 """
 
 import json
@@ -20,17 +21,21 @@ def random_bfloat16(generator, count):
     return ((bits & keep) | exponent).to_bytes(2 * count, "little")
 
 
-def write(folder, layers, hidden, heads, kv_heads, ffn, context, seed=1):
+def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None, seed=1):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((SHIPPED / "config.json").read_text())
     head_dim = hidden // heads
     config.update(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, head_dim=head_dim,
                   num_key_value_heads=kv_heads, intermediate_size=ffn, max_position_embeddings=context,
-                  tie_word_embeddings=False)
+                  tie_word_embeddings=False, vocab_size=vocabulary or config["vocab_size"])
     (folder / "config.json").write_text(json.dumps(config))
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(SHIPPED / name, folder / name)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    for i in range(len(tokenizer["model"]["vocab"]), config["vocab_size"]):
+        tokenizer["model"]["vocab"].setdefault(f"<t{i}>", i)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,),
               "lm_head.weight": (config["vocab_size"], hidden)}
     for i in range(layers):

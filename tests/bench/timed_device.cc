@@ -1,0 +1,133 @@
+#include "tests/bench/timed_device.h"
+
+#include <chrono>
+#include <utility>
+
+#include "kernels/ops.h"
+
+namespace tessera::bench {
+
+using kernels::Stream;
+
+class TimedDevice::TimedOps : public kernels::Ops {
+ public:
+  explicit TimedOps(kernels::Ops* ops) : ops_(ops) {}
+
+  bool timing = false;
+  std::map<std::string, double> seconds;
+
+  std::string name() const override { return ops_->name(); }
+
+  absl::Status Embedding(const kernels::EmbeddingArgs& args, Stream& stream) override {
+    return Timed("embedding", &Ops::Embedding, args, stream);
+  }
+  absl::Status RmsNorm(const kernels::NormArgs& args, Stream& stream) override {
+    return Timed("norm", &Ops::RmsNorm, args, stream);
+  }
+  absl::Status LayerNorm(const kernels::NormArgs& args, Stream& stream) override {
+    return Timed("norm", &Ops::LayerNorm, args, stream);
+  }
+  absl::Status GatherRows(const kernels::GatherRowsArgs& args, Stream& stream) override {
+    return Timed("gather", &Ops::GatherRows, args, stream);
+  }
+  absl::Status Add(const kernels::AddArgs& args, Stream& stream) override {
+    return Timed("add", &Ops::Add, args, stream);
+  }
+  absl::Status Activate(const kernels::ActivationArgs& args, Stream& stream) override {
+    return Timed("activation", &Ops::Activate, args, stream);
+  }
+  absl::Status GatedActivate(const kernels::GatedActivationArgs& args, Stream& stream) override {
+    return Timed("activation", &Ops::GatedActivate, args, stream);
+  }
+
+  int64_t PackedWeightBytes(const kernels::LinearSpec& spec) const override {
+    return ops_->PackedWeightBytes(spec);
+  }
+  absl::Status PackWeightRows(const kernels::PackedWeights& weights, int64_t first_row,
+                              const kernels::TensorView& source) override {
+    return ops_->PackWeightRows(weights, first_row, source);
+  }
+  absl::Status UnpackWeightRows(const kernels::PackedWeights& weights, int64_t first_row,
+                                const kernels::TensorView& out_f32) override {
+    return ops_->UnpackWeightRows(weights, first_row, out_f32);
+  }
+  int64_t LinearWorkspaceBytes(const kernels::LinearSpec& spec, int64_t rows,
+                               kernels::DType activation) const override {
+    return ops_->LinearWorkspaceBytes(spec, rows, activation);
+  }
+  absl::Status Linear(const kernels::LinearArgs& args, Stream& stream) override {
+    return Timed("linear", &Ops::Linear, args, stream);
+  }
+  int64_t GroupedLinearWorkspaceBytes(const kernels::LinearSpec& spec, int64_t slots,
+                                      int64_t experts, kernels::DType activation) const override {
+    return ops_->GroupedLinearWorkspaceBytes(spec, slots, experts, activation);
+  }
+  absl::Status GroupedLinear(const kernels::GroupedLinearArgs& args, Stream& stream) override {
+    return Timed("linear", &Ops::GroupedLinear, args, stream);
+  }
+
+  absl::Status RopeTable(const kernels::RopeTableArgs& args, Stream& stream) override {
+    return Timed("rope", &Ops::RopeTable, args, stream);
+  }
+  absl::Status Rope(const kernels::RopeArgs& args, Stream& stream) override {
+    return Timed("rope", &Ops::Rope, args, stream);
+  }
+  absl::Status KvWrite(const kernels::KvWriteArgs& args, Stream& stream) override {
+    return Timed("kv_write", &Ops::KvWrite, args, stream);
+  }
+  int64_t AttentionWorkspaceBytes(const kernels::AttentionShape& shape) const override {
+    return ops_->AttentionWorkspaceBytes(shape);
+  }
+  absl::Status Attention(const kernels::AttentionArgs& args, Stream& stream) override {
+    return Timed("attention", &Ops::Attention, args, stream);
+  }
+
+  absl::Status MoeRoute(const kernels::MoeRouteArgs& args, Stream& stream) override {
+    return Timed("experts", &Ops::MoeRoute, args, stream);
+  }
+  absl::Status MoeCombine(const kernels::MoeCombineArgs& args, Stream& stream) override {
+    return Timed("experts", &Ops::MoeCombine, args, stream);
+  }
+
+  absl::Status LogSoftmax(const kernels::LogSoftmaxArgs& args, Stream& stream) override {
+    return Timed("log_softmax", &Ops::LogSoftmax, args, stream);
+  }
+  absl::Status TopK(const kernels::TopKArgs& args, Stream& stream) override {
+    return Timed("top_k", &Ops::TopK, args, stream);
+  }
+  int64_t SampleWorkspaceBytes(int64_t rows, int64_t vocabulary) const override {
+    return ops_->SampleWorkspaceBytes(rows, vocabulary);
+  }
+  absl::Status Sample(const kernels::SampleArgs& args, Stream& stream) override {
+    return Timed("sample", &Ops::Sample, args, stream);
+  }
+
+ private:
+  template <typename Args>
+  absl::Status Timed(const char* name, absl::Status (Ops::*op)(const Args&, Stream&),
+                     const Args& args, Stream& stream) {
+    if (!timing) return (ops_->*op)(args, stream);
+    absl::Status status = stream.Synchronize();
+    const auto start = std::chrono::steady_clock::now();
+    status.Update((ops_->*op)(args, stream));
+    status.Update(stream.Synchronize());
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    seconds[name] += spent.count();
+    return status;
+  }
+
+  kernels::Ops* const ops_;
+};
+
+TimedDevice::TimedDevice(kernels::Device* device)
+    : device_(device), ops_(std::make_unique<TimedOps>(&device->ops())) {}
+
+TimedDevice::~TimedDevice() = default;
+
+void TimedDevice::set_timing(bool timing) { ops_->timing = timing; }
+
+std::map<std::string, double> TimedDevice::Take() { return std::exchange(ops_->seconds, {}); }
+
+kernels::Ops& TimedDevice::ops() { return *ops_; }
+
+}  // namespace tessera::bench
