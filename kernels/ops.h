@@ -4,7 +4,8 @@
 //
 // Rules that hold for every op:
 //   - Asynchronous on `stream`; arguments are copied at the call. Tensors, and what
-//     LinearArgs::weights and GroupedLinearArgs::experts point to, must live until the work ran.
+//     EmbeddingArgs::packed, LinearArgs::weights and GroupedLinearArgs::experts point to, must live
+//     until the work ran.
 //   - Allocates nothing. Ops that need scratch say how much through *WorkspaceBytes and take it as
 //     `workspace` (64-byte aligned); one workspace of the maximum may serve all ops of one stream.
 //   - The host never reads device data: positions, slots, lengths, counts and sampling parameters
@@ -30,13 +31,33 @@
 
 namespace tessera::kernels {
 
+// ---- Weights of linears
+// ------------------------------------------------------------------------------
+
+struct LinearSpec {
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+  DType weight_dtype = DType::kF32;  // f32, bf16, or i8 (weight-only, symmetric, f32 scales)
+  int64_t group_size = 128;          // i8: inputs that share one scale, per output row; <= 128
+};
+
+// Weights in the layout this implementation computes with. `data` is device memory that the caller
+// allocated with PackedWeightBytes.
+struct PackedWeights {
+  LinearSpec spec;
+  std::byte* data = nullptr;
+};
+
 // ---- Rows in, rows out
 // -------------------------------------------------------------------------------
 
 struct EmbeddingArgs {
-  TensorView out;    // [tokens, hidden] f32|bf16
-  TensorView table;  // [vocabulary_rows, hidden] f32|f16|bf16
-  TensorView ids;    // [tokens] i32; outside [begin, begin+rows) gives zeros (padding, other shard)
+  TensorView out;         // [tokens, hidden] f32|bf16
+  TensorView table = {};  // [vocabulary_rows, hidden] f32|f16|bf16
+  // Instead of a table: the rows of a linear's weights, exactly, into an f32 `out` and without
+  // `accumulate`. A head that shares its matrix with the embedding need not be kept twice.
+  const PackedWeights* packed = nullptr;
+  TensorView ids;  // [tokens] i32; outside [begin, begin+rows) gives zeros (padding, other shard)
   int64_t vocabulary_begin = 0;  // id of the table's first row
   bool accumulate = false;       // out += row (learned positions on top of token embeddings)
 };
@@ -77,20 +98,6 @@ struct GatedActivationArgs {
 
 // ---- Linear
 // ------------------------------------------------------------------------------------------
-
-struct LinearSpec {
-  int64_t in_features = 0;
-  int64_t out_features = 0;
-  DType weight_dtype = DType::kF32;  // f32, bf16, or i8 (weight-only, symmetric, f32 scales)
-  int64_t group_size = 128;          // i8: inputs that share one scale, per output row; <= 128
-};
-
-// Weights in the layout this implementation computes with. `data` is device memory that the caller
-// allocated with PackedWeightBytes.
-struct PackedWeights {
-  LinearSpec spec;
-  std::byte* data = nullptr;
-};
 
 struct LinearArgs {
   TensorView out;  // [rows, out_features] f32|bf16

@@ -48,6 +48,15 @@ ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
 }  // namespace
 
 absl::Status CheckEmbedding(const EmbeddingArgs& args) {
+  if (args.packed != nullptr) {
+    return ArgumentCheck("Embedding")
+        .Tensor("out", args.out, {kF32}, {kAnySize, args.packed->spec.in_features}, kMayBeStrided)
+        .Tensor("ids", args.ids, {kI32}, {args.out.shape[0]})
+        .That(args.table.empty(), "table", "be empty beside packed weights")
+        .That(args.packed->data != nullptr, "packed", "have memory")
+        .That(!args.accumulate, "accumulate", "be off with packed weights")
+        .status();
+  }
   return ArgumentCheck("Embedding")
       .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
       .Tensor("table", args.table, {kF32, kF16, kBF16}, {kAnySize, args.out.shape[1]},

@@ -71,11 +71,13 @@ absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream)
   const TensorView hidden = buffers_.hidden.Rows(tokens);
   const bool projected = weights_.project_in.matrix.data != nullptr;
   const TensorView embedded = projected ? buffers_.narrow.Rows(tokens) : hidden;
-  absl::Status status = ops_.Embedding({.out = embedded,
-                                        .table = weights_.embedding,
-                                        .ids = step.token_ids,
-                                        .vocabulary_begin = share_.vocabulary_rows().begin()},
-                                       stream);
+  absl::Status status =
+      ops_.Embedding({.out = embedded,
+                      .table = weights_.embedding,
+                      .packed = weights_.embedding.empty() ? &weights_.head.matrix : nullptr,
+                      .ids = step.token_ids,
+                      .vocabulary_begin = share_.vocabulary_rows().begin()},
+                     stream);
   if (status.ok() && projected) {
     status = Linear(weights_.project_in.matrix, {}, embedded, hidden, stream);
   }

@@ -113,14 +113,22 @@ class ModelPlanner {
     if (bias && taken.begin == 0) AddVector(&linear->bias, name + ".bias", rows);
   }
 
+  // One copy serves both. Quantised weights are another matrix than the embedding's.
+  bool HeadIsEmbedding() const {
+    return model_.tied_embeddings() && share_.holds_embedding() && share_.holds_head() &&
+           options_.weight_dtype != DType::kI8;
+  }
+
   void AddEmbedding(ModelWeights* weights) {
     const int64_t width = model_.embedding_width();
     const bool compact = options_.weight_dtype != DType::kF32;
-    status_.Update(
-        plan_.AddTable(&weights->embedding,
-                       MatrixRows(StrCat(root_, names_.embedding, ".weight"), model_.vocabulary(),
-                                  width, RangeOf(share_.vocabulary_rows())),
-                       compact));
+    if (!HeadIsEmbedding()) {
+      status_.Update(
+          plan_.AddTable(&weights->embedding,
+                         MatrixRows(StrCat(root_, names_.embedding, ".weight"), model_.vocabulary(),
+                                    width, RangeOf(share_.vocabulary_rows())),
+                         compact));
+    }
     if (model_.learned_positions()) {
       const int64_t rows = model_.max_positions() + model_.learned_position_offset();
       status_.Update(plan_.AddTable(

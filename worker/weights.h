@@ -54,7 +54,9 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  kernels::TensorView embedding;  // [vocabulary rows, embedding width]
+  // [vocabulary rows, embedding width]. Empty on stages without it, and where the head's matrix is
+  // the same one and keeps its numbers exactly (tied, not int8): then its rows are looked up.
+  kernels::TensorView embedding;
   kernels::TensorView positions;  // learned positions, else empty
   LinearWeights project_in;       // embedding width -> hidden, where they differ
   std::vector<LayerWeights> layers;

@@ -26,6 +26,7 @@ struct LinearKernels {
                                      DType activation, int threads);
   Kernel<LinearArgs> linear;
   Kernel<GroupedLinearArgs> grouped_linear;
+  Kernel<EmbeddingArgs> packed_embedding;  // EmbeddingArgs::packed is given
 };
 
 struct KernelTable {

@@ -32,7 +32,9 @@ absl::Status CpuOps::Enqueue(const absl::Status& check, Kernel<Args> kernel, con
 }
 
 absl::Status CpuOps::Embedding(const EmbeddingArgs& args, Stream& stream) {
-  return Enqueue(CheckEmbedding(args), kernels_.embedding, args, stream);
+  const auto kernel =
+      args.packed != nullptr ? kernels_.linear.packed_embedding : kernels_.embedding;
+  return Enqueue(CheckEmbedding(args), kernel, args, stream);
 }
 
 absl::Status CpuOps::RmsNorm(const NormArgs& args, Stream& stream) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/linear/packed_linear.h"
+#include "kernels/cpu/packed_embedding.h"
 #include "kernels/cpu/reference/reference_kernels.h"
 #include "kernels/cpu/scan_kernels.h"
 #include "kernels/cpu/simd/dot_paths.h"
@@ -43,7 +44,8 @@ constexpr LinearKernels PackedLinears() {
           .linear_workspace_bytes = &Packed<isa>::LinearWorkspaceBytes,
           .grouped_workspace_bytes = &Packed<isa>::GroupedWorkspaceBytes,
           .linear = &Packed<isa>::Linear,
-          .grouped_linear = &Packed<isa>::GroupedLinear};
+          .grouped_linear = &Packed<isa>::GroupedLinear,
+          .packed_embedding = &PackedEmbedding<&Packed<isa>::UnpackWeightRows>};
 }
 
 // The ops around a path's row scans.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/packed_embedding.h"
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
 #include "third_party/absl/str_cat.h"
@@ -135,7 +136,8 @@ LinearKernels Linears() {
           .linear_workspace_bytes = &LinearWorkspaceBytes,
           .grouped_workspace_bytes = &GroupedWorkspaceBytes,
           .linear = &Linear,
-          .grouped_linear = &GroupedLinear};
+          .grouped_linear = &GroupedLinear,
+          .packed_embedding = &PackedEmbedding<&UnpackWeightRows>};
 }
 
 }  // namespace tessera::kernels::reference

@@ -39,6 +39,12 @@ TEST_CASE("row ops refuse what does not fit") {
   CheckRefused(
       ops.Embedding({.out = F32({2, 8}), .table = Elsewhere(F32({4, 8})), .ids = I32({3})}, stream),
       "Embedding", "ids");
+  PackedWeights packed;
+  packed.spec = {.in_features = 9, .out_features = 4};
+  CheckRefused(ops.Embedding({.out = F32({2, 8}), .packed = &packed, .ids = I32({2})}, stream),
+               "Embedding", "out");
+  CheckRefused(ops.Embedding({.out = F32({2, 9}), .packed = &packed, .ids = I32({2})}, stream),
+               "Embedding", "packed");
   CheckRefused(ops.RmsNorm({.out = Bf16({2, 8}), .in = F32({2, 8}), .weight = F32({8})}, stream),
                "RmsNorm", "out");
   CheckRefused(

@@ -1,6 +1,8 @@
 // Embedding, gather, add, norms and activations against the reference.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/isa.h"
@@ -43,6 +45,44 @@ TEST_CASE("Embedding: padding, shards, accumulation, every table type") {
     CHECK(result.PaddingIntact());
     return result.Read();
   });
+}
+
+TEST_CASE("Embedding: rows of packed weights are what unpacking them gives") {
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8);
+  const int64_t hidden = GENERATE(1, 64, 300);
+  CAPTURE(Name(weight), hidden);
+  constexpr int64_t kRows = 70;
+  const std::vector<float> source = RandomFloats(kRows * hidden, 1);
+  const auto run = [&](Path& path) {
+    PackedWeights packed;
+    packed.spec = {.in_features = hidden, .out_features = kRows, .weight_dtype = weight};
+    auto memory = path.device().Allocate(path.ops().PackedWeightBytes(packed.spec));
+    REQUIRE(memory.ok());
+    packed.data = memory->data();
+    const TensorView view(const_cast<float*>(source.data()), DType::kF32, {kRows, hidden});
+    REQUIRE(path.ops().PackWeightRows(packed, 0, view).ok());
+    const Tensor ids(path, {6}, std::vector<int32_t>{-1, 20, 89, 90, 19, 55});
+    const Tensor result = Random(path, DType::kF32, {6, hidden}, 2, 3);
+    REQUIRE(path.ops()
+                .Embedding({.out = result, .packed = &packed, .ids = ids, .vocabulary_begin = 20},
+                           path.stream())
+                .ok());
+    CHECK(result.PaddingIntact());
+    const std::vector<float> rows = result.Read();
+    std::vector<float> unpacked(kRows * hidden);
+    const TensorView all(unpacked.data(), DType::kF32, {kRows, hidden});
+    REQUIRE(path.ops().UnpackWeightRows(packed, 0, all).ok());
+    for (const auto& [i, row] : {std::pair{1, 0}, {2, 69}, {5, 35}}) {
+      CHECK(std::equal(rows.begin() + i * hidden, rows.begin() + (i + 1) * hidden,
+                       unpacked.begin() + row * hidden));
+    }
+    for (const int i : {0, 3, 4}) {
+      CHECK(std::all_of(rows.begin() + i * hidden, rows.begin() + (i + 1) * hidden,
+                        [](float x) { return x == 0.0f; }));
+    }
+  };
+  run(Reference());
+  for (const auto& path : OtherPaths()) run(*path);
 }
 
 TEST_CASE("norms: residual, bias, strided rows and heads") {
