@@ -11,6 +11,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
+#include "scheduler/planner/refusal.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
@@ -49,8 +50,12 @@ class Planner {
     if (options_.survive_machine_loss && !options_.given_search)
       search = SurvivingSearch(*std::move(search));
     const absl::StatusOr<Placement> placement = Rented(*search);
-    if (!placement.ok()) return placement.status();
-    if (!(placement->requests_per_second > 0)) return NothingServed(*placement);
+    if (!placement.ok() || !(placement->requests_per_second > 0)) {
+      const bool told = options_.given_search || !spot_.empty();
+      if (told && !placement.ok()) return placement.status();
+      return WhyNoPlan(*search, problem_, placement.status(), input_.cluster_file,
+                       input_.workload_file);
+    }
     Write(*placement);
     if (absl::Status s = CheckPlanOn(plan_, input_.cluster, input_.catalogue); !s.ok()) {
       return absl::InternalError(
@@ -153,17 +158,6 @@ class Planner {
     }
     if (options_.goal == Goal::kPrice || options_.goal == Goal::kBudget) return CheckPrices();
     return absl::OkStatus();
-  }
-
-  absl::Status NothingServed(const Placement& placement) const {
-    if (placement.interrupted)
-      return absl::DeadlineExceededError("stopped before any plan was found; allow more time");
-    const double tpot = problem_.options.max_tpot_seconds;
-    return absl::ResourceExhaustedError(StrCat(
-        input_.workload_file, ": no placement of these devices serves a request",
-        std::isfinite(tpot)
-            ? absl::StrFormat(" with at most %.3g ms per output token; allow more", tpot * 1e3)
-            : " within the objectives; allow more"));
   }
 
   // A price that nobody knows would be the cheapest of all.

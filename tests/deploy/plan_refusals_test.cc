@@ -98,9 +98,17 @@ TEST_CASE("what would be read as something else is refused") {
 TEST_CASE("a limit that nothing keeps is refused, not answered with an empty plan") {
   const std::string workload =
       "objectives: {time_per_output_token: 1 us}\n" + std::string(kGoodWorkload);
-  CHECK_THAT(Reason(kOne, workload),
-             Contains("workload.yaml: no placement of these devices serves a request") &&
-                 Contains("0.001 ms per output token"));
+  CHECK_THAT(
+      Reason(kOne, workload),
+      Contains("workload.yaml: no placement that was found keeps 0.001 ms per output token") &&
+          Contains("allow more time"));
+  CHECK_THAT(Reason(kOne, "requests_per_second: 1000\n" + std::string(kGoodWorkload), "Qwen2.5-7B",
+                    "price"),
+             Contains("workload.yaml: requests_per_second: 1000.000 are asked") &&
+                 Contains("all these devices serves"));
+  CHECK_THAT(
+      Reason(kOne + "budget: 0.5 USD/h\n", kGoodWorkload, "Qwen2.5-7B", "budget"),
+      Contains("cluster.yaml: budget: nothing that serves the model costs 0.5 USD/h or less"));
 }
 
 TEST_CASE("a model larger than everything: how many GiB are missing") {
