@@ -15,6 +15,7 @@
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/plan_picture.h"
 #include "scheduler/planner/sensitivity.h"
+#include "scheduler/planner/shared_cluster.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/number_check.h"
 
@@ -70,28 +71,39 @@ PlanCli::PlanCli(CLI::App& app)
 void PlanCli::AddPlan() {
   PlanFlags& f = flags_;
   plan_->add_option("cluster", f.cluster, "Description of the cluster, YAML or JSON");
-  plan_->add_option("--model", f.model,
-                    "A known name (Llama-2-70B), a Hugging Face folder, or a config.json");
-  plan_->add_option(
-      "--workload", f.workload,
-      "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output");
+  plan_
+      ->add_option("--model", models_,
+                   "A known name (Llama-2-70B), a Hugging Face folder, or a config.json; several "
+                   "--model share the cluster")
+      ->allow_extra_args(false);
+  plan_
+      ->add_option("--workload", workloads_,
+                   "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output; "
+                   "for several models one each, or one for all")
+      ->allow_extra_args(false);
   plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt")
       ->check(WholeFrom(1))
       ->capture_default_str();
   plan_->add_option("--output", f.output_tokens, "Tokens of an answer")
       ->check(WholeFrom(1))
       ->capture_default_str();
-  plan_->add_option("--rate", f.requests_per_second, "Requests per second; 0: as the workload says")
+  plan_
+      ->add_option("--rate", rates_,
+                   "Requests per second; 0 or not given: as the workload says; for several models "
+                   "one each")
+      ->allow_extra_args(false)
       ->check(NonNegative());
   plan_->add_flag("--survive-machine-loss", f.options.survive_machine_loss,
                   "Promise only what remains when any one machine is lost, and plan for that");
   plan_
       ->add_option("--spot-share", f.options.spot.share,
                    "Part of the rented machines to have at their spot_price, 0 to 1")
+      ->check(NonNegative())
       ->capture_default_str();
   plan_
       ->add_option("--spot-extra", f.options.spot.extra,
                    "Spot machines of each kind beyond what the plan needs")
+      ->check(WholeFrom(0))
       ->capture_default_str();
   plan_->add_option("--weight-read", f.weight_read, "What a machine reads of weights from its disk")
       ->capture_default_str();
@@ -247,13 +259,21 @@ absl::StatusOr<v1::DeploymentPlan> PlanCli::PlanWithPicture() {
 }
 
 int PlanCli::RunPlan() {
-  if (flags_.cluster.empty() || flags_.model.empty()) {
+  if (flags_.cluster.empty() || models_.empty()) {
     return Fail(absl::InvalidArgumentError(
         "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME"));
   }
   flags_.options.allow_split = !no_split_;
   PlanWatch watch(time_limit_seconds_);
   flags_.options.watch = watch.ForSearch();
+  if (models_.size() > 1) return RunShared();
+  flags_.model = models_.front();
+  if (workloads_.size() > 1 || rates_.size() > 1) {
+    return Fail(absl::InvalidArgumentError(
+        "--workload, --rate: more than one, but one --model; several share a cluster"));
+  }
+  if (!workloads_.empty()) flags_.workload = workloads_.front();
+  if (!rates_.empty()) flags_.requests_per_second = rates_.front();
   if (!what_if_.empty()) {
     const absl::StatusOr<std::string> difference = WhatIf(flags_, what_if_);
     if (!difference.ok()) return Fail(difference.status());
@@ -268,6 +288,33 @@ int PlanCli::RunPlan() {
   if (!json.ok()) return Fail(json.status());
   if (absl::Status s = WriteText(out_, *json); !s.ok()) return Fail(s);
   std::cout << "\nwritten to " << out_ << "\n";
+  return 0;
+}
+
+int PlanCli::RunShared() {
+  if (!what_if_.empty() || !picture_.empty() || sensitivity_) {
+    return Fail(absl::InvalidArgumentError(
+        "--what-if, --picture, --sensitivity: are for one model; plan the models one by one"));
+  }
+  const absl::StatusOr<std::vector<PlanQuestion>> questions =
+      ReadSharedQuestions(flags_, models_, workloads_, rates_);
+  if (!questions.ok()) return Fail(questions.status());
+  std::vector<scheduler::PlannerInput> inputs;
+  for (const PlanQuestion& question : *questions) inputs.push_back(question.input);
+  const absl::StatusOr<scheduler::SharedPlans> shared =
+      scheduler::PlanShared(inputs, questions->front().options);
+  if (!shared.ok()) return Fail(shared.status());
+  std::cout << shared->text;
+  for (const v1::DeploymentPlan& plan : shared->plans)
+    std::cout << "\n" << scheduler::PlanTable(plan);
+  if (out_.empty()) return 0;
+  const std::vector<std::string> names = scheduler::PlanFileNames(out_, *shared);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const absl::StatusOr<std::string> json = PlanJson(shared->plans[i]);
+    if (!json.ok()) return Fail(json.status());
+    if (absl::Status s = WriteText(names[i], *json); !s.ok()) return Fail(s);
+    std::cout << "\nwritten to " << names[i] << "\n";
+  }
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "deploy/plan_command.h"
 
@@ -30,6 +31,7 @@ class PlanCli {
   void AddInit();
   void AddImport();
   int RunPlan();
+  int RunShared();
   int RunCheck();
   int RunDiff();
   int RunInit();
@@ -42,6 +44,8 @@ class PlanCli {
   CLI::App* init_ = nullptr;
   CLI::App* import_ = nullptr;
   PlanFlags flags_;
+  std::vector<std::string> models_, workloads_;  // several models share the cluster
+  std::vector<double> rates_;
   bool no_split_ = false;
   bool sensitivity_ = false;  // search again
   std::string out_;           // file for plan.json

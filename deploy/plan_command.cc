@@ -163,6 +163,34 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   return question;
 }
 
+absl::StatusOr<std::vector<PlanQuestion>> ReadSharedQuestions(
+    const PlanFlags& flags, const std::vector<std::string>& models,
+    const std::vector<std::string>& workloads, const std::vector<double>& rates) {
+  if (workloads.size() > 1 && workloads.size() != models.size()) {
+    return absl::InvalidArgumentError(StrCat("--workload: ", workloads.size(), " for ",
+                                             models.size(),
+                                             " models; give one for each, in their order, or one "
+                                             "for all"));
+  }
+  if (rates.size() > 1 && rates.size() != models.size()) {
+    return absl::InvalidArgumentError(StrCat("--rate: ", rates.size(), " for ", models.size(),
+                                             " models; give one for each, in their order"));
+  }
+  if (!flags.running.empty())
+    return absl::InvalidArgumentError("--from: is for one model; plan the models one by one");
+  std::vector<PlanQuestion> questions;
+  for (size_t i = 0; i < models.size(); ++i) {
+    PlanFlags one = flags;
+    one.model = models[i];
+    if (!workloads.empty()) one.workload = workloads[workloads.size() == 1 ? 0 : i];
+    if (!rates.empty()) one.requests_per_second = rates[rates.size() == 1 ? 0 : i];
+    absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(one);
+    if (!question.ok()) return question.status();
+    questions.push_back(*std::move(question));
+  }
+  return questions;
+}
+
 absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags) {
   const absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags);
   if (!question.ok()) return question.status();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "deploy/plan_file.h"
@@ -41,6 +42,11 @@ struct PlanQuestion {
 // Errors of all of these name the file or flag, the reason and the fix.
 absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags);
 absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags);
+
+// One question for each model: a workload, and a rate, for each, one for all, or none.
+absl::StatusOr<std::vector<PlanQuestion>> ReadSharedQuestions(
+    const PlanFlags& flags, const std::vector<std::string>& models,
+    const std::vector<std::string>& workloads, const std::vector<double>& rates);
 
 // A built-in name, a Hugging Face folder, or a config.json.
 absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name);

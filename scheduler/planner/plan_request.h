@@ -11,6 +11,7 @@
 
 namespace tessera::scheduler {
 
+// A request with `models` is answered with one plan for each (scheduler/planner/shared_cluster).
 // `served` stands in where the request has no model; a model with nothing but a name is looked for
 // in the catalogue.
 absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,

@@ -46,6 +46,48 @@ TEST_CASE("every example is planned, and its plan survives the file") {
   CHECK(examples == 6);
 }
 
+TEST_CASE("several models have a workload and a rate each, one for all, or none") {
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  const std::vector<std::string> models = {"Qwen2.5-7B", "Llama-3-8B"};
+  const std::string chat = flags.workload;
+  auto questions = ReadSharedQuestions(flags, models, {chat}, {2, 3});
+  REQUIRE(questions.status().message() == "");
+  REQUIRE(questions->size() == 2);
+  CHECK((*questions)[1].input.model.name() == "Llama-3-8B");
+  CHECK((*questions)[0].input.workload.requests_per_second() == 2);
+  CHECK((*questions)[1].input.workload.requests_per_second() == 3);
+  const auto refusal = [&](const std::vector<std::string>& workloads,
+                           const std::vector<double>& rates) {
+    return std::string(ReadSharedQuestions(flags, models, workloads, rates).status().message());
+  };
+  CHECK_THAT(refusal({chat, chat, chat}, {}), Catch::Contains("--workload: 3 for 2 models"));
+  CHECK_THAT(refusal({}, {1, 2, 3}), Catch::Contains("--rate: 3 for 2 models"));
+  flags.running = "plan.json";
+  CHECK_THAT(refusal({}, {}), Catch::Contains("--from: is for one model"));
+}
+
+TEST_CASE("what a move starts from, and how fast weights are read, are flags") {
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  const auto first = PlanFromFiles(flags);
+  REQUIRE(first.ok());
+  flags.running = Scratch("running.json", *PlanJson(*first));
+  flags.weight_read = "500 MB/s";
+  const auto plan = PlanFromFiles(flags);
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->move().stay_size() == plan->replicas_size());
+  CHECK(plan->move().load_seconds() == Approx(4 * first->move().load_seconds()));
+  flags.weight_read = "fast";
+  CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+             Catch::Contains("--weight-read: "));
+  flags.weight_read = "1 GB/s";
+  flags.weight_network = "10";
+  CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+             Catch::Contains("--weight-network: "));
+  flags.weight_network = "";
+  flags.running = "nowhere.json";
+  CHECK_THAT(std::string(PlanFromFiles(flags).status().message()), Catch::Contains("--from: "));
+}
+
 TEST_CASE("a plan that somebody broke is refused") {
   const auto plan = PlanFromFiles(Flags("deploy/clusters/one_gpu.yaml"));
   REQUIRE(plan.ok());

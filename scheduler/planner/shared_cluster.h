@@ -1,0 +1,48 @@
+// Several models on one cluster: which devices serve which model, and one plan for each.
+//
+// Problem: the largest theta such that every model serves theta times its asked rate; where no
+// model asks for a rate, theta times what it would serve with the whole cluster to itself. Idea:
+// on few devices every deal of device sets is tried, each model's part planned by the search asked
+// for (the best deal, as far as the search is). On more, units are whole placements of a model on
+// parts of the cluster (machines, pairs, sites) and the replicas of its plan on all of it; a
+// mixed-integer program takes units of all models within the devices,
+//   max theta, for every model i: sum of rates of its units >= theta * weight_i,
+// then the model that has least takes replicas' devices of the others while theta grows. Heuristic
+// there, without a bound. Links that several models load are added up afterwards. Deterministic:
+// budgets count searches. Thread rule: pure function. Errors: InvalidArgument for what cannot be
+// asked, ResourceExhausted naming the model that does not fit beside the others.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+
+struct SharingOptions {
+  int all_sets_up_to = 64;           // device sets that are dealt in every way
+  int most_searches = 120;           // of parts, by model
+  int most_searched_devices = 4000;  // the same, counted in devices of the cluster
+  int most_units = 4000;             // of the program, by model
+  int most_moves = 8;                // that improve the deal
+};
+
+struct SharedPlans {
+  std::vector<v1::DeploymentPlan> plans;  // as the inputs
+  double theta = 0;                       // part of its rate that every model serves
+  bool of_asked = true;  // false: of what each would serve alone, no rates were given
+  std::string text;      // the deal as a table, and why
+};
+
+// Inputs share cluster and catalogue: those of the first count. Goal::kThroughput only; rates are
+// given for all models or for none.
+absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
+                                       const PlannerOptions& options,
+                                       const SharingOptions& sharing = {});
+
+// File names of the plans: "plan.json" -> "plan.Llama-3-8B.json"; unique, whatever the models are
+// called.
+std::vector<std::string> PlanFileNames(const std::string& file, const SharedPlans& plans);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,217 @@
+#include "scheduler/planner/shared_cluster.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/planner/plan_request.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+PlannerInput Input(const std::string& cluster, const std::string& model, double rate = 0) {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel(model);
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(1000);
+  lengths->set_output_tokens(200);
+  input.workload.set_requests_per_second(rate);
+  return input;
+}
+
+// Only so many devices of each group, in the order of the description.
+v1::Cluster Part(const v1::Cluster& cluster, const std::vector<int>& counts) {
+  v1::Cluster part = cluster;
+  part.clear_machines();
+  size_t at = 0;
+  for (v1::Machine machine : cluster.machines()) {
+    v1::Machine kept = machine;
+    kept.clear_devices();
+    for (v1::DeviceGroup group : machine.devices()) {
+      const int count = counts[at++];
+      group.set_count(count);
+      if (count > 0) *kept.add_devices() = group;
+    }
+    if (!kept.devices().empty()) *part.add_machines() = kept;
+  }
+  return part;
+}
+
+double RateOn(PlannerInput input, const std::vector<int>& counts, const std::string& search) {
+  static auto& known = *new std::map<std::string, double>;
+  input.cluster = Part(input.cluster, counts);
+  if (input.cluster.machines().empty()) return 0;
+  PlannerOptions options;
+  options.search = search;
+  const std::string key = input.cluster.ShortDebugString() + input.model.name() + search;
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  const auto plan = MakePlan(input, options);
+  return known[key] = plan.ok() ? plan->prediction().requests_per_second() : 0;
+}
+
+// The best of every way to deal single devices to two models, each part planned exhaustively.
+double BestTheta(const PlannerInput& a, const PlannerInput& b, double weight_a, double weight_b) {
+  std::vector<int> all;
+  for (const v1::Machine& machine : a.cluster.machines()) {
+    for (const v1::DeviceGroup& group : machine.devices())
+      all.push_back(std::max(1, group.count()));
+  }
+  std::vector<int> part(all.size(), 0);
+  double best = 0;
+  bool more = true;
+  while (more) {
+    std::vector<int> rest = all;
+    for (size_t i = 0; i < all.size(); ++i) rest[i] -= part[i];
+    const double one = RateOn(a, part, "exact") / weight_a;
+    if (one > best) best = std::max(best, std::min(one, RateOn(b, rest, "exact") / weight_b));
+    more = false;
+    for (size_t i = 0; i < all.size() && !more; ++i) {
+      if (++part[i] <= all[i]) {
+        more = true;
+      } else {
+        part[i] = 0;
+      }
+    }
+  }
+  return best;
+}
+
+void CheckApart(const SharedPlans& shared, const PlannerInput& input) {
+  std::set<std::string> devices;
+  for (const v1::DeploymentPlan& plan : shared.plans) {
+    CHECK(CheckPlanOn(plan, input.cluster, input.catalogue).message() == "");
+    for (const v1::Replica& replica : plan.replicas()) {
+      for (const v1::Stage& stage : replica.stages()) {
+        for (const v1::PlannedWorker& worker : stage.workers())
+          CHECK(devices.insert(worker.device()).second);
+      }
+    }
+  }
+}
+
+constexpr char kFive[] = R"(
+machines:
+- {name: a, devices: [{kind: A40, count: 2}]}
+- {name: b, devices: [{kind: L4, count: 3}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
+constexpr char kFour[] = R"(
+machines:
+- {name: a, devices: [{kind: A100-40}, {kind: T4, count: 2}]}
+- {name: b, devices: [{kind: A40}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
+)";
+
+}  // namespace
+
+TEST_CASE("up to five devices the deal is the best of all deals") {
+  for (const char* cluster : {kFive, kFour}) {
+    for (const auto& [rate_a, rate_b] :
+         {std::pair(1.0, 1.0), std::pair(3.0, 1.0), std::pair(1.0, 4.0)}) {
+      INFO(cluster << rate_a << " " << rate_b);
+      const std::vector<PlannerInput> inputs = {Input(cluster, "Llama-3-8B", rate_a),
+                                                Input(cluster, "Qwen2.5-7B", rate_b)};
+      const auto shared = PlanShared(inputs, {});
+      REQUIRE(shared.status().message() == "");
+      CHECK(shared->of_asked);
+      CHECK(shared->theta == Approx(BestTheta(inputs[0], inputs[1], rate_a, rate_b)).epsilon(1e-4));
+      CheckApart(*shared, inputs[0]);
+      CHECK_THAT(shared->text, Contains("every deal of the devices was tried"));
+    }
+  }
+}
+
+TEST_CASE("where no rates are given all models reach the same part of what they serve alone") {
+  const std::vector<PlannerInput> inputs = {Input(kFive, "Llama-3-8B"),
+                                            Input(kFive, "Qwen2.5-14B")};
+  const auto shared = PlanShared(inputs, {});
+  REQUIRE(shared.status().message() == "");
+  CHECK_FALSE(shared->of_asked);
+  const double a = RateOn(inputs[0], {2, 3}, "exact"), b = RateOn(inputs[1], {2, 3}, "exact");
+  CHECK(shared->theta == Approx(BestTheta(inputs[0], inputs[1], a, b)).epsilon(1e-4));
+  CHECK_THAT(shared->text, Contains("what it would serve alone (no rates were given)"));
+  CHECK_THAT(PlanTable(shared->plans[0]),
+             Contains("shares the cluster with Qwen2.5-14B") && Contains("dealt to models"));
+}
+
+constexpr char kMany[] = R"(
+machines:
+- {name: a, devices: [{kind: A100-40, count: 4}]}
+- {name: b, devices: [{kind: A40, count: 4}]}
+- {name: c, devices: [{kind: L4, count: 4}]}
+- {name: d, devices: [{kind: L4, count: 4}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
+
+TEST_CASE("on more devices the deal is no worse than the best deal of whole machines") {
+  const std::vector<PlannerInput> inputs = {Input(kMany, "Llama-3-8B", 10),
+                                            Input(kMany, "Qwen2.5-14B", 2)};
+  const auto shared = PlanShared(inputs, {});
+  REQUIRE(shared.status().message() == "");
+  CheckApart(*shared, inputs[0]);
+  CHECK_THAT(shared->text, Contains("heuristic, no bound"));
+  double whole = 0;
+  for (int mask = 1; mask < 15; ++mask) {
+    std::vector<int> part, rest;
+    for (int machine = 0; machine < 4; ++machine) {
+      part.push_back((mask >> machine & 1) != 0 ? 4 : 0);
+      rest.push_back(4 - part.back());
+    }
+    whole = std::max(
+        whole, std::min(RateOn(inputs[0], part, "best") / 10, RateOn(inputs[1], rest, "best") / 2));
+  }
+  CHECK(shared->theta >= whole * 0.999);
+  const auto again = PlanShared(inputs, {});
+  CHECK(again->plans[0].SerializeAsString() == shared->plans[0].SerializeAsString());
+}
+
+TEST_CASE("what cannot be shared is refused, saying why") {
+  const auto refusal = [](const std::vector<PlannerInput>& inputs, const PlannerOptions& options) {
+    return std::string(PlanShared(inputs, options).status().message());
+  };
+  CHECK_THAT(refusal({Input(kFive, "Llama-3-8B", 1), Input(kFive, "Qwen2.5-14B")}, {}),
+             Contains("give a rate for every model"));
+  PlannerOptions options;
+  options.goal = Goal::kPrice;
+  CHECK_THAT(refusal({Input(kFive, "Llama-3-8B", 1), Input(kFive, "Qwen2.5-14B", 1)}, options),
+             Contains("--objective"));
+  constexpr char kOne[] = "machines: [{name: a, devices: [{kind: A40}]}]";
+  CHECK_THAT(refusal({Input(kOne, "Llama-3-8B"), Input(kOne, "Qwen2.5-14B")}, {}),
+             Contains("do not fit beside each other"));
+  CHECK_THAT(refusal({Input(kOne, "Llama-3-8B"), Input(kOne, "Llama-2-70B")}, {}),
+             Contains("Llama-2-70B does not fit"));
+}
+
+TEST_CASE("files are named after models, a request over the network has several too") {
+  SharedPlans shared;
+  for (const char* name : {"Llama-3-8B", "models/qwen", "Llama-3-8B"})
+    shared.plans.emplace_back().mutable_model()->set_name(name);
+  CHECK(PlanFileNames("out/plan.json", shared) ==
+        std::vector<std::string>{"out/plan.Llama-3-8B.json", "out/plan.qwen.json",
+                                 "out/plan.Llama-3-8B-2.json"});
+  v1::PlanRequest request;
+  const PlannerInput input = Input(kFive, "Llama-3-8B");
+  *request.mutable_cluster() = input.cluster;
+  for (const char* name : {"Llama-3-8B", "Qwen2.5-14B"}) {
+    v1::ModelRequest& one = *request.add_models();
+    one.mutable_model()->set_name(name);
+    *one.mutable_workload() = input.workload;
+  }
+  const auto reply = AnswerPlanRequest(request, input.model, {});
+  REQUIRE(reply.status().message() == "");
+  CHECK(reply->plans_size() == 2);
+  CHECK_FALSE(reply->has_plan());
+  CHECK_THAT(reply->text(), Contains("2 models share the cluster"));
+  *request.mutable_workload() = input.workload;
+  CHECK_THAT(std::string(AnswerPlanRequest(request, input.model, {}).status().message()),
+             Contains("request: models"));
+}
+
+}  // namespace tessera::scheduler
