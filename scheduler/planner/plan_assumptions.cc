@@ -67,8 +67,9 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
       Origin(o.max_sequences == ever.max_sequences)));
   const double tpot = f.problem->options.max_tpot_seconds;
   add(std::isfinite(tpot)
-          ? absl::StrFormat("time per output token <= %.1f ms, kept by every replica (objective)",
-                            tpot * 1e3)
+          ? absl::StrFormat(
+                "time per output token <= %.1f ms on average, kept by every replica (objective)",
+                tpot * 1e3)
           : std::string("time per output token = no limit (default)"));
   add(absl::StrFormat("KV sent from prefill to decode may be compressed, at %.3g GB/s (default)",
                       f.problem->codec_rates.encode_bytes_per_second / 1e9));
@@ -201,6 +202,9 @@ std::vector<std::string> Assumptions(const AssumedFigures& figures) {
       "a stage has devices of one kind in one machine: no others are looked at (search)");
   lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   AddKinds(*figures.input, &lines);
+  lines.push_back(
+      "memory of a device = the data sheet's GB as GiB where the description gives none; with ECC "
+      "cards report up to 6 % less (catalogue)");
   AddInside(*figures.input, &lines);
   AddPrices(*figures.input, &lines);
   return lines;
