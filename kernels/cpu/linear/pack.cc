@@ -106,6 +106,7 @@ void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
 void TurnBf16(const TensorView& source, int64_t row, int64_t first_input, int64_t inputs,
               std::byte* segment) {
   constexpr int64_t kLineWords = 16;
+  constexpr int64_t kAheadInputs = 256;  // rows are too many for the processor to foresee each
   const int64_t words = inputs / 2;
   auto* out = reinterpret_cast<uint32_t*>(segment);
   for (int64_t begin = 0; begin < words; begin += kLineWords) {
@@ -113,6 +114,7 @@ void TurnBf16(const TensorView& source, int64_t row, int64_t first_input, int64_
     for (int64_t column = 0; column < kPanelColumns; ++column) {
       uint32_t line[kLineWords];
       const uint16_t* in = source.Row<const uint16_t>(row + column) + first_input + 2 * begin;
+      __builtin_prefetch(in + kAheadInputs);
       std::memcpy(line, in, count * sizeof(uint32_t));
       uint32_t* to = out + begin * kPanelColumns + column;
       for (int64_t i = 0; i < count; ++i) to[i * kPanelColumns] = line[i];
