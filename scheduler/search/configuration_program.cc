@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <tuple>
 
 #include "scheduler/search/linear_program.h"
@@ -18,6 +19,10 @@ constexpr double kSmoothBelow = 0.2;  // gap
 constexpr int kGuessBoxes = 300;
 constexpr double kFirstTolerance = 0.05;  // of pricing; falls with the gap
 constexpr double kLastTolerance = 0.002;
+constexpr int kQuickBoxes = 800;      // of a pricing in rounds that only look for columns
+constexpr double kQuickGain = 1.002;  // of the program, that makes another such round worth it
+constexpr double kLeastGain = 1e-3;   // of the bound, below which a round was in vain
+constexpr int kMostInVain = 3;
 constexpr size_t kMostWhole = 250;  // columns of a whole-number program
 constexpr double kWorthAdding = 1 + 1e-6;
 
@@ -102,6 +107,37 @@ void ConfigurationProgram::Add(ClassReplica replica) {
     columns_.push_back(std::move(replica));
   } else if (replica.rate > columns_[at->second].rate) {
     columns_[at->second] = std::move(replica);
+  }
+}
+
+void ConfigurationProgram::AddLike(const ConfigurationProgram& other, size_t most) {
+  for (const size_t i : other.Promising(false, most)) {
+    ClassReplica replica = other.columns_[i];
+    bool there = true;
+    for (ClassStage& stage : replica.stages) {
+      const DeviceClass& of = other.classes_[stage.device_class];
+      int best = -1;
+      for (int c = 0; c < classes_.size(); ++c) {
+        const DeviceClass& ours = classes_[c];
+        if (ours.spec != of.spec || ours.per_machine < stage.width ||
+            ours.inside.bytes_per_second != of.inside.bytes_per_second ||
+            ours.inside.latency_seconds != of.inside.latency_seconds) {
+          continue;
+        }
+        // Machines of the same size, else the class of most devices.
+        const auto rank = [&](const DeviceClass& a) {
+          return std::pair(a.per_machine == of.per_machine, a.devices());
+        };
+        if (best < 0 || rank(ours) > rank(classes_[best])) best = c;
+      }
+      there = there && best >= 0;
+      stage.device_class = best;
+    }
+    if (!there) continue;
+    replica.rate =
+        CapacityOf(shapes_.model(), SpecOf(classes_, replica), shapes_.lengths(), shapes_.options())
+            .requests_per_second;
+    if (replica.rate > 0) Add(std::move(replica));
   }
 }
 
@@ -279,38 +315,70 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
   return better || columns_.size() > before;
 }
 
+ConfigurationProgram::Duals ConfigurationProgram::Smoothed(const Duals& best) const {
+  Duals at = duals_;
+  // Of equal worth, or the mean would lean to the larger.
+  const double scale = WorthOf(duals_) / WorthOf(best);
+  for (size_t c = 0; c < at.devices.size(); ++c)
+    at.devices[c] += kSmoothing * (best.devices[c] * scale - at.devices[c]);
+  at.budget += kSmoothing * (best.budget * scale - at.budget);
+  at.prefill += kSmoothing * (best.prefill - at.prefill);
+  return at;
+}
+
+// Columns without bounds, as long as they bring much. False: stopped, or nothing can be served.
+bool ConfigurationProgram::GenerateQuickly(const ConfigurationOptions& options) {
+  ConfigurationOptions quick = options;
+  quick.certify = false;
+  quick.max_boxes = std::min(options.max_boxes, kQuickBoxes);
+  for (; rounds_ < options.max_rounds; ++rounds_) {
+    if (problem_.watch.Stopped()) return false;
+    const double before = value_;
+    const bool better = PriceRound(duals_, quick, kFirstTolerance);
+    if (Relax(options.allow_split) <= 0) return false;
+    if (!better || value_ <= before * kQuickGain) return true;
+  }
+  return true;
+}
+
 void ConfigurationProgram::Generate(const ConfigurationOptions& options) {
-  Duals best = FirstGuess(options);
-  duals_ = best;
+  const std::optional<Duals> best = GenerateWhole(options);
+  if (!best || options.last_boxes == 0 || bound_ <= value_ * (1 + options.gap)) return;
+  ConfigurationOptions last = options;
+  last.max_boxes = options.last_boxes;
+  PriceRound(*best, last, kLastTolerance);
+  Relax(options.allow_split);
+}
+
+// The duals of the best bound, where it can be sharpened.
+std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
+    const ConfigurationOptions& options) {
+  if (columns_.empty() || Relax(options.allow_split) <= 0) duals_ = FirstGuess(options);
+  Duals best = duals_;
+  if (options.certify && !GenerateQuickly(options)) return std::nullopt;
   double tolerance = kFirstTolerance;
   bool smooth = false;
-  for (rounds_ = 0; rounds_ < options.max_rounds; ++rounds_) {
-    if (problem_.watch.Stopped()) return;
-    Duals at = duals_;
-    if (smooth) {
-      // Of equal worth, or the mean would lean to the larger.
-      const double scale = WorthOf(duals_) / WorthOf(best);
-      for (size_t c = 0; c < at.devices.size(); ++c) {
-        at.devices[c] += kSmoothing * (best.devices[c] * scale - at.devices[c]);
-      }
-      at.budget += kSmoothing * (best.budget * scale - at.budget);
-      at.prefill += kSmoothing * (best.prefill - at.prefill);
-    }
+  int in_vain = 0;
+  for (; rounds_ < options.max_rounds && in_vain < kMostInVain; ++rounds_) {
+    if (problem_.watch.Stopped()) return std::nullopt;
+    const Duals at = smooth ? Smoothed(best) : duals_;
     const double before = bound_;
     const bool better = PriceRound(at, options, tolerance);
     if (bound_ < before) best = at;
-    if (Relax(options.allow_split) <= 0) return;
-    if (bound_ <= value_ * (1 + options.gap)) return;
-    if (!options.certify && !better) return;
+    if (Relax(options.allow_split) <= 0) return std::nullopt;
+    if (bound_ <= value_ * (1 + options.gap)) return std::nullopt;
+    if (!options.certify && !better) return std::nullopt;
     const double gap = bound_ / value_ - 1;
-    if (!better && !smooth && tolerance <= kLastTolerance) return;
+    if (!better && !smooth && tolerance <= kLastTolerance) return std::nullopt;
+    in_vain = options.certify && bound_ > before * (1 - kLeastGain) ? in_vain + 1 : 0;
     smooth = better && gap < kSmoothBelow;
     tolerance = better ? std::clamp(gap / 4, kLastTolerance, kFirstTolerance)
                        : std::max(kLastTolerance, tolerance / 4);
   }
+  return options.certify ? std::optional<Duals>(best) : std::nullopt;
 }
 
-std::vector<size_t> ConfigurationProgram::Promising(bool allow_split) const {
+std::vector<size_t> ConfigurationProgram::Promising(bool allow_split, size_t most) const {
   std::vector<std::pair<double, size_t>> ranked;
   for (size_t i = 0; i < columns_.size(); ++i) {
     const ClassReplica& column = columns_[i];
@@ -324,14 +392,14 @@ std::vector<size_t> ConfigurationProgram::Promising(bool allow_split) const {
     ranked.emplace_back(-worth / PriceOf(column), i);
   }
   std::sort(ranked.begin(), ranked.end());
-  if (ranked.size() > kMostWhole) ranked.resize(kMostWhole);
+  if (ranked.size() > most) ranked.resize(most);
   std::vector<size_t> chosen;
   for (const auto& [rank, i] : ranked) chosen.push_back(i);
   return chosen;
 }
 
 std::vector<int> ConfigurationProgram::Whole(bool allow_split, double gap, int max_nodes) const {
-  const std::vector<size_t> chosen = Promising(allow_split);
+  const std::vector<size_t> chosen = Promising(allow_split, kMostWhole);
   if (chosen.empty()) return {};
   const Master master = MakeMaster(problem_, classes_, columns_, chosen, allow_split, true);
   const absl::StatusOr<LinearProgram::Solution> solution =

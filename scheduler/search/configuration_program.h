@@ -15,6 +15,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "scheduler/search/class_replica.h"
@@ -29,6 +30,7 @@ struct ConfigurationOptions {
   int max_boxes = 20000;   // of a pricing
   size_t per_pricing = 0;  // columns kept of each pricing, the last and best; 0: all
   bool certify = true;     // false: columns are wanted, there will be no bound
+  int last_boxes = 0;      // of the pricings that sharpen the best bound at the end; 0: none do
 };
 
 class ConfigurationProgram {
@@ -37,7 +39,8 @@ class ConfigurationProgram {
   ConfigurationProgram(const PlacementProblem& problem, const DeviceClasses& classes,
                        StageShapes* shapes);
 
-  // Generates columns until bound() and value() meet, or no column improves.
+  // Generates columns until bound() and value() meet, or no column improves. Columns that were
+  // added before are where it begins.
   void Generate(const ConfigurationOptions& options);
 
   double bound() const { return bound_; }  // U, in requests per second; infinite before Generate
@@ -48,6 +51,9 @@ class ConfigurationProgram {
   int rounds() const { return rounds_; }
 
   void Add(ClassReplica replica);  // unless it is known
+  // Columns of a program over other classes, made of ours that are like them, at most `most`, those
+  // that come closest to their price there.
+  void AddLike(const ConfigurationProgram& other, size_t most);
   // Solves the relaxation over the columns so far again; its value.
   double Relax(bool allow_split);
   // Whole numbers of columns, for the problem's goal, of those that there are devices for and that
@@ -65,9 +71,12 @@ class ConfigurationProgram {
   };
   Duals FirstGuess(const ConfigurationOptions& options);
   bool Prices(Role role, const ConfigurationOptions& options) const;
+  Duals Smoothed(const Duals& best) const;
+  std::optional<Duals> GenerateWhole(const ConfigurationOptions& options);
+  bool GenerateQuickly(const ConfigurationOptions& options);
   double WorthOf(const Duals& duals) const;           // of all devices and the budget
   double PriceOf(const ClassReplica& replica) const;  // at the relaxation's duals
-  std::vector<size_t> Promising(bool allow_split) const;
+  std::vector<size_t> Promising(bool allow_split, size_t most) const;
   bool PriceRound(const Duals& at, const ConfigurationOptions& options, double tolerance);
   std::vector<double> PricesOf(const Duals& duals) const;
   double CostOf(const ClassReplica& replica) const;

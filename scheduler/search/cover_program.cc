@@ -10,33 +10,38 @@ constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-CoverProgram::StageCost CoverProgram::CostOf(const std::vector<CoverItem>& items,
-                                             double multiplier) const {
+CoverProgram::Row CoverProgram::CostOf(const std::vector<CoverItem>& items,
+                                       double multiplier) const {
   int most = 0;
   for (const CoverItem& item : items) most = std::max(most, item.layers);
-  most = std::min(most, layers_);
-  StageCost stage;
-  stage.cost.assign(static_cast<size_t>(most), kImpossible);
-  stage.item.assign(static_cast<size_t>(most), -1);
-  for (size_t i = 0; i < items.size(); ++i) {
-    const CoverItem& item = items[i];
-    const double fixed = item.price + multiplier * item.fixed, slope = multiplier * item.layer;
-    for (int l = 1; l <= std::min(item.layers, most); ++l) {
-      const double cost = fixed + slope * l;
-      if (cost >= stage.cost[static_cast<size_t>(l - 1)]) continue;
-      stage.cost[static_cast<size_t>(l - 1)] = cost;
-      stage.item[static_cast<size_t>(l - 1)] = static_cast<int>(i);
+  Row cost(static_cast<size_t>(std::min(most, layers_)), kImpossible);
+  const int end = static_cast<int>(cost.size());
+  if (multiplier == 0) {  // then a stage may as well be as long as it can
+    for (const CoverItem& item : items) {
+      double& least = cost[static_cast<size_t>(std::min(item.layers, end) - 1)];
+      least = std::min(least, item.price);
     }
+    for (int l = end - 1; l > 0; --l) {
+      double& shorter = cost[static_cast<size_t>(l - 1)];
+      shorter = std::min(shorter, cost[static_cast<size_t>(l)]);
+    }
+    return cost;
   }
-  return stage;
+  for (const CoverItem& item : items) {
+    const double fixed = item.price + multiplier * item.fixed, slope = multiplier * item.layer;
+    double* to = cost.data();
+    for (int l = 1; l <= std::min(item.layers, end); ++l)
+      to[l - 1] = std::min(to[l - 1], fixed + slope * l);
+  }
+  return cost;
 }
 
 // after[x]: the least cost of one stage more that makes x layers.
-void CoverProgram::AddStage(const StageCost& stage, const Row& before, int low_before,
-                            int high_before, int low, int high, Row* after) const {
+void CoverProgram::AddStage(const Row& stage, const Row& before, int low_before, int high_before,
+                            int low, int high, Row* after) const {
   after->assign(static_cast<size_t>(layers_) + 1, kImpossible);
-  for (int l = 1; l <= static_cast<int>(stage.cost.size()); ++l) {
-    const double cost = stage.cost[static_cast<size_t>(l - 1)];
+  for (int l = 1; l <= static_cast<int>(stage.size()); ++l) {
+    const double cost = stage[static_cast<size_t>(l - 1)];
     const double* from = before.data();
     double* to = after->data() + l;
     const int begin = std::max(low_before, low - l), end = std::min(high_before, high - l);
@@ -45,17 +50,25 @@ void CoverProgram::AddStage(const StageCost& stage, const Row& before, int low_b
 }
 
 // The stage that led from `before` to `value`; *covered shrinks by its layers.
-CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, const StageCost& stage,
-                                       const Row& before, double value, int* covered) const {
+CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, double multiplier,
+                                       const Row& stage, const Row& before, double value,
+                                       int* covered) const {
   Stage best;
   double closest = kImpossible;
-  for (int l = 1; l <= std::min<int>(*covered, static_cast<int>(stage.cost.size())); ++l) {
+  for (int l = 1; l <= std::min<int>(*covered, static_cast<int>(stage.size())); ++l) {
     const double reached =
-        before[static_cast<size_t>(*covered - l)] + stage.cost[static_cast<size_t>(l - 1)];
+        before[static_cast<size_t>(*covered - l)] + stage[static_cast<size_t>(l - 1)];
     const double off = std::abs(reached - value);
     if (!(off < closest)) continue;
     closest = off;
-    best = {items[static_cast<size_t>(stage.item[static_cast<size_t>(l - 1)])], l};
+    best.layers = l;
+  }
+  double least = kImpossible;
+  for (const CoverItem& item : items) {
+    const double cost = item.price + multiplier * (item.fixed + item.layer * best.layers);
+    if (item.layers < best.layers || cost >= least) continue;
+    least = cost;
+    best.item = item;
   }
   *covered -= best.layers;
   return best;
@@ -69,13 +82,12 @@ CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& firs
   if (rows_.size() < depth + 1) rows_.resize(depth + 1);
   rows_[0].assign(static_cast<size_t>(layers_) + 1, kImpossible);
   rows_[0][0] = 0;
-  const StageCost costs[] = {CostOf(first, multiplier), CostOf(inner, multiplier),
-                             CostOf(last, multiplier)};
+  const Row costs[] = {CostOf(first, multiplier), CostOf(inner, multiplier),
+                       CostOf(last, multiplier)};
   const auto place = [&](size_t s) { return s == 1 ? 0 : s == depth ? 2 : 1; };
   const std::vector<CoverItem>* items[] = {&first, &inner, &last};
   // A stage has between one layer and the most that any item holds.
-  const int most = static_cast<int>(
-      std::max({costs[0].cost.size(), costs[1].cost.size(), costs[2].cost.size()}));
+  const int most = static_cast<int>(std::max({costs[0].size(), costs[1].size(), costs[2].size()}));
   const auto low = [&](int s) { return std::max(s, layers_ - (stages - s) * most); };
   const auto high = [&](int s) { return std::min(s * most, layers_ - (stages - s)); };
   for (size_t s = 1; s <= depth; ++s) {
@@ -90,7 +102,7 @@ CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& firs
   double value = solution.price;
   for (size_t s = depth; s >= 1; --s) {
     solution.stages.push_back(
-        Undo(*items[place(s)], costs[place(s)], rows_[s - 1], value, &covered));
+        Undo(*items[place(s)], multiplier, costs[place(s)], rows_[s - 1], value, &covered));
     value = rows_[s - 1][static_cast<size_t>(covered)];
   }
   std::reverse(solution.stages.begin(), solution.stages.end());
@@ -104,10 +116,10 @@ CoverProgram::Solution CoverProgram::CheapestOfAny(const std::vector<CoverItem>&
   Row& least = rows_[0];
   least.assign(static_cast<size_t>(layers_) + 1, kImpossible);
   least[0] = 0;
-  const StageCost stage = CostOf(items, multiplier);
+  const Row stage = CostOf(items, multiplier);
   for (size_t x = 1; x < least.size(); ++x) {
-    for (size_t l = 1; l <= std::min(x, stage.cost.size()); ++l)
-      least[x] = std::min(least[x], least[x - l] + stage.cost[l - 1]);
+    for (size_t l = 1; l <= std::min(x, stage.size()); ++l)
+      least[x] = std::min(least[x], least[x - l] + stage[l - 1]);
   }
   Solution solution;
   solution.price = least.back();
@@ -115,7 +127,7 @@ CoverProgram::Solution CoverProgram::CheapestOfAny(const std::vector<CoverItem>&
   int covered = layers_;
   while (covered > 0) {
     const double value = least[static_cast<size_t>(covered)];
-    solution.stages.push_back(Undo(items, stage, least, value, &covered));
+    solution.stages.push_back(Undo(items, multiplier, stage, least, value, &covered));
   }
   Finish(multiplier, limit, &solution);
   return solution;

@@ -47,17 +47,13 @@ class CoverProgram {
 
  private:
   using Row = std::vector<double>;
-  // One stage: what it costs at least by its layers, and which item that is.
-  struct StageCost {
-    Row cost;  // [l - 1]
-    std::vector<int> item;
-  };
-  StageCost CostOf(const std::vector<CoverItem>& items, double multiplier) const;
+  // What one stage costs at least, by its layers: [l - 1].
+  Row CostOf(const std::vector<CoverItem>& items, double multiplier) const;
   // after[x] for low <= x <= high, where before[x] counts for low_before <= x <= high_before.
-  void AddStage(const StageCost& stage, const Row& before, int low_before, int high_before, int low,
+  void AddStage(const Row& stage, const Row& before, int low_before, int high_before, int low,
                 int high, Row* after) const;
-  Stage Undo(const std::vector<CoverItem>& items, const StageCost& stage, const Row& before,
-             double value, int* covered) const;
+  Stage Undo(const std::vector<CoverItem>& items, double multiplier, const Row& stage,
+             const Row& before, double value, int* covered) const;
   void Finish(double multiplier, double limit, Solution* solution) const;
 
   int layers_;

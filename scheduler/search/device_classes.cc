@@ -20,12 +20,13 @@ struct ShapeKey {
   auto operator<=>(const ShapeKey&) const = default;
 };
 
-std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const int> free) {
+std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const int> free,
+                                     bool merge_sites) {
   std::vector<ShapeKey> keys(graph.machines().size());
   for (size_t m = 0; m < keys.size(); ++m) {
     const MachineNode& machine = graph.machines()[m];
-    keys[m] = {machine.site,
-               machine.rack,
+    keys[m] = {merge_sites ? "" : machine.site,
+               merge_sites ? "" : machine.rack,
                KeyOf(machine.inside),
                machine.uplink ? KeyOf(*machine.uplink) : LinkKey(),
                {}};
@@ -41,8 +42,9 @@ std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const 
 
 }  // namespace
 
-DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> free) {
-  const std::vector<ShapeKey> keys = KeysOfMachines(graph, free);
+DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> free,
+                             bool merge_sites) {
+  const std::vector<ShapeKey> keys = KeysOfMachines(graph, free, merge_sites);
   std::map<ShapeKey, int> shape_of;
   std::map<std::string, int> site_of;
   std::vector<int> shape(keys.size(), -1);
@@ -56,7 +58,7 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
     site_of.emplace(keys[m].site, static_cast<int>(site_of.size()));
   }
   shapes_ = static_cast<int>(machines.size());
-  sites_ = static_cast<int>(site_of.size());
+  sites_ = merge_sites ? 1 : static_cast<int>(site_of.size());
 
   std::map<std::tuple<int, const DeviceSpec*, int>, size_t> class_of;
   for (size_t p = 0; p < graph.pools().size(); ++p) {
@@ -67,7 +69,7 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
     const auto [at, fresh] = class_of.emplace(std::tuple(s, pool.spec, free[p]), classes_.size());
     if (fresh) {
       classes_.push_back({pool.spec,
-                          site_of[machine.site],
+                          merge_sites ? 0 : site_of[machine.site],
                           s,
                           free[p],
                           machine.inside,
@@ -76,6 +78,11 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
     }
     classes_[at->second].pools.push_back(static_cast<int>(p));
   }
+  machine_devices_.assign(static_cast<size_t>(shapes_), 0);
+  for (const DeviceClass& of : classes_)
+    machine_devices_[static_cast<size_t>(of.shape)] += of.devices();
+  for (size_t s = 0; s < machines.size(); ++s)
+    machine_devices_[s] /= static_cast<int>(machines[s].size());
 
   apart_.resize(static_cast<size_t>(shapes_) * static_cast<size_t>(shapes_));
   for (int a = 0; a < shapes_; ++a) {

@@ -29,8 +29,10 @@ struct DeviceClass {
 
 class DeviceClasses {
  public:
-  // Of `free[p]` devices of each pool p of the graph: the others are taken.
-  DeviceClasses(const ClusterGraph& graph, std::span<const int> free);
+  // Of `free[p]` devices of each pool p of the graph: the others are taken. `merge_sites`: all
+  // sites and racks count as one, its links the best of any; fewer classes, and still good for a
+  // bound.
+  DeviceClasses(const ClusterGraph& graph, std::span<const int> free, bool merge_sites = false);
 
   const std::vector<DeviceClass>& all() const { return classes_; }
   const DeviceClass& operator[](int c) const { return classes_[static_cast<size_t>(c)]; }
@@ -44,12 +46,15 @@ class DeviceClasses {
   }
   // May a machine hold devices of both?
   bool Together(int a, int b) const { return Shape(a) == Shape(b); }
+  // Devices, of all classes, in a machine that holds this one.
+  int MachineDevices(int c) const { return machine_devices_[static_cast<size_t>(Shape(c))]; }
 
  private:
   int Shape(int c) const { return classes_[static_cast<size_t>(c)].shape; }
 
   std::vector<DeviceClass> classes_;
-  std::vector<LinkSpec> apart_;  // by pair of shapes
+  std::vector<LinkSpec> apart_;       // by pair of shapes
+  std::vector<int> machine_devices_;  // by shape
   int shapes_ = 0;
   int sites_ = 0;
 };

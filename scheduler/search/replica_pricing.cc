@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 namespace tessera::scheduler {
 namespace {
@@ -10,7 +12,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kPerOctave = 64;     // grid of rows
 constexpr int kNoRows = -1000000;  // on the grid: 0
 constexpr double kRounding = 1 + 1e-6;
-constexpr int kMultipliers = 4;      // tried for the sum of stages and hops
+constexpr int kMultipliers = 10;     // tried for the sum of stages and hops
+constexpr double kSettled = 1e-6;    // of a price
 constexpr double kNearTarget = 0.7;  // worth a column where it is one that can be had
 constexpr double kSmallBox = 1.2;
 constexpr double kTokenIdBytes = 8;
@@ -33,6 +36,24 @@ void Widen(LinkSpec* link, const LinkSpec& by) {
   link->latency_seconds =
       none ? by.latency_seconds : std::min(link->latency_seconds, by.latency_seconds);
   link->bytes_per_second = std::max(link->bytes_per_second, by.bytes_per_second);
+}
+
+// Items that no other one replaces at any multiplier; the first of equals stays.
+void KeepUndominated(std::vector<CoverItem>* items) {
+  std::stable_sort(items->begin(), items->end(), [](const CoverItem& a, const CoverItem& b) {
+    return std::tuple(-a.layers, a.price, a.fixed, a.layer) <
+           std::tuple(-b.layers, b.price, b.fixed, b.layer);
+  });
+  size_t kept = 0;
+  for (const CoverItem& item : *items) {
+    const bool dominated = std::any_of(
+        items->begin(), items->begin() + static_cast<long>(kept), [&](const CoverItem& other) {
+          return other.price <= item.price && other.fixed <= item.fixed &&
+                 other.layer <= item.layer;
+        });
+    if (!dominated) (*items)[kept++] = item;
+  }
+  items->resize(kept);
 }
 
 }  // namespace
@@ -80,44 +101,63 @@ PricingAnswer ReplicaPricing::Run(const PricingQuery& query) {
 
 // --- Stages that can be had ---
 
-LinkSpec ReplicaPricing::BestWayIn(int device_class, int width) const {
+LinkSpec ReplicaPricing::BestFromApart(int device_class) const {
   LinkSpec best;
-  const DeviceClass& to = classes_[device_class];
   for (int c = 0; c < classes_.size(); ++c) {
     if (query_->site >= 0 && classes_[c].site != query_->site) continue;
     Widen(&best, classes_.Apart(c, device_class));
-    const bool together =
-        c == device_class ? to.per_machine > width : classes_.Together(c, device_class);
-    if (together) Widen(&best, to.inside);
   }
   return best;
 }
 
+void ReplicaPricing::AddTypes(int device_class) {
+  const DeviceClass& of = classes_[device_class];
+  const int in_machine = classes_.MachineDevices(device_class);
+  LinkSpec apart = BestFromApart(device_class);
+  // As many devices as it takes need as many machines, be there one or more.
+  if (query_->only_class >= 0 && apart.bytes_per_second <= 0) apart = of.inside;
+  const std::vector<int>& shapes = shape_of_[static_cast<size_t>(device_class)];
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const int width = static_cast<int>(i) + 1;
+    StageType type{shapes[i], device_class,
+                   width * query_->prices[static_cast<size_t>(device_class)]};
+    type.in = type.apart = apart;
+    if (in_machine > width) Widen(&type.in, of.inside);
+    const bool alone = in_machine == of.per_machine;  // no other class in the machine
+    type.of_machine = alone ? 1.0 / (in_machine / width) : static_cast<double>(width) / in_machine;
+    types_.push_back(type);
+  }
+}
+
 void ReplicaPricing::MakeTypes() {
   types_.clear();
-  std::vector<int> type_of(static_cast<size_t>(shapes_.size()), -1);
+  spread_.clear();
+  on_machine_.clear();
   for (int c = 0; c < classes_.size(); ++c) {
     if (query_->site >= 0 && classes_[c].site != query_->site) continue;
     if (query_->only_class >= 0 && c != query_->only_class) continue;
-    for (size_t i = 0; i < shape_of_[static_cast<size_t>(c)].size(); ++i) {
-      const int width = static_cast<int>(i) + 1;
-      const int shape = shape_of_[static_cast<size_t>(c)][i];
-      const double price = width * query_->prices[static_cast<size_t>(c)];
-      const LinkSpec in = BestWayIn(c, width);
-      int& type = type_of[static_cast<size_t>(shape)];
-      if (type < 0) {
-        type = static_cast<int>(types_.size());
-        types_.push_back({shape, c, price, in});
-        continue;
-      }
-      StageType& known = types_[static_cast<size_t>(type)];
-      Widen(&known.in, in);
-      if (price < known.price) {
-        known.price = price;
-        known.device_class = c;
-      }
-    }
+    AddTypes(c);
   }
+  std::map<std::tuple<int, double, double, double>, size_t> like;  // place in spread_
+  for (size_t t = 0; t < types_.size(); ++t) {
+    const StageType& type = types_[t];
+    const auto [at, fresh] =
+        like.emplace(std::tuple(type.shape, type.of_machine, type.apart.bytes_per_second,
+                                type.apart.latency_seconds),
+                     spread_.size());
+    if (fresh) {
+      spread_.push_back(static_cast<int>(t));
+    } else if (type.price < types_[static_cast<size_t>(spread_[at->second])].price) {
+      spread_[at->second] = static_cast<int>(t);
+    }
+    const size_t machine = static_cast<size_t>(classes_[type.device_class].shape);
+    if (on_machine_.size() <= machine) on_machine_.resize(machine + 1);
+    on_machine_[machine].push_back(static_cast<int>(t));
+  }
+  MakeCrossing();
+}
+
+void ReplicaPricing::MakeCrossing() {
   crossing_ = {};
   if (query_->site >= 0) return;
   for (int a = 0; a < classes_.size(); ++a) {
@@ -150,6 +190,11 @@ double ReplicaPricing::KvTokens(const Box& box) const {
   return std::max({1.0, lengths.max_sequence_tokens, rows / (1 - shapes_.options().kv_headroom)});
 }
 
+// What a hop from another machine takes longer than the best one.
+double ReplicaPricing::ApartMore(const StageType& type, double bytes) const {
+  return std::max(0.0, SecondsOver(type.apart, bytes) - SecondsOver(type.in, bytes));
+}
+
 std::vector<CoverItem> ReplicaPricing::Items(const Box& box, StagePlace place) const {
   const double rows = RowsHigh(box), kv = KvTokens(box), period = box.slow * rows;
   const std::vector<ShapeSeconds>& seconds =
@@ -158,21 +203,27 @@ std::vector<CoverItem> ReplicaPricing::Items(const Box& box, StagePlace place) c
   const bool head = place == StagePlace::kLast || place == StagePlace::kOnly;
   const double layers = shapes_.model().layers;
   std::vector<CoverItem> items;
-  for (size_t t = 0; t < types_.size(); ++t) {
-    const StageType& type = types_[t];
+  for (const int t : TypesOf(box)) {
+    const StageType& type = types_[static_cast<size_t>(t)];
     const ShapeSeconds& s = seconds[static_cast<size_t>(type.shape)];
-    double hop = 0;  // activations in; into the first stage only token ids come
-    if (place == StagePlace::kFirst) hop = SecondsOver(type.in, kTokenIdBytes);
-    if (place == StagePlace::kInner || place == StagePlace::kLast)
-      hop = SecondsOver(type.in, bytes) + s.spread;
-    if (hop > period) continue;
+    double hop = 0, least = 0;  // activations in; into the first stage only token ids come
+    if (place == StagePlace::kFirst) {
+      hop = least = SecondsOver(type.in, kTokenIdBytes);
+      // Nobody sends activations to its machine: what other stages there are charged comes back.
+      if (box.machine < 0) hop -= (1 - type.of_machine) * ApartMore(type, bytes);
+    }
+    if (place == StagePlace::kInner || place == StagePlace::kLast) {
+      hop = least = SecondsOver(type.in, bytes) + s.spread;
+      if (box.machine < 0) hop += type.of_machine * ApartMore(type, bytes);
+    }
+    if (least > period || !std::isfinite(hop)) continue;
     const double fixed = s.fixed + (head ? s.head : 0);
     const double most =
         std::min({layers, (period - fixed) / s.layer, shapes_[type.shape].MemoryLayers(place, kv)});
     if (most * kRounding < 1) continue;
-    items.push_back({static_cast<int>(t), static_cast<int>(most * kRounding), type.price,
-                     fixed + hop, s.layer});
+    items.push_back({t, static_cast<int>(most * kRounding), type.price, fixed + hop, s.layer});
   }
+  KeepUndominated(&items);
   return items;
 }
 
@@ -180,15 +231,19 @@ std::vector<CoverItem> ReplicaPricing::Items(const Box& box, StagePlace place) c
 double ReplicaPricing::SumLimit(const Box& box) const {
   const double rows = RowsHigh(box);
   double limit = box.micro_batches * box.slow * rows;
-  if (query_->site >= 0) return limit;
-  // The way there and back again costs more than the best hop into a stage.
+  if (box.machine >= 0) return limit;
   const double bytes = shapes_.RowsAt(query_->role, prompts_only_ ? 0 : rows) * shapes_.row_bytes();
   double hop = 0;
-  for (const StageType& type : types_) {
-    const double in = SecondsOver(type.in, bytes);
-    if (in < kInfinity) hop = std::max(hop, in);
+  for (const int t : spread_) {
+    const StageType& type = types_[static_cast<size_t>(t)];
+    const double apart = SecondsOver(type.apart, bytes);
+    if (apart < kInfinity) hop = std::max(hop, apart);
   }
-  limit -= std::max(0.0, SecondsOver(crossing_, bytes) - hop);
+  // Nobody sends activations to the first machine; a box of any number of stages does not say which
+  // that is.
+  if (box.stages == 0) limit += hop;
+  // The way to another site and back again costs more than the best hop into a machine.
+  if (query_->site < 0) limit -= std::max(0.0, SecondsOver(crossing_, bytes) - hop);
   return limit;
 }
 
@@ -202,8 +257,28 @@ CoverProgram::Solution ReplicaPricing::OneStage(const Box& box) const {
   return solution;
 }
 
+// As many stages of the one that breaks the limit as keep it: at the last multiplier both cost the
+// same, and what is between them costs less than the one that keeps it.
+std::vector<CoverProgram::Stage> ReplicaPricing::Mixed(const CoverProgram::Solution& breaks,
+                                                       const CoverProgram::Solution& keeps,
+                                                       double limit) const {
+  if (breaks.stages.size() != keeps.stages.size()) return keeps.stages;
+  std::vector<CoverProgram::Stage> stages = keeps.stages, best = stages;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    stages[i] = breaks.stages[i];
+    double seconds = 0;
+    int layers = 0;
+    for (const CoverProgram::Stage& stage : stages) {
+      seconds += stage.item.fixed + stage.item.layer * stage.layers;
+      layers += stage.item.layers;
+    }
+    if (layers >= shapes_.model().layers && seconds <= limit) best = stages;
+  }
+  return best;
+}
+
 CoverProgram::Solution ReplicaPricing::Cover(const Box& box) {
-  if (box.stages == 1) return query_->site >= 0 ? OneStage(box) : CoverProgram::Solution();
+  if (box.stages == 1) return OneStage(box);
   const bool any = box.stages == 0;
   std::vector<CoverItem> first = any ? std::vector<CoverItem>() : Items(box, StagePlace::kFirst);
   std::vector<CoverItem> inner = Items(box, StagePlace::kInner);
@@ -228,17 +303,26 @@ CoverProgram::Solution ReplicaPricing::Cover(const Box& box) {
   if (!any && box.slow > kSmallBox * box.fast) return best;
   const double limit = SumLimit(box);
   if (limit <= 0) return {};
-  double multiplier = best.price / limit, low = 0, high = 0;
-  double price = best.price;
+  // Between a solution that breaks the limit and one that keeps it the next multiplier is the one
+  // at which both cost the same, until no third one is cheaper there.
+  CoverProgram::Solution breaks = best, keeps;
+  if (breaks.seconds <= limit) return best;
+  double price = best.price, multiplier = best.price / limit;
   for (int i = 0; i < kMultipliers; ++i) {
     CoverProgram::Solution priced = solve(multiplier, limit);
+    const double known = breaks.price + multiplier * (breaks.seconds - limit);
+    const bool settled = keeps.price < kInfinity && priced.price >= known * (1 - kSettled);
     price = std::max(price, priced.price);
-    const bool keeps = priced.seconds <= limit;
-    if (keeps) best.stages = priced.stages;
-    if (BoundOf(box, price) <= interest) break;
-    (keeps ? high : low) = multiplier;
-    multiplier = low == 0 ? multiplier / 4 : high == 0 ? multiplier * 4 : std::sqrt(low * high);
+    if (settled || BoundOf(box, price) <= interest) break;
+    priced.price -= multiplier * (priced.seconds - limit);  // of its stages alone
+    const bool in_time = priced.seconds <= limit;
+    (in_time ? keeps : breaks) = std::move(priced);
+    multiplier = keeps.price == kInfinity
+                     ? 4 * multiplier
+                     : (keeps.price - breaks.price) / (breaks.seconds - keeps.seconds);
+    if (!(multiplier > 0)) break;
   }
+  if (keeps.price < kInfinity) best.stages = Mixed(breaks, keeps, limit);
   best.price = price;
   return best;
 }
@@ -254,19 +338,30 @@ double ReplicaPricing::BoundOf(const Box& box, double price) const {
 }
 
 void ReplicaPricing::PushRoots() {
+  if (query_->site >= 0) PushRoot(-1, 1, 1);
   int devices = 0;
-  for (const DeviceClass& of : classes_.all()) {
-    if (query_->site < 0 || of.site == query_->site) devices += of.devices();
+  for (size_t machine = 0; machine < on_machine_.size(); ++machine) {
+    if (on_machine_[machine].empty()) continue;
+    const int of = types_[static_cast<size_t>(on_machine_[machine].front())].device_class;
+    const int in_machine = classes_.MachineDevices(of);
+    const DeviceClass& classed = classes_[of];
+    devices += in_machine * static_cast<int>(classed.pools.size());
+    if (query_->site >= 0) PushRootsOn(static_cast<int>(machine), in_machine);
   }
-  const int layers = shapes_.model().layers;
-  const int most = query_->only_class >= 0 ? layers : std::min(devices, layers);
-  for (int stages = 1; stages <= most; ++stages) PushRoot(stages, stages);
-  if (prompts_only_ || !query_->certify) return;
-  for (int micro = 1; micro < most; ++micro) PushRoot(0, micro);
+  PushRootsOn(-1, query_->only_class >= 0 ? shapes_.model().layers : devices);
 }
 
-void ReplicaPricing::PushRoot(int stages, int micro_batches) {
+// Of two stages or more.
+void ReplicaPricing::PushRootsOn(int machine, int devices) {
+  const int most = std::min(devices, shapes_.model().layers);
+  for (int stages = 2; stages <= most; ++stages) PushRoot(machine, stages, stages);
+  if (prompts_only_ || !query_->certify) return;
+  for (int micro = 1; micro < most; ++micro) PushRoot(machine, 0, micro);
+}
+
+void ReplicaPricing::PushRoot(int machine, int stages, int micro_batches) {
   Box box;
+  box.machine = machine;
   box.stages = stages;
   box.micro_batches = micro_batches;
   box.slow = kInfinity;
@@ -283,8 +378,10 @@ void ReplicaPricing::PushRoot(int stages, int micro_batches) {
   double layer = kInfinity;
   const std::vector<ShapeSeconds>& seconds =
       shapes_.SecondsAt(query_->role, prompts_only_ ? 0 : rows);
-  for (const StageType& type : types_)
-    layer = std::min(layer, seconds[static_cast<size_t>(type.shape)].layer);
+  for (const int t : TypesOf(box)) {
+    const int shape = types_[static_cast<size_t>(t)].shape;
+    layer = std::min(layer, seconds[static_cast<size_t>(shape)].layer);
+  }
   box.fast = shapes_.model().layers * layer / (micro_batches * rows);
   // The slowest period that is of interest: what even the cheapest devices do not make up for.
   const CoverProgram::Solution cheapest = Cover(box);

@@ -8,9 +8,12 @@
 // proportion, and KV grows with rows; so in a box a stage holds at most what (p2, b2) leaves in
 // seconds and b1 in bytes, a cover program says the least price of stages that hold all layers,
 // and 1 / p1 bounds the rate. Hops are those of the best links that the classes allow, and are
-// priced into the sum that a period must cover. Boxes are split, best first, until the bound is
-// within the tolerance of a replica that was found, or they are as small as they get. Where KV
-// holds fewer sequences than stages, boxes are by micro-batches instead, of any number of stages.
+// priced into the sum that a period must cover. A pipeline over several machines enters each of
+// them from another one (the first with token ids only), so every stage bears at least the part of
+// that hop that it takes of its machine; replicas within one machine have boxes of their own. Boxes
+// are split, best first, until the bound is within the tolerance of a replica that was found, or
+// they are as small as they get. Where KV holds fewer sequences than stages, boxes are by
+// micro-batches instead, of any number of stages.
 // Deterministic. Thread rule: one thread per object; borrows classes and shapes.
 #pragma once
 
@@ -47,14 +50,17 @@ class ReplicaPricing {
   PricingAnswer Run(const PricingQuery& query);
 
  private:
-  struct StageType {  // of one shape: the cheapest class, the best way in
+  struct StageType {
     int shape = 0;
     int device_class = 0;
     double price = 0;
-    LinkSpec in;
+    LinkSpec in;            // best from any stage
+    LinkSpec apart;         // best from another machine
+    double of_machine = 1;  // least part of its machine that a stage takes
   };
   struct Box {
-    int stages = 0;  // 0: any number, above micro_batches
+    int machine = -1;  // shape of the one machine that holds all stages; -1: over several
+    int stages = 0;    // 0: any number, above micro_batches
     int micro_batches = 0;
     int low = 0, high = 0;      // of rows, on the grid
     double fast = 0, slow = 0;  // seconds per row: of the period
@@ -63,20 +69,29 @@ class ReplicaPricing {
   };
 
   void MakeTypes();
-  LinkSpec BestWayIn(int device_class, int width) const;
-  double CrossingSeconds(double rows) const;
+  LinkSpec BestFromApart(int device_class) const;
+  void AddTypes(int device_class);
+  void MakeCrossing();
 
   double RowsLow(const Box& box) const;
   double RowsHigh(const Box& box) const;
   double KvTokens(const Box& box) const;
   void PushRoots();
-  void PushRoot(int stages, int micro_batches);
+  void PushRootsOn(int machine, int devices);
+  void PushRoot(int machine, int stages, int micro_batches);
   void Push(Box box);
   void Split(const Box& box);
   bool CanSplitRows(const Box& box) const;
+  // Types that the box's stages may have.
+  const std::vector<int>& TypesOf(const Box& box) const {
+    return box.machine < 0 ? spread_ : on_machine_[static_cast<size_t>(box.machine)];
+  }
+  double ApartMore(const StageType& type, double bytes) const;
   std::vector<CoverItem> Items(const Box& box, StagePlace place) const;
   double SumLimit(const Box& box) const;
   CoverProgram::Solution Cover(const Box& box);
+  std::vector<CoverProgram::Stage> Mixed(const CoverProgram::Solution& breaks,
+                                         const CoverProgram::Solution& keeps, double limit) const;
   CoverProgram::Solution OneStage(const Box& box) const;
   double Interest() const;
   double BoundOf(const Box& box, double price) const;
@@ -94,8 +109,10 @@ class ReplicaPricing {
   // Of the query at hand.
   const PricingQuery* query_ = nullptr;
   std::vector<StageType> types_;
-  LinkSpec crossing_;  // best between two sites
-  double output_ = 0;  // requests per row of a period
+  std::vector<int> spread_;                   // the cheapest of like types
+  std::vector<std::vector<int>> on_machine_;  // by machine shape
+  LinkSpec crossing_;                         // best between two sites
+  double output_ = 0;                         // requests per row of a period
   bool prompts_only_ = false;
   double limit_tpot_ = 0;
   double best_ = 0;
