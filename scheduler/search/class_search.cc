@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/class_placement.h"
 #include "scheduler/search/configuration_program.h"
+#include "scheduler/search/placement_moves.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -13,15 +15,20 @@ namespace {
 constexpr int kWholeUpTo = 100;  // devices that are planned by branch and bound at once
 constexpr int kRepairUpTo = 72;  // devices whose replicas are taken away and planned again
 constexpr int kMostRepairs = 16;
-constexpr int kMostRounds = 12;     // of planning what is left
-constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
-constexpr double kBoundGap = 0.02;  // between bound and relaxation
+constexpr int kMoveUpTo = 400;              // devices whose replicas are improved by moves
+constexpr int64_t kMostJudged = 6000;       // sets of stages, in moves after planning
+constexpr int64_t kMostJudgedAgain = 3000;  // and after a repair
+constexpr int kMostRounds = 12;             // of planning what is left
+constexpr double kLeastPart = 0.5;          // of a column's rate that must be left on real links
+constexpr double kBoundGap = 0.02;          // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
 constexpr int kBoundBoxes = 20000;
+constexpr int kLastBoxes = 60000;  // where there are many devices
 constexpr size_t kColumnsOfPricing = 20;
-constexpr int kAllColumnsUpTo = 2000;  // devices whose columns are all kept
-constexpr int kMostGenerated = 24;     // rounds of columns
+constexpr int kAllColumnsUpTo = 20000;  // devices whose columns are all kept
+constexpr int kMostGenerated = 24;      // rounds of columns
 constexpr double kRestGap = 0.03;
+constexpr size_t kColumnsTaken = 600;  // from the program of all sites, to plan a part
 constexpr int kRestRounds = 8;
 constexpr int kRestBoxes = 2000;
 constexpr int kRepairRounds = 4;
@@ -29,6 +36,7 @@ constexpr int kRepairBoxes = 100;
 constexpr double kPackingGap = 1e-4;
 constexpr int kPackingNodes = 2000;
 constexpr int kRestNodes = 200;
+constexpr int kPartNodes = 2000;             // of a part of many devices
 constexpr double kSplitWorthTrying = 1.002;  // of the relaxation without splitting
 
 class ClassSearch {
@@ -39,12 +47,15 @@ class ClassSearch {
   }
 
   ClassSearchResult Run() {
-    const DeviceClasses classes(*problem_.graph, all_);
+    // Many devices are bounded as if they were in one site, and placed site by site.
+    const bool merge = problem_.graph->devices() > kWholeUpTo && problem_.goal == Goal::kThroughput;
+    const DeviceClasses classes(*problem_.graph, all_, merge);
     ConfigurationProgram program(problem_, classes, &shapes_);
-    program.Generate(
-        {problem_.allow_split, problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
-         kMostGenerated, kBoundBoxes,
-         problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing});
+    program.Generate({problem_.allow_split,
+                      problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
+                      kMostGenerated, kBoundBoxes,
+                      problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
+                      true, problem_.graph->devices() <= kWholeUpTo ? 0 : kLastBoxes});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))
@@ -53,6 +64,7 @@ class ClassSearch {
     const std::vector<double> prices = program.device_prices();
     const bool try_split =
         problem_.allow_split && split_value > kSplitWorthTrying * program.Relax(false);
+    columns_ = merge ? &program : nullptr;
     std::optional<Placement> best = Planned(classes, program, false);
     if (try_split) {
       program.Relax(true);
@@ -96,11 +108,18 @@ class ClassSearch {
                                    const ConfigurationProgram& program, bool split) {
     ClassPlacement at(problem_);
     const bool whole = problem_.graph->devices() <= kWholeUpTo || problem_.goal == Goal::kPrice;
-    PlaceCounts(classes, program,
-                whole ? program.Whole(split, kPackingGap, kPackingNodes) : Floors(program), &at);
+    if (split || columns_ == nullptr) {
+      PlaceCounts(classes, program,
+                  whole ? program.Whole(split, kPackingGap, kPackingNodes) : Floors(program), &at);
+    }
     if (problem_.goal != Goal::kPrice) {
       PlanRest(&at);
-      if (problem_.graph->devices() <= kRepairUpTo) Repair(&at);
+      PlacementMoves moves(problem_, &shapes_);
+      if (problem_.graph->devices() <= kMoveUpTo) moves.Improve(&at, kMostJudged);
+      if (problem_.graph->devices() <= kRepairUpTo) {
+        Repair(&at);
+        moves.Improve(&at, kMostJudgedAgain);
+      }
     }
     if (at.replicas().empty()) return std::nullopt;
     absl::StatusOr<Placement> placement = Assemble(problem_, at.replicas());
@@ -140,6 +159,8 @@ class ClassSearch {
         TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element) {
       return 0;
     }
+    const int devices = std::accumulate(free.begin(), free.end(), 0);
+    const int nodes = devices > kWholeUpTo ? kPartNodes : kRestNodes;
     const DeviceClasses classes(*problem_.graph, free);
     PlacementProblem rest = problem_;
     if (problem_.goal == Goal::kBudget) {
@@ -153,9 +174,10 @@ class ClassSearch {
       if (rest.budget_usd_per_hour <= 0) return 0;
     }
     ConfigurationProgram program(rest, classes, &shapes_);
+    if (columns_ != nullptr) program.AddLike(*columns_, kColumnsTaken);
     program.Generate({false, kRestGap, quick ? kRepairRounds : kRestRounds,
                       quick ? kRepairBoxes : kRestBoxes, 0, false});
-    return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, kRestNodes), at);
+    return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, nodes), at);
   }
 
   void PlanRest(ClassPlacement* at) {
@@ -203,6 +225,7 @@ class ClassSearch {
   const PlacementProblem& problem_;
   StageShapes shapes_;
   std::vector<int> all_;
+  const ConfigurationProgram* columns_ = nullptr;  // where planning of a part begins; or none
 };
 
 }  // namespace

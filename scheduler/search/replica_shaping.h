@@ -1,0 +1,58 @@
+// Good stages of one replica on given devices, in microseconds: for searches that try many sets.
+//
+// Problem: stage_layout finds the best stages of a device set, in milliseconds to seconds; who asks
+// what one device more or less would bring wants an answer at once. Idea: every pool is cut into
+// stages of one width (and one of what remains); for the sequences that KV can hold at most, and
+// for fewer, layers are dealt so that the slowest stage is as fast as it can be; widths are changed
+// pool by pool as long as that helps. Pools that are alike share a width. Heuristic: the rate is
+// that of the cost model for the stages found, which need not be the best. Answers are kept.
+// Deterministic. Thread rule: one thread per object; borrows problem and shapes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "scheduler/search/problem.h"
+#include "scheduler/search/stage_shapes.h"
+
+namespace tessera::scheduler {
+
+class ReplicaShaping {
+ public:
+  // Devices of pools of the graph, by pool; no pool twice, no count of 0.
+  using Devices = std::vector<std::pair<int, int>>;
+  using Widths = std::map<int, int>;  // of stages, by pool; 0: the pool stays idle
+
+  ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes);
+
+  // A replica of role both on these devices, with its rate; no stages: nothing fits. All widths are
+  // tried, pool by pool.
+  const PlacedReplica& Shape(const Devices& devices);
+  // The same, where only the widths of `changed` pools are tried and the others are `known`.
+  PlacedReplica ShapeLike(const Devices& devices, const Widths& known,
+                          const std::vector<int>& changed);
+  static Widths WidthsOf(const PlacedReplica& replica);
+
+  int64_t judged() const { return judged_; }  // sets of stages so far
+
+ private:
+  std::vector<int> WidthsToTry(int devices) const;
+  std::vector<LayoutStage> StagesOf(const Devices& devices, const Widths& widths) const;
+  PlacedReplica Judge(const Devices& devices, const Widths& widths);
+  // Layers of the stages for so many sequences at once; requests per second, 0: they do not fit.
+  double Deal(double sequences, std::vector<LayoutStage>* stages);
+  std::vector<std::vector<int>> Alike(const Devices& devices) const;
+  void Descend(const Devices& devices, const std::vector<std::vector<int>>& groups, Widths* widths,
+               PlacedReplica* best);
+
+  const PlacementProblem& problem_;
+  StageShapes& shapes_;
+  LayoutProblem layout_;                    // of the whole graph, for MakeReplica
+  std::vector<std::vector<int>> shape_of_;  // by pool, by width - 1
+  std::map<Devices, PlacedReplica> shaped_;
+  int64_t judged_ = 0;
+};
+
+}  // namespace tessera::scheduler
