@@ -114,9 +114,24 @@ void PlanCli::AddPlan() {
   plan_->add_option("--from", f.running, "The plan.json that runs now: says what the move costs");
   plan_->add_option("--max-tpot", f.max_tpot,
                     "Longest time per output token, such as \"150 ms\"; 0: no limit");
+  plan_->add_option("--max-ttft", f.max_ttft,
+                    "Longest time to the first token, such as \"2 s\"; 0: no limit");
+  plan_->add_option("--max-e2e", f.max_end_to_end,
+                    "Longest time of a request, such as \"20 s\"; 0: no limit");
+  plan_
+      ->add_option("--attainment", f.attainment,
+                   "Part of the requests that must meet the limits; 0: the workload's, or 0.99")
+      ->check(Between(0, 1));
+  plan_
+      ->add_option("--arrival-variation", f.arrival_variation,
+                   "Variation of the gaps between requests; 0: the workload's, or 1 (Poisson)")
+      ->check(NonNegative());
+  plan_->add_option("--seed", f.options.seed, "Of searches that draw; 0: their own")
+      ->check(WholeFrom(0));
   plan_
       ->add_option("--objective", f.goal,
-                   "throughput, price (cheapest for --rate), budget (best within the cluster's)")
+                   "throughput, goodput (within the latency limits), price (cheapest for --rate), "
+                   "budget (best within the cluster's)")
       ->capture_default_str();
   plan_
       ->add_option("--search", f.options.search,

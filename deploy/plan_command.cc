@@ -20,6 +20,29 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxTraceBytes = int64_t{1} << 30;
 
+// Flags beat the objectives of the workload, not those of its classes.
+absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
+  const struct {
+    const char* name;
+    const std::string& text;
+    void (v1::ServiceObjectives::*set)(double);
+  } limits[] = {
+      {"--max-tpot", flags.max_tpot, &v1::ServiceObjectives::set_time_per_output_token_seconds},
+      {"--max-ttft", flags.max_ttft, &v1::ServiceObjectives::set_time_to_first_token_seconds},
+      {"--max-e2e", flags.max_end_to_end, &v1::ServiceObjectives::set_end_to_end_seconds}};
+  for (const auto& limit : limits) {
+    if (limit.text.empty()) continue;
+    const absl::StatusOr<double> seconds = ParseQuantity(limit.text, Dimension::kSeconds);
+    if (!seconds.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat(limit.name, ": ", StdView(seconds.status().message())));
+    }
+    (workload->mutable_objectives()->*limit.set)(*seconds);
+  }
+  if (flags.attainment > 0) workload->mutable_objectives()->set_attainment(flags.attainment);
+  return absl::OkStatus();
+}
+
 absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input) {
   const fs::path path = flags.workload;
   input->workload_file = flags.workload.empty() ? "--prompt and --output" : flags.workload;
@@ -57,12 +80,8 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
   }
   if (flags.requests_per_second > 0)
     input->workload.set_requests_per_second(flags.requests_per_second);
-  if (flags.max_tpot.empty()) return absl::OkStatus();
-  const absl::StatusOr<double> tpot = ParseQuantity(flags.max_tpot, Dimension::kSeconds);
-  if (!tpot.ok())
-    return absl::InvalidArgumentError(StrCat("--max-tpot: ", StdView(tpot.status().message())));
-  input->workload.mutable_objectives()->set_time_per_output_token_seconds(*tpot);
-  return absl::OkStatus();
+  if (flags.arrival_variation > 0) input->workload.set_arrival_variation(flags.arrival_variation);
+  return ReadObjectives(flags, &input->workload);
 }
 
 absl::StatusOr<v1::DataType> DataTypeNamed(const std::string& flag, const std::string& name) {
@@ -80,13 +99,15 @@ absl::StatusOr<v1::DataType> DataTypeNamed(const std::string& flag, const std::s
 absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* options) {
   if (flags.goal == "throughput") {
     options->goal = scheduler::Goal::kThroughput;
+  } else if (flags.goal == "goodput") {
+    options->goal = scheduler::Goal::kGoodput;
   } else if (flags.goal == "price") {
     options->goal = scheduler::Goal::kPrice;
   } else if (flags.goal == "budget") {
     options->goal = scheduler::Goal::kBudget;
   } else {
     return absl::InvalidArgumentError(
-        StrCat("--objective: \"", flags.goal, "\" is none of throughput, price, budget"));
+        StrCat("--objective: \"", flags.goal, "\" is none of throughput, goodput, price, budget"));
   }
   const absl::StatusOr<double> reserve = ParseQuantity(flags.runtime_reserve, Dimension::kBytes);
   if (!reserve.ok())

@@ -22,6 +22,10 @@ struct PlanFlags {
   int64_t output_tokens = 211;
   double requests_per_second = 0;  // beats the workload's
   std::string max_tpot;            // "150 ms"; empty: the workload's
+  std::string max_ttft;            // likewise
+  std::string max_end_to_end;      // likewise
+  double attainment = 0;           // 0: the workload's
+  double arrival_variation = 0;    // 0: the workload's
   std::string goal = "throughput";
   std::string weight_dtype;  // empty: as stored
   std::string kv_dtype;

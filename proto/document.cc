@@ -271,6 +271,9 @@ class Reader {
     } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
       field.is_repeated() ? reflection.AddInt64(message, &field, whole)
                           : reflection.SetInt64(message, &field, whole);
+    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64 && !field.is_repeated()) {
+      if (whole < 0) return Fail(node, place, "must not be negative");
+      reflection.SetUInt64(message, &field, static_cast<uint64_t>(whole));
     } else {
       return Fail(node, place, "cannot be given in a document");
     }

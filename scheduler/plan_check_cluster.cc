@@ -64,6 +64,7 @@ class ClusterCheck {
       if (absl::Status s = CheckDevices(replica); !s.ok()) return s;
       if (absl::Status s = CheckPeaks(replica); !s.ok()) return s;
     }
+    if (absl::Status s = CheckLatencies(); !s.ok()) return s;
     for (const v1::RoutingShare& share : plan_.routing()) {
       if (absl::Status s = AddTraffic(share); !s.ok()) return s;
     }
@@ -234,6 +235,22 @@ class ClusterCheck {
         "replica %s: a TPOT of %.2f ms is predicted, but reading its weights at full memory "
         "bandwidth takes %.2f ms",
         replica.name(), tpot * 1e3, least_tpot * 1e3));
+  }
+
+  absl::Status CheckLatencies() const {
+    std::map<std::string, double> seconds;  // of a prompt token through all stages, at the peaks
+    for (const v1::Replica& replica : plan_.replicas()) {
+      for (const v1::Stage& stage : replica.stages()) {
+        double slowest = 0;
+        for (const v1::PlannedWorker& worker : stage.workers()) {
+          const double head = worker.share().holds_head() ? HeadParameters(worker.share()) : 0;
+          const double used = HeldBy(plan_, worker.share()).parameters_per_token - head;
+          slowest = std::max(slowest, 2 * used / devices_.at(worker.device()).flops_per_second);
+        }
+        seconds[replica.name()] += slowest;
+      }
+    }
+    return CheckAttainment(plan_, seconds);
   }
 
   double HeadParameters(const v1::WorkerShare& share) const {

@@ -2,6 +2,9 @@
 // its ranges alone. Thread rule: pure functions.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "absl/status/status.h"
 #include "proto/plan.pb.h"
 
@@ -22,6 +25,12 @@ double ActivationElementBytes(const v1::DeploymentPlan& plan);
 
 // Figures of the plan by itself: memory, KV, load of replicas.
 absl::Status CheckFigures(const v1::DeploymentPlan& plan);
+
+// Which part of the requests is said to meet its limits: shares and sums hold, a plan for goodput
+// attains what is asked for, and nothing is promised that the predicted TPOT and, where known, the
+// least seconds of a prompt token in a prefilling replica (by its name) rule out.
+absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
+                             const std::map<std::string, double>& seconds_per_prompt_token);
 
 // What is promised for the loss of a machine: no more than the replicas elsewhere serve.
 absl::Status CheckSurvival(const v1::DeploymentPlan& plan);

@@ -122,6 +122,7 @@ std::string_view Name(Limit limit) {
     case Limit::kTpot: return "the allowed time per output token";
     case Limit::kStepTokens: return "the allowed tokens per step";
     case Limit::kSequences: return "the allowed sequences at once";
+    case Limit::kObjectives: return "the latency objectives";
   }
   return "?";
 }
@@ -220,6 +221,31 @@ double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica
   return seconds;
 }
 
+PrefillCost PrefillCostOf(const ModelShape& model, const ReplicaSpec& replica,
+                          const RequestLengths& request, const ReplicaOptions& options,
+                          int micro_batches, double decode_rows, double mean_context) {
+  const double q = std::max(1.0, request.prompt_tokens * (1 - request.prefix_hit_rate));
+  const double c = std::max(0.0, request.prompt_tokens - q);
+  const StepWork full = FullPrefillWork(options, decode_rows, mean_context, c + q / 2, q);
+  return {q / full.prefill_tokens * PeriodOf(model, replica, full, micro_batches).seconds,
+          PrefillLatencySeconds(model, replica, q, c, options, decode_rows, mean_context)};
+}
+
+double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,
+                    const LengthMoments& lengths, const ReplicaOptions& options, int micro_batches,
+                    double requests_per_second) {
+  const double steps_per_second = requests_per_second * lengths.decode_steps;
+  double b = 0;
+  for (int i = 0; i < 200; ++i) {  // grows towards the fixed point
+    const StepWork work = SteadyWork(replica.role, lengths, b, options);
+    const double next = steps_per_second * PeriodOf(model, replica, work, micro_batches).seconds;
+    const bool settled = std::abs(next - b) <= 1e-9 * std::max(next, 1e-9);
+    b = std::min(next, options.max_sequences / micro_batches);
+    if (settled) break;
+  }
+  return b;
+}
+
 ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
                              std::span<const RequestLengths> samples, const ReplicaOptions& options,
                              double requests_per_second, double arrival_variation) {
@@ -229,15 +255,7 @@ ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica
       replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
   double b = 0;
   if (replica.role != Role::kPrefill && lengths.decode_steps > 0) {
-    const double steps_per_second = requests_per_second * lengths.decode_steps;
-    for (int i = 0; i < 200; ++i) {  // grows towards the smallest fixed point
-      const double next =
-          steps_per_second *
-          PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), m).seconds;
-      const bool settled = std::abs(next - b) <= 1e-9 * std::max(next, 1e-9);
-      b = std::min(next, options.max_sequences / m);
-      if (settled) break;
-    }
+    b = DecodeRowsAt(model, replica, lengths, options, m, requests_per_second);
     operation.decode_rows = b;
     operation.tpot_seconds =
         m * PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), m).seconds;
@@ -246,15 +264,12 @@ ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica
   if (replica.role == Role::kDecode) return operation;
 
   double weight = 0, latency = 0;
-  const double context = lengths.mean_decode_context();
   for (const RequestLengths& sample : samples) {
-    const double q = std::max(1.0, sample.prompt_tokens * (1 - sample.prefix_hit_rate));
-    const double c = std::max(0.0, sample.prompt_tokens - q);
-    const StepWork full = FullPrefillWork(options, b, context, c + q / 2, q);
-    const double service = q / full.prefill_tokens * PeriodOf(model, replica, full, m).seconds;
-    operation.prefill_service.mean += sample.weight * service;
-    operation.prefill_service.second += sample.weight * service * service;
-    latency += sample.weight * PrefillLatencySeconds(model, replica, q, c, options, b, context);
+    const PrefillCost cost =
+        PrefillCostOf(model, replica, sample, options, m, b, lengths.mean_decode_context());
+    operation.prefill_service.mean += sample.weight * cost.service_seconds;
+    operation.prefill_service.second += sample.weight * cost.service_seconds * cost.service_seconds;
+    latency += sample.weight * cost.latency_seconds;
     weight += sample.weight;
   }
   if (weight <= 0) return operation;

@@ -56,7 +56,7 @@ StepWork SteadyWork(Role role, const LengthMoments& lengths, double b,
                     const ReplicaOptions& options);
 
 // What ends the growth of a replica's rate.
-enum class Limit { kNothing, kKv, kTpot, kStepTokens, kSequences };
+enum class Limit { kNothing, kKv, kTpot, kStepTokens, kSequences, kObjectives };
 std::string_view Name(Limit limit);
 
 struct ReplicaRate {
@@ -85,6 +85,21 @@ ReplicaRate CapacityOf(const ModelShape& model, const ReplicaSpec& replica,
 ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
                            const LengthMoments& lengths, const ReplicaOptions& options,
                            double kv_capacity_tokens);
+
+// Of one prompt in a replica where `decode_rows` rows (of a micro-batch) decode beside it.
+struct PrefillCost {
+  double service_seconds = 0;  // what it takes from the queue in front: its part of full steps
+  double latency_seconds = 0;  // from its first chunk to its first token
+};
+PrefillCost PrefillCostOf(const ModelShape& model, const ReplicaSpec& replica,
+                          const RequestLengths& request, const ReplicaOptions& options,
+                          int micro_batches, double decode_rows, double mean_context);
+
+// Decode rows of a micro-batch at this rate: the smallest fixed point, at most what the batcher
+// takes.
+double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,
+                    const LengthMoments& lengths, const ReplicaOptions& options, int micro_batches,
+                    double requests_per_second);
 
 // The steady state at a rate below capacity.
 struct ReplicaOperation {

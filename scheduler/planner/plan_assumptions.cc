@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -22,8 +23,35 @@ const char* GoalName(Goal goal) {
     case Goal::kThroughput: return "most requests per second";
     case Goal::kPrice: return "lowest price for the asked rate";
     case Goal::kBudget: return "most requests per second within the budget";
+    case Goal::kGoodput: return "most requests per second that meet their latency objectives";
     default: return "as asked";
   }
+}
+
+// What is asked of latencies, and how it was judged.
+void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
+  if (!AnyLimits(f.workload->classes)) return;
+  const v1::Workload& workload = f.input->workload;
+  for (const RequestClass& one : f.workload->classes) {
+    const bool own = one.judged_with > 0;
+    const v1::ServiceObjectives& given =
+        own ? workload.classes(one.judged_with - 1).objectives() : workload.objectives();
+    lines->push_back(absl::StrFormat(
+        "%s: %.1f %% of the requests, prefix hits %g %%, %s (%s); %g %% must meet it (%s)",
+        one.name, 100 * one.share, 100 * one.samples.front().prefix_hit_rate,
+        LimitsText(ObjectivesOf(one)), own ? "its own objectives" : "objectives of the workload",
+        100 * one.required_attainment, given.attainment() > 0 ? "objective" : "default"));
+  }
+  if (f.options->goal == Goal::kGoodput) {
+    lines->push_back(
+        "goodput: every replica, and every pair of split ones, attains it alone (cost model)");
+  } else {
+    lines->push_back(
+        "TTFT and end to end are predicted, not optimised; --objective goodput does (objective)");
+  }
+  lines->push_back(
+      "attainment = wait of M/G/1 with an exponential tail, TPOT of the mean step, chunks of "
+      "prompts as long as steps are, KV links without a queue (cost model)");
 }
 
 // Where an option's value is from.
@@ -65,12 +93,14 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
       "at most %d tokens in one step (%s) and %g sequences at once in one replica (%s)",
       o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
       Origin(o.max_sequences == ever.max_sequences)));
+  if (o.seed > 0) add(absl::StrFormat("seed = %d, of searches that draw (option)", o.seed));
   const double tpot = f.problem->options.max_tpot_seconds;
   add(std::isfinite(tpot)
           ? absl::StrFormat(
                 "time per output token <= %.1f ms on average, kept by every replica (objective)",
                 tpot * 1e3)
           : std::string("time per output token = no limit (default)"));
+  AddObjectives(f, lines);
   add(absl::StrFormat("KV sent from prefill to decode may be compressed, at %.3g GB/s (default)",
                       f.problem->codec_rates.encode_bytes_per_second / 1e9));
 }
@@ -91,10 +121,12 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
       f.workload->requests_per_second > 0
           ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
           : std::string("rate = as much as can be served (none was given)"));
-  lines->push_back(
-      absl::StrFormat("prefix hits = %.1f %% of prompt tokens, gaps between arrivals vary by %g "
-                      "(workload; 1: Poisson)",
-                      100 * f.workload->prefix_hit_rate, f.workload->arrival_variation));
+  lines->push_back(absl::StrFormat(
+      "prefix hits = %.1f %% of prompt tokens (%s), gaps between arrivals vary by %g (%s; 1: "
+      "Poisson)",
+      100 * f.workload->prefix_hit_rate, f.workload->prefix_hit_rate > 0 ? "workload" : "default",
+      f.workload->arrival_variation,
+      f.input->workload.arrival_variation() > 0 ? "workload" : "default"));
 }
 
 // A line per kind: figures and efficiencies, each marked.

@@ -2,7 +2,7 @@
 //
 // Thread rule: pure function; takes as long as the search, which `watch` can stop. Errors: those of
 // MakePlan, with "request" as the file, but InvalidArgument also where nothing fits, and for what a
-// request cannot carry (a trace).
+// request cannot carry (files: traces come as text).
 #pragma once
 
 #include "absl/status/statusor.h"

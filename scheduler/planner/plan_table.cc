@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/planner.h"
 #include "third_party/absl/str_cat.h"
@@ -119,6 +120,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   if (p.time_to_first_token_seconds() > 0)
     absl::StrAppendFormat(&out, "TTFT %.3g s, mean ", p.time_to_first_token_seconds());
   absl::StrAppendFormat(&out, "TPOT %.1f ms\n", p.time_per_output_token_seconds() * 1e3);
+  out += AttainmentTable(plan);
   if (plan.has_basis()) {
     absl::StrAppendFormat(
         &out,

@@ -11,6 +11,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
+#include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/shares.h"
@@ -142,8 +143,16 @@ class Planner {
     problem_.options.memory.max_step_tokens = options_.max_step_tokens;
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
-    const double tpot = input_.workload.objectives().time_per_output_token_seconds();
-    if (tpot > 0) problem_.options.max_tpot_seconds = tpot;
+    problem_.seed = options_.seed;
+    problem_.options.max_tpot_seconds = options_.goal == Goal::kGoodput
+                                            ? LargestUsefulTpot(workload_.classes)
+                                            : LeastTpotLimit(workload_.classes);
+    if (options_.goal == Goal::kGoodput && !AnyLimits(workload_.classes)) {
+      return absl::InvalidArgumentError(
+          StrCat(input_.workload_file,
+                 ": objectives: goodput counts requests within limits, and none is given; give "
+                 "time_to_first_token, time_per_output_token or end_to_end, such as \"500 ms\""));
+    }
     problem_.required_requests_per_second = workload_.requests_per_second;
     problem_.budget_usd_per_hour = graph_.budget_usd_per_hour();
     if (options_.goal == Goal::kPrice && workload_.requests_per_second <= 0) {
@@ -315,8 +324,9 @@ class Planner {
     const double asked =
         workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
     const double served = std::min(asked, placement.requests_per_second);
-    const double load = std::min(asked, kHighestLoad * placement.requests_per_second) /
-                        placement.requests_per_second;
+    const double highest = options_.goal == Goal::kGoodput ? 1 : kHighestLoad;
+    const double load =
+        std::min(asked, highest * placement.requests_per_second) / placement.requests_per_second;
     const LengthMoments lengths = MomentsOf(workload_.samples);
     double ttft = 0, tpot = 0;
     std::vector<double> prefills(placement.replicas.size(), 0),
@@ -336,9 +346,10 @@ class Planner {
         prediction->set_output_tokens_per_second(placed.rate.requests_per_second *
                                                  lengths.output_tokens);
       }
-      const ReplicaOperation at =
-          OperationAt(shape_, SpecOf(placed), workload_.samples, problem_.options, rate * load,
-                      workload_.arrival_variation);
+      ReplicaSpec spec = SpecOf(placed);
+      spec.micro_batches = placed.rate.micro_batches;
+      const ReplicaOperation at = OperationAt(shape_, spec, workload_.samples, problem_.options,
+                                              rate * load, workload_.arrival_variation);
       prediction->set_time_to_first_token_seconds(
           std::isfinite(at.mean_ttft_seconds) ? at.mean_ttft_seconds : 0);
       prediction->set_time_per_output_token_seconds(at.tpot_seconds);
@@ -362,6 +373,7 @@ class Planner {
       AddLine(absl::StrFormat("its devices cost %.2f USD/h", placement.usd_per_hour));
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
+    PredictAttainment({&problem_, &placement, load}, &plan_);
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
     AddLine(absl::StrFormat(
@@ -390,6 +402,8 @@ class Planner {
     basis.set_memory_utilisation(options_.utilisation);
     basis.set_runtime_reserve_bytes(options_.runtime_reserve_bytes);
     basis.set_kv_headroom(options_.kv_headroom);
+    basis.set_arrival_variation(workload_.arrival_variation);
+    basis.set_goodput(options_.goal == Goal::kGoodput);
   }
 
   void AddLine(std::string line) { plan_.add_explanation(std::move(line)); }
@@ -449,6 +463,16 @@ class Planner {
         std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound);
     plan_.mutable_certificate()->set_upper_bound(placement.upper_bound);
     plan_.mutable_certificate()->set_gap(gap);
+    if (options_.goal == Goal::kGoodput) {
+      const double tpot = problem_.options.max_tpot_seconds;
+      AddLine(absl::StrFormat(
+          "no placement of these devices serves more than %.3f requests/s within their limits: the "
+          "gap is %.2f %%; this is the bound of the throughput with %s, TTFT and end to end left "
+          "out otherwise",
+          placement.upper_bound, 100 * gap,
+          std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT"));
+      return;
+    }
     AddLine(
         absl::StrFormat("no placement of these devices serves more than %.3f requests/s%s, which "
                         "is proved: the gap is %.2f %%",

@@ -43,6 +43,7 @@ struct PlannerOptions {
   int64_t max_step_tokens = 2048;
   double max_sequences = 256;  // per replica
   int64_t context_tokens = 0;  // 0: what the model supports
+  uint64_t seed = 0;           // of searches that draw; 0: their own
   bool allow_split = true;
   bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
   MoveOptions move;

@@ -23,7 +23,8 @@ absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
   if (problem.watch.Stopped())
     return absl::DeadlineExceededError("stopped before any plan was found; allow more time");
   if (!found.ok() && found.code() != absl::StatusCode::kResourceExhausted) return found;
-  if (problem.goal != Goal::kThroughput) {
+  if (problem.goal == Goal::kGoodput && !found.ok()) return found;  // it knows its limits
+  if (problem.goal == Goal::kPrice || problem.goal == Goal::kBudget) {
     PlacementProblem all = problem;
     all.goal = Goal::kThroughput;
     if (const double served = Served(search, all); served > 0) {

@@ -1,3 +1,4 @@
+#include "scheduler/search/goodput.h"
 #include "scheduler/search/problem.h"
 #include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
@@ -37,18 +38,53 @@ absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedRepl
   return absl::OkStatus();
 }
 
+struct SplitShares {
+  Transport transport;
+  std::vector<double> rates;  // of its pairs
+  double served = 0;
+};
+
+absl::StatusOr<SplitShares> SharesOf(Transport transport) {
+  SplitShares shares;
+  absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  if (!rates.ok()) return rates.status();
+  shares.transport = std::move(transport);
+  shares.rates = *std::move(rates);
+  for (const double rate : shares.rates) shares.served += rate;
+  return shares;
+}
+
+// The pace of decoding at which split replicas serve most within the objectives.
+absl::StatusOr<SplitShares> SharesWithinLimits(ReplicaJudge* judge, Placement* placement) {
+  SplitShares best;
+  for (const double pace : judge->Paces(placement->replicas)) {
+    for (const bool near : {false, true}) {
+      std::vector<PlacedReplica> replicas = placement->replicas;
+      Transport transport;
+      if (!judge->RateSplit(pace, near, &replicas, &transport)) continue;
+      absl::StatusOr<SplitShares> shares = SharesOf(std::move(transport));
+      if (!shares.ok()) return shares;
+      if (shares->served <= best.served) continue;
+      best = *std::move(shares);
+      placement->replicas = std::move(replicas);
+    }
+  }
+  return best;
+}
+
 // Shares of split replicas: the most that prefill, links and decode carry together.
-absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& lengths,
+absl::Status ShareSplit(const PlacementProblem& problem, ReplicaJudge* judge,
                         Placement* placement) {
   std::vector<const PlacedReplica*> replicas;
   for (const PlacedReplica& replica : placement->replicas) replicas.push_back(&replica);
-  const Transport transport = MakeTransport(problem, lengths, replicas);
-  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-  if (!rates.ok()) return rates.status();
-  for (size_t i = 0; i < rates->size(); ++i) {
-    if ((*rates)[i] <= 0) continue;
-    const Transport::Pair& pair = transport.pairs[i];
-    placement->shares.push_back({pair.prefill, pair.decode, (*rates)[i], pair.codec});
+  const absl::StatusOr<SplitShares> shares =
+      problem.goal == Goal::kGoodput ? SharesWithinLimits(judge, placement)
+                                     : SharesOf(MakeTransport(problem, judge->lengths(), replicas));
+  if (!shares.ok()) return shares.status();
+  for (size_t i = 0; i < shares->rates.size(); ++i) {
+    if (shares->rates[i] <= 0) continue;
+    const Transport::Pair& pair = shares->transport.pairs[i];
+    placement->shares.push_back({pair.prefill, pair.decode, shares->rates[i], pair.codec});
   }
   return absl::OkStatus();
 }
@@ -58,20 +94,19 @@ absl::Status ShareSplit(const PlacementProblem& problem, const LengthMoments& le
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas) {
   if (absl::Status s = GiveDevices(problem, &replicas); !s.ok()) return s;
-  const LengthMoments lengths = MomentsOf(problem.samples);
+  ReplicaJudge judge(problem);
   Placement placement;
   placement.replicas = std::move(replicas);
   for (size_t i = 0; i < placement.replicas.size(); ++i) {
     PlacedReplica& replica = placement.replicas[i];
     const LayoutProblem layout = OnWholeGraph(problem, replica.role);
-    replica.rate =
-        CapacityOf(*problem.model, MakeReplica(layout, replica.stages), lengths, problem.options);
+    replica.rate = judge.RateOf(MakeReplica(layout, replica.stages));
     placement.usd_per_hour += replica.usd_per_hour;
     if (replica.role != Role::kBoth || replica.rate.requests_per_second <= 0) continue;
     placement.shares.push_back(
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});
   }
-  if (absl::Status s = ShareSplit(problem, lengths, &placement); !s.ok()) return s;
+  if (absl::Status s = ShareSplit(problem, &judge, &placement); !s.ok()) return s;
   for (const Share& share : placement.shares)
     placement.requests_per_second += share.requests_per_second;
   return placement;

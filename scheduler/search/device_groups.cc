@@ -32,7 +32,8 @@ GroupLayouts::GroupLayouts(const PlacementProblem& problem, const GroupLayoutOpt
     : problem_(problem),
       pools_(problem.graph->pools()),
       options_(options),
-      lengths_(MomentsOf(problem.samples)) {}
+      lengths_(MomentsOf(problem.samples)),
+      judge_(problem) {}
 
 DeviceGroup GroupLayouts::Everything(Role role) const {
   DeviceGroup group;
@@ -114,7 +115,7 @@ PlacedReplica GroupLayouts::MakeReplicaOf(const DeviceGroup& group) {
     const int steps = options_.layer_steps;
     layout.layer_step = options_.exact ? 1 : (problem_.model->layers + steps - 1) / steps;
     layout.refine = layout.exact = options_.exact;
-    known = by_key_.emplace(key, BestLayout(layout)).first;
+    known = by_key_.emplace(key, BestLayoutFor(&judge_, layout)).first;
   }
   return ToReplica(known->second, members, group.role);
 }
@@ -130,7 +131,7 @@ std::vector<bool> GroupLayouts::Chosen(const std::vector<const PlacedReplica*>& 
   std::vector<bool> chosen(replicas.size(), true);
   for (size_t i = 0; i < replicas.size(); ++i)
     chosen[i] = replicas[i]->rate.requests_per_second > 0;
-  if (problem_.goal == Goal::kThroughput) return chosen;
+  if (problem_.goal == Goal::kThroughput || problem_.goal == Goal::kGoodput) return chosen;
   // Replicas that are alike are one whole-number variable: without that, branching goes astray.
   std::map<std::tuple<Role, double, double>, std::vector<size_t>> kinds;
   for (size_t i = 0; i < replicas.size(); ++i) {
@@ -242,7 +243,7 @@ Grouping GroupLayouts::WithRoles(Grouping grouping) {
 // The group's devices laid out again at full resolution.
 PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
   const PlacedReplica& coarse = ReplicaOf(group);
-  if (options_.exact || coarse.stages.empty()) return coarse;
+  if (options_.exact || coarse.stages.empty() || problem_.goal == Goal::kGoodput) return coarse;
   DeviceGroup used = group;
   used.counts.assign(used.counts.size(), 0);
   for (const LayoutStage& stage : coarse.stages)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "scheduler/search/goodput.h"
 #include "scheduler/search/problem.h"
 #include "scheduler/search/seeded_random.h"
 
@@ -92,6 +93,7 @@ class GroupLayouts {
   const std::vector<DevicePool>& pools_;
   const GroupLayoutOptions options_;
   const LengthMoments lengths_;
+  ReplicaJudge judge_;
   std::map<std::string, Layout> by_key_;
   std::map<std::pair<Role, std::vector<int>>, PlacedReplica> by_group_;
 };

@@ -21,6 +21,7 @@ enum class Goal {
   kThroughput,  // most requests per second, with TPOT within its limit
   kPrice,       // least USD per hour that serves the required rate
   kBudget,      // most requests per second within the budget
+  kGoodput,     // most requests per second of which enough meet the objectives of their class
 };
 
 // How a search is watched and stopped from outside. It asks `stop` between units of work; true:
@@ -48,6 +49,7 @@ struct PlacementProblem {
   Goal goal = Goal::kThroughput;
   double required_requests_per_second = 0;  // kPrice
   double budget_usd_per_hour = 0;           // kBudget
+  uint64_t seed = 0;                        // of searches that draw; 0: their own
   bool allow_split = true;                  // replicas that only prefill or only decode
   bool prove = false;  // go for a bound also where that takes minutes; needs few devices
   SearchWatch watch;

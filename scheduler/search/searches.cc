@@ -4,6 +4,7 @@
 #include "scheduler/search/cost_search.h"
 #include "scheduler/search/exhaustive_search.h"
 #include "scheduler/search/genetic_search.h"
+#include "scheduler/search/goodput_search.h"
 #include "scheduler/search/partition_flow_search.h"
 #include "scheduler/search/problem.h"
 #include "scheduler/search/tabu_search.h"
@@ -14,12 +15,26 @@ namespace {
 
 const std::map<std::string, Search>& Table() {
   static const auto& table = *new std::map<std::string, Search>{
-      {"best", SearchConfigurations},
+      {"best",
+       [](const PlacementProblem& problem) {
+         return problem.goal == Goal::kGoodput ? SearchGoodput(problem)
+                                               : SearchConfigurations(problem);
+       }},
       {"cost", [](const PlacementProblem& problem) { return SearchByCost(problem); }},
       {"exact", [](const PlacementProblem& problem) { return SearchExhaustively(problem); }},
-      {"hexgen", [](const PlacementProblem& problem) { return SearchGenetic(problem); }},
+      {"hexgen",
+       [](const PlacementProblem& problem) {
+         GeneticOptions options;
+         if (problem.seed > 0) options.seed = problem.seed;
+         return SearchGenetic(problem, options);
+       }},
       {"hexgen2", [](const PlacementProblem& problem) { return SearchPartitionFlow(problem); }},
-      {"thunderserve", [](const PlacementProblem& problem) { return SearchTabu(problem); }},
+      {"thunderserve",
+       [](const PlacementProblem& problem) {
+         TabuOptions options;
+         if (problem.seed > 0) options.seed = problem.seed;
+         return SearchTabu(problem, options);
+       }},
   };
   return table;
 }

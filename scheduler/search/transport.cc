@@ -17,7 +17,7 @@ int MachineOf(const PlacementProblem& problem, const LayoutStage& stage) {
 // The KV of a request between two replicas. Every stage sends its own layers; the narrower of the
 // first and the last pair of stages stands for all.
 KvTransfer SlowestTransfer(const PlacementProblem& problem, double bytes, const PlacedReplica& from,
-                           const PlacedReplica& to) {
+                           const PlacedReplica& to, LinkSpec* slowest_link) {
   KvTransfer slowest;
   for (const bool last : {false, true}) {
     const LayoutStage& sender = last ? from.stages.back() : from.stages.front();
@@ -26,7 +26,9 @@ KvTransfer SlowestTransfer(const PlacementProblem& problem, double bytes, const 
         problem.graph->Between(MachineOf(problem, sender), MachineOf(problem, receiver));
     const KvTransfer transfer =
         BestKvTransfer(bytes, link, problem.model->layers, 0, problem.codec_rates);
-    if (transfer.seconds > slowest.seconds) slowest = transfer;
+    if (transfer.seconds <= slowest.seconds) continue;
+    slowest = transfer;
+    *slowest_link = link;
   }
   return slowest;
 }
@@ -107,7 +109,8 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
       if (replicas[j]->role != Role::kDecode || replicas[j]->stages.empty()) continue;
       Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
       if (bytes > 0) {
-        const KvTransfer transfer = SlowestTransfer(problem, bytes, *replicas[i], *replicas[j]);
+        const KvTransfer transfer =
+            SlowestTransfer(problem, bytes, *replicas[i], *replicas[j], &pair.link);
         pair.link_rate = 1 / transfer.seconds;
         const double wire_bytes = bytes * KvCodecRatio(transfer.codec);
         for (const MachineFlow& flow : FlowsOf(problem, *replicas[i], *replicas[j])) {

@@ -26,6 +26,7 @@ struct Transport {
     double link_rate = kUnbounded;  // whose KV the link carries
     double attainment = 1;          // D_ij
     KvCodec codec = KvCodec::kRaw;
+    LinkSpec link = {};  // the slowest that its KV takes
   };
   // A link that several pairs share: sum of Z times its factor, at most `rate`.
   struct SharedLink {

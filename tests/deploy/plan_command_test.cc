@@ -120,6 +120,37 @@ TEST_CASE("a published config.json and a trace do as well as names") {
   CHECK(plan->model().layers() == 32);
 }
 
+TEST_CASE("latency limits by flag beat the workload's, and a class may name a trace beside it") {
+  Scratch("code.csv",
+          "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+          "2023-11-16 18:15:46.68,800,10\n");
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  flags.workload = Scratch("mixed.yaml", R"(
+objectives: {time_to_first_token: 9 s, end_to_end: 30 s}
+classes:
+- {name: chat, share: 0.5, lengths: [{prompt_tokens: 400, output_tokens: 90}]}
+- {name: code, share: 0.5, trace: code.csv}
+)");
+  flags.goal = "goodput";
+  flags.max_ttft = "700 ms";
+  flags.attainment = 0.8;
+  flags.arrival_variation = 1.5;
+  const auto plan = PlanFromFiles(flags);
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->basis().goodput());
+  CHECK(plan->basis().arrival_variation() == 1.5);
+  REQUIRE(plan->prediction().classes_size() == 2);
+  const v1::ClassPrediction& code = plan->prediction().classes(1);
+  CHECK(code.objectives().time_to_first_token_seconds() == 0.7);
+  CHECK(code.objectives().end_to_end_seconds() == 30);
+  CHECK(code.objectives().attainment() == 0.8);
+  CHECK(code.lengths(0).prompt_tokens() == 800);
+  CHECK(plan->prediction().attainment() >= 0.8 - 1e-6);
+  flags.max_ttft = "700";
+  CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+             Catch::StartsWith("--max-ttft: "));
+}
+
 TEST_CASE("faults name the file or flag") {
   const auto error = [](const PlanFlags& flags) {
     return std::string(PlanFromFiles(flags).status().message());

@@ -1,0 +1,186 @@
+#include "scheduler/cost/attainment.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/scheduler/cost/shapes.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using namespace tests;  // NOLINT: the models and devices of this folder's tests
+
+// KV of a token: 4 bytes.
+ModelShape Tiny() { return DenseShape("tiny", 1, 1, 1, 1, 1, 1); }
+
+RequestClass Class(std::vector<RequestLengths> samples, LatencyLimits limits, double attainment) {
+  RequestClass one;
+  one.name = "one";
+  one.samples = std::move(samples);
+  one.limits = limits;
+  one.required_attainment = attainment;
+  return one;
+}
+
+// 0.1 s in the queue's server, 0.2 s from the first chunk to the first token.
+PrefillSpeed Fixed(size_t classes = 1) {
+  PrefillSpeed speed;
+  speed.service = {0.1, 0.01};
+  speed.latency_seconds.assign(classes, {0.2});
+  return speed;
+}
+
+double AttainedBy(LatencyLimits limits, double rate, double tpot, const KvPath* path = nullptr) {
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
+  return AttainmentModel(model, classes, options, 1).At(Fixed(), rate, tpot, path).all;
+}
+
+// One stage whose step takes 1 ms whatever runs in it.
+struct ClockReplica {
+  ClockReplica() {
+    device = Device("clock", 8, 1e9, 1e15);
+    device.layer_overhead_seconds = 1e-3;
+    StageSpec stage;
+    stage.ranks = {&device};
+    stage.communicator = {{1, {}, false}};
+    stage.layers = 1;
+    stage.holds_embedding = stage.holds_head = true;
+    spec.stages = {stage};
+  }
+  DeviceSpec device;
+  ReplicaSpec spec;
+};
+
+TEST_CASE("attainment by hand: what is left to wait, and the tail of the wait") {
+  // rho = 5/s * 0.1 s = 0.5; E[W] = 5 * 0.01 / (2 * 0.5) = 0.05 s; P(W > t) = 0.5 exp(-10 t).
+  LatencyLimits limits;
+  CHECK_FALSE(limits.any());
+  CHECK(AttainedBy(limits, 5, 0.01) == 1);
+  limits.ttft_seconds = 0.3;  // 0.1 s may be waited
+  CHECK(limits.any());
+  CHECK(AttainedBy(limits, 5, 0.01) == Approx(1 - 0.5 * std::exp(-1)));
+  limits.end_to_end_seconds = 0.35;  // 0.2 s prefill, 10 steps of 0.01 s: 0.05 s may be waited
+  CHECK(AttainedBy(limits, 5, 0.01) == Approx(1 - 0.5 * std::exp(-0.5)));
+  CHECK(AttainedBy(limits, 5, 0.016) == 0);  // prefill and decoding alone take 0.36 s
+  limits = {};
+  limits.tpot_seconds = 0.01;
+  CHECK(AttainedBy(limits, 5, 0.01) == 1);
+  CHECK(AttainedBy(limits, 5, 0.0101) == 0);
+  limits = {0.19};  // less than the prefill
+  CHECK(AttainedBy(limits, 0.001, 0.01) == 0);
+  limits = {0.3};
+  CHECK(AttainedBy(limits, 10, 0.01) == 0);  // saturated
+}
+
+TEST_CASE("KV on its way delays the second token: end to end and TPOT, not the first") {
+  KvPath path;
+  path.link.bytes_per_second = 4000;  // 400 bytes: 0.1 s
+  LatencyLimits limits;
+  limits.ttft_seconds = 0.3;
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - 0.5 * std::exp(-1)));
+  limits.end_to_end_seconds = 0.45;  // 0.2 + 0.1 + 0.1: 0.05 s may be waited
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - 0.5 * std::exp(-0.5)));
+  limits.tpot_seconds = 0.02;  // 0.01 + 0.1 / 10
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - 0.5 * std::exp(-0.5)));
+  limits.tpot_seconds = 0.0199;
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == 0);
+}
+
+TEST_CASE("the rate within limits is where attainment meets what is asked for") {
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  LatencyLimits limits;
+  limits.ttft_seconds = 0.3;
+  const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
+  const AttainmentModel attainment(model, classes, options, 1);
+  const double rate = attainment.PrefillRateWithinLimits(Fixed(), 9, 0.01, nullptr);
+  // rho * exp(-2 (1 - rho) * 0.1 s / 0.1 s) = 0.1
+  const double rho = rate * 0.1;
+  CHECK(rho * std::exp(-2 * (1 - rho)) == Approx(0.1).epsilon(1e-5));
+  CHECK(attainment.At(Fixed(), rate, 0.01).all == Approx(0.9).epsilon(1e-5));
+  CHECK(attainment.PrefillRateWithinLimits(Fixed(), 2, 0.01, nullptr) == 2);  // its capacity
+}
+
+TEST_CASE("classes with objectives of their own attain alone, the others together") {
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  std::vector<RequestClass> classes(2, Class({{100, 11, 1}}, {}, 0.9));
+  classes[0].share = 0.8;
+  classes[1].share = 0.2;
+  const AttainmentModel attainment(model, classes, options, 1);
+  CHECK(attainment.Enough({1, 0.5}));  // 0.9 of all
+  CHECK_FALSE(attainment.Enough({1, 0.49}));
+  classes[1].judged_with = 1;
+  CHECK_FALSE(attainment.Enough({1, 0.5}));
+  CHECK(attainment.Enough({0.9, 0.9}));
+}
+
+TEST_CASE("the largest useful TPOT leaves out no more requests than may miss") {
+  LatencyLimits limits;
+  limits.end_to_end_seconds = 10;
+  // Ten steps may take 1 s each, a hundred 0.1 s.
+  std::vector<RequestClass> classes = {Class({{9, 11, 0.9}, {9, 101, 0.1}}, limits, 0.9)};
+  CHECK(LargestUsefulTpot(classes) == Approx(1));
+  classes[0].required_attainment = 0.95;
+  CHECK(LargestUsefulTpot(classes) == Approx(0.1));
+  classes[0].limits.tpot_seconds = 0.05;
+  CHECK(LargestUsefulTpot(classes) == 0.05);
+  classes[0].limits = {1.0};
+  CHECK(LargestUsefulTpot(classes) > 1e300);
+}
+
+TEST_CASE("goodput of a replica falls as limits tighten, arrivals bunch and more must attain") {
+  const ClockReplica replica;
+  const ModelShape model = Tiny();
+  ReplicaOptions options;
+  options.max_sequences = 1000;
+  const auto goodput = [&](double ttft, double attainment, double variation) {
+    LatencyLimits limits;
+    limits.ttft_seconds = ttft;
+    const std::vector<RequestClass> classes = {
+        Class({{1000, 21, 0.5}, {4000, 11, 0.5}}, limits, attainment)};
+    const AttainmentModel judged(model, classes, options, variation);
+    const ReplicaRate capacity = CapacityOf(model, replica.spec, judged.lengths(), options);
+    const ReplicaRate rate = judged.WithinLimits(replica.spec, capacity);
+    CHECK(rate.requests_per_second <= capacity.requests_per_second);
+    CHECK(rate.decode_rows <= capacity.decode_rows);
+    if (rate.requests_per_second < capacity.requests_per_second) {
+      CHECK(rate.limit == Limit::kObjectives);
+    }
+    return rate.requests_per_second;
+  };
+  // A prompt of 4000 takes two steps at least, or three: 2048 rows less those that decode.
+  CHECK(goodput(1.9e-3, 0.9, 1) == 0);
+  CHECK(goodput(1.9e-3, 0.4, 1) > 0);  // the short half is within the limit
+  double before = 0;
+  for (const double ttft : {3e-3, 4e-3, 6e-3, 12e-3, 100e-3}) {
+    const double now = goodput(ttft, 0.9, 1);
+    CHECK(now >= before);
+    CHECK(goodput(ttft, 0.99, 1) <= now);
+    CHECK(goodput(ttft, 0.9, 2) <= now);
+    before = now;
+  }
+  CHECK(before > 0);
+  CHECK(goodput(3e-3, 0.9, 1) < 0.9 * before);
+}
+
+TEST_CASE("many prompt lengths are interpolated closely") {
+  const ClockReplica replica;
+  const ModelShape model = Tiny();
+  ReplicaOptions options;
+  options.memory.max_step_tokens = 64;
+  std::vector<RequestLengths> samples;
+  for (int i = 1; i <= 200; ++i) samples.push_back({64.0 * i, 2, 1.0 / 200});
+  const std::vector<RequestClass> classes = {Class(samples, {}, 0.9)};
+  const AttainmentModel judged(model, classes, options, 1);
+  const PrefillSpeed speed = judged.PrefillBeside(replica.spec, 1, 0);
+  // Prompt i takes i full steps of 1 ms.
+  for (size_t i = 0; i < samples.size(); ++i)
+    CHECK(speed.latency_seconds[0][i] == Approx(1e-3 * static_cast<double>(i + 1)).margin(1e-3));
+  CHECK(speed.service.mean == Approx(0.1005).epsilon(0.01));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler

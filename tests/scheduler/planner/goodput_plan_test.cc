@@ -1,0 +1,156 @@
+// Plans for goodput: judged by what meets the objectives, chosen by it, explained and checked.
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+// Two pipelines of two cards serve most; prompts are answered sooner where four work on each.
+constexpr char kPairs[] = R"(
+machines:
+- {name: a, devices: [{kind: L4, count: 2}], inside: {bandwidth: 24 GB/s, latency: 10 us}}
+- {name: b, devices: [{kind: L4, count: 2}], inside: {bandwidth: 24 GB/s, latency: 10 us}}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
+)";
+
+PlannerInput Input(const std::string& workload, const std::string& cluster = kPairs) {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  REQUIRE(ReadDocument(workload, "w.yaml", &input.workload).message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-3-8B");
+  return input;
+}
+
+v1::DeploymentPlan PlanOf(const PlannerInput& input, Goal goal,
+                          const std::string& search = "best") {
+  PlannerOptions options;
+  options.goal = goal;
+  options.search = search;
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  CHECK(CheckPlanOn(*plan, input.cluster, input.catalogue).message() == "");
+  return *plan;
+}
+
+constexpr char kPrompt[] =
+    "{objectives: {time_to_first_token: 600 ms, attainment: 0.9}, "
+    "classes: [{lengths: [{prompt_tokens: 1500, output_tokens: 100}]}]}";
+
+TEST_CASE("the plan that serves most and the plan that serves most in time differ") {
+  const PlannerInput input = Input(kPrompt);
+  const v1::DeploymentPlan most = PlanOf(input, Goal::kThroughput);
+  const v1::DeploymentPlan in_time = PlanOf(input, Goal::kGoodput);
+  CHECK(most.replicas_size() == 2);
+  CHECK(in_time.replicas_size() == 1);
+  CHECK(in_time.prediction().requests_per_second() < most.prediction().requests_per_second());
+  CHECK(in_time.prediction().attainment() >= 0.9 - 1e-6);
+  // Far fewer are in time where throughput was planned for, and it says so.
+  CHECK(most.prediction().attainment() < 0.6);
+  CHECK(in_time.certificate().upper_bound() >= in_time.prediction().requests_per_second());
+  CHECK_THAT(PlanTable(in_time), Contains("bound of the throughput with any TPOT") &&
+                                     Contains("latency objectives") && Contains("would serve") &&
+                                     Contains("heuristic"));
+  CHECK_THAT(PlanTable(most), Contains("TTFT and end to end are predicted, not optimised"));
+}
+
+TEST_CASE("no search finds more goodput than best on few devices") {
+  for (const char* workload :
+       {kPrompt,
+        "{objectives: {time_per_output_token: 40 ms, end_to_end: 6 s, attainment: 0.9}, "
+        "classes: [{lengths: [{prompt_tokens: 700, output_tokens: 90}, "
+        "{prompt_tokens: 2500, output_tokens: 140}]}]}"}) {
+    const PlannerInput input = Input(workload);
+    const double best = PlanOf(input, Goal::kGoodput).prediction().requests_per_second();
+    for (const char* search : {"hexgen", "thunderserve", "hexgen2"}) {
+      INFO(search << " on " << workload);
+      PlannerOptions options;
+      options.goal = Goal::kGoodput;
+      options.search = search;
+      const auto plan = MakePlan(input, options);
+      if (plan.ok()) CHECK(plan->prediction().requests_per_second() <= best * 1.001);
+    }
+  }
+}
+
+TEST_CASE("goodput falls as limits tighten, and nothing in time is said to be so") {
+  double before = 1e9;
+  for (const char* limit : {"10 s", "2 s", "1 s", "600 ms"}) {
+    PlannerInput input = Input(
+        std::string("{objectives: {time_to_first_token: ") + limit +
+        ", attainment: 0.9}, classes: [{lengths: [{prompt_tokens: 1500, output_tokens: 100}]}]}");
+    const double now = PlanOf(input, Goal::kGoodput).prediction().requests_per_second();
+    INFO(limit);
+    CHECK(now <= before * (1 + 1e-9));
+    before = now;
+  }
+  PlannerOptions options;
+  options.goal = Goal::kGoodput;
+  const auto never =
+      MakePlan(Input("{objectives: {time_to_first_token: 1 ms}, "
+                     "classes: [{lengths: [{prompt_tokens: 1500, output_tokens: 100}]}]}"),
+               options);
+  CHECK(never.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(never.status().message()), Contains("meets the objectives"));
+}
+
+TEST_CASE("classes attain by themselves, and the plan names each") {
+  const PlannerInput input = Input(R"(
+objectives: {time_to_first_token: 3 s, attainment: 0.9}
+classes:
+- {name: chat, share: 0.8, lengths: [{prompt_tokens: 500, output_tokens: 100}]}
+- name: code
+  share: 0.2
+  prefix_hit_rate: 0.5
+  lengths: [{prompt_tokens: 3000, output_tokens: 30}]
+  objectives: {time_to_first_token: 1 s, attainment: 0.8}
+)");
+  const v1::DeploymentPlan plan = PlanOf(input, Goal::kGoodput);
+  REQUIRE(plan.prediction().classes_size() == 2);
+  CHECK(plan.prediction().classes(0).attainment() >= 0.9 - 1e-6);
+  CHECK(plan.prediction().classes(1).attainment() >= 0.8 - 1e-6);
+  CHECK(plan.prediction().classes(1).prefix_hit_rate() == 0.5);
+  CHECK_THAT(PlanTable(plan), Contains("chat, 80.0 % of the requests") &&
+                                  Contains("code: 20.0 % of the requests, prefix hits 50 %") &&
+                                  Contains("its own objectives"));
+}
+
+TEST_CASE("the check refuses what no plan can attain") {
+  const PlannerInput input = Input(
+      "{objectives: {time_per_output_token: 60 ms, time_to_first_token: 2 s, attainment: 0.9}, "
+      "classes: [{name: chat, lengths: [{prompt_tokens: 1500, output_tokens: 100}]}]}");
+  const v1::DeploymentPlan plan = PlanOf(input, Goal::kGoodput);
+  const auto refusal = [&](const auto& change) {
+    v1::DeploymentPlan changed = plan;
+    change(changed.mutable_prediction()->mutable_classes(0), &changed);
+    return std::string(CheckPlanOn(changed, input.cluster, input.catalogue).message());
+  };
+  using Class = v1::ClassPrediction;
+  using Plan = v1::DeploymentPlan;
+  CHECK_THAT(refusal([](Class* one, Plan*) { one->set_attainment(0.5); }), Contains("0.5"));
+  CHECK_THAT(refusal([](Class* one, Plan* all) {
+               one->set_attainment(0.5);
+               all->mutable_prediction()->set_attainment(0.5);
+             }),
+             Contains("class chat: fewer requests are within"));
+  CHECK_THAT(refusal([](Class* one, Plan*) {
+               one->mutable_objectives()->set_time_per_output_token_seconds(0.001);
+             }),
+             Contains("it is 0.0 % at most"));
+  // 2 * 8e9 operations for each of 1500 tokens do not happen in a millisecond.
+  CHECK_THAT(refusal([](Class* one, Plan*) {
+               one->mutable_objectives()->set_time_to_first_token_seconds(0.001);
+             }),
+             Contains("it is 0.0 % at most"));
+  CHECK_THAT(refusal([](Class*, Plan* all) { all->mutable_prediction()->clear_classes(); }),
+             Contains("says of no class"));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
