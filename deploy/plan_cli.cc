@@ -161,7 +161,7 @@ void PlanCli::AddPlan() {
       ->check(WholeFrom(0));
   plan_->add_flag("--no-split", no_split_, "Every replica both prefills and decodes");
   plan_->add_flag("--prove", f.options.prove,
-                  "Prove the optimum of up to eight devices, however long it takes");
+                  "Up to eight devices: prove the optimum also where the usual tests do not do");
   plan_->add_option("--out", out_, "Write plan.json here");
   plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
   plan_->add_flag("--sensitivity", sensitivity_,

@@ -23,6 +23,7 @@ namespace {
 // Latencies are predicted at the asked rate, at most at this part of capacity: beyond it a queue
 // grows without end.
 constexpr double kHighestLoad = 0.85;
+constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
 
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
@@ -473,11 +474,11 @@ class Planner {
           std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT"));
       return;
     }
-    AddLine(
-        absl::StrFormat("no placement of these devices serves more than %.3f requests/s%s, which "
-                        "is proved: the gap is %.2f %%",
-                        placement.upper_bound,
-                        plan_.has_survival() ? " after the loss of a machine" : "", 100 * gap));
+    AddLine(absl::StrFormat(
+        "no placement of these devices serves more than %.3f requests/s%s, which is proved: the "
+        "gap is %.2f %%%s",
+        placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
+        100 * gap, gap < kRoundsToNothing ? ", there is no better placement" : ""));
   }
 
   void Assume() {

@@ -4,21 +4,21 @@
 // Problem: as in stage_layout. Idea: branch and bound over (number of stages, micro-batches, rows
 // b1..b2 per micro-batch). A step's seconds grow with its rows, but less than in proportion, and KV
 // grows with rows: so a layout of that many stages with rows in the range and a period p per row
-// can hold at most what (p, b2) leaves each stage in seconds and b1 in bytes. Two programs over the
-// devices used say whether the layers fit: the most layers that S stages hold, and the least
-// seconds in which all layers run, hops at their best, which must be within the micro-batches'
-// periods. Where they do not fit at the period of the best layout known, no layout of the range is
-// better; else the range is halved. Complexity: tests * devices' states * S * widths. The links'
-// order inside a pipeline is relaxed, so the bound may stay above the best layout; it says by how
-// much. Deterministic. Thread rule: pure function; borrows its problem.
+// can hold at most what (p, b2) leaves each stage in seconds and b1 in bytes. stage_sequences says
+// whether an order of stages holds all layers so. Where none does at the period of the target, no
+// layout of the range reaches it; else the range is halved, best first, and every order that is
+// found becomes a layout. Complexity: tests of stage_sequences; a target well above the best layout
+// takes few. Deterministic: budgets count tests.
 #pragma once
+
+#include <memory>
 
 #include "scheduler/search/stage_layout.h"
 
 namespace tessera::scheduler {
 
 struct LayoutBoundOptions {
-  double tolerance = 1e-5;  // of the rate, at which the bound need not get closer
+  double tolerance = 2e-6;  // of the rate, at which the bound need not get closer
   int max_tests = 20000;
 };
 
@@ -29,5 +29,25 @@ struct BoundedLayout {
 
 // Requires problem.model->uniform().
 BoundedLayout BoundLayout(const LayoutProblem& problem, const LayoutBoundOptions& options = {});
+
+// The same in instalments. Thread rule: one thread at a time; copies the problem, borrows its model
+// and graph.
+class LayoutBound {
+ public:
+  explicit LayoutBound(const LayoutProblem& problem, double tolerance = 2e-6);
+  ~LayoutBound();
+  LayoutBound(LayoutBound&&) noexcept;
+
+  // Goes on until the bound is at most the target or the best layout, whichever is larger, or so
+  // many tests are done; their number. 0: that was so already, or no test brings more.
+  int Refine(double target, int tests);
+
+  const Layout& best() const;  // no stages: none above known_rate yet
+  double bound() const;        // infinite before the first Refine
+
+ private:
+  class Search;
+  std::unique_ptr<Search> search_;
+};
 
 }  // namespace tessera::scheduler

@@ -1,0 +1,553 @@
+#include "scheduler/search/few_devices_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/search/grouping_program.h"
+#include "scheduler/search/layout_bound.h"
+#include "scheduler/search/linear_program.h"
+#include "scheduler/search/split_over_links.h"
+#include "scheduler/search/transport.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kFewDevices = 8;
+constexpr int64_t kExactWork = 600;    // device sets * unlike layers that take a second or so
+constexpr int64_t kProvenWork = 2000;  // the same where a proof is asked for
+constexpr int kFirstTests = 200;       // of a column's layouts, before any grouping is looked at
+constexpr int kStepTests = 2000;       // of a column's layouts at a time
+constexpr int64_t kMostTests = 400'000;
+constexpr int64_t kMostProofTests = 20'000'000;
+constexpr double kProved = 1 + 9e-6;            // what a bound may be above the value
+constexpr double kLess = 1 - 5e-6;              // of a bound, what is worth bounding further
+constexpr int64_t kMostLayouts = 200'000;       // of a set whose links bind
+constexpr int64_t kMostCombinations = 100'000;  // of such sets' layouts
+constexpr size_t kMostGroupings = 3000;  // that links hold below what their replicas could serve
+
+// What is known of the layouts of a set of devices in a role; sets that are alike share it.
+struct SetLayouts {
+  LayoutProblem problem;
+  std::unique_ptr<LayoutBound> bound;              // null: `exact` is the best layout
+  Layout exact;                                    // the best of all layouts, where that is known
+  bool settled = false;                            // nothing brings the bound down
+  bool listed = false;                             // by_machines was asked for
+  std::optional<std::vector<Layout>> by_machines;  // none: too many
+
+  const Layout& best() const { return bound ? bound->best() : exact; }
+  double rate() const { return best().stages.empty() ? 0 : best().rate.requests_per_second; }
+  double upper() const { return bound ? bound->bound() : rate(); }
+
+  const std::optional<std::vector<Layout>>& ByMachines() {
+    if (!listed) by_machines = LayoutsByMachines(problem, kMostLayouts);
+    listed = true;
+    return by_machines;
+  }
+};
+
+struct Column {
+  Role role = Role::kBoth;
+  int set = 0;
+  SetLayouts* layouts = nullptr;
+  std::vector<int> pools;       // of the graph, by pool of the layouts
+  double cap = kInfinity;       // of the rate, by the sets that it is within
+  double link_cap = kInfinity;  // by what goes into or out of its machines
+
+  double layouts_upper() const { return std::min(cap, layouts->upper()); }
+  double upper() const { return std::min(link_cap, layouts_upper()); }
+  double rate() const { return std::min(link_cap, layouts->rate()); }
+};
+
+class FewDevicesSearch {
+ public:
+  explicit FewDevicesSearch(const PlacementProblem& problem)
+      : problem_(problem),
+        pools_(problem.graph->pools()),
+        lengths_(MomentsOf(problem.samples)),
+        sets_(pools_) {}
+
+  FewDevicesResult Run() {
+    MakeColumns();
+    for (Column& column : columns_) {
+      if (Stopped()) break;
+      Bound(&column, 0, kFirstTests);
+    }
+    TryKnown();
+    const bool proved = Prove();
+    FewDevicesResult result;
+    for (const Column& column : columns_) result.fits = result.fits || column.layouts->rate() > 0;
+    if (!best_) return result;
+    Explain();
+    best_->interrupted = problem_.watch.Stopped();
+    best_->evaluations = tests_;
+    if (problem_.goal != Goal::kPrice && std::isfinite(upper_))
+      best_->upper_bound = std::max(upper_, best_->requests_per_second);
+    result.proved = proved;
+    result.placement = std::move(best_);
+    return result;
+  }
+
+ private:
+  bool Stopped() const {
+    const int64_t most = problem_.prove ? kMostProofTests : kMostTests;
+    return tests_ >= most || problem_.watch.Stopped();
+  }
+
+  // --- Columns: small sets first ---
+
+  void MakeColumns() {
+    std::vector<Role> roles = {Role::kBoth};
+    if (problem_.allow_split && lengths_.decode_steps > 0)
+      roles = {Role::kBoth, Role::kPrefill, Role::kDecode};
+    for (int set = 1; set < sets_.size(); ++set) {
+      for (const Role role : roles) columns_.push_back(MakeColumn(set, role));
+    }
+    std::stable_sort(columns_.begin(), columns_.end(), [&](const Column& a, const Column& b) {
+      return sets_.devices(a.set) < sets_.devices(b.set);
+    });
+  }
+
+  Column MakeColumn(int set, Role role) {
+    Column column;
+    column.role = role;
+    column.set = set;
+    LayoutProblem layout;
+    layout.model = problem_.model;
+    layout.graph = problem_.graph;
+    layout.lengths = lengths_;
+    layout.options = problem_.options;
+    layout.role = role;
+    const std::vector<int> counts = sets_.Counts(set);
+    for (size_t p = 0; p < counts.size(); ++p) {
+      if (counts[p] == 0) continue;
+      column.pools.push_back(static_cast<int>(p));
+      layout.pools.push_back({pools_[p].spec, pools_[p].machine, counts[p]});
+    }
+    auto [at, fresh] = layouts_.try_emplace(KeyOf(layout));
+    if (fresh) {
+      at->second = std::make_unique<SetLayouts>();
+      at->second->problem = layout;
+      if (problem_.model->uniform()) {
+        at->second->bound = std::make_unique<LayoutBound>(layout);
+      } else {
+        layout.exact = true;
+        at->second->exact = BestLayout(layout);
+      }
+    }
+    column.layouts = at->second.get();
+    if (role != Role::kBoth) column.link_cap = LinkCap(column);
+    return column;
+  }
+
+  // Sets with equal keys have equal layouts.
+  std::string KeyOf(const LayoutProblem& layout) const {
+    std::string key = StrCat(static_cast<int>(layout.role));
+    for (const LayoutPool& pool : layout.pools) {
+      absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
+      for (const LayoutPool& other : layout.pools) {
+        const LinkSpec& link = problem_.graph->Between(pool.machine, other.machine);
+        absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
+      }
+    }
+    return key;
+  }
+
+  // Spends tests on a column's bound, down to the target.
+  void Bound(Column* column, double target, int tests) {
+    if (!column->layouts->bound) return;
+    const double before = column->layouts->rate();
+    const double upper_before = column->layouts->upper();
+    const int spent = column->layouts->bound->Refine(target, tests);
+    tests_ += spent;
+    if (tests >= kStepTests && column->layouts->upper() >= upper_before) Settle(column->layouts);
+    better_layouts_ = better_layouts_ || column->layouts->rate() > before;
+    const double upper = column->layouts_upper();
+    for (Column& other : columns_) {
+      if (other.role == column->role && sets_.Within(other.set, column->set))
+        other.cap = std::min(other.cap, upper);
+    }
+  }
+
+  // Tests do not help any more: where KV holds fewer sequences than stages, the number of
+  // micro-batches follows from the layout, and bounds do not know that.
+  static void Settle(SetLayouts* layouts) {
+    layouts->settled = true;
+    if (!layouts->ByMachines()) return;
+    if (!layouts->by_machines->empty()) layouts->exact = layouts->by_machines->front();
+    layouts->bound.reset();
+  }
+
+  bool IsExact(const Column& column) const {
+    return column.layouts->settled || column.upper() <= column.rate() * kProved ||
+           column.upper() <= 0;
+  }
+
+  // --- Groupings ---
+
+  std::vector<GroupingColumn> Rated(bool upper) const {
+    std::vector<GroupingColumn> rated;
+    for (const Column& column : columns_)
+      rated.push_back({column.role, column.set, upper ? column.upper() : column.rate()});
+    return rated;
+  }
+
+  PlacedReplica ReplicaOf(const Column& column) const {
+    PlacedReplica replica;
+    replica.role = column.role;
+    for (LayoutStage stage : column.layouts->best().stages) {
+      stage.pool = column.pools[static_cast<size_t>(stage.pool)];
+      replica.stages.push_back(stage);
+    }
+    return replica;
+  }
+
+  absl::StatusOr<Placement> Place(const ColumnGrouping& grouping) const {
+    std::vector<PlacedReplica> replicas;
+    for (const int c : grouping.columns) {
+      replicas.push_back(ReplicaOf(columns_[static_cast<size_t>(c)]));
+      if (replicas.back().stages.empty()) return absl::NotFoundError("a set without a layout");
+    }
+    return Assemble(problem_, std::move(replicas));
+  }
+
+  bool Better(const Placement& a, const Placement& b) const {
+    if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
+    const double need = problem_.required_requests_per_second * (1 - 1e-6);
+    const bool a_serves = a.requests_per_second >= need, b_serves = b.requests_per_second >= need;
+    return a_serves != b_serves ? a_serves : a.usd_per_hour < b.usd_per_hour;
+  }
+
+  void Offer(const ColumnGrouping& grouping) {
+    absl::StatusOr<Placement> placement = Place(grouping);
+    if (!placement.ok() || placement->requests_per_second <= 0) return;
+    if (!best_ || Better(*placement, *best_)) best_ = *std::move(placement);
+  }
+
+  // The groupings of the best layouts known, with and without splitting.
+  void TryKnown() {
+    better_layouts_ = false;
+    const std::vector<GroupingColumn> known = Rated(false);
+    PlacementProblem problem = problem_;
+    if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(*grouping);
+    problem.allow_split = false;
+    if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(*grouping);
+  }
+
+  double Value() const { return best_ ? best_->requests_per_second : 0; }
+
+  // Would the grouping be better than the placement?
+  bool Beats(const ColumnGrouping& grouping) const {
+    if (!best_) return true;
+    if (problem_.goal == Goal::kPrice)
+      return Misses(*best_) || grouping.usd_per_hour < best_->usd_per_hour * (1 - 1e-9);
+    return grouping.served() > Value() * kProved;
+  }
+  bool Misses(const Placement& placement) const {
+    return placement.requests_per_second < problem_.required_requests_per_second * (1 - 1e-6);
+  }
+
+  // True: no placement is better.
+  bool Prove() {
+    while (true) {
+      if (better_layouts_) TryKnown();
+      const std::vector<GroupingColumn> upper = Rated(true);
+      std::optional<ColumnGrouping> grouping = BestGrouping(problem_, sets_, upper);
+      upper_ = grouping ? grouping->served() : 0;
+      if (!grouping || !Beats(*grouping)) return best_.has_value();
+      if (Stopped()) return false;
+      Column* loosest = Loosest(*grouping);
+      if (loosest == nullptr) {
+        // Links keep the grouping below what its replicas could serve.
+        const OverLinks over = BestOverLinks(upper);
+        upper_ = std::max({Value(), over.carried, over.unseen, left_open_});
+        if (over.carried <= Value() * kProved) return upper_ <= Value() * kProved;
+        grouping = over.grouping;
+        loosest = Loosest(*grouping);
+        if (loosest == nullptr) {
+          Offer(*grouping);
+          if (!OfferOverLinks(*grouping)) left_open_ = std::max(left_open_, over.carried);
+          judged_.insert(grouping->columns);
+          continue;
+        }
+      }
+      problem_.watch.Report(absl::StrFormat("layouts of %d device sets, gap %.2f %%",
+                                            columns_.size(), 100 * (1 - Value() / upper_)));
+      Bound(loosest, TargetOf(*grouping, *loosest), kStepTests);
+    }
+  }
+
+  // The column of the grouping whose bound is farthest from its layout.
+  Column* Loosest(const ColumnGrouping& grouping) {
+    Column* loosest = nullptr;
+    double most = 0;
+    for (const int c : grouping.columns) {
+      Column& column = columns_[static_cast<size_t>(c)];
+      if (IsExact(column)) continue;
+      const double slack = column.upper() - column.rate();
+      if (loosest != nullptr && slack <= most) continue;
+      loosest = &column;
+      most = slack;
+    }
+    return loosest;
+  }
+
+  // The rate at which the grouping would serve what the placement does.
+  double TargetOf(const ColumnGrouping& grouping, const Column& column) const {
+    const double value = problem_.goal == Goal::kPrice
+                             ? problem_.required_requests_per_second * (1 - 1e-4)
+                             : Value();
+    double excess = grouping.prefilled - value;
+    if (column.role == Role::kDecode) excess = grouping.decoded - value;
+    if (column.role == Role::kBoth) excess = grouping.served() - value;
+    const double target = std::min(column.upper() - excess, column.upper() * kLess);
+    return std::isfinite(target) ? std::max(0.0, target) : 0;
+  }
+
+  // --- Splitting over links that bind ---
+
+  struct OverLinks {
+    ColumnGrouping grouping;
+    double carried = 0;  // what it serves at most
+    double unseen = 0;   // so do the groupings that were too many to look at
+  };
+  // Of the groupings that may be better than the placement, the one whose links carry most.
+  OverLinks BestOverLinks(const std::vector<GroupingColumn>& upper) const {
+    OverLinks best;
+    if (problem_.goal == Goal::kPrice) {
+      best.unseen = upper_;
+      return best;
+    }
+    std::optional<std::vector<ColumnGrouping>> groupings;
+    for (const double part : {0.0, 0.25, 0.5, 0.75, 0.9}) {
+      const double floor = Value() * kProved + part * (upper_ - Value());
+      best.unseen = part > 0 ? floor : 0;
+      groupings = GroupingsAbove(problem_, sets_, upper, floor, kMostGroupings);
+      if (groupings) break;
+      best.unseen = upper_;
+    }
+    if (!groupings) return best;
+    for (const ColumnGrouping& grouping : *groupings) {
+      if (grouping.served() <= best.carried) break;
+      if (judged_.contains(grouping.columns)) continue;
+      const double carried = Carried(grouping);
+      if (carried > best.carried) {
+        best.carried = carried;
+        best.grouping = grouping;
+      }
+    }
+    return best;
+  }
+
+  std::vector<int> MachinesOf(const Column& column) const {
+    std::vector<int> machines;
+    for (const int pool : column.pools)
+      machines.push_back(pools_[static_cast<size_t>(pool)].machine);
+    std::sort(machines.begin(), machines.end());
+    machines.erase(std::unique(machines.begin(), machines.end()), machines.end());
+    return machines;
+  }
+
+  // What the grouping serves at most over the links, whatever its layouts: a pair of replicas has
+  // the best link between their machines; of one machine each, it shares that link with others.
+  double Carried(const ColumnGrouping& grouping) const {
+    Transport transport;
+    double whole = 0;
+    const double bytes = lengths_.prompt_tokens * KvBytesPerToken(*problem_.model);
+    std::vector<const Column*> split;
+    for (const int c : grouping.columns) {
+      const Column& column = columns_[static_cast<size_t>(c)];
+      if (column.role == Role::kBoth) {
+        whole += column.upper();
+        continue;
+      }
+      split.push_back(&column);
+      transport.capacity.push_back(column.upper());
+    }
+    std::map<std::pair<int, int>, Transport::SharedLink> shared;
+    for (size_t i = 0; i < split.size(); ++i) {
+      for (size_t j = 0; j < split.size(); ++j) {
+        if (split[i]->role != Role::kPrefill || split[j]->role != Role::kDecode) continue;
+        Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
+        const std::vector<int> from = MachinesOf(*split[i]), to = MachinesOf(*split[j]);
+        pair.link_rate = bytes > 0 ? BestLinkRate(from, to, bytes) : kUnbounded;
+        if (bytes > 0 && from.size() == 1 && to.size() == 1 && from != to) {
+          const LinkSpec& link = problem_.graph->Between(from[0], to[0]);
+          const KvTransfer transfer =
+              BestKvTransfer(bytes, link, problem_.model->layers, 0, problem_.codec_rates);
+          Transport::SharedLink& entry = shared[{from[0], to[0]}];
+          entry.rate = link.bytes_per_second;
+          entry.uses.push_back({transport.pairs.size(), bytes * KvCodecRatio(transfer.codec)});
+        }
+        transport.pairs.push_back(pair);
+      }
+    }
+    for (auto& [ends, link] : shared) transport.shared.push_back(std::move(link));
+    const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+    if (!rates.ok()) return grouping.served();
+    double carried = whole;
+    for (const double rate : *rates) carried += rate;
+    return std::min(carried, grouping.served());
+  }
+
+  // KV of a set that has all devices of its machines goes over the links between these and others.
+  double LinkCap(const Column& column) const {
+    const std::vector<int> own = MachinesOf(column);
+    const auto is_own = [&](int machine) {
+      return std::find(own.begin(), own.end(), machine) != own.end();
+    };
+    const std::vector<int> counts = sets_.Counts(column.set);
+    const double bytes =
+        lengths_.prompt_tokens * KvBytesPerToken(*problem_.model) * KvCodecRatio(KvCodec::kInt4);
+    if (bytes <= 0) return kInfinity;
+    std::set<int> others;
+    for (size_t p = 0; p < pools_.size(); ++p) {
+      if (!is_own(pools_[p].machine)) {
+        others.insert(pools_[p].machine);
+      } else if (counts[p] < pools_[p].count) {
+        return kInfinity;
+      }
+    }
+    double rate = 0;
+    for (const int machine : own) {
+      for (const int other : others) {
+        const bool out = column.role == Role::kPrefill;
+        const LinkSpec& link =
+            problem_.graph->Between(out ? machine : other, out ? other : machine);
+        rate += link.bytes_per_second / bytes;
+      }
+    }
+    return rate;
+  }
+
+  double BestLinkRate(const std::vector<int>& from, const std::vector<int>& to,
+                      double bytes) const {
+    double best = 0;
+    for (const int a : from) {
+      for (const int b : to) {
+        const KvTransfer transfer = BestKvTransfer(bytes, problem_.graph->Between(a, b),
+                                                   problem_.model->layers, 0, problem_.codec_rates);
+        best = std::max(best, 1 / transfer.seconds);
+      }
+    }
+    return best;
+  }
+
+  // Tries all layouts of the grouping's sets. False: they are too many.
+  bool OfferOverLinks(const ColumnGrouping& grouping) {
+    std::vector<SplitSet> split;
+    std::vector<PlacedReplica> whole;
+    double whole_rate = 0;
+    for (const int c : grouping.columns) {
+      const Column& column = columns_[static_cast<size_t>(c)];
+      if (column.role == Role::kBoth) {
+        whole.push_back(ReplicaOf(column));
+        whole_rate += column.layouts->rate();
+        continue;
+      }
+      const std::optional<std::vector<Layout>>& layouts = column.layouts->ByMachines();
+      if (!layouts) return false;
+      split.push_back({column.role, column.pools, &*layouts});
+    }
+    std::optional<SplitOverLinks> best =
+        BestSplitOverLinks(problem_, split, Value() - whole_rate, kMostCombinations);
+    if (!best) return false;
+    if (best->replicas.empty()) return true;
+    whole.insert(whole.end(), best->replicas.begin(), best->replicas.end());
+    absl::StatusOr<Placement> placement = Assemble(problem_, std::move(whole));
+    if (placement.ok() && Better(*placement, *best_)) best_ = *std::move(placement);
+    return true;
+  }
+
+  // --- What the placement says of itself ---
+
+  void Explain() {
+    const bool splits =
+        std::any_of(best_->replicas.begin(), best_->replicas.end(),
+                    [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+    if (problem_.allow_split && !splits) {
+      best_->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+    } else if (splits) {
+      PlacementProblem unsplit = problem_;
+      unsplit.allow_split = false;
+      const auto grouping = BestGrouping(unsplit, sets_, Rated(false));
+      const double served = grouping ? grouping->served() : 0;
+      best_->notes.push_back(absl::StrFormat(
+          "not splitting prefill and decode would serve %.3f requests/s for %.2f USD/h", served,
+          grouping ? grouping->usd_per_hour : 0));
+    }
+    SetShadowPrices();
+  }
+
+  // Duals of the relaxed program over the columns.
+  void SetShadowPrices() {
+    LinearProgram program;
+    std::vector<int> pool_rows;
+    for (const DevicePool& pool : pools_)
+      pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
+    const bool price = problem_.goal == Goal::kPrice;
+    const int prefill_row = program.AddRow(-kUnbounded, 0),
+              decode_row = program.AddRow(-kUnbounded, 0);
+    const int rate_row =
+        program.AddRow(price ? problem_.required_requests_per_second : -kUnbounded, kUnbounded);
+    const int cost_row = program.AddRow(
+        -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
+    const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
+    for (const int row : {prefill_row, decode_row, rate_row}) program.AddTerm(row, served, 1);
+    for (const Column& column : columns_) {
+      const double rate = column.layouts->rate(), cost = sets_.usd_per_hour(column.set);
+      if (rate <= 0) continue;
+      const double value = price ? -cost : column.role == Role::kBoth ? rate : 0;
+      const int y = program.AddVariable(value, 0, kUnbounded, false);
+      const std::vector<int> counts = sets_.Counts(column.set);
+      for (size_t p = 0; p < counts.size(); ++p) {
+        if (counts[p] > 0) program.AddTerm(pool_rows[p], y, counts[p]);
+      }
+      program.AddTerm(cost_row, y, cost);
+      if (column.role == Role::kBoth) program.AddTerm(rate_row, y, rate);
+      if (column.role == Role::kPrefill) program.AddTerm(prefill_row, y, -rate);
+      if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -rate);
+    }
+    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(true);
+    if (!solution.ok()) return;
+    for (const int row : pool_rows)
+      best_->shadow_prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
+  }
+
+  const PlacementProblem& problem_;
+  const std::vector<DevicePool>& pools_;
+  const LengthMoments lengths_;
+  const DeviceSets sets_;
+  std::map<std::string, std::unique_ptr<SetLayouts>> layouts_;  // by KeyOf
+  std::vector<Column> columns_;
+  std::optional<Placement> best_;
+  double upper_ = kInfinity;
+  std::set<std::vector<int>> judged_;  // groupings of exact columns that links hold
+  double left_open_ = 0;               // what these serve at most
+  int64_t tests_ = 0;
+  bool better_layouts_ = false;  // than those of the groupings tried
+};
+
+}  // namespace
+
+bool AreFewDevices(const PlacementProblem& problem) {
+  if (problem.graph->devices() > kFewDevices) return false;
+  if (problem.model->uniform()) return true;
+  const int64_t work =
+      static_cast<int64_t>(DeviceSets(problem.graph->pools()).size()) * problem.model->layers;
+  return work <= (problem.prove ? kProvenWork : kExactWork);
+}
+
+FewDevicesResult SearchFewDevices(const PlacementProblem& problem) {
+  return FewDevicesSearch(problem).Run();
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,32 @@
+// Placements of up to eight devices, proved best: the part of "best" for few devices.
+//
+// Idea: a column is a set of devices in a role, with the best layout known and a bound on all its
+// layouts (layout_bound; for models whose layers differ the exact program of stage_layout). The
+// grouping that serves most by the bounds (grouping_program) is bounded further, column by column,
+// just as far as it takes to fall to the best placement known; columns whose best layouts turn out
+// better make better placements. When no grouping is above the placement any more it is proved
+// best. Sets within a set are bounded by it; sets that are alike (same devices, same links) are
+// bounded once. Splitting replicas of different machines is bounded by what the links between them
+// carry. Budget: tests of layouts, more where a proof is asked for. Deterministic. Thread rule:
+// pure function. Limits: where links bind replicas of several machines, and where tests run out,
+// the bound stays above the placement.
+#pragma once
+
+#include <optional>
+
+#include "scheduler/search/problem.h"
+
+namespace tessera::scheduler {
+
+// Few enough devices for this search, and layers that it can bound.
+bool AreFewDevices(const PlacementProblem& problem);
+
+struct FewDevicesResult {
+  std::optional<Placement> placement;  // none: no replica fits, or the required rate is too high
+  bool fits = false;                   // a replica does
+  bool proved = false;  // nothing better exists, by more than rounding; upper_bound says so too
+};
+
+FewDevicesResult SearchFewDevices(const PlacementProblem& problem);
+
+}  // namespace tessera::scheduler
