@@ -1,9 +1,11 @@
 // What each search reaches, on every example of deploy/clusters and on generated clusters, judged
-// by the planner: value, gap, candidates judged, seconds of one core. Bar: nowhere is `best` below
-// the best of the others by more than 0.1 %.
+// by the planner: value, gap, candidates judged, seconds of one core. Bars: nowhere is `best` below
+// the best of the others by more than 0.1 %, and nowhere does it take longer than the fastest other
+// search that reaches its value within 1 %. Both lists are printed at the end.
 //
-//   search_comparison [GENERATED=6] [SECONDS=60] [LOSSES_FOLDER] [ONLY]
+//   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY]
 //
+// The whole bar takes hours of one core; fewer clusters or seconds show less, and a table of less.
 // The searches other than `best` are stopped after SECONDS of one core and marked so. Clusters
 // where `best` loses go to LOSSES_FOLDER as files. ONLY: a part of the names of the clusters
 // wanted. The model is Llama-2-70B; where that does not fit, Llama-2-13B, else Llama-3-8B.
@@ -15,7 +17,11 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
@@ -26,6 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr double kMostLoss = 0.001;
+constexpr double kReached = 0.01;       // off the value of `best`: as good
+constexpr double kClockSeconds = 0.02;  // what the clock and the system add to either
 constexpr const char* kModels[] = {"Llama-2-70B", "Llama-2-13B", "Llama-3-8B"};
 
 // Of the processor: a busy machine gives the same figures. Searches have one thread.
@@ -49,7 +57,7 @@ struct Reached {
 class Comparison {
  public:
   Comparison(double limit_seconds, std::string losses)
-      : limit_seconds_(limit_seconds), losses_(std::move(losses)) {}
+      : limit_seconds_(limit_seconds), losses_folder_(std::move(losses)) {}
 
   absl::Status Read(const fs::path& root) {
     absl::StatusOr<v1::DeviceCatalogue> catalogue = BuiltInDevices();
@@ -59,15 +67,20 @@ class Comparison {
                             &workload_);
   }
 
-  // False where `best` loses or there is no plan at all.
-  bool Compare(const Instance& instance) {
+  // Clusters where `best` is below another search or has no plan, and where it is slower than one
+  // that is as good.
+  const std::vector<std::string>& losses() const { return lost_; }
+  const std::vector<std::string>& slower() const { return slower_; }
+  int matched() const { return matched_; }  // clusters where another search is as good
+
+  void Compare(const Instance& instance) {
     PlannerInput input;
     input.catalogue = catalogue_;
     input.workload = workload_;
     input.cluster_file = instance.name;
     if (absl::Status s = ReadDocument(instance.text, instance.name, &input.cluster); !s.ok()) {
-      std::printf("%s: %s\n", instance.name.c_str(), std::string(s.message()).c_str());
-      return false;
+      lost_.push_back(instance.name + ": " + std::string(s.message()));
+      return;
     }
     for (const char* model : kModels) {
       input.model = *BuiltInModel(model);
@@ -77,9 +90,9 @@ class Comparison {
       for (const std::string& name : SearchNames()) {
         if (name != "best") reached[name] = Plan(input, instance.goal, name);
       }
-      return Report(instance, model, reached);
+      Report(instance, model, reached);
+      return;
     }
-    return false;
   }
 
  private:
@@ -111,8 +124,8 @@ class Comparison {
     return reached;
   }
 
-  bool Report(const Instance& instance, const char* model,
-              const std::map<std::string, Reached>& reached) const {
+  void Report(const Instance& instance, const char* model,
+              const std::map<std::string, Reached>& reached) {
     double others = 0;
     for (const auto& [name, result] : reached) {
       if (name != "best") others = std::max(others, result.value);
@@ -132,20 +145,38 @@ class Comparison {
       std::printf("| %.1f%s |\n", result.seconds, result.interrupted ? ", stopped" : "");
     }
     std::fflush(stdout);
-    if (best.why_not.empty() && best.value >= others * (1 - kMostLoss)) return true;
-    std::fprintf(stderr, "%s: best reaches %.3f, another search %.3f\n", instance.name.c_str(),
-                 best.value, others);
-    if (!losses_.empty()) {
-      std::ofstream(fs::path(losses_) / (fs::path(instance.name).stem().string() + ".yaml"))
-          << "# " << model << ", azure_conversation: best " << best.value << ", another search "
-          << others << " requests/s\n"
-          << instance.text;
+    NoteIfSlower(instance, reached);
+    if (best.why_not.empty() && best.value >= others * (1 - kMostLoss)) return;
+    lost_.push_back(absl::StrFormat("%s: %.3f, another search %.3f requests/s (%.2f %% more)",
+                                    instance.name, best.value, others,
+                                    100 * (others / std::max(best.value, 1e-9) - 1)));
+    if (losses_folder_.empty()) return;
+    std::ofstream(fs::path(losses_folder_) / (fs::path(instance.name).stem().string() + ".yaml"))
+        << "# " << model << ", azure_conversation: best " << best.value << ", another search "
+        << others << " requests/s\n"
+        << instance.text;
+  }
+
+  void NoteIfSlower(const Instance& instance, const std::map<std::string, Reached>& reached) {
+    const Reached& best = reached.at("best");
+    const std::pair<const std::string, Reached>* fastest = nullptr;
+    for (const auto& entry : reached) {
+      const Reached& other = entry.second;
+      if (entry.first == "best" || !other.why_not.empty()) continue;
+      if (other.value < best.value * (1 - kReached)) continue;
+      if (fastest == nullptr || other.seconds < fastest->second.seconds) fastest = &entry;
     }
-    return false;
+    if (fastest == nullptr) return;
+    ++matched_;
+    if (best.seconds <= fastest->second.seconds + kClockSeconds) return;
+    slower_.push_back(absl::StrFormat("%s: %.2f s, %s %.2f s", instance.name, best.seconds,
+                                      fastest->first, fastest->second.seconds));
   }
 
   const double limit_seconds_;
-  const std::string losses_;
+  const std::string losses_folder_;
+  std::vector<std::string> lost_, slower_;
+  int matched_ = 0;
   v1::DeviceCatalogue catalogue_;
   v1::Workload workload_;
 };
@@ -185,7 +216,7 @@ std::vector<Instance> Instances(const fs::path& root, int generated) {
 }
 
 int Main(int argc, char** argv) {
-  const int generated = argc > 1 ? std::atoi(argv[1]) : 6;
+  const int generated = argc > 1 ? std::atoi(argv[1]) : 50;
   Comparison comparison(argc > 2 ? std::atof(argv[2]) : 60, argc > 3 ? argv[3] : "");
   const char* runfiles = std::getenv("RUNFILES_DIR");
   const fs::path root = runfiles != nullptr ? fs::path(runfiles) / "tessera" : fs::path(".");
@@ -196,14 +227,22 @@ int Main(int argc, char** argv) {
   std::printf(
       "| cluster, model | search | requests/s | below the bound | candidates | core seconds |\n"
       "|---|---|---|---|---|---|\n");
-  int losses = 0;
+  int clusters = 0;
   const std::string only = argc > 4 ? argv[4] : "";
   for (const Instance& instance : Instances(root, generated)) {
     if (instance.name.find(only) == std::string::npos) continue;
-    losses += comparison.Compare(instance) ? 0 : 1;
+    comparison.Compare(instance);
+    ++clusters;
   }
-  std::printf("%s\n", losses == 0 ? "all bars met" : "A BAR WAS MISSED");
-  return losses == 0 ? 0 : 1;
+  std::printf("\nbest below another search on %zu of %d clusters\n", comparison.losses().size(),
+              clusters);
+  for (const std::string& loss : comparison.losses()) std::printf("  %s\n", loss.c_str());
+  std::printf("best slower than a search as good on %zu of %d clusters where there is one\n",
+              comparison.slower().size(), comparison.matched());
+  for (const std::string& slow : comparison.slower()) std::printf("  %s\n", slow.c_str());
+  const bool met = comparison.losses().empty() && comparison.slower().empty();
+  std::printf("%s\n", met ? "all bars met" : "A BAR WAS MISSED");
+  return met ? 0 : 1;
 }
 
 }  // namespace
