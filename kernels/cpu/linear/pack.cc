@@ -100,24 +100,44 @@ void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
   }
 }
 
+using Words4 __attribute__((vector_size(16))) = uint32_t;
+
+Words4 LoadWords(const uint16_t* from) {
+  Words4 words;
+  std::memcpy(&words, from, sizeof(words));
+  return words;
+}
+
 // bf16 that stays bf16 is only turned, a word of two inputs at a time: 32 columns' words of one
 // pair of inputs stand side by side. A cache line of every row in turn, so that what is written
-// stays in the first cache until its lines are whole. Loading time is spent here.
+// stays in the first cache until its lines are whole. Loading time is spent here. `inputs` is a
+// multiple of 32.
 void TurnBf16(const TensorView& source, int64_t row, int64_t first_input, int64_t inputs,
               std::byte* segment) {
-  constexpr int64_t kLineWords = 16;
+  constexpr int64_t kLineInputs = 32;
   constexpr int64_t kAheadInputs = 256;  // rows are too many for the processor to foresee each
-  const int64_t words = inputs / 2;
-  auto* out = reinterpret_cast<uint32_t*>(segment);
-  for (int64_t begin = 0; begin < words; begin += kLineWords) {
-    const int64_t count = std::min(kLineWords, words - begin);
-    for (int64_t column = 0; column < kPanelColumns; ++column) {
-      uint32_t line[kLineWords];
-      const uint16_t* in = source.Row<const uint16_t>(row + column) + first_input + 2 * begin;
-      __builtin_prefetch(in + kAheadInputs);
-      std::memcpy(line, in, count * sizeof(uint32_t));
-      uint32_t* to = out + begin * kPanelColumns + column;
-      for (int64_t i = 0; i < count; ++i) to[i * kPanelColumns] = line[i];
+  const Words4 low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, last = {2, 3, 6, 7};
+  for (int64_t begin = 0; begin < inputs; begin += kLineInputs) {
+    for (int64_t column = 0; column < kPanelColumns; column += 4) {
+      const uint16_t* in[4];
+      for (int64_t i = 0; i < 4; ++i) {
+        in[i] = source.Row<const uint16_t>(row + column + i) + first_input + begin;
+        __builtin_prefetch(in[i] + kAheadInputs);
+      }
+      for (int64_t i = 0; i < kLineInputs; i += 8) {
+        const Words4 a = LoadWords(in[0] + i), b = LoadWords(in[1] + i);
+        const Words4 c = LoadWords(in[2] + i), d = LoadWords(in[3] + i);
+        const Words4 ab_low = __builtin_shuffle(a, b, low), cd_low = __builtin_shuffle(c, d, low);
+        const Words4 ab_high = __builtin_shuffle(a, b, high);
+        const Words4 cd_high = __builtin_shuffle(c, d, high);
+        const Words4 turned[4] = {
+            __builtin_shuffle(ab_low, cd_low, first), __builtin_shuffle(ab_low, cd_low, last),
+            __builtin_shuffle(ab_high, cd_high, first), __builtin_shuffle(ab_high, cd_high, last)};
+        std::byte* out = segment + ((begin + i) / 2 * kPanelColumns + column) * 4;
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          std::memcpy(out + pair * kPanelColumns * 4, &turned[pair], sizeof(Words4));
+        }
+      }
     }
   }
 }
