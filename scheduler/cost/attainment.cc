@@ -9,9 +9,10 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr size_t kKnots = 10;  // prompt lengths of a class that are computed
-constexpr double kRateTolerance = 1e-7;
+constexpr double kRateTolerance = 1e-6;
 constexpr int kBisections = 60;
-constexpr double kRounding = 1e-9;  // of limits that a bisection has just met
+constexpr double kFewestStepTokens = 64;  // rows of a step that are tried
+constexpr double kRounding = 1e-9;        // of limits that a bisection has just met
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double DecodeSteps(const RequestLengths& sample) { return std::max(0.0, sample.output_tokens - 1); }
@@ -128,13 +129,15 @@ AttainmentModel::AttainmentModel(const ModelShape& model, const std::vector<Requ
 }
 
 PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micro_batches,
-                                            double decode_rows) const {
+                                            double decode_rows, double step_tokens) const {
   PrefillSpeed speed;
+  ReplicaOptions options = options_;
+  if (step_tokens > 0) options.memory.max_step_tokens = static_cast<int64_t>(step_tokens);
   for (size_t c = 0; c < classes_.size(); ++c) {
     const Knots& knots = knots_[c];
     std::vector<PrefillCost> at;
     for (const double prompt : knots.prompts) {
-      at.push_back(PrefillCostOf(model_, replica, {prompt, 1, 1, knots.prefix_hit_rate}, options_,
+      at.push_back(PrefillCostOf(model_, replica, {prompt, 1, 1, knots.prefix_hit_rate}, options,
                                  micro_batches, decode_rows, lengths_.mean_decode_context()));
     }
     std::vector<double>& latency = speed.latency_seconds.emplace_back();
@@ -150,6 +153,39 @@ PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micr
     }
   }
   return speed;
+}
+
+ReplicaPace AttainmentModel::PaceBeside(const ReplicaSpec& replica, int micro_batches,
+                                        double decode_rows, double step_tokens) const {
+  ReplicaPace pace;
+  const double context = lengths_.mean_decode_context();
+  const double room = std::max(1.0, step_tokens - decode_rows);
+  const double q = std::max(1.0, lengths_.uncached_prompt_tokens);
+  pace.chunk_part = decode_rows * q / (lengths_.decode_steps * room);
+  StepWork plain = DecodeWork(std::max(decode_rows, 1.0), context);
+  StepWork chunk = plain;
+  chunk.prefill_tokens = room;
+  chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
+  chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
+  chunk.sampled_rows += room / q;
+  const double shortest = PeriodOf(model_, replica, plain, micro_batches).seconds;
+  const double longest = PeriodOf(model_, replica, chunk, micro_batches).seconds;
+  const auto stages = static_cast<double>(replica.stages.size());
+  const double slow = 1 - std::pow(std::max(0.0, 1 - pace.chunk_part), stages);
+  pace.period_seconds = shortest + slow * (longest - shortest);
+  pace.tpot_seconds = micro_batches * pace.period_seconds;
+  pace.requests_per_second = decode_rows / (pace.period_seconds * lengths_.decode_steps);
+  return pace;
+}
+
+double AttainmentModel::RowsAtRate(const ReplicaSpec& replica, int micro_batches, double rate,
+                                   double step_tokens) const {
+  const double most =
+      std::min(options_.max_sequences / micro_batches, std::max(1.0, step_tokens - 1));
+  return Largest(most, [&](double rows) {
+    const ReplicaPace pace = PaceBeside(replica, micro_batches, rows, step_tokens);
+    return pace.chunk_part < 1 && pace.requests_per_second <= rate;
+  });
 }
 
 Attained AttainmentModel::At(const PrefillSpeed& speed, double rate, double tpot_seconds,
@@ -204,26 +240,27 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
   if (rate.requests_per_second <= 0) return rate;
   const int m = rate.micro_batches;
   if (lengths_.decode_steps <= 0) {  // the first token is the whole answer
-    const PrefillSpeed speed = PrefillBeside(replica, m, 0);
+    const PrefillSpeed speed = PrefillBeside(replica, m, 0, 0);
     rate.requests_per_second = PrefillRateWithinLimits(speed, rate.requests_per_second, 0, nullptr);
   } else {
-    double requests = 0;
-    const auto good = [&](double rows) {
-      const double period =
-          PeriodOf(model_, replica, SteadyWork(replica.role, lengths_, rows, options_), m).seconds;
-      requests = rows / (period * lengths_.decode_steps);
-      const PrefillSpeed speed = PrefillBeside(replica, m, rows);
-      return Enough(At(speed, requests, m * period).by_class);
-    };
-    const double rows = Largest(capacity.decode_rows, good);
-    if (rows == capacity.decode_rows) return rate;
-    good(rows);
-    const StepWork work = SteadyWork(replica.role, lengths_, rows, options_);
-    rate.decode_rows = rows;
-    rate.prefill_tokens = work.prefill_tokens;
-    rate.period_seconds = PeriodOf(model_, replica, work, m).seconds;
-    rate.tpot_seconds = m * rate.period_seconds;
-    rate.requests_per_second = rows > 0 ? requests : 0;
+    rate.requests_per_second = 0;
+    const auto most = static_cast<double>(options_.memory.max_step_tokens);
+    for (double tokens = most; tokens >= kFewestStepTokens; tokens /= 2) {
+      const double rows = Largest(std::min(capacity.decode_rows, tokens - 1), [&](double b) {
+        const ReplicaPace pace = PaceBeside(replica, m, b, std::floor(tokens));
+        if (pace.chunk_part >= 1) return false;
+        const PrefillSpeed speed = PrefillBeside(replica, m, b, std::floor(tokens));
+        return Enough(At(speed, pace.requests_per_second, pace.tpot_seconds).by_class);
+      });
+      const ReplicaPace pace = PaceBeside(replica, m, rows, std::floor(tokens));
+      if (rows <= 0 || pace.requests_per_second <= rate.requests_per_second) continue;
+      rate.decode_rows = rows;
+      rate.prefill_tokens = rows * lengths_.uncached_prompt_tokens / lengths_.decode_steps;
+      rate.period_seconds = pace.period_seconds;
+      rate.tpot_seconds = pace.tpot_seconds;
+      rate.requests_per_second = std::min(capacity.requests_per_second, pace.requests_per_second);
+      rate.step_tokens = static_cast<int64_t>(tokens);
+    }
   }
   rate.output_tokens_per_second = rate.requests_per_second * lengths_.output_tokens;
   if (rate.requests_per_second < capacity.requests_per_second) rate.limit = Limit::kObjectives;

@@ -10,11 +10,20 @@
 //   0 where tpot + X/(out - 1) > P, else 1 - P(W > min(T - L, E - L - X - (out - 1) * tpot)),
 // and the attainment of a class is the mean over its lengths. tpot, L, rho and E[W] all grow with
 // the rate, so attainment falls, and the largest rate at which every class still attains what it
-// asks for is found by bisection. L and the service in front of prefill are computed at up to
-// kKnots prompt lengths of each class and interpolated between them. TPOT is that of the mean step:
-// its spread between requests is left out. Source: planning's queue formulas (queue.h,
-// replica_cost.h); the definition of goodput is DistServe's (OSDI 2024). Thread rule: const after
-// construction; borrows what it is given. Units: seconds, tokens, requests per second.
+// asks for is found by bisection.
+//
+// Steps are not alike: of a replica whose steps have B rows, b of them decoding, the part
+//   r = b * E[q] / (E[o] * (B - b))
+// carries a chunk of B - b prompt rows and takes P_B, the rest P_0. A long step is long in every
+// stage it passes, and the micro-batches in the other stages wait for it, so of S stages the mean
+// period is P_0 + (1 - (1 - r)^S) * (P_B - P_0), the rate b / (period * E[o]), TPOT = m * period.
+// The queue's server takes q / (B - b) * P_B; a prompt's next chunk waits until the one before has
+// left the pipeline. Small B keeps TPOT low and lets prompts wait, so B is chosen with the rate. L
+// and the service in front of prefill are computed at up to kKnots prompt lengths of each class and
+// interpolated between them. TPOT is that of the mean step: its spread between requests is left
+// out. Source: planning's queue formulas (queue.h, replica_cost.h); the definition of goodput is
+// DistServe's (OSDI 2024). Thread rule: const after construction; borrows what it is given. Units:
+// seconds, tokens, requests per second.
 #pragma once
 
 #include <limits>
@@ -70,6 +79,14 @@ struct PrefillSpeed {
   std::vector<std::vector<double>> latency_seconds;  // L, by class and sample
 };
 
+// How steps follow each other.
+struct ReplicaPace {
+  double requests_per_second = 0;
+  double period_seconds = 0;  // mean
+  double tpot_seconds = 0;
+  double chunk_part = 0;  // of the steps that carry chunks of prompts; 1 and more: out of reach
+};
+
 struct Attained {
   std::vector<double> by_class;            // part of the requests within all limits
   std::vector<double> ttft_seconds;        // mean, by class; infinite beyond saturation
@@ -84,8 +101,15 @@ class AttainmentModel {
 
   const LengthMoments& lengths() const { return lengths_; }  // of all classes together
 
-  PrefillSpeed PrefillBeside(const ReplicaSpec& replica, int micro_batches,
-                             double decode_rows) const;
+  // Prompts beside `decode_rows` rows, in steps of `step_tokens` rows; 0: as large as they may be.
+  PrefillSpeed PrefillBeside(const ReplicaSpec& replica, int micro_batches, double decode_rows,
+                             double step_tokens) const;
+  // Role both, `decode_rows` rows decoding in steps of `step_tokens`.
+  ReplicaPace PaceBeside(const ReplicaSpec& replica, int micro_batches, double decode_rows,
+                         double step_tokens) const;
+  // Rows that decode at this rate; the most there can be where it is out of reach.
+  double RowsAtRate(const ReplicaSpec& replica, int micro_batches, double rate,
+                    double step_tokens) const;
   // At `rate` into a replica that prefills at `speed`, decoding at `tpot_seconds` wherever `path`
   // leads; null: in the same replica.
   Attained At(const PrefillSpeed& speed, double rate, double tpot_seconds,
@@ -94,7 +118,8 @@ class AttainmentModel {
   bool Enough(const std::vector<double>& by_class) const;
 
   // `capacity` of a replica of role both, its rate (and what comes with it) lowered to the largest
-  // at which enough requests are within their limits; 0 where even one alone is not.
+  // at which enough requests are within their limits, with the step size that allows most; 0 where
+  // even one alone is not.
   ReplicaRate WithinLimits(const ReplicaSpec& replica, const ReplicaRate& capacity) const;
   // The largest rate up to `capacity` of a replica that only prefills, for decoding at
   // `tpot_seconds` behind `path`.

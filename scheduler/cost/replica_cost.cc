@@ -214,8 +214,9 @@ double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica
     const double tokens = std::min(budget, uncached_tokens - done);
     const StepWork work = beside + PrefillWork(tokens, cached_tokens + done, i + 1 == chunks);
     const Period period = PeriodOf(model, replica, work, static_cast<int>(replica.stages.size()));
-    // Chunks follow each other at the pace of the slowest stage; the last runs through to the end.
-    seconds += i + 1 == chunks ? period.latency_seconds : period.seconds;
+    // A chunk starts when the one before has left the last stage, and its micro-batch comes again.
+    const double round = period.seconds * static_cast<double>(replica.stages.size());
+    seconds += i + 1 == chunks ? period.latency_seconds : std::max(period.latency_seconds, round);
     done += tokens;
   }
   return seconds;

@@ -71,6 +71,7 @@ struct ReplicaRate {
   int kv_limiting_stage = 0;
   int slowest_stage = 0;
   Limit limit = Limit::kNothing;
+  int64_t step_tokens = 0;  // rows of a step that this rate needs; 0: any
 };
 
 // Largest b that KV, batcher and step allow, whatever its speed.

@@ -50,8 +50,9 @@ void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
         "TTFT and end to end are predicted, not optimised; --objective goodput does (objective)");
   }
   lines->push_back(
-      "attainment = wait of M/G/1 with an exponential tail, TPOT of the mean step, chunks of "
-      "prompts as long as steps are, KV links without a queue (cost model)");
+      "attainment = wait of M/G/1 with an exponential tail, TPOT of the mean step, KV links "
+      "without a "
+      "queue (cost model; tessera simulate shows what requests meet)");
 }
 
 // Where an option's value is from.

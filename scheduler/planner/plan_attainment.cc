@@ -17,7 +17,7 @@ constexpr size_t kMostLengths = 128;  // of a class that the plan lists
 // What replicas do at the rates that are sent to them.
 class Served {
  public:
-  explicit Served(const ServedPlacement& served)
+  Served(const ServedPlacement& served, const v1::DeploymentPlan& plan)
       : problem_(*served.problem),
         placement_(*served.placement),
         load_(served.load),
@@ -27,7 +27,32 @@ class Served {
       at_[static_cast<size_t>(share.prefill)].prefills += load_ * share.requests_per_second;
       at_[static_cast<size_t>(share.decode)].decodes += load_ * share.requests_per_second;
     }
-    for (size_t i = 0; i < at_.size(); ++i) Operate(placement_.replicas[i], &at_[i]);
+    for (size_t i = 0; i < at_.size(); ++i) {
+      const int64_t planned = plan.replicas(static_cast<int>(i)).max_batched_tokens();
+      const int64_t tokens = planned > 0 ? planned : problem_.options.memory.max_step_tokens;
+      Operate(placement_.replicas[i], static_cast<double>(tokens), &at_[i]);
+    }
+  }
+
+  // The plan's latencies, of each replica and of all, as they are judged here.
+  void SetLatencies(v1::DeploymentPlan* plan) const {
+    double ttft = 0, tpot = 0;
+    for (size_t i = 0; i < at_.size(); ++i) {
+      v1::Prediction& prediction =
+          *plan->mutable_replicas(static_cast<int>(i))->mutable_prediction();
+      prediction.set_time_per_output_token_seconds(at_[i].tpot_seconds);
+      tpot += at_[i].decodes * at_[i].tpot_seconds;
+      if (at_[i].prefills <= 0) continue;
+      const Attained attained = model_.At(at_[i].speed, at_[i].prefills, at_[i].tpot_seconds);
+      double mean = 0;
+      for (size_t c = 0; c < problem_.classes.size(); ++c)
+        mean += problem_.classes[c].share * attained.ttft_seconds[c];
+      prediction.set_time_to_first_token_seconds(mean);
+      ttft += at_[i].prefills * mean;
+    }
+    const double rate = load_ * placement_.requests_per_second;
+    plan->mutable_prediction()->set_time_to_first_token_seconds(ttft / rate);
+    plan->mutable_prediction()->set_time_per_output_token_seconds(tpot / rate);
   }
 
   // Means over the shares.
@@ -58,7 +83,7 @@ class Served {
     PrefillSpeed speed;
   };
 
-  void Operate(const PlacedReplica& replica, At* at) const {
+  void Operate(const PlacedReplica& replica, double step_tokens, At* at) const {
     LayoutProblem layout;
     layout.model = problem_.model;
     layout.graph = problem_.graph;
@@ -68,13 +93,16 @@ class Served {
     const ReplicaSpec spec = MakeReplica(layout, replica.stages);
     const int m = std::max(1, replica.rate.micro_batches);
     double rows = 0;
-    if (replica.role != Role::kPrefill && model_.lengths().decode_steps > 0) {
+    if (replica.role == Role::kBoth && model_.lengths().decode_steps > 0) {
+      rows = model_.RowsAtRate(spec, m, at->decodes, step_tokens);
+      at->tpot_seconds = model_.PaceBeside(spec, m, rows, step_tokens).tpot_seconds;
+    } else if (replica.role == Role::kDecode) {
       rows =
           DecodeRowsAt(*problem_.model, spec, model_.lengths(), problem_.options, m, at->decodes);
       const StepWork work = SteadyWork(replica.role, model_.lengths(), rows, problem_.options);
       at->tpot_seconds = m * PeriodOf(*problem_.model, spec, work, m).seconds;
     }
-    if (replica.role != Role::kDecode) at->speed = model_.PrefillBeside(spec, m, rows);
+    if (replica.role != Role::kDecode) at->speed = model_.PrefillBeside(spec, m, rows, step_tokens);
   }
 
   Attained Of(const Share& share, const Transport& transport) const {
@@ -140,7 +168,9 @@ v1::ServiceObjectives ObjectivesOf(const RequestClass& one) {
 void PredictAttainment(const ServedPlacement& served, v1::DeploymentPlan* plan) {
   const std::vector<RequestClass>& classes = served.problem->classes;
   if (!AnyLimits(classes) || served.placement->requests_per_second <= 0) return;
-  const Attained attained = Served(served).All();
+  const Served at(served, *plan);
+  const Attained attained = at.All();
+  if (plan->basis().goodput()) at.SetLatencies(plan);
   v1::Prediction& prediction = *plan->mutable_prediction();
   prediction.set_attainment(attained.all);
   for (size_t c = 0; c < classes.size(); ++c) {

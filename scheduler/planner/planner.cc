@@ -291,9 +291,13 @@ class Planner {
     replica->set_micro_batches(placed.rate.micro_batches);
     const ReplicaSpec spec = SpecOf(placed);
     const LengthMoments lengths = MomentsOf(workload_.samples);
+    // Goodput was judged with steps of its own choice, and bursts find room.
+    const bool chosen = placed.rate.step_tokens > 0;
     replica->set_max_batched_tokens(
-        StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
-    replica->set_max_sequences(SequenceBudget(problem_.options, spec, placed.rate));
+        chosen ? placed.rate.step_tokens
+               : StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
+    replica->set_max_sequences(chosen ? static_cast<int64_t>(options_.max_sequences)
+                                      : SequenceBudget(problem_.options, spec, placed.rate));
     for (size_t j = 0; j < placed.stages.size(); ++j) {
       const LayoutStage& stage = placed.stages[j];
       const StageSpec& stage_spec = spec.stages[j];

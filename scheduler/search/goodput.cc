@@ -61,7 +61,7 @@ ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
   if (replica.role == Role::kBoth) return rate = attainment_.WithinLimits(replica, rate);
   const double capacity = rate.requests_per_second;
   rate.requests_per_second = attainment_.PrefillRateWithinLimits(
-      attainment_.PrefillBeside(replica, rate.micro_batches, 0), capacity, 0, nullptr);
+      attainment_.PrefillBeside(replica, rate.micro_batches, 0, 0), capacity, 0, nullptr);
   if (rate.requests_per_second < capacity) rate.limit = Limit::kObjectives;
   return rate;
 }
@@ -134,7 +134,7 @@ bool ReplicaJudge::RateSplit(double pace_seconds, bool near, std::vector<PlacedR
     if (replica.role != Role::kPrefill) continue;
     const double capacity = replica.rate.requests_per_second;
     const PrefillSpeed speed =
-        attainment_.PrefillBeside(SpecOf(replica), replica.rate.micro_batches, 0);
+        attainment_.PrefillBeside(SpecOf(replica), replica.rate.micro_batches, 0, 0);
     double least = capacity;
     for (Transport::Pair& pair : transport->pairs) {
       if (pair.prefill != static_cast<int>(i)) continue;

@@ -166,6 +166,33 @@ TEST_CASE("goodput of a replica falls as limits tighten, arrivals bunch and more
   CHECK(goodput(3e-3, 0.9, 1) < 0.9 * before);
 }
 
+TEST_CASE("steps with a chunk take longer than those without, and so does the mean of both") {
+  // Prompts of 1000 and 10 steps each: 100 prompt tokens for a row that decodes. A tenth of a
+  // hundred rows in steps of 2048 - b: part r = b * 100 / (2048 - b) of the steps carries a chunk.
+  const ClockReplica replica;
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  const std::vector<RequestClass> classes = {Class({{1000, 11, 1}}, {}, 0.9)};
+  const AttainmentModel judged(model, classes, options, 1);
+  const ReplicaPace pace = judged.PaceBeside(replica.spec, 1, 10, 2048);
+  CHECK(pace.chunk_part == Approx(10 * 100 / 2038.0));
+  CHECK(pace.tpot_seconds == Approx(1e-3).epsilon(1e-2));  // this clock's steps are alike
+  CHECK(pace.requests_per_second == Approx(10 / (1e-3 * 10)).epsilon(1e-2));
+  CHECK(judged.PaceBeside(replica.spec, 1, 10, 256).chunk_part > 1);  // does not keep up
+  CHECK(judged.RowsAtRate(replica.spec, 1, 1000, 2048) == Approx(10).epsilon(1e-2));
+  ClockReplica slow;
+  slow.device.flops_per_second = 1e6;  // now a prompt token takes time, and weights still none
+  double before = 0;
+  for (const double tokens : {64.0, 256.0, 1024.0, 2048.0}) {
+    const ReplicaPace at = judged.PaceBeside(slow.spec, 1, 0.3, tokens);
+    CHECK(at.period_seconds >= 1e-3);
+    CHECK(at.chunk_part < 1);
+    CHECK(at.requests_per_second > 0);
+    before = at.period_seconds;
+  }
+  CHECK(before > 1e-3);
+}
+
 TEST_CASE("many prompt lengths are interpolated closely") {
   const ClockReplica replica;
   const ModelShape model = Tiny();
@@ -175,7 +202,7 @@ TEST_CASE("many prompt lengths are interpolated closely") {
   for (int i = 1; i <= 200; ++i) samples.push_back({64.0 * i, 2, 1.0 / 200});
   const std::vector<RequestClass> classes = {Class(samples, {}, 0.9)};
   const AttainmentModel judged(model, classes, options, 1);
-  const PrefillSpeed speed = judged.PrefillBeside(replica.spec, 1, 0);
+  const PrefillSpeed speed = judged.PrefillBeside(replica.spec, 1, 0, 64);
   // Prompt i takes i full steps of 1 ms.
   for (size_t i = 0; i < samples.size(); ++i)
     CHECK(speed.latency_seconds[0][i] == Approx(1e-3 * static_cast<double>(i + 1)).margin(1e-3));
