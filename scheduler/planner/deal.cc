@@ -47,13 +47,9 @@ Dealer::Dealer(const std::vector<const PlacementProblem*>& problems, const Searc
                const SharingOptions& options)
     : problems_(problems), options_(options) {
   const PlacementProblem& first = *problems.front();
-  const int devices = std::max(1, first.graph->devices());
-  const int searches =
-      Sets(first) <= options.all_sets_up_to
-          ? options.all_sets_up_to
-          : std::min(options.most_searches, std::max(8, options.most_searched_devices / devices));
   for (const PlacementProblem* problem : problems)
-    searches_.push_back(std::make_unique<PartSearch>(*problem, search, searches));
+    searches_.push_back(std::make_unique<PartSearch>(*problem, search, options.most_searches,
+                                                     options.most_searched_devices));
   for (const DevicePool& pool : first.graph->pools()) {
     if (machines_.empty() || machines_.back() != pool.machine) machines_.push_back(pool.machine);
   }

@@ -203,11 +203,13 @@ class Mover {
     const auto names = [](const auto& list, const char* what) {
       return list.empty() ? std::string() : StrCat("; ", absl::StrJoin(list, ", "), " ", what);
     };
-    plan_.add_explanation(StrCat("moving from the running plan: ", move.stay_size(), " of ",
-                                 plan_.replicas_size(), " replicas stay",
-                                 names(move.flip(), "change their role only"),
-                                 names(move.rebuilt(), "read weights"),
-                                 absl::StrFormat("; %.2f GiB to read", bytes / kGib)));
+    plan_.add_explanation(
+        StrCat("moving from the running plan: ", move.stay_size(), " of ", plan_.replicas_size(),
+               " replicas stay", names(move.flip(), "change their role only"),
+               move.rebuilt().empty()
+                   ? std::string()
+                   : StrCat("; weights are read for ", absl::StrJoin(move.rebuilt(), ", ")),
+               absl::StrFormat("; %.2f GiB to read", bytes / kGib)));
     plan_.add_explanation(absl::StrFormat(
         "the move takes %.0f s, during which %.3f of the running plan's %.3f requests/s are served "
         "at first: about %.0f requests wait or are lost",

@@ -1,6 +1,7 @@
 #include "scheduler/planner/part_search.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
@@ -83,11 +84,12 @@ absl::StatusOr<Placement> PartSearch::On(const DeviceCounts& part) {
     if (part[p] > 0) pools.push_back(static_cast<int>(p));
   }
   if (known == known_.end()) {
-    if (left_ <= 0 || problem_.watch.Stopped())
+    if (pools.empty()) return absl::ResourceExhaustedError("no devices are left");
+    if (spent() || problem_.watch.Stopped())
       return absl::ResourceExhaustedError("no more searches of parts of the cluster are left");
     --left_;
+    left_devices_ -= std::accumulate(part.begin(), part.end(), int64_t{0});
     ++searches_;
-    if (pools.empty()) return absl::ResourceExhaustedError("no devices are left");
     std::vector<int> kept;
     const ClusterGraph graph = problem_.graph->Part(part, &kept);
     PlacementProblem problem = problem_;

@@ -27,17 +27,18 @@ std::vector<int> MachinesOf(const PlacementProblem& problem, const PlacedReplica
 
 class PartSearch {
  public:
-  // `most_searches`: after that parts that were not searched yet are answered with
-  // ResourceExhausted.
-  PartSearch(const PlacementProblem& problem, const Search& search, int most_searches)
-      : problem_(problem), search_(search), left_(most_searches) {}
+  // After so many searches, or searches of so many devices together, parts that were not searched
+  // yet are answered with ResourceExhausted.
+  PartSearch(const PlacementProblem& problem, const Search& search, int most_searches,
+             int64_t most_devices)
+      : problem_(problem), search_(search), left_(most_searches), left_devices_(most_devices) {}
 
   // The best placement for throughput of the part; pools and devices are those of the whole graph,
   // device_index is left empty. Errors: those of the search.
   absl::StatusOr<Placement> On(const DeviceCounts& part);
 
   int searches() const { return searches_; }
-  bool spent() const { return left_ <= 0; }
+  bool spent() const { return left_ <= 0 || left_devices_ <= 0; }
 
  private:
   std::string KeyOf(const DeviceCounts& part) const;
@@ -45,6 +46,7 @@ class PartSearch {
   const PlacementProblem& problem_;
   const Search& search_;
   int left_;
+  int64_t left_devices_;
   int searches_ = 0;
   struct Known {
     std::vector<int> pools;

@@ -270,8 +270,9 @@ class Study {
 void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bool search_again,
                     v1::DeploymentPlan* plan) {
   if (PromisedRate(*plan) <= 0) return;
-  if (search_again || DevicesOf(input.cluster) <= kReplannedUpTo)
-    AddDevicePrices(input, options, {}, plan);
+  // Plans that must survive take many searches each.
+  const bool quick = DevicesOf(input.cluster) <= kReplannedUpTo && !options.survive_machine_loss;
+  if (search_again || quick) AddDevicePrices(input, options, {}, plan);
   Study study(input, options, plan);
   study.Changes(search_again);
   study.Links(search_again);

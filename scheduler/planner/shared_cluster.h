@@ -23,7 +23,7 @@ namespace tessera::scheduler {
 struct SharingOptions {
   int all_sets_up_to = 64;           // device sets that are dealt in every way
   int most_searches = 120;           // of parts, by model
-  int most_searched_devices = 4000;  // the same, counted in devices of the cluster
+  int most_searched_devices = 1500;  // of these parts together, by model
   int most_units = 4000;             // of the program, by model
   int most_moves = 8;                // that improve the deal
 };

@@ -83,7 +83,7 @@ class Survivor {
       : problem_(problem),
         search_(search),
         options_(options),
-        parts_(problem, search, SearchesFor(problem, options)) {
+        parts_(problem, search, options.most_searches, options.most_searched_devices) {
     for (const DevicePool& pool : problem.graph->pools()) {
       if (machines_.empty() || machines_.back() != pool.machine) machines_.push_back(pool.machine);
     }
@@ -111,13 +111,6 @@ class Survivor {
   }
 
  private:
-  static int SearchesFor(const PlacementProblem& problem, const SurvivalOptions& options) {
-    const int devices = std::max(1, problem.graph->devices());
-    const int by_size = std::max(4, options.most_searched_devices / devices);
-    return std::max(std::min(options.most_searches, by_size),
-                    Sets(problem) <= options.all_sets_up_to ? options.all_sets_up_to : 0);
-  }
-
   static int64_t Sets(const PlacementProblem& problem) {
     int64_t sets = 1;
     for (const DevicePool& pool : problem.graph->pools())
@@ -201,7 +194,13 @@ class Survivor {
     if (!together.empty()) Offer(singles);
     BySite(all);
     Pairs(all, alone);
-    for (const int machine : machines_) WithoutMachine(machine);
+    // Without one of several like machines it is as without another.
+    std::set<std::string> shapes;
+    for (const int machine : machines_) {
+      if (shapes.insert(ShapeOf(machine)).second) WithoutMachine(machine);
+    }
+    Halves(all);
+    Pairs(all, machines_);
   }
 
   void AllSets(const DeviceCounts& all, DeviceCounts* part, size_t pool) {
@@ -213,6 +212,16 @@ class Survivor {
     for ((*part)[pool] = 0; (*part)[pool] <= all[pool]; ++(*part)[pool])
       AllSets(all, part, pool + 1);
     (*part)[pool] = 0;
+  }
+
+  std::string ShapeOf(int machine) const {
+    const MachineNode& node = problem_.graph->machines()[static_cast<size_t>(machine)];
+    std::string shape =
+        StrCat(node.site, "|", node.rack, "|", node.uplink ? node.uplink->bytes_per_second : 0);
+    for (const DevicePool& pool : problem_.graph->pools()) {
+      if (pool.machine == machine) shape += StrCat("|", pool.spec->kind, ",", pool.count);
+    }
+    return shape;
   }
 
   void WithoutMachine(int machine) {
@@ -245,6 +254,15 @@ class Survivor {
                                  found->replicas.end());
     }
     if (!together.replicas.empty()) Offer(together);
+  }
+
+  // Half of a machine leaves the other half to a replica with others.
+  void Halves(const DeviceCounts& all) {
+    for (const int machine : machines_) {
+      DeviceCounts half = OfMachine(problem_, all, machine);
+      for (int& count : half) count /= 2;
+      OfferPart(half).IgnoreError();
+    }
   }
 
   // Machines that hold nothing alone may hold a replica with one other.

@@ -32,8 +32,8 @@ struct MachineLoss {
 std::vector<MachineLoss> LossesOf(const PlacementProblem& problem, const Placement& placement);
 
 struct SurvivalOptions {
-  int most_searches = 60;            // of parts, where the cluster is small
-  int most_searched_devices = 3000;  // the same, counted in devices of the cluster
+  int most_searches = 64;            // of parts of the cluster
+  int most_searched_devices = 1000;  // of all these parts together
   int all_sets_up_to = 64;           // device sets that are all searched
   int most_program_cells = 60000;    // columns times machines of the mixed-integer program
   int most_rounds = 6;               // of planning the worst machine's replicas again
