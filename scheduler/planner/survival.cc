@@ -90,6 +90,11 @@ class Survivor {
   }
 
   absl::StatusOr<Placement> Run() {
+    if (problem_.goal == Goal::kGoodput) {
+      return absl::InvalidArgumentError(
+          "--survive-machine-loss: is not planned for with --objective goodput; plan for "
+          "throughput with --max-tpot");
+    }
     const absl::StatusOr<Placement> found = search_(problem_);
     if (!found.ok()) return found.status();
     if (machines_.size() < 2) {

@@ -40,8 +40,8 @@ struct SurvivalOptions {
 };
 
 // Makes any search one for placements that survive. For a price: the cheapest whose surviving rate
-// is the asked one. ResourceExhausted, naming the machine that everything depends on, where nothing
-// survives.
+// is the asked one. InvalidArgument for goodput; ResourceExhausted, naming the machine that
+// everything depends on, where nothing survives.
 Search SurvivingSearch(Search search, const SurvivalOptions& options = {});
 
 }  // namespace tessera::scheduler

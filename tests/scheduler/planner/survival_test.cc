@@ -169,6 +169,15 @@ TEST_CASE("a plan says what survives, is judged by it, and plan_check recomputes
   CHECK_THAT(PlanTable(*plain), Contains("must survive the loss of any one machine = no"));
 }
 
+TEST_CASE("what survives is not planned for with goodput") {
+  PlannerOptions options = MustSurvive();
+  options.goal = Goal::kGoodput;
+  PlannerInput input = Input(kThree, "Llama-3-8B");
+  input.workload.mutable_objectives()->set_time_per_output_token_seconds(0.1);
+  CHECK_THAT(std::string(MakePlan(input, options).status().message()),
+             Contains("--survive-machine-loss: is not planned for"));
+}
+
 TEST_CASE("where everything depends on one machine, it is named") {
   const auto alone = MakePlan(
       Input("machines: [{name: only, devices: [{kind: A100-40, count: 2}]}]", "Llama-3-8B"),
