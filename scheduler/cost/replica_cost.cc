@@ -144,9 +144,15 @@ Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepW
         j + 1 < stages
             ? HopSeconds(model, replica.hops[j], replica.stages[j + 1].communicator, work.rows())
             : TransferSeconds(replica.hops[j], kTokenIdBytes * work.sampled_rows);
-    slowest_hop = std::max(slowest_hop, hop);
+    if (hop > slowest_hop) {
+      slowest_hop = hop;
+      period.slowest_hop = static_cast<int>(j);
+    }
+    period.hops_seconds += hop;
     period.latency_seconds += hop;
   }
+  period.slowest_stage_seconds = slowest_stage;
+  period.slowest_hop_seconds = slowest_hop;
   period.hop_bound = slowest_hop > slowest_stage;
   period.seconds = std::max({slowest_stage, slowest_hop, period.latency_seconds / micro_batches});
   return period;

@@ -43,7 +43,10 @@ struct ReplicaOptions {
 struct Period {
   double seconds = 0;          // P
   double latency_seconds = 0;  // sum of stages and hops: one step through an empty pipeline
+  double hops_seconds = 0;     // of it on links
   int slowest_stage = 0;
+  int slowest_hop = 0;  // the one after this stage
+  double slowest_stage_seconds = 0, slowest_hop_seconds = 0;
   bool hop_bound = false;  // a hop takes longer than every stage
 };
 // Of steps of `work` each, with m micro-batches in flight (>= 1).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "scheduler/cost/cost_model.h"
@@ -155,6 +156,26 @@ std::vector<v1::LinkLoad> LinkLoads(const v1::DeploymentPlan& plan, const Cluste
                                     const ModelShape& model) {
   const std::vector<double> all(static_cast<size_t>(plan.routing_size()), 1.0);
   return Traffic(plan, graph, model).Loads(all);
+}
+
+std::map<std::string, std::vector<v1::LinkLoad>> FullLinks(const v1::DeploymentPlan& plan,
+                                                           const ClusterGraph& graph,
+                                                           const ModelShape& model) {
+  constexpr double kFull = 0.995;
+  std::map<std::string, std::vector<v1::LinkLoad>> full;
+  Traffic traffic(plan, graph, model);
+  const std::vector<double> all(static_cast<size_t>(plan.routing_size()), 1.0);
+  for (const v1::LinkLoad& load : traffic.Loads(all)) {
+    if (load.bytes_per_second() < kFull * load.capacity_bytes_per_second()) continue;
+    std::set<std::string> names;
+    for (int i = 0; i < plan.routing_size(); ++i) {
+      if (!traffic.Uses(static_cast<size_t>(i), load)) continue;
+      names.insert(plan.routing(i).prefill_replica());
+      names.insert(plan.routing(i).decode_replica());
+    }
+    for (const std::string& name : names) full[name].push_back(load);
+  }
+  return full;
 }
 
 std::vector<double> CarriedParts(const v1::DeploymentPlan& plan, const ClusterGraph& graph,

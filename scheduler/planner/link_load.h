@@ -7,6 +7,8 @@
 // it. Token ids on their way back to the first stage (8 bytes each) are left out.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "proto/plan.pb.h"
@@ -25,5 +27,11 @@ std::vector<v1::LinkLoad> LinkLoads(const v1::DeploymentPlan& plan, const Cluste
 // an overloaded link or uplink carries is cut alike, the most overloaded first.
 std::vector<double> CarriedParts(const v1::DeploymentPlan& plan, const ClusterGraph& graph,
                                  const ModelShape& model);
+
+// Links and uplinks that are full (from 99.5 %), by the replicas whose requests they carry. Needs
+// what LinkLoads needs.
+std::map<std::string, std::vector<v1::LinkLoad>> FullLinks(const v1::DeploymentPlan& plan,
+                                                           const ClusterGraph& graph,
+                                                           const ModelShape& model);
 
 }  // namespace tessera::scheduler

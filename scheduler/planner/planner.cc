@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "scheduler/cost/step_budget.h"
 #include "scheduler/plan_check.h"
+#include "scheduler/planner/bottleneck.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
 #include "scheduler/planner/plan_attainment.h"
@@ -413,25 +414,8 @@ class Planner {
 
   void AddLine(std::string line) { plan_.add_explanation(std::move(line)); }
 
-  std::string StageName(const PlacedReplica& placed, int stage) const {
-    const DevicePool& pool =
-        graph_.pools()[static_cast<size_t>(placed.stages[static_cast<size_t>(stage)].pool)];
-    return StrCat("stage ", stage, " (", pool.spec->kind, ")");
-  }
-
   void Explain(const Placement& placement) {
-    std::vector<std::string> bottlenecks;
-    for (size_t i = 0; i < placement.replicas.size(); ++i) {
-      const PlacedReplica& placed = placement.replicas[i];
-      std::string line =
-          StrCat("r", i, ": ", StageName(placed, placed.rate.slowest_stage),
-                 " is the slowest, the rate is limited by ", Name(placed.rate.limit));
-      if (placed.rate.limit == Limit::kKv) {
-        line += StrCat(" of ", StageName(placed, placed.rate.kv_limiting_stage));
-      }
-      bottlenecks.push_back(line);
-    }
-    plan_.mutable_certificate()->set_bottleneck(absl::StrJoin(bottlenecks, "; "));
+    plan_.mutable_certificate()->set_bottleneck(BottleneckText(problem_, placement, plan_));
     if (placement.interrupted) AddLine("interrupted: the best that was found until then");
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);

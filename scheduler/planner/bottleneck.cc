@@ -1,0 +1,102 @@
+#include "scheduler/planner/bottleneck.h"
+
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/planner/link_load.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kMostlyLinks = 0.5;  // of a step's way: then links are named beside stages
+
+std::string StageName(const ClusterGraph& graph, const PlacedReplica& placed, int stage) {
+  const LayoutStage& at = placed.stages[static_cast<size_t>(stage)];
+  return StrCat("stage ", stage, " (", graph.pools()[static_cast<size_t>(at.pool)].spec->kind, ")");
+}
+
+// The link after a stage, with its speed.
+std::string HopName(const ClusterGraph& graph, const PlacedReplica& placed, int hop) {
+  const size_t from = static_cast<size_t>(hop), to = (from + 1) % placed.stages.size();
+  const int a = graph.pools()[static_cast<size_t>(placed.stages[from].pool)].machine,
+            b = graph.pools()[static_cast<size_t>(placed.stages[to].pool)].machine;
+  const std::string& name = graph.machines()[static_cast<size_t>(a)].name;
+  return absl::StrFormat(
+      "%s (%.3g Gbit/s)",
+      a == b ? StrCat("the link inside ", name)
+             : StrCat("the link ", name, " -> ", graph.machines()[static_cast<size_t>(b)].name),
+      graph.Between(a, b).bytes_per_second * 8e-9);
+}
+
+Period SteadyPeriod(const PlacementProblem& problem, const PlacedReplica& placed) {
+  LayoutProblem layout;
+  layout.model = problem.model;
+  layout.graph = problem.graph;
+  layout.role = placed.role;
+  for (const DevicePool& pool : problem.graph->pools())
+    layout.pools.push_back({pool.spec, pool.machine, pool.count});
+  const StepWork work =
+      SteadyWork(placed.role, MomentsOf(problem.samples), placed.rate.decode_rows, problem.options);
+  return PeriodOf(*problem.model, MakeReplica(layout, placed.stages), work,
+                  placed.rate.micro_batches);
+}
+
+std::string PaceText(const PlacementProblem& problem, const PlacedReplica& placed) {
+  const ClusterGraph& graph = *problem.graph;
+  const Period period = SteadyPeriod(problem, placed);
+  const std::string stage = StageName(graph, placed, period.slowest_stage);
+  if (period.hop_bound) {
+    return absl::StrFormat(
+        "%s sets the pace, %.3g ms per step where the slowest stage, %s, takes %.3g ms",
+        HopName(graph, placed, period.slowest_hop), period.slowest_hop_seconds * 1e3, stage,
+        period.slowest_stage_seconds * 1e3);
+  }
+  if (period.hops_seconds > kMostlyLinks * period.latency_seconds) {
+    return absl::StrFormat(
+        "%s is the slowest, but %.0f %% of a step's way is spent on links, most on %s", stage,
+        100 * period.hops_seconds / period.latency_seconds,
+        HopName(graph, placed, period.slowest_hop));
+  }
+  return StrCat(stage, " is the slowest");
+}
+
+std::string FullText(const std::vector<v1::LinkLoad>& links) {
+  std::vector<std::string> names;
+  for (const v1::LinkLoad& link : links) {
+    names.push_back(absl::StrFormat("%s (%.3g Gbit/s)",
+                                    link.to().empty()
+                                        ? StrCat("the uplink of ", link.from())
+                                        : StrCat("the link ", link.from(), " -> ", link.to()),
+                                    link.capacity_bytes_per_second() * 8e-9));
+  }
+  return StrCat(absl::StrJoin(names, " and "), names.size() == 1 ? " is full, " : " are full, ");
+}
+
+}  // namespace
+
+std::string BottleneckText(const PlacementProblem& problem, const Placement& placement,
+                           const v1::DeploymentPlan& plan) {
+  const std::map<std::string, std::vector<v1::LinkLoad>> full =
+      FullLinks(plan, *problem.graph, *problem.model);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < placement.replicas.size(); ++i) {
+    const PlacedReplica& placed = placement.replicas[i];
+    const std::string name = StrCat("r", i);
+    std::string line = StrCat(name, ": ");
+    const auto links = full.find(name);
+    if (links != full.end()) line += FullText(links->second);
+    line +=
+        StrCat(PaceText(problem, placed),
+               links != full.end() ? ", its own rate is limited by " : ", the rate is limited by ",
+               Name(placed.rate.limit));
+    if (placed.rate.limit == Limit::kKv)
+      line += StrCat(" of ", StageName(*problem.graph, placed, placed.rate.kv_limiting_stage));
+    lines.push_back(std::move(line));
+  }
+  return absl::StrJoin(lines, "; ");
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,62 @@
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+v1::DeploymentPlan PlanOn(const std::string& cluster) {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]",
+                       "w.yaml", &input.workload)
+              .message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-2-70B");
+  const auto plan = MakePlan(input, {});
+  REQUIRE(plan.status().message() == "");
+  return *plan;
+}
+
+// 70B needs all four cards, so activations pass between the machines.
+TEST_CASE("a pipeline that waits for a link between sites says which") {
+  const auto plan = PlanOn(R"(
+machines:
+- {name: a, site: x, devices: [{kind: A6000, count: 2}]}
+- {name: b, site: y, devices: [{kind: A6000, count: 2}]}
+tiers: {region: {bandwidth: "10 Mbit/s", latency: "50 ms"}}
+)");
+  REQUIRE(plan.links_size() == 1);
+  const std::string link = plan.links(0).from() + " -> " + plan.links(0).to();
+  CHECK_THAT(plan.certificate().bottleneck(),
+             Contains("r0: the link " + link + " (0.01 Gbit/s) sets the pace"));
+  CHECK_THAT(plan.certificate().bottleneck(), Contains("limited by KV memory of stage"));
+}
+
+TEST_CASE("an uplink that is full is named") {
+  const auto plan = PlanOn(R"(
+machines:
+- {name: a, uplink: {bandwidth: "1 Mbit/s", latency: "0 s"}, devices: [{kind: A6000, count: 2}]}
+- {name: b, devices: [{kind: A6000, count: 2}]}
+tiers: {site: {bandwidth: "10 Gbit/s", latency: "0.1 ms"}}
+)");
+  CHECK_THAT(plan.certificate().bottleneck(), Contains("the uplink of a (0.001 Gbit/s)"));
+}
+
+TEST_CASE("where links are quick the slowest stage is named, and no link") {
+  const auto plan = PlanOn(R"(
+machines:
+- {name: a, devices: [{kind: A6000, count: 2}]}
+- {name: b, devices: [{kind: A6000, count: 2}]}
+tiers: {site: {bandwidth: "25 Gbit/s", latency: "0.1 ms"}}
+)");
+  CHECK_THAT(plan.certificate().bottleneck(), Contains("(A6000) is the slowest"));
+  CHECK_THAT(plan.certificate().bottleneck(), !Contains("link"));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
