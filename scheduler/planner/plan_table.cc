@@ -22,7 +22,8 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
     absl::StrAppendFormat(out, ", TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
   }
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(out, ", %.3g USD per million tokens", p.usd_per_million_output_tokens());
+    absl::StrAppendFormat(out, ", %.3g USD per million tokens when fully used",
+                          p.usd_per_million_output_tokens());
   }
   absl::StrAppendFormat(out, "\n  room for the KV of %d tokens", p.kv_capacity_tokens());
   if (replica.max_batched_tokens() > 0)
@@ -110,7 +111,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
       p.output_tokens_per_second());
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(&out, ", %.3g USD per million output tokens",
+    absl::StrAppendFormat(&out, ", %.3g USD per million output tokens when fully used",
                           p.usd_per_million_output_tokens());
   }
   // Latencies are of less than the most, at which queues have no end.

@@ -21,8 +21,8 @@
 namespace tessera::scheduler {
 namespace {
 
-// Latencies are predicted at the asked rate, at most at this part of capacity: beyond it a queue
-// grows without end.
+// Above this part of capacity waits grow quickly, which is said. Where no rate is asked for, or
+// more than is served, latencies are predicted here: at capacity a queue grows without end.
 constexpr double kHighestLoad = 0.85;
 constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
 
@@ -329,10 +329,9 @@ class Planner {
   void Predict(const Placement& placement) {
     const double asked =
         workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
-    const double served = std::min(asked, placement.requests_per_second);
     const double highest = options_.goal == Goal::kGoodput ? 1 : kHighestLoad;
     const double load =
-        std::min(asked, highest * placement.requests_per_second) / placement.requests_per_second;
+        asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
     const LengthMoments lengths = MomentsOf(workload_.samples);
     double ttft = 0, tpot = 0;
     std::vector<double> prefills(placement.replicas.size(), 0),
@@ -374,9 +373,18 @@ class Planner {
     all->set_time_per_output_token_seconds(tpot / placement.requests_per_second);
     if (std::all_of(placement.replicas.begin(), placement.replicas.end(),
                     [&](const PlacedReplica& placed) { return PriceKnown(placed); })) {
-      all->set_usd_per_million_output_tokens(placement.usd_per_hour / 3600 /
-                                             (served * lengths.output_tokens) * 1e6);
-      AddLine(absl::StrFormat("its devices cost %.2f USD/h", placement.usd_per_hour));
+      const double usd_per_million =
+          placement.usd_per_hour / 3600 / all->output_tokens_per_second() * 1e6;
+      all->set_usd_per_million_output_tokens(usd_per_million);
+      AddLine(absl::StrFormat(
+          "its devices cost %.2f USD/h%s: %.3g USD per million output tokens at %.3f requests/s, "
+          "the most that it serves%s",
+          placement.usd_per_hour,
+          options_.goal == Goal::kPrice ? ", which is what was minimised" : "", usd_per_million,
+          placement.requests_per_second,
+          asked < placement.requests_per_second
+              ? absl::StrFormat(", and %.3g at the asked %.3f", usd_per_million / load, asked)
+              : ""));
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     PredictAttainment({&problem_, &placement, load}, &plan_);
@@ -385,10 +393,11 @@ class Planner {
     AddLine(absl::StrFormat(
         "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve",
         load * placement.requests_per_second, 100 * load));
-    if (asked > load * placement.requests_per_second * (1 + 1e-9) && asked <= Promised(placement)) {
+    if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
       AddLine(absl::StrFormat(
-          "the asked %.3f requests/s are %.0f %% of that: waits are longer than these latencies",
-          asked, 100 * asked / placement.requests_per_second));
+          "above %.0f %% of what a plan can serve waits grow quickly: any burst lengthens them%s",
+          100 * kHighestLoad,
+          std::isfinite(mean_ttft) ? "" : ", and here they have no end at some replica"));
     }
     if (asked != kUnlimited && asked > Promised(placement)) {
       AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this plan serves%s", asked,
@@ -445,7 +454,7 @@ class Planner {
 
   void Bound(const Placement& placement) {
     if (placement.upper_bound <= 0) {
-      AddLine("no bound is proved: how much better the best plan is, is not known");
+      AddLine("heuristic: no bound is proved, how much better the best plan is is not known");
       return;
     }
     const double gap =
@@ -455,16 +464,20 @@ class Planner {
     if (options_.goal == Goal::kGoodput) {
       const double tpot = problem_.options.max_tpot_seconds;
       AddLine(absl::StrFormat(
-          "no placement of these devices serves more than %.3f requests/s within their limits: the "
-          "gap is %.2f %%; this is the bound of the throughput with %s, TTFT and end to end left "
+          "bounded: no placement of this kind (stages of one kind of device in one machine, as "
+          "many "
+          "micro-batches as stages) serves more than %.3f requests/s within their limits: the gap "
+          "is %.2f %%; this is the bound of the throughput with %s, TTFT and end to end left "
           "out otherwise",
           placement.upper_bound, 100 * gap,
           std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT"));
       return;
     }
     AddLine(absl::StrFormat(
-        "no placement of these devices serves more than %.3f requests/s%s, which is proved: the "
-        "gap is %.2f %%%s",
+        "%s: no placement of this kind (stages of one kind of device in one machine, as many "
+        "micro-batches as stages, replicas that share no device) serves more than %.3f "
+        "requests/s%s, which is proved: the gap is %.2f %%%s",
+        gap < kRoundsToNothing ? "proved optimum" : "bounded, not proved to be the best",
         placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
         100 * gap, gap < kRoundsToNothing ? ", there is no better placement" : ""));
   }

@@ -114,6 +114,10 @@ class Study {
                    {"outputs 20 % longer", [](PlannerInput* i) { ScaleOutputs(1.2, i); }},
                    {"links 30 % slower", [](PlannerInput* i) { ScaleLinks(0.7, i); }},
                    {"links 30 % faster", [](PlannerInput* i) { ScaleLinks(1.3, i); }}};
+    if (options_.goal == Goal::kPrice) {
+      plan_.add_sensitivity(
+          "requests/s are those that this layout can serve: its price stays as it is");
+    }
     for (const auto& change : changes) {
       if (options_.watch.Stopped()) return;
       PlannerInput changed = input_;

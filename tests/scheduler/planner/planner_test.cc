@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_format.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
@@ -161,7 +162,49 @@ TEST_CASE("what a plan costs, and whose prices these are, is said; a rate near i
   near.workload.set_requests_per_second(0.95 * plan->prediction().requests_per_second());
   const auto close = MakePlan(near, {});
   REQUIRE(close.status().message() == "");
-  CHECK_THAT(PlanTable(*close), Catch::Contains("waits are longer than these latencies"));
+  CHECK_THAT(PlanTable(*close), Catch::Contains("above 85 % of what a plan can serve waits grow"));
+}
+
+TEST_CASE("latencies and prices are those of the asked rate, each with its rate beside it") {
+  PlannerInput input = Input("machines: [{name: a, devices: [{kind: A40}]}]");
+  const auto all = MakePlan(input, {});
+  REQUIRE(all.ok());
+  const double most = all->prediction().requests_per_second();
+  CHECK(all->basis().requests_per_second() == Approx(0.85 * most));
+  input.workload.set_requests_per_second(0.95 * most);
+  const auto asked = MakePlan(input, {});
+  REQUIRE(asked.ok());
+  CHECK(asked->basis().requests_per_second() == Approx(0.95 * most));
+  CHECK(asked->prediction().time_to_first_token_seconds() >
+        all->prediction().time_to_first_token_seconds());
+  // The price per token in the table is of a plan that is fully used, whatever is asked.
+  CHECK(asked->prediction().usd_per_million_output_tokens() ==
+        Approx(all->prediction().usd_per_million_output_tokens()));
+  CHECK_THAT(PlanTable(*asked),
+             Catch::Contains("USD per million output tokens when fully used") &&
+                 Catch::Contains("the most that it serves, and ") &&
+                 Catch::Contains(absl::StrFormat("at the asked %.3f", 0.95 * most)));
+  PlannerOptions price;
+  price.goal = Goal::kPrice;
+  input.workload.set_requests_per_second(0.5 * most);
+  const auto cheap = MakePlan(input, price);
+  REQUIRE(cheap.ok());
+  CHECK_THAT(PlanTable(*cheap), Catch::Contains("its devices cost 0.44 USD/h, which is what was "
+                                                "minimised") &&
+                                    Catch::Contains("heuristic: no bound is proved"));
+}
+
+TEST_CASE("a bound says of which placements it is one") {
+  PlannerInput input = Input("machines: [{name: a, devices: [{kind: A40}]}]");
+  const auto best = MakePlan(input, {});
+  REQUIRE(best.ok());
+  CHECK_THAT(PlanTable(*best), Catch::Contains("proved optimum: no placement of this kind (stages "
+                                               "of one kind of device in one machine"));
+  PlannerOptions options;
+  options.search = "hexgen";
+  const auto unproved = MakePlan(Input(kMixed), options);
+  REQUIRE(unproved.ok());
+  CHECK_THAT(PlanTable(*unproved), Catch::Contains("heuristic: no bound is proved"));
 }
 
 TEST_CASE("an unknown search is refused with the known ones") {
