@@ -169,9 +169,34 @@ class SimulateCall {
     return absl::OkStatus();
   }
 
+  // Lines of the plan that the simulation's own workload, rate or limits take the place of.
+  bool Replaced(const std::string& line) const {
+    const bool limits = flags_.max_batched_tokens > 0 || flags_.max_sequences > 0;
+    for (const char* start : {"rate = ", "prompts = ", "prefix hits = "}) {
+      if (line.starts_with(start)) return true;
+    }
+    return limits && line.starts_with("at most ");
+  }
+
+  static std::string LimitText(int64_t limit, const char* what, const char* flag) {
+    return limit > 0 ? StrCat("at most ", limit, " ", what, " (", flag, ")")
+                     : StrCat(what, " as the plan says");
+  }
+
   void Assume() {
-    const auto& assumptions = plan_.assumptions();
-    assumptions_.assign(assumptions.begin(), assumptions.end());
+    for (const std::string& line : plan_.assumptions()) {
+      if (!Replaced(line)) assumptions_.push_back(line);
+    }
+    if (flags_.max_batched_tokens > 0 || flags_.max_sequences > 0) {
+      assumptions_.push_back(StrCat(
+          LimitText(flags_.max_batched_tokens, "tokens in one step", "--max-batched-tokens"), ", ",
+          LimitText(flags_.max_sequences, "sequences at once in one replica", "--max-sequences")));
+    }
+    const scheduler::LengthMoments lengths = scheduler::MomentsOf(samples_.samples);
+    assumptions_.push_back(absl::StrFormat(
+        "prompts = %.0f tokens and answers = %.0f on average, prefix hits = %.1f %% of prompt "
+        "tokens (the simulated workload)",
+        lengths.prompt_tokens, lengths.output_tokens, 100 * samples_.prefix_hit_rate));
     assumptions_.push_back(
         absl::StrFormat("requests come at %.3f per second, %.0f %% of what the plan predicts",
                         rate_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));

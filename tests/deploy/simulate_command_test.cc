@@ -76,6 +76,23 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   CHECK(lines(flags.rates_csv) == 13);
 }
 
+TEST_CASE(
+    "what the simulation's own flags replace of the plan's assumptions is not told any more") {
+  SimulateFlags flags = PlannedFlags();
+  const auto planned = SimulateFromFiles(flags);
+  REQUIRE(planned.ok());
+  CHECK(planned->find("at most 2048 tokens in one step") != std::string::npos);
+  CHECK(planned->find("rate = as much as can be served") == std::string::npos);
+  flags.max_batched_tokens = 7;
+  const auto narrow = SimulateFromFiles(flags);
+  INFO(narrow.status());
+  REQUIRE(narrow.ok());
+  CHECK(narrow->find("at most 2048 tokens") == std::string::npos);
+  CHECK(
+      narrow->find("at most 7 tokens in one step (--max-batched-tokens), sequences at once in one "
+                   "replica as the plan says") != std::string::npos);
+}
+
 TEST_CASE("a split plan sends KV over the cluster's links") {
   PlanFlags plan;
   plan.cluster = "deploy/clusters/workstations.yaml";
