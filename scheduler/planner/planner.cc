@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "scheduler/cost/step_budget.h"
 #include "scheduler/plan_check.h"
+#include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/bottleneck.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
@@ -205,12 +206,21 @@ class Planner {
     Predict(placement);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
+    Compare(placement);
     for (v1::SpotMix& mix : spot_) {
       AddLine(SpotLine(mix));
       *plan_.add_spot() = std::move(mix);
     }
     AddMove(input_.cluster, options_.move, input_.running ? &*input_.running : nullptr, &plan_);
     Assume();
+  }
+
+  // Only where the alternatives are judged as the plan is.
+  void Compare(const Placement& placement) {
+    if (options_.given_search || options_.survive_machine_loss || options_.goal == Goal::kGoodput)
+      return;
+    for (std::string& line : AlternativeLines(problem_, placement))
+      plan_.add_alternatives(std::move(line));
   }
 
   void WriteRouting(const Placement& placement) {

@@ -96,6 +96,12 @@ class ClassSearch {
     if (!split) return whole;
     if (!whole) return split;
     const bool better = Better(*split, *whole);
+    if (std::none_of(split->replicas.begin(), split->replicas.end(),
+                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; })) {
+      if (better) whole = std::move(split);
+      whole->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+      return whole;
+    }
     Placement& winner = better ? *split : *whole;
     const Placement& loser = better ? *whole : *split;
     winner.notes.push_back(absl::StrFormat(

@@ -1,0 +1,250 @@
+#include "scheduler/planner/alternatives.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int kWidths[] = {1, 2, 4, 8};
+constexpr int kMostStages = 16;
+constexpr int kStagesTried = 3;  // from the fewest that hold the model: more waste devices
+constexpr size_t kMostCuts = 8;  // between prefilling and decoding replicas
+constexpr double kAsked = 1 - 1e-6;
+
+using Replicas = std::vector<PlacedReplica>;
+
+class Alternatives {
+ public:
+  Alternatives(const PlacementProblem& problem, const Placement& chosen)
+      : problem_(problem), chosen_(chosen), pools_(problem.graph->pools()) {
+    for (size_t p = 0; p < pools_.size(); ++p) by_memory_.push_back(p);
+    std::stable_sort(by_memory_.begin(), by_memory_.end(), [&](size_t a, size_t b) {
+      const DeviceSpec &x = *pools_[a].spec, &y = *pools_[b].spec;
+      return x.memory_bytes != y.memory_bytes ? x.memory_bytes > y.memory_bytes : x.kind < y.kind;
+    });
+    for (const size_t p : by_memory_) {
+      if (std::find(kinds_.begin(), kinds_.end(), pools_[p].spec->kind) == kinds_.end())
+        kinds_.push_back(pools_[p].spec->kind);
+    }
+  }
+
+  std::vector<std::string> Lines() {
+    if (kinds_.size() > 1) OneKind();
+    Equal();
+    if (problem_.allow_split) Split();
+    return std::move(lines_);
+  }
+
+ private:
+  bool Better(const Placement& a, const std::optional<Placement>& b) const {
+    if (a.requests_per_second <= 0) return false;
+    if (!b) return true;
+    if (problem_.goal != Goal::kPrice) return a.requests_per_second > b->requests_per_second;
+    const double need = problem_.required_requests_per_second * kAsked;
+    const bool serves = a.requests_per_second >= need, other = b->requests_per_second >= need;
+    return serves != other ? serves : a.usd_per_hour < b->usd_per_hour;
+  }
+
+  void Keep(absl::StatusOr<Placement> placement, std::optional<Placement>* best) const {
+    if (placement.ok() && Better(*placement, *best)) *best = *std::move(placement);
+  }
+
+  void OneKind() {
+    std::optional<Placement> best;
+    std::string name;
+    for (const std::string& kind : kinds_) {
+      std::optional<Placement> one;
+      EqualStages({kind}, &one);
+      if (one && Better(*one, best)) {
+        best = std::move(one);
+        name = kind;
+      }
+    }
+    Add(best ? StrCat("one kind of device, the best of them ", name) : "one kind of device", best,
+        "none of the kinds alone holds the model in equal stages");
+  }
+
+  void Equal() {
+    std::optional<Placement> best;
+    for (size_t k = 1; k <= kinds_.size(); ++k)
+      EqualStages({kinds_.begin(), kinds_.begin() + static_cast<int>(k)}, &best);
+    Add("equal stages of equal width everywhere", best,
+        "they do not hold the model: the smallest devices would need as much memory as the others");
+  }
+
+  // Whole machines after each other, weaker kinds last: replicas of S stages of w devices.
+  void EqualStages(const std::vector<std::string>& kinds, std::optional<Placement>* best) {
+    for (const int width : kWidths) {
+      std::vector<int> slots;  // pools, one entry per stage
+      double least = 0;
+      for (const size_t p : by_memory_) {
+        if (std::find(kinds.begin(), kinds.end(), pools_[p].spec->kind) == kinds.end()) continue;
+        slots.insert(slots.end(), static_cast<size_t>(pools_[p].count / width),
+                     static_cast<int>(p));
+        if (pools_[p].count >= width) least = pools_[p].spec->memory_bytes;
+      }
+      int tried = 0;
+      for (int stages = 1; stages <= kMostStages && tried < kStagesTried; ++stages) {
+        if (static_cast<size_t>(stages) > slots.size() || stages > problem_.model->layers) break;
+        const double weights =
+            TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
+        if (weights > stages * width * least) continue;
+        std::optional<Placement> made;
+        Keep(Trimmed(Packed(slots, stages, width)), &made);
+        if (!made) continue;
+        ++tried;
+        if (made->replicas.size() > 1) plain_.push_back(made->replicas);
+        if (Better(*made, *best)) *best = std::move(made);
+      }
+    }
+  }
+
+  Replicas Packed(const std::vector<int>& slots, int stages, int width) const {
+    Replicas replicas;
+    const int layers = problem_.model->layers;
+    for (size_t at = 0; at + static_cast<size_t>(stages) <= slots.size();
+         at += static_cast<size_t>(stages)) {
+      PlacedReplica& replica = replicas.emplace_back();
+      for (int j = 0; j < stages; ++j) {
+        replica.stages.push_back({slots[at + static_cast<size_t>(j)], width,
+                                  layers / stages + (j < layers % stages ? 1 : 0)});
+      }
+    }
+    return replicas;
+  }
+
+  // Only as many replicas as the goal wants or pays for, the best for their price first.
+  absl::StatusOr<Placement> Trimmed(Replicas replicas) const {
+    absl::StatusOr<Placement> all = Assemble(problem_, std::move(replicas));
+    if (!all.ok()) return all;
+    Replicas serving, kept;
+    for (PlacedReplica& replica : all->replicas) {
+      if (replica.rate.requests_per_second > 0) serving.push_back(std::move(replica));
+    }
+    const bool money = problem_.goal != Goal::kThroughput;
+    if (money) {
+      std::stable_sort(serving.begin(), serving.end(), [](const auto& a, const auto& b) {
+        return a.rate.requests_per_second * b.usd_per_hour >
+               b.rate.requests_per_second * a.usd_per_hour;
+      });
+    }
+    double rate = 0, usd = 0;
+    for (PlacedReplica& replica : serving) {
+      if (problem_.goal == Goal::kPrice && rate >= problem_.required_requests_per_second * kAsked)
+        break;
+      if (problem_.goal == Goal::kBudget &&
+          usd + replica.usd_per_hour > problem_.budget_usd_per_hour)
+        continue;
+      rate += replica.rate.requests_per_second;
+      usd += replica.usd_per_hour;
+      kept.push_back(std::move(replica));
+    }
+    return Assemble(problem_, std::move(kept));
+  }
+
+  void Split() {
+    const bool splits =
+        std::any_of(chosen_.replicas.begin(), chosen_.replicas.end(),
+                    [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+    std::optional<Placement> best;
+    if (splits) {
+      Replicas whole = chosen_.replicas;
+      for (PlacedReplica& replica : whole) replica.role = Role::kBoth;
+      Keep(Assemble(problem_, std::move(whole)), &best);
+      for (const Replicas& plain : plain_) Keep(Assemble(problem_, plain), &best);
+      Add("every replica prefills and decodes", best, "none of the replicas holds both");
+      return;
+    }
+    Cuts(chosen_.replicas, &best);
+    if (plain_.size() > 1) {
+      // The best few: each cut is a program of its own.
+      for (const Replicas& plain : plain_) Cuts(plain, &best, 2);
+    }
+    Add("splitting prefill and decode between replicas", best,
+        "it needs two replicas that each hold the model, and none were found");
+  }
+
+  void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) const {
+    if (replicas.size() < 2) return;
+    std::vector<std::pair<double, size_t>> order;
+    for (size_t i = 0; i < replicas.size(); ++i) order.push_back({-Inclination(replicas[i]), i});
+    std::stable_sort(order.begin(), order.end());
+    const size_t cuts = std::min(most, replicas.size() - 1);
+    for (size_t cut = 1; cut <= cuts; ++cut) {
+      const size_t prefilling = std::max<size_t>(1, cut * replicas.size() / (cuts + 1));
+      Replicas split = replicas;
+      for (size_t i = 0; i < order.size(); ++i)
+        split[order[i].second].role = i < prefilling ? Role::kPrefill : Role::kDecode;
+      Keep(Assemble(problem_, std::move(split)), best);
+    }
+  }
+
+  // How much rather a replica computes than reads: prefills rather than decodes.
+  double Inclination(const PlacedReplica& replica) const {
+    double flops = 0, bytes = 0;
+    for (const LayoutStage& stage : replica.stages) {
+      const DeviceSpec& spec = *pools_[static_cast<size_t>(stage.pool)].spec;
+      flops += stage.width * spec.effective_flops();
+      bytes += stage.width * spec.effective_bandwidth();
+    }
+    return flops / bytes;
+  }
+
+  void Add(const std::string& name, const std::optional<Placement>& found,
+           const std::string& why_none) {
+    if (!found) {
+      lines_.push_back(StrCat(name, ": none, ", why_none));
+      return;
+    }
+    int devices = 0;
+    for (const PlacedReplica& replica : found->replicas) {
+      for (const LayoutStage& stage : replica.stages) devices += stage.width;
+    }
+    std::string line =
+        absl::StrFormat("%s: %.3f requests/s (%+.1f %%)", name, found->requests_per_second,
+                        100 * (found->requests_per_second / chosen_.requests_per_second - 1));
+    if (problem_.goal == Goal::kPrice) {
+      absl::StrAppendFormat(&line, " for %.2f instead of %.2f USD/h", found->usd_per_hour,
+                            chosen_.usd_per_hour);
+    }
+    absl::StrAppendFormat(&line, " on %d replica%s of %d of %d devices", found->replicas.size(),
+                          found->replicas.size() == 1 ? "" : "s", devices,
+                          problem_.graph->devices());
+    const auto slowest = std::min_element(
+        found->replicas.begin(), found->replicas.end(), [](const auto& a, const auto& b) {
+          return a.rate.requests_per_second < b.rate.requests_per_second;
+        });
+    const PlacedReplica& r = *slowest;
+    const bool kv = r.rate.limit == Limit::kKv;
+    const int at = kv ? r.rate.kv_limiting_stage : r.rate.slowest_stage;
+    line += StrCat(", the weakest limited by ", Name(r.rate.limit), kv ? " on " : ", slowest on ",
+                   pools_[static_cast<size_t>(r.stages[static_cast<size_t>(at)].pool)].spec->kind);
+    lines_.push_back(std::move(line));
+  }
+
+  const PlacementProblem& problem_;
+  const Placement& chosen_;
+  const std::vector<DevicePool>& pools_;
+  std::vector<size_t> by_memory_;
+  std::vector<std::string> kinds_;  // most memory first
+  std::vector<Replicas> plain_;     // placements of equal stages with two replicas or more
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> AlternativeLines(const PlacementProblem& problem,
+                                          const Placement& chosen) {
+  if (problem.graph->devices() > kAlternativesUpTo) {
+    return {absl::StrFormat("none were made for more than %d devices: --sensitivity searches them",
+                            kAlternativesUpTo)};
+  }
+  return Alternatives(problem, chosen).Lines();
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,77 @@
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+v1::DeploymentPlan PlanOn(const std::string& cluster, const std::string& model,
+                          PlannerOptions options = {}) {
+  PlannerInput input;
+  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
+  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]",
+                       "w.yaml", &input.workload)
+              .message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel(model);
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  return *plan;
+}
+
+std::string LineWith(const v1::DeploymentPlan& plan, const std::string& start) {
+  for (const std::string& line : plan.alternatives()) {
+    if (line.starts_with(start)) return line;
+  }
+  return "";
+}
+
+double ValueOf(const std::string& line) {
+  const size_t at = line.find(": ");
+  REQUIRE(at != std::string::npos);
+  return std::stod(line.substr(at + 2));
+}
+
+constexpr char kMixed[] = R"(
+machines:
+- {name: a, devices: [{kind: A40, count: 2}]}
+- {name: b, devices: [{kind: L4, count: 2}]}
+- {name: c, devices: [{kind: T4, count: 3}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
+
+TEST_CASE("one kind, equal stages and splitting stand beside a plan, and none of them is better") {
+  const auto plan = PlanOn(kMixed, "Llama-3-8B");
+  const double value = plan.prediction().requests_per_second() * (1 + 1e-6);
+  const std::string one = LineWith(plan, "one kind of device, the best of them A40"),
+                    equal = LineWith(plan, "equal stages of equal width everywhere"),
+                    split = LineWith(plan, "splitting prefill and decode between replicas");
+  CHECK(ValueOf(one) > 0);
+  CHECK(ValueOf(one) < value);
+  CHECK(ValueOf(equal) >= ValueOf(one));
+  CHECK(ValueOf(equal) <= value);
+  CHECK(ValueOf(split) > 0);
+  CHECK(ValueOf(split) <= value);
+  CHECK_THAT(one, Catch::Contains("of 7 devices, the weakest limited by "));
+  PlannerOptions whole;
+  whole.allow_split = false;
+  CHECK(LineWith(PlanOn(kMixed, "Llama-3-8B", whole), "splitting") == "");
+}
+
+TEST_CASE("one device: why there is no split value is said") {
+  const auto plan = PlanOn("machines: [{name: a, devices: [{kind: A40}]}]", "Llama-3-8B");
+  CHECK_THAT(LineWith(plan, "splitting prefill and decode between replicas"),
+             Catch::Contains(": none, it needs two replicas that each hold the model"));
+  CHECK(LineWith(plan, "one kind") == "");  // there is only one
+}
+
+TEST_CASE("many devices: that none were made is said") {
+  const auto plan =
+      PlanOn("machines: [{name: a, devices: [{kind: A40, count: 65}]}]", "Llama-3-8B");
+  CHECK_THAT(plan.alternatives(0), Catch::Contains("more than 64 devices"));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
