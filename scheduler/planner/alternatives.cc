@@ -98,8 +98,9 @@ class Alternatives {
         Keep(Trimmed(Packed(slots, stages, width)), &made);
         if (!made) continue;
         ++tried;
+        if (!Better(*made, *best)) continue;
         if (made->replicas.size() > 1) plain_.push_back(made->replicas);
-        if (Better(*made, *best)) *best = std::move(made);
+        *best = std::move(made);
       }
     }
   }
@@ -161,10 +162,9 @@ class Alternatives {
       return;
     }
     Cuts(chosen_.replicas, &best);
-    if (plain_.size() > 1) {
-      // The best few: each cut is a program of its own.
-      for (const Replicas& plain : plain_) Cuts(plain, &best, 2);
-    }
+    // The best few, which were kept last: each cut is a program of its own.
+    for (size_t i = plain_.size() - std::min<size_t>(plain_.size(), 4); i < plain_.size(); ++i)
+      Cuts(plain_[i], &best, 2);
     Add("splitting prefill and decode between replicas", best,
         "it needs two replicas that each hold the model, and none were found");
   }
