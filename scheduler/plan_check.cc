@@ -213,6 +213,7 @@ absl::Status CheckRouting(const v1::DeploymentPlan& plan,
 
 absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
   if (absl::Status s = CheckModel(plan.model()); !s.ok()) return s;
+  if (plan.replicas().empty()) return absl::InvalidArgumentError("the plan has no replica");
   std::map<std::string, std::string> device_user;
   std::map<std::string, v1::ReplicaRole> roles;
   for (const v1::Replica& replica : plan.replicas()) {
@@ -222,6 +223,7 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
     if (absl::Status s = CheckReplica(plan.model(), replica, device_user); !s.ok()) return s;
   }
   if (absl::Status s = CheckRouting(plan, roles); !s.ok()) return s;
+  if (absl::Status s = CheckPromises(plan); !s.ok()) return s;
   if (absl::Status s = CheckFigures(plan); !s.ok()) return s;
   if (absl::Status s = CheckAttainment(plan, {}); !s.ok()) return s;
   return CheckSurvival(plan);

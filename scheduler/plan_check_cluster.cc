@@ -211,7 +211,7 @@ class ClusterCheck {
     const double tokens = (prefills ? basis.uncached_prompt_tokens() : 0) +
                           (decodes ? std::max(0.0, basis.output_tokens() - 1) : 0);
     const double rate = replica.prediction().requests_per_second();
-    double least_tpot = 0;
+    double least_tpot = 0, least_ttft = 0;
     for (const v1::Stage& stage : replica.stages()) {
       double read_seconds = 0;
       for (const v1::PlannedWorker& worker : stage.workers()) {
@@ -220,7 +220,11 @@ class ClusterCheck {
         read_seconds = std::max(read_seconds, held.bytes_read_per_token / device.bytes_per_second);
         // The head computes for sampled rows alone; leave it out.
         const double head = worker.share().holds_head() ? HeadParameters(worker.share()) : 0;
-        const double flops = rate * tokens * 2 * (held.parameters_per_token - head);
+        const double token_flops = 2 * (held.parameters_per_token - head);
+        // Chunks of a prompt overlap in the stages of a pipeline, but each stage computes them all.
+        least_ttft = std::max(
+            least_ttft, basis.uncached_prompt_tokens() * token_flops / device.flops_per_second);
+        const double flops = rate * tokens * token_flops;
         if (flops <= device.flops_per_second * kRounding) continue;
         return absl::InvalidArgumentError(absl::StrFormat(
             "replica %s: %.3f requests/s ask %.1f TFLOP/s of device %s (%s), whose peak is %.1f",
@@ -228,6 +232,13 @@ class ClusterCheck {
             device.flops_per_second / 1e12));
       }
       least_tpot += read_seconds;
+    }
+    const double ttft = replica.prediction().time_to_first_token_seconds();
+    if (prefills && ttft > 0 && ttft * kRounding < least_ttft) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "replica %s: a TTFT of %.2f ms is predicted, but computing a mean prompt at the peak of "
+          "its devices takes %.2f ms",
+          replica.name(), ttft * 1e3, least_ttft * 1e3));
     }
     const double tpot = replica.prediction().time_per_output_token_seconds();
     if (!decodes || tpot <= 0 || tpot * kRounding >= least_tpot) return absl::OkStatus();
@@ -300,12 +311,12 @@ class ClusterCheck {
     if (absl::Status s = AddHops(to, rate * decoded); !s.ok()) return s;
     if (&from == &to) return absl::OkStatus();
     // Groups of 64 elements carry a scale and a zero of 16 bits each.
-    double ratio = 1;
-    if (share.kv_codec() == "int8") ratio = (64 * 8 + 32) / (64.0 * 16);
-    if (share.kv_codec() == "int4") ratio = (64 * 4 + 32) / (64.0 * 16);
+    double bytes = KvElementBytes(plan_);
+    if (share.kv_codec() == "int8") bytes = (64 * 8 + 32) / (64.0 * 8);
+    if (share.kv_codec() == "int4") bytes = (64 * 4 + 32) / (64.0 * 8);
     const v1::Model& model = plan_.model();
-    const double layer_bytes = rate * basis.prompt_tokens() * ratio * 2 * model.kv_heads() *
-                               model.head_dim() * KvElementBytes(plan_);
+    const double layer_bytes =
+        rate * basis.prompt_tokens() * 2 * model.kv_heads() * model.head_dim() * bytes;
     for (int64_t layer = 0; layer < model.layers(); ++layer) {
       absl::Status s = Carry(absl::StrCat("KV from ", from.name(), " to ", to.name()),
                              HolderOf(from, layer), HolderOf(to, layer), layer_bytes);

@@ -32,6 +32,10 @@ absl::Status CheckFigures(const v1::DeploymentPlan& plan);
 absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
                              const std::map<std::string, double>& seconds_per_prompt_token);
 
+// What the plan says of itself adds up: a basis wherever something is promised, tokens from
+// requests, all of the promised rate routed, value, bound and gap of the certificate.
+absl::Status CheckPromises(const v1::DeploymentPlan& plan);
+
 // What is promised for the loss of a machine: no more than the replicas elsewhere serve.
 absl::Status CheckSurvival(const v1::DeploymentPlan& plan);
 

@@ -201,8 +201,9 @@ Attained AttainmentModel::At(const PrefillSpeed& speed, double rate, double tpot
       const double sent =
           path == nullptr || steps <= 0
               ? 0
-              : TransferKv(sample.prompt_tokens * KvBytesPerToken(model_), path->link,
-                           model_.layers, latency, path->codec, path->codec_rates)
+              : TransferKv(
+                    {sample.prompt_tokens * KvBytesPerToken(model_), model_.kv_bytes_per_element},
+                    path->link, model_.layers, latency, path->codec, path->codec_rates)
                     .unhidden_seconds;
       const double decode = steps * tpot_seconds + sent;
       ttft += sample.weight * (mean_wait + latency);

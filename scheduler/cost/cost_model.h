@@ -127,9 +127,15 @@ struct KvCodecRates {
   double decode_bytes_per_second = 20e9;
 };
 
-// Bytes on the wire per byte of 16-bit KV, groups of 64 with one 16-bit scale and zero each: 1,
-// 0.53, 0.28.
-double KvCodecRatio(KvCodec codec);
+// Bytes on the wire per byte of KV whose elements have `element_bytes`, groups of 64 with one
+// 16-bit scale and zero each: of 16-bit KV 1, 0.53, 0.28. Above 1: the codec makes it larger.
+double KvCodecRatio(KvCodec codec, double element_bytes);
+
+// KV as a replica holds it.
+struct RawKv {
+  double bytes = 0;
+  double element_bytes = 2;
+};
 
 struct KvTransfer {
   double seconds = 0;  // X, as if nothing were hidden
@@ -138,12 +144,12 @@ struct KvTransfer {
   KvCodec codec = KvCodec::kRaw;
 };
 
-// `raw_bytes` of KV over `link` (already the receiver's part of what it shares), while a prefill of
+// `raw` over `link` (already the receiver's part of what it shares), while a prefill of
 // `prefill_seconds` over `layers` layers computes them.
-KvTransfer TransferKv(double raw_bytes, const LinkSpec& link, int layers, double prefill_seconds,
+KvTransfer TransferKv(const RawKv& raw, const LinkSpec& link, int layers, double prefill_seconds,
                       KvCodec codec, const KvCodecRates& rates);
 // The codec that leaves the least unhidden time; raw on ties.
-KvTransfer BestKvTransfer(double raw_bytes, const LinkSpec& link, int layers,
+KvTransfer BestKvTransfer(const RawKv& raw, const LinkSpec& link, int layers,
                           double prefill_seconds, const KvCodecRates& rates);
 
 }  // namespace tessera::scheduler

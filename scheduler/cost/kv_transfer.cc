@@ -13,36 +13,36 @@ std::string_view Name(KvCodec codec) {
   return "?";
 }
 
-double KvCodecRatio(KvCodec codec) {
-  constexpr double kGroup = 64, kRawBits = 16, kGroupBits = 32;
+double KvCodecRatio(KvCodec codec, double element_bytes) {
+  constexpr double kGroup = 64, kGroupBits = 32;
   switch (codec) {
     case KvCodec::kRaw: return 1;
-    case KvCodec::kInt8: return (8 + kGroupBits / kGroup) / kRawBits;
-    case KvCodec::kInt4: return (4 + kGroupBits / kGroup) / kRawBits;
+    case KvCodec::kInt8: return (8 + kGroupBits / kGroup) / (8 * element_bytes);
+    case KvCodec::kInt4: return (4 + kGroupBits / kGroup) / (8 * element_bytes);
   }
   return 1;
 }
 
-KvTransfer TransferKv(double raw_bytes, const LinkSpec& link, int layers, double prefill_seconds,
+KvTransfer TransferKv(const RawKv& raw, const LinkSpec& link, int layers, double prefill_seconds,
                       KvCodec codec, const KvCodecRates& rates) {
   // Encode, wire and decode work on different layers at once: the slowest sets the rate, in raw
   // bytes.
-  double rate = link.bytes_per_second / KvCodecRatio(codec);
+  double rate = link.bytes_per_second / KvCodecRatio(codec, raw.element_bytes);
   if (codec != KvCodec::kRaw)
     rate = std::min({rate, rates.encode_bytes_per_second, rates.decode_bytes_per_second});
   KvTransfer transfer;
   transfer.codec = codec;
-  transfer.seconds = link.latency_seconds + raw_bytes / rate;
+  transfer.seconds = link.latency_seconds + raw.bytes / rate;
   const double x = transfer.seconds;
   transfer.unhidden_seconds = std::max(x / layers, x - (1.0 - 1.0 / layers) * prefill_seconds);
   return transfer;
 }
 
-KvTransfer BestKvTransfer(double raw_bytes, const LinkSpec& link, int layers,
+KvTransfer BestKvTransfer(const RawKv& raw, const LinkSpec& link, int layers,
                           double prefill_seconds, const KvCodecRates& rates) {
-  KvTransfer best = TransferKv(raw_bytes, link, layers, prefill_seconds, KvCodec::kRaw, rates);
+  KvTransfer best = TransferKv(raw, link, layers, prefill_seconds, KvCodec::kRaw, rates);
   for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
-    const KvTransfer other = TransferKv(raw_bytes, link, layers, prefill_seconds, codec, rates);
+    const KvTransfer other = TransferKv(raw, link, layers, prefill_seconds, codec, rates);
     if (other.unhidden_seconds < best.unhidden_seconds) best = other;
   }
   return best;

@@ -103,9 +103,9 @@ class Traffic {
     }
   }
 
-  static double RatioOf(const std::string& codec) {
+  double RatioOf(const std::string& codec) const {
     for (const KvCodec known : {KvCodec::kInt8, KvCodec::kInt4}) {
-      if (codec == Name(known)) return KvCodecRatio(known);
+      if (codec == Name(known)) return KvCodecRatio(known, model_.kv_bytes_per_element);
     }
     return 1;
   }

@@ -73,6 +73,7 @@ class FewDevicesSearch {
       : problem_(problem),
         pools_(problem.graph->pools()),
         lengths_(MomentsOf(problem.samples)),
+        element_bytes_(problem.model->kv_bytes_per_element),
         sets_(pools_) {}
 
   FewDevicesResult Run() {
@@ -381,11 +382,12 @@ class FewDevicesSearch {
         pair.link_rate = bytes > 0 ? BestLinkRate(from, to, bytes) : kUnbounded;
         if (bytes > 0 && from.size() == 1 && to.size() == 1 && from != to) {
           const LinkSpec& link = problem_.graph->Between(from[0], to[0]);
-          const KvTransfer transfer =
-              BestKvTransfer(bytes, link, problem_.model->layers, 0, problem_.codec_rates);
+          const KvTransfer transfer = BestKvTransfer(
+              {bytes, element_bytes_}, link, problem_.model->layers, 0, problem_.codec_rates);
           Transport::SharedLink& entry = shared[{from[0], to[0]}];
           entry.rate = link.bytes_per_second;
-          entry.uses.push_back({transport.pairs.size(), bytes * KvCodecRatio(transfer.codec)});
+          entry.uses.push_back(
+              {transport.pairs.size(), bytes * KvCodecRatio(transfer.codec, element_bytes_)});
         }
         transport.pairs.push_back(pair);
       }
@@ -405,8 +407,8 @@ class FewDevicesSearch {
       return std::find(own.begin(), own.end(), machine) != own.end();
     };
     const std::vector<int> counts = sets_.Counts(column.set);
-    const double bytes =
-        lengths_.prompt_tokens * KvBytesPerToken(*problem_.model) * KvCodecRatio(KvCodec::kInt4);
+    const double bytes = lengths_.prompt_tokens * KvBytesPerToken(*problem_.model) *
+                         KvCodecRatio(KvCodec::kInt4, element_bytes_);
     if (bytes <= 0) return kInfinity;
     std::set<int> others;
     for (size_t p = 0; p < pools_.size(); ++p) {
@@ -433,8 +435,9 @@ class FewDevicesSearch {
     double best = 0;
     for (const int a : from) {
       for (const int b : to) {
-        const KvTransfer transfer = BestKvTransfer(bytes, problem_.graph->Between(a, b),
-                                                   problem_.model->layers, 0, problem_.codec_rates);
+        const KvTransfer transfer =
+            BestKvTransfer({bytes, element_bytes_}, problem_.graph->Between(a, b),
+                           problem_.model->layers, 0, problem_.codec_rates);
         best = std::max(best, 1 / transfer.seconds);
       }
     }
@@ -525,6 +528,7 @@ class FewDevicesSearch {
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
   const LengthMoments lengths_;
+  const double element_bytes_;  // of KV
   const DeviceSets sets_;
   std::map<std::string, std::unique_ptr<SetLayouts>> layouts_;  // by KeyOf
   std::vector<Column> columns_;

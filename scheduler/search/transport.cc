@@ -24,8 +24,8 @@ KvTransfer SlowestTransfer(const PlacementProblem& problem, double bytes, const 
     const LayoutStage& receiver = last ? to.stages.back() : to.stages.front();
     const LinkSpec& link =
         problem.graph->Between(MachineOf(problem, sender), MachineOf(problem, receiver));
-    const KvTransfer transfer =
-        BestKvTransfer(bytes, link, problem.model->layers, 0, problem.codec_rates);
+    const KvTransfer transfer = BestKvTransfer({bytes, problem.model->kv_bytes_per_element}, link,
+                                               problem.model->layers, 0, problem.codec_rates);
     if (transfer.seconds <= slowest.seconds) continue;
     slowest = transfer;
     *slowest_link = link;
@@ -112,7 +112,8 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
         const KvTransfer transfer =
             SlowestTransfer(problem, bytes, *replicas[i], *replicas[j], &pair.link);
         pair.link_rate = 1 / transfer.seconds;
-        const double wire_bytes = bytes * KvCodecRatio(transfer.codec);
+        const double wire_bytes =
+            bytes * KvCodecRatio(transfer.codec, problem.model->kv_bytes_per_element);
         for (const MachineFlow& flow : FlowsOf(problem, *replicas[i], *replicas[j])) {
           if (flow.from == flow.to) continue;
           shared.Load(flow, transport.pairs.size(), flow.part * wire_bytes);

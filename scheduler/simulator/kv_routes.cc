@@ -17,6 +17,7 @@ class Routes {
     for (size_t m = 0; m < graph.machines().size(); ++m)
       machine_[graph.machines()[m].name] = static_cast<int>(m);
     bytes_per_layer_ = KvBytesPerToken(model) / model.layers;
+    element_bytes_ = model.kv_bytes_per_element;
     setup_.layers = model.layers;
   }
 
@@ -44,7 +45,7 @@ class Routes {
     for (const v1::RoutingShare& share : plan_.routing()) {
       if (share.prefill_replica() != prefill || share.decode_replica() != decode) continue;
       for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
-        if (share.kv_codec() == Name(codec)) return KvCodecRatio(codec);
+        if (share.kv_codec() == Name(codec)) return KvCodecRatio(codec, element_bytes_);
       }
     }
     return 1;
@@ -99,6 +100,7 @@ class Routes {
   const v1::DeploymentPlan& plan_;
   const ClusterGraph& graph_;
   double bytes_per_layer_ = 0;
+  double element_bytes_ = 2;
   std::map<std::string, int> machine_;
   std::map<std::string, int> link_;
   TransferSetup setup_;

@@ -109,6 +109,9 @@ TEST_CASE("weights, KV pool and KV limit are computed again") {
   CHECK_THAT(c.Reason(), Contains("the longest sequence of the workload has 1200"));
   c = Case();
   c.plan.mutable_basis()->set_decode_context_tokens(1e6);
+  CHECK_THAT(c.Reason(), Contains("decode_context_tokens is 1e+06"));
+  c = Case();
+  c.plan.mutable_basis()->set_requests_per_second(1e4);
   CHECK_THAT(c.Reason(), Contains("replica r1") && Contains("are kept free"));
 }
 
@@ -144,6 +147,9 @@ TEST_CASE("no prediction beats the peaks of the devices") {
   c = Case();
   c.plan.mutable_replicas(0)->mutable_prediction()->set_requests_per_second(1e4);
   CHECK_THAT(c.Reason(), Contains("replica r0") && Contains("whose peak is 312.0"));
+  c = Case();
+  c.plan.mutable_replicas(0)->mutable_prediction()->set_time_to_first_token_seconds(1e-6);
+  CHECK_THAT(c.Reason(), Contains("replica r0: a TTFT of 0.00 ms is predicted"));
 }
 
 TEST_CASE("links join what exchanges anything, and carry it") {

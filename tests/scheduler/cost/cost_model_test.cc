@@ -148,18 +148,33 @@ TEST_CASE("KV transfer: layers hide behind prefill, the codec is chosen by time"
   slow.bytes_per_second = 1e9;
   slow.latency_seconds = 0;
   const KvCodecRates rates = {20e9, 20e9};
-  CHECK(KvCodecRatio(KvCodec::kInt8) == Approx(0.53).epsilon(0.01));
-  CHECK(KvCodecRatio(KvCodec::kInt4) == Approx(0.28).epsilon(0.01));
+  CHECK(KvCodecRatio(KvCodec::kInt8, 2) == Approx(0.53125));
+  CHECK(KvCodecRatio(KvCodec::kInt4, 2) == Approx(0.28125));
   // 1 s on the wire, 80 layers, 0.5 s of prefill: 1 - 79/80*0.5 remain.
-  const KvTransfer raw = TransferKv(1e9, slow, 80, 0.5, KvCodec::kRaw, rates);
+  const KvTransfer raw = TransferKv({1e9}, slow, 80, 0.5, KvCodec::kRaw, rates);
   CHECK(raw.seconds == Approx(1));
   CHECK(raw.unhidden_seconds == Approx(1 - 0.49375));
   // With a long prefill one layer's share is left.
-  CHECK(TransferKv(1e9, slow, 80, 5, KvCodec::kRaw, rates).unhidden_seconds == Approx(1.0 / 80));
-  CHECK(BestKvTransfer(1e9, slow, 80, 0.1, rates).codec == KvCodec::kInt4);
+  CHECK(TransferKv({1e9}, slow, 80, 5, KvCodec::kRaw, rates).unhidden_seconds == Approx(1.0 / 80));
+  CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, rates).codec == KvCodec::kInt4);
   LinkSpec fast = slow;
   fast.bytes_per_second = 50e9;
-  CHECK(BestKvTransfer(1e9, fast, 80, 0, rates).codec == KvCodec::kRaw);
+  CHECK(BestKvTransfer({1e9}, fast, 80, 0, rates).codec == KvCodec::kRaw);
+}
+
+TEST_CASE("KV takes as much of the wire whatever type it was held in") {
+  LinkSpec slow;
+  slow.bytes_per_second = 1e9;
+  slow.latency_seconds = 0;
+  // 1e9 elements of four bits, groups of 64 with 32 bits more: 4.5 bits each.
+  for (const double element_bytes : {1.0, 2.0, 4.0}) {
+    const KvTransfer transfer =
+        TransferKv({1e9 * element_bytes, element_bytes}, slow, 80, 0, KvCodec::kInt4, {});
+    CHECK(transfer.seconds == Approx(4.5 / 8));
+  }
+  // Eight bits and a group's scale are more than the eight bits that there are.
+  CHECK(KvCodecRatio(KvCodec::kInt8, 1) == Approx(1.0625));
+  CHECK(BestKvTransfer({1e9, 1}, slow, 80, 0, {}).codec == KvCodec::kInt4);
 }
 
 // --- The published case: 4 A6000, 2 A5000, 2 A4000, Llama-2-70B in fp16 ---

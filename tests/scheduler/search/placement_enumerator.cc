@@ -28,8 +28,7 @@ struct Kept {
 class AllLayouts {
  public:
   explicit AllLayouts(const scheduler::PlacementProblem& problem)
-      : problem_(problem),
-        lengths_(scheduler::MomentsOf(problem.samples)) {
+      : problem_(problem), lengths_(scheduler::MomentsOf(problem.samples)) {
     for (const auto& pool : problem.graph->pools()) {
       free_.push_back(pool.count);
       radix_.push_back(states_);
@@ -331,11 +330,13 @@ class Enumerator {
     scheduler::KvTransfer slowest;
     for (const int layer : {0, layers - 1}) {
       const auto& link = graph_.Between(MachineOfLayer(from, layer), MachineOfLayer(to, layer));
-      const auto transfer = BestKvTransfer(kv_bytes_, link, layers, 0, problem_.codec_rates);
+      const auto transfer = BestKvTransfer({kv_bytes_, problem_.model->kv_bytes_per_element}, link,
+                                           layers, 0, problem_.codec_rates);
       if (transfer.seconds > slowest.seconds) slowest = transfer;
     }
     rows_[add_row(1 / slowest.seconds)][pair] = 1;
-    const double layer_bytes = kv_bytes_ * KvCodecRatio(slowest.codec) / layers;
+    const double layer_bytes =
+        kv_bytes_ * KvCodecRatio(slowest.codec, problem_.model->kv_bytes_per_element) / layers;
     for (int layer = 0; layer < layers; ++layer) {
       const int a = MachineOfLayer(from, layer), b = MachineOfLayer(to, layer);
       if (a == b) continue;

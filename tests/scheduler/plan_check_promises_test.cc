@@ -1,0 +1,89 @@
+// What a plan says of itself: every figure is broken once.
+#include <catch2/catch.hpp>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "scheduler/input/catalogue.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+v1::DeploymentPlan GoodPlan() {
+  PlannerInput input;
+  v1::Machine& machine = *input.cluster.add_machines();
+  machine.set_name("a");
+  v1::DeviceGroup& devices = *machine.add_devices();
+  devices.set_kind("A100-40");
+  devices.set_count(2);
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Qwen2.5-14B");
+  v1::LengthSample& lengths = *input.workload.add_classes()->add_lengths();
+  lengths.set_prompt_tokens(1000);
+  lengths.set_output_tokens(200);
+  const auto plan = MakePlan(input, {});
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(CheckPlan(*plan).message() == "");
+  REQUIRE(plan->certificate().upper_bound() > 0);
+  return *plan;
+}
+
+struct Fault {
+  std::string reason;
+  std::function<void(v1::DeploymentPlan&)> make;
+};
+
+TEST_CASE("what a plan promises adds up") {
+  const v1::DeploymentPlan good = GoodPlan();
+  const double value = good.certificate().value();
+  const std::vector<Fault> faults = {
+      {"the plan has no replica", [](auto& p) { p.clear_replicas(), p.clear_routing(); }},
+      {"the plan: 1", [](auto& p) { p.mutable_prediction()->set_output_tokens_per_second(1e9); }},
+      {"replica r0: ",
+       [](auto& p) {
+         p.mutable_replicas(0)->mutable_prediction()->set_output_tokens_per_second(1e9);
+       }},
+      {"is above its own upper bound", [](auto& p) { p.mutable_certificate()->set_value(99999); }},
+      {"is above its own upper bound",
+       [&](auto& p) { p.mutable_certificate()->set_upper_bound(value / 2); }},
+      {"the gap is said to be -5.0000", [](auto& p) { p.mutable_certificate()->set_gap(-5); }},
+      {"to a bound that is not given",
+       [](auto& p) {
+         p.mutable_certificate()->set_upper_bound(0);
+         p.mutable_certificate()->set_gap(0.1);
+       }},
+      {"are promised",
+       [&](auto& p) {
+         p.mutable_certificate()->set_upper_bound(4 * value);
+         p.mutable_certificate()->set_value(2 * value);
+       }},
+      {"the plan promises a rate but has no basis", [](auto& p) { p.clear_basis(); }},
+      {"uncached_prompt_tokens is 1000; it must be between 0 and the prompt_tokens, 1",
+       [](auto& p) { p.mutable_basis()->set_prompt_tokens(1); }},
+      {"memory_utilisation is 1.5",
+       [](auto& p) { p.mutable_basis()->set_memory_utilisation(1.5); }},
+      {"kv_headroom is 1", [](auto& p) { p.mutable_basis()->set_kv_headroom(1); }},
+      {"longest_sequence_tokens is 3",
+       [](auto& p) { p.mutable_basis()->set_longest_sequence_tokens(3); }},
+      {"1000 micro-batches in flight",
+       [](auto& p) { p.mutable_replicas(0)->set_micro_batches(1000); }},
+      {"routing sends only", [](auto& p) { p.mutable_routing()->DeleteSubrange(0, 1); }},
+      {"time_to_first_token_seconds is nan",
+       [](auto& p) {
+         p.mutable_replicas(0)->mutable_prediction()->set_time_to_first_token_seconds(
+             std::numeric_limits<double>::quiet_NaN());
+       }},
+  };
+  for (const Fault& fault : faults) {
+    v1::DeploymentPlan plan = good;
+    fault.make(plan);
+    CHECK_THAT(std::string(CheckPlan(plan).message()), Contains(fault.reason));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
