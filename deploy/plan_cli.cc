@@ -160,6 +160,10 @@ void PlanCli::AddPlan() {
                    "Longest sequence, tokens; 0: as the model says")
       ->check(WholeFrom(0));
   plan_->add_flag("--no-split", no_split_, "Every replica both prefills and decodes");
+  plan_->add_flag_function(
+      "--simulate,!--no-simulate", [&f](int64_t times) { f.options.simulate = times > 0; },
+      "Simulate the plans that the search kept and take the one that does better; default: with "
+      "up to 64 devices");
   plan_->add_flag("--prove", f.options.prove,
                   "Up to eight devices: prove the optimum also where the usual tests do not do");
   plan_->add_option("--out", out_, "Write plan.json here");

@@ -160,6 +160,8 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
       return absl::InvalidArgumentError(StrCat("request: running: ", StdView(s.message())));
     input.running = request.running();
   }
+  if (request.simulation() != v1::SIMULATION_CHOICE_UNSPECIFIED)
+    options.simulate = request.simulation() == v1::SIMULATION_CHOICE_ON;
   if (!request.models().empty()) return AnswerShared(request, std::move(input), options);
   absl::StatusOr<v1::Model> model = ModelOf(request, served);
   if (!model.ok()) return absl::InvalidArgumentError(model.status().message());

@@ -102,6 +102,27 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
   }
 }
 
+// The second opinion, beside the predicted figures.
+void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
+  if (!plan.has_simulated()) return;
+  const v1::SimulatedFigures& s = plan.simulated();
+  const double predicted = plan.prediction().requests_per_second();
+  absl::StrAppendFormat(
+      out,
+      "simulated (%d requests, seed %d; an estimate without a bound): %.3f requests/s when %.3f "
+      "come, %.0f %% of the predicted\n",
+      s.requests(), s.seed(), s.requests_per_second(), s.offered_requests_per_second(),
+      predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
+  absl::StrAppendFormat(
+      out, "  at %.3f requests/s: TTFT p50 %.2f s, p99 %.2f s; TPOT p50 %.1f ms, p99 %.1f ms",
+      s.latency_requests_per_second(), s.time_to_first_token_p50_seconds(),
+      s.time_to_first_token_p99_seconds(), 1e3 * s.time_per_output_token_p50_seconds(),
+      1e3 * s.time_per_output_token_p99_seconds());
+  if (s.attainment() > 0)
+    absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
+  *out += "\n";
+}
+
 }  // namespace
 
 std::string PlanTable(const v1::DeploymentPlan& plan) {
@@ -122,6 +143,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
     absl::StrAppendFormat(&out, "TTFT %.3g s, mean ", p.time_to_first_token_seconds());
   absl::StrAppendFormat(&out, "TPOT %.1f ms\n", p.time_per_output_token_seconds() * 1e3);
   out += AttainmentTable(plan);
+  AppendSimulated(plan, &out);
   if (plan.has_basis()) {
     absl::StrAppendFormat(
         &out,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,7 @@
 #include "scheduler/planner/plan_assumptions.h"
 #include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/refusal.h"
+#include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
@@ -53,19 +55,14 @@ class Planner {
     if (!search.ok()) return search.status();
     if (options_.survive_machine_loss && !options_.given_search)
       search = SurvivingSearch(*std::move(search));
-    const absl::StatusOr<Placement> placement = Rented(*search);
+    absl::StatusOr<Placement> placement = Rented(*search);
     if (!placement.ok() || !(placement->requests_per_second > 0)) {
       const bool told = options_.given_search || !spot_.empty();
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_.cluster_file,
                        input_.workload_file);
     }
-    Write(*placement);
-    if (absl::Status s = CheckPlanOn(plan_, input_.cluster, input_.catalogue); !s.ok()) {
-      return absl::InternalError(
-          StrCat("the planner made a plan that plan_check refuses: ", StdView(s.message())));
-    }
-    return std::move(plan_);
+    return Judged(*std::move(placement));
   }
 
  private:
@@ -112,6 +109,39 @@ class Planner {
               stage.width * graph_.pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour;
       }
     }
+  }
+
+  absl::Status WriteChecked(const Placement& placement) {
+    plan_.Clear();
+    Write(placement);
+    absl::Status checked = CheckPlanOn(plan_, input_.cluster, input_.catalogue);
+    if (checked.ok()) return checked;
+    return absl::InternalError(
+        StrCat("the planner made a plan that plan_check refuses: ", StdView(checked.message())));
+  }
+
+  // The placement as a plan, or the one of its alternatives that the simulation prefers.
+  absl::StatusOr<v1::DeploymentPlan> Judged(Placement placement) {
+    std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
+    if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
+    if (placement.interrupted || !Simulates(options_, graph_.devices())) return std::move(plan_);
+    if (!spot_.empty()) alternatives.clear();  // what is rented was counted for this placement
+    std::vector<v1::DeploymentPlan> plans = {std::move(plan_)};
+    for (Placement& alternative : alternatives) {
+      if (!(alternative.requests_per_second > 0)) continue;
+      alternative.upper_bound = placement.upper_bound;
+      alternative.shadow_prices = placement.shadow_prices;
+      if (WriteChecked(alternative).ok()) plans.push_back(std::move(plan_));
+    }
+    JudgementQuestion question;
+    question.graph = &graph_;
+    question.workload = &workload_;
+    question.objectives = input_.workload.objectives();
+    question.goal = options_.goal;
+    const absl::StatusOr<size_t> chosen = JudgeBySimulation(question, &plans);
+    if (chosen.ok()) return std::move(plans[*chosen]);
+    plans.front().add_explanation(StrCat("not simulated: ", StdView(chosen.status().message())));
+    return std::move(plans.front());
   }
 
   absl::Status Read() {
@@ -511,6 +541,11 @@ class Planner {
 };
 
 }  // namespace
+
+bool Simulates(const PlannerOptions& options, int devices) {
+  constexpr int kMostDevices = 64;
+  return options.simulate.value_or(!options.given_search && devices <= kMostDevices);
+}
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options) {

@@ -51,8 +51,14 @@ struct PlannerOptions {
   bool prove = false;  // look for a bound however long it takes (up to eight devices)
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote
+  // Whether the plans that the search kept are simulated, and the one that does better there is
+  // taken; not given: for searches on up to 64 devices.
+  std::optional<bool> simulate;
   SearchWatch watch;
 };
+
+// Whether a plan for so many devices is simulated.
+bool Simulates(const PlannerOptions& options, int devices);
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options);

@@ -107,6 +107,7 @@ class ClassSearch {
     winner.notes.push_back(absl::StrFormat(
         "%s prefill and decode would serve %.3f requests/s for %.2f USD/h",
         better ? "not splitting" : "splitting", loser.requests_per_second, loser.usd_per_hour));
+    winner.alternatives.push_back(loser);
     return std::move(winner);
   }
 

@@ -81,6 +81,9 @@ struct Placement {
   std::vector<std::string> notes;  // alternatives that lost, limits of the search
   std::vector<double>
       shadow_prices;        // per graph pool: requests/s that one more device would bring; estimate
+  // The best others that were found, such as the best without splitting; for who judges them by
+  // other means. They have no bound of their own.
+  std::vector<Placement> alternatives;
   int64_t evaluations = 0;  // candidates that the search judged; 0: it does not count
 };
 

@@ -50,8 +50,12 @@ std::vector<SimulatedRequest> RequestsFromTrace(const std::vector<TraceRequest>&
   return requests;
 }
 
-std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
-                                                  std::span<const RequestLengths> samples) {
+namespace {
+
+// `class_of`: of each sample; empty: all of class 0.
+std::vector<SimulatedRequest> Draw(const ArrivalProcess& process,
+                                   std::span<const RequestLengths> samples,
+                                   std::span<const int32_t> class_of) {
   std::vector<double> sums;
   double weight = 0;
   for (const RequestLengths& sample : samples) sums.push_back(weight += sample.weight);
@@ -74,9 +78,31 @@ std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
     request.output_tokens = std::max<int64_t>(1, std::llround(samples[index].output_tokens));
     request.cached_prompt_tokens = static_cast<int64_t>(samples[index].prefix_hit_rate *
                                                         static_cast<double>(request.prompt_tokens));
+    if (!class_of.empty()) request.request_class = class_of[index];
     requests.push_back(request);
   }
   return requests;
+}
+
+}  // namespace
+
+std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
+                                                  std::span<const RequestLengths> samples) {
+  return Draw(process, samples, {});
+}
+
+std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
+                                                  std::span<const RequestClass> classes) {
+  std::vector<RequestLengths> samples;
+  std::vector<int32_t> class_of;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    for (RequestLengths sample : classes[i].samples) {
+      sample.weight *= classes[i].share;
+      samples.push_back(sample);
+      class_of.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return Draw(process, samples, class_of);
 }
 
 }  // namespace tessera::scheduler

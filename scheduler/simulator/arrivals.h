@@ -42,5 +42,8 @@ struct ArrivalProcess {
 // `samples` by weight; of each prompt its sample's part is cached.
 std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
                                                   std::span<const RequestLengths> samples);
+// The same with the samples of classes by their shares; each request knows its class.
+std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
+                                                  std::span<const RequestClass> classes);
 
 }  // namespace tessera::scheduler

@@ -25,7 +25,7 @@ void AppendPercentiles(const char* name, const Percentiles& p, double scale, con
 
 // Finished per second while requests came, once everything had filled.
 double SteadyRate(const SimulationResult& result, double first, double last) {
-  constexpr double kFilling = 0.3;
+  constexpr double kFilling = 0.5;
   const double from = first + kFilling * (last - first);
   if (last <= from) return 0;
   int64_t finished = 0;

@@ -40,8 +40,8 @@ struct SimulationReport {
   double seconds = 0;  // first arrival to last event
   double arrivals_per_second = 0;
   double requests_per_second = 0;  // finished, over all these seconds
-  // Finished while requests came and everything had filled: from three tenths of the time between
-  // first and last arrival to its end. What a deployment sustains; the figure above pays for
+  // Finished while requests came and everything had filled: in the second half of the time between
+  // first and last arrival. What a deployment sustains; the figure above pays for
   // filling and draining it.
   double steady_requests_per_second = 0;
   double output_tokens_per_second = 0;

@@ -14,6 +14,7 @@ struct SimulatedRequest {
   int64_t max_tokens = 0;            // that it asks for, which the router knows; 0: output_tokens
   int64_t cached_prompt_tokens = 0;  // found in a prefix cache; only whole blocks count
   double rank = 0;                   // a replica serves lower ones first; equal ones by arrival
+  int32_t request_class = 0;         // of the workload
   int64_t workflow = -1;             // of which it is a call; -1: none
   int32_t stage = 0;                 // of the workflow
 

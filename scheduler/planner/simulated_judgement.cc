@@ -1,0 +1,156 @@
+#include "scheduler/planner/simulated_judgement.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/simulator/arrivals.h"
+#include "scheduler/simulator/plan_replicas.h"
+#include "scheduler/simulator/report.h"
+
+namespace tessera::scheduler {
+namespace {
+
+// Of the time that a request stays, between first and last arrival.
+constexpr double kResidences = 25;
+// A rate is served if this much of it is: what is left is the luck of the draw.
+constexpr double kServes = 0.98;
+
+class Judge {
+ public:
+  Judge(const JudgementQuestion& question, std::vector<v1::DeploymentPlan>& candidates)
+      : question_(question), candidates_(candidates) {}
+
+  absl::StatusOr<size_t> Run() {
+    for (const v1::DeploymentPlan& plan : candidates_)
+      full_rate_ = std::max(full_rate_, plan.prediction().requests_per_second());
+    usual_rate_ = candidates_.front().basis().requests_per_second();
+    std::vector<v1::SimulatedFigures> figures;
+    for (const v1::DeploymentPlan& plan : candidates_) {
+      absl::StatusOr<v1::SimulatedFigures> seen = Simulated(plan);
+      if (!seen.ok()) return seen.status();
+      figures.push_back(*std::move(seen));
+    }
+    size_t best = 0;
+    for (size_t i = 1; i < figures.size(); ++i) {
+      if (Beats(figures, i, best)) best = i;
+    }
+    for (size_t i = 0; i < figures.size(); ++i) Write(figures, best, i);
+    return best;
+  }
+
+ private:
+  absl::StatusOr<v1::SimulatedFigures> Simulated(const v1::DeploymentPlan& plan) const {
+    const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, *question_.graph, {});
+    if (!replicas.ok()) return replicas.status();
+    const absl::StatusOr<SimulationReport> full = At(*replicas, full_rate_);
+    if (!full.ok()) return full.status();
+    const absl::StatusOr<SimulationReport> usual = At(*replicas, usual_rate_);
+    if (!usual.ok()) return usual.status();
+    v1::SimulatedFigures figures;
+    figures.set_offered_requests_per_second(full_rate_);
+    figures.set_requests_per_second(full->steady_requests_per_second);
+    figures.set_latency_requests_per_second(usual_rate_);
+    figures.set_time_to_first_token_p50_seconds(usual->ttft.p50);
+    figures.set_time_to_first_token_p99_seconds(usual->ttft.p99);
+    figures.set_time_per_output_token_p50_seconds(usual->tpot.p50);
+    figures.set_time_per_output_token_p99_seconds(usual->tpot.p99);
+    figures.set_attainment(HasObjectives() ? usual->attainment : 0);
+    figures.set_requests(usual->requests);
+    figures.set_seed(question_.seed);
+    return figures;
+  }
+
+  absl::StatusOr<SimulationReport> At(const PlanReplicas& replicas, double rate) const {
+    const v1::Prediction& first = candidates_.front().prediction();
+    const double stays =
+        first.time_to_first_token_seconds() +
+        first.time_per_output_token_seconds() * candidates_.front().basis().output_tokens();
+    const auto wanted = static_cast<int64_t>(std::ceil(kResidences * full_rate_ * stays));
+    SimulationSetup setup;
+    setup.replicas = replicas.replicas;
+    setup.transfers = replicas.transfers;
+    const ArrivalProcess process = {
+        rate, question_.workload->arrival_variation,
+        std::clamp(wanted, question_.least_requests, question_.most_requests), question_.seed};
+    setup.requests = RequestsFromProcess(process, question_.workload->classes);
+    // All that a router knows of an answer's length is the limit that requests name.
+    int64_t longest = 1;
+    for (const SimulatedRequest& r : setup.requests) longest = std::max(longest, r.output_tokens);
+    for (SimulatedRequest& r : setup.requests) r.max_tokens = longest;
+    const std::unique_ptr<Dispatcher> dispatcher = MakeRouterDispatcher();
+    const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
+    if (!result.ok()) return result.status();
+    SimulationReport report = ReportOf(*result, question_.objectives);
+    report.attainment = Attainment(*result);
+    return report;
+  }
+
+  bool HasObjectives() const {
+    const auto& classes = question_.workload->classes;
+    return std::any_of(classes.begin(), classes.end(),
+                       [](const RequestClass& c) { return c.limits.any(); });
+  }
+
+  // Part of the requests that met the objectives of their class.
+  double Attainment(const SimulationResult& result) const {
+    int64_t met = 0;
+    for (size_t i = 0; i < result.requests.size(); ++i) {
+      const SimulatedRequest& request = result.requests[i];
+      const RequestOutcome& outcome = result.outcomes[i];
+      const LatencyLimits& limits =
+          question_.workload->classes[static_cast<size_t>(request.request_class)].limits;
+      const bool attains = outcome.fate == Fate::kFinished &&
+                           outcome.ttft_seconds(request) <= limits.ttft_seconds &&
+                           outcome.tpot_seconds() <= limits.tpot_seconds &&
+                           outcome.end_to_end_seconds(request) <= limits.end_to_end_seconds;
+      met += attains ? 1 : 0;
+    }
+    return static_cast<double>(met) /
+           static_cast<double>(std::max<size_t>(1, result.requests.size()));
+  }
+
+  double ValueOf(const v1::SimulatedFigures& figures) const {
+    double value = figures.requests_per_second();
+    if (question_.goal == Goal::kPrice) {
+      const double asked = question_.workload->requests_per_second;
+      value = value >= kServes * asked ? asked : value;
+    }
+    return HasObjectives() ? value * figures.attainment() : value;
+  }
+
+  bool Beats(const std::vector<v1::SimulatedFigures>& figures, size_t i, size_t best) const {
+    return ValueOf(figures[i]) > (1 + question_.clearly) * ValueOf(figures[best]);
+  }
+
+  void Write(const std::vector<v1::SimulatedFigures>& figures, size_t best, size_t i) {
+    v1::DeploymentPlan& plan = candidates_[i];
+    *plan.mutable_simulated() = figures[i];
+    if (figures.size() == 1) return;
+    const size_t other = best == 0 ? 1 : 0;
+    const double rate = figures[other].requests_per_second();
+    const double predicted = candidates_[other].prediction().requests_per_second();
+    if (i != best) return;
+    plan.add_explanation(absl::StrFormat(
+        best == 0
+            ? "the simulation ranks no other choice clearly higher: the next best of the search "
+              "would serve %.3f requests/s there (predicted %.3f)"
+            : "chosen because the simulation ranks it clearly higher: the choice with the best "
+              "prediction would serve %.3f requests/s there (predicted %.3f)",
+        rate, predicted));
+  }
+
+  const JudgementQuestion& question_;
+  std::vector<v1::DeploymentPlan>& candidates_;
+  double full_rate_ = 0;
+  double usual_rate_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<size_t> JudgeBySimulation(const JudgementQuestion& question,
+                                         std::vector<v1::DeploymentPlan>* candidates) {
+  return Judge(question, *candidates).Run();
+}
+
+}  // namespace tessera::scheduler

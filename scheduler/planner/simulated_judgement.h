@@ -1,0 +1,46 @@
+// What users of a plan would see, by simulation; and which of several plans serves most there.
+//
+// Every candidate gets the same requests (lengths, order and moments of coming: common seeds),
+// twice: as many per second as the best of them promises, for what it sustains; and at the rate at
+// which its latencies were predicted. The predicted value keeps its bound; the simulated one stands
+// beside it, unbounded. A candidate whose simulated value is more than `clearly` above that of the
+// first is chosen in its place. The value is requests per second sustained, times the part of them
+// within the objectives where there are any; for a price it is what is sustained of the asked rate
+// (more than all of it does not count), the cheaper plan first.
+//
+// How many requests: enough for 25 times those that are in the system at once, within limits, so
+// that the cost is bounded: 2,000 requests of a pipeline take some hundredths of a second.
+// Thread rule: pure function, deterministic. Errors: those of plan_replicas and simulator, such as
+// InvalidArgument where the simulator has no figures for a layout; the candidates are then as they
+// were.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/plan.pb.h"
+#include "proto/workload.pb.h"
+#include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/workload_samples.h"
+#include "scheduler/search/problem.h"
+
+namespace tessera::scheduler {
+
+struct JudgementQuestion {
+  const ClusterGraph* graph = nullptr;        // borrowed, as below
+  const WorkloadSamples* workload = nullptr;  // requests_per_second 0: as many as can be served
+  v1::ServiceObjectives objectives;           // of classes without their own
+  Goal goal = Goal::kThroughput;
+  int64_t least_requests = 2000;
+  int64_t most_requests = 20'000;
+  uint64_t seed = 1;
+  double clearly = 0.02;
+};
+
+// Fills `simulated` and a line of `explanation` in each of `candidates` (at least one, the first
+// the one with the best predicted value); the index of the chosen one.
+absl::StatusOr<size_t> JudgeBySimulation(const JudgementQuestion& question,
+                                         std::vector<v1::DeploymentPlan>* candidates);
+
+}  // namespace tessera::scheduler

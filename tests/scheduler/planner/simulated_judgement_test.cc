@@ -1,0 +1,119 @@
+#include "scheduler/planner/simulated_judgement.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr char kCluster[] = R"(
+machines:
+- {name: a, devices: [{kind: A40, count: 2}]}
+- {name: b, devices: [{kind: L4, count: 2}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
+constexpr char kWorkload[] =
+    "classes: [{lengths: [{prompt_tokens: 900, output_tokens: 150}, "
+    "{prompt_tokens: 300, output_tokens: 50}]}]";
+
+struct Asked {
+  Asked() {
+    REQUIRE(ReadDocument(kCluster, "c.yaml", &input.cluster).message() == "");
+    REQUIRE(ReadDocument(kWorkload, "w.yaml", &input.workload).message() == "");
+    input.workload.mutable_objectives()->set_time_per_output_token_seconds(10);
+    input.catalogue = *BuiltInDevices();
+    input.model = *BuiltInModel("Llama-3-8B");
+    graph = *MakeClusterGraph(input.cluster, input.catalogue, "c.yaml");
+    workload = *SamplesOf(input.workload, {}, input.model.max_positions(), "w.yaml");
+    question.graph = &graph;
+    question.workload = &workload;
+    question.objectives = input.workload.objectives();
+    PlannerOptions quiet;
+    quiet.simulate = false;
+    const auto made = MakePlan(input, quiet);
+    REQUIRE(made.status().message() == "");
+    plan = *made;
+  }
+  PlannerInput input;
+  ClusterGraph graph;
+  WorkloadSamples workload;
+  JudgementQuestion question;
+  v1::DeploymentPlan plan;
+};
+
+}  // namespace
+
+TEST_CASE("a plan's simulated figures stand beside the predicted ones") {
+  const Asked asked;
+  CHECK_FALSE(asked.plan.has_simulated());
+  const auto plan = MakePlan(asked.input, {});
+  REQUIRE(plan.status().message() == "");
+  const v1::SimulatedFigures& seen = plan->simulated();
+  const v1::Prediction& predicted = plan->prediction();
+  CHECK(seen.requests() >= 2000);
+  CHECK(seen.offered_requests_per_second() == Approx(predicted.requests_per_second()));
+  CHECK(seen.requests_per_second() > 0.9 * predicted.requests_per_second());
+  CHECK(seen.requests_per_second() < 1.05 * predicted.requests_per_second());
+  CHECK(seen.latency_requests_per_second() == Approx(plan->basis().requests_per_second()));
+  CHECK(seen.time_to_first_token_p50_seconds() > 0);
+  CHECK(seen.time_to_first_token_p99_seconds() > seen.time_to_first_token_p50_seconds());
+  CHECK(seen.time_per_output_token_p99_seconds() >= seen.time_per_output_token_p50_seconds());
+  CHECK(seen.attainment() == 1);  // nobody takes ten seconds for a token
+  CHECK_THAT(PlanTable(*plan), Catch::Contains("an estimate without a bound") &&
+                                   Catch::Contains("100.00 % within the objectives") &&
+                                   Catch::Contains("judged by simulation as well = yes"));
+  CHECK(plan->certificate().value() == asked.plan.certificate().value());
+  CHECK(plan->SerializeAsString() == MakePlan(asked.input, {})->SerializeAsString());
+}
+
+TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says so") {
+  Asked asked;
+  v1::DeploymentPlan slow = asked.plan;  // promises as much, but starves its prompts
+  for (v1::Replica& replica : *slow.mutable_replicas()) replica.set_max_batched_tokens(24);
+  std::vector<v1::DeploymentPlan> candidates = {slow, asked.plan};
+  const auto chosen = JudgeBySimulation(asked.question, &candidates);
+  REQUIRE(chosen.status().message() == "");
+  CHECK(*chosen == 1);
+  CHECK(candidates[0].simulated().requests_per_second() <
+        0.9 * candidates[1].simulated().requests_per_second());
+  CHECK_THAT(PlanTable(candidates[1]),
+             Catch::Contains("chosen because the simulation ranks it clearly higher"));
+
+  candidates = {asked.plan, slow};
+  CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
+  CHECK_THAT(PlanTable(candidates[0]), Catch::Contains("ranks no other choice clearly higher"));
+
+  candidates = {asked.plan, asked.plan};  // a draw: the better prediction stays
+  CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
+}
+
+TEST_CASE("for a price, serving more than was asked counts for nothing") {
+  Asked asked;
+  v1::DeploymentPlan slow = asked.plan;
+  for (v1::Replica& replica : *slow.mutable_replicas()) replica.set_max_batched_tokens(24);
+  asked.question.goal = Goal::kPrice;
+  asked.workload.requests_per_second = 0.1 * asked.plan.prediction().requests_per_second();
+  std::vector<v1::DeploymentPlan> candidates = {slow, asked.plan};
+  CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
+  asked.workload.requests_per_second = asked.plan.prediction().requests_per_second();
+  candidates = {slow, asked.plan};
+  CHECK(*JudgeBySimulation(asked.question, &candidates) == 1);
+}
+
+TEST_CASE("plans for many devices are simulated where that is asked for") {
+  PlannerOptions options;
+  CHECK(Simulates(options, 64));
+  CHECK_FALSE(Simulates(options, 65));
+  options.simulate = true;
+  CHECK(Simulates(options, 10'000));
+  options.simulate = false;
+  CHECK_FALSE(Simulates(options, 1));
+  options.simulate.reset();
+  options.given_search = [](const PlacementProblem&) { return absl::CancelledError(); };
+  CHECK_FALSE(Simulates(options, 1));  // layouts that people write, and searches again
+}
+
+}  // namespace tessera::scheduler
