@@ -54,7 +54,7 @@ TEST_CASE("no share: nothing while others are ready, everything when alone") {
   CHECK(Serve(shares, {"spare", "a"}, 50)["a"] == 50);
   CHECK(Serve(shares, {"spare", "unplanned"}, 3)["spare"] == 3);
   CHECK(shares.Allowed({}).empty());
-  RoutingShares none({});
+  RoutingShares none;
   CHECK(Serve(none, {"x", "y"}, 20)["x"] == 20);
 }
 

@@ -141,7 +141,7 @@ classes:
   CHECK(plan->basis().arrival_variation() == 1.5);
   REQUIRE(plan->prediction().classes_size() == 2);
   const v1::ClassPrediction& code = plan->prediction().classes(1);
-  CHECK(code.objectives().time_to_first_token_seconds() == 0.7);
+  CHECK(code.objectives().time_to_first_token_seconds() == Approx(0.7));
   CHECK(code.objectives().end_to_end_seconds() == 30);
   CHECK(code.objectives().attainment() == 0.8);
   CHECK(code.lengths(0).prompt_tokens() == 800);
