@@ -119,8 +119,10 @@ void ReplicaPricing::AddTypes(int device_class) {
   const std::vector<int>& shapes = shape_of_[static_cast<size_t>(device_class)];
   for (size_t i = 0; i < shapes.size(); ++i) {
     const int width = static_cast<int>(i) + 1;
-    StageType type{shapes[i], device_class,
-                   width * query_->prices[static_cast<size_t>(device_class)]};
+    StageType type;
+    type.shape = shapes[i];
+    type.device_class = device_class;
+    type.price = width * query_->prices[static_cast<size_t>(device_class)];
     type.in = type.apart = apart;
     if (in_machine > width) Widen(&type.in, of.inside);
     const bool alone = in_machine == of.per_machine;  // no other class in the machine
