@@ -33,7 +33,7 @@ struct JudgementQuestion {
   v1::ServiceObjectives objectives;           // of classes without their own
   Goal goal = Goal::kThroughput;
   int64_t least_requests = 2000;
-  int64_t most_requests = 20'000;
+  int64_t most_requests = 6000;
   uint64_t seed = 1;
   double clearly = 0.02;
 };

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kWholeUpTo = 100;  // devices that are planned by branch and bound at once
 constexpr int kRepairUpTo = 72;  // devices whose replicas are taken away and planned again
-constexpr int kMostRepairs = 16;
-constexpr int kMoveUpTo = 400;              // devices whose replicas are improved by moves
+constexpr int kMostRepairs = 10;
+constexpr int kMoveUpTo = 20000;            // devices whose replicas are improved by moves
 constexpr int64_t kMostJudged = 6000;       // sets of stages, in moves after planning
 constexpr int64_t kMostJudgedAgain = 3000;  // and after a repair
 constexpr int kMostRounds = 12;             // of planning what is left
