@@ -239,13 +239,7 @@ class SimulateCall {
       const double own = span > 0 ? static_cast<double>(input_.trace.size() - 1) / span : rate;
       setup.requests = RequestsFromTrace(input_.trace, rate / own, plan_.model().max_positions());
     }
-    int64_t asked = flags_.max_tokens;
-    if (asked == 0) {
-      for (const scheduler::SimulatedRequest& r : setup.requests)
-        asked = std::max(asked, r.output_tokens);
-    }
-    for (scheduler::SimulatedRequest& r : setup.requests)
-      r.max_tokens = std::max(asked, r.output_tokens);
+    AskForAtMost(flags_.max_tokens, &setup.requests);
     if (sampled && !flags_.timeline_svg.empty()) {
       setup.sample_seconds =
           std::max(1e-3, setup.requests.back().arrival_seconds / kTimelineSamples);

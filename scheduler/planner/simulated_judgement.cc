@@ -74,10 +74,7 @@ class Judge {
         rate, question_.workload->arrival_variation,
         std::clamp(wanted, question_.least_requests, question_.most_requests), question_.seed};
     setup.requests = RequestsFromProcess(process, question_.workload->classes);
-    // All that a router knows of an answer's length is the limit that requests name.
-    int64_t longest = 1;
-    for (const SimulatedRequest& r : setup.requests) longest = std::max(longest, r.output_tokens);
-    for (SimulatedRequest& r : setup.requests) r.max_tokens = longest;
+    AskForAtMost(0, &setup.requests);
     const std::unique_ptr<Dispatcher> dispatcher = MakeRouterDispatcher();
     const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
     if (!result.ok()) return result.status();

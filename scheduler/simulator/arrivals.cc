@@ -105,4 +105,13 @@ std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
   return Draw(process, samples, class_of);
 }
 
+void AskForAtMost(int64_t tokens, std::vector<SimulatedRequest>* requests) {
+  if (tokens == 0) {
+    for (const SimulatedRequest& request : *requests)
+      tokens = std::max(tokens, request.output_tokens);
+  }
+  for (SimulatedRequest& request : *requests)
+    request.max_tokens = std::max(tokens, request.output_tokens);
+}
+
 }  // namespace tessera::scheduler

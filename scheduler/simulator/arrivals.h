@@ -46,4 +46,8 @@ std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
 std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
                                                   std::span<const RequestClass> classes);
 
+// Every request asks for at most `tokens`, or what it has if that is more; 0: the longest answer of
+// them all. A router knows no more of an answer's length than this.
+void AskForAtMost(int64_t tokens, std::vector<SimulatedRequest>* requests);
+
 }  // namespace tessera::scheduler

@@ -34,6 +34,7 @@ absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double 
   setup.requests = RequestsFromProcess(
       {rate, workload.arrival_variation, static_cast<int64_t>(kSeconds * rate), 1},
       workload.samples);
+  AskForAtMost(0, &setup.requests);
   const auto dispatcher = MakeRouterDispatcher();
   const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
   if (!result.ok()) return result.status();
