@@ -58,6 +58,7 @@ class Pricer {
     for (const v1::Machine& machine : input_.cluster.machines()) {
       for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
     }
+    const int estimates = plan_.device_prices_size();
     int untried = 0;
     for (const std::string& kind : kinds) {
       if (left_ <= 0 || options_.watch.Stopped()) {
@@ -66,6 +67,8 @@ class Pricer {
         Price(kind);
       }
     }
+    // What was planned again beats the estimate, which may say something else.
+    if (untried == 0) plan_.mutable_device_prices()->DeleteSubrange(0, estimates);
     if (untried > 0)
       plan_.add_device_prices(
           StrCat("not planned again with one more of ", untried, " other kinds"));
