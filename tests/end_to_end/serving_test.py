@@ -126,7 +126,7 @@ def test_a_replica_that_makes_no_step_is_named():
         reader.start()
         status, _, body = wait_for("the watchdog", lambda: (r := c.get("/ready"))[0] == 503 and r)
         said = "replica r-stuck/0: no step for"
-        assert said in body and "1 sequences in prefill; worker stuck/0 (stage 0, rank 0)" in body, body
+        assert said in body and "8 sequences in prefill; worker stuck/0 (stage 0, rank 0)" in body, body
         assert c.get("/health")[0] == 200
         # Another one serves: ready, and the stuck one is told all the same.
         c.start_worker("w0")
@@ -140,7 +140,8 @@ def test_a_replica_that_makes_no_step_is_named():
 
 
 def long_stream(c, events):
-    for event in c.stream({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}):
+    """Several answers at once: one alone may be at its end before a signal arrives."""
+    for event in c.stream({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "n": 8}):
         events.append(event)
 
 
