@@ -511,26 +511,27 @@ void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generati
     if (metrics_ != nullptr) metrics_->OnChoiceEnd("error");
     GenerationEnded();
   }
-  CancelGeneration(generation);
+  ForgetGeneration(generation);  // not silenced: another thread may still deliver its end
 }
 
 void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& generation) {
   const bool was_running = generation->Silence();
-  {
-    std::lock_guard lock(mutex_);
-    auto ids = by_generation_.find(generation.get());
-    std::vector<uint64_t> open =
-        ids == by_generation_.end() ? std::vector<uint64_t>() : ids->second;
-    for (uint64_t id : open) {
-      Submission& submission = submissions_.at(id);
-      SendCancel(submission, id, -1);
-      Forget(id, submission);
-    }
-    std::erase_if(orphans_, [&](const Orphan& o) { return o.generation == generation; });
-  }
+  ForgetGeneration(generation);
   if (!was_running) return;
   if (metrics_ != nullptr) metrics_->OnChoiceEnd("abort");
   GenerationEnded();
+}
+
+void RequestFlow::ForgetGeneration(const std::shared_ptr<LiveGeneration>& generation) {
+  std::lock_guard lock(mutex_);
+  auto ids = by_generation_.find(generation.get());
+  std::vector<uint64_t> open = ids == by_generation_.end() ? std::vector<uint64_t>() : ids->second;
+  for (uint64_t id : open) {
+    Submission& submission = submissions_.at(id);
+    SendCancel(submission, id, -1);
+    Forget(id, submission);
+  }
+  std::erase_if(orphans_, [&](const Orphan& o) { return o.generation == generation; });
 }
 
 void RequestFlow::GenerationEnded() {

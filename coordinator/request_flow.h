@@ -150,6 +150,8 @@ class RequestFlow : public GenerationService,
   void Place(Orphan orphan);
   void AwaitReplica(Orphan orphan, bool some_ready);
   void CancelGeneration(const std::shared_ptr<LiveGeneration>& generation);
+  // No worker computes it any longer.
+  void ForgetGeneration(const std::shared_ptr<LiveGeneration>& generation);
   void CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice);
   void Forget(uint64_t submission_id, Submission& submission);
   void GenerationEnded();

@@ -1,6 +1,7 @@
 #include "coordinator/request_flow.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -73,6 +74,7 @@ struct Recorder : GenerationSink {
   void OnChoice(ChoiceEvent event) override {
     text += event.text;
     finish = event.finish;
+    if (during_choice) during_choice();
   }
   void OnEnd(const absl::Status& s, const GenerationUsage& u, const std::string& r) override {
     ++ends;
@@ -82,6 +84,7 @@ struct Recorder : GenerationSink {
   }
   // As a front door does it: the sink owns the handle of its own generation.
   std::unique_ptr<GenerationHandle> handle;
+  std::function<void()> during_choice;
   std::string text, replica;
   Finish finish = Finish::kNone;
   int ends = 0;
@@ -396,6 +399,19 @@ TEST_CASE("full queues are asked once each, then the client is told") {
   CHECK(links[0]->submits.size() + links[1]->submits.size() + links[2]->submits.size() == 4);
   CHECK(flow.Migrations() == 2);
   CHECK(flow.flow->requests_in_flight() == 0);
+}
+
+TEST_CASE("an end that comes while something else is delivered is delivered too") {
+  Flow f;
+  auto link = f.AddReplica("r0");
+  auto sink = f.Start(Ask(4));
+  // As if another thread stopped the server meanwhile.
+  sink->during_choice = [&] { f.flow->AbortAll(absl::UnavailableError("stopped")); };
+  f.Reply(link, link->Token(0, 0, Ids("1")[0], 3));
+  CHECK(sink->ends == 1);
+  CHECK(sink->status.message() == "stopped");
+  CHECK(f.flow->requests_in_flight() == 0);
+  CHECK(link->cancels.size() == 1);
 }
 
 TEST_CASE("what a lost replica was doing waits for room elsewhere") {
