@@ -49,6 +49,7 @@ namespace tessera::coordinator {
 namespace {
 
 constexpr int kMaxMessageBytes = 32 << 20;  // as of an HTTP body
+constexpr double kLastWordsSeconds = 2;     // for readers to take their errors at the end
 constexpr char kInferenceService[] = "tessera.v1.Inference";
 
 double MonotonicSeconds() {
@@ -156,8 +157,10 @@ class Coordinator {
     }
     flow_->AbortAll(
         absl::UnavailableError("the server was stopped before the answer was complete"));
-    usleep(100'000);  // the last errors go out
-    desk_->Stop();    // searches would go on while the doors are closed
+    desk_->Stop();  // searches would go on while the doors are closed
+    // Last words go out: a connection closes by itself once its answer was sent.
+    const double last_words = MonotonicSeconds() + kLastWordsSeconds;
+    while (http_->connections() > 0 && MonotonicSeconds() < last_words) usleep(10'000);
     http_->Stop();
     deployment_->Stop();
     grpc_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));

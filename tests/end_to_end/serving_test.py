@@ -166,6 +166,7 @@ def test_terminate_ends_what_takes_too_long():
         wait_for("the stream", lambda: len(events) > 10)
         c.signal("coordinator", TERMINATE)
         reader.join()
+        assert "error" in events[-1], (events[-1], c.log("coordinator"))
         assert "stopped before the answer was complete" in events[-1]["error"]["message"], events[-1]
         assert c.ended("coordinator") == 0
 
