@@ -32,16 +32,9 @@ std::string HopName(const ClusterGraph& graph, const PlacedReplica& placed, int 
 }
 
 Period SteadyPeriod(const PlacementProblem& problem, const PlacedReplica& placed) {
-  LayoutProblem layout;
-  layout.model = problem.model;
-  layout.graph = problem.graph;
-  layout.role = placed.role;
-  for (const DevicePool& pool : problem.graph->pools())
-    layout.pools.push_back({pool.spec, pool.machine, pool.count});
   const StepWork work =
       SteadyWork(placed.role, MomentsOf(problem.samples), placed.rate.decode_rows, problem.options);
-  return PeriodOf(*problem.model, MakeReplica(layout, placed.stages), work,
-                  placed.rate.micro_batches);
+  return PeriodOf(*problem.model, SpecOf(problem, placed), work, placed.rate.micro_batches);
 }
 
 std::string PaceText(const PlacementProblem& problem, const PlacedReplica& placed) {

@@ -84,13 +84,7 @@ class Served {
   };
 
   void Operate(const PlacedReplica& replica, double step_tokens, At* at) const {
-    LayoutProblem layout;
-    layout.model = problem_.model;
-    layout.graph = problem_.graph;
-    layout.role = replica.role;
-    for (const DevicePool& pool : problem_.graph->pools())
-      layout.pools.push_back({pool.spec, pool.machine, pool.count});
-    const ReplicaSpec spec = MakeReplica(layout, replica.stages);
+    const ReplicaSpec spec = SpecOf(problem_, replica);
     const int m = std::max(1, replica.rate.micro_batches);
     double rows = 0;
     if (replica.role == Role::kBoth && model_.lengths().decode_steps > 0) {

@@ -315,22 +315,12 @@ class Planner {
     WriteRouting(*placement);
   }
 
-  ReplicaSpec SpecOf(const PlacedReplica& replica) const {
-    LayoutProblem layout;
-    layout.model = &shape_;
-    layout.graph = &graph_;
-    layout.role = replica.role;
-    for (const DevicePool& pool : graph_.pools())
-      layout.pools.push_back({pool.spec, pool.machine, pool.count});
-    return MakeReplica(layout, replica.stages);
-  }
-
   void WriteReplica(const PlacedReplica& placed, int index) {
     v1::Replica* replica = plan_.add_replicas();
     replica->set_name(StrCat("r", index));
     replica->set_role(ToProto(placed.role));
     replica->set_micro_batches(placed.rate.micro_batches);
-    const ReplicaSpec spec = SpecOf(placed);
+    const ReplicaSpec spec = SpecOf(problem_, placed);
     const LengthMoments lengths = MomentsOf(workload_.samples);
     // Goodput was judged with steps of its own choice, and bursts find room.
     const bool chosen = placed.rate.step_tokens > 0;
@@ -391,7 +381,7 @@ class Planner {
         prediction->set_output_tokens_per_second(placed.rate.requests_per_second *
                                                  lengths.output_tokens);
       }
-      ReplicaSpec spec = SpecOf(placed);
+      ReplicaSpec spec = SpecOf(problem_, placed);
       spec.micro_batches = placed.rate.micro_batches;
       const ReplicaOperation at = OperationAt(shape_, spec, workload_.samples, problem_.options,
                                               rate * load, workload_.arrival_variation);

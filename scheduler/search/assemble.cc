@@ -5,17 +5,6 @@
 
 namespace tessera::scheduler {
 namespace {
-
-LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
-  LayoutProblem layout;
-  layout.model = problem.model;
-  layout.graph = problem.graph;
-  for (const DevicePool& pool : problem.graph->pools())
-    layout.pools.push_back({pool.spec, pool.machine, pool.count});
-  layout.role = role;
-  return layout;
-}
-
 absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedReplica>* replicas) {
   std::vector<int> used(problem.graph->pools().size(), 0);
   for (PlacedReplica& replica : *replicas) {
@@ -90,6 +79,20 @@ absl::Status ShareSplit(const PlacementProblem& problem, ReplicaJudge* judge,
 }
 
 }  // namespace
+
+LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
+  LayoutProblem layout;
+  layout.model = problem.model;
+  layout.graph = problem.graph;
+  for (const DevicePool& pool : problem.graph->pools())
+    layout.pools.push_back({pool.spec, pool.machine, pool.count});
+  layout.role = role;
+  return layout;
+}
+
+ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica) {
+  return MakeReplica(OnWholeGraph(problem, replica.role), replica.stages);
+}
 
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas) {

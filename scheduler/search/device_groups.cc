@@ -77,19 +77,6 @@ LayoutProblem GroupLayouts::ProblemOf(const DeviceGroup& group, std::vector<int>
   return layout;
 }
 
-// Device sets with equal keys have equal layouts.
-std::string GroupLayouts::KeyOf(const LayoutProblem& layout) const {
-  std::string key = StrCat(static_cast<int>(layout.role));
-  for (const LayoutPool& pool : layout.pools) {
-    absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
-    for (const LayoutPool& other : layout.pools) {
-      const LinkSpec& link = problem_.graph->Between(pool.machine, other.machine);
-      absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
-    }
-  }
-  return key;
-}
-
 PlacedReplica GroupLayouts::ToReplica(const Layout& layout, const std::vector<int>& members,
                                       Role role) const {
   PlacedReplica replica;

@@ -84,7 +84,6 @@ class GroupLayouts {
  private:
   DeviceGroup Trimmed(const DeviceGroup& group) const;
   LayoutProblem ProblemOf(const DeviceGroup& group, std::vector<int>* members) const;
-  std::string KeyOf(const LayoutProblem& layout) const;
   PlacedReplica MakeReplicaOf(const DeviceGroup& group);
   PlacedReplica Polished(const DeviceGroup& group);
   PlacedReplica ToReplica(const Layout& layout, const std::vector<int>& members, Role role) const;

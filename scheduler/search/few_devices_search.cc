@@ -149,19 +149,6 @@ class FewDevicesSearch {
     return column;
   }
 
-  // Sets with equal keys have equal layouts.
-  std::string KeyOf(const LayoutProblem& layout) const {
-    std::string key = StrCat(static_cast<int>(layout.role));
-    for (const LayoutPool& pool : layout.pools) {
-      absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
-      for (const LayoutPool& other : layout.pools) {
-        const LinkSpec& link = problem_.graph->Between(pool.machine, other.machine);
-        absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
-      }
-    }
-    return key;
-  }
-
   // Spends tests on a column's bound, down to the target.
   void Bound(Column* column, double target, int tests) {
     if (!column->layouts->bound) return;

@@ -41,16 +41,6 @@ ReplicaJudge::ReplicaJudge(const PlacementProblem& problem)
       attainment_(*problem.model, JudgedClasses(problem), problem.options,
                   problem.arrival_variation) {}
 
-ReplicaSpec ReplicaJudge::SpecOf(const PlacedReplica& replica) const {
-  LayoutProblem layout;
-  layout.model = problem_.model;
-  layout.graph = problem_.graph;
-  layout.role = replica.role;
-  for (const DevicePool& pool : problem_.graph->pools())
-    layout.pools.push_back({pool.spec, pool.machine, pool.count});
-  return MakeReplica(layout, replica.stages);
-}
-
 ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
   if (problem_.goal != Goal::kGoodput || replica.role == Role::kDecode)
     return CapacityOf(*problem_.model, replica, lengths_, problem_.options);
@@ -71,7 +61,7 @@ std::vector<double> ReplicaJudge::Paces(const std::vector<PlacedReplica>& replic
   for (const PlacedReplica& replica : replicas) {
     if (replica.role != Role::kDecode) continue;
     const ReplicaRate rate =
-        CapacityOf(*problem_.model, SpecOf(replica), lengths_, problem_.options);
+        CapacityOf(*problem_.model, SpecOf(problem_, replica), lengths_, problem_.options);
     slowest = std::max(slowest, rate.tpot_seconds);
   }
   // A faster pace leaves time for the KV's way, and for the queue where the whole is limited.
@@ -117,7 +107,7 @@ bool ReplicaJudge::RateSplit(double pace_seconds, bool near, std::vector<PlacedR
   std::vector<const PlacedReplica*> given;
   for (PlacedReplica& replica : *replicas) {
     if (replica.role != Role::kBoth) {
-      replica.rate = CapacityOf(*problem_.model, SpecOf(replica), lengths_,
+      replica.rate = CapacityOf(*problem_.model, SpecOf(problem_, replica), lengths_,
                                 replica.role == Role::kDecode ? at_pace : problem_.options);
     }
     given.push_back(&replica);
@@ -134,7 +124,7 @@ bool ReplicaJudge::RateSplit(double pace_seconds, bool near, std::vector<PlacedR
     if (replica.role != Role::kPrefill) continue;
     const double capacity = replica.rate.requests_per_second;
     const PrefillSpeed speed =
-        attainment_.PrefillBeside(SpecOf(replica), replica.rate.micro_batches, 0, 0);
+        attainment_.PrefillBeside(SpecOf(problem_, replica), replica.rate.micro_batches, 0, 0);
     double least = capacity;
     for (Transport::Pair& pair : transport->pairs) {
       if (pair.prefill != static_cast<int>(i)) continue;

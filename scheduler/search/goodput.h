@@ -37,8 +37,6 @@ class ReplicaJudge {
   std::vector<double> Paces(const std::vector<PlacedReplica>& replicas);
 
  private:
-  ReplicaSpec SpecOf(const PlacedReplica& replica) const;
-
   const PlacementProblem& problem_;
   LengthMoments lengths_;
   AttainmentModel attainment_;

@@ -96,13 +96,7 @@ class GoodputSearch {
   }
 
   double GoodputOf(const PlacedReplica& replica) {
-    LayoutProblem layout;
-    layout.model = problem_.model;
-    layout.graph = problem_.graph;
-    layout.role = replica.role;
-    for (const DevicePool& pool : pools_)
-      layout.pools.push_back({pool.spec, pool.machine, pool.count});
-    return judge_.RateOf(MakeReplica(layout, replica.stages)).requests_per_second;
+    return judge_.RateOf(SpecOf(problem_, replica)).requests_per_second;
   }
 
   // A column for role both; of those with equal devices the best stays.

@@ -80,12 +80,17 @@ struct Placement {
   bool interrupted = false;        // stopped from outside: the best so far
   std::vector<std::string> notes;  // alternatives that lost, limits of the search
   std::vector<double>
-      shadow_prices;        // per graph pool: requests/s that one more device would bring; estimate
+      shadow_prices;  // per graph pool: requests/s that one more device would bring; estimate
   // The best others that were found, such as the best without splitting; for who judges them by
   // other means. They have no bound of their own.
   std::vector<Placement> alternatives;
   int64_t evaluations = 0;  // candidates that the search judged; 0: it does not count
 };
+
+// Stages by all pools of the problem's graph, as placements name them.
+LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role);
+// What the cost model takes for a placed replica; borrows the graph's devices.
+ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica);
 
 // Adds devices and shares: whatever the search, replicas are judged and joined here. `replicas`
 // have role and stages; the rest is filled in. Split replicas share work as far as the links

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "absl/strings/str_format.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -479,5 +482,17 @@ ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutSt
 }
 
 Layout BestLayout(const LayoutProblem& problem) { return LayoutSearch(problem).Run(); }
+
+std::string KeyOf(const LayoutProblem& layout) {
+  std::string key = std::to_string(static_cast<int>(layout.role));
+  for (const LayoutPool& pool : layout.pools) {
+    absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
+    for (const LayoutPool& other : layout.pools) {
+      const LinkSpec& link = layout.graph->Between(pool.machine, other.machine);
+      absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
+    }
+  }
+  return key;
+}
 
 }  // namespace tessera::scheduler

@@ -14,6 +14,7 @@
 // never built here).
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "scheduler/cost/replica_cost.h"
@@ -56,5 +57,9 @@ Layout BestLayout(const LayoutProblem& problem);
 
 // A replica for the cost model; borrows the problem's devices.
 ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutStage>& stages);
+
+// Of role, devices and links: problems that differ in nothing else have equal layouts if their keys
+// are equal.
+std::string KeyOf(const LayoutProblem& layout);
 
 }  // namespace tessera::scheduler
