@@ -29,6 +29,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kvcache/block_pool.h"
 #include "proto/model_folder.h"
+#include "scheduler/shares.h"
 #include "tests/bench/onednn_linear.h"
 #include "tests/bench/read_sum.h"
 #include "tests/bench/timed_device.h"
@@ -66,18 +67,6 @@ void Need(const absl::Status& status) {
   std::exit(2);
 }
 
-v1::WorkerShare WholeShare(const v1::Model& model) {
-  v1::WorkerShare share;
-  share.mutable_layers()->set_end(model.layers());
-  share.mutable_query_heads()->set_end(model.heads());
-  share.mutable_kv_heads()->set_end(model.kv_heads());
-  share.mutable_ffn_columns()->set_end(model.ffn_width());
-  share.mutable_vocabulary_rows()->set_end(model.vocabulary());
-  share.set_holds_embedding(true);
-  share.set_holds_head(true);
-  return share;
-}
-
 class Rates {
  public:
   Rates(const std::string& folder, const std::string& weights, kernels::Isa isa, int64_t context)
@@ -87,7 +76,7 @@ class Rates {
     pool_ = Need(kernels::ThreadPool::Create({.cores = AffinityCores()}));
     options_.folder = folder;
     options_.model = Need(ReadModelFolder(folder));
-    options_.share = WholeShare(options_.model);
+    options_.share = scheduler::WholeModelShare(options_.model);
     const auto asked = weights == "int8"  ? v1::DATA_TYPE_INT8
                        : weights == "f32" ? v1::DATA_TYPE_FLOAT32
                                           : v1::DATA_TYPE_BFLOAT16;
