@@ -138,8 +138,10 @@ class Comparison {
         continue;
       }
       std::printf("| %.3f | ", result.value);
+      if (best.upper_bound > 0 && result.value > best.upper_bound * (1 + 1e-9))
+        lost_.push_back(absl::StrFormat("%s: %s serves more than the bound", instance.name, name));
       if (best.upper_bound > 0)
-        std::printf("%.2f %% ", 100 * std::max(0.0, 1 - result.value / best.upper_bound));
+        std::printf("%.2f %% ", 100 * (1 - result.value / best.upper_bound));
       std::printf("| ");
       if (result.evaluations > 0) std::printf("%ld ", static_cast<long>(result.evaluations));
       std::printf("| %.1f%s |\n", result.seconds, result.interrupted ? ", stopped" : "");
