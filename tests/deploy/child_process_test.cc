@@ -1,24 +1,17 @@
 #include "deploy/child_process.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
 
+#include "tests/temporary_folder.h"
+
 namespace tessera::deploy {
 namespace {
-
-std::string LogFile() {
-  std::string name = (std::filesystem::temp_directory_path() / "child-XXXXXX").string();
-  close(mkstemp(name.data()));
-  return name;
-}
 
 std::string Read(const std::string& path) {
   std::stringstream text;
@@ -42,7 +35,8 @@ pid_t PidIn(const std::string& log) {
 }  // namespace
 
 TEST_CASE("output goes to the log, and the end is told in words") {
-  const std::string log = LogFile();
+  const tests::TemporaryFolder folder;
+  const std::string log = folder.path() / "log";
   ChildProcess good = Shell("echo out; echo err >&2", log);
   REQUIRE(good.WaitFor(10));
   CHECK(good.Ended().value().find("code 0") != std::string::npos);
@@ -57,7 +51,8 @@ TEST_CASE("output goes to the log, and the end is told in words") {
 }
 
 TEST_CASE("a running child has not ended; signals reach it") {
-  const std::string log = LogFile();
+  const tests::TemporaryFolder folder;
+  const std::string log = folder.path() / "log";
   ChildProcess child =
       Shell("trap 'echo told; exit 3' TERM; echo $$; while :; do sleep 0.01; done", log);
   PidIn(log);
@@ -70,7 +65,8 @@ TEST_CASE("a running child has not ended; signals reach it") {
 }
 
 TEST_CASE("nothing is left behind") {
-  const std::string log = LogFile();
+  const tests::TemporaryFolder folder;
+  const std::string log = folder.path() / "log";
   pid_t pid = 0;
   {
     ChildProcess child = Shell("echo $$; trap '' TERM; while :; do sleep 0.01; done", log);
@@ -83,7 +79,8 @@ TEST_CASE("nothing is left behind") {
 }
 
 TEST_CASE("a program that is not there is an error that names it") {
-  const auto child = ChildProcess::Start("ghost", {"/no/such/program"}, LogFile());
+  const tests::TemporaryFolder folder;
+  const auto child = ChildProcess::Start("ghost", {"/no/such/program"}, folder.path() / "log");
   CHECK(std::string(child.status().message()).find("/no/such/program") != std::string::npos);
   const auto program = FindProgram("nowhere", "tessera-nothing");
   CHECK_FALSE(program.ok());
