@@ -1,7 +1,9 @@
 #include "scheduler/search/configuration_program.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 
+#include "absl/strings/str_format.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/search/class_search.h"
@@ -48,6 +50,48 @@ TEST_CASE("no placement that enumeration finds serves more than the bound") {
   }
   CHECK(feasible >= 20);
   CHECK(tightest < 1.05);
+}
+
+// Two kinds that hold the model alone, one that takes two; none fits a cent more than its price.
+constexpr char kPriced[] = R"(
+machines:
+- {name: a, devices: [{kind: A100-80, count: 2}], price: 3 USD/h}
+- {name: b, devices: [{kind: A6000, count: 2}], price: 1 USD/h}
+- {name: c, devices: [{kind: L4, count: 1}], price: 0.4 USD/h}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+budget: %g USD/h
+)";
+
+TEST_CASE("within a budget too, no placement that enumeration finds serves more than the bound") {
+  const absl::StatusOr<v1::Model> model = BuiltInModel("Qwen2.5-14B");
+  REQUIRE(model.ok());
+  const absl::StatusOr<ModelShape> shape = MakeModelShape(*model);
+  REQUIRE(shape.ok());
+  std::set<double> values;
+  for (const double budget : {0.6, 1.1, 1.6, 2.1, 3.1, 4.1, 5.0}) {
+    INFO("budget " << budget);
+    v1::Cluster cluster;
+    REQUIRE(ReadDocument(absl::StrFormat(kPriced, budget), "c", &cluster).message() == "");
+    const auto graph = MakeClusterGraph(cluster, *BuiltInDevices(), "c");
+    REQUIRE(graph.status().message() == "");
+    PlacementProblem problem;
+    problem.model = &*shape;
+    problem.graph = &*graph;
+    problem.samples = {{700, 100, 0.5}, {1500, 300, 0.5}};
+    problem.goal = Goal::kBudget;
+    problem.budget_usd_per_hour = budget;
+    const absl::StatusOr<Placement> best = (*FindSearch("exact"))(problem);
+    REQUIRE(best.status().message() == "");
+    CHECK(best->usd_per_hour <= budget * (1 + 1e-9));
+    const double bound = BoundOf(problem);
+    CHECK(bound >= best->requests_per_second * (1 - 1e-9));
+    CHECK(bound <= best->requests_per_second * 2.5);
+    const absl::StatusOr<Placement> ours = (*FindSearch("best"))(problem);
+    REQUIRE(ours.status().message() == "");
+    CHECK(ours->requests_per_second == Approx(best->requests_per_second));
+    values.insert(best->requests_per_second);
+  }
+  CHECK(values.size() >= 5);  // the budget is what binds
 }
 
 TEST_CASE("no search's placement serves more than the bound") {
