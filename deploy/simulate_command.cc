@@ -218,11 +218,12 @@ class SimulateCall {
   }
 
   absl::StatusOr<std::unique_ptr<scheduler::Dispatcher>> MakeDispatcher() const {
-    if (flags_.routing == "router") return scheduler::MakeRouterDispatcher();
+    if (flags_.routing == "router") return scheduler::MakePlanDispatcher({{0, replicas_.shares}});
+    if (flags_.routing == "load") return scheduler::MakeRouterDispatcher();
     if (flags_.routing == "round-robin") return scheduler::MakeRoundRobinDispatcher();
     if (flags_.routing == "shares") return scheduler::MakeSharesDispatcher(replicas_.shares);
     return absl::InvalidArgumentError(
-        StrCat("--routing: \"", flags_.routing, "\" is none of router, shares, round-robin"));
+        StrCat("--routing: \"", flags_.routing, "\" is none of router, load, shares, round-robin"));
   }
 
   absl::StatusOr<scheduler::SimulationResult> SimulateAt(double rate, bool sampled) const {
@@ -310,7 +311,8 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
   simulate->add_option("--seed", flags->seed, "Of the draws")->capture_default_str();
   simulate
       ->add_option("--routing", flags->routing,
-                   "router (as the coordinator), shares (the plan's), round-robin")
+                   "router (as the coordinator: by load, within the plan's shares), load (without "
+                   "shares), shares (without load), round-robin")
       ->capture_default_str();
   simulate
       ->add_option("--max-sequences", flags->max_sequences,

@@ -25,7 +25,7 @@ struct SimulateFlags {
   double requests_per_second = 0;  // 0: the workload's, else 85 % of what the plan predicts
   int64_t requests = 5000;         // drawn; a trace has its own
   uint64_t seed = 1;
-  std::string routing = "router";  // or shares, round-robin
+  std::string routing = "router";  // or load, shares, round-robin
   int64_t max_sequences = 0;       // of a replica; 0: the plan's
   int64_t max_batched_tokens = 0;  // of one step; 0: the plan's
   int64_t max_tokens = 0;          // that requests ask for; 0: the longest answer of them all

@@ -75,7 +75,7 @@ class Judge {
         std::clamp(wanted, question_.least_requests, question_.most_requests), question_.seed};
     setup.requests = RequestsFromProcess(process, question_.workload->classes);
     AskForAtMost(0, &setup.requests);
-    const std::unique_ptr<Dispatcher> dispatcher = MakeRouterDispatcher();
+    const std::unique_ptr<Dispatcher> dispatcher = MakePlanDispatcher({{0, replicas.shares}});
     const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
     if (!result.ok()) return result.status();
     SimulationReport report = ReportOf(*result, question_.objectives);

@@ -1,6 +1,9 @@
 #include "scheduler/simulator/dispatcher.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "scheduler/routing_shares.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -11,6 +14,68 @@ class RouterDispatcher : public Dispatcher {
                double /*now*/) override {
     return ChooseReplica(loads, {request.prompt_tokens, request.asked_tokens()});
   }
+};
+
+class PlanDispatcher : public Dispatcher {
+ public:
+  explicit PlanDispatcher(std::vector<SharesSince> shares) : schedule_(std::move(shares)) {
+    std::stable_sort(schedule_.begin(), schedule_.end(),
+                     [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  }
+
+  Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,
+               double now) override {
+    Update(loads, now);
+    allowed_.assign(loads.begin(), loads.end());
+    if (hold_) {
+      RestrictToShares(ShareSide::kPrefill, prefill_.shares, prefill_.counts, allowed_);
+      RestrictToShares(ShareSide::kDecodeOnly, decode_.shares, decode_.counts, allowed_);
+    }
+    const Route route = ChooseReplica(allowed_, {request.prompt_tokens, request.asked_tokens()});
+    if (!hold_ || route.prefill_replica < 0) return route;
+    NoteRouted(static_cast<size_t>(route.prefill_replica), prefill_.counts);
+    if (route.decode_replica != route.prefill_replica)
+      NoteRouted(static_cast<size_t>(route.decode_replica), decode_.counts);
+    return route;
+  }
+
+ private:
+  struct Side {
+    std::vector<double> shares, counts;  // by replica
+  };
+
+  void Update(std::span<const ReplicaLoad> loads, double now) {
+    bool anew = loads.size() != ready_.size();
+    ready_.resize(loads.size(), false);
+    for (size_t i = 0; i < loads.size(); ++i) {
+      anew |= loads[i].ready && !ready_[i];
+      ready_[i] = loads[i].ready;
+    }
+    while (next_ < schedule_.size() && schedule_[next_].seconds <= now) {
+      ++next_;
+      anew = true;
+    }
+    if (!anew) return;
+    const std::vector<PairShare> none;
+    const std::vector<PairShare>& pairs = next_ == 0 ? none : schedule_[next_ - 1].shares;
+    hold_ = !pairs.empty();
+    for (Side* side : {&prefill_, &decode_}) {
+      side->shares.assign(loads.size(), 0);
+      side->counts.assign(loads.size(), 0);
+    }
+    for (const PairShare& pair : pairs) {
+      prefill_.shares[static_cast<size_t>(pair.prefill)] += pair.share;
+      if (pair.decode != pair.prefill)
+        decode_.shares[static_cast<size_t>(pair.decode)] += pair.share;
+    }
+  }
+
+  std::vector<SharesSince> schedule_;  // by time
+  size_t next_ = 0;                    // that does not hold yet
+  bool hold_ = false;                  // there are shares
+  Side prefill_, decode_;
+  std::vector<bool> ready_;  // when last asked
+  std::vector<ReplicaLoad> allowed_;
 };
 
 class RoundRobinDispatcher : public Dispatcher {
@@ -76,6 +141,9 @@ class SharesDispatcher : public Dispatcher {
 }  // namespace
 
 std::unique_ptr<Dispatcher> MakeRouterDispatcher() { return std::make_unique<RouterDispatcher>(); }
+std::unique_ptr<Dispatcher> MakePlanDispatcher(std::vector<SharesSince> shares) {
+  return std::make_unique<PlanDispatcher>(std::move(shares));
+}
 std::unique_ptr<Dispatcher> MakeRoundRobinDispatcher() {
   return std::make_unique<RoundRobinDispatcher>();
 }

@@ -22,18 +22,29 @@ class Dispatcher {
   virtual double Rank(const SimulatedRequest& request, double /*now*/) { return request.rank; }
 };
 
-// scheduler/router, as in the daemon.
-std::unique_ptr<Dispatcher> MakeRouterDispatcher();
-// Ready replicas in turn; those with a role: prefill ones in turn, decode ones in turn.
-std::unique_ptr<Dispatcher> MakeRoundRobinDispatcher();
-
-// A plan's routing: pairs of replicas with their shares of the traffic. Each request goes to the
-// pair that lags most behind its share; pairs with a lost replica are left out.
+// A pair of replicas (the same twice where one does both) and its part of a plan's traffic.
 struct PairShare {
   int prefill = 0;
   int decode = 0;
   double share = 0;
 };
+// The shares that hold from a time on; empty: none.
+struct SharesSince {
+  double seconds = 0;
+  std::vector<PairShare> shares;
+};
+
+// scheduler/router among all that are ready.
+std::unique_ptr<Dispatcher> MakeRouterDispatcher();
+// As in the daemon that carries a plan out: scheduler/router among the replicas that are within
+// their shares (scheduler/routing_shares), those that only decode among each other. Counts begin
+// anew with other shares and when a replica becomes ready.
+std::unique_ptr<Dispatcher> MakePlanDispatcher(std::vector<SharesSince> shares);
+// Ready replicas in turn; those with a role: prefill ones in turn, decode ones in turn.
+std::unique_ptr<Dispatcher> MakeRoundRobinDispatcher();
+
+// Each request goes to the pair that lags most behind its share, whatever the load; pairs with a
+// lost replica are left out.
 std::unique_ptr<Dispatcher> MakeSharesDispatcher(std::vector<PairShare> shares);
 
 }  // namespace tessera::scheduler

@@ -35,7 +35,7 @@ absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double 
       {rate, workload.arrival_variation, static_cast<int64_t>(kSeconds * rate), 1},
       workload.samples);
   AskForAtMost(0, &setup.requests);
-  const auto dispatcher = MakeRouterDispatcher();
+  const auto dispatcher = MakePlanDispatcher({{0, replicas.shares}});
   const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
   if (!result.ok()) return result.status();
   return ReportOf(*result, {});

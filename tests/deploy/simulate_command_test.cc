@@ -141,7 +141,7 @@ TEST_CASE("what cannot be simulated is refused with the reason") {
   SimulateFlags flags = PlannedFlags();
   flags.routing = "luck";
   CHECK(SimulateFromFiles(flags).status().message() ==
-        "--routing: \"luck\" is none of router, shares, round-robin");
+        "--routing: \"luck\" is none of router, load, shares, round-robin");
   flags = PlannedFlags();
   flags.model = "Llama-2-7B";
   CHECK(std::string(SimulateFromFiles(flags).status().message()).find("has 32 layers") !=
