@@ -7,7 +7,6 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kTokenIdBytes = 8;
 
 // A step full of prompt tokens beside b decode rows; pairs_per_token: attention work of the
 // prompts.

@@ -40,6 +40,8 @@ struct ReplicaOptions {
   double max_sequences = 256;  // per replica, of the batcher
 };
 
+inline constexpr double kTokenIdBytes = 8;  // of a token on its way back to the first stage
+
 struct Period {
   double seconds = 0;          // P
   double latency_seconds = 0;  // sum of stages and hops: one step through an empty pipeline

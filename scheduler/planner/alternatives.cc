@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/overlapping_alternative.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -37,6 +38,8 @@ class Alternatives {
     if (kinds_.size() > 1) OneKind();
     Equal();
     if (problem_.allow_split) Split();
+    if (std::string line = OverlappingLine(problem_, chosen_); !line.empty())
+      lines_.push_back(std::move(line));
     return std::move(lines_);
   }
 

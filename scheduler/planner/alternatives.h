@@ -1,6 +1,6 @@
 // The plain choices that a plan is better than, each with its value and what held it back: one kind
-// of device only, equal stages everywhere, and splitting where the plan does not (or not splitting
-// where it does).
+// of device only, equal stages everywhere, splitting where the plan does not (or not splitting
+// where it does), and holders of overlapping layers, which may also win (overlapping_alternative).
 //
 // They are built directly, not searched for: replicas of equal stages of one width, packed machine
 // by machine; of these the best. Splits are tried between the replicas of the plan and of the plain

@@ -16,7 +16,6 @@ constexpr double kFewestRows = 1.0 / 64;
 constexpr double kNarrowest = 1 + 1e-8;  // range of rows that is not halved any more
 constexpr int kFirstSteps = 10, kSteps = 4, kFineSteps = 50;  // of bisecting a period
 constexpr int kMostMoves = 20;
-constexpr double kTokenIdBytes = 8;
 
 struct Range {
   int stages = 0, micro_batches = 0;

@@ -16,7 +16,6 @@ constexpr int kMultipliers = 10;     // tried for the sum of stages and hops
 constexpr double kSettled = 1e-6;    // of a price
 constexpr double kNearTarget = 0.7;  // worth a column where it is one that can be had
 constexpr double kSmallBox = 1.2;
-constexpr double kTokenIdBytes = 8;
 
 double GridRows(int i) { return i == kNoRows ? 0 : std::exp2(static_cast<double>(i) / kPerOctave); }
 

@@ -12,7 +12,6 @@ constexpr int kMostSteps = 32;
 constexpr int kStepsBelowBest = 4;  // that may be worse before the search for fewer ends
 constexpr int kMostDescents = 3;    // over all pools
 constexpr double kBetter = 1 + 1e-9;
-constexpr double kTokenIdBytes = 8;
 
 StagePlace PlaceOf(size_t index, size_t stages) {
   if (stages == 1) return StagePlace::kOnly;

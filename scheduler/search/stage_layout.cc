@@ -23,18 +23,6 @@ Communicator Inside(const ClusterGraph& graph, const LayoutPool& pool, int width
   return {{width, graph.machines()[static_cast<size_t>(pool.machine)].inside, false}};
 }
 
-StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int first_layer) {
-  const LayoutPool& pool = problem.pools[static_cast<size_t>(stage.pool)];
-  StageSpec spec;
-  spec.ranks.assign(static_cast<size_t>(stage.width), pool.spec);
-  spec.communicator = Inside(*problem.graph, pool, stage.width);
-  spec.first_layer = first_layer;
-  spec.layers = stage.layers;
-  spec.holds_embedding = first_layer == 0;
-  spec.holds_head = first_layer + stage.layers == problem.model->layers;
-  return spec;
-}
-
 // One partial pipeline.
 struct Item {
   double peak = 0;  // slowest stage or hop
@@ -209,7 +197,7 @@ class LayoutSearch {
   void Tabulate(double b, double kv) {
     const StepWork work = SteadyWork(problem_.role, problem_.lengths, b, problem_.options);
     rows_ = work.rows();
-    return_bytes_ = 8 * work.sampled_rows;
+    return_bytes_ = kTokenIdBytes * work.sampled_rows;
     widths_.assign(pools_, {});
     for (int p = 0; p < pools_; ++p) {
       const int most = std::min(problem_.pools[p].count, MaxWidth(model_));
@@ -464,6 +452,18 @@ class LayoutSearch {
 };
 
 }  // namespace
+
+StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int first_layer) {
+  const LayoutPool& pool = problem.pools[static_cast<size_t>(stage.pool)];
+  StageSpec spec;
+  spec.ranks.assign(static_cast<size_t>(stage.width), pool.spec);
+  spec.communicator = Inside(*problem.graph, pool, stage.width);
+  spec.first_layer = first_layer;
+  spec.layers = stage.layers;
+  spec.holds_embedding = first_layer == 0;
+  spec.holds_head = first_layer + stage.layers == problem.model->layers;
+  return spec;
+}
 
 ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutStage>& stages) {
   ReplicaSpec replica;

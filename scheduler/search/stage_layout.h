@@ -55,6 +55,10 @@ struct Layout {
 
 Layout BestLayout(const LayoutProblem& problem);
 
+// A stage for the cost model that holds layers from `first_layer` on; borrows the problem's
+// devices.
+StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int first_layer);
+
 // A replica for the cost model; borrows the problem's devices.
 ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutStage>& stages);
 

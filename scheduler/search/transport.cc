@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <string>
-#include <tuple>
 #include <utility>
 
 namespace tessera::scheduler {
@@ -57,43 +54,6 @@ std::vector<MachineFlow> FlowsOf(const PlacementProblem& problem, const PlacedRe
   return flows;
 }
 
-// Links and uplinks that several pairs load, by name of their ends.
-class SharedLinks {
- public:
-  explicit SharedLinks(const PlacementProblem& problem) : graph_(*problem.graph) {}
-
-  void Load(const MachineFlow& flow, size_t pair, double request_bytes) {
-    const MachineNode& from = graph_.machines()[static_cast<size_t>(flow.from)];
-    const MachineNode& to = graph_.machines()[static_cast<size_t>(flow.to)];
-    Add("machines", from.name, to.name, graph_.Between(flow.from, flow.to), pair, request_bytes);
-    if (from.uplink) Add("machine", from.name, "", *from.uplink, pair, request_bytes);
-    if (to.uplink) Add("machine", "", to.name, *to.uplink, pair, request_bytes);
-    if (from.site == to.site) return;
-    const auto& sites = graph_.site_uplinks();
-    if (const auto out = sites.find(from.site); out != sites.end())
-      Add("site", from.site, "", out->second, pair, request_bytes);
-    if (const auto in = sites.find(to.site); in != sites.end())
-      Add("site", "", to.site, in->second, pair, request_bytes);
-  }
-
-  std::vector<Transport::SharedLink> Take() {
-    std::vector<Transport::SharedLink> links;
-    for (auto& [ends, link] : links_) links.push_back(std::move(link));
-    return links;
-  }
-
- private:
-  void Add(const char* what, const std::string& from, const std::string& to, const LinkSpec& link,
-           size_t pair, double request_bytes) {
-    Transport::SharedLink& entry = links_[{what, from, to}];
-    entry.rate = link.bytes_per_second;
-    entry.uses.push_back({pair, request_bytes});
-  }
-
-  const ClusterGraph& graph_;
-  std::map<std::tuple<std::string, std::string, std::string>, Transport::SharedLink> links_;
-};
-
 }  // namespace
 
 Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& lengths,
@@ -102,7 +62,7 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
   for (const PlacedReplica* replica : replicas)
     transport.capacity.push_back(replica->rate.requests_per_second);
   const double bytes = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
-  SharedLinks shared(problem);
+  LoadedLinks shared(*problem.graph);
   for (size_t i = 0; i < replicas.size(); ++i) {
     if (replicas[i]->role != Role::kPrefill || replicas[i]->stages.empty()) continue;
     for (size_t j = 0; j < replicas.size(); ++j) {
@@ -115,8 +75,7 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
         const double wire_bytes =
             bytes * KvCodecRatio(transfer.codec, problem.model->kv_bytes_per_element);
         for (const MachineFlow& flow : FlowsOf(problem, *replicas[i], *replicas[j])) {
-          if (flow.from == flow.to) continue;
-          shared.Load(flow, transport.pairs.size(), flow.part * wire_bytes);
+          shared.Load(flow.from, flow.to, transport.pairs.size(), flow.part * wire_bytes);
         }
         pair.codec = transfer.codec;
       }
@@ -141,7 +100,7 @@ absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
     program.AddTerm(offered, variable, 1);
     variables.push_back(variable);
   }
-  for (const Transport::SharedLink& shared : transport.shared) {
+  for (const LoadedLink& shared : transport.shared) {
     const int row = program.AddRow(0, shared.rate);
     for (const auto& [pair, factor] : shared.uses) program.AddTerm(row, variables[pair], factor);
   }

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/search/linear_program.h"
+#include "scheduler/search/loaded_links.h"
 #include "scheduler/search/problem.h"
 
 namespace tessera::scheduler {
@@ -28,13 +29,9 @@ struct Transport {
     KvCodec codec = KvCodec::kRaw;
     LinkSpec link = {};  // the slowest that its KV takes
   };
-  // A link that several pairs share: sum of Z times its factor, at most `rate`.
-  struct SharedLink {
-    std::vector<std::pair<size_t, double>> uses;  // pair, factor
-    double rate = kUnbounded;
-  };
   std::vector<double> capacity;  // of every replica, whatever its role
   std::vector<Pair> pairs;
+  using SharedLink = LoadedLink;  // its users: pairs
   std::vector<SharedLink> shared;
   double offered = kUnbounded;  // of all requests that want to be served; the rest is shed
 };

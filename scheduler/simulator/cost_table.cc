@@ -8,8 +8,6 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kTokenIdBytes = 8;
-
 class ModelCostTable : public CostTable {
  public:
   ModelCostTable(ModelShape model, ReplicaSpec replica)

@@ -55,6 +55,9 @@ TEST_CASE("one kind, equal stages and splitting stand beside a plan, and none of
   CHECK(ValueOf(split) > 0);
   CHECK(ValueOf(split) <= value);
   CHECK_THAT(one, Catch::Contains("of 7 devices, the weakest limited by "));
+  const std::string overlapping = LineWith(plan, "holders of overlapping layers");
+  CHECK(ValueOf(overlapping) > 0);
+  CHECK_THAT(overlapping, Catch::Contains("heuristic, no bound"));
   PlannerOptions whole;
   whole.allow_split = false;
   CHECK(LineWith(PlanOn(kMixed, "Llama-3-8B", whole), "splitting") == "");
@@ -65,6 +68,7 @@ TEST_CASE("one device: why there is no split value is said") {
   CHECK_THAT(LineWith(plan, "splitting prefill and decode between replicas"),
              Catch::Contains(": none, it needs two replicas that each hold the model"));
   CHECK(LineWith(plan, "one kind") == "");  // there is only one
+  CHECK_THAT(LineWith(plan, "holders of overlapping layers"), Catch::Contains(": none, no such"));
 }
 
 TEST_CASE("many devices: that none were made is said") {
