@@ -1,30 +1,31 @@
 #include "deploy/simulate_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "deploy/plan_command.h"
 #include "deploy/plan_file.h"
+#include "deploy/simulate_schedule.h"
+#include "deploy/simulate_workflows.h"
 #include "proto/quantity.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/planner/move_cost.h"
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/pictures.h"
 #include "scheduler/simulator/plan_replicas.h"
 #include "scheduler/simulator/report.h"
 #include "third_party/absl/str_cat.h"
-#include "third_party/cli11/number_check.h"
 
 namespace tessera::deploy {
 namespace {
 
 // Where nothing says how fast requests come.
 constexpr double kDefaultLoad = 0.85;
+constexpr int64_t kDefaultRequests = 5000;
 // Rates of the attainment curve, as parts of what the plan predicts.
 constexpr int kCurvePoints = 12;
 constexpr double kHighestCurveLoad = 1.2;
@@ -53,27 +54,89 @@ class SimulateCall {
 
   absl::StatusOr<std::string> Run() {
     if (absl::Status s = Read(); !s.ok()) return s;
+    if (!flags_.workflows.empty()) return Workflows();
+    if (absl::Status s = ReadObjectivesAndRate(); !s.ok()) return s;
     const absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate_, true);
     if (!result.ok()) return result.status();
-    const auto& objectives = input_.workload.objectives();
-    std::string out =
-        ReportTable(ReportOf(*result, objectives, replicas_.usd_per_hour), objectives);
-    out += "\nassumptions:\n";
-    for (const std::string& line : assumptions_) out += StrCat("  ", line, "\n");
-    if (!flags_.csv.empty()) {
-      if (absl::Status s = WriteText(flags_.csv, RequestsCsv(*result)); !s.ok()) return s;
-      out += StrCat("\nrequests written to ", flags_.csv, "\n");
-    }
-    if (!flags_.timeline_svg.empty()) {
-      if (absl::Status s = WriteText(flags_.timeline_svg, TimelineSvg(*result)); !s.ok()) return s;
-      out += StrCat("\ntimeline written to ", flags_.timeline_svg, "\n");
-    }
+    std::string out = Report(*result);
+    if (absl::Status s = Write(*result, &out); !s.ok()) return s;
     if (flags_.attainment_svg.empty() && flags_.rates_csv.empty()) return out;
     if (absl::Status s = Curve(&out); !s.ok()) return s;
     return out;
   }
 
  private:
+  std::string Report(const scheduler::SimulationResult& result) const {
+    const auto& objectives = input_.workload.objectives();
+    const double price = MeanUsdPerHour(schedule_.timeline, result.end_seconds);
+    std::string out = ReportTable(ReportOf(result, objectives, price), objectives);
+    out += "\nassumptions:\n";
+    for (const std::string& line : assumptions_) out += StrCat("  ", line, "\n");
+    for (const std::string& line : schedule_.assumptions) out += StrCat("  ", line, "\n");
+    return out;
+  }
+
+  absl::Status Write(const scheduler::SimulationResult& result, std::string* out) const {
+    if (!flags_.csv.empty()) {
+      if (absl::Status s = WriteText(flags_.csv, RequestsCsv(result)); !s.ok()) return s;
+      *out += StrCat("\nrequests written to ", flags_.csv, "\n");
+    }
+    if (!flags_.timeline_svg.empty()) {
+      if (absl::Status s = WriteText(flags_.timeline_svg, TimelineSvg(result)); !s.ok()) return s;
+      *out += StrCat("\ntimeline written to ", flags_.timeline_svg, "\n");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Workflows() {
+    for (const auto& [flag, value] : {std::pair("--attainment-svg", &flags_.attainment_svg),
+                                      {"--rates-csv", &flags_.rates_csv},
+                                      {"--timeline-svg", &flags_.timeline_svg},
+                                      {"--workload", &flags_.workload}}) {
+      if (value->empty()) continue;
+      return absl::InvalidArgumentError(
+          StrCat(flag, ": is for requests that come by themselves: leave it out with --workflows"));
+    }
+    WorkflowFlags flags;
+    flags.source = flags_.workflows;
+    flags.csv = flags_.workflows_csv;
+    flags.workflows_per_second = flags_.requests_per_second;
+    flags.workflows = flags_.requests;
+    flags.seed = flags_.seed;
+    if (!flags_.routing.empty()) flags.routing = flags_.routing;
+    if (!flags_.alphas.empty()) flags.tuning.alphas = flags_.alphas;
+    flags.tuning.window = flags_.tuning_window;
+    flags.tuning.every = flags_.tuning_every;
+    absl::StatusOr<WorkflowsOnPlan> result =
+        SimulateWorkflowsOn(schedule_.timeline.replicas.replicas, schedule_.changes, flags);
+    if (!result.ok()) return result.status();
+    AssumePlan();
+    assumptions_.insert(assumptions_.end(), result->assumptions.begin(), result->assumptions.end());
+    std::string out = StrCat(result->table, "\ntheir calls:\n", Report(result->simulation));
+    if (absl::Status s = Write(result->simulation, &out); !s.ok()) return s;
+    return out;
+  }
+
+  // What steps cost: null for the cost model.
+  absl::StatusOr<std::shared_ptr<const scheduler::CostTable>> ReadCostTable() {
+    constexpr std::string_view kDistServe = "distserve:";
+    const std::string& name = flags_.cost_table;
+    if (name == "model") return nullptr;
+    const bool known = name.starts_with(kDistServe);
+    const absl::StatusOr<scheduler::FittedLatencies> fit =
+        scheduler::DistServeLatencies(known ? name.substr(kDistServe.size()) : "");
+    if (!fit.ok()) {
+      return absl::InvalidArgumentError(StrCat("--cost-table: \"", name,
+                                               "\" is neither \"model\" nor \"", kDistServe,
+                                               "FIT\": ", StdView(fit.status().message())));
+    }
+    assumptions_.push_back(StrCat(
+        "every step costs what DistServe's authors fitted for OPT-", name.substr(kDistServe.size()),
+        " on A100-80, whatever the plan's model and devices (--cost-table); KV room is the "
+        "plan's"));
+    return scheduler::MakeFittedCostTable(*fit);
+  }
+
   absl::Status Read() {
     absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(flags_.plan);
     if (!plan.ok()) return plan.status();
@@ -86,9 +149,13 @@ class SimulateCall {
     question.output_tokens = flags_.output_tokens;
     question.requests_per_second = flags_.requests_per_second;
     question.max_tpot = flags_.max_tpot;
+    question.weight_read = flags_.weight_read;
+    question.weight_network = flags_.weight_network;
+    question.options.move.keeps_weights = flags_.move_keeps_weights;
     absl::StatusOr<PlanQuestion> read = ReadPlanQuestion(question);
     if (!read.ok()) return read.status();
-    input_ = std::move(read->input);
+    if (absl::Status s = scheduler::CheckMoveOptions(read->options.move); !s.ok()) return s;
+    input_ = read->input;
     if (input_.model.layers() != plan_.model().layers()) {
       return absl::InvalidArgumentError(StrCat("--model: ", question.model, " has ",
                                                input_.model.layers(), " layers, but ", flags_.plan,
@@ -102,46 +169,17 @@ class SimulateCall {
     scheduler::PlanReplicaOptions options;
     options.max_sequences = flags_.max_sequences;
     options.max_batched_tokens = flags_.max_batched_tokens;
+    absl::StatusOr<std::shared_ptr<const scheduler::CostTable>> cost = ReadCostTable();
+    if (!cost.ok()) return cost.status();
+    options.cost = *std::move(cost);
     absl::StatusOr<scheduler::PlanReplicas> replicas = ReplicasOfPlan(plan_, graph_, options);
     if (!replicas.ok())
       return absl::InvalidArgumentError(
           StrCat(flags_.plan, ": ", StdView(replicas.status().message())));
-    replicas_ = *std::move(replicas);
-    for (const std::string& text : flags_.changes) {
-      if (absl::Status s = ReadChange(text); !s.ok()) return s;
-    }
-    return ReadObjectivesAndRate();
-  }
-
-  absl::Status ReadChange(const std::string& text) {
-    const auto error = [&](std::string_view reason) {
-      return absl::InvalidArgumentError(
-          StrCat("--change: \"", text, "\": ", reason,
-                 "; write \"r0 lost 10 s\", \"r0 back 40 s\" or \"r1 slow 2.5 5 s\""));
-    };
-    std::istringstream words(text);
-    std::string name, what, time;
-    words >> name >> what;
-    scheduler::ScheduledChange change;
-    const auto& replicas = replicas_.replicas;
-    const auto found = std::find_if(replicas.begin(), replicas.end(),
-                                    [&](const auto& r) { return r.name == name; });
-    if (found == replicas.end()) return error(StrCat("the plan has no replica ", name));
-    change.replica = static_cast<int>(found - replicas.begin());
-    if (what == "lost") {
-      change.kind = scheduler::ScheduledChange::Kind::kLose;
-    } else if (what == "back") {
-      change.kind = scheduler::ScheduledChange::Kind::kRecover;
-    } else if (what == "slow") {
-      change.kind = scheduler::ScheduledChange::Kind::kSlow;
-      if (!(words >> change.factor) || !(change.factor > 0)) return error("by what factor?");
-    } else {
-      return error("what happens to it?");
-    }
-    std::getline(words >> std::ws, time);
-    if (absl::Status s = ReadLimit("--change", time, &change.at_seconds); !s.ok()) return s;
-    if (time.empty()) return error("when?");
-    changes_.push_back(change);
+    absl::StatusOr<SimulationSchedule> schedule = ReadSchedule(
+        {flags_.changes, flags_.replans}, plan_, *std::move(replicas), *read, graph_, options);
+    if (!schedule.ok()) return schedule.status();
+    schedule_ = *std::move(schedule);
     return absl::OkStatus();
   }
 
@@ -183,10 +221,17 @@ class SimulateCall {
                      : StrCat(what, " as the plan says");
   }
 
-  void Assume() {
+  void AssumePlan() {
     for (const std::string& line : plan_.assumptions()) {
       if (!Replaced(line)) assumptions_.push_back(line);
     }
+  }
+
+  int64_t Drawn() const { return flags_.requests > 0 ? flags_.requests : kDefaultRequests; }
+  std::string Routing() const { return flags_.routing.empty() ? "router" : flags_.routing; }
+
+  void Assume() {
+    AssumePlan();
     if (flags_.max_batched_tokens > 0 || flags_.max_sequences > 0) {
       assumptions_.push_back(StrCat(
           LimitText(flags_.max_batched_tokens, "tokens in one step", "--max-batched-tokens"), ", ",
@@ -202,8 +247,8 @@ class SimulateCall {
                         rate_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
     if (input_.trace.empty()) {
       assumptions_.push_back(
-          absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)",
-                          flags_.requests, flags_.seed, samples_.arrival_variation));
+          absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)", Drawn(),
+                          flags_.seed, samples_.arrival_variation));
     } else {
       assumptions_.push_back(
           absl::StrFormat("%d requests as the trace has them, its clock scaled "
@@ -211,28 +256,32 @@ class SimulateCall {
                           input_.trace.size()));
     }
     assumptions_.push_back(StrCat(
-        "routing = ", flags_.routing,
-        "; it does not know how long an answer will be, only the limit ", "that a request sends: ",
+        "routing = ", Routing(), "; it does not know how long an answer will be, only the limit ",
+        "that a request sends: ",
         flags_.max_tokens > 0 ? StrCat(flags_.max_tokens, " tokens (--max-tokens)")
                               : "that of the longest answer, for all"));
   }
 
   absl::StatusOr<std::unique_ptr<scheduler::Dispatcher>> MakeDispatcher() const {
-    if (flags_.routing == "router") return scheduler::MakePlanDispatcher({{0, replicas_.shares}});
-    if (flags_.routing == "load") return scheduler::MakeRouterDispatcher();
-    if (flags_.routing == "round-robin") return scheduler::MakeRoundRobinDispatcher();
-    if (flags_.routing == "shares") return scheduler::MakeSharesDispatcher(replicas_.shares);
+    const std::string routing = Routing();
+    if (routing == "router") return scheduler::MakePlanDispatcher(schedule_.timeline.shares);
+    if (routing == "load") return scheduler::MakeRouterDispatcher();
+    if (routing == "round-robin") return scheduler::MakeRoundRobinDispatcher();
+    if (routing == "shares" && flags_.replans.empty())
+      return scheduler::MakeSharesDispatcher(schedule_.timeline.replicas.shares);
     return absl::InvalidArgumentError(
-        StrCat("--routing: \"", flags_.routing, "\" is none of router, load, shares, round-robin"));
+        routing == "shares"
+            ? "--routing: \"shares\" does not follow --replan: router keeps each plan's shares"
+            : StrCat("--routing: \"", routing, "\" is none of router, load, shares, round-robin"));
   }
 
   absl::StatusOr<scheduler::SimulationResult> SimulateAt(double rate, bool sampled) const {
     scheduler::SimulationSetup setup;
-    setup.replicas = replicas_.replicas;
-    setup.transfers = replicas_.transfers;
-    setup.changes = changes_;
+    setup.replicas = schedule_.timeline.replicas.replicas;
+    setup.transfers = schedule_.timeline.replicas.transfers;
+    setup.changes = schedule_.changes;
     if (input_.trace.empty()) {
-      const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, flags_.requests,
+      const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, Drawn(),
                                                  flags_.seed};
       setup.requests = RequestsFromProcess(process, samples_.samples);
     } else {
@@ -257,8 +306,8 @@ class SimulateCall {
       const double rate = full * kHighestCurveLoad * i / kCurvePoints;
       const absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate, false);
       if (!result.ok()) return result.status();
-      points.push_back(
-          {rate, ReportOf(*result, input_.workload.objectives(), replicas_.usd_per_hour)});
+      points.push_back({rate, ReportOf(*result, input_.workload.objectives(),
+                                       MeanUsdPerHour(schedule_.timeline, result->end_seconds))});
     }
     const double wanted = input_.workload.objectives().attainment();
     if (!flags_.attainment_svg.empty()) {
@@ -274,8 +323,7 @@ class SimulateCall {
   const SimulateFlags& flags_;
   v1::DeploymentPlan plan_;
   scheduler::ClusterGraph graph_;
-  scheduler::PlanReplicas replicas_;
-  std::vector<scheduler::ScheduledChange> changes_;
+  SimulationSchedule schedule_;
   scheduler::PlannerInput input_;
   scheduler::WorkloadSamples samples_;
   double predicted_ = 0;
@@ -284,63 +332,6 @@ class SimulateCall {
 };
 
 }  // namespace
-
-void AddSimulate(CLI::App& app, SimulateFlags* flags) {
-  CLI::App* simulate =
-      app.add_subcommand("simulate", "Simulate a plan: what users of it would see");
-  simulate->add_option("plan", flags->plan, "plan.json, from tessera plan --out")->required();
-  simulate->add_option("--cluster", flags->cluster, "The cluster's description, YAML or JSON")
-      ->required();
-  simulate->add_option("--model", flags->model, "As for tessera plan; default: the plan's");
-  simulate->add_option("--workload", flags->workload,
-                       "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, "
-                       "--output");
-  simulate->add_option("--prompt", flags->prompt_tokens, "Tokens of a prompt")
-      ->check(WholeFrom(1))
-      ->capture_default_str();
-  simulate->add_option("--output", flags->output_tokens, "Tokens of an answer")
-      ->check(WholeFrom(1))
-      ->capture_default_str();
-  simulate
-      ->add_option("--rate", flags->requests_per_second,
-                   "Requests per second; 0: the workload's, else 85 % of the plan's")
-      ->check(NonNegative());
-  simulate->add_option("--requests", flags->requests, "How many to draw; a trace has its own")
-      ->check(Between(1, 100'000'000))
-      ->capture_default_str();
-  simulate->add_option("--seed", flags->seed, "Of the draws")->capture_default_str();
-  simulate
-      ->add_option("--routing", flags->routing,
-                   "router (as the coordinator: by load, within the plan's shares), load (without "
-                   "shares), shares (without load), round-robin")
-      ->capture_default_str();
-  simulate
-      ->add_option("--max-sequences", flags->max_sequences,
-                   "Sequences of a replica at once; 0: as planned")
-      ->check(WholeFrom(0));
-  simulate
-      ->add_option("--max-batched-tokens", flags->max_batched_tokens,
-                   "Tokens of one step; 0: as planned")
-      ->check(WholeFrom(0));
-  simulate
-      ->add_option("--max-tokens", flags->max_tokens,
-                   "The limit that requests send; 0: the longest answer of them all")
-      ->check(WholeFrom(0));
-  simulate->add_option("--max-ttft", flags->max_ttft, "Objective, such as \"2 s\"");
-  simulate->add_option("--max-tpot", flags->max_tpot, "Objective, such as \"150 ms\"");
-  simulate->add_option("--max-e2e", flags->max_end_to_end, "Objective, such as \"30 s\"");
-  simulate
-      ->add_option(
-          "--change", flags->changes,
-          "What happens meanwhile: \"r0 lost 10 s\", \"r0 back 40 s\", \"r1 slow 2.5 5 s\"")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  simulate->add_option("--csv", flags->csv, "Write a line per request here");
-  simulate->add_option("--rates-csv", flags->rates_csv, "Write figures over the rate here");
-  simulate->add_option("--attainment-svg", flags->attainment_svg,
-                       "Draw attainment over the rate here");
-  simulate->add_option("--timeline-svg", flags->timeline_svg, "Draw queues and KV over time here");
-}
 
 absl::StatusOr<std::string> SimulateFromFiles(const SimulateFlags& flags) {
   return SimulateCall(flags).Run();

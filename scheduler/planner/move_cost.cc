@@ -82,6 +82,39 @@ class Mover {
         v1::DeploymentPlan* plan)
       : rates_(cluster, options), options_(options), running_(running), plan_(*plan) {}
 
+  // Also sums the bytes that are read.
+  std::vector<ReplicaMove> Moves(double* bytes) const {
+    const std::map<std::string, double> read =
+        BytesToLoad(options_.keeps_weights ? *running_ : v1::DeploymentPlan(), plan_);
+    std::map<std::string, double> by_machine;  // of all workers that read
+    std::vector<std::set<std::string>> machines(static_cast<size_t>(plan_.replicas_size()));
+    std::vector<ReplicaMove> moves(machines.size());
+    for (int i = 0; i < plan_.replicas_size(); ++i) {
+      const auto [change, old] = ChangeOf(plan_.replicas(i));
+      if (change == Change::kStays) {
+        moves[static_cast<size_t>(i)].stays_as = old;
+        continue;
+      }
+      for (const v1::Stage& stage : plan_.replicas(i).stages()) {
+        for (const v1::PlannedWorker& worker : stage.workers()) {
+          const auto found = read.find(worker.device());
+          if (found == read.end()) continue;
+          const std::string machine = MachineOf(worker.device());
+          machines[static_cast<size_t>(i)].insert(machine);
+          by_machine[machine] += found->second;
+          *bytes += found->second;
+        }
+      }
+    }
+    for (size_t i = 0; i < moves.size(); ++i) {
+      for (const std::string& machine : machines[i]) {
+        moves[i].ready_seconds =
+            std::max(moves[i].ready_seconds, by_machine.at(machine) / rates_.Of(machine));
+      }
+    }
+    return moves;
+  }
+
   void Run() {
     v1::Move& move = *plan_.mutable_move();
     const std::map<std::string, double> all = BytesToLoad(v1::DeploymentPlan(), plan_);
@@ -122,61 +155,41 @@ class Mover {
     return seconds;
   }
 
-  // "" stays; a running replica's name where only the role differs.
   enum class Change { kStays, kFlips, kRebuilt };
-  Change ChangeOf(const v1::Replica& replica) const {
-    if (!SameWeights(*running_, plan_)) return Change::kRebuilt;
-    for (const v1::Replica& old : running_->replicas()) {
+  // And which running replica stays or flips.
+  std::pair<Change, int> ChangeOf(const v1::Replica& replica) const {
+    if (!SameWeights(*running_, plan_)) return {Change::kRebuilt, -1};
+    for (int i = 0; i < running_->replicas_size(); ++i) {
+      const v1::Replica& old = running_->replicas(i);
       if (!SameStages(old, replica)) continue;
-      return old.role() == replica.role() ? Change::kStays : Change::kFlips;
+      return {old.role() == replica.role() ? Change::kStays : Change::kFlips, i};
     }
-    return Change::kRebuilt;
+    return {Change::kRebuilt, -1};
   }
 
   void FromRunning(v1::Move* move) {
-    const std::map<std::string, double> whole = BytesToLoad(v1::DeploymentPlan(), plan_);
-    const std::map<std::string, double> lacking = BytesToLoad(*running_, plan_);
-    const std::map<std::string, double>& read = options_.keeps_weights ? lacking : whole;
-    std::map<std::string, double> by_machine;  // bytes of all workers that read
-    std::vector<std::pair<const v1::Replica*, std::set<std::string>>> changed;
-    Served meanwhile;
     double bytes = 0;
-    for (const v1::Replica& replica : plan_.replicas()) {
-      const Change change = ChangeOf(replica);
+    const std::vector<ReplicaMove> moves = Moves(&bytes);
+    std::vector<std::pair<double, const v1::Replica*>> ready;
+    Served meanwhile;
+    for (int i = 0; i < plan_.replicas_size(); ++i) {
+      const v1::Replica& replica = plan_.replicas(i);
+      const Change change = ChangeOf(replica).first;
       if (change == Change::kStays) {
         move->add_stay(replica.name());
         meanwhile.Add(replica, replica.prediction().requests_per_second());
         continue;
       }
       *(change == Change::kFlips ? move->add_flip() : move->add_rebuilt()) = replica.name();
-      std::set<std::string>& machines =
-          changed.emplace_back(&replica, std::set<std::string>()).second;
-      for (const v1::Stage& stage : replica.stages()) {
-        for (const v1::PlannedWorker& worker : stage.workers()) {
-          const auto found = read.find(worker.device());
-          if (found == read.end()) continue;
-          const std::string machine = MachineOf(worker.device());
-          machines.insert(machine);
-          by_machine[machine] += found->second;
-          bytes += found->second;
-        }
-      }
+      ready.push_back({moves[static_cast<size_t>(i)].ready_seconds, &replica});
     }
-    Lose(by_machine, changed, meanwhile, move);
+    Lose(std::move(ready), meanwhile, move);
     Explain(bytes, *move);
   }
 
   // Replicas come back one by one; until then the running plan's rate is not reached.
-  void Lose(const std::map<std::string, double>& by_machine,
-            const std::vector<std::pair<const v1::Replica*, std::set<std::string>>>& changed,
-            Served up, v1::Move* move) const {
-    std::vector<std::pair<double, const v1::Replica*>> ready;
-    for (const auto& [replica, machines] : changed) {
-      double seconds = 0;
-      for (const std::string& machine : machines)
-        seconds = std::max(seconds, by_machine.at(machine) / rates_.Of(machine));
-      ready.push_back({seconds, replica});
-    }
+  void Lose(std::vector<std::pair<double, const v1::Replica*>> ready, Served up,
+            v1::Move* move) const {
     std::stable_sort(ready.begin(), ready.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     const double before = running_->prediction().requests_per_second();
@@ -219,7 +232,7 @@ class Mover {
 
   const ReadRates rates_;
   const MoveOptions& options_;
-  const v1::DeploymentPlan* const running_;
+  const v1::DeploymentPlan* const running_;  // may be null
   v1::DeploymentPlan& plan_;
 };
 
@@ -238,6 +251,14 @@ absl::Status CheckMoveOptions(const MoveOptions& options) {
         "machines have the weights on their disks");
   }
   return absl::OkStatus();
+}
+
+std::vector<ReplicaMove> MovesOf(const v1::Cluster& cluster, const MoveOptions& options,
+                                 const v1::DeploymentPlan& running,
+                                 const v1::DeploymentPlan& plan) {
+  v1::DeploymentPlan next = plan;
+  double bytes = 0;
+  return Mover(cluster, options, &running, &next).Moves(&bytes);
 }
 
 void AddMove(const v1::Cluster& cluster, const MoveOptions& options,

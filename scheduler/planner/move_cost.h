@@ -35,6 +35,15 @@ absl::Status CheckMoveOptions(const MoveOptions& options);
 void AddMove(const v1::Cluster& cluster, const MoveOptions& options,
              const v1::DeploymentPlan* running, v1::DeploymentPlan* plan);
 
+// How a replica of a plan comes about where another plan runs.
+struct ReplicaMove {
+  int stays_as = -1;         // replica of the running plan that it is; -1: it comes anew
+  double ready_seconds = 0;  // after the move has begun, where it comes anew
+};
+// One per replica of `plan`, by the same figures.
+std::vector<ReplicaMove> MovesOf(const v1::Cluster& cluster, const MoveOptions& options,
+                                 const v1::DeploymentPlan& running, const v1::DeploymentPlan& plan);
+
 // For "assumptions".
 std::string MoveAssumption(const MoveOptions& options);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "scheduler/search/stage_layout.h"
 #include "scheduler/simulator/kv_routes.h"
 #include "third_party/absl/str_cat.h"
@@ -116,7 +117,17 @@ class Reader {
           StrCat(replica.name(), ": no KV fits beside the weights on these devices"));
     }
     setup.cost = MakeModelCostTable(shape_, std::move(spec));
+    if (options_.cost != nullptr) TakeTable(options_.cost, &setup);
     return setup;
+  }
+
+  // A table of other stages has no figures for the plan's own.
+  static void TakeTable(const std::shared_ptr<const CostTable>& cost, ReplicaSetup* setup) {
+    setup->cost = cost;
+    setup->micro_batches = std::min(setup->micro_batches, cost->stages());
+    setup->stage_machines.clear();
+    setup->stage_devices.assign(1, absl::StrJoin(setup->stage_devices, " | "));
+    setup->stage_devices.resize(static_cast<size_t>(cost->stages()));
   }
 
   absl::StatusOr<int> PoolOf(const v1::Stage& stage, const std::string& where) const {

@@ -4,6 +4,7 @@
 // them. Errors: InvalidArgument naming replica, stage or device, and the reason.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,8 @@ struct PlanReplicaOptions {
   int64_t block_tokens = 16;
   double utilisation = 0.9;  // of memory, where the plan does not say
   double runtime_reserve_bytes = 1073741824.0;
+  // What steps cost, for every replica, instead of the cost model; KV room stays the plan's.
+  std::shared_ptr<const CostTable> cost;
 };
 
 struct PlanReplicas {

@@ -32,6 +32,7 @@ SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const Stepping
   hop_free_.assign(stages, 0);
   times_.resize(stages);
   Recover();
+  load_.ready = setup_.ready;
 }
 
 void SimulatedReplica::Recover() {

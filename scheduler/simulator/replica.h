@@ -40,6 +40,7 @@ struct ReplicaSetup {
   // What the router is told before anything was measured; 0: nothing, as in the daemon.
   double prefill_tokens_per_second = 0;
   double decode_tokens_per_second = 0;
+  bool ready = true;                       // from the start; else from when a change recovers it
   std::vector<std::string> stage_devices;  // by stage, for reports; may be empty
   std::vector<int> stage_machines;         // by stage, for transfers; may be empty
 };

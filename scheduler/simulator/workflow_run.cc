@@ -5,24 +5,25 @@
 #include <limits>
 
 #include "scheduler/simulator/workflows.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
-
-constexpr double kAlphas[] = {0.1, 0.3, 0.5, 0.7, 0.9};
 
 class WorkflowRun : public RequestSource, public Dispatcher {
  public:
   WorkflowRun(const std::vector<ReplicaSetup>& replicas, const std::vector<Workflow>& workflows,
               const WorkflowPolicy& policy, const TuningOptions& tuning,
-              const WorkflowCall& expected)
+              const WorkflowCall& expected, const std::vector<ScheduledChange>& changes)
       : replicas_(replicas),
+        changes_(changes),
         workflows_(workflows),
         policy_(policy),
         tuning_(tuning),
         expected_(expected),
         round_robin_(MakeRoundRobinDispatcher()),
-        states_(workflows.size()) {
+        states_(workflows.size()),
+        ready_(replicas.size(), true) {
     const double context = static_cast<double>(expected.prompt_tokens) +
                            static_cast<double>(expected.output_tokens) / 2;
     for (const ReplicaSetup& replica : replicas) {
@@ -34,13 +35,22 @@ class WorkflowRun : public RequestSource, public Dispatcher {
 
   absl::StatusOr<WorkflowResult> Run() {
     SimulationSetup setup;
+    for (const ReplicaSetup& replica : replicas_) {
+      if (replica.role == Role::kBoth) continue;
+      return absl::InvalidArgumentError(StrCat("replica ", replica.name,
+                                               " only prefills or only decodes: workflows are "
+                                               "dispatched to replicas that do both"));
+    }
     setup.replicas = replicas_;
+    setup.changes = changes_;
     setup.source = this;
     for (size_t w = 0; w < workflows_.size(); ++w) {
       AppendStage(static_cast<int64_t>(w), 0, workflows_[w].arrival_seconds, &setup.requests);
     }
-    const absl::StatusOr<SimulationResult> simulated = Simulate(setup, this);
+    absl::StatusOr<SimulationResult> simulated = Simulate(setup, this);
     if (!simulated.ok()) return simulated.status();
+    result_.calls = static_cast<int64_t>(simulated->requests.size());
+    result_.simulation = *std::move(simulated);
     Score();
     return std::move(result_);
   }
@@ -79,6 +89,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
 
   Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,
                double now) override {
+    for (size_t r = 0; r < loads.size(); ++r) ready_[r] = loads[r].ready;
     if (policy_.round_robin) {
       ++result_.round_robin_calls;
       return round_robin_->Choose(loads, request, now);
@@ -158,14 +169,16 @@ class WorkflowRun : public RequestSource, public Dispatcher {
     std::sort(window.begin(), window.end(), [](const Workflow& a, const Workflow& b) {
       return a.arrival_seconds < b.arrival_seconds;
     });
+    std::vector<ReplicaSetup> replicas = replicas_;
+    for (size_t r = 0; r < replicas.size(); ++r) replicas[r].ready = ready_[r];
     const auto replay = [&](const WorkflowPolicy& policy) {
-      return SimulateWorkflows(replicas_, window, policy, {}, expected_);
+      return SimulateWorkflows(replicas, window, policy, {}, expected_);
     };
     WorkflowPolicy best;  // round-robin
     const absl::StatusOr<WorkflowResult> plain = replay(best);
     if (!plain.ok()) return;
     double best_gain = tuning_.least_gain;
-    for (const double alpha : kAlphas) {
+    for (const double alpha : tuning_.alphas) {
       for (const bool by_urgency : {false, true}) {
         const WorkflowPolicy policy = {false, alpha, by_urgency};
         const absl::StatusOr<WorkflowResult> tried = replay(policy);
@@ -185,6 +198,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
   }
 
   const std::vector<ReplicaSetup>& replicas_;
+  const std::vector<ScheduledChange>& changes_;
   const std::vector<Workflow>& workflows_;
   WorkflowPolicy policy_;
   const TuningOptions tuning_;
@@ -193,6 +207,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
   std::vector<ReplicaSpeed> speeds_;
   double base_seconds_ = std::numeric_limits<double>::infinity();
   std::vector<State> states_;
+  std::vector<bool> ready_;  // of each replica, when last asked
   std::deque<int64_t> ended_;
   int64_t ended_since_tuning_ = 0;
   WorkflowResult result_;
@@ -204,8 +219,22 @@ absl::StatusOr<WorkflowResult> SimulateWorkflows(const std::vector<ReplicaSetup>
                                                  const std::vector<Workflow>& workflows,
                                                  const WorkflowPolicy& policy,
                                                  const TuningOptions& tuning,
-                                                 const WorkflowCall& expected) {
-  return WorkflowRun(replicas, workflows, policy, tuning, expected).Run();
+                                                 const WorkflowCall& expected,
+                                                 const std::vector<ScheduledChange>& changes) {
+  return WorkflowRun(replicas, workflows, policy, tuning, expected, changes).Run();
+}
+
+absl::StatusOr<double> WorkflowCapacity(const std::vector<ReplicaSetup>& replicas,
+                                        std::vector<Workflow> workflows,
+                                        const WorkflowCall& expected) {
+  for (Workflow& workflow : workflows) workflow.arrival_seconds = 0;
+  const WorkflowPolicy by_outstanding_work = {false, 0.1, false};
+  const absl::StatusOr<WorkflowResult> result =
+      SimulateWorkflows(replicas, workflows, by_outstanding_work, {}, expected);
+  if (!result.ok()) return result.status();
+  double last = 0;
+  for (const double seconds : result->seconds) last = std::max(last, seconds);
+  return last > 0 ? static_cast<double>(workflows.size()) / last : 0.0;
 }
 
 }  // namespace tessera::scheduler

@@ -70,7 +70,11 @@ struct WorkflowPolicy {
 };
 
 struct TuningOptions {
-  bool tuned = false;        // else the policy stays
+  bool tuned = false;  // else the policy stays
+  // That a replay tries, each with queues by urgency and by arrival; round-robin is tried always.
+  // The paper tunes alpha within 0..1 and names no values: even steps, ours, without the ends (0
+  // knows no replica's speed, 1 no load).
+  std::vector<double> alphas = {0.1, 0.3, 0.5, 0.7, 0.9};
   int64_t window = 150;      // workflows that a replay takes: the last that ended
   int64_t every = 50;        // ended workflows between two replays
   double least_gain = 0.02;  // of attainment or P95 in the replay, to leave round-robin
@@ -83,13 +87,24 @@ struct WorkflowResult {
   int64_t tunings = 0;
   double longest_tuning_seconds = 0;  // CPU time of one replay of all choices
   int64_t round_robin_calls = 0;      // sent by round-robin
+  int64_t calls = 0;                  // sent
+  SimulationResult simulation;        // of the calls
 };
 
 // `expected` lengths stand for those of calls in deadlines and times: nobody knows outputs before.
+// Every replica must do both, prefill and decode. Replays know which replicas are ready when they
+// are made, and nothing of `changes` to come.
 absl::StatusOr<WorkflowResult> SimulateWorkflows(const std::vector<ReplicaSetup>& replicas,
                                                  const std::vector<Workflow>& workflows,
                                                  const WorkflowPolicy& policy,
                                                  const TuningOptions& tuning,
-                                                 const WorkflowCall& expected);
+                                                 const WorkflowCall& expected,
+                                                 const std::vector<ScheduledChange>& changes = {});
+
+// Workflows per second that the replicas get through when all of them are there at the start: what
+// loads are parts of.
+absl::StatusOr<double> WorkflowCapacity(const std::vector<ReplicaSetup>& replicas,
+                                        std::vector<Workflow> workflows,
+                                        const WorkflowCall& expected);
 
 }  // namespace tessera::scheduler
