@@ -11,11 +11,17 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Bytes under which a flow is through: rounding leaves crumbs.
 constexpr double kCrumbBytes = 1e-3;
+// Of a link, however much activations take: sums of averages may exceed it for a while.
+constexpr double kLeastLeft = 0.05;
 
 }  // namespace
 
 KvNetwork::KvNetwork(std::vector<SharedLink> links)
-    : links_(std::move(links)), carried_(links_.size(), 0), next_finish_(kInfinity) {}
+    : links_(std::move(links)),
+      carried_(links_.size(), 0),
+      background_(links_.size()),
+      flows_on_(links_.size(), 0),
+      next_finish_(kInfinity) {}
 
 void KvNetwork::Advance(double now) {
   for (auto& [id, flow] : flows_) {
@@ -61,15 +67,45 @@ std::vector<int64_t> KvNetwork::Finished(double now) {
   return done;
 }
 
-void KvNetwork::Share() {
-  std::vector<double> room(links_.size());
-  std::vector<int> open(links_.size(), 0);
-  for (const auto& [id, flow] : flows_) {
-    for (const int link : flow.links) ++open[static_cast<size_t>(link)];
+double KvNetwork::RoomOf(size_t link, double senders) const {
+  const SharedLink& l = links_[link];
+  const double beyond = std::max(0.0, senders - l.incast_threshold);
+  return 1 / (1 / l.bytes_per_second + beyond * l.incast_seconds_per_byte);
+}
+
+void KvNetwork::SetBackground(const std::vector<Background>& background, double now) {
+  if (background == background_) return;
+  Advance(now);
+  background_ = background;
+  if (!flows_.empty()) Share();
+}
+
+double KvNetwork::RateOfHop(const std::vector<int>& links, double own_bytes_per_second) const {
+  double rate = kInfinity;
+  for (const int link : links) {
+    const auto l = static_cast<size_t>(link);
+    const double others = std::max(0.0, background_[l].bytes_per_second - own_bytes_per_second);
+    const double flows = flows_on_[l];
+    // Its own sending may be part of the background already; a sender is counted once.
+    const double senders = flows + std::max(1, background_[l].senders);
+    const double room = RoomOf(l, senders);
+    rate = std::min(rate, std::max(room - others, kLeastLeft * room) / (flows + 1));
   }
+  return rate;
+}
+
+void KvNetwork::Share() {
+  ++version_;
+  std::vector<double> room(links_.size());
+  flows_on_.assign(links_.size(), 0);
+  for (const auto& [id, flow] : flows_) {
+    for (const int link : flow.links) ++flows_on_[static_cast<size_t>(link)];
+  }
+  std::vector<int> open = flows_on_;
   for (size_t l = 0; l < links_.size(); ++l) {
-    const double beyond = std::max(0.0, open[l] - links_[l].incast_threshold);
-    room[l] = 1 / (1 / links_[l].bytes_per_second + beyond * links_[l].incast_seconds_per_byte);
+    const Background& background = background_[l];
+    const double all = RoomOf(l, open[l] + background.senders);
+    room[l] = std::max(all - background.bytes_per_second, kLeastLeft * all);
   }
   std::vector<Flow*> left;
   for (auto& [id, flow] : flows_) {

@@ -4,7 +4,12 @@
 // alike until a link is full, fixing its flows, and going on (Bertsekas and Gallager, "Data
 // Networks", 6.5.2). Incast: a link into which more than `incast_threshold` flows come loses
 // `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: O(flows *
-// links) per change. Thread rule: one thread. Units: bytes, seconds.
+// links) per change.
+//
+// Activations of pipelines pass the same links. Their steps are too many to be flows: what they
+// take on average (SetBackground) is not there for flows, but for a least part (kLeastLeft), and a
+// hop gets what one flow more would get beside the flows that there are. Thread rule: one thread.
+// Units: bytes, seconds.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +54,19 @@ class KvNetwork {
   // Takes the flows that are through by now; their `done`, in the order of starting.
   std::vector<int64_t> Finished(double now);
 
+  // What activations take of each link, and how many pipelines they come from.
+  struct Background {
+    double bytes_per_second = 0;
+    int senders = 0;
+    bool operator==(const Background&) const = default;
+  };
+  void SetBackground(const std::vector<Background>& background, double now);
+  // What a hop over these links gets while it sends, where `own` (by link of them) is its own part
+  // of the background.
+  double RateOfHop(const std::vector<int>& links, double own_bytes_per_second) const;
+  // Grows whenever flows come or go.
+  int64_t version() const { return version_; }
+
   double RateOf(int64_t flow) const { return flows_.at(flow).rate; }
   const std::vector<SharedLink>& links() const { return links_; }
   const std::vector<double>& carried_bytes() const { return carried_; }  // by link
@@ -62,10 +80,15 @@ class KvNetwork {
   };
   void Advance(double now);
   void Share();
+  // Bytes per second of a link for `senders` at once.
+  double RoomOf(size_t link, double senders) const;
 
   const std::vector<SharedLink> links_;
   std::map<int64_t, Flow> flows_;
   std::vector<double> carried_;
+  std::vector<Background> background_;
+  std::vector<int> flows_on_;  // by link
+  int64_t version_ = 0;
   int64_t started_ = 0;
   double now_ = 0;
   double next_finish_;

@@ -67,7 +67,12 @@ class Reader {
       }
       out.shares.push_back({prefill->second, decode->second, share.share()});
     }
-    out.transfers = RoutesOfPlan(plan_, graph_, shape_);
+    PlanLinks links = LinksOfPlan(plan_, graph_, shape_);
+    out.transfers = std::move(links.transfers);
+    for (size_t r = 0; r < out.replicas.size() && options_.cost == nullptr; ++r) {
+      out.replicas[r].hop_links = std::move(links.hop_links[r]);
+      out.replicas[r].hop_bytes_per_row = links.hop_bytes_per_row;
+    }
     return out;
   }
 

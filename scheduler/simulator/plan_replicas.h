@@ -29,7 +29,7 @@ struct PlanReplicaOptions {
 struct PlanReplicas {
   std::vector<ReplicaSetup> replicas;  // in the plan's order
   std::vector<PairShare> shares;       // the plan's routing
-  TransferSetup transfers;             // of split replicas
+  TransferSetup transfers;             // what their KV and activations pass
   double usd_per_hour = 0;             // of all devices; 0: no prices
 };
 

@@ -24,9 +24,8 @@ ScheduledChange Change(double at, ScheduledChange::Kind kind, int replica) {
   return change;
 }
 
-// Puts the routes of `next` between the replicas that it has there; those that are there stay.
-void MergeTransfers(const TransferSetup& next, const std::vector<int>& index, size_t count_before,
-                    size_t count, TransferSetup* all) {
+// Where the links of `next` are among all links.
+std::vector<int> MergeLinks(const TransferSetup& next, TransferSetup* all) {
   std::vector<int> link_of;
   for (const SharedLink& link : next.links) {
     const auto found = std::find_if(all->links.begin(), all->links.end(),
@@ -34,6 +33,17 @@ void MergeTransfers(const TransferSetup& next, const std::vector<int>& index, si
     link_of.push_back(static_cast<int>(found - all->links.begin()));
     if (found == all->links.end()) all->links.push_back(link);
   }
+  return link_of;
+}
+
+void Renumber(const std::vector<int>& link_of, std::vector<int>* links) {
+  for (int& link : *links) link = link_of[static_cast<size_t>(link)];
+}
+
+// Puts the routes of `next` between the replicas that it has there; those that are there stay.
+void MergeRoutes(const TransferSetup& next, const std::vector<int>& index,
+                 const std::vector<int>& link_of, size_t count_before, size_t count,
+                 TransferSetup* all) {
   std::vector<std::vector<KvStream>> routes(count * count);
   if (!all->routes.empty()) {
     for (size_t p = 0; p < count_before; ++p) {
@@ -47,9 +57,7 @@ void MergeTransfers(const TransferSetup& next, const std::vector<int>& index, si
           routes[static_cast<size_t>(index[p]) * count + static_cast<size_t>(index[d])];
       if (!route.empty()) continue;
       route = next.routes[p * index.size() + d];
-      for (KvStream& stream : route) {
-        for (int& link : stream.links) link = link_of[static_cast<size_t>(link)];
-      }
+      for (KvStream& stream : route) Renumber(link_of, &stream.links);
     }
   }
   all->routes = std::move(routes);
@@ -79,6 +87,8 @@ absl::Status SwitchTo(const PlanReplicas& next, std::span<const ReplicaSwitch> s
   std::vector<ReplicaSetup>& all = timeline->replicas.replicas;
   const size_t before = all.size();
   std::vector<bool> kept(before, false);
+  TransferSetup& transfers = timeline->replicas.transfers;
+  const std::vector<int> link_of = MergeLinks(next.transfers, &transfers);
   std::vector<int> index;
   timeline->settled_seconds = at_seconds;
   for (size_t i = 0; i < next.replicas.size(); ++i) {
@@ -93,6 +103,7 @@ absl::Status SwitchTo(const PlanReplicas& next, std::span<const ReplicaSwitch> s
     ReplicaSetup setup = next.replicas[i];
     setup.name = FreeName(setup.name, all);
     setup.ready = false;
+    for (std::vector<int>& hop : setup.hop_links) Renumber(link_of, &hop);
     all.push_back(std::move(setup));
     timeline->gone_seconds.push_back(kNever);
     timeline->changes.push_back(Change(ready, ScheduledChange::Kind::kRecover, index.back()));
@@ -108,7 +119,7 @@ absl::Status SwitchTo(const PlanReplicas& next, std::span<const ReplicaSwitch> s
     pair.decode = index[static_cast<size_t>(pair.decode)];
   }
   timeline->shares.push_back(std::move(shares));
-  MergeTransfers(next.transfers, index, before, all.size(), &timeline->replicas.transfers);
+  MergeRoutes(next.transfers, index, link_of, before, all.size(), &transfers);
   timeline->usd_per_hour.push_back({at_seconds, next.usd_per_hour});
   timeline->running = std::move(index);
   return absl::OkStatus();

@@ -96,10 +96,11 @@ void SimulatedReplica::Release(int64_t blocks, double now) {
 }
 
 // Ends every leap with the step that is in progress now.
-void SimulatedReplica::Cut(double now) {
+void SimulatedReplica::Cut(double now, bool started) {
   for (Lane& lane : lanes_) {
     if (!lane.busy || !lane.leaping || lane.ends.size() == 1) continue;
-    const auto in_progress = std::lower_bound(lane.ends.begin(), lane.ends.end(), now);
+    const auto in_progress = started ? std::upper_bound(lane.ends.begin(), lane.ends.end(), now)
+                                     : std::lower_bound(lane.ends.begin(), lane.ends.end(), now);
     if (in_progress == lane.ends.end()) continue;
     lane.ends.erase(in_progress + 1, lane.ends.end());
     lane.taken.resize(lane.ends.size());
@@ -126,7 +127,7 @@ void SimulatedReplica::Start(double now) {
   if (!load_.ready) return;
   bool any_busy = false, any_left = false;
   for (Lane& lane : lanes_) {
-    if (!lane.busy && !TryLeap(lane, now)) TryPlannedStep(lane, now);
+    if (!lane.busy && !TryLeap(lane, now) && !TryPlannedStep(lane, now)) lane.bytes_per_second = 0;
     any_busy |= lane.busy;
     any_left |= !lane.running.empty();
   }
@@ -155,6 +156,18 @@ void SimulatedReplica::MergeLanes() {
 void SimulatedReplica::SetSlowdown(double factor, double now) {
   Cut(now);
   slowdown_ = factor;
+}
+
+void SimulatedReplica::SetHopDelays(const std::vector<double>& seconds_per_byte, double now,
+                                    bool started) {
+  Cut(now, started);
+  hop_delays_ = seconds_per_byte;
+}
+
+double SimulatedReplica::activation_bytes_per_second() const {
+  double sum = 0;
+  for (const Lane& lane : lanes_) sum += lane.bytes_per_second;
+  return sum;
 }
 
 const ReplicaLoad& SimulatedReplica::LoadAt(double now, bool including_now) {

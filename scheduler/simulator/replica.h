@@ -43,6 +43,10 @@ struct ReplicaSetup {
   bool ready = true;                       // from the start; else from when a change recovers it
   std::vector<std::string> stage_devices;  // by stage, for reports; may be empty
   std::vector<int> stage_machines;         // by stage, for transfers; may be empty
+  // By hop between stages, what activations pass (TransferSetup::links); empty: nothing that others
+  // use too.
+  std::vector<std::vector<int>> hop_links;
+  double hop_bytes_per_row = 0;
 };
 
 // A submission, as the engine knows it.
@@ -91,6 +95,7 @@ struct ReplicaCounters {
   int64_t preemptions = 0;
   int64_t prompt_tokens = 0;  // computed, again counted again
   int64_t output_tokens = 0;
+  int64_t rows = 0;         // of all steps
   double busy_seconds = 0;  // of a lane, all lanes together
   std::vector<double> stage_busy_seconds;
   std::vector<double> hop_busy_seconds;
@@ -135,6 +140,12 @@ class SimulatedReplica {
   // From the next step on, times are `factor` times the table's.
   void SetSlowdown(double factor, double now);
 
+  // What a byte takes longer over each hop than the cost table says, from the next step on.
+  // `started`: the steps that start now have started.
+  void SetHopDelays(const std::vector<double>& seconds_per_byte, double now, bool started);
+  // What the steps in progress send over each hop, on average over their time.
+  double activation_bytes_per_second() const;
+
   int64_t free_blocks() const { return free_blocks_; }
   // Of the blocks and the queue, for pictures.
   int64_t used_blocks(double now);
@@ -159,6 +170,10 @@ class SimulatedReplica {
     std::vector<int64_t> taken;        // blocks, up to and with each of these steps
     size_t noted = 0;                  // of these steps, counted in load_
     std::vector<Scheduled> scheduled;  // of a planned step
+    std::vector<double> hop_delays;    // that the leap was computed with
+    // Of the steps of its kind (as many decoding rows, as many prompt tokens): what the first sent.
+    double sent_decode_rows = 0, sent_prefill_tokens = 0;
+    double bytes_per_second = 0;
     // For leaps.
     bool decoding = false;             // every sequence has one token to compute
     int64_t leapt = 0;                 // steps since `running` was written
@@ -190,7 +205,9 @@ class SimulatedReplica {
   void MergeLanes();
 
   std::span<const StageTime> TimesOf(const StepWork& work);
-  void Cut(double now);
+  void NoteSent(Lane& lane, const StepWork& work, double seconds);
+  // Behind the step that ends now or is in progress; `started`: behind the one in progress.
+  void Cut(double now, bool started = false);
   void UpdateNextEnd();
   void Requeue(SimulatedSequence sequence);
   int64_t Blocks(int64_t tokens) const { return BlocksFor(tokens, setup_.limits.block_tokens); }
@@ -211,6 +228,7 @@ class SimulatedReplica {
   int64_t epoch_ = 0;        // grows when somebody who waits might be admitted
   int64_t incarnation_ = 0;
   double slowdown_ = 1;
+  std::vector<double> hop_delays_;  // empty: none
   double next_end_;
   std::vector<double> stage_free_, hop_free_;  // when the stage or hop has done its last step
 

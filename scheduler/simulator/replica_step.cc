@@ -41,6 +41,8 @@ std::span<const StageTime> SimulatedReplica::TimesOf(const StepWork& work) {
       times_[j].stage_seconds += line.slope[j] * work.decode_context_tokens;
     }
   }
+  for (size_t j = 0; j < hop_delays_.size(); ++j)
+    times_[j].hop_seconds += hop_delays_[j] * work.rows() * setup_.hop_bytes_per_row;
   if (slowdown_ != 1) {
     for (StageTime& time : times_) time.stage_seconds *= slowdown_;
   }
@@ -60,6 +62,18 @@ double SimulatedReplica::Pass(double start, std::span<const StageTime> times) {
     counters_.hop_busy_seconds[j] += times[j].hop_seconds;
   }
   return at;
+}
+
+// Steps of one kind follow each other with slowly growing times: what the first of them sends
+// stands for all, whether they are leapt or not.
+void SimulatedReplica::NoteSent(Lane& lane, const StepWork& work, double seconds) {
+  if (setup_.hop_links.empty()) return;
+  const bool same = lane.bytes_per_second > 0 && work.decode_rows == lane.sent_decode_rows &&
+                    work.prefill_tokens == lane.sent_prefill_tokens;
+  if (same) return;
+  lane.sent_decode_rows = work.decode_rows;
+  lane.sent_prefill_tokens = work.prefill_tokens;
+  lane.bytes_per_second = seconds > 0 ? work.rows() * setup_.hop_bytes_per_row / seconds : 0;
 }
 
 // --- Leaps ---
@@ -95,7 +109,9 @@ bool SimulatedReplica::TryLeap(Lane& lane, double now) {
   lane.busy = lane.leaping = true;
   lane.start = now;
   lane.slowdown = slowdown_;
+  lane.hop_delays = hop_delays_;
   lane.noted = 0;
+  NoteSent(lane, work, lane.ends.front() - now);
   return true;
 }
 
@@ -117,8 +133,10 @@ void SimulatedReplica::CommitLeap(Lane& lane, size_t steps) {
     const double mean_done = static_cast<double>(lane.leapt) + static_cast<double>(count - 1) / 2;
     StepWork work = DecodeWork(static_cast<double>(rows), 0);
     work.decode_context_tokens = lane.context + static_cast<double>(rows) * mean_done;
+    hop_delays_.swap(lane.hop_delays);  // they and the slowdown may have changed meanwhile
     const std::span<const StageTime> times = TimesOf(work);
-    const double slowed = lane.slowdown / slowdown_;  // it may have changed meanwhile
+    hop_delays_.swap(lane.hop_delays);
+    const double slowed = lane.slowdown / slowdown_;
     for (size_t j = 0; j < times.size(); ++j) {
       counters_.stage_busy_seconds[j] +=
           static_cast<double>(count) * times[j].stage_seconds * slowed;
@@ -128,6 +146,7 @@ void SimulatedReplica::CommitLeap(Lane& lane, size_t steps) {
   counters_.steps += count;
   counters_.leapt_steps += count;
   counters_.output_tokens += count * rows;
+  counters_.rows += count * rows;
   counters_.busy_seconds += end - lane.start;
   lane.leapt += count;
   lane.last_end = end;
@@ -309,7 +328,9 @@ bool SimulatedReplica::TryPlannedStep(Lane& lane, double now) {
     if (all_decode && decoding) lane.blocked_epoch = epoch_;
     break;
   }
-  const double end = Pass(now, TimesOf(WorkOf(lane)));
+  const StepWork work = WorkOf(lane);
+  const double end = Pass(now, TimesOf(work));
+  NoteSent(lane, work, end - now);
   lane.busy = true;
   lane.leaping = false;
   lane.start = now;
@@ -351,6 +372,7 @@ void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
   for (const Scheduled& s : lane.scheduled) {
     SimulatedSequence& sequence = lane.running[s.index];
     sequence.computed_tokens += s.rows;
+    counters_.rows += s.rows;
     if (s.rows > 1 || sequence.prompt_pending) counters_.prompt_tokens += s.rows;
     if (sequence.computed_tokens < sequence.known_tokens) {
       lane.decoding = false;

@@ -172,7 +172,7 @@ std::string ReportTable(const SimulationReport& report, const v1::ServiceObjecti
                           use.devices, 100 * use.busy);
   }
   for (const LinkUse& use : report.links) {
-    absl::StrAppendFormat(&out, "  KV over %-35s %5.1f %%, %.2f Gbit/s\n", use.link, 100 * use.busy,
+    absl::StrAppendFormat(&out, "  link %-38s %5.1f %%, %.2f Gbit/s\n", use.link, 100 * use.busy,
                           use.bytes_per_second * 8e-9);
   }
   return out;

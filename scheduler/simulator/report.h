@@ -48,7 +48,7 @@ struct SimulationReport {
   Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
   double attainment = 1;                     // of all requests
   std::vector<DeviceUse> devices;
-  std::vector<LinkUse> links;                // that KV passed
+  std::vector<LinkUse> links;                // that KV or activations passed, and codecs
   double usd_per_million_output_tokens = 0;  // 0: no price
 };
 

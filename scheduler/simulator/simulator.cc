@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "scheduler/simulator/hop_sharing.h"
 #include "scheduler/simulator/transfers.h"
 #include "third_party/absl/str_cat.h"
 
@@ -41,6 +42,7 @@ class Simulation : public ReplicaListener {
 
   absl::StatusOr<SimulationResult> Run() {
     if (absl::Status s = CheckSetup(); !s.ok()) return s;
+    if (absl::Status s = hops_.Start(setup_.transfers, replicas_); !s.ok()) return s;
     for (;;) {
       const double now = NextMoment();
       if (now == kInfinity) break;
@@ -49,8 +51,10 @@ class Simulation : public ReplicaListener {
         after_ends_ = false;
         BeforeSteps();
         EndSteps();
+        ShareLinks(false);
       } while (NextMoment() == now_);
       StartSteps();
+      ShareLinks(true);
       if (!broken_.ok()) return broken_;
     }
     if (absl::Status s = CheckEnd(); !s.ok()) return s;
@@ -61,6 +65,14 @@ class Simulation : public ReplicaListener {
     }
     result_.links = transfers_.network().links();
     result_.link_bytes = transfers_.network().carried_bytes();
+    for (size_t r = 0; r < setup_.replicas.size(); ++r) {
+      const ReplicaSetup& replica = setup_.replicas[r];
+      const double bytes =
+          static_cast<double>(result_.counters[r].rows) * replica.hop_bytes_per_row;
+      for (const std::vector<int>& hop : replica.hop_links) {
+        for (const int link : hop) result_.link_bytes[static_cast<size_t>(link)] += bytes;
+      }
+    }
     return std::move(result_);
   }
 
@@ -233,6 +245,11 @@ class Simulation : public ReplicaListener {
       starting_.clear();
       Settle();
     }
+  }
+
+  void ShareLinks(bool started) {
+    if (!hops_.Update(now_, started, &transfers_.network(), replicas_)) return;
+    for (size_t r = 0; r < replicas_.size(); ++r) ends_[r] = replicas_[r]->next_end_seconds();
   }
 
   void Touch(int replica) {
@@ -536,6 +553,7 @@ class Simulation : public ReplicaListener {
   std::vector<Ended> ended_;
   std::vector<SimulatedSequence> refused_;
   Transfers transfers_;
+  HopSharing hops_;
   std::vector<int> roomier_;           // replicas that gave back blocks
   std::map<int32_t, double> orphans_;  // without a replica, until when
   int64_t reserving_ = 0;              // who wait for room, all replicas

@@ -69,7 +69,9 @@ struct SimulationSetup {
   std::vector<ReplicaSetup> replicas;
   std::vector<SimulatedRequest> requests;  // by arrival
   std::vector<ScheduledChange> changes;
-  TransferSetup transfers;          // what KV passes; empty: it takes no time
+  // What KV and activations pass; without routes KV takes no time, without hop_links (replica.h)
+  // activations take what the cost table says.
+  TransferSetup transfers;
   ReplanHook replan;                // may be empty
   RequestSource* source = nullptr;  // borrowed; may be null
   TokenObserver* tokens = nullptr;  // borrowed; may be null
@@ -95,7 +97,7 @@ struct SimulationResult {
   std::vector<ReplicaCounters> counters;
   std::vector<LoadSample> samples;
   std::vector<SharedLink> links;   // of the transfers
-  std::vector<double> link_bytes;  // that each carried
+  std::vector<double> link_bytes;  // that each carried, activations included
   double end_seconds = 0;          // of the last event
 };
 

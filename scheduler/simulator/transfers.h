@@ -34,7 +34,7 @@ class Transfers {
   // Whose prefill has ended and whose KV has not arrived.
   std::vector<int32_t> Underway() const;
 
-  const KvNetwork& network() const { return network_; }
+  KvNetwork& network() { return network_; }
 
  private:
   struct Stream {

@@ -116,8 +116,8 @@ TEST_CASE("a split plan sends KV over the cluster's links") {
   INFO(summary.status());
   REQUIRE(summary.ok());
   CHECK(summary->find("100 finished, 0 failed") != std::string::npos);
-  CHECK(summary->find("KV over a > b") != std::string::npos);
-  CHECK(summary->find("KV over a > c") != std::string::npos);
+  CHECK(summary->find("link a > b") != std::string::npos);
+  CHECK(summary->find("link a > c") != std::string::npos);
 }
 
 TEST_CASE("losses and stragglers come when the caller says") {

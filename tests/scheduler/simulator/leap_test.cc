@@ -113,6 +113,25 @@ SimulationSetup RandomSetup(uint64_t seed) {
   return setup;
 }
 
+// Pipelines' hops over the links that KV takes, or over one of their own.
+void ShareHops(uint64_t seed, SimulationSetup* setup) {
+  Random random(seed);
+  if (random.Uniform() < 0.4) return;
+  std::vector<scheduler::SharedLink>& links = setup->transfers.links;
+  if (links.empty()) links.push_back({"", 1e5});
+  if (random.Uniform() < 0.3) {
+    links[0].incast_threshold = 1;
+    links[0].incast_seconds_per_byte = 5e-6;
+  }
+  for (ReplicaSetup& replica : setup->replicas) {
+    for (int j = 0; j + 1 < replica.cost->stages(); ++j) {
+      replica.hop_links.push_back(
+          {static_cast<int>(random.Integer(0, static_cast<int64_t>(links.size()) - 1))});
+    }
+    replica.hop_bytes_per_row = 300 * random.Uniform();
+  }
+}
+
 SimulationResult RunBy(SimulationSetup setup, bool leaps, TokenLog* log) {
   setup.leaps = leaps;
   setup.tokens = log;
@@ -139,7 +158,8 @@ TEST_CASE("leaps change nothing but the work") {
   int64_t leapt = 0, steps = 0, preemptions = 0, retries = 0, plans = 0, plans_stepping = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     INFO("seed " << seed);
-    const SimulationSetup setup = RandomSetup(seed);
+    SimulationSetup setup = RandomSetup(seed);
+    ShareHops(seed, &setup);
     TokenLog stepped_log, leapt_log;
     const SimulationResult stepped = RunBy(setup, false, &stepped_log);
     const SimulationResult leaping = RunBy(setup, true, &leapt_log);
