@@ -79,13 +79,12 @@ absl::Status CheckShare(const v1::ConfigureRequest& request) {
              "yet: plan one worker per replica"));
 }
 
-// One prompt token and one decode step, so that the first request does not pay for cold memory and
-// code.
+// One step, so that the first request does not pay for cold memory and code.
 absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
   v1::Submit submit;
   submit.add_prompt_token_ids(0);
   submit.set_choice_count(1);
-  submit.set_max_tokens(2);
+  submit.set_max_tokens(1);
   submit.set_ignore_eos(true);
   submit.set_top_logprobs(-1);
   submit.set_prompt_logprobs(-1);

@@ -111,14 +111,18 @@ class WeightPlan::Filler {
     const DType to = piece.plain->dtype;
     const int64_t columns = piece.columns.size();
     const int64_t to_bytes = columns * kernels::SizeInBytes(to);
-    staging_.resize(count * to_bytes);
-    for (int64_t i = 0; i < count; ++i) {
-      Convert(DTypeOf(piece.source), in + i * row_bytes, to, staging_.data() + i * to_bytes,
-              columns);
+    const std::byte* from = in;
+    if (DTypeOf(piece.source) != to || to_bytes != row_bytes) {
+      staging_.resize(count * to_bytes);
+      for (int64_t i = 0; i < count; ++i) {
+        Convert(DTypeOf(piece.source), in + i * row_bytes, to, staging_.data() + i * to_bytes,
+                columns);
+      }
+      from = staging_.data();
     }
     std::byte* out = piece.plain->data + piece.first * kernels::SizeInBytes(to) +
                      (row - piece.rows.begin) * to_bytes;
-    const absl::Status status = stream_->CopyToDevice(out, staging_.data(), count * to_bytes);
+    const absl::Status status = stream_->CopyToDevice(out, from, count * to_bytes);
     return status.ok() ? stream_->Synchronize() : status;
   }
 

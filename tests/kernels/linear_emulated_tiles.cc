@@ -98,7 +98,10 @@ struct EmulatedTiles {
 const KernelSet kEmulatedTileKernels = {
     .name = "amx (emulated tiles)",
     .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
-    .bf16 = {.run = &RunTilePanel<EmulatedTiles>, .pair_words = true, .sign_magnitude = false},
+    .bf16 = {.run = &RunTilePanel<EmulatedTiles>,
+             .pair_words = true,
+             .sign_magnitude = false,
+             .turn = &TurnPanel512},
     .i8 = {.run = &RunScaledTilePanel<EmulatedTiles>, .pair_words = true, .sign_magnitude = true},
     .bf16_keeping_f32 = {.run = &RunPanel<Avx512Bf16>,
                          .pair_words = false,

@@ -1,10 +1,13 @@
-// Rows of activations between f32 and bf16 with AVX-512. Internal linkage: see panel_block.h.
+// Rows of activations between f32 and bf16, and bf16 weights into panels, with AVX-512. Internal
+// linkage: see panel_block.h.
 #pragma once
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/avx512_transpose.h"
 #include "kernels/cpu/linear/avx512_vectors.h"
 
 namespace tessera::kernels::cpu::linear {
@@ -29,6 +32,34 @@ void Narrow512(uint16_t* out_bf16, const float* in, int64_t count) {
     const __m512 values = _mm512_maskz_loadu_ps(mask, in + i);
     _mm256_mask_storeu_epi16(out_bf16 + i, mask, Avx512Vectors::ToBf16(values));
   }
+}
+
+// Kernel::turn: a cache line of each row, a word of two inputs at a time; whole lines that nobody
+// reads soon go past the caches.
+void TurnPanel512(std::byte* panel, const uint16_t* rows, int64_t row_stride, int64_t inputs) {
+  constexpr int64_t kLineInputs = 32;
+  constexpr int64_t kAheadInputs = 256;  // rows are too many for the processor to foresee each
+  constexpr int kLanes = 16;
+  for (int64_t first = 0; first < inputs; first += kLineInputs) {
+    for (int64_t column = 0; column < kPanelColumns; column += kLanes) {
+      const uint16_t* in = rows + column * row_stride + first;
+      __m512i words[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        words[i] = _mm512_loadu_si512(in + i * row_stride);
+        // Rows are often a page apart, so the first cache would not hold a line of each.
+        _mm_prefetch(reinterpret_cast<const char*>(in + i * row_stride + kAheadInputs),
+                     _MM_HINT_T1);
+      }
+      Transpose(words);
+      std::byte* out = panel + (first / 2 * kPanelColumns + column) * 4;
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i * kPanelColumns * 4), words[i]);
+      }
+    }
+  }
+  _mm_sfence();  // streamed lines are seen by whoever sees what this thread writes next
 }
 
 }  // namespace

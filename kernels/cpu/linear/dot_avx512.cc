@@ -9,7 +9,10 @@ namespace tessera::kernels::cpu::linear {
 const KernelSet kAvx512DotKernels = {
     .name = "avx512_bf16",
     .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
-    .bf16 = {.run = &RunPanel<DotBf16>, .pair_words = true, .sign_magnitude = false},
+    .bf16 = {.run = &RunPanel<DotBf16>,
+             .pair_words = true,
+             .sign_magnitude = false,
+             .turn = &TurnPanel512},
     .i8 = {.run = &RunScaledPanel<DotI8, DotBf16>, .pair_words = true, .sign_magnitude = true},
     .bf16_keeping_f32 = {.run = &RunPanel<Avx512Bf16>,
                          .pair_words = false,

@@ -9,7 +9,10 @@ namespace tessera::kernels::cpu::linear {
 const KernelSet kAvx512Kernels = {
     .name = "avx512",
     .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
-    .bf16 = {.run = &RunPanel<Avx512Bf16>, .pair_words = false, .sign_magnitude = false},
+    .bf16 = {.run = &RunPanel<Avx512Bf16>,
+             .pair_words = false,
+             .sign_magnitude = false,
+             .turn = &TurnPanel512},
     .i8 = {.run = &RunScaledPanel<Avx512I8, Avx512F32>,
            .pair_words = false,
            .sign_magnitude = false},

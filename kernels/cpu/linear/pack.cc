@@ -12,6 +12,7 @@ namespace tessera::kernels::cpu::linear {
 namespace {
 
 constexpr int64_t kMaxSegmentInputs = 2 * kBlockWords;
+constexpr int64_t kTurnedInputs = 32;  // a cache line of a row
 
 // The weights of one output column in one segment.
 struct ColumnSegment {
@@ -112,19 +113,17 @@ Words4 LoadWords(const uint16_t* from) {
 // pair of inputs stand side by side. A cache line of every row in turn, so that what is written
 // stays in the first cache until its lines are whole. Loading time is spent here. `inputs` is a
 // multiple of 32.
-void TurnBf16(const TensorView& source, int64_t row, int64_t first_input, int64_t inputs,
-              std::byte* segment) {
-  constexpr int64_t kLineInputs = 32;
+void TurnBf16(const TensorView& source, int64_t row, int64_t inputs, std::byte* panel) {
   constexpr int64_t kAheadInputs = 256;  // rows are too many for the processor to foresee each
   const Words4 low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, last = {2, 3, 6, 7};
-  for (int64_t begin = 0; begin < inputs; begin += kLineInputs) {
+  for (int64_t begin = 0; begin < inputs; begin += kTurnedInputs) {
     for (int64_t column = 0; column < kPanelColumns; column += 4) {
       const uint16_t* in[4];
       for (int64_t i = 0; i < 4; ++i) {
-        in[i] = source.Row<const uint16_t>(row + column + i) + first_input + begin;
+        in[i] = source.Row<const uint16_t>(row + column + i) + begin;
         __builtin_prefetch(in[i] + kAheadInputs);
       }
-      for (int64_t i = 0; i < kLineInputs; i += 8) {
+      for (int64_t i = 0; i < kTurnedInputs; i += 8) {
         const Words4 a = LoadWords(in[0] + i), b = LoadWords(in[1] + i);
         const Words4 c = LoadWords(in[2] + i), d = LoadWords(in[3] + i);
         const Words4 ab_low = __builtin_shuffle(a, b, low), cd_low = __builtin_shuffle(c, d, low);
@@ -133,12 +132,22 @@ void TurnBf16(const TensorView& source, int64_t row, int64_t first_input, int64_
         const Words4 turned[4] = {
             __builtin_shuffle(ab_low, cd_low, first), __builtin_shuffle(ab_low, cd_low, last),
             __builtin_shuffle(ab_high, cd_high, first), __builtin_shuffle(ab_high, cd_high, last)};
-        std::byte* out = segment + ((begin + i) / 2 * kPanelColumns + column) * 4;
+        std::byte* out = panel + ((begin + i) / 2 * kPanelColumns + column) * 4;
         for (int64_t pair = 0; pair < 4; ++pair) {
           std::memcpy(out + pair * kPanelColumns * 4, &turned[pair], sizeof(Words4));
         }
       }
     }
+  }
+}
+
+// Whole panels of bf16 that stay bf16, inputs without padding.
+void TurnPanel(const Kernel& kernel, const Geometry& g, const TensorView& source, int64_t row,
+               std::byte* panel) {
+  if (kernel.turn != nullptr && reinterpret_cast<uintptr_t>(panel) % 64 == 0) {
+    kernel.turn(panel, source.Row<const uint16_t>(row), source.row_stride, g.in_features);
+  } else {
+    TurnBf16(source, row, g.in_features, panel);
   }
 }
 
@@ -156,19 +165,20 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
   const int64_t inputs_per_step = dtype == DType::kF32 ? 1 : 2;
   const int64_t end = first_row + source.rows();
   const int64_t padded_end = end == g.out_features ? g.panels * kPanelColumns : end;
+  const bool turns =
+      dtype == DType::kBF16 && source.dtype == DType::kBF16 && g.in_features % kTurnedInputs == 0;
   float values[kMaxSegmentInputs];
   // A panel's segment at a time: its lines stay in cache while the columns are written one by one.
   for (int64_t begin = first_row; begin < padded_end;) {
     const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
+    if (turns && stop - begin == kPanelColumns && stop <= end) {
+      TurnPanel(kernel, g, source, begin - first_row, SegmentOf(weights, g, begin, 0));
+      begin = stop;
+      continue;
+    }
     for (int64_t segment = 0; segment < g.segments; ++segment) {
       const int64_t count = SegmentInputs(g, segment);
       const int64_t padded = SegmentSteps(g, segment) * inputs_per_step;
-      const bool turns = dtype == DType::kBF16 && source.dtype == DType::kBF16;
-      if (turns && count == padded && stop - begin == kPanelColumns && stop <= end) {
-        TurnBf16(source, begin - first_row, segment * g.segment_inputs, count,
-                 SegmentOf(weights, g, begin, segment));
-        continue;
-      }
       for (int64_t row = begin; row < stop; ++row) {
         if (row < end) {
           ReadRow(source, row - first_row, segment * g.segment_inputs, count, values);

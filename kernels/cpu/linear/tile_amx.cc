@@ -35,7 +35,10 @@ struct AmxTiles {
 const KernelSet kAmxKernels = {
     .name = "amx",
     .f32 = {.run = &RunPanel<Avx512F32>, .pair_words = false, .sign_magnitude = false},
-    .bf16 = {.run = &RunTilePanel<AmxTiles>, .pair_words = true, .sign_magnitude = false},
+    .bf16 = {.run = &RunTilePanel<AmxTiles>,
+             .pair_words = true,
+             .sign_magnitude = false,
+             .turn = &TurnPanel512},
     .i8 = {.run = &RunScaledTilePanel<AmxTiles>, .pair_words = true, .sign_magnitude = true},
     .bf16_keeping_f32 = {.run = &RunPanel<Avx512Bf16>,
                          .pair_words = false,

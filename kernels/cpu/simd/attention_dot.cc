@@ -5,6 +5,7 @@
 // A tile's keys are turned into [pair of dimensions][key], its values into [pair of keys]
 // [dimension], so that no sum runs across a register. The lanes of a pair of keys lie as
 // interleaving within 128-bit lanes leaves them; Finish puts a row's sums in order.
+#include "kernels/cpu/avx512_transpose.h"
 #include "kernels/cpu/simd/attention_run.h"
 #include "kernels/cpu/simd/dot_paths.h"
 
@@ -61,37 +62,6 @@ template <int kRows, int kCount, typename Start, typename End>
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kCount; ++v) end(r, v, acc[r][v]);
-  }
-}
-
-// Rows of words to columns.
-inline void Transpose(__m512i (&x)[16]) {
-  __m512i y[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 4) {
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 4; ++i) {
-    y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-    y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-    y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-    y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 4; ++i) {
-    x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
-    x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
-    x[i + 4] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0x88);
-    x[i + 12] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0xdd);
   }
 }
 
@@ -185,7 +155,7 @@ class DotMath {
         __m512i x[16];
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) x[i] = LoadBlock(keys[k + i], d);
-        Transpose(x);
+        cpu::Transpose(x);
         uint32_t* out = keys_ + d / 2 * kTileKeys + k;
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) _mm512_store_si512(out + i * kTileKeys, x[i]);
