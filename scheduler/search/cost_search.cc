@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "third_party/absl/str_cat.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -37,6 +39,7 @@ class CostSearch {
     if (!tried_.insert(counts).second) return;
     DeviceGroup group;
     group.counts = counts;
+    problem_.watch.Report(StrCat("configurations ", groups_.size()));
     const PlacedReplica& replica = layouts_.ReplicaOf(group);
     if (replica.rate.requests_per_second <= 0) return;
     // What the layout leaves idle is not rented.

@@ -102,6 +102,7 @@ PlacedReplica GroupLayouts::MakeReplicaOf(const DeviceGroup& group) {
     const int steps = options_.layer_steps;
     layout.layer_step = options_.exact ? 1 : (problem_.model->layers + steps - 1) / steps;
     layout.refine = layout.exact = options_.exact;
+    if (options_.exact) layout.stop = problem_.watch.stop;  // others take no time
     known = by_key_.emplace(key, BestLayoutFor(&judge_, layout)).first;
   }
   return ToReplica(known->second, members, group.role);
@@ -230,7 +231,10 @@ Grouping GroupLayouts::WithRoles(Grouping grouping) {
 // The group's devices laid out again at full resolution.
 PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
   const PlacedReplica& coarse = ReplicaOf(group);
-  if (options_.exact || coarse.stages.empty() || problem_.goal == Goal::kGoodput) return coarse;
+  if (options_.exact || coarse.stages.empty() || problem_.goal == Goal::kGoodput ||
+      problem_.watch.Stopped()) {
+    return coarse;
+  }
   DeviceGroup used = group;
   used.counts.assign(used.counts.size(), 0);
   for (const LayoutStage& stage : coarse.stages)
@@ -244,10 +248,17 @@ PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
     layout.layer_step *= 2;
   }
   layout.known_rate = coarse.rate.requests_per_second;
+  layout.stop = problem_.watch.stop;
   const std::string key = "fine " + KeyOf(layout);
   auto known = by_key_.find(key);
   if (known == by_key_.end()) known = by_key_.emplace(key, BestLayout(layout)).first;
   return known->second.stages.empty() ? coarse : ToReplica(known->second, members, group.role);
+}
+
+void GroupLayouts::Report(const char* what, int64_t evaluations, const Worth& best) const {
+  if (!problem_.watch.progress) return;
+  problem_.watch.Report(absl::StrFormat("%d %s, %d layouts, %.3f requests/s so far", evaluations,
+                                        what, layouts(), best.requests_per_second));
 }
 
 absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping, int64_t evaluations) {

@@ -74,6 +74,9 @@ class GroupLayouts {
   // serves.
   absl::StatusOr<Placement> Finish(const Grouping& grouping, int64_t evaluations);
 
+  // Progress of a search: how many of what it judged, and the best so far.
+  void Report(const char* what, int64_t evaluations, const Worth& best) const;
+
   const PlacementProblem& problem() const { return problem_; }
   const LengthMoments& lengths() const { return lengths_; }
   // All devices in one group.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "third_party/absl/str_cat.h"
 
@@ -21,8 +22,15 @@ class ExhaustiveSearch {
 
   absl::StatusOr<Placement> Run() {
     MakeCandidates();
+    if (interrupted_) TakeLargest();
     Grow(0, layouts_.Everything(Role::kBoth).counts);
     if (!failure_.ok()) return failure_;
+    if (interrupted_ && best_grouping_.empty()) {
+      GroupLayoutOptions coarse;
+      coarse.exact = false;  // quick, and better than nothing
+      return GroupLayouts(problem_, coarse)
+          .Finish({layouts_.Everything(Role::kBoth)}, evaluations_);
+    }
     absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_, evaluations_);
     if (!placement.ok()) return placement;
     placement->interrupted = interrupted_;
@@ -40,12 +48,41 @@ class ExhaustiveSearch {
     group.counts.assign(all.counts.size(), 0);
     while (Next(all.counts, &group.counts)) {
       for (const Role role : roles) {
+        if (interrupted_ = problem_.watch.Stopped(); interrupted_) return;
+        problem_.watch.Report(StrCat("device sets with a role ", candidates_.size()));
         group.role = role;
         const PlacedReplica& replica = layouts_.ReplicaOf(group);
         if (replica.rate.requests_per_second <= 0) continue;
         candidates_.push_back({group, replica.rate.requests_per_second, replica.usd_per_hour});
       }
     }
+  }
+
+  // Of what is known: replicas that do both, the one that serves most first.
+  void TakeLargest() {
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.rate > b.rate; });
+    std::vector<int> free = layouts_.Everything(Role::kBoth).counts;
+    for (const Candidate& candidate : candidates_) {
+      while (candidate.group.role == Role::kBoth && Affordable(candidate) &&
+             Fits(candidate, &free)) {
+        grouping_.push_back(candidate.group);
+        rates_[static_cast<size_t>(Role::kBoth)] += candidate.rate;
+        usd_per_hour_ += candidate.usd_per_hour;
+      }
+    }
+    if (!grouping_.empty()) Judge();
+  }
+
+  // Then its devices are taken.
+  static bool Fits(const Candidate& candidate, std::vector<int>* free) {
+    std::vector<int> rest = *free;
+    for (size_t p = 0; p < rest.size(); ++p) {
+      rest[p] -= candidate.group.counts[p];
+      if (rest[p] < 0) return false;
+    }
+    *free = std::move(rest);
+    return true;
   }
 
   // The next set within `counts`, as a number with these digits; false after the last.
@@ -62,12 +99,7 @@ class ExhaustiveSearch {
     for (size_t c = first; c < candidates_.size() && failure_.ok() && !interrupted_; ++c) {
       const Candidate& candidate = candidates_[c];
       std::vector<int> rest = free;
-      bool fits = true;
-      for (size_t p = 0; p < rest.size(); ++p) {
-        rest[p] -= candidate.group.counts[p];
-        fits = fits && rest[p] >= 0;
-      }
-      if (!fits || !Affordable(candidate)) continue;
+      if (!Affordable(candidate) || !Fits(candidate, &rest)) continue;
       grouping_.push_back(candidate.group);
       const auto role = static_cast<size_t>(candidate.group.role);
       rates_[role] += candidate.rate;
@@ -88,6 +120,7 @@ class ExhaustiveSearch {
 
   void Judge() {
     ++evaluations_;
+    layouts_.Report("groupings", evaluations_, best_);
     // Over free links.
     const Worth most = {rates_[static_cast<size_t>(Role::kBoth)] +
                             std::min(rates_[static_cast<size_t>(Role::kPrefill)],

@@ -25,6 +25,7 @@ class GeneticSearch {
       } while (random_.Unit() < options_.second_mutation);
       const Worth before = best_.worth;
       Add(std::move(child));
+      layouts_.Report("candidates", evaluations_, best_.worth);
       since_gain = Better(problem_, best_.worth, before) ? 0 : since_gain + 1;
     }
     return layouts_.Finish(best_.grouping, evaluations_);

@@ -196,6 +196,7 @@ class PartitionFlowSearch {
 
   bool Try(Grouping grouping, Candidate* here) {
     if (Spent()) return false;
+    layouts_.Report("groupings", evaluations_, here->worth);
     Normalise(&grouping);
     Candidate candidate = Judged(std::move(grouping));
     Worth gained = here->worth;

@@ -286,7 +286,13 @@ class LayoutSearch {
   }
 
   // Runs the dynamic program for (b, K) and judges what it ends with.
+  bool Stopped() {
+    stopped_ = stopped_ || (problem_.stop && problem_.stop());
+    return stopped_;
+  }
+
   void Solve(double b, double kv) {
+    if (Stopped()) return;
     Tabulate(b, kv);
     hops_.assign(static_cast<size_t>(pools_) * pools_, {});
     for (int from = 0; from < pools_; ++from) {
@@ -304,6 +310,7 @@ class LayoutSearch {
       Item nothing;
       Extend(nothing, -1, -1, 0, 0, -1, first);
       for (int layer = 1; layer < model_.layers; ++layer) {
+        if (Stopped()) return;
         for (int used = 0; used < used_states_; ++used) {
           for (int last = 0; last < pools_; ++last) {
             const size_t state = StateOf(layer, used, last);
@@ -435,6 +442,7 @@ class LayoutSearch {
   int devices_ = 0;
   int used_states_ = 1;
   std::vector<int> radix_;
+  bool stopped_ = false;
   Layout best_;
   std::vector<ReplicaRate> by_depth_;  // of the best layout with that many stages
 

@@ -14,6 +14,7 @@
 // never built here).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct LayoutProblem {
   bool refine = true;     // search around the best b and K after the powers of two
   bool exact = false;     // then go through every K there can be: proves the optimum (see above)
   double known_rate = 0;  // requests per second that somebody has: worse is not looked for
+  std::function<bool()> stop = {};  // asked all the while; true: the best so far, nothing is proved
 };
 
 struct Layout {

@@ -28,6 +28,7 @@ class TabuSearch {
         if (next.grouping.empty() || Better(problem_, neighbour.worth, next.worth))
           next = std::move(neighbour);
       }
+      layouts_.Report("groupings", evaluations_, best_.worth);
       ++since_gain;
       if (next.grouping.empty()) continue;
       tabu_.push_back(here.grouping);

@@ -1,5 +1,6 @@
 // What holds of every search behind the interface.
 #include <catch2/catch.hpp>
+#include <limits>
 #include <map>
 
 #include "scheduler/search/problem.h"
@@ -99,6 +100,42 @@ TEST_CASE("who is stopped from outside answers with what it has, and says so") {
     INFO(name);
     const auto placement = (*FindSearch(name))(problem);
     if (placement.ok()) CHECK(placement->interrupted);
+  }
+}
+
+TEST_CASE("searches say how far they are") {
+  LayoutInstance instance;
+  PlacementProblem problem = PlacementInstance(3005, &instance);
+  for (const std::string& name : SearchNames()) {
+    if (name == "best") continue;  // quicker than it would be read, here
+    INFO(name);
+    int said = 0;
+    problem.watch.progress = [&](const std::string& what) { said += what.empty() ? 0 : 1; };
+    REQUIRE((*FindSearch(name))(problem).ok());
+    CHECK(said > 0);
+  }
+}
+
+TEST_CASE("exact asks often whether to stop, and has an answer whenever that is") {
+  LayoutInstance instance;
+  PlacementProblem problem = PlacementInstance(3006, &instance);
+  problem.prove = true;
+  int asked = 0, most = std::numeric_limits<int>::max();
+  problem.watch.stop = [&] { return ++asked > most; };
+  const Placement full = *(*FindSearch("exact"))(problem);
+  CHECK(!full.interrupted);
+  CHECK(asked > 1000);
+  const int all = asked;
+  for (const int part : {0, 1, all / 10, all / 2, all - 10}) {
+    INFO("after " << part << " of " << all);
+    asked = 0;
+    most = part;
+    const auto placement = (*FindSearch("exact"))(problem);
+    REQUIRE(placement.ok());
+    CHECK(placement->interrupted);
+    CHECK(placement->upper_bound == 0);
+    CHECK(placement->requests_per_second > 0);
+    CHECK(placement->requests_per_second <= full.requests_per_second * (1 + 1e-9));
   }
 }
 
