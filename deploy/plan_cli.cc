@@ -137,6 +137,9 @@ void PlanCli::AddPlan() {
       ->add_option("--search", f.options.search,
                    "How to search: best, exact, hexgen, hexgen2, thunderserve, cost")
       ->capture_default_str();
+  plan_->add_option("--search-option", f.options.search_options,
+                    "A constant of that search, such as hexgen.population=32; repeated; a plan "
+                    "names all under its assumptions");
   plan_->add_option("--dtype", f.weight_dtype,
                     "Of weights: float32, float16, bfloat16, int8; default: as stored");
   plan_->add_option("--kv-dtype", f.kv_dtype,

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kFewDevices = 8;
 // That are judged: each takes some programs, and a plan of many devices must not wait for them.
-constexpr int kMostPlacements = 48, kMostPlacementsOfMany = 12;
+constexpr int kMostPlacements = 300, kMostPlacementsOfMany = 24;
 constexpr size_t kMostNamed = 6;  // holders
 
 std::string HolderText(const PlacementProblem& problem, const LayerHolder& holder) {

@@ -9,6 +9,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/plan_text.h"
+#include "scheduler/search/search_options.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -97,6 +98,10 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
       "at most %d tokens in one step (%s) and %g sequences at once in one replica (%s)",
       o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
       Origin(o.max_sequences == ever.max_sequences)));
+  if (!o.given_search) {
+    for (std::string& line : SearchOptionLines(o.search, f.problem->search_options))
+      add(std::move(line));
+  }
   if (o.seed > 0) add(absl::StrFormat("seed = %d, of searches that draw (option)", o.seed));
   const double tpot = f.problem->options.max_tpot_seconds;
   add(std::isfinite(tpot)

@@ -145,6 +145,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   options.goal = *goal;
   options.search = request.search();
   options.seed = request.seed();
+  options.search_options.assign(request.search_options().begin(), request.search_options().end());
   options.weight_dtype = request.weight_dtype();
   options.kv_dtype = request.kv_dtype();
   if (absl::Status s = ReadOptions(request.options(), &options); !s.ok()) return s;

@@ -18,6 +18,7 @@
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
+#include "scheduler/search/search_options.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
 
@@ -177,6 +178,10 @@ class Planner {
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
     problem_.seed = options_.seed;
+    absl::StatusOr<std::map<std::string, double>> search_options = ParseSearchOptions(
+        options_.search.empty() ? "best" : options_.search, options_.search_options);
+    if (!search_options.ok()) return search_options.status();
+    problem_.search_options = *std::move(search_options);
     problem_.options.max_tpot_seconds = options_.goal == Goal::kGoodput
                                             ? LargestUsefulTpot(workload_.classes)
                                             : LeastTpotLimit(workload_.classes);

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/cluster.pb.h"
@@ -35,6 +36,7 @@ struct PlannerInput {
 struct PlannerOptions {
   Goal goal = Goal::kThroughput;
   std::string search = "best";
+  std::vector<std::string> search_options;  // constants of the search, such as "cost.gap=0.01"
   v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // as stored
   v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED;      // 16 bits
   double utilisation = 0.9;                               // of a device's memory

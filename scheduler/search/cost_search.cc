@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -19,21 +20,76 @@ class CostSearch {
 
   absl::StatusOr<Placement> Run() {
     for (const DevicePool& pool : pools_) program_.available.push_back(pool.count);
+    MakeBuckets();
     OneMachine();
     SideBySide();
     TwoKinds();
     const bool price = problem_.goal == Goal::kPrice;
-    program_.class_rates = {price ? problem_.required_requests_per_second : 1.0};
+    for (const Bucket& bucket : buckets_) {
+      program_.class_rates.push_back(bucket.share *
+                                     (price ? problem_.required_requests_per_second : 1.0));
+    }
     if (problem_.goal == Goal::kBudget) program_.budget_usd_per_hour = problem_.budget_usd_per_hour;
     const absl::StatusOr<Rental> rental =
         price ? CheapestRental(program_) : LargestRentalByBisection(program_, options_.bisection);
     Grouping grouping;
     for (size_t c = 0; rental.ok() && c < groups_.size(); ++c)
       grouping.insert(grouping.end(), static_cast<size_t>(rental->copies[c]), groups_[c]);
-    return layouts_.Finish(grouping, static_cast<int64_t>(groups_.size()));
+    absl::StatusOr<Placement> placement =
+        layouts_.Finish(grouping, static_cast<int64_t>(groups_.size()));
+    if (placement.ok() && rental.ok() && buckets_.size() > 1) {
+      placement->notes.push_back(absl::StrFormat(
+          "configurations were chosen for %d classes of requests, each sent where it is served "
+          "best: %.3f requests/s; the shares of this plan know no classes",
+          buckets_.size(), rental->served * (price ? problem_.required_requests_per_second : 1)));
+    }
+    return placement;
   }
 
  private:
+  // Requests that the program may send to configurations of their own.
+  struct Bucket {
+    double share = 0;
+    std::vector<RequestLengths> samples;
+    LengthMoments lengths;
+  };
+
+  // Goodput judges all classes of a replica together, so that they are one.
+  void MakeBuckets() {
+    const bool one = problem_.goal == Goal::kGoodput;
+    if (!one && problem_.classes.size() > 1) {
+      for (const RequestClass& given : problem_.classes)
+        buckets_.push_back({given.share, given.samples, {}});
+    } else {
+      buckets_.resize(4);
+      double weight = 0;
+      for (const RequestLengths& sample : problem_.samples) {
+        const bool cut = options_.length_buckets && !one;
+        const size_t bucket =
+            (cut && sample.prompt_tokens >= options_.bucket_prompt_tokens ? 2 : 0) +
+            (cut && sample.output_tokens >= options_.bucket_output_tokens ? 1 : 0);
+        buckets_[bucket].samples.push_back(sample);
+        buckets_[bucket].share += sample.weight;
+        weight += sample.weight;
+      }
+      for (Bucket& bucket : buckets_) bucket.share /= weight;
+    }
+    std::erase_if(buckets_, [](const Bucket& bucket) { return bucket.share <= 0; });
+    for (Bucket& bucket : buckets_) bucket.lengths = MomentsOf(bucket.samples);
+  }
+
+  // Requests per second of each bucket if it served nothing else.
+  std::vector<double> RatesOf(const PlacedReplica& replica) const {
+    if (buckets_.size() == 1) return {replica.rate.requests_per_second};
+    std::vector<double> rates;
+    const ReplicaSpec spec = SpecOf(problem_, replica);
+    for (const Bucket& bucket : buckets_) {
+      rates.push_back(
+          CapacityOf(*problem_.model, spec, bucket.lengths, problem_.options).requests_per_second);
+    }
+    return rates;
+  }
+
   void Offer(const std::vector<int>& counts) {
     if (layouts_.layouts() >= options_.most_layouts || problem_.watch.Stopped()) return;
     if (!tried_.insert(counts).second) return;
@@ -47,8 +103,7 @@ class CostSearch {
     for (const LayoutStage& stage : replica.stages)
       group.counts[static_cast<size_t>(stage.pool)] += stage.width;
     groups_.push_back(group);
-    program_.configurations.push_back(
-        {group.counts, replica.usd_per_hour, {replica.rate.requests_per_second}});
+    program_.configurations.push_back({group.counts, replica.usd_per_hour, RatesOf(replica)});
   }
 
   void OneMachine() {
@@ -106,6 +161,7 @@ class CostSearch {
   GroupLayouts layouts_;
   std::set<std::vector<int>> tried_;
   CostProgram program_;
+  std::vector<Bucket> buckets_;
   std::vector<DeviceGroup> groups_;  // of the program's configurations
 };
 

@@ -69,6 +69,8 @@ LayoutProblem GroupLayouts::ProblemOf(const DeviceGroup& group, std::vector<int>
   layout.lengths = lengths_;
   layout.options = problem_.options;
   layout.role = group.role;
+  layout.least_latency = options_.prefill_by_latency && group.role == Role::kPrefill &&
+                         problem_.goal != Goal::kGoodput;
   for (size_t p = 0; p < group.counts.size(); ++p) {
     if (group.counts[p] == 0) continue;
     members->push_back(static_cast<int>(p));
@@ -247,7 +249,7 @@ PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
          layout.layer_step < problem_.model->layers) {
     layout.layer_step *= 2;
   }
-  layout.known_rate = coarse.rate.requests_per_second;
+  if (!layout.least_latency) layout.known_rate = coarse.rate.requests_per_second;
   layout.stop = problem_.watch.stop;
   const std::string key = "fine " + KeyOf(layout);
   auto known = by_key_.find(key);

@@ -41,6 +41,9 @@ struct GroupLayoutOptions {
   int64_t most_states = 150;
   // The same for the layouts of Finish, times layers.
   int64_t most_fine_states = 4000;
+  // Prefilling groups: the layout through which a step goes fastest, instead of that of the highest
+  // rate. Not for goodput, which judges latencies itself.
+  bool prefill_by_latency = false;
   bool exact = false;  // layouts at full resolution from the start, proved best: few devices only
 };
 

@@ -40,7 +40,7 @@ class GeneticSearch {
   void Populate() {
     const int devices = problem_.graph->devices();
     // As many groups as 1, 2, 3, ... then in larger steps: how many are good is not known yet.
-    for (int groups = 1; groups <= devices; groups += std::max(1, groups / 4)) {
+    for (int groups = 1; groups <= devices; groups += std::max(1, groups / options_.start_growth)) {
       Add(ClusterByLinks(problem_, groups));
     }
   }

@@ -18,6 +18,7 @@ struct GeneticOptions {
   int most_layouts = 1000;       // ours: layouts of unlike groups, which is where time goes
   int patience = 600;            // ours: candidates without a new best after which it ends
   double second_mutation = 0.3;  // ours: chance that another mutation follows
+  int start_growth = 4;          // ours: starts of n groups are followed by one of n + n / this
   uint64_t seed = 1;
   GroupLayoutOptions layouts;
 };

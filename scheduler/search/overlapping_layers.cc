@@ -11,7 +11,7 @@ namespace {
 using Holders = std::vector<LayerHolder>;
 
 constexpr double kGain = 1 + 1e-9;
-constexpr int kFirstStep = 6;    // part of the layers that a range moves by at first
+constexpr int kFirstStep = 12;   // part of the layers that a range moves by at first
 constexpr double kFilled = 0.5;  // of memory, by the weights of a start after Helix
 
 // Whether two holders that are used have ranges that overlap and differ.

@@ -50,7 +50,7 @@ class PartitionFlowSearch {
   std::vector<Candidate> Starts() {
     std::vector<Candidate> split, whole;
     const int devices = problem_.graph->devices();
-    for (int groups = 1; groups <= devices; groups += std::max(1, groups / 4)) {
+    for (int groups = 1; groups <= devices; groups += std::max(1, groups / options_.start_growth)) {
       const Grouping parts = Partition(groups);
       whole.push_back(Judged(parts));
       if (parts.size() < 2 || !layouts_.MaySplit()) continue;

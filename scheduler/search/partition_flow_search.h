@@ -3,7 +3,8 @@
 // Source: HexGen-2 (ICLR 2025). 1. Devices are nodes, links edges: spectral partition, refined by
 // Kernighan and Lin, into groups of like memory with strong links inside. 2. Groups are coarsened
 // to nodes and get roles, such that strong links lie between prefilling and decoding ones. 3. Every
-// group is laid out for its role; the maximum flow from prefilling over KV links to decoding groups
+// group is laid out for its role, prefilling ones for least latency, decoding ones for most
+// throughput; the maximum flow from prefilling over KV links to decoding groups
 // is the rate. 4. Devices move or swap between saturated and idle groups, and roles of idle ones
 // flip, until nothing gains. How many groups there are is tried; the most promising starts are
 // refined. With allow_split off, or where only one group holds the model, groups do both. Shared
@@ -20,7 +21,9 @@ struct PartitionFlowOptions {
   int starts = 3;               // ours: numbers of groups that are refined
   int most_evaluations = 4000;  // ours: candidates judged, over all starts
   int most_layouts = 1000;      // ours: layouts of unlike groups, which is where time goes
-  GroupLayoutOptions layouts;
+  int start_growth = 4;         // ours: starts of n groups are followed by one of n + n / this
+  // The paper's: prefilling groups have the layout of least latency.
+  GroupLayoutOptions layouts = {.prefill_by_latency = true};
 };
 
 absl::StatusOr<Placement> SearchPartitionFlow(const PlacementProblem& problem,

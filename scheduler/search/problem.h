@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -47,10 +48,11 @@ struct PlacementProblem {
   ReplicaOptions options;
   KvCodecRates codec_rates;
   Goal goal = Goal::kThroughput;
-  double required_requests_per_second = 0;  // kPrice
-  double budget_usd_per_hour = 0;           // kBudget
-  uint64_t seed = 0;                        // of searches that draw; 0: their own
-  bool allow_split = true;                  // replicas that only prefill or only decode
+  double required_requests_per_second = 0;       // kPrice
+  double budget_usd_per_hour = 0;                // kBudget
+  uint64_t seed = 0;                             // of searches that draw; 0: their own
+  std::map<std::string, double> search_options;  // constants of searches, see search_options.h
+  bool allow_split = true;                       // replicas that only prefill or only decode
   bool prove = false;  // go for a bound also where that takes minutes; needs few devices
   SearchWatch watch;
 };

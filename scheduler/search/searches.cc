@@ -1,13 +1,9 @@
 #include <map>
 
 #include "scheduler/search/configuration_search.h"
-#include "scheduler/search/cost_search.h"
-#include "scheduler/search/exhaustive_search.h"
-#include "scheduler/search/genetic_search.h"
 #include "scheduler/search/goodput_search.h"
-#include "scheduler/search/partition_flow_search.h"
 #include "scheduler/search/problem.h"
-#include "scheduler/search/tabu_search.h"
+#include "scheduler/search/search_options.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -20,18 +16,27 @@ const std::map<std::string, Search>& Table() {
          return problem.goal == Goal::kGoodput ? SearchGoodput(problem)
                                                : SearchConfigurations(problem);
        }},
-      {"cost", [](const PlacementProblem& problem) { return SearchByCost(problem); }},
-      {"exact", [](const PlacementProblem& problem) { return SearchExhaustively(problem); }},
+      {"cost",
+       [](const PlacementProblem& problem) {
+         return SearchByCost(problem, ConstantsWith(problem.search_options).cost);
+       }},
+      {"exact",
+       [](const PlacementProblem& problem) {
+         return SearchExhaustively(problem, ConstantsWith(problem.search_options).exact);
+       }},
       {"hexgen",
        [](const PlacementProblem& problem) {
-         GeneticOptions options;
+         GeneticOptions options = ConstantsWith(problem.search_options).hexgen;
          if (problem.seed > 0) options.seed = problem.seed;
          return SearchGenetic(problem, options);
        }},
-      {"hexgen2", [](const PlacementProblem& problem) { return SearchPartitionFlow(problem); }},
+      {"hexgen2",
+       [](const PlacementProblem& problem) {
+         return SearchPartitionFlow(problem, ConstantsWith(problem.search_options).hexgen2);
+       }},
       {"thunderserve",
        [](const PlacementProblem& problem) {
-         TabuOptions options;
+         TabuOptions options = ConstantsWith(problem.search_options).thunderserve;
          if (problem.seed > 0) options.seed = problem.seed;
          return SearchTabu(problem, options);
        }},

@@ -51,7 +51,10 @@ class LayoutSearch {
   Layout Run() {
     const int max_stages = std::min(devices_, model_.layers);
     if (problem_.role == Role::kPrefill || problem_.lengths.decode_steps <= 0) {
+      if (problem_.least_latency) micro_batches_ = 1;  // its period is the sum of all stages
       Solve(0, problem_.lengths.max_sequence_tokens);
+      if (problem_.least_latency && !best_.stages.empty())
+        best_.rate = RateOf(MakeReplica(problem_, best_.stages));
       return best_;
     }
     // Downwards: large steps tend to be the best ones, and an early incumbent prunes the rest.
@@ -426,9 +429,14 @@ class LayoutSearch {
     return stages;
   }
 
+  ReplicaRate RateOf(const ReplicaSpec& replica) const {
+    return CapacityOf(model_, replica, problem_.lengths, problem_.options);
+  }
+
   void Consider(const std::vector<LayoutStage>& stages) {
-    const ReplicaRate rate =
-        CapacityOf(model_, MakeReplica(problem_, stages), problem_.lengths, problem_.options);
+    ReplicaSpec replica = MakeReplica(problem_, stages);
+    if (problem_.least_latency) replica.micro_batches = 1;
+    const ReplicaRate rate = RateOf(replica);
     ReplicaRate& same_depth = by_depth_[stages.size()];
     if (rate.requests_per_second > same_depth.requests_per_second) same_depth = rate;
     if (rate.requests_per_second <= best_.rate.requests_per_second) return;

@@ -43,9 +43,11 @@ struct LayoutProblem {
   LengthMoments lengths;
   ReplicaOptions options;
   Role role = Role::kBoth;
-  int layer_step = 1;     // stages take multiples of it (and the rest): coarser is faster
-  bool refine = true;     // search around the best b and K after the powers of two
-  bool exact = false;     // then go through every K there can be: proves the optimum (see above)
+  int layer_step = 1;  // stages take multiples of it (and the rest): coarser is faster
+  bool refine = true;  // search around the best b and K after the powers of two
+  bool exact = false;  // then go through every K there can be: proves the optimum (see above)
+  // Role prefill: the stages through which a step goes fastest, whatever the rate.
+  bool least_latency = false;
   double known_rate = 0;  // requests per second that somebody has: worse is not looked for
   std::function<bool()> stop = {};  // asked all the while; true: the best so far, nothing is proved
 };

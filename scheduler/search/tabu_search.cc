@@ -55,7 +55,7 @@ class TabuSearch {
   void Start() {
     Candidate whole;
     const int devices = problem_.graph->devices();
-    for (int groups = 1; groups <= devices; groups += std::max(1, groups / 4)) {
+    for (int groups = 1; groups <= devices; groups += std::max(1, groups / options_.start_growth)) {
       const Grouping clusters = ClusterByLinks(problem_, groups);
       Keep(Judged(clusters), &whole);
       if (!layouts_.MaySplit() || clusters.size() < 2) continue;

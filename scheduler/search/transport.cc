@@ -91,13 +91,11 @@ absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
   LinearProgram program;
   std::vector<int> rows;
   for (const double capacity : transport.capacity) rows.push_back(program.AddRow(0, capacity));
-  const int offered = program.AddRow(0, transport.offered);
   std::vector<int> variables;
   for (const Transport::Pair& pair : transport.pairs) {
-    const int variable = program.AddVariable(pair.attainment, 0, pair.link_rate, false);
+    const int variable = program.AddVariable(1, 0, pair.link_rate, false);
     program.AddTerm(rows[static_cast<size_t>(pair.prefill)], variable, 1);
     program.AddTerm(rows[static_cast<size_t>(pair.decode)], variable, 1);
-    program.AddTerm(offered, variable, 1);
     variables.push_back(variable);
   }
   for (const LoadedLink& shared : transport.shared) {
@@ -108,40 +106,6 @@ absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
   if (!solution.ok()) return solution.status();
   for (double& rate : solution->values) rate = std::max(0.0, rate);
   return std::move(solution->values);
-}
-
-absl::StatusOr<AttainedTransport> SolveForAttainment(Transport transport,
-                                                     const Attainment& attainment,
-                                                     const AttainmentOptions& options) {
-  AttainedTransport best;
-  std::vector<double> before(transport.pairs.size(), 0);
-  for (int round = 1; round <= options.most_rounds; ++round) {
-    const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-    if (!rates.ok()) return rates.status();
-    std::vector<double> loads(transport.capacity.size(), 0);
-    double served = 0, moved = 0;
-    for (size_t p = 0; p < rates->size(); ++p) {
-      loads[static_cast<size_t>(transport.pairs[p].prefill)] += (*rates)[p];
-      loads[static_cast<size_t>(transport.pairs[p].decode)] += (*rates)[p];
-      served += (*rates)[p];
-      moved = std::max(moved, std::abs((*rates)[p] - before[p]));
-    }
-    double attained = 0;
-    for (size_t p = 0; p < rates->size(); ++p) {
-      Transport::Pair& pair = transport.pairs[p];
-      pair.attainment = attainment(pair, loads[static_cast<size_t>(pair.prefill)],
-                                   loads[static_cast<size_t>(pair.decode)]);
-      attained += (*rates)[p] * pair.attainment;
-    }
-    if (round == 1 || attained > best.attained) {
-      best.rates = *rates;
-      best.attained = attained;
-    }
-    best.rounds = round;
-    if (moved <= options.settled * served) break;
-    before = *rates;
-  }
-  return best;
 }
 
 }  // namespace tessera::scheduler

@@ -84,7 +84,8 @@ TEST_CASE("data types, the seed and options are those of the command") {
   const auto options = Answer(asked +
                               "options: {memory_utilisation: 0.5, runtime_reserve: 2 GiB, "
                               "kv_headroom: 0.2, max_step_tokens: 512, max_sequences: 8, "
-                              "context_tokens: 4096, no_split: true}\nseed: 7\nsearch: hexgen\n");
+                              "context_tokens: 4096, no_split: true}\nseed: 7\nsearch: hexgen\n"
+                              "search_options: [hexgen.patience=9]\n");
   REQUIRE(options.status().message() == "");
   const v1::PlanBasis& basis = options->plan().basis();
   CHECK(basis.memory_utilisation() == 0.5);
@@ -93,7 +94,11 @@ TEST_CASE("data types, the seed and options are those of the command") {
   CHECK(basis.max_step_tokens() == 512);
   CHECK_THAT(options->text(), Contains("longest sequence = 4096 tokens (option)") &&
                                   Contains("decode = not allowed (option)") &&
+                                  Contains("hexgen.patience = 9 (option; ours") &&
+                                  Contains("hexgen.population = 16 (default; ours") &&
                                   Contains("seed = 7"));
+  CHECK_THAT(Refusal(asked + "search_options: [hexgen.patience=9]"),
+             Contains("the search best has no such option"));
   CHECK_THAT(Refusal(asked + "options: {memory_utilisation: 1.5}"),
              Contains("request: options: memory_utilisation: must be from 0.01 to 1"));
   CHECK_THAT(Refusal(asked + "options: {kv_headroom: 1}"), Contains("options: kv_headroom"));
