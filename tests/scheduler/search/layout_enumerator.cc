@@ -4,75 +4,10 @@
 #include <string>
 
 #include "proto/cluster.pb.h"
+#include "tests/scheduler/search/every_layout.h"
 
 namespace tessera::tests {
 namespace {
-
-using scheduler::LayoutStage;
-
-class Enumerator {
- public:
-  explicit Enumerator(const scheduler::LayoutProblem& problem) : problem_(problem) {
-    for (const auto& pool : problem.pools) free_.push_back(pool.count);
-  }
-
-  Enumerated Run() {
-    Grow(0);
-    return best_;
-  }
-
- private:
-  void Grow(int layer) {
-    const int rest = problem_.model->layers - layer;
-    if (rest == 0) return Judge();
-    for (size_t pool = 0; pool < free_.size(); ++pool) {
-      for (int width = 1; width <= free_[pool]; ++width) {
-        free_[pool] -= width;
-        for (int layers = 1; layers <= rest; ++layers) {
-          stages_.push_back({static_cast<int>(pool), width, layers});
-          Grow(layer + layers);
-          stages_.pop_back();
-        }
-        free_[pool] += width;
-      }
-    }
-  }
-
-  void Judge() {
-    ++best_.layouts;
-    scheduler::ReplicaSpec replica;
-    replica.role = problem_.role;
-    int first = 0;
-    for (size_t i = 0; i < stages_.size(); ++i) {
-      const auto& pool = problem_.pools[static_cast<size_t>(stages_[i].pool)];
-      scheduler::StageSpec stage;
-      stage.ranks.assign(static_cast<size_t>(stages_[i].width), pool.spec);
-      stage.communicator = {{stages_[i].width,
-                             problem_.graph->machines()[static_cast<size_t>(pool.machine)].inside,
-                             false}};
-      stage.first_layer = first;
-      stage.layers = stages_[i].layers;
-      stage.holds_embedding = i == 0;
-      stage.holds_head = i + 1 == stages_.size();
-      first += stage.layers;
-      replica.stages.push_back(stage);
-      if (stages_.size() == 1) continue;
-      const auto& next =
-          problem_.pools[static_cast<size_t>(stages_[(i + 1) % stages_.size()].pool)];
-      replica.hops.push_back(problem_.graph->Between(pool.machine, next.machine));
-    }
-    const double rate = CapacityOf(*problem_.model, replica, problem_.lengths, problem_.options)
-                            .requests_per_second;
-    if (rate <= best_.requests_per_second) return;
-    best_.requests_per_second = rate;
-    best_.stages = stages_;
-  }
-
-  const scheduler::LayoutProblem& problem_;
-  std::vector<int> free_;
-  std::vector<LayoutStage> stages_;
-  Enumerated best_;
-};
 
 // Small and the same everywhere.
 class Random {
@@ -96,7 +31,17 @@ void SetLink(double gigabytes, double latency, v1::Link* link) {
 }  // namespace
 
 Enumerated EnumerateLayouts(const scheduler::LayoutProblem& problem) {
-  return Enumerator(problem).Run();
+  Enumerated best;
+  ForEveryLayout(problem, [&](const std::vector<scheduler::LayoutStage>& stages) {
+    ++best.layouts;
+    const double rate =
+        CapacityOf(*problem.model, ReplicaOf(problem, stages), problem.lengths, problem.options)
+            .requests_per_second;
+    if (rate <= best.requests_per_second) return;
+    best.requests_per_second = rate;
+    best.stages = stages;
+  });
+  return best;
 }
 
 void MakeLayoutInstance(int seed, int max_devices, int max_layers, LayoutInstance* instance) {

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "tests/scheduler/search/every_layout.h"
+
 namespace tessera::tests {
 namespace {
 
@@ -29,13 +31,15 @@ class AllLayouts {
  public:
   explicit AllLayouts(const scheduler::PlacementProblem& problem)
       : problem_(problem), lengths_(scheduler::MomentsOf(problem.samples)) {
+    layout_.model = problem.model;
+    layout_.graph = problem.graph;
     for (const auto& pool : problem.graph->pools()) {
-      free_.push_back(pool.count);
+      layout_.pools.push_back({pool.spec, pool.machine, pool.count});
       radix_.push_back(states_);
       states_ *= pool.count + 1;
     }
     for (auto& role : kept_) role.resize(static_cast<size_t>(states_));
-    Grow(0);
+    ForEveryLayout(layout_, [&](const std::vector<LayoutStage>& stages) { Judge(stages); });
   }
 
   int states() const { return states_; }
@@ -56,54 +60,16 @@ class AllLayouts {
   }
 
  private:
-  void Grow(int layer) {
-    const int rest = problem_.model->layers - layer;
-    if (rest == 0) return Judge();
-    for (size_t pool = 0; pool < free_.size(); ++pool) {
-      for (int width = 1; width <= free_[pool]; ++width) {
-        free_[pool] -= width;
-        for (int layers = 1; layers <= rest; ++layers) {
-          stages_.push_back({static_cast<int>(pool), width, layers});
-          Grow(layer + layers);
-          stages_.pop_back();
-        }
-        free_[pool] += width;
-      }
-    }
-  }
-
   int MachineOf(const LayoutStage& stage) const {
     return problem_.graph->pools()[static_cast<size_t>(stage.pool)].machine;
   }
 
-  scheduler::ReplicaSpec Spec() const {
-    scheduler::ReplicaSpec replica;
-    int first = 0;
-    for (size_t i = 0; i < stages_.size(); ++i) {
-      const auto& pool = problem_.graph->pools()[static_cast<size_t>(stages_[i].pool)];
-      scheduler::StageSpec stage;
-      stage.ranks.assign(static_cast<size_t>(stages_[i].width), pool.spec);
-      stage.communicator = {
-          {stages_[i].width, problem_.graph->Between(pool.machine, pool.machine), false}};
-      stage.first_layer = first;
-      stage.layers = stages_[i].layers;
-      stage.holds_embedding = i == 0;
-      stage.holds_head = i + 1 == stages_.size();
-      first += stage.layers;
-      replica.stages.push_back(std::move(stage));
-      if (stages_.size() == 1) continue;
-      const LayoutStage& next = stages_[(i + 1) % stages_.size()];
-      replica.hops.push_back(problem_.graph->Between(pool.machine, MachineOf(next)));
-    }
-    return replica;
-  }
-
-  void Judge() {
+  void Judge(const std::vector<LayoutStage>& stages) {
     ++looked_at_;
-    scheduler::ReplicaSpec replica = Spec();
+    scheduler::ReplicaSpec replica = ReplicaOf(layout_, stages);
     int used = 0;
     uint64_t machines = 0;
-    for (const LayoutStage& stage : stages_) {
+    for (const LayoutStage& stage : stages) {
       used += stage.width * radix_[static_cast<size_t>(stage.pool)];
       for (int i = 0; i < stage.layers; ++i)
         machines = (machines << kMachineBits) | static_cast<uint64_t>(MachineOf(stage));
@@ -117,15 +83,15 @@ class AllLayouts {
       auto& kept = kept_[static_cast<size_t>(role)][static_cast<size_t>(used)];
       // Whoever does both sends its KV nowhere.
       Kept& best = kept[role == Role::kBoth ? 0 : machines];
-      if (rate > best.rate) best = {rate, machines, stages_};
+      if (rate > best.rate) best = {rate, machines, stages};
     }
   }
 
   const scheduler::PlacementProblem& problem_;
   const scheduler::LengthMoments lengths_;
-  std::vector<int> free_, radix_;
+  scheduler::LayoutProblem layout_;
+  std::vector<int> radix_;
   int states_ = 1;
-  std::vector<LayoutStage> stages_;
   std::vector<std::unordered_map<uint64_t, Kept>> kept_[3];  // by role and devices used
   long looked_at_ = 0;
 };
