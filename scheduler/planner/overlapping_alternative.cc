@@ -11,6 +11,7 @@ constexpr int kFewDevices = 8;
 // That are judged: each takes some programs, and a plan of many devices must not wait for them.
 constexpr int kMostPlacements = 300, kMostPlacementsOfMany = 24;
 constexpr size_t kMostNamed = 6;  // holders
+constexpr double kShown = 5e-4;   // a gain that does not round to nothing
 
 std::string HolderText(const PlacementProblem& problem, const LayerHolder& holder) {
   const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(holder.pool)];
@@ -43,7 +44,7 @@ std::string OverlappingLine(const PlacementProblem& problem, const Placement& ch
   if (!best.kept.empty())
     line += StrCat(", the other ", best.kept.size(),
                    best.kept.size() == 1 ? " replica" : " replicas", " as planned");
-  if (gain > 0) line += "; it cannot be deployed yet: replicas of a plan share no device";
+  if (gain > kShown) line += "; it cannot be deployed yet: replicas of a plan share no device";
   return line;
 }
 

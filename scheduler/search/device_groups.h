@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -92,6 +93,9 @@ class GroupLayouts {
   LayoutProblem ProblemOf(const DeviceGroup& group, std::vector<int>* members) const;
   PlacedReplica MakeReplicaOf(const DeviceGroup& group);
   PlacedReplica Polished(const DeviceGroup& group);
+  // For a layout at work: says so, and asks the watch where the layout may be broken off.
+  std::function<bool()> Watched(const char* resolution, const LayoutProblem& layout,
+                                bool stops) const;
   PlacedReplica ToReplica(const Layout& layout, const std::vector<int>& members, Role role) const;
 
   const PlacementProblem& problem_;
