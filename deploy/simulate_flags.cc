@@ -38,10 +38,10 @@ void AddWorkflows(CLI::App& simulate, SimulateFlags* flags) {
       ->delimiter(',');
   simulate
       .add_option("--tuning-window", flags->tuning_window,
-                  "Workflows that a replay takes: the last that ended")
+                  "Workflows that a replay takes: the last that arrived")
       ->check(WholeFrom(1))
       ->capture_default_str();
-  simulate.add_option("--tuning-every", flags->tuning_every, "Ended workflows between two replays")
+  simulate.add_option("--tuning-every", flags->tuning_every, "Arrivals between two replays")
       ->check(WholeFrom(1))
       ->capture_default_str();
 }

@@ -1,7 +1,7 @@
 // Workflows on simulated replicas: the source of their calls, their dispatch, and tuning by replay.
 #include <algorithm>
+#include <cmath>
 #include <ctime>
-#include <deque>
 #include <limits>
 
 #include "scheduler/simulator/workflows.h"
@@ -31,6 +31,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
       base_seconds_ = std::min(base_seconds_, speeds_.back().AloneSeconds(expected));
     }
     result_.seconds.assign(workflows.size(), -1);
+    next_tuning_ = std::min(tuning.first, tuning.every);
   }
 
   absl::StatusOr<WorkflowResult> Run() {
@@ -71,9 +72,9 @@ class WorkflowRun : public RequestSource, public Dispatcher {
       result_.seconds[static_cast<size_t>(what.workflow)] =
           outcome.finished_seconds - workflow.arrival_seconds;
     }
-    ended_.push_back(what.workflow);
-    if (static_cast<int64_t>(ended_.size()) > tuning_.window) ended_.pop_front();
-    if (tuning_.tuned && ++ended_since_tuning_ >= tuning_.every) Tune();
+    state.ended = true;
+    if (tuning_.tuned && Arrived(outcome.finished_seconds) >= next_tuning_)
+      Tune(outcome.finished_seconds);
   }
 
   // Dispatcher
@@ -121,7 +122,9 @@ class WorkflowRun : public RequestSource, public Dispatcher {
  private:
   struct State {
     int64_t open = 0;  // calls of the stage in progress
+    size_t stage = 0;  // the last that was sent
     bool failed = false;
+    bool ended = false;
   };
 
   static double WorkOf(const ReplicaSpeed& speed, const WorkflowCall& call) {
@@ -142,7 +145,9 @@ class WorkflowRun : public RequestSource, public Dispatcher {
       request.stage = stage;
       out->push_back(request);
     }
-    states_[static_cast<size_t>(workflow)].open = static_cast<int64_t>(calls.size());
+    State& state = states_[static_cast<size_t>(workflow)];
+    state.open = static_cast<int64_t>(calls.size());
+    state.stage = static_cast<size_t>(stage);
   }
 
   void Score() {
@@ -159,16 +164,37 @@ class WorkflowRun : public RequestSource, public Dispatcher {
     result_.p95_seconds = seconds[(seconds.size() * 95 + 99) / 100 - 1];
   }
 
-  // Replays the workflows that ended last under every choice and takes the best from here on.
-  void Tune() {
-    ended_since_tuning_ = 0;
-    if (static_cast<int64_t>(ended_.size()) < tuning_.every) return;
+  int64_t Arrived(double now) const {
+    return std::upper_bound(
+               workflows_.begin(), workflows_.end(), now,
+               [](double at, const Workflow& workflow) { return at < workflow.arrival_seconds; }) -
+           workflows_.begin();
+  }
+
+  // The last that arrived, as far as they are known: how long answers will be that are being
+  // written, and what comes after them, nobody knows.
+  std::vector<Workflow> Window(double now) const {
+    const int64_t arrived_count = Arrived(now);
+    const auto arrived = workflows_.begin() + arrived_count;
+    const int64_t count = std::min(arrived_count, tuning_.window);
+    std::vector<Workflow> window(arrived - count, arrived);
+    const auto first = static_cast<size_t>(arrived_count - count);
+    for (size_t i = 0; i < window.size(); ++i) {
+      const State& state = states_[first + i];
+      if (state.ended) continue;
+      window[i].stages.resize(state.stage + 1);
+      for (WorkflowCall& call : window[i].stages.back())
+        call.output_tokens = expected_.output_tokens;
+    }
+    return window;
+  }
+
+  // Replays the window under every choice and takes the best from here on.
+  void Tune(double now) {
+    const int64_t arrived = Arrived(now);
+    next_tuning_ = arrived + std::min(arrived, tuning_.every);
     const std::clock_t start = std::clock();
-    std::vector<Workflow> window;
-    for (const int64_t w : ended_) window.push_back(workflows_[static_cast<size_t>(w)]);
-    std::sort(window.begin(), window.end(), [](const Workflow& a, const Workflow& b) {
-      return a.arrival_seconds < b.arrival_seconds;
-    });
+    const std::vector<Workflow> window = Window(now);
     std::vector<ReplicaSetup> replicas = replicas_;
     for (size_t r = 0; r < replicas.size(); ++r) replicas[r].ready = ready_[r];
     const auto replay = [&](const WorkflowPolicy& policy) {
@@ -183,10 +209,12 @@ class WorkflowRun : public RequestSource, public Dispatcher {
         const WorkflowPolicy policy = {false, alpha, by_urgency};
         const absl::StatusOr<WorkflowResult> tried = replay(policy);
         if (!tried.ok()) continue;
-        const double attained = tried->attainment - plain->attainment;
-        const double faster = 1 - tried->p95_seconds / plain->p95_seconds;
+        const double one = 1 / static_cast<double>(window.size());
+        const double attained = std::log((tried->attainment + one) / (plain->attainment + one));
+        const double faster = std::log(plain->p95_seconds / tried->p95_seconds);
         // What loses in one of the two is left alone, however much it gains in the other.
-        if (attained < 0 || faster < 0 || attained + faster <= best_gain) continue;
+        const bool gains = attained >= 0 && faster >= 0 && attained + faster > best_gain;
+        if (!gains) continue;  // nor where both fail
         best_gain = attained + faster;
         best = policy;
       }
@@ -208,8 +236,8 @@ class WorkflowRun : public RequestSource, public Dispatcher {
   double base_seconds_ = std::numeric_limits<double>::infinity();
   std::vector<State> states_;
   std::vector<bool> ready_;  // of each replica, when last asked
-  std::deque<int64_t> ended_;
-  int64_t ended_since_tuning_ = 0;
+  int64_t ended_ = 0;        // workflows
+  int64_t next_tuning_ = 0;
   WorkflowResult result_;
 };
 

@@ -8,7 +8,7 @@
 // counting all work ever sent there loses at heavy load). Order: each replica serves the call of
 // highest urgency first: expected time - (deadline - now), the call's deadline being its share of
 // the workflow's remaining budget, by expected times of the stages left. Alpha is tuned by
-// replaying the workflows that ended last; round-robin in order of arrival is one of the choices
+// replaying the workflows that arrived last; round-robin in order of arrival is one of the choices
 // and what is used until one of them is better in the replay.
 // Thread rule: one thread per run. Deterministic. Units: seconds, tokens.
 #pragma once
@@ -75,8 +75,13 @@ struct TuningOptions {
   // The paper tunes alpha within 0..1 and names no values: even steps, ours, without the ends (0
   // knows no replica's speed, 1 no load).
   std::vector<double> alphas = {0.1, 0.3, 0.5, 0.7, 0.9};
-  int64_t window = 150;      // workflows that a replay takes: the last that ended
-  int64_t every = 50;        // ended workflows between two replays
+  // Workflows that a replay takes: the last that arrived, each as far as it is known then. What
+  // runs beyond capacity is seen only if those that have not ended are there too.
+  int64_t window = 150;
+  int64_t every = 50;  // arrivals between two replays; each begins when a workflow ends
+  // Arrivals before the first replay; twice as many before the second, and so on up to `every`:
+  // round-robin is not kept for long where it overloads somebody.
+  int64_t first = 5;
   double least_gain = 0.02;  // of attainment or P95 in the replay, to leave round-robin
 };
 

@@ -103,6 +103,34 @@ TEST_CASE("tuned dispatch beats round-robin on unequal replicas at light load") 
   CHECK(tuned->longest_tuning_seconds < 5);
 }
 
+TEST_CASE("beyond capacity round-robin is left before it has built a queue") {
+  const std::vector<ReplicaSetup> replicas = Unequal();
+  const std::vector<Workflow> workflows = Generate(replicas, 1, 300);
+  const auto plain = SimulateWorkflows(replicas, workflows, {}, {}, kExpected);
+  scheduler::TuningOptions tuning;
+  tuning.tuned = true;
+  const auto tuned = SimulateWorkflows(replicas, workflows, {}, tuning, kExpected);
+  REQUIRE(tuned.ok());
+  CHECK(tuned->round_robin_calls * 5 < tuned->calls);
+  CHECK(tuned->p95_seconds < 0.8 * plain->p95_seconds);
+  // Only the choices that are given are tried: with none, round-robin stays.
+  tuning.alphas = {};
+  CHECK(SimulateWorkflows(replicas, workflows, {}, tuning, kExpected)->seconds == plain->seconds);
+}
+
+TEST_CASE("replicas of a role are refused; capacity is what is got through at once") {
+  std::vector<ReplicaSetup> replicas = Unequal();
+  const std::vector<Workflow> workflows = Generate(replicas, 1, 100);
+  const auto capacity = WorkflowCapacity(replicas, workflows, kExpected);
+  REQUIRE(capacity.ok());
+  CHECK(*capacity > 0.2);
+  CHECK(*capacity < 2);
+  replicas[1].role = scheduler::Role::kDecode;
+  CHECK(WorkflowCapacity(replicas, workflows, kExpected).status().message() ==
+        "replica half only prefills or only decodes: workflows are dispatched to replicas that do "
+        "both");
+}
+
 TEST_CASE("equal replicas leave round-robin nothing to lose") {
   const std::vector<ReplicaSetup> replicas = {Replica("a", 2), Replica("b", 2)};
   for (const double rate : {0.2, 0.6, 1.5}) {
