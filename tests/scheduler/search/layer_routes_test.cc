@@ -236,5 +236,17 @@ TEST_CASE("overlapping ranges are found where they win, and lose where they do n
   CHECK(with.best->requests_per_second >= two.requests_per_second * 1.49);
 }
 
+TEST_CASE("where a link binds the best pipeline, a second way round it serves more") {
+  LayoutInstance instance;
+  const PlacementProblem problem = PlacementInstance(3036, &instance);
+  const auto plan = (*FindSearch("best"))(problem);
+  REQUIRE(plan.ok());
+  CHECK(plan->upper_bound <= plan->requests_per_second * 1.0001);  // proved, of replicas
+  const OverlappingSearch found = SearchOverlapping(problem, *plan);
+  REQUIRE(found.best);
+  CHECK(found.best->requests_per_second >= plan->requests_per_second * 1.4);
+  CHECK(found.best->routed.routes.size() >= 2);
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
