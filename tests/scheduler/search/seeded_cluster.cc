@@ -88,12 +88,14 @@ class Writer {
 
   void AddLinks() {
     const bool direct = options_.unlike_links && machines_ > 1;
-    if (options_.sites > 1 || direct) text_ += "links:\n";
+    const bool between_sites = std::min(options_.sites, machines_) > 1;
+    if (between_sites || direct) text_ += "links:\n";
     for (int a = 0; a < options_.sites; ++a) {
       for (int b = a + 1; b < options_.sites; ++b) {
         const std::string latency = absl::StrFormat("%d ms", 5 + static_cast<int>(Pick(60)));
-        absl::StrAppendFormat(&text_, "- {from: s%d, to: s%d, link: %s}\n", a, b,
-                              Link(kRegions[Pick(std::size(kRegions))], latency));
+        const std::string link = Link(kRegions[Pick(std::size(kRegions))], latency);
+        if (b >= machines_) continue;  // a site of no machine
+        absl::StrAppendFormat(&text_, "- {from: s%d, to: s%d, link: %s}\n", a, b, link);
       }
     }
     for (int i = 0; direct && i < machines_ / 3 + 1; ++i) {
