@@ -49,6 +49,22 @@ void CoverProgram::AddStage(const Row& stage, const Row& before, int low_before,
   }
 }
 
+// The same where the seconds have no price: a stage may then hold fewer layers than it pays for, so
+// only those before its price rises count.
+void CoverProgram::AddLongStage(const Row& stage, const Row& before, int low_before, int low,
+                                int high, Row* after) const {
+  after->assign(static_cast<size_t>(layers_) + 1, kImpossible);
+  const int most = static_cast<int>(stage.size());
+  for (int l = 1; l <= most; ++l) {
+    const double cost = stage[static_cast<size_t>(l - 1)];
+    if (l < most && stage[static_cast<size_t>(l)] == cost) continue;
+    for (int x = low; x <= high; ++x) {
+      double& to = (*after)[static_cast<size_t>(x)];
+      to = std::min(to, before[static_cast<size_t>(std::max(low_before, x - l))] + cost);
+    }
+  }
+}
+
 // The stage that led from `before` to `value`; *covered shrinks by its layers.
 CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, double multiplier,
                                        const Row& stage, const Row& before, double value,
@@ -92,8 +108,13 @@ CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& firs
   const auto high = [&](int s) { return std::min(s * most, layers_ - (stages - s)); };
   for (size_t s = 1; s <= depth; ++s) {
     const int at = static_cast<int>(s);
-    AddStage(costs[place(s)], rows_[s - 1], s == 1 ? 0 : low(at - 1), s == 1 ? 0 : high(at - 1),
-             low(at), high(at), &rows_[s]);
+    const int low_before = s == 1 ? 0 : low(at - 1), high_before = s == 1 ? 0 : high(at - 1);
+    if (multiplier == 0) {
+      AddLongStage(costs[place(s)], rows_[s - 1], low_before, low(at), high(at), &rows_[s]);
+    } else {
+      AddStage(costs[place(s)], rows_[s - 1], low_before, high_before, low(at), high(at),
+               &rows_[s]);
+    }
   }
   Solution solution;
   solution.price = rows_[depth].back();

@@ -52,6 +52,8 @@ class CoverProgram {
   // after[x] for low <= x <= high, where before[x] counts for low_before <= x <= high_before.
   void AddStage(const Row& stage, const Row& before, int low_before, int high_before, int low,
                 int high, Row* after) const;
+  void AddLongStage(const Row& stage, const Row& before, int low_before, int low, int high,
+                    Row* after) const;
   Stage Undo(const std::vector<CoverItem>& items, double multiplier, const Row& stage,
              const Row& before, double value, int* covered) const;
   void Finish(double multiplier, double limit, Solution* solution) const;
