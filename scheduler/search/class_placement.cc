@@ -124,10 +124,4 @@ void ClassPlacement::Put(PlacedReplica replica) {
   replicas_.push_back(std::move(replica));
 }
 
-void ClassPlacement::Remove(size_t replica) {
-  for (const LayoutStage& stage : replicas_[replica].stages)
-    free_[static_cast<size_t>(stage.pool)] += stage.width;
-  replicas_.erase(replicas_.begin() + static_cast<long>(replica));
-}
-
 }  // namespace tessera::scheduler

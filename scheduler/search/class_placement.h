@@ -25,8 +25,6 @@ class ClassPlacement {
   // Puts one such replica on free devices; false: they are no longer there in such numbers, or the
   // real links leave it less than `least_part` of the rate it promised.
   bool Place(const DeviceClasses& classes, const ClassReplica& replica, double least_part);
-  // Takes it away and frees its devices.
-  void Remove(size_t replica);
   void Put(PlacedReplica replica);  // as it is; its devices must be free
 
  private:

@@ -1,17 +1,11 @@
 #include "scheduler/search/class_replica.h"
 
 #include <algorithm>
+#include <tuple>
+
+#include "scheduler/search/layer_dealing.h"
 
 namespace tessera::scheduler {
-namespace {
-
-StagePlace PlaceOf(size_t index, size_t stages) {
-  if (stages == 1) return StagePlace::kOnly;
-  if (index == 0) return StagePlace::kFirst;
-  return index + 1 == stages ? StagePlace::kLast : StagePlace::kInner;
-}
-
-}  // namespace
 
 ReplicaSpec SpecOf(const DeviceClasses& classes, const ClassReplica& replica) {
   ReplicaSpec spec;
@@ -71,29 +65,17 @@ bool DealLayers(const DeviceClasses& classes, StageShapes* shapes, double rows, 
     shape[i] = shapes->Intern(*of.spec, of.inside, replica->stages[i].width);
   }
   const std::vector<ShapeSeconds>& seconds = shapes->SecondsAt(replica->role, rows);
-  std::vector<int> most(stages);
-  std::vector<double> until(stages);  // of the stage with one layer more
-  int rest = shapes->model().layers;
+  std::vector<DealtStage> dealt(stages);
   for (size_t i = 0; i < stages; ++i) {
     const ShapeSeconds& s = seconds[static_cast<size_t>(shape[i])];
-    most[i] = static_cast<int>((*shapes)[shape[i]].MemoryLayers(PlaceOf(i, stages), kv_tokens) *
-                               (1 + 1e-12));
-    if (most[i] < 1) return false;
-    replica->stages[i].layers = 1;
-    until[i] = s.fixed + 2 * s.layer + (i + 1 == stages ? s.head : 0);
-    --rest;
+    const double most = (*shapes)[shape[i]].MemoryLayers(PlaceOf(i, stages), kv_tokens);
+    dealt[i].fixed = s.fixed + (i + 1 == stages ? s.head : 0);
+    dealt[i].layer = s.layer;
+    dealt[i].most = static_cast<int>(most * (1 + 1e-12));
   }
-  for (; rest > 0; --rest) {
-    size_t best = stages;
-    for (size_t i = 0; i < stages; ++i) {
-      if (replica->stages[i].layers >= most[i]) continue;
-      if (best == stages || until[i] < until[best]) best = i;
-    }
-    if (best == stages) return false;
-    ++replica->stages[best].layers;
-    until[best] += seconds[static_cast<size_t>(shape[best])].layer;
-  }
-  return rest == 0;
+  if (!DealLayersEvenly(shapes->model().layers, &dealt)) return false;
+  for (size_t i = 0; i < stages; ++i) replica->stages[i].layers = dealt[i].layers;
+  return true;
 }
 
 std::vector<int> DevicesOf(const DeviceClasses& classes, const ClassReplica& replica) {

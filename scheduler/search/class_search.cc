@@ -12,15 +12,14 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kWholeUpTo = 100;  // devices that are planned by branch and bound at once
-constexpr int kRepairUpTo = 72;  // devices whose replicas are taken away and planned again
-constexpr int kMostRepairs = 10;
-constexpr int kMoveUpTo = 20000;            // devices whose replicas are improved by moves
-constexpr int64_t kMostJudged = 6000;       // sets of stages, in moves after planning
-constexpr int64_t kMostJudgedAgain = 3000;  // and after a repair
-constexpr int kMostRounds = 12;             // of planning what is left
-constexpr double kLeastPart = 0.5;          // of a column's rate that must be left on real links
-constexpr double kBoundGap = 0.02;          // between bound and relaxation
+constexpr int kWholeUpTo = 100;   // devices that are planned by branch and bound at once
+constexpr int kEscapeUpTo = 72;   // devices whose replicas are moved also where that loses at first
+constexpr int kMoveUpTo = 20000;  // devices whose replicas are improved by moves
+constexpr int64_t kMostJudged = 6000;  // sets of stages, in moves after planning
+constexpr int64_t kMostJudgedOfFew = 20000;
+constexpr int kMostRounds = 12;     // of planning what is left
+constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
+constexpr double kBoundGap = 0.02;  // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
 constexpr int kBoundBoxes = 20000;
 constexpr int kLastBoxes = 60000;  // where there are many devices
@@ -31,8 +30,8 @@ constexpr double kRestGap = 0.03;
 constexpr size_t kColumnsTaken = 600;  // from the program of all sites, to plan a part
 constexpr int kRestRounds = 8;
 constexpr int kRestBoxes = 2000;
-constexpr int kRepairRounds = 4;
-constexpr int kRepairBoxes = 100;
+constexpr int kQuickRounds = 4;
+constexpr int kQuickBoxes = 100;
 constexpr double kPackingGap = 1e-4;
 constexpr int kPackingNodes = 2000;
 constexpr int kRestNodes = 200;
@@ -84,6 +83,8 @@ class ClassSearch {
   }
 
  private:
+  bool Few() const { return problem_.graph->devices() <= kEscapeUpTo; }
+
   bool Better(const Placement& a, const Placement& b) const {
     if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
     const double need = problem_.required_requests_per_second * (1 - 1e-6);
@@ -121,11 +122,9 @@ class ClassSearch {
     }
     if (problem_.goal != Goal::kPrice) {
       PlanRest(&at);
-      PlacementMoves moves(problem_, &shapes_);
-      if (problem_.graph->devices() <= kMoveUpTo) moves.Improve(&at, kMostJudged);
-      if (problem_.graph->devices() <= kRepairUpTo) {
-        Repair(&at);
-        moves.Improve(&at, kMostJudgedAgain);
+      if (problem_.graph->devices() <= kMoveUpTo) {
+        PlacementMoves moves(problem_, &shapes_);
+        moves.Improve(&at, Few() ? kMostJudgedOfFew : kMostJudged, Few());
       }
     }
     if (at.replicas().empty()) return std::nullopt;
@@ -155,7 +154,7 @@ class ClassSearch {
   }
 
   // Plans the devices that are free and wanted; number of replicas placed.
-  int PlanFree(const std::vector<bool>& wanted, ClassPlacement* at, bool quick) {
+  int PlanFree(const std::vector<bool>& wanted, ClassPlacement* at) {
     std::vector<int> free = at->free();
     double usable = 0;
     for (size_t p = 0; p < free.size(); ++p) {
@@ -167,6 +166,7 @@ class ClassSearch {
       return 0;
     }
     const int devices = std::accumulate(free.begin(), free.end(), 0);
+    const bool quick = Few();  // moves put right what that leaves
     const int nodes = devices > kWholeUpTo ? kPartNodes : kRestNodes;
     const DeviceClasses classes(*problem_.graph, free);
     PlacementProblem rest = problem_;
@@ -182,13 +182,12 @@ class ClassSearch {
     }
     ConfigurationProgram program(rest, classes, &shapes_);
     if (columns_ != nullptr) program.AddLike(*columns_, kColumnsTaken);
-    program.Generate({false, kRestGap, quick ? kRepairRounds : kRestRounds,
-                      quick ? kRepairBoxes : kRestBoxes, 0, false});
+    program.Generate({false, kRestGap, quick ? kQuickRounds : kRestRounds,
+                      quick ? kQuickBoxes : kRestBoxes, 0, false});
     return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, nodes), at);
   }
 
   void PlanRest(ClassPlacement* at) {
-    const bool quick = problem_.graph->devices() <= kRepairUpTo;  // repaired later
     const std::vector<DevicePool>& pools = problem_.graph->pools();
     const std::vector<MachineNode>& machines = problem_.graph->machines();
     std::vector<std::string> sites;
@@ -203,28 +202,7 @@ class ClassSearch {
         wanted[p] = machines[static_cast<size_t>(pools[p].machine)].site == sites[s];
       for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
         problem_.watch.Report(absl::StrFormat("%d replicas placed", at->replicas().size()));
-        if (PlanFree(wanted, at, quick) == 0) break;
-      }
-    }
-  }
-
-  // Takes every pair of replicas away in turn and plans their devices again with what is free.
-  void Repair(ClassPlacement* at) {
-    const std::vector<bool> wanted(all_.size(), true);
-    int left = kMostRepairs;
-    for (size_t i = 0; i < at->replicas().size(); ++i) {
-      for (size_t j = i; j < at->replicas().size(); ++j) {
-        if (--left < 0 || problem_.watch.Stopped()) return;
-        if (at->replicas()[i].role != Role::kBoth || at->replicas()[j].role != Role::kBoth)
-          continue;
-        ClassPlacement other = *at;
-        other.Remove(j);
-        if (i != j) other.Remove(i);
-        while (PlanFree(wanted, &other, true) > 0) {
-        }
-        if (other.requests_per_second() <= at->requests_per_second() * (1 + 1e-9)) continue;
-        *at = other;
-        i = j = 0;
+        if (PlanFree(wanted, at) == 0) break;
       }
     }
   }

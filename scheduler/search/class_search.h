@@ -2,10 +2,9 @@
 //
 // Idea: the program's relaxation says how many of which replicas, and bounds every placement. Whole
 // numbers of them are placed by branch and bound; what is left is planned again, site by site and
-// then all together, until no replica fits any more. Then moves put right what rounding left, and
-// for few devices pairs of replicas are taken away and planned again as long as that helps. Many
-// devices are bounded as if all sites were one, which leaves a tenth of the classes, and planned
-// site by site from that program's columns.
+// then all together, until no replica fits any more. Then moves put right what rounding left; for
+// few devices also moves that lose at first. Many devices are bounded as if all sites were one,
+// which leaves a tenth of the classes, and planned site by site from that program's columns.
 // Deterministic: budgets count rounds and nodes. Thread rule: pure function.
 #pragma once
 

@@ -11,19 +11,55 @@ constexpr double kFewerSequences = 0.8408964152537145;  // 2^(-1/4): steps of wh
 constexpr int kMostSteps = 32;
 constexpr int kStepsBelowBest = 4;  // that may be worse before the search for fewer ends
 constexpr int kMostDescents = 3;    // over all pools
+constexpr int kRefinements = 2;     // of the best number of sequences
+constexpr int kLeanSteps = 4;
+constexpr double kWorthJudging = 0.95;  // of the best deal
+constexpr size_t kDealsJudged = 4;      // by the cost model, where an order is looked for
+constexpr int kMostReorders = 3;
 constexpr double kBetter = 1 + 1e-9;
-
-StagePlace PlaceOf(size_t index, size_t stages) {
-  if (stages == 1) return StagePlace::kOnly;
-  if (index == 0) return StagePlace::kFirst;
-  return index + 1 == stages ? StagePlace::kLast : StagePlace::kInner;
-}
 
 double SecondsOver(const LinkSpec& link, double bytes) {
   return link.latency_seconds + bytes / link.bytes_per_second;
 }
 
+bool SameLayers(const std::vector<LayoutStage>& a, const std::vector<LayoutStage>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](const LayoutStage& x, const LayoutStage& y) {
+    return x.layers == y.layers;
+  });
+}
+
+// Where stages of the same devices and width stand beside each other: [begin, end).
+std::vector<std::pair<size_t, size_t>> BlocksOf(const std::vector<LayoutStage>& stages) {
+  std::vector<std::pair<size_t, size_t>> blocks;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const bool same =
+        i > 0 && stages[i].pool == stages[i - 1].pool && stages[i].width == stages[i - 1].width;
+    if (!same) blocks.emplace_back(i, i);
+    blocks.back().second = i + 1;
+  }
+  return blocks;
+}
+
 }  // namespace
+
+bool ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& a,
+                                           const std::vector<LayoutStage>& b) const {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const LayoutStage& x, const LayoutStage& y) {
+                      return x.pool == y.pool && x.width == y.width;
+                    });
+}
+
+size_t ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& stages) const {
+  uint64_t hash = stages.size();
+  for (const LayoutStage& stage : stages) {
+    const uint64_t next =
+        static_cast<uint64_t>(stage.pool) << 16 ^ static_cast<uint64_t>(stage.width);
+    hash = (hash ^ next) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
 
 ReplicaShaping::ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes)
     : problem_(problem), shapes_(*shapes) {
@@ -82,81 +118,124 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
                               rows * micro * std::max(1.0, lengths.mean_decode_context()) /
                                   (1 - shapes_.options().kv_headroom)});
   const std::vector<ShapeSeconds>& seconds = shapes_.SecondsAt(Role::kBoth, rows);
-  std::vector<int> most(count);
-  std::vector<double> until(count);  // of the stage with one layer more
-  int rest = shapes_.model().layers - static_cast<int>(count);
-  if (rest < 0) return 0;
+  const auto shape_of = [&](const LayoutStage& of) {
+    return static_cast<size_t>(
+        shape_of_[static_cast<size_t>(of.pool)][static_cast<size_t>(of.width - 1)]);
+  };
+  std::vector<DealtStage>& dealt = dealt_;
+  dealt.resize(count);
   for (size_t i = 0; i < count; ++i) {
-    LayoutStage& stage = (*stages)[i];
-    const int shape =
-        shape_of_[static_cast<size_t>(stage.pool)][static_cast<size_t>(stage.width - 1)];
-    const ShapeSeconds& s = seconds[static_cast<size_t>(shape)];
-    most[i] = static_cast<int>(shapes_[shape].MemoryLayers(PlaceOf(i, count), kv));
-    if (most[i] < 1) return 0;
-    stage.layers = 1;
-    until[i] = s.fixed + 2 * s.layer + (i + 1 == count ? s.head : 0);
-  }
-  for (; rest > 0; --rest) {
-    size_t best = count;
-    for (size_t i = 0; i < count; ++i) {
-      if ((*stages)[i].layers < most[i] && (best == count || until[i] < until[best])) best = i;
-    }
-    if (best == count) return 0;
-    const LayoutStage& stage = (*stages)[best];
-    const int shape =
-        shape_of_[static_cast<size_t>(stage.pool)][static_cast<size_t>(stage.width - 1)];
-    ++(*stages)[best].layers;
-    until[best] += seconds[static_cast<size_t>(shape)].layer;
+    const size_t shape = shape_of((*stages)[i]);
+    const ShapeSeconds& s = seconds[shape];
+    const double most = shapes_[static_cast<int>(shape)].MemoryLayers(PlaceOf(i, count), kv);
+    dealt[i] = {s.fixed + (i + 1 == count ? s.head : 0), s.layer, static_cast<int>(most), 0};
   }
   const double bytes = shapes_.RowsAt(Role::kBoth, rows) * shapes_.row_bytes();
-  double slowest = 0, sum = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const LayoutStage& stage = (*stages)[i];
-    const LayoutStage& next = (*stages)[(i + 1) % count];
-    const auto shape_of = [&](const LayoutStage& of) {
-      return static_cast<size_t>(
-          shape_of_[static_cast<size_t>(of.pool)][static_cast<size_t>(of.width - 1)]);
-    };
-    const double stage_seconds = until[i] - seconds[shape_of(stage)].layer;
-    double hop = 0;
-    if (count > 1) {
-      const LinkSpec& link =
-          problem_.graph->Between(layout_.pools[static_cast<size_t>(stage.pool)].machine,
-                                  layout_.pools[static_cast<size_t>(next.pool)].machine);
-      hop = i + 1 < count ? SecondsOver(link, bytes) + seconds[shape_of(next)].spread
-                          : SecondsOver(link, kTokenIdBytes * rows);
-    }
-    slowest = std::max({slowest, stage_seconds, hop});
-    sum += stage_seconds + hop;
+  double slowest_hop = 0, all_hops = 0;
+  for (size_t i = 0; i < count && count > 1; ++i) {
+    const LayoutStage &stage = (*stages)[i], &next = (*stages)[(i + 1) % count];
+    const LinkSpec& link =
+        problem_.graph->Between(layout_.pools[static_cast<size_t>(stage.pool)].machine,
+                                layout_.pools[static_cast<size_t>(next.pool)].machine);
+    const double hop = i + 1 < count ? SecondsOver(link, bytes) + seconds[shape_of(next)].spread
+                                     : SecondsOver(link, kTokenIdBytes * rows);
+    slowest_hop = std::max(slowest_hop, hop);
+    all_hops += hop;
   }
-  const double period = std::max(slowest, sum / micro);
-  if (micro * period > shapes_.options().max_tpot_seconds) return 0;
+  const double period = DealFor(micro, slowest_hop, all_hops);
+  if (period <= 0 || micro * period > shapes_.options().max_tpot_seconds) return 0;
+  for (size_t i = 0; i < count; ++i) (*stages)[i].layers = dealt_[i].layers;
   return rows / (period * lengths.decode_steps);
 }
 
-PlacedReplica ReplicaShaping::Judge(const Devices& devices, const Widths& widths) {
-  PlacedReplica replica;
-  ++judged_;
-  std::vector<LayoutStage> stages = StagesOf(devices, widths);
-  if (stages.empty()) return replica;
-  double best = 0, sequences = shapes_.options().max_sequences;
+// Layers of dealt_ for the shortest period: that of the slowest stage or hop, or what all of them
+// take, divided by the micro-batches on their way. Where that is more, fast stages take layers over
+// from slow ones until both are the same. 0: the layers do not fit.
+double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops) {
+  const auto measure = [&] {
+    std::pair<double, double> slowest_and_part(slowest_hop, all_hops);
+    for (const DealtStage& stage : dealt_) {
+      const double seconds = stage.fixed + stage.layer * stage.layers;
+      slowest_and_part.first = std::max(slowest_and_part.first, seconds);
+      slowest_and_part.second += seconds;
+    }
+    slowest_and_part.second /= micro;
+    return slowest_and_part;
+  };
+  const int layers = shapes_.model().layers;
+  if (!DealLayersEvenly(layers, &dealt_)) return 0;
+  auto [low, high] = measure();
+  double period = std::max(low, high);
+  if (high <= low) return period;
+  std::vector<DealtStage> best = dealt_;
+  for (int i = 0; i < kLeanSteps; ++i) {
+    const double limit = (low + high) / 2;
+    const bool fits = DealLayersWithin(layers, limit, &dealt_);
+    const auto [slowest, part] = measure();
+    (fits && slowest > part ? high : low) = limit;
+    if (!fits || std::max(slowest, part) >= period) continue;
+    period = std::max(slowest, part);
+    best = dealt_;
+  }
+  dealt_ = best;
+  return period;
+}
+
+// What was dealt for some numbers of sequences, by its rate there.
+std::vector<std::pair<double, std::vector<LayoutStage>>> ReplicaShaping::Deals(
+    std::vector<LayoutStage> stages) {
+  std::vector<std::pair<double, std::vector<LayoutStage>>> deals;
+  double best = 0, best_sequences = 0;
+  const auto deal = [&](double sequences) {
+    const double rate = Deal(sequences, &stages);
+    if (rate > best * kWorthJudging) deals.emplace_back(rate, stages);
+    if (rate <= best) return false;
+    best = rate;
+    best_sequences = sequences;
+    return true;
+  };
+  double sequences = shapes_.options().max_sequences;
   int worse = 0;
   for (int step = 0; step < kMostSteps && worse < kStepsBelowBest; ++step) {
-    const double rate = Deal(sequences, &stages);
-    if (rate > best) {
-      best = rate;
+    if (deal(sequences)) {
       worse = 0;
-      replica.stages = stages;
     } else if (best > 0) {
       ++worse;
     }
     sequences *= kFewerSequences;
   }
-  if (best <= 0) return {};
-  ReplicaSpec spec = MakeReplica(layout_, replica.stages);
-  spec.role = Role::kBoth;
-  replica.rate = CapacityOf(*problem_.model, spec, shapes_.lengths(), problem_.options);
-  return replica;
+  double step = kFewerSequences;
+  for (int i = 0; i < kRefinements && best > 0; ++i) {
+    step = std::sqrt(step);
+    const double from = best_sequences;
+    if (!deal(from / step)) deal(from * step);
+  }
+  std::stable_sort(deals.begin(), deals.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  return deals;
+}
+
+const PlacedReplica& ReplicaShaping::Judge(std::vector<LayoutStage> stages, bool carefully) {
+  const auto [at, fresh] = judged_stages_[carefully].try_emplace(stages);
+  PlacedReplica& best = at->second;
+  if (!fresh || stages.empty()) return best;
+  ++judged_;
+  size_t left = carefully ? kDealsJudged : 1;
+  const std::vector<LayoutStage>* before = nullptr;
+  const auto deals = Deals(std::move(stages));
+  for (const auto& [rate, dealt] : deals) {
+    if (before != nullptr && SameLayers(*before, dealt)) continue;
+    before = &dealt;
+    PlacedReplica replica;
+    replica.stages = dealt;
+    ReplicaSpec spec = MakeReplica(layout_, replica.stages);
+    spec.role = Role::kBoth;
+    replica.rate = CapacityOf(*problem_.model, spec, shapes_.lengths(), problem_.options);
+    if (replica.rate.requests_per_second > best.rate.requests_per_second || best.stages.empty())
+      best = std::move(replica);
+    if (--left == 0) break;
+  }
+  return best;
 }
 
 // Pools of equal devices, links inside and numbers.
@@ -184,9 +263,9 @@ void ReplicaShaping::Descend(const Devices& devices, const std::vector<std::vect
       Widths other = *widths;
       for (const int pool : group) other[pool] = width;
       if (other == *widths) continue;
-      PlacedReplica tried = Judge(devices, other);
+      const PlacedReplica& tried = Judge(StagesOf(devices, other), false);
       if (tried.rate.requests_per_second <= best->rate.requests_per_second * kBetter) continue;
-      *best = std::move(tried);
+      *best = tried;
       *widths = std::move(other);
     }
   }
@@ -205,9 +284,9 @@ const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
       changed = changed || count >= width;
     }
     if (!changed) break;
-    PlacedReplica tried = Judge(devices, uniform);
+    const PlacedReplica& tried = Judge(StagesOf(devices, uniform), false);
     if (width > 1 && tried.rate.requests_per_second <= best.rate.requests_per_second) continue;
-    best = std::move(tried);
+    best = tried;
     widths = std::move(uniform);
   }
   const std::vector<std::vector<int>> groups = Alike(devices);
@@ -222,7 +301,7 @@ const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
 PlacedReplica ReplicaShaping::ShapeLike(const Devices& devices, const Widths& known,
                                         const std::vector<int>& changed) {
   Widths widths = known;
-  PlacedReplica best = Judge(devices, widths);
+  PlacedReplica best = Judge(StagesOf(devices, widths), false);
   std::vector<std::vector<int>> groups;
   for (const int pool : changed) {
     const bool there = std::any_of(devices.begin(), devices.end(),
@@ -230,6 +309,43 @@ PlacedReplica ReplicaShaping::ShapeLike(const Devices& devices, const Widths& kn
     if (there) groups.push_back({pool});
   }
   Descend(devices, groups, &widths, &best);
+  return best;
+}
+
+// Blocks of like stages go to another place, or one of them to an end.
+const PlacedReplica& ReplicaShaping::Reordered(const PlacedReplica& replica) {
+  const auto [at, fresh] = reordered_.try_emplace(replica.stages);
+  PlacedReplica& best = at->second;
+  if (!fresh) return best;
+  best = Judge(replica.stages, true);
+  if (best.rate.requests_per_second < replica.rate.requests_per_second) best = replica;
+  for (int pass = 0; pass < kMostReorders; ++pass) {
+    const PlacedReplica before = best;
+    const std::vector<std::pair<size_t, size_t>> blocks = BlocksOf(before.stages);
+    if (blocks.size() < 2) return best;
+    for (const auto& [begin, end] : blocks) {
+      const auto consider = [&](size_t from, size_t to) {
+        std::vector<LayoutStage> stages = before.stages;
+        const auto part = stages.begin() + static_cast<long>(from);
+        const auto rest = stages.begin() + static_cast<long>(end);
+        if (to <= from) {
+          std::rotate(stages.begin() + static_cast<long>(to), part, rest);
+        } else {
+          std::rotate(part, rest, stages.begin() + static_cast<long>(to));
+        }
+        const PlacedReplica& tried = Judge(std::move(stages), true);
+        if (tried.rate.requests_per_second > best.rate.requests_per_second * kBetter) best = tried;
+      };
+      for (const auto& [other_begin, other_end] : blocks) {
+        if (other_begin < begin) consider(begin, other_begin);
+        if (other_begin > begin) consider(begin, other_end);
+      }
+      if (end - begin < 2) continue;
+      consider(end - 1, 0);
+      consider(end - 1, before.stages.size());
+    }
+    if (best.rate.requests_per_second <= before.rate.requests_per_second * kBetter) break;
+  }
   return best;
 }
 

@@ -4,16 +4,19 @@
 // what one device more or less would bring wants an answer at once. Idea: every pool is cut into
 // stages of one width (and one of what remains); for the sequences that KV can hold at most, and
 // for fewer, layers are dealt so that the slowest stage is as fast as it can be; widths are changed
-// pool by pool as long as that helps. Pools that are alike share a width. Heuristic: the rate is
+// pool by pool as long as that helps. Pools that are alike share a width. Stages stand in the order
+// of their machines; another order is tried where it is asked for. Heuristic: the rate is
 // that of the cost model for the stages found, which need not be the best. Answers are kept.
 // Deterministic. Thread rule: one thread per object; borrows problem and shapes.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "scheduler/search/layer_dealing.h"
 #include "scheduler/search/problem.h"
 #include "scheduler/search/stage_shapes.h"
 
@@ -34,15 +37,27 @@ class ReplicaShaping {
   PlacedReplica ShapeLike(const Devices& devices, const Widths& known,
                           const std::vector<int>& changed);
   static Widths WidthsOf(const PlacedReplica& replica);
+  // The same stages in the order that serves most: which is first and last, what is beside what.
+  const PlacedReplica& Reordered(const PlacedReplica& replica);
 
   int64_t judged() const { return judged_; }  // sets of stages so far
 
  private:
+  struct ByDevices {  // whatever the layers
+    bool operator()(const std::vector<LayoutStage>& a, const std::vector<LayoutStage>& b) const;
+    size_t operator()(const std::vector<LayoutStage>& stages) const;
+  };
+  using ByStages =
+      std::unordered_map<std::vector<LayoutStage>, PlacedReplica, ByDevices, ByDevices>;
+
   std::vector<int> WidthsToTry(int devices) const;
   std::vector<LayoutStage> StagesOf(const Devices& devices, const Widths& widths) const;
-  PlacedReplica Judge(const Devices& devices, const Widths& widths);
+  // Layers dealt to these stages, whatever theirs are.
+  const PlacedReplica& Judge(std::vector<LayoutStage> stages, bool carefully);
+  std::vector<std::pair<double, std::vector<LayoutStage>>> Deals(std::vector<LayoutStage> stages);
   // Layers of the stages for so many sequences at once; requests per second, 0: they do not fit.
   double Deal(double sequences, std::vector<LayoutStage>* stages);
+  double DealFor(double micro, double slowest_hop, double all_hops);
   std::vector<std::vector<int>> Alike(const Devices& devices) const;
   void Descend(const Devices& devices, const std::vector<std::vector<int>>& groups, Widths* widths,
                PlacedReplica* best);
@@ -52,6 +67,9 @@ class ReplicaShaping {
   LayoutProblem layout_;                    // of the whole graph, for MakeReplica
   std::vector<std::vector<int>> shape_of_;  // by pool, by width - 1
   std::map<Devices, PlacedReplica> shaped_;
+  ByStages judged_stages_[2];  // the second carefully
+  ByStages reordered_;
+  std::vector<DealtStage> dealt_;  // of Deal
   int64_t judged_ = 0;
 };
 

@@ -17,6 +17,12 @@ double RoomOf(const ModelShape& model, const StageShape& shape, StagePlace place
 
 }  // namespace
 
+StagePlace PlaceOf(size_t index, size_t stages) {
+  if (stages == 1) return StagePlace::kOnly;
+  if (index == 0) return StagePlace::kFirst;
+  return index + 1 == stages ? StagePlace::kLast : StagePlace::kInner;
+}
+
 int StageShapes::Intern(const DeviceSpec& spec, const LinkSpec& inside, int width) {
   for (size_t i = 0; i < shapes_.size(); ++i) {
     const StageShape& known = shapes_[i];

@@ -18,6 +18,7 @@ namespace tessera::scheduler {
 
 // Where a stage stands in its pipeline. kOnly: the replica has one stage.
 enum class StagePlace { kInner, kFirst, kLast, kOnly };
+StagePlace PlaceOf(size_t index, size_t stages);
 
 struct StageShape {
   const DeviceSpec* spec = nullptr;

@@ -1,0 +1,87 @@
+#include "scheduler/search/layer_dealing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tessera::scheduler {
+namespace {
+
+double LayersWithin(const DealtStage& stage, double seconds) {
+  return (seconds - stage.fixed) / stage.layer;
+}
+
+// When stages that hold more than one layer would be done if layers could be cut; they hold no more
+// than all layers when theirs are rounded down.
+double WaterLevel(int layers, const std::vector<DealtStage>& stages) {
+  double level = std::numeric_limits<double>::infinity();
+  for (;;) {
+    double rest = layers, per_second = 0;
+    for (const DealtStage& stage : stages) {
+      if (LayersWithin(stage, level) < 1) {
+        rest -= 1;
+        continue;
+      }
+      rest += stage.fixed / stage.layer;
+      per_second += 1 / stage.layer;
+    }
+    if (per_second <= 0) return 0;
+    const double lower = rest / per_second;
+    if (lower >= level) return level;
+    level = lower;
+  }
+}
+
+}  // namespace
+
+bool DealLayersEvenly(int layers, std::vector<DealtStage>* stages) {
+  int rest = layers;
+  const double level = WaterLevel(layers, *stages);
+  for (DealtStage& stage : *stages) {
+    if (stage.most < 1) return false;
+    const double within = std::floor(LayersWithin(stage, level));
+    stage.layers = static_cast<int>(std::clamp(within, 1.0, static_cast<double>(stage.most)));
+    rest -= stage.layers;
+  }
+  if (rest < 0) {  // more stages than layers, or rounding
+    rest = layers;
+    for (DealtStage& stage : *stages) rest -= stage.layers = 1;
+    if (rest < 0) return false;
+  }
+  for (; rest > 0; --rest) {
+    DealtStage* first = nullptr;
+    double least = 0;
+    for (DealtStage& stage : *stages) {
+      const double until = stage.fixed + stage.layer * (stage.layers + 1);
+      if (stage.layers >= stage.most || (first != nullptr && until >= least)) continue;
+      first = &stage;
+      least = until;
+    }
+    if (first == nullptr) return false;
+    ++first->layers;
+  }
+  return true;
+}
+
+bool DealLayersWithin(int layers, double seconds, std::vector<DealtStage>* stages) {
+  std::vector<DealtStage*> fastest_first;
+  int rest = layers;
+  for (DealtStage& stage : *stages) {
+    if (stage.most < 1) return false;
+    rest -= stage.layers = 1;
+    fastest_first.push_back(&stage);
+  }
+  if (rest < 0) return false;
+  std::stable_sort(fastest_first.begin(), fastest_first.end(),
+                   [](const DealtStage* a, const DealtStage* b) { return a->layer < b->layer; });
+  for (DealtStage* stage : fastest_first) {
+    const double within = std::floor(LayersWithin(*stage, seconds));
+    const int more =
+        static_cast<int>(std::clamp(within, 1.0, static_cast<double>(stage->most))) - 1;
+    stage->layers += std::min(more, rest);
+    rest -= std::min(more, rest);
+  }
+  return rest == 0;
+}
+
+}  // namespace tessera::scheduler
