@@ -4,6 +4,7 @@
 // direction. Source: catalogue (deploy/devices) or a measured profile; `estimated` says which.
 #pragma once
 
+#include <compare>
 #include <string>
 
 namespace tessera::scheduler {
@@ -30,6 +31,8 @@ struct LinkSpec {
   // Incast (GenModel's w_t and epsilon): senders beyond the threshold slow each byte down.
   double incast_threshold = 1e9;
   double incast_seconds_per_byte = 0;  // per sender beyond the threshold
+
+  auto operator<=>(const LinkSpec&) const = default;
 };
 
 }  // namespace tessera::scheduler

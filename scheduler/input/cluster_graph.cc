@@ -16,16 +16,31 @@ constexpr int64_t kMaxMachines = 20000;
 constexpr size_t kMaxPlaces = 1000;
 constexpr int kMaxDevicesPerMachine = 1000;
 
+// What a tier's latency usually is: cards over PCIe, one switch, a few switches, another region.
+struct Tier {
+  const char* name;
+  double latency_seconds;
+};
+constexpr Tier kMachineTier = {"machine", 10e-6};
+constexpr Tier kRackTier = {"rack", 20e-6};
+constexpr Tier kSiteTier = {"site", 50e-6};
+constexpr Tier kRegionTier = {"region", 30e-3};
+
 LinkSpec ToSpec(const v1::Link& link) {
   LinkSpec spec;
   spec.bytes_per_second = link.bandwidth_bytes_per_second();
   spec.latency_seconds = link.latency_seconds();
+  if (link.incast_senders() > 0) spec.incast_threshold = link.incast_senders();
+  spec.incast_seconds_per_byte = link.incast_seconds_per_byte();
   return spec;
 }
 
 void Narrow(LinkSpec* link, const LinkSpec& by) {
   link->bytes_per_second = std::min(link->bytes_per_second, by.bytes_per_second);
   link->latency_seconds = std::max(link->latency_seconds, by.latency_seconds);
+  link->incast_threshold = std::min(link->incast_threshold, by.incast_threshold);
+  link->incast_seconds_per_byte =
+      std::max(link->incast_seconds_per_byte, by.incast_seconds_per_byte);
 }
 
 }  // namespace
@@ -63,8 +78,15 @@ class ClusterGraphBuilder {
   }
 
   absl::Status CheckLink(const v1::Link& link, std::string_view key) const {
-    if (link.bandwidth_bytes_per_second() > 0) return absl::OkStatus();
-    return Error(StrCat(key, ".bandwidth"), "must be above 0");
+    if (!(link.bandwidth_bytes_per_second() > 0))
+      return Error(StrCat(key, ".bandwidth"), "must be above 0");
+    if (link.incast_senders() < 0 || !(link.incast_seconds_per_byte() >= 0))
+      return Error(StrCat(key, ".incast_senders"), "must not be negative, its seconds neither");
+    if ((link.incast_senders() > 0) == (link.incast_seconds_per_byte() > 0))
+      return absl::OkStatus();
+    return Error(StrCat(key, ".incast_senders"),
+                 "goes with incast_seconds_per_byte, what each sender beyond so many costs; give "
+                 "both or neither");
   }
 
   // The named kind with the cluster's own figures over the catalogue's.
@@ -125,7 +147,17 @@ class ClusterGraphBuilder {
       spec.step_overhead_seconds = profile.step_overhead_seconds();
       spec.layer_overhead_seconds = 0;
     }
-    spec.estimated = false;
+    const bool memory =
+        profile.memory_read_bytes_per_second() > 0 || profile.decode_efficiency() > 0;
+    if (memory && profile.prefill_efficiency() > 0) spec.estimated = false;
+    return spec;
+  }
+
+  // A link of the description; the tier's latency where it has none of its own.
+  LinkSpec SpecOf(const v1::Link& link, const Tier& tier) {
+    LinkSpec spec = ToSpec(link);
+    if (link.has_latency_seconds()) return spec;
+    spec.latency_seconds = graph_.default_latencies_[tier.name] = tier.latency_seconds;
     return spec;
   }
 
@@ -217,7 +249,7 @@ class ClusterGraphBuilder {
     if (devices > 1) {
       if (absl::Status s = CheckLink(inside, key + ".inside"); !s.ok()) return s;
     }
-    node.inside = ToSpec(inside);
+    node.inside = devices > 1 ? SpecOf(inside, kMachineTier) : ToSpec(inside);
     graph_.machines_.push_back(std::move(node));
     return absl::OkStatus();
   }
@@ -304,15 +336,13 @@ class ClusterGraphBuilder {
   absl::Status FindPlaces() {
     std::set<std::string> named;
     for (const v1::PairLink& pair : cluster_.links()) named.insert({pair.from(), pair.to()});
-    std::map<std::tuple<std::string, std::string, double, double, std::string>, size_t> places;
+    std::map<std::tuple<std::string, std::string, LinkSpec, std::string>, size_t> places;
     for (size_t m = 0; m < graph_.machines_.size(); ++m) {
       const MachineNode& machine = graph_.machines_[m];
       const LinkSpec uplink = machine.uplink.value_or(LinkSpec());
       const std::string name = named.contains(machine.name) ? machine.name : "";
-      const auto [at, fresh] = places.emplace(
-          std::tuple(machine.site, machine.rack, machine.uplink ? uplink.bytes_per_second : 0.0,
-                     uplink.latency_seconds, name),
-          members_.size());
+      const auto [at, fresh] =
+          places.emplace(std::tuple(machine.site, machine.rack, uplink, name), members_.size());
       if (fresh) members_.emplace_back();
       members_[at->second].push_back(m);
       graph_.place_of_.push_back(at->second);
@@ -322,7 +352,13 @@ class ClusterGraphBuilder {
                                     " places with links of their own; plan for a part of them"));
   }
 
-  absl::StatusOr<LinkSpec> LinkOf(const MachineNode& from, const MachineNode& to) const {
+  const Tier& TierBetween(const MachineNode& from, const MachineNode& to) const {
+    if (from.site != to.site) return kRegionTier;
+    const bool rack = from.rack == to.rack && (!from.rack.empty() || !cluster_.tiers().has_site());
+    return rack && cluster_.tiers().has_rack() ? kRackTier : kSiteTier;
+  }
+
+  absl::StatusOr<LinkSpec> LinkOf(const MachineNode& from, const MachineNode& to) {
     const v1::Link* given = PairLinkOf(from, to);
     if (given == nullptr) given = TierOf(from, to);
     if (given == nullptr) {
@@ -330,7 +366,7 @@ class ClusterGraphBuilder {
                                    ": give tiers.", from.site == to.site ? "site" : "region",
                                    " or a pair under links"));
     }
-    LinkSpec link = ToSpec(*given);
+    LinkSpec link = SpecOf(*given, TierBetween(from, to));
     if (from.uplink) Narrow(&link, *from.uplink);
     if (to.uplink) Narrow(&link, *to.uplink);
     if (from.site == to.site) return link;

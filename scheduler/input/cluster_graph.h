@@ -3,7 +3,8 @@
 //
 // Figures of a device: its measured profile beats the cluster's own kinds, which beat the
 // catalogue. A link between two machines: the pair's own, else that of the closest tier they share
-// (rack, site, region), never faster than an uplink on the way. Thread rule: immutable after
+// (rack, site, region), never faster than an uplink on the way. A latency that is not given is its
+// tier's default (an uplink's: none beside the tier's). Thread rule: immutable after
 // MakeClusterGraph; specs are stable in memory for its life (move-only). Errors: InvalidArgument
 // naming file, key and reason.
 #pragma once
@@ -57,6 +58,9 @@ class ClusterGraph {
   // The same machines, sites and links with only `counts` devices of each pool. Pools that lose all
   // of theirs are left out: (*kept)[i] is this graph's index of the part's pool i.
   ClusterGraph Part(const std::vector<int>& counts, std::vector<int>* kept) const;
+  // Seconds that stand for latencies that were not given, by tier ("machine", "rack", "site",
+  // "region"), where any were needed.
+  const std::map<std::string, double>& default_latencies() const { return default_latencies_; }
   // Kinds whose efficiencies are estimates, for "assumptions".
   std::vector<std::string> EstimatedKinds() const;
 
@@ -69,6 +73,7 @@ class ClusterGraph {
   std::vector<LinkSpec> links_;   // between places
   size_t places_ = 0;
   std::map<std::string, LinkSpec> site_uplinks_;
+  std::map<std::string, double> default_latencies_;
   double budget_ = 0;
 };
 

@@ -70,7 +70,8 @@ std::string PartSearch::KeyOf(const DeviceCounts& part) const {
                             node.uplink ? node.uplink->bytes_per_second : 0);
     for (const int to : machines) {
       const LinkSpec& link = graph.Between(from, to);
-      absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
+      absl::StrAppendFormat(&key, ",%g,%g,%g,%g", link.bytes_per_second, link.latency_seconds,
+                            link.incast_threshold, link.incast_seconds_per_byte);
     }
   }
   return key;

@@ -175,6 +175,22 @@ void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
   }
 }
 
+// Latencies that the description leaves out.
+void AddLatencies(const ClusterGraph& graph, std::vector<std::string>* lines) {
+  std::string text;
+  for (const auto& [tier, seconds] : graph.default_latencies()) {
+    text += absl::StrFormat("%s%g %s %s", text.empty() ? "" : ", ",
+                            seconds < 1e-3 ? 1e6 * seconds : 1e3 * seconds,
+                            seconds < 1e-3 ? "us" : "ms",
+                            tier == "machine"  ? "inside machines"
+                            : tier == "rack"   ? "within racks"
+                            : tier == "region" ? "between sites"
+                                               : "within sites");
+  }
+  if (!text.empty())
+    lines->push_back(StrCat("latency of links that give none = ", text, " (default)"));
+}
+
 // Links inside machines that give none are the catalogue's: few of them were measured.
 void AddInside(const PlannerInput& input, std::vector<std::string>* lines) {
   if (input.cluster.tiers().has_machine()) return;
@@ -247,6 +263,7 @@ std::vector<std::string> Assumptions(const AssumedFigures& figures) {
       "memory of a device = the data sheet's GB as GiB where the description gives none; with ECC "
       "cards report up to 6 % less (catalogue)");
   AddInside(*figures.input, &lines);
+  AddLatencies(*figures.problem->graph, &lines);
   AddPrices(*figures.input, &lines);
   return lines;
 }

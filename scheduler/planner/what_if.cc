@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -234,33 +235,33 @@ class Editor {
     for (size_t dash = both.find('-'); dash != std::string::npos; dash = both.find('-', dash + 1)) {
       const std::string from = both.substr(0, dash), to = both.substr(dash + 1);
       if (!IsPlace(from) || !IsPlace(to)) continue;
-      double latency = 0;
+      std::optional<double> latency = TierLatency(from, to);
       auto* links = cluster_.mutable_links();
       for (int i = links->size() - 1; i >= 0; --i) {
         const v1::PairLink& pair = links->Get(i);
         if (!(pair.from() == from && pair.to() == to) && !(pair.from() == to && pair.to() == from))
           continue;
-        latency = pair.link().latency_seconds();
+        if (pair.link().has_latency_seconds()) latency = pair.link().latency_seconds();
         links->DeleteSubrange(i, 1);
       }
-      if (latency == 0) latency = TierLatency(from, to);
       v1::PairLink* pair = links->Add();
       pair->set_from(from);
       pair->set_to(to);
-      pair->mutable_link()->set_latency_seconds(latency);
+      if (latency) pair->mutable_link()->set_latency_seconds(*latency);
       return ReadLink(words, 2, pair->mutable_link());
     }
     return Error(StrCat("\"", both, "\" is no pair of machines or sites; write for example a-b"));
   }
 
-  double TierLatency(const std::string& from, const std::string& to) {
+  // Of the tier of the two; nothing where the tier gives none.
+  std::optional<double> TierLatency(const std::string& from, const std::string& to) {
     const v1::Machine* a = MachineNamed(from);
     const v1::Machine* b = MachineNamed(to);
     const v1::Tiers& tiers = cluster_.tiers();
-    if (a == nullptr || b == nullptr || a->site() != b->site())
-      return tiers.region().latency_seconds();
-    const bool rack = tiers.has_rack() && a->rack() == b->rack();
-    return rack ? tiers.rack().latency_seconds() : tiers.site().latency_seconds();
+    const bool apart = a == nullptr || b == nullptr || a->site() != b->site();
+    const bool rack = !apart && tiers.has_rack() && a->rack() == b->rack();
+    const v1::Link& tier = apart ? tiers.region() : rack ? tiers.rack() : tiers.site();
+    return tier.has_latency_seconds() ? std::optional(tier.latency_seconds()) : std::nullopt;
   }
 
   absl::Status SetUplink(const std::vector<std::string>& words) {

@@ -56,13 +56,12 @@ ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
       shapes_(*shapes),
       pricing_(classes, shapes),
       bound_(kUnbounded) {
-  std::map<std::tuple<const DeviceSpec*, int, double, double, double>, std::vector<int>> classes_of;
+  std::map<std::tuple<const DeviceSpec*, int, LinkSpec, double>, std::vector<int>> classes_of;
   for (const DeviceClass& of : classes.all()) {
     const int c = static_cast<int>(like_.size());
     std::vector<int>& by_site =
         classes_of
-            .try_emplace({of.spec, of.per_machine, of.inside.bytes_per_second,
-                          of.inside.latency_seconds, of.price_usd_per_hour},
+            .try_emplace({of.spec, of.per_machine, of.inside, of.price_usd_per_hour},
                          static_cast<size_t>(classes.sites()), -1)
             .first->second;
     by_site[static_cast<size_t>(of.site)] = c;
@@ -70,8 +69,8 @@ ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
   }
   for (int c = 0; c < classes.size(); ++c) {
     const DeviceClass& of = classes[c];
-    like_[static_cast<size_t>(c)] = classes_of[{of.spec, of.per_machine, of.inside.bytes_per_second,
-                                                of.inside.latency_seconds, of.price_usd_per_hour}];
+    like_[static_cast<size_t>(c)] =
+        classes_of[{of.spec, of.per_machine, of.inside, of.price_usd_per_hour}];
   }
 }
 
@@ -119,9 +118,7 @@ void ConfigurationProgram::AddLike(const ConfigurationProgram& other, size_t mos
       int best = -1;
       for (int c = 0; c < classes_.size(); ++c) {
         const DeviceClass& ours = classes_[c];
-        if (ours.spec != of.spec || ours.per_machine < stage.width ||
-            ours.inside.bytes_per_second != of.inside.bytes_per_second ||
-            ours.inside.latency_seconds != of.inside.latency_seconds) {
+        if (ours.spec != of.spec || ours.per_machine < stage.width || ours.inside != of.inside) {
           continue;
         }
         // Machines of the same size, else the class of most devices.
@@ -159,8 +156,7 @@ ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const Configuration
     const DeviceClass& of = classes_[c];
     int like = 0;  // first class with such machines: the sites differ
     while (classes_[like].spec != of.spec || classes_[like].per_machine != of.per_machine ||
-           classes_[like].inside.bytes_per_second != of.inside.bytes_per_second ||
-           classes_[like].inside.latency_seconds != of.inside.latency_seconds) {
+           classes_[like].inside != of.inside) {
       ++like;
     }
     if (like < c) duals.devices.push_back(duals.devices[static_cast<size_t>(like)]);

@@ -8,14 +8,10 @@
 namespace tessera::scheduler {
 namespace {
 
-using LinkKey = std::pair<double, double>;
-
-LinkKey KeyOf(const LinkSpec& link) { return {link.bytes_per_second, link.latency_seconds}; }
-
 // What tells two machines' shapes apart.
 struct ShapeKey {
   std::string site, rack;
-  LinkKey inside, uplink;
+  LinkSpec inside, uplink;
   std::vector<std::tuple<const DeviceSpec*, int, double>> devices;  // kind, free ones, price
   auto operator<=>(const ShapeKey&) const = default;
 };
@@ -27,8 +23,8 @@ std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const 
     const MachineNode& machine = graph.machines()[m];
     keys[m] = {merge_sites ? "" : machine.site,
                merge_sites ? "" : machine.rack,
-               KeyOf(machine.inside),
-               machine.uplink ? KeyOf(*machine.uplink) : LinkKey(),
+               machine.inside,
+               machine.uplink.value_or(LinkSpec()),
                {}};
   }
   for (size_t p = 0; p < graph.pools().size(); ++p) {

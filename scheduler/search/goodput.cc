@@ -20,8 +20,9 @@ std::string KeyOf(const ReplicaSpec& replica) {
     for (const DeviceSpec* rank : stage.ranks)
       absl::StrAppendFormat(&key, ",%p", static_cast<const void*>(rank));
     for (const CommunicatorTier& tier : stage.communicator)
-      absl::StrAppendFormat(&key, ";%d,%d,%.17g,%.17g", tier.fan, tier.shared ? 1 : 0,
-                            tier.link.bytes_per_second, tier.link.latency_seconds);
+      absl::StrAppendFormat(&key, ";%d,%d,%.17g,%.17g,%g,%.17g", tier.fan, tier.shared ? 1 : 0,
+                            tier.link.bytes_per_second, tier.link.latency_seconds,
+                            tier.link.incast_threshold, tier.link.incast_seconds_per_byte);
   }
   for (const LinkSpec& hop : replica.hops)
     absl::StrAppendFormat(&key, "|%.17g,%.17g", hop.bytes_per_second, hop.latency_seconds);

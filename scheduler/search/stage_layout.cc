@@ -505,7 +505,8 @@ std::string KeyOf(const LayoutProblem& layout) {
     absl::StrAppendFormat(&key, "|%p,%d", static_cast<const void*>(pool.spec), pool.count);
     for (const LayoutPool& other : layout.pools) {
       const LinkSpec& link = layout.graph->Between(pool.machine, other.machine);
-      absl::StrAppendFormat(&key, ",%g,%g", link.bytes_per_second, link.latency_seconds);
+      absl::StrAppendFormat(&key, ",%g,%g,%g,%g", link.bytes_per_second, link.latency_seconds,
+                            link.incast_threshold, link.incast_seconds_per_byte);
     }
   }
   return key;

@@ -26,9 +26,7 @@ StagePlace PlaceOf(size_t index, size_t stages) {
 int StageShapes::Intern(const DeviceSpec& spec, const LinkSpec& inside, int width) {
   for (size_t i = 0; i < shapes_.size(); ++i) {
     const StageShape& known = shapes_[i];
-    if (known.spec == &spec && known.width == width &&
-        (width == 1 || (known.inside.bytes_per_second == inside.bytes_per_second &&
-                        known.inside.latency_seconds == inside.latency_seconds))) {
+    if (known.spec == &spec && known.width == width && (width == 1 || known.inside == inside)) {
       return static_cast<int>(i);
     }
   }
