@@ -35,6 +35,11 @@ LinkSpec ToSpec(const v1::Link& link) {
   return spec;
 }
 
+bool Measures(const v1::MeasuredProfile& profile) {
+  return profile.memory_read_bytes_per_second() > 0 || profile.prefill_efficiency() > 0 ||
+         profile.decode_efficiency() > 0 || profile.step_overhead_seconds() > 0;
+}
+
 void Narrow(LinkSpec* link, const LinkSpec& by) {
   link->bytes_per_second = std::min(link->bytes_per_second, by.bytes_per_second);
   link->latency_seconds = std::max(link->latency_seconds, by.latency_seconds);
@@ -89,26 +94,16 @@ class ClusterGraphBuilder {
                  "both or neither");
   }
 
-  // The named kind with the cluster's own figures over the catalogue's.
   absl::StatusOr<v1::DeviceKind> KindNamed(const std::string& name, const std::string& key) const {
-    v1::DeviceKind kind;
-    bool known = false;
-    if (const v1::DeviceKind* found = FindKind(catalogue_, name)) {
-      kind = *found;
-      known = true;
-    }
-    for (const v1::DeviceKind& own : cluster_.kinds()) {
-      if (own.name() != name) continue;
-      kind.MergeFrom(own);
-      known = true;
-    }
-    if (!known) {
+    const std::optional<v1::DeviceKind> described = DescribedKind(cluster_, catalogue_, name);
+    if (!described) {
       std::string names;
       for (const v1::DeviceKind& other : catalogue_.kinds())
         names += StrCat(names.empty() ? "" : ", ", other.name());
       return Error(key, StrCat("\"", name, "\" is no known device (", names,
                                "); describe it under kinds, or name one of these"));
     }
+    const v1::DeviceKind& kind = *described;
     if (kind.prefill_efficiency() > 1 || kind.decode_efficiency() > 1) {
       return Error(key, StrCat("kind ", name,
                                ": prefill_efficiency and decode_efficiency are parts of the peaks: "
@@ -130,9 +125,10 @@ class ClusterGraphBuilder {
         static_cast<double>(group.memory_bytes() > 0 ? group.memory_bytes() : kind.memory_bytes());
     spec.memory_bytes_per_second = kind.memory_bandwidth_bytes_per_second();
     spec.flops_per_second = kind.dense_flops_per_second();
-    // A kind of the user's own without efficiencies gets what the calibrated cards have at worst.
-    spec.compute_efficiency = kind.prefill_efficiency() > 0 ? kind.prefill_efficiency() : 0.4;
-    spec.memory_efficiency = kind.decode_efficiency() > 0 ? kind.decode_efficiency() : 0.8;
+    spec.compute_efficiency =
+        kind.prefill_efficiency() > 0 ? kind.prefill_efficiency() : kDefaultComputeEfficiency;
+    spec.memory_efficiency =
+        kind.decode_efficiency() > 0 ? kind.decode_efficiency() : kDefaultMemoryEfficiency;
     spec.layer_overhead_seconds = kind.layer_overhead_seconds();
     spec.estimated = kind.efficiency_source().empty();
     if (!group.has_profile()) return spec;
@@ -216,6 +212,11 @@ class ClusterGraphBuilder {
       if (group.profile().prefill_efficiency() > 1 || group.profile().decode_efficiency() > 1) {
         return Error(at + ".profile",
                      "prefill_efficiency and decode_efficiency are parts of the peaks: at most 1");
+      }
+      if (group.has_profile() && !Measures(group.profile())) {
+        return Error(at + ".profile",
+                     "says nothing measured; give memory_read, prefill_efficiency, "
+                     "decode_efficiency or step_overhead, or leave it out");
       }
       const absl::StatusOr<v1::DeviceKind> kind = KindNamed(group.kind(), at + ".kind");
       if (!kind.ok()) return kind.status();
@@ -427,6 +428,19 @@ std::vector<std::string> ClusterGraph::EstimatedKinds() const {
     if (spec->estimated) kinds.insert(spec->kind);
   }
   return {kinds.begin(), kinds.end()};
+}
+
+std::optional<v1::DeviceKind> DescribedKind(const v1::Cluster& cluster,
+                                            const v1::DeviceCatalogue& catalogue,
+                                            std::string_view name) {
+  std::optional<v1::DeviceKind> kind;
+  if (const v1::DeviceKind* known = FindKind(catalogue, name)) kind = *known;
+  for (const v1::DeviceKind& own : cluster.kinds()) {
+    if (own.name() != name) continue;
+    if (!kind) kind.emplace();
+    kind->MergeFrom(own);
+  }
+  return kind;
 }
 
 absl::StatusOr<ClusterGraph> MakeClusterGraph(const v1::Cluster& cluster,

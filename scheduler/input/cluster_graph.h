@@ -77,6 +77,15 @@ class ClusterGraph {
   double budget_ = 0;
 };
 
+// What a kind without efficiencies of its own reaches: about the least of the calibrated cards.
+inline constexpr double kDefaultComputeEfficiency = 0.4;
+inline constexpr double kDefaultMemoryEfficiency = 0.8;
+
+// The named kind with the cluster's own figures over the catalogue's; nothing where neither has it.
+std::optional<v1::DeviceKind> DescribedKind(const v1::Cluster& cluster,
+                                            const v1::DeviceCatalogue& catalogue,
+                                            std::string_view name);
+
 absl::StatusOr<ClusterGraph> MakeClusterGraph(const v1::Cluster& cluster,
                                               const v1::DeviceCatalogue& catalogue,
                                               std::string_view file);

@@ -5,10 +5,13 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "scheduler/input/arrival_gaps.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -99,10 +102,11 @@ absl::StatusOr<std::vector<TraceRequest>> ParseJsonl(std::string_view text, std:
 
 class SampleMerger {
  public:
-  void Add(RequestLengths sample, int64_t context, int64_t* cut_requests) {
+  void Add(RequestLengths sample, int64_t context) {
     if (sample.weight <= 0) return;
+    weight_ += sample.weight;
     if (context > 0 && sample.prompt_tokens + sample.output_tokens > static_cast<double>(context)) {
-      ++*cut_requests;
+      cut_weight_ += sample.weight;
       sample.output_tokens = std::min(sample.output_tokens, static_cast<double>(context) - 1);
       sample.prompt_tokens = static_cast<double>(context) - sample.output_tokens;
     }
@@ -117,24 +121,23 @@ class SampleMerger {
 
   // Weights sum to 1; empty where nothing was added.
   std::vector<RequestLengths> Finish() const {
-    double weight = 0;
-    for (const auto& [key, sample] : merged_) weight += sample.weight;
     std::vector<RequestLengths> samples;
     for (const auto& [key, sample] : merged_) {
       samples.push_back(sample);
-      samples.back().weight /= weight;
+      samples.back().weight /= weight_;
     }
     return samples;
   }
+  double cut_share() const { return weight_ > 0 ? cut_weight_ / weight_ : 0; }
 
  private:
+  double weight_ = 0, cut_weight_ = 0;
   std::map<std::pair<double, double>, RequestLengths> merged_;
 };
 
 // Of a class by its lengths alone.
 absl::StatusOr<std::vector<RequestLengths>> LengthsOf(const v1::WorkloadClass& c, int64_t context,
-                                                      std::string_view where,
-                                                      int64_t* cut_requests) {
+                                                      std::string_view where, double* cut_share) {
   const auto error = [&](std::string_view key, std::string_view reason) {
     return absl::InvalidArgumentError(StrCat(where, ".", key, ": ", reason));
   };
@@ -153,8 +156,9 @@ absl::StatusOr<std::vector<RequestLengths>> LengthsOf(const v1::WorkloadClass& c
     }
     merger.Add({static_cast<double>(l.prompt_tokens()), static_cast<double>(l.output_tokens()),
                 l.weight() == 0 ? 1 : l.weight(), c.prefix_hit_rate()},
-               context, cut_requests);
+               context);
   }
+  *cut_share = merger.cut_share();
   std::vector<RequestLengths> samples = merger.Finish();
   if (samples.empty()) return error("lengths", "are missing");
   return samples;
@@ -184,16 +188,38 @@ absl::Status ReadObjectives(const v1::ServiceObjectives& objectives, std::string
   return absl::OkStatus();
 }
 
+// What classes without a share, or with parts of something else than the whole, would get is not
+// guessed. One class has all requests.
+absl::Status CheckShares(const v1::Workload& workload, std::string_view file) {
+  constexpr double kMostOff = 0.01 * (1 + 1e-9);  // three times 0.33
+  double sum = 0;
+  for (const v1::WorkloadClass& c : workload.classes()) sum += std::max(0.0, c.share());
+  if (workload.classes_size() == 1 && sum == 0) return absl::OkStatus();
+  if (sum == 0) {
+    return absl::InvalidArgumentError(
+        StrCat(file, ": classes: no class has a share of the requests"));
+  }
+  if (std::abs(sum - 1) <= kMostOff) return absl::OkStatus();
+  std::string shares;
+  for (const v1::WorkloadClass& c : workload.classes())
+    shares += absl::StrFormat("%s%.3g", shares.empty() ? "" : ", ", std::max(0.0, c.share()) / sum);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: classes: their shares sum to %g, not to 1; shares are parts of all "
+                      "requests: %s, if these are meant",
+                      file, sum, shares));
+}
+
 // The classes of a workload that names no trace.
 absl::Status AddClasses(const v1::Workload& workload, int64_t context_tokens, std::string_view file,
                         WorkloadSamples* out) {
   double shares = 0;
-  for (const v1::WorkloadClass& c : workload.classes()) shares += std::max(0.0, c.share());
+  for (const v1::WorkloadClass& c : workload.classes()) shares += c.share();
   for (int i = 0; i < workload.classes_size(); ++i) {
     const v1::WorkloadClass& c = workload.classes(i);
     const std::string where = StrCat(file, ": classes[", i, "]");
+    double cut_share = 0;
     absl::StatusOr<std::vector<RequestLengths>> samples =
-        LengthsOf(c, context_tokens, where, &out->cut_requests);
+        LengthsOf(c, context_tokens, where, &cut_share);
     if (!samples.ok()) return samples.status();
     RequestClass one;
     one.name = c.name().empty() ? StrCat("class ", i) : c.name();
@@ -205,11 +231,10 @@ absl::Status AddClasses(const v1::Workload& workload, int64_t context_tokens, st
             ? ReadObjectives(c.objectives(), where + ".objectives", &one)
             : ReadObjectives(workload.objectives(), StrCat(file, ": objectives"), &one);
     if (!read.ok()) return read;
+    out->cut_share += one.share * cut_share;
     if (one.share > 0) out->classes.push_back(std::move(one));
   }
-  if (!out->classes.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat(file, ": classes: no class has a share of the requests"));
+  return CheckShares(workload, file);
 }
 
 }  // namespace
@@ -282,9 +307,9 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
   if (!trace.empty()) {
     SampleMerger merger;
     for (const TraceRequest& r : trace) {
-      merger.Add({r.prompt_tokens, std::max(1.0, r.output_tokens), 1}, context_tokens,
-                 &out.cut_requests);
+      merger.Add({r.prompt_tokens, std::max(1.0, r.output_tokens), 1}, context_tokens);
     }
+    out.cut_share = merger.cut_share();
     RequestClass& all = out.classes.emplace_back();
     all.name = "trace";
     all.samples = merger.Finish();
@@ -313,7 +338,10 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
   if (out.requests_per_second == 0 && trace.size() > 1 && trace.back().arrival_seconds > 0) {
     out.requests_per_second = static_cast<double>(trace.size() - 1) / trace.back().arrival_seconds;
   }
-  out.arrival_variation = workload.arrival_variation() > 0 ? workload.arrival_variation() : 1;
+  const std::optional<double> measured = MeasuredVariation(trace);
+  out.arrival_variation_measured = measured && workload.arrival_variation() == 0;
+  out.arrival_variation =
+      workload.arrival_variation() > 0 ? workload.arrival_variation() : measured.value_or(1);
   return out;
 }
 

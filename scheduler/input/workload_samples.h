@@ -31,7 +31,8 @@ struct WorkloadSamples {
   double prefix_hit_rate = 0;           // of prompt tokens, over all classes
   double requests_per_second = 0;       // 0: not given
   double arrival_variation = 1;
-  int64_t cut_requests = 0;  // samples longer than the context, cut to it
+  bool arrival_variation_measured = false;  // from the trace
+  double cut_share = 0;                     // of requests longer than the context, cut to it
 };
 
 // Puts the lengths of the traces that classes name into their `lengths`. `read` gives the contents
@@ -40,8 +41,9 @@ absl::Status ReadClassTraces(
     const std::function<absl::StatusOr<std::string>(const std::string& path)>& read,
     std::string_view file, v1::Workload* workload);
 
-// `trace` is the parsed trace where the workload names one (its rate is taken where the workload
-// gives none), else empty. Sequences are cut to `context_tokens` (0: no limit), the prompt first.
+// `trace` is the parsed trace where the workload names one (its rate and the variation of its gaps
+// are taken where the workload gives none), else empty. Sequences are cut to `context_tokens` (0:
+// no limit), the prompt first.
 absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
                                           const std::vector<TraceRequest>& trace,
                                           int64_t context_tokens, std::string_view file);

@@ -116,11 +116,12 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
 
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
   const LengthMoments lengths = MomentsOf(f.workload->samples);
-  const int64_t cut = f.workload->cut_requests;
-  lines->push_back(StrCat(
-      "longest sequence = ", f.context_tokens, " tokens (",
-      f.options->context_tokens > 0 ? "option" : "the model's", ")",
-      cut > 0 ? StrCat(", to which ", cut, " lengths of the workload are CUT") : std::string()));
+  const double cut = f.workload->cut_share;
+  lines->push_back(
+      StrCat("longest sequence = ", f.context_tokens, " tokens (",
+             f.options->context_tokens > 0 ? "option" : "the model's", ")",
+             cut > 0 ? absl::StrFormat(", to which %.3g %% of the requests are CUT", 100 * cut)
+                     : std::string()));
   lines->push_back(absl::StrFormat(
       "prompts = %.0f tokens and answers = %.0f on average, over %d pair%s of lengths "
       "(workload)",
@@ -130,47 +131,91 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
       f.workload->requests_per_second > 0
           ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
           : std::string("rate = as much as can be served (none was given)"));
+  const double variation = f.workload->arrival_variation;
+  lines->push_back(absl::StrFormat("prefix hits = %.1f %% of prompt tokens (%s)",
+                                   100 * f.workload->prefix_hit_rate,
+                                   f.workload->prefix_hit_rate > 0 ? "workload" : "default"));
   lines->push_back(absl::StrFormat(
-      "prefix hits = %.1f %% of prompt tokens (%s), gaps between arrivals vary by %g (%s; 1: "
-      "Poisson)",
-      100 * f.workload->prefix_hit_rate, f.workload->prefix_hit_rate > 0 ? "workload" : "default",
-      f.workload->arrival_variation,
-      f.input->workload.arrival_variation() > 0 ? "workload" : "default"));
+      "gaps between arrivals vary by %.3g of their mean (%s), squared %.3g; 1 is Poisson, more are "
+      "bursts; --arrival-variation says otherwise",
+      variation,
+      f.workload->arrival_variation_measured      ? "MEASURED in the trace"
+      : f.input->workload.arrival_variation() > 0 ? "option or workload"
+                                                  : "default",
+      variation * variation));
+}
+
+// "a, b, c, d and 3 more".
+std::string FirstOf(const std::set<std::string>& names) {
+  constexpr size_t kListed = 4;
+  std::string text;
+  size_t listed = 0;
+  for (const std::string& name : names) {
+    if (listed == kListed) break;
+    text += StrCat(listed++ == 0 ? "" : ", ", name);
+  }
+  return names.size() > listed ? StrCat(text, " and ", names.size() - listed, " more") : text;
+}
+
+// What of a device was measured; the rest is as its kind says.
+std::string MeasuredFigures(const v1::MeasuredProfile& profile) {
+  std::string figures;
+  for (const auto& [given, name] :
+       {std::pair(profile.memory_read_bytes_per_second() > 0, "memory bandwidth"),
+        {profile.prefill_efficiency() > 0, "compute efficiency"},
+        {profile.decode_efficiency() > 0, "memory efficiency"},
+        {profile.step_overhead_seconds() > 0, "overhead"}}) {
+    if (given) figures += StrCat(figures.empty() ? "" : ", ", name);
+  }
+  return figures;
+}
+
+// What of its peaks a kind is said to reach, and who says so.
+std::string EfficienciesText(const v1::DeviceKind& kind, const v1::DeviceKind* own) {
+  const auto part = [](double given, double otherwise) {
+    return absl::StrFormat("%.3g %%", 100 * (given > 0 ? given : otherwise));
+  };
+  std::string text =
+      StrCat(part(kind.prefill_efficiency(), kDefaultComputeEfficiency), " of FLOP/s, ",
+             part(kind.decode_efficiency(), kDefaultMemoryEfficiency), " of memory bandwidth");
+  if (kind.layer_overhead_seconds() > 0)
+    text += absl::StrFormat(", %.3g us per layer", 1e6 * kind.layer_overhead_seconds());
+  if (kind.prefill_efficiency() <= 0 || kind.decode_efficiency() <= 0)
+    return text + ", ESTIMATED: the default where the description gives none";
+  if (own != nullptr && (own->prefill_efficiency() > 0 || own->decode_efficiency() > 0)) {
+    return StrCat(
+        text, ", ",
+        own->efficiency_source().empty() ? "of the description" : own->efficiency_source());
+  }
+  return StrCat(text, ", ",
+                kind.efficiency_source().empty() ? "ESTIMATED by likeness to measured cards"
+                                                 : kind.efficiency_source());
 }
 
 // A line per kind: figures and efficiencies, each marked.
 void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
-  std::map<std::string, std::set<std::string>> measured;  // machines, by kind
+  // Machines, by kind and what was measured there.
+  std::map<std::string, std::map<std::string, std::set<std::string>>> measured;
   for (const v1::Machine& machine : input.cluster.machines()) {
     for (const v1::DeviceGroup& group : machine.devices()) {
-      std::set<std::string>& on = measured[group.kind()];
-      if (group.has_profile()) on.insert(machine.name());
+      auto& on = measured[group.kind()];
+      if (group.has_profile()) on[MeasuredFigures(group.profile())].insert(machine.name());
     }
   }
-  for (const auto& [name, machines] : measured) {
-    const v1::DeviceKind* known = FindKind(input.catalogue, name);
-    v1::DeviceKind kind = known != nullptr ? *known : v1::DeviceKind();
-    bool own = false;
-    for (const v1::DeviceKind& given : input.cluster.kinds()) {
-      if (given.name() != name) continue;
-      kind.MergeFrom(given);
-      own = true;
-    }
-    std::string line = StrCat(name, ": peaks ");
-    line += own ? "of the description"
-                : StrCat("from ", kind.source(), ", compared on ", kind.source_date());
-    line += "; efficiencies ";
-    line += kind.efficiency_source().empty() ? "ESTIMATED by likeness to measured cards"
-                                             : kind.efficiency_source();
-    if (!machines.empty()) {
-      line += "; MEASURED on ";
-      size_t listed = 0;
-      for (const std::string& machine : machines) {
-        if (listed == 4) break;
-        line += StrCat(listed++ == 0 ? "" : ", ", machine);
-      }
-      if (machines.size() > listed) line += StrCat(" and ", machines.size() - listed, " more");
-    }
+  for (const auto& [name, by_figures] : measured) {
+    const v1::DeviceKind kind =
+        DescribedKind(input.cluster, input.catalogue, name).value_or(v1::DeviceKind());
+    const auto own =
+        std::find_if(input.cluster.kinds().begin(), input.cluster.kinds().end(),
+                     [&, &name = name](const v1::DeviceKind& k) { return k.name() == name; });
+    const bool described = own != input.cluster.kinds().end();
+    std::string line =
+        StrCat(name, ": peaks ",
+               described ? std::string("of the description")
+                         : StrCat("from ", kind.source(), ", compared on ", kind.source_date()),
+               "; efficiencies ", EfficienciesText(kind, described ? &*own : nullptr));
+    for (const auto& [figures, machines] : by_figures)
+      line += StrCat("; MEASURED on ", FirstOf(machines), ": ", figures);
     lines->push_back(std::move(line));
   }
 }

@@ -135,6 +135,15 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
     absl::StrAppendFormat(&out, ", %.3g USD per million output tokens when fully used",
                           p.usd_per_million_output_tokens());
   }
+  // Of so many requests other work was planned than they will bring.
+  constexpr double kWorthSaying = 0.01;
+  if (plan.basis().cut_requests_share() > kWorthSaying) {
+    absl::StrAppendFormat(
+        &out,
+        "\nBEWARE: %.3g %% of the requests are longer than %.0f tokens, the longest sequence here; "
+        "they count as cut to that",
+        100 * plan.basis().cut_requests_share(), plan.basis().longest_sequence_tokens());
+  }
   // Latencies are of less than the most, at which queues have no end.
   out += plan.basis().requests_per_second() > 0
              ? absl::StrFormat("\nat %.3f requests/s: mean ", plan.basis().requests_per_second())

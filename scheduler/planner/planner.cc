@@ -453,6 +453,7 @@ class Planner {
     basis.set_runtime_reserve_bytes(options_.runtime_reserve_bytes);
     basis.set_kv_headroom(options_.kv_headroom);
     basis.set_arrival_variation(workload_.arrival_variation);
+    basis.set_cut_requests_share(workload_.cut_share);
     basis.set_goodput(options_.goal == Goal::kGoodput);
   }
 

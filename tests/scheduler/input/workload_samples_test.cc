@@ -1,8 +1,10 @@
 #include "scheduler/input/workload_samples.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "proto/document.h"
+#include "scheduler/input/arrival_gaps.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -83,11 +85,60 @@ classes:
   const auto samples = SamplesOf(workload, {}, 4096, "w.yaml");
   REQUIRE(samples.ok());
   CHECK(samples->requests_per_second == 3);
-  CHECK(samples->cut_requests == 1);
+  CHECK(samples->cut_share == Approx(0.125));
   const LengthMoments m = MomentsOf(samples->samples);
   CHECK(m.prompt_tokens == Approx(0.75 * 1000 + 0.125 * 3000 + 0.125 * 3896));
   CHECK(m.max_sequence_tokens == 4096);
   CHECK(samples->prefix_hit_rate == Approx(0.125 * (3000 + 3896) * 0.5 / m.prompt_tokens));
+}
+
+TEST_CASE("shares are parts of all requests: others are refused, with what may be meant") {
+  const auto with = [](const std::vector<double>& shares) {
+    v1::Workload workload;
+    for (const double share : shares) {
+      v1::WorkloadClass& c = *workload.add_classes();
+      c.set_share(share);
+      v1::LengthSample& lengths = *c.add_lengths();
+      lengths.set_prompt_tokens(10);
+      lengths.set_output_tokens(5);
+    }
+    return SamplesOf(workload, {}, 0, "w");
+  };
+  CHECK(with({0.33, 0.33, 0.33}).ok());
+  CHECK(with({0}).ok());  // the only class has all
+  CHECK(
+      with({3, 1}).status().message() ==
+      "w: classes: their shares sum to 4, not to 1; shares are parts of all requests: 0.75, 0.25, "
+      "if these are meant");
+  for (const std::vector<double>& bad : {std::vector<double>{0.5, 0.2}, {0.5}, {0, 0}}) {
+    CHECK_FALSE(with(bad).ok());
+  }
+}
+
+TEST_CASE("how unevenly the requests of a trace come is measured, unless it is given") {
+  const auto variation = [](const std::vector<double>& gaps, int times, double given = 0) {
+    std::vector<TraceRequest> trace = {{0, 10, 5}};
+    for (int i = 0; i < times; ++i) {
+      for (const double gap : gaps) trace.push_back({trace.back().arrival_seconds + gap, 10, 5});
+    }
+    v1::Workload workload;
+    workload.set_arrival_variation(given);
+    const auto samples = SamplesOf(workload, trace, 0, "w");
+    REQUIRE(samples.ok());
+    CHECK(samples->arrival_variation_measured == (given == 0 && trace.size() >= kFewestArrivals));
+    return samples->arrival_variation;
+  };
+  CHECK(variation({0.7}, 200) == Approx(0).margin(1e-6));  // a clock
+  // Gaps of 0.1 and 1.9 around 1: a deviation of 0.9.
+  CHECK(variation({0.1, 1.9}, 100) == Approx(0.9));
+  // Nine of 0.1 and one of 9.1: variance (9 * 0.81 + 8.1^2 * 9) / 10 of mean 1.
+  CHECK(variation({0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 9.1}, 100) ==
+        Approx(std::sqrt((9 * 0.81 + 8.1 * 8.1) / 10)));
+  CHECK(variation({0.1, 1.9}, 100, 2.5) == 2.5);
+  CHECK(variation({0.1, 1.9}, 20) == 1);  // too few to say
+  // A clock of 3 s, ten requests to a tick: what happens within a tick is not known.
+  CHECK(variation({0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, 50) ==
+        Approx(0).margin(0.25));  // 3, were they all at once
 }
 
 TEST_CASE("classes keep their own lengths, prefix hits and objectives") {
@@ -95,8 +146,8 @@ TEST_CASE("classes keep their own lengths, prefix hits and objectives") {
   REQUIRE(ReadDocument(R"(
 objectives: {time_to_first_token: 2 s, attainment: 0.9}
 classes:
-- {name: chat, share: 3, lengths: [{prompt_tokens: 1000, output_tokens: 100}]}
-- {name: code, share: 1, prefix_hit_rate: 0.5, lengths: [{prompt_tokens: 3000, output_tokens: 20}],
+- {name: chat, share: 0.75, lengths: [{prompt_tokens: 1000, output_tokens: 100}]}
+- {name: code, share: 0.25, prefix_hit_rate: 0.5, lengths: [{prompt_tokens: 3000, output_tokens: 20}],
    objectives: {time_per_output_token: 50 ms, end_to_end: 4 s}}
 - {name: idle, share: 0, lengths: [{prompt_tokens: 1, output_tokens: 1}]}
 )",
