@@ -66,7 +66,11 @@ class ClusterGraphBuilder {
       if (!kinds.insert(name).second)
         return Error(StrCat("kinds[", i, "].name"), StrCat("two kinds are named ", name));
     }
-    for (const v1::Site& site : cluster_.sites()) site_uplinks_[site.name()] = &site.uplink();
+    for (int i = 0; i < cluster_.sites_size(); ++i) {
+      const v1::Site& site = cluster_.sites(i);
+      if (!site_uplinks_.emplace(site.name(), &site.uplink()).second)
+        return Error(StrCat("sites[", i, "].name"), StrCat("two sites are named ", site.name()));
+    }
     for (int i = 0; i < cluster_.machines_size(); ++i) {
       if (absl::Status s = AddMachines(cluster_.machines(i), StrCat("machines[", i, "]")); !s.ok())
         return s;
@@ -291,7 +295,14 @@ class ClusterGraphBuilder {
       if (absl::Status s = CheckLink(*link.first, link.second); !s.ok()) return s;
     }
     std::set<std::string> places = names_;
-    for (const MachineNode& machine : graph_.machines_) places.insert(machine.site);
+    for (const MachineNode& machine : graph_.machines_) {
+      if (names_.contains(machine.site)) {
+        return Error("machines", StrCat("\"", machine.site, "\" is the name of a machine and of a ",
+                                        "site; a link to it could mean either: rename one"));
+      }
+      places.insert(machine.site);
+    }
+    std::map<std::pair<std::string, std::string>, int> joined;  // by direction
     for (int i = 0; i < cluster_.links_size(); ++i) {
       const v1::PairLink& pair = cluster_.links(i);
       const std::string key = StrCat("links[", i, "]");
@@ -305,6 +316,15 @@ class ClusterGraphBuilder {
                                  " to itself; inside a machine give its inside, within "
                                  "a site tiers.site"));
       if (absl::Status s = CheckLink(pair.link(), key + ".link"); !s.ok()) return s;
+      for (const bool back : {false, true}) {
+        if (back && pair.one_way()) continue;
+        const auto ends =
+            back ? std::pair(pair.to(), pair.from()) : std::pair(pair.from(), pair.to());
+        const auto [at, fresh] = joined.emplace(ends, i);
+        if (fresh) continue;
+        return Error(key, StrCat("joins ", ends.first, " to ", ends.second, " as links[",
+                                 at->second, "] does already; keep one, or make each one_way"));
+      }
     }
     for (const auto& [name, uplink] : site_uplinks_) {
       if (!places.contains(name)) return Error("sites", StrCat("no machine stands in site ", name));

@@ -101,6 +101,84 @@ kinds:
   CHECK(graph->EstimatedKinds() == std::vector<std::string>{"A6000", "mine"});
 }
 
+TEST_CASE("a profile says measured of what was measured alone, and an empty one is refused") {
+  const auto graph = Read(R"(
+machines:
+- name: a
+  devices:
+  - {kind: L4, profile: {memory_read: 250 GB/s}}
+  - {kind: T4, profile: {prefill_efficiency: 0.3, decode_efficiency: 0.7}}
+kinds: [{name: L4, efficiency_source: ""}]
+)");
+  REQUIRE(graph.ok());
+  CHECK(graph->pools()[0].spec->effective_bandwidth() == 250e9);
+  CHECK_FALSE(graph->pools()[1].spec->estimated);
+  for (const char* empty : {"{}", "{measured_on: 2026-01-01}", "{prefill_efficiency: 0}"}) {
+    INFO(empty);
+    CHECK_THAT(
+        ErrorOf(std::string("machines: [{name: a, devices: [{kind: T4, profile: ") + empty +
+                "}]}]"),
+        Catch::Contains("c.yaml: machines[0].devices[0].profile: says nothing measured; give "
+                        "memory_read, "));
+  }
+}
+
+TEST_CASE("a latency that is not given is its tier's default, and is told; zero is zero") {
+  const auto graph = Read(R"(
+machines:
+- {name: a, site: s, rack: r, devices: [{kind: T4, count: 2}], inside: {bandwidth: 12 GB/s}}
+- {name: b, site: s, rack: r, devices: [{kind: T4}]}
+- {name: c, site: s, rack: q, devices: [{kind: T4}]}
+- {name: d, site: t, devices: [{kind: T4}], uplink: {bandwidth: 0.5 Gbit/s}}
+tiers: {rack: {bandwidth: 100 Gbit/s, latency: 0 us}, site: {bandwidth: 10 Gbit/s},
+        region: {bandwidth: 1 Gbit/s}}
+)");
+  REQUIRE(graph.status().message() == "");
+  CHECK(graph->Between(0, 0).latency_seconds == 10e-6);
+  CHECK(graph->Between(0, 1).latency_seconds == 0);
+  CHECK(graph->Between(0, 2).latency_seconds == 50e-6);
+  CHECK(graph->Between(0, 3).latency_seconds == 30e-3);  // the uplink adds none of its own
+  CHECK(graph->default_latencies() ==
+        std::map<std::string, double>{{"machine", 10e-6}, {"region", 30e-3}, {"site", 50e-6}});
+}
+
+TEST_CASE("incast is described by how many senders a link bears, and what each beyond costs") {
+  const char* head = "machines: [{name: a, devices: [{kind: T4, count: 4}], inside: {bandwidth: ";
+  const auto graph = Read(std::string(head) +
+                          "12 GB/s, latency: 1 us, incast_senders: 2, incast_seconds_per_byte: "
+                          "1e-10}}]");
+  REQUIRE(graph.status().message() == "");
+  CHECK(graph->Between(0, 0).incast_threshold == 2);
+  CHECK(graph->Between(0, 0).incast_seconds_per_byte == 1e-10);
+  CHECK_THAT(
+      ErrorOf(std::string(head) + "12 GB/s, incast_senders: 2}}]"),
+      Catch::Contains("machines[0].inside.incast_senders: goes with incast_seconds_per_byte"));
+}
+
+TEST_CASE("a link that is described twice, or could mean two things, is refused") {
+  const std::string two =
+      "machines: [{name: a, site: s, devices: [{kind: T4}]}, {name: b, site: t, devices: "
+      "[{kind: T4}]}]\ntiers: {region: {bandwidth: 1 Gbit/s, latency: 1 ms}}\n";
+  const std::string link = "link: {bandwidth: 2 Gbit/s, latency: 1 ms}";
+  CHECK(Read(two + "links: [{from: a, to: b, one_way: true, " + link + "}, {from: b, to: a, " +
+             "one_way: true, " + link + "}]")
+            .ok());
+  for (const char* again : {"from: a, to: b", "from: b, to: a", "from: b, to: a, one_way: true"}) {
+    INFO(again);
+    CHECK_THAT(
+        ErrorOf(two + "links: [{from: a, to: b, " + link + "}, {" + again + ", " + link + "}]"),
+        Catch::Contains("c.yaml: links[1]: joins ") && Catch::Contains("as links[0] does already"));
+  }
+  CHECK_THAT(ErrorOf(two + "links: [{from: s, to: s, " + link + "}]"),
+             Catch::Contains("c.yaml: links[0]: leads from s to itself"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, site: b, devices: [{kind: T4}]}, {name: b, site: t, "
+                     "devices: [{kind: T4}]}]\ntiers: {region: {bandwidth: 1 Gbit/s}}"),
+             Catch::Contains("c.yaml: machines: \"b\" is the name of a machine and of a site"));
+  CHECK_THAT(ErrorOf(two + "sites: [{name: s, uplink: {bandwidth: 1 GB/s}}, {name: s, uplink: "
+                           "{bandwidth: 2 GB/s}}]"),
+             Catch::Contains("c.yaml: sites[1].name: two sites are named s"));
+}
+
 TEST_CASE("a market's machines are as many as it offers") {
   const auto graph = Read(
       "machines: [{name: m, available: 3, price: 2 USD/h, devices: [{kind: L4, count: 4}]}]\n"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/seeded_random.h"
@@ -98,12 +100,14 @@ class Writer {
         absl::StrAppendFormat(&text_, "- {from: s%d, to: s%d, link: %s}\n", a, b, link);
       }
     }
+    std::set<std::pair<int, int>> joined;  // a pair is described once
     for (int i = 0; direct && i < machines_ / 3 + 1; ++i) {
       const int from = links_.Below(machines_),
                 to = (from + 1 + links_.Below(machines_ - 1)) % machines_;
       const double gigabits = kNetworks[links_.Below(5)];
-      absl::StrAppendFormat(&text_, "- {from: m%d, to: m%d, link: %s}\n", from, to,
-                            Link(gigabits, absl::StrFormat("%d us", 10 + links_.Below(90))));
+      const std::string link = Link(gigabits, absl::StrFormat("%d us", 10 + links_.Below(90)));
+      if (!joined.insert({std::min(from, to), std::max(from, to)}).second) continue;
+      absl::StrAppendFormat(&text_, "- {from: m%d, to: m%d, link: %s}\n", from, to, link);
     }
   }
 
