@@ -7,6 +7,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/workload_file.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -82,7 +83,12 @@ PlannerAtStart(const std::string& cluster_file, const std::string& workload_file
     lengths->set_output_tokens(211);
   } else {
     start.workload_file = workload_file;
-    if (absl::Status s = ReadDocumentFile(workload_file, &start.workload); !s.ok()) return s;
+    absl::StatusOr<scheduler::WorkloadFile> file = scheduler::ReadWorkloadFile(workload_file);
+    if (!file.ok()) return file.status();
+    start.workload = std::move(file->workload);
+    start.trace = std::move(file->trace);
+    const auto samples = scheduler::SamplesOf(start.workload, start.trace, 0, workload_file);
+    if (!samples.ok()) return samples.status();
   }
   auto planner =
       std::make_shared<Planner>(std::move(start), configure.model(), std::move(now_seconds));

@@ -15,8 +15,8 @@
 namespace tessera::coordinator {
 
 // For the model and with the types of weights and KV that `configure` names. Errors name the file
-// and the reason. `workload_file` may be empty: prompts of 1155 and answers of 211 tokens, the
-// means of the Azure conversation trace.
+// and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
+// answers of 211 tokens, the means of the Azure conversation trace.
 absl::StatusOr<
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
 PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol.h"
+#include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_request.h"
 
 namespace tessera::coordinator {
@@ -65,8 +66,19 @@ void PlanningDesk::Run() {
     const double end = options_.now_seconds() + options_.time_limit_seconds;
     scheduler::SearchWatch watch;
     watch.stop = [this, end] { return stopping_ || options_.now_seconds() >= end; };
+    AddRunning(&next.request);
     next.done(scheduler::AnswerPlanRequest(next.request, options_.served_model, std::move(watch)));
   }
+}
+
+// What a plan for the served model would be moved from is the plan in force.
+void PlanningDesk::AddRunning(v1::PlanRequest* request) const {
+  if (request->has_running() || !request->models().empty()) return;
+  v1::GetPlanReply running = options_.running();
+  if (running.plan().replicas().empty()) return;
+  const bool served = !request->has_model() || request->model().ByteSizeLong() == 0 ||
+                      scheduler::CheckPlanIsFor(running.plan(), request->model()).ok();
+  if (served) *request->mutable_running() = std::move(*running.mutable_plan());
 }
 
 }  // namespace tessera::coordinator

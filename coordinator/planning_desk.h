@@ -39,7 +39,8 @@ class PlanningDesk {
 
   // Of the value of an authorization header or metadatum: "Bearer KEY".
   absl::Status CheckAdmin(std::string_view authorization) const;
-  // `done` is called once, on the desk's thread, or at once where the queue is full.
+  // `done` is called once, on the desk's thread, or at once where the queue is full. A request for
+  // the served model that names no running plan is answered with the move from the plan in force.
   void Plan(v1::PlanRequest request, Done done);
   // Whoever waits is answered UNAVAILABLE; the destructor does it too.
   void Stop();
@@ -51,6 +52,7 @@ class PlanningDesk {
     Done done;
   };
   void Run();
+  void AddRunning(v1::PlanRequest* request) const;
 
   const PlanningDeskOptions options_;
   std::mutex mutex_;  // guards waiting_

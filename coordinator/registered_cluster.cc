@@ -139,6 +139,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.catalogue = *std::move(catalogue);
   input.model = model;
   input.workload = start.workload;
+  input.trace = start.trace;
   input.cluster_file = start.cluster_file;
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;

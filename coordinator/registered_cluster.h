@@ -13,12 +13,14 @@
 #include "proto/cluster.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
+#include "scheduler/input/workload_samples.h"
 
 namespace tessera::coordinator {
 
 struct PlanAtStart {
   v1::Cluster cluster;
   v1::Workload workload;
+  std::vector<scheduler::TraceRequest> trace;  // where the workload is one
   std::string cluster_file = "cluster";
   std::string workload_file = "workload";
   v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // that flags ask for; or as stored

@@ -8,6 +8,7 @@
 #include "proto/model_folder.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/workload_file.h"
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/what_if.h"
 #include "scheduler/planner/written_layout.h"
@@ -17,8 +18,6 @@ namespace tessera::deploy {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kMaxTraceBytes = int64_t{1} << 30;
 
 // Flags beat the objectives of the workload, not those of its classes.
 absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
@@ -44,7 +43,6 @@ absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
 }
 
 absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input) {
-  const fs::path path = flags.workload;
   input->workload_file = flags.workload.empty() ? "--prompt and --output" : flags.workload;
   std::string trace;
   if (flags.workload.empty()) {
@@ -54,29 +52,10 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
   } else if (path.extension() == ".csv" || path.extension() == ".jsonl") {
     trace = flags.workload;
   } else {
-    if (absl::Status s = ReadDocumentFile(flags.workload, &input->workload); !s.ok()) return s;
-    const auto read = [&](const std::string& name) {
-      return ReadFileText((path.parent_path() / name).string(), kMaxTraceBytes);
-    };
-    if (absl::Status s = scheduler::ReadClassTraces(read, flags.workload, &input->workload);
-        !s.ok()) {
-      return s;
-    }
-    if (!input->workload.trace().empty()) trace = path.parent_path() / input->workload.trace();
-  }
-  if (!trace.empty()) {
-    const absl::StatusOr<std::string> text = ReadFileText(trace, kMaxTraceBytes);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<std::vector<scheduler::TraceRequest>> requests =
-        scheduler::ParseTrace(*text, trace);
-    if (!requests.ok()) return requests.status();
-    input->trace = *std::move(requests);
-  } else if (!input->workload.trace_text().empty()) {
-    absl::StatusOr<std::vector<scheduler::TraceRequest>> requests =
-        scheduler::ParseTrace(input->workload.trace_text(), StrCat(flags.workload, ": trace_text"));
-    if (!requests.ok()) return requests.status();
-    input->trace = *std::move(requests);
-    input->workload.clear_trace_text();
+    absl::StatusOr<scheduler::WorkloadFile> file = scheduler::ReadWorkloadFile(flags.workload);
+    if (!file.ok()) return file.status();
+    input->workload = std::move(file->workload);
+    input->trace = std::move(file->trace);
   }
   if (flags.requests_per_second > 0)
     input->workload.set_requests_per_second(flags.requests_per_second);

@@ -5,10 +5,13 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <future>
 #include <string>
 
 #include "coordinator/measured_rates.h"
+#include "coordinator/plan_at_start.h"
 #include "coordinator/planning_desk.h"
 #include "coordinator/registered_cluster.h"
 #include "proto/document.h"
@@ -82,6 +85,57 @@ TEST_CASE("the desk plans for the served model, and refuses what cannot be") {
   CHECK_THAT(reply->text(), Contains("a/0"));
   const auto refused = bad.get_future().get().status();
   CHECK(absl::IsInvalidArgument(refused));
+}
+
+TEST_CASE("a plan for the served model says what the move from the plan in force costs") {
+  const auto answer = [](const v1::PlanRequest& request, const v1::DeploymentPlan& in_force) {
+    PlanningDeskOptions options = Options();
+    options.running = [&in_force] {
+      v1::GetPlanReply reply;
+      *reply.mutable_plan() = in_force;
+      return reply;
+    };
+    PlanningDesk desk(std::move(options));
+    std::promise<absl::StatusOr<v1::PlanReply>> done;
+    desk.Plan(request, [&](auto reply) { done.set_value(std::move(reply)); });
+    const auto reply = done.get_future().get();
+    REQUIRE(reply.status().message() == "");
+    return reply->plan();
+  };
+  const v1::DeploymentPlan first = answer(Request(), v1::DeploymentPlan());
+  CHECK(first.move().stay_size() + first.move().rebuilt_size() == 0);
+  CHECK(answer(Request(), first).move().stay_size() == first.replicas_size());
+  v1::PlanRequest other = Request();
+  other.mutable_model()->set_name("Qwen2.5-1.5B");
+  CHECK(answer(other, first).move().rebuilt().empty());  // nothing of it runs here
+}
+
+TEST_CASE("a coordinator's workload may be a trace, or name one") {
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder + "/" + name) << text;
+    return folder + "/" + name;
+  };
+  const std::string cluster =
+      write("cluster.yaml", "machines: [{name: a, devices: [{kind: RTX4090}]}]\n");
+  const std::string trace = write("t.csv",
+                                  "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                                  "2023-11-16 18:15:46,300,20\n2023-11-16 18:15:48,500,40\n");
+  v1::ConfigureRequest configure;
+  *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  for (const std::string& workload :
+       {trace, write("w.yaml", "trace: t.csv\n"), write("c.yaml", "classes: [{trace: t.csv}]\n")}) {
+    INFO(workload);
+    const auto planner = PlannerAtStart(cluster, workload, 0, configure, Now);
+    REQUIRE(planner.status().message() == "");
+    const auto plan = (*planner)({{"a/0", Worker(16)}});
+    REQUIRE(plan.status().message() == "");
+    CHECK(plan->basis().prompt_tokens() == 400);
+    CHECK(plan->basis().output_tokens() == 30);
+  }
+  const auto gone =
+      PlannerAtStart(cluster, write("g.yaml", "trace: gone.csv\n"), 0, configure, Now);
+  CHECK_THAT(std::string(gone.status().message()), Contains("gone.csv"));
 }
 
 TEST_CASE("a stopped desk answers everyone, and takes no more") {
