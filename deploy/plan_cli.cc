@@ -152,6 +152,10 @@ void PlanCli::AddPlan() {
   plan_->add_option("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
       ->check(Between(0, 0.9))
       ->capture_default_str();
+  plan_
+      ->add_option("--kv-codec-rate", f.kv_codec_rate,
+                   "At which devices encode and decode KV that travels compressed")
+      ->capture_default_str();
   plan_->add_option("--max-batched-tokens", f.options.max_step_tokens, "Tokens of one step")
       ->check(WholeFrom(1))
       ->capture_default_str();

@@ -92,6 +92,14 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   if (!reserve.ok())
     return absl::InvalidArgumentError(StrCat("--reserve: ", StdView(reserve.status().message())));
   options->runtime_reserve_bytes = *reserve;
+  const absl::StatusOr<double> codec =
+      ParseQuantity(flags.kv_codec_rate, Dimension::kBytesPerSecond);
+  if (!codec.ok() || *codec <= 0) {
+    return absl::InvalidArgumentError(
+        StrCat("--kv-codec-rate: ", codec.ok() ? std::string("must be above 0")
+                                               : std::string(codec.status().message())));
+  }
+  options->kv_codec_bytes_per_second = *codec;
   const absl::StatusOr<double> read = ParseQuantity(flags.weight_read, Dimension::kBytesPerSecond);
   if (!read.ok())
     return absl::InvalidArgumentError(StrCat("--weight-read: ", StdView(read.status().message())));

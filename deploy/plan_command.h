@@ -30,6 +30,7 @@ struct PlanFlags {
   std::string weight_dtype;  // empty: as stored
   std::string kv_dtype;
   std::string runtime_reserve = "1 GiB";
+  std::string kv_codec_rate = "20 GB/s";
   std::string weight_read = "2 GB/s";  // of a machine's disk
   std::string weight_network;          // "10 Gbit/s"; empty: machines have the weights
   std::string running;                 // file of the plan that runs now; empty: nothing does

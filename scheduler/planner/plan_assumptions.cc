@@ -110,8 +110,11 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
                 tpot * 1e3)
           : std::string("time per output token = no limit (default)"));
   AddObjectives(f, lines);
-  add(absl::StrFormat("KV sent from prefill to decode may be compressed, at %.3g GB/s (default)",
-                      f.problem->codec_rates.encode_bytes_per_second / 1e9));
+  add(absl::StrFormat(
+      "KV sent from prefill to decode may be compressed (int8, int4); encoding and decoding run at "
+      "%.3g GB/s of KV each (%s)",
+      o.kv_codec_bytes_per_second / 1e9,
+      Origin(o.kv_codec_bytes_per_second == ever.kv_codec_bytes_per_second)));
 }
 
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {

@@ -73,6 +73,11 @@ absl::Status ReadOptions(const v1::PlanOptions& given, PlannerOptions* options) 
   if (given.has_kv_headroom()) options->kv_headroom = given.kv_headroom();
   if (!(options->kv_headroom >= 0 && options->kv_headroom <= 0.9))
     return OutOfRange("kv_headroom", "from 0 to 0.9");
+  if (given.has_kv_codec_bytes_per_second())
+    options->kv_codec_bytes_per_second = given.kv_codec_bytes_per_second();
+  if (!(options->kv_codec_bytes_per_second > 0 &&
+        std::isfinite(options->kv_codec_bytes_per_second)))
+    return OutOfRange("kv_codec", "above 0, such as \"20 GB/s\"");
   if (given.has_max_step_tokens()) options->max_step_tokens = given.max_step_tokens();
   if (options->max_step_tokens < 1) return OutOfRange("max_step_tokens", "at least 1");
   if (given.has_max_sequences())

@@ -177,6 +177,7 @@ class Planner {
     problem_.options.memory.max_step_tokens = options_.max_step_tokens;
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
+    problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second};
     problem_.seed = options_.seed;
     absl::StatusOr<std::map<std::string, double>> search_options = ParseSearchOptions(
         options_.search.empty() ? "best" : options_.search, options_.search_options);

@@ -81,11 +81,12 @@ TEST_CASE("data types, the seed and options are those of the command") {
   CHECK(weights(small) * 2 == Approx(weights(plain)).epsilon(1e-3));
   CHECK(small->plan().weight_dtype() == v1::DATA_TYPE_INT8);
   CHECK(small->plan().kv_dtype() == v1::DATA_TYPE_INT8);
-  const auto options = Answer(asked +
-                              "options: {memory_utilisation: 0.5, runtime_reserve: 2 GiB, "
-                              "kv_headroom: 0.2, max_step_tokens: 512, max_sequences: 8, "
-                              "context_tokens: 4096, no_split: true}\nseed: 7\nsearch: hexgen\n"
-                              "search_options: [hexgen.patience=9]\n");
+  const auto options =
+      Answer(asked +
+             "options: {memory_utilisation: 0.5, runtime_reserve: 2 GiB, "
+             "kv_headroom: 0.2, max_step_tokens: 512, max_sequences: 8, "
+             "context_tokens: 4096, no_split: true, kv_codec: 5 GB/s}\nseed: 7\nsearch: hexgen\n"
+             "search_options: [hexgen.patience=9]\n");
   REQUIRE(options.status().message() == "");
   const v1::PlanBasis& basis = options->plan().basis();
   CHECK(basis.memory_utilisation() == 0.5);
@@ -96,9 +97,13 @@ TEST_CASE("data types, the seed and options are those of the command") {
                                   Contains("decode = not allowed (option)") &&
                                   Contains("hexgen.patience = 9 (option; ours") &&
                                   Contains("hexgen.population = 16 (default; ours") &&
-                                  Contains("seed = 7"));
+                                  Contains("seed = 7") &&
+                                  Contains("decoding run at 5 GB/s of KV each (option)"));
   CHECK_THAT(Refusal(asked + "search_options: [hexgen.patience=9]"),
              Contains("the search best has no such option"));
+  CHECK_THAT(plain->text(), Contains("decoding run at 20 GB/s of KV each (default)"));
+  CHECK_THAT(Refusal(asked + "options: {kv_codec: 0 GB/s}"),
+             Contains("request: options: kv_codec: must be above 0"));
   CHECK_THAT(Refusal(asked + "options: {memory_utilisation: 1.5}"),
              Contains("request: options: memory_utilisation: must be from 0.01 to 1"));
   CHECK_THAT(Refusal(asked + "options: {kv_headroom: 1}"), Contains("options: kv_headroom"));
