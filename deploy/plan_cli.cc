@@ -269,19 +269,40 @@ int PlanCli::RunImport() {
   return written.ok() ? 0 : Fail(written);
 }
 
-absl::StatusOr<v1::DeploymentPlan> PlanCli::PlanWithPicture() {
-  const absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags_);
-  if (!question.ok()) return question.status();
-  absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(question->input, question->options);
-  if (!plan.ok()) return plan;
-  scheduler::AddSensitivity(question->input, question->options, sensitivity_, &*plan);
-  if (picture_.empty()) return plan;
-  const absl::StatusOr<scheduler::ClusterGraph> graph = scheduler::MakeClusterGraph(
-      question->input.cluster, question->input.catalogue, question->input.cluster_file);
-  if (!graph.ok()) return graph.status();
-  if (absl::Status s = WriteText(picture_, scheduler::PlanPicture(*plan, *graph)); !s.ok())
-    return s;
-  return plan;
+absl::Status PlanCli::CheckFiles() const {
+  for (const auto& [flag, path] : {std::pair("--out", out_), {"--picture", picture_}}) {
+    if (path.empty()) continue;
+    if (absl::Status s = CheckCanWrite(path); !s.ok())
+      return absl::InvalidArgumentError(StrCat(flag, ": ", StdView(s.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanCli::Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const {
+  scheduler::AddSensitivity(question.input, question.options, sensitivity_, plan);
+  if (!picture_.empty()) {
+    const absl::StatusOr<scheduler::ClusterGraph> graph = scheduler::MakeClusterGraph(
+        question.input.cluster, question.input.catalogue, question.input.cluster_file);
+    if (!graph.ok()) return graph.status();
+    if (absl::Status s = WriteText(picture_, scheduler::PlanPicture(*plan, *graph)); !s.ok())
+      return s;
+  }
+  if (out_.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::string> json = PlanJson(*plan);
+  return json.ok() ? WriteText(out_, *json) : json.status();
+}
+
+int PlanCli::RunWhatIf() {
+  absl::StatusOr<WhatIfAnswer> answer = WhatIf(flags_, what_if_);
+  if (!answer.ok()) return Fail(answer.status());
+  std::cout << answer->text;
+  if (out_.empty() && picture_.empty() && !sensitivity_) return 0;
+  if (absl::Status s = Finish(answer->question, &answer->plan); !s.ok()) return Fail(s);
+  if (sensitivity_) std::cout << "\nthe plan then:\n\n" << scheduler::PlanTable(answer->plan);
+  for (const std::string& path : {out_, picture_}) {
+    if (!path.empty()) std::cout << "\nthe plan then is written to " << path << "\n";
+  }
+  return 0;
 }
 
 int PlanCli::RunPlan() {
@@ -292,6 +313,7 @@ int PlanCli::RunPlan() {
   flags_.options.allow_split = !no_split_;
   PlanWatch watch(time_limit_seconds_);
   flags_.options.watch = watch.ForSearch();
+  if (absl::Status s = CheckFiles(); !s.ok()) return Fail(s);
   if (models_.size() > 1) return RunShared();
   flags_.model = models_.front();
   if (workloads_.size() > 1 || rates_.size() > 1) {
@@ -300,20 +322,15 @@ int PlanCli::RunPlan() {
   }
   if (!workloads_.empty()) flags_.workload = workloads_.front();
   if (!rates_.empty()) flags_.requests_per_second = rates_.front();
-  if (!what_if_.empty()) {
-    const absl::StatusOr<std::string> difference = WhatIf(flags_, what_if_);
-    if (!difference.ok()) return Fail(difference.status());
-    std::cout << *difference;
-    return 0;
-  }
-  const absl::StatusOr<v1::DeploymentPlan> plan = PlanWithPicture();
+  if (!what_if_.empty()) return RunWhatIf();
+  const absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags_);
+  if (!question.ok()) return Fail(question.status());
+  absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(question->input, question->options);
   if (!plan.ok()) return Fail(plan.status());
+  const absl::Status finished = Finish(*question, &*plan);
   std::cout << scheduler::PlanTable(*plan);
-  if (out_.empty()) return 0;
-  const absl::StatusOr<std::string> json = PlanJson(*plan);
-  if (!json.ok()) return Fail(json.status());
-  if (absl::Status s = WriteText(out_, *json); !s.ok()) return Fail(s);
-  std::cout << "\nwritten to " << out_ << "\n";
+  if (!finished.ok()) return Fail(finished);
+  if (!out_.empty()) std::cout << "\nwritten to " << out_ << "\n";
   return 0;
 }
 

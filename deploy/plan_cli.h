@@ -36,7 +36,10 @@ class PlanCli {
   int RunDiff();
   int RunInit();
   int RunImport();
-  absl::StatusOr<v1::DeploymentPlan> PlanWithPicture();
+  int RunWhatIf();
+  absl::Status CheckFiles() const;
+  // Sensitivity, and the files that flags name.
+  absl::Status Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const;
 
   CLI::App* const plan_;
   CLI::App* check_ = nullptr;

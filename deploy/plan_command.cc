@@ -44,13 +44,10 @@ absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
 
 absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input) {
   input->workload_file = flags.workload.empty() ? "--prompt and --output" : flags.workload;
-  std::string trace;
   if (flags.workload.empty()) {
     v1::LengthSample* lengths = input->workload.add_classes()->add_lengths();
     lengths->set_prompt_tokens(flags.prompt_tokens);
     lengths->set_output_tokens(flags.output_tokens);
-  } else if (path.extension() == ".csv" || path.extension() == ".jsonl") {
-    trace = flags.workload;
   } else {
     absl::StatusOr<scheduler::WorkloadFile> file = scheduler::ReadWorkloadFile(flags.workload);
     if (!file.ok()) return file.status();
@@ -205,7 +202,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags) {
   return scheduler::MakePlan(question->input, question->options);
 }
 
-absl::StatusOr<std::string> WhatIf(const PlanFlags& flags, const std::string& changes) {
+absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& changes) {
   absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags);
   if (!question.ok()) return question.status();
   v1::Cluster changed = question->input.cluster;
@@ -215,10 +212,11 @@ absl::StatusOr<std::string> WhatIf(const PlanFlags& flags, const std::string& ch
   if (!now.ok()) return now.status();
   question->input.cluster = std::move(changed);
   question->input.cluster_file += " with --what-if";
-  const absl::StatusOr<v1::DeploymentPlan> then =
-      scheduler::MakePlan(question->input, question->options);
+  absl::StatusOr<v1::DeploymentPlan> then = scheduler::MakePlan(question->input, question->options);
   if (!then.ok()) return then.status();
-  return StrCat("what if: ", changes, "\n\n", scheduler::PlanDiff(*now, *then, "now", "then"));
+  std::string text =
+      StrCat("what if: ", changes, "\n\n", scheduler::PlanDiff(*now, *then, "now", "then"));
+  return WhatIfAnswer{std::move(text), *std::move(question), *std::move(then)};
 }
 
 }  // namespace tessera::deploy

@@ -58,6 +58,11 @@ absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name);
 
 // The plan as the files say beside the plan with `changes` (scheduler/planner/what_if) to the
 // cluster.
-absl::StatusOr<std::string> WhatIf(const PlanFlags& flags, const std::string& changes);
+struct WhatIfAnswer {
+  std::string text;         // the difference
+  PlanQuestion question;    // with the changes
+  v1::DeploymentPlan plan;  // its answer
+};
+absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& changes);
 
 }  // namespace tessera::deploy

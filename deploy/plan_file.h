@@ -16,4 +16,8 @@ absl::StatusOr<std::string> PlanJson(const v1::DeploymentPlan& plan);
 // InvalidArgument also for a plan that plan_check refuses.
 absl::StatusOr<v1::DeploymentPlan> ReadPlanFile(const std::string& path);
 
+// Whether a file may be written at `path`, found out before the work whose answer it takes; nothing
+// is written. The error names path and reason.
+absl::Status CheckCanWrite(const std::string& path);
+
 }  // namespace tessera::deploy

@@ -22,6 +22,10 @@ struct Program {
     up->add_option("--workers", text);
     up->add_flag("--prefix,!--no-prefix");
     app.add_subcommand("status")->add_option("--coordinator", text);
+    CLI::App* plan = app.add_subcommand("plan");
+    plan->add_option("cluster", text);
+    plan->add_option("--goal", text);
+    plan->add_subcommand("check")->add_option("file", text);
   }
   std::string Unknown(const std::vector<const char*>& arguments) {
     return UnknownArgument(app, arguments);
@@ -37,6 +41,9 @@ TEST_CASE("a misspelt flag or subcommand is named, with the one that was meant")
   CHECK_THAT(program.Unknown({"up", "--wrokers=1"}), Contains("--wrokers is"));
   CHECK_THAT(program.Unknown({"statsu"}), Contains("\"statsu\" is no subcommand") &&
                                               Contains("mean status?") && Contains("up, status"));
+  CHECK_THAT(
+      program.Unknown({"plan", "chekc", "plan.json"}),
+      Contains("\"chekc\" is no file, and no subcommand of program plan (did you mean check?)"));
   CHECK_THAT(program.Unknown({"status", "--workers"}), Contains("--workers is no flag"));
   CHECK(program.Unknown({"up", "--coordinator"}).find("mean") == std::string::npos);
 }
@@ -45,6 +52,8 @@ TEST_CASE("what is known, or stands behind two dashes, is not named") {
   Program program;
   CHECK(program.Unknown({"up", "folder", "--workers=1", "--no-prefix", "--help"}) == "");
   CHECK(program.Unknown({"status"}) == "");
+  CHECK(program.Unknown({"plan", "cluster.yaml", "--goal", "chekc"}) == "");
+  CHECK(program.Unknown({"plan", "--goal", "chekc", "chekc"}) == "");  // who knows
   CHECK(program.Unknown({"up", "--", "--wrokers"}) == "");
   CHECK(program.Unknown({}) == "");
 }

@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <utility>
 
 #include "third_party/cli11/flag_file.h"
 
@@ -76,10 +78,13 @@ std::string DidYouMean(std::string_view given, std::span<const std::string> cand
 std::string UnknownArgument(const CLI::App& app, std::span<const char* const> arguments) {
   const CLI::App* in = &app;
   std::string path = app.get_name();
+  bool first = false;  // the word after a subcommand
   for (const std::string argument : arguments) {
     if (argument == "--") return "";
+    const bool may_be_subcommand = std::exchange(first, false);
     if (const CLI::App* sub = Subcommand(*in, argument)) {
       in = sub;
+      first = true;
       path += (path.empty() ? "" : " ") + argument;
     } else if (argument.starts_with("--")) {
       const std::string flag = argument.substr(0, argument.find('='));
@@ -89,6 +94,10 @@ std::string UnknownArgument(const CLI::App& app, std::span<const char* const> ar
              "; see --help";
     } else if (in->get_require_subcommand_min() > 0 && !argument.starts_with("-")) {
       return NoSubcommand(*in, argument);
+    } else if (may_be_subcommand && !argument.starts_with("-")) {
+      const std::string meant = DidYouMean(argument, SubcommandNames(*in));
+      if (!meant.empty() && !std::filesystem::exists(argument))
+        return "\"" + argument + "\" is no file, and no subcommand of " + path + meant;
     }
   }
   return "";

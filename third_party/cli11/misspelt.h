@@ -18,8 +18,8 @@ namespace tessera {
 std::string DidYouMean(std::string_view given, std::span<const std::string> candidates);
 
 // The first of `arguments` (without the program's name) that looks like a flag ("--...") and is
-// none of the subcommand it stands in, or that stands where a subcommand must and is none, in
-// words; "" where all are known. Ends at "--".
+// none of the subcommand it stands in, or that stands where a subcommand must and is none, or where
+// one may and is nearly one, and no file, in words; "" where all are known. Ends at "--".
 std::string UnknownArgument(const CLI::App& app, std::span<const char* const> arguments);
 
 // `app`, and the subcommands that `arguments` name, from the outermost in.

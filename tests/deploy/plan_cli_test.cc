@@ -1,0 +1,99 @@
+#include "deploy/plan_cli.h"
+
+#include <CLI/CLI.hpp>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+namespace tessera::deploy {
+namespace {
+
+using Catch::Contains;
+
+struct Ran {
+  int code = 0;
+  std::string out, err;
+};
+
+// `tessera plan ...`, with what it prints.
+Ran Run(std::vector<std::string> arguments) {
+  CLI::App app("", "tessera");
+  PlanCli plan(app);
+  arguments.insert(arguments.begin(), "plan");
+  std::reverse(arguments.begin(), arguments.end());
+  app.parse(arguments);
+  std::ostringstream out, err;
+  std::streambuf* const out_before = std::cout.rdbuf(out.rdbuf());
+  std::streambuf* const err_before = std::cerr.rdbuf(err.rdbuf());
+  Ran ran;
+  ran.code = plan.Run();
+  std::cout.rdbuf(out_before);
+  std::cerr.rdbuf(err_before);
+  ran.out = out.str();
+  ran.err = err.str();
+  return ran;
+}
+
+std::string Scratch(const std::string& name) {
+  return std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
+}
+
+std::vector<std::string> With(const std::vector<std::string>& more) {
+  std::vector<std::string> all = {"deploy/clusters/one_gpu.yaml", "--model", "Qwen2.5-7B"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the files and the sensitivity of --what-if are those of the changed plan") {
+  const std::string out = Scratch("then.json"), picture = Scratch("then.svg");
+  const Ran ran = Run(With(
+      {"--what-if", "+1 RTX4090 on desk", "--out", out, "--picture", picture, "--sensitivity"}));
+  REQUIRE(ran.err == "");
+  REQUIRE(ran.code == 0);
+  CHECK_THAT(ran.out, Contains("what if: +1 RTX4090 on desk") && Contains("the plan then:") &&
+                          Contains("if the assumptions are off:") &&
+                          Contains("the plan then is written to " + out));
+  const auto plan = ReadPlanFile(out);
+  REQUIRE(plan.status().message() == "");
+  int devices = 0;
+  for (const v1::Replica& replica : plan->replicas()) {
+    for (const v1::Stage& stage : replica.stages()) devices += stage.workers_size();
+  }
+  CHECK(devices == 2);
+  CHECK(std::filesystem::file_size(picture) > 1000);
+}
+
+TEST_CASE("a file that cannot be written is told before anything is planned") {
+  for (const char* flag : {"--out", "--picture"}) {
+    INFO(flag);
+    // A cluster that is not there would be told of, if it were read.
+    const Ran ran = Run({"gone.yaml", "--model", "Qwen2.5-7B", flag, Scratch("gone/plan")});
+    CHECK(ran.code == 1);
+    CHECK_THAT(ran.err, Contains(std::string(flag) + ": cannot write ") &&
+                            Contains("there is no folder " + Scratch("gone")));
+    CHECK_THAT(Run(With({flag, Scratch("")})).err, Contains("it is a folder"));
+  }
+  CHECK_FALSE(std::filesystem::exists(Scratch("gone")));
+}
+
+TEST_CASE("requests that are cut stand beside the headline") {
+  const Ran some = Run(With({"--prompt", "4000", "--output", "500", "--context", "4096"}));
+  REQUIRE(some.code == 0);
+  CHECK(some.out.find("BEWARE: 100 % of the requests are longer than 4096 tokens") <
+        some.out.find("\nr0: "));
+  const Ran none = Run(With({"--prompt", "3000", "--output", "500", "--context", "4096"}));
+  CHECK_THAT(none.out, !Contains("BEWARE"));
+}
+
+TEST_CASE("the rate of the KV codec is an option") {
+  CHECK_THAT(Run(With({"--kv-codec-rate", "7 GB/s"})).out,
+             Contains("decoding run at 7 GB/s of KV each (option)"));
+  CHECK_THAT(Run(With({"--kv-codec-rate", "0 GB/s"})).err,
+             Contains("--kv-codec-rate: must be above 0"));
+}
+
+}  // namespace tessera::deploy
