@@ -21,6 +21,7 @@ struct Device {
   double memory_bytes = 0;
   double bytes_per_second = 0;
   double flops_per_second = 0;
+  double usd_per_hour = 0;  // of its kind
 };
 
 struct Place {
@@ -65,6 +66,7 @@ class ClusterCheck {
       if (absl::Status s = CheckPeaks(replica); !s.ok()) return s;
     }
     if (absl::Status s = CheckLatencies(); !s.ok()) return s;
+    if (absl::Status s = CheckPrices(plan_, cluster_, kind_prices_); !s.ok()) return s;
     for (const v1::RoutingShare& share : plan_.routing()) {
       if (absl::Status s = AddTraffic(share); !s.ok()) return s;
     }
@@ -84,6 +86,7 @@ class ClusterCheck {
       int index = 0;
       for (const v1::DeviceGroup& group : machine.devices()) {
         const Device device = DeviceOf(group);
+        kind_prices_[group.kind()] = device.usd_per_hour;
         for (int i = 0; i < std::max(1, group.count()); ++i)
           devices_[absl::StrCat(name, "/", index++)] = device;
       }
@@ -106,7 +109,7 @@ class ClusterCheck {
         kind.name(),
         static_cast<double>(group.memory_bytes() > 0 ? group.memory_bytes() : kind.memory_bytes()),
         measured > 0 ? measured : kind.memory_bandwidth_bytes_per_second(),
-        kind.dense_flops_per_second()};
+        kind.dense_flops_per_second(), kind.price_usd_per_hour()};
   }
 
   static std::string MachineOf(const v1::PlannedWorker& worker) {
@@ -405,6 +408,7 @@ class ClusterCheck {
   const v1::DeviceCatalogue& catalogue_;
   std::map<std::string, Place> places_;
   std::map<std::string, Device> devices_;
+  std::map<std::string, double> kind_prices_;
   std::map<std::string, const v1::Replica*> replicas_;
   using Ends = std::pair<std::string, std::string>;
   std::map<Ends, double> traffic_;  // between machines, bytes per second

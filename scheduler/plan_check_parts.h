@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proto/cluster.pb.h"
 #include "proto/plan.pb.h"
 
 namespace tessera::scheduler {
@@ -35,6 +36,12 @@ absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
 // What the plan says of itself adds up: a basis wherever something is promised, tokens from
 // requests, all of the promised rate routed, value, bound and gap of the certificate.
 absl::Status CheckPromises(const v1::DeploymentPlan& plan);
+
+// Money: what spot and on-demand machines cost together, and USD per million output tokens, from
+// the prices of machines or else of kinds (by the name that the description uses; 0: not known).
+// Requires that every device of the plan is in the cluster.
+absl::Status CheckPrices(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                         const std::map<std::string, double>& kind_prices);
 
 // What is promised for the loss of a machine: no more than the replicas elsewhere serve.
 absl::Status CheckSurvival(const v1::DeploymentPlan& plan);

@@ -122,6 +122,46 @@ TEST_CASE("a replica is sent no more than it serves") {
   CHECK_THAT(c.Reason(), Contains("replica r0 is sent"));
 }
 
+TEST_CASE("USD follow from the prices of devices, machines and spot") {
+  Case c;
+  v1::Prediction& all = *c.plan.mutable_prediction();
+  // By hand: two A100-40 of the first machine, two of the second, two L4.
+  const auto price = [&](const char* kind) {
+    return FindKind(c.input.catalogue, kind)->price_usd_per_hour();
+  };
+  const double usd = 4 * price("A100-40") + 2 * price("L4");
+  CHECK(all.usd_per_million_output_tokens() ==
+        Approx(usd / 3600 / all.output_tokens_per_second() * 1e6));
+  all.set_usd_per_million_output_tokens(all.usd_per_million_output_tokens() * 0.9);
+  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("its devices cost"));
+  c = Case();
+  v1::Prediction& one = *c.plan.mutable_replicas(1)->mutable_prediction();
+  one.set_usd_per_million_output_tokens(one.usd_per_million_output_tokens() * 1.1);
+  CHECK_THAT(c.Reason(), Contains("replica r1: ") && Contains("USD per million output tokens"));
+  c = Case();
+  c.input.cluster.mutable_machines(2)->set_price_usd_per_hour(40);
+  CHECK_THAT(c.Reason(), Contains("USD per million output tokens"));
+  v1::SpotMix& mix = *c.plan.add_spot();
+  mix.set_machine("c");
+  CHECK_THAT(c.Reason(), Contains("spot: c is no machine with a spot price"));
+  // Machine c as spot: the whole costs what the mix says.
+  c.input.cluster.mutable_machines(2)->set_spot_price_usd_per_hour(30);
+  mix.set_target(1);
+  mix.set_spot(1);
+  mix.set_usd_per_hour(40);
+  CHECK_THAT(c.Reason(), Contains("c is said to cost 40.0000 USD/h") && Contains("30.0000"));
+  mix.set_usd_per_hour(30);
+  mix.set_target(2);
+  CHECK_THAT(c.Reason(), Contains("the plan uses 1"));
+  mix.set_target(1);
+  const double rate = c.plan.prediction().requests_per_second() * 200 * 3600;
+  c.plan.mutable_prediction()->set_usd_per_million_output_tokens((4 * price("A100-40") + 30) /
+                                                                 rate * 1e6);
+  c.plan.mutable_replicas(1)->mutable_prediction()->set_usd_per_million_output_tokens(
+      (2 * price("A100-40") + 35) / rate * 1e6);  // between the two prices
+  CHECK(c.Reason() == "");
+}
+
 TEST_CASE("devices are those of the cluster") {
   Case c;
   c.Worker(0, 0, 0).set_device("z/0");
