@@ -164,7 +164,20 @@ void ReadQwen3(JsonReader& config, const Family& family, v1::Model* model) {
   ReadQwenWindow(config, /*by_layer=*/true, model);
 }
 
+// Experts that every token uses, which these architectures do not have: a shape that leaves them
+// out would be too small.
+void RefuseSharedExperts(JsonReader& config) {
+  for (const char* key :
+       {"n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size"}) {
+    if (config.IntegerOr(key, 0, 0, kMaxWidth) > 0) {
+      config.Fail(key, "shared experts are not supported: their weights would be left out");
+    }
+  }
+}
+
 void CheckExperts(JsonReader& config, const v1::Model& model) {
+  RefuseSharedExperts(config);
   const v1::Experts& experts = model.experts();
   if (experts.per_token() > experts.count()) {
     config.Fail("num_experts_per_tok",

@@ -184,6 +184,12 @@ TEST_CASE("mixture of experts: mixtral and qwen3-moe") {
   CHECK_THAT(ErrorWith(R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 5)",
                        "Qwen3MoeForCausalLM"),
              Contains("num_experts_per_tok (5) is above"));
+  for (const char* key : {"n_shared_experts", "shared_expert_intermediate_size"}) {
+    CHECK_THAT(
+        ErrorWith(std::string(R"("num_key_value_heads": 2, "num_experts": 4, ")") + key + R"(": 1)",
+                  "Qwen3MoeForCausalLM"),
+        Contains(std::string(key) + " shared experts are not supported"));
+  }
 }
 
 TEST_CASE("token ids: one or several") {
