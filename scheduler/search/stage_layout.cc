@@ -159,7 +159,7 @@ class LayoutSearch {
     std::vector<double> best(static_cast<size_t>(pools_), 0);
     for (int p = 0; p < pools_; ++p) {
       for (size_t i = 0; i < widths_[p].size(); ++i) {
-        const double layer = widths_[p][i].until_layer.back() / model_.layers;
+        const double layer = widths_[p][i].fastest_layer;
         best[p] = std::max(best[p], 1 / (layer * static_cast<double>(i + 1)));
       }
     }
@@ -212,6 +212,7 @@ class LayoutSearch {
     double step_overhead = 0;
     double head = 0;
     std::vector<double> until_layer;  // seconds of layers [0, l)
+    double fastest_layer = 0;         // seconds of the layer that takes least
     RankMemory plain;                 // a stage of one layer, neither embedding nor head
     double table_bytes = 0;           // of embedding or head
     double kv = 0;
@@ -235,6 +236,7 @@ class LayoutSearch {
       const double seconds =
           repeat ? table.until_layer[1] : LayerSeconds(model_, *pool.spec, share, inside, work, l);
       table.until_layer[l + 1] = table.until_layer[l] + seconds;
+      table.fastest_layer = l == 0 ? seconds : std::min(table.fastest_layer, seconds);
       table.weights_until[l + 1] = table.weights_until[l] + LayerParameters(model_, share, l) *
                                                                 model_.weight_bytes_per_element;
     }

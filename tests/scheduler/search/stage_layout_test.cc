@@ -47,6 +47,34 @@ TEST_CASE("no layout is above its bound, and the layout beside it is nearly alwa
   CHECK(reached >= feasible * 9 / 10);
 }
 
+TEST_CASE("layers with experts between dense ones: what is proved is the best of all layouts") {
+  int feasible = 0;
+  for (int seed = 3000; seed < 3040; ++seed) {
+    INFO("seed " << seed);
+    LayoutInstance instance;
+    MakeLayoutInstance(seed, 4, 10, &instance);
+    ModelShape& model = instance.model;
+    // As many bytes as a dense layer, an eighth of its work.
+    model.experts = 16;
+    model.experts_per_token = 2;
+    model.expert_width = model.ffn_width / 16;
+    model.dense_layer.assign(static_cast<size_t>(model.layers), false);
+    for (int layer = 0; layer < model.layers / 2; ++layer) {
+      const int at = seed % 2 == 0 ? layer : model.layers - 1 - layer;
+      model.dense_layer[static_cast<size_t>(at)] = true;
+    }
+    instance.problem.exact = true;
+    for (const Role role : {Role::kBoth, Role::kPrefill}) {
+      instance.problem.role = role;
+      const Enumerated best = EnumerateLayouts(instance.problem);
+      const Layout found = BestLayout(instance.problem);
+      CHECK(found.rate.requests_per_second == Approx(best.requests_per_second).epsilon(1e-9));
+      feasible += best.requests_per_second > 0 ? 1 : 0;
+    }
+  }
+  CHECK(feasible >= 50);
+}
+
 struct Published {
   ModelShape model = Llama2_70B();
   ClusterGraph graph;
