@@ -1,6 +1,7 @@
 #include "scheduler/planner/plan_picture.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -54,6 +55,10 @@ std::string RoleMark(v1::ReplicaRole role) {
   if (role == v1::REPLICA_ROLE_PREFILL) return " P";
   return role == v1::REPLICA_ROLE_DECODE ? " D" : "";
 }
+
+struct Point {
+  double x = 0, y = 0;
+};
 
 struct Box {
   double x = 0, y = 0, width = 0, height = 0;
@@ -258,7 +263,7 @@ class Picture {
       x2 = rightwards ? b.x : b.right();
       bend1 = bend2 = (x1 + x2) / 2;
     }
-    const double label_x = (x1 + 3 * bend1 + 3 * bend2 + x2) / 8, label_y = (y1 + y2) / 2;
+    const Point label = LabelOn({Point{x1, y1}, Point{bend1, y1}, Point{bend2, y2}, Point{x2, y2}});
     absl::StrAppendFormat(&body_,
                           "<path d=\"M%.1f,%.1f C%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"none\" "
                           "stroke=\"%s\" stroke-width=\"%.1f\" stroke-opacity=\"0.85\" "
@@ -266,10 +271,46 @@ class Picture {
                           x1, y1, bend1, y1, bend2, y2, x2, y2, LoadColour(load),
                           1.2 + 5 * std::min(1.0, load));
     absl::StrAppendFormat(
-        &body_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"white\" stroke=\"%s\"/>\n", label_x,
-        label_y, LoadColour(load));
+        &body_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"white\" stroke=\"%s\"/>\n", label.x,
+        label.y, LoadColour(load));
     body_ +=
-        Text(label_x, label_y + 3.5, StrCat(number), "text-anchor=\"middle\" font-size=\"10\"");
+        Text(label.x, label.y + 3.5, StrCat(number), "text-anchor=\"middle\" font-size=\"10\"");
+  }
+
+  // Where on the curve a link's number stands: near the middle, not on a machine nor on another
+  // number.
+  Point LabelOn(const std::array<Point, 4>& curve) {
+    const auto at = [&](double t) {
+      const double s = 1 - t;
+      const double w[] = {s * s * s, 3 * s * s * t, 3 * s * t * t, t * t * t};
+      Point point;
+      for (size_t i = 0; i < 4; ++i) {
+        point.x += w[i] * curve[i].x;
+        point.y += w[i] * curve[i].y;
+      }
+      return point;
+    };
+    Point label = at(0.5);
+    for (double off = 0; off < 0.49; off += 0.01) {
+      const Point before = at(0.5 - off), after = at(0.5 + off);
+      if (IsFree(before) || IsFree(after)) {
+        label = IsFree(before) ? before : after;
+        break;
+      }
+    }
+    labels_.push_back(label);
+    return label;
+  }
+
+  bool IsFree(const Point& point) const {
+    constexpr double kRadius = 9;
+    for (const Point& other : labels_) {
+      if (std::hypot(other.x - point.x, other.y - point.y) < 2 * kRadius) return false;
+    }
+    return std::none_of(boxes_.begin(), boxes_.end(), [&](const Box& box) {
+      return point.x > box.x - kRadius && point.x < box.right() + kRadius &&
+             point.y > box.y - kRadius && point.y < box.y + box.height + kRadius;
+    });
   }
 
   void DrawReplicas(double* y) {
@@ -322,6 +363,7 @@ class Picture {
   std::vector<Box> boxes_;                    // by machine
   std::map<std::string, Box> sites_;
   std::map<int, int> arcs_;  // drawn so far, by column
+  std::vector<Point> labels_;
   double width_ = 0, bottom_ = 0;
   std::string body_;
 };
