@@ -6,7 +6,10 @@
 // lane can go on because each waits for blocks that the others hold, lane 0 takes all sequences.
 //
 // Leaps: steps in which every sequence decodes one token are run without asking the batcher, until
-// a sequence finishes, blocks run short, or an event cuts the leap behind the step in progress.
+// a sequence finishes, blocks run short, or an event cuts the leap behind the step in progress: an
+// arrival here, room that is reserved or given back, KV that has arrived, a loss, a straggler, a
+// service level that a request here misses, another rate of a hop. Steps with chunks of prompts are
+// never leapt, so the end of a chunk is one of a step.
 // That is what the batcher would have said: every running sequence has one token to compute, rows
 // and logit rows suffice for all, and their blocks are free, so rule 1 gives each its row and
 // nobody is preempted; and nobody is admitted, because nobody waits, or because the first in the
@@ -92,6 +95,7 @@ struct ReplicaCounters {
   int64_t plans = 0;  // times the batcher was asked
   int64_t steps = 0;
   int64_t leapt_steps = 0;
+  int64_t leaps = 0;  // that these steps were in
   int64_t preemptions = 0;
   int64_t prompt_tokens = 0;  // computed, again counted again
   int64_t output_tokens = 0;
@@ -139,6 +143,8 @@ class SimulatedReplica {
   void Recover();
   // From the next step on, times are `factor` times the table's.
   void SetSlowdown(double factor, double now);
+  // Something happens here that changes nothing by itself.
+  void StopLeaps(double now) { Cut(now); }
 
   // What a byte takes longer over each hop than the cost table says, from the next step on.
   // `started`: the steps that start now have started.

@@ -145,6 +145,7 @@ void SimulatedReplica::CommitLeap(Lane& lane, size_t steps) {
   }
   counters_.steps += count;
   counters_.leapt_steps += count;
+  ++counters_.leaps;
   counters_.output_tokens += count * rows;
   counters_.rows += count * rows;
   counters_.busy_seconds += end - lane.start;

@@ -28,8 +28,11 @@ struct RequestOutcome {
   double started_seconds = -1;      // admitted to its first step; -1: not yet
   double first_token_seconds = -1;  // -1: not yet
   double finished_seconds = -1;     // last token, or the failure; -1: open
-  int64_t output_tokens = 0;        // emitted
-  int32_t prefill_replica = -1;     // of the last attempt
+  // When the setup's limits passed before its first token, and before its last; -1: they did not.
+  double first_token_missed_seconds = -1;
+  double last_token_missed_seconds = -1;
+  int64_t output_tokens = 0;     // emitted
+  int32_t prefill_replica = -1;  // of the last attempt
   int32_t decode_replica = -1;
   int32_t attempts = 0;     // submissions; more than one after a loss
   int32_t preemptions = 0;  // times its blocks were taken and its tokens computed again

@@ -1,6 +1,7 @@
 #include "scheduler/simulator/simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
@@ -41,7 +42,7 @@ class Simulation : public ReplicaListener {
   }
 
   absl::StatusOr<SimulationResult> Run() {
-    if (absl::Status s = CheckSetup(); !s.ok()) return s;
+    if (absl::Status s = CheckSetup(setup_); !s.ok()) return s;
     if (absl::Status s = hops_.Start(setup_.transfers, replicas_); !s.ok()) return s;
     for (;;) {
       const double now = NextMoment();
@@ -107,7 +108,7 @@ class Simulation : public ReplicaListener {
 
  private:
   struct Event {
-    enum class Kind { kChange, kArrival, kExpiry, kSample };
+    enum class Kind { kChange, kArrival, kExpiry, kSample, kFirstTokenDue, kLastTokenDue };
     double seconds;
     Kind kind;
     int64_t index;  // of the change, request
@@ -128,30 +129,6 @@ class Simulation : public ReplicaListener {
     return result_.requests[static_cast<size_t>(request)];
   }
   SimulatedReplica& Replica(int replica) { return *replicas_[static_cast<size_t>(replica)]; }
-
-  absl::Status CheckSetup() const {
-    if (replicas_.empty()) return absl::InvalidArgumentError("there is no replica to simulate");
-    for (const auto& replica : replicas_) {
-      const BatchLimits& l = replica->setup().limits;
-      if (l.max_batched_tokens < 1 || l.max_sequences < 1 || l.max_logit_rows < 1 ||
-          l.block_tokens < 1 || l.total_blocks < 1) {
-        return absl::InvalidArgumentError(
-            StrCat("replica ", replica->setup().name,
-                   ": each of its batch limits must be at least 1 (total_blocks is ",
-                   l.total_blocks, ")"));
-      }
-    }
-    for (const SimulatedRequest& r : setup_.requests) {
-      if (r.prompt_tokens < 1 || r.output_tokens < 1) {
-        return absl::InvalidArgumentError("a request needs at least one token in and one out");
-      }
-    }
-    const bool sorted = std::is_sorted(
-        setup_.requests.begin(), setup_.requests.end(),
-        [](const auto& a, const auto& b) { return a.arrival_seconds < b.arrival_seconds; });
-    return sorted ? absl::OkStatus()
-                  : absl::InvalidArgumentError("the requests must be ordered by arrival");
-  }
 
   // Where requests stand, for messages.
   std::string Queues() const {
@@ -210,6 +187,8 @@ class Simulation : public ReplicaListener {
         case Event::Kind::kArrival: Place(static_cast<int32_t>(event.index)); break;
         case Event::Kind::kExpiry: Expire(static_cast<int32_t>(event.index)); break;
         case Event::Kind::kSample: Sample(); break;
+        case Event::Kind::kFirstTokenDue:
+        case Event::Kind::kLastTokenDue: Due(event.kind, static_cast<int32_t>(event.index)); break;
       }
     }
     for (const int32_t request : transfers_.Arrived(now_)) FinishHandover(request);
@@ -284,7 +263,31 @@ class Simulation : public ReplicaListener {
         sequence.known_tokens - Request(sequence.request).prompt_tokens;
   }
 
+  // Just after: what comes at the limit is in time.
+  void ExpectBy(double limit_seconds, Event::Kind kind, int32_t request) {
+    if (limit_seconds <= 0) return;
+    Push({std::nextafter(now_ + limit_seconds, kInfinity), kind, request});
+  }
+
+  // A limit has passed.
+  void Due(Event::Kind kind, int32_t request) {
+    RequestOutcome& outcome = Outcome(request);
+    const bool first = kind == Event::Kind::kFirstTokenDue;
+    if (outcome.fate != Fate::kOpen || (first && outcome.first_token_seconds >= 0)) return;
+    (first ? outcome.first_token_missed_seconds : outcome.last_token_missed_seconds) = now_;
+    for (const int replica : {outcome.prefill_replica, outcome.decode_replica}) {
+      if (replica < 0) continue;
+      Replica(replica).StopLeaps(now_);
+      ends_[static_cast<size_t>(replica)] = Replica(replica).next_end_seconds();
+    }
+    AskForPlan();
+  }
+
   void Place(int32_t request) {
+    if (Outcome(request).attempts == 0) {
+      ExpectBy(setup_.first_token_limit_seconds, Event::Kind::kFirstTokenDue, request);
+      ExpectBy(setup_.last_token_limit_seconds, Event::Kind::kLastTokenDue, request);
+    }
     loads_.clear();
     for (const auto& replica : replicas_) loads_.push_back(replica->LoadAt(now_, after_ends_));
     SimulatedRequest& placed = result_.requests[static_cast<size_t>(request)];
@@ -491,6 +494,10 @@ class Simulation : public ReplicaListener {
         PlaceOrphans();
         break;
     }
+    AskForPlan();
+  }
+
+  void AskForPlan() {
     if (!setup_.replan) return;
     loads_.clear();
     for (const auto& replica : replicas_) loads_.push_back(replica->LoadAt(now_, after_ends_));

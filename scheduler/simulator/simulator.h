@@ -44,7 +44,8 @@ struct ScheduledChange {
   std::optional<ReplicaSetup> added;
 };
 
-// Asked after each change and answers with changes of its own (now or later): re-planning.
+// Asked after each change and each missed limit, and answers with changes of its own (now or
+// later): re-planning.
 using ReplanHook =
     std::function<std::vector<ScheduledChange>(double now, std::span<const ReplicaLoad> loads)>;
 
@@ -75,6 +76,11 @@ struct SimulationSetup {
   ReplanHook replan;                // may be empty
   RequestSource* source = nullptr;  // borrowed; may be null
   TokenObserver* tokens = nullptr;  // borrowed; may be null
+  // Service levels, after a request's arrival; 0: none. The moment at which one is missed is an
+  // event: it is noted in the outcome, and `replan` is asked. (Time per token is a mean over a
+  // whole request, so it is missed at its end only.)
+  double first_token_limit_seconds = 0;
+  double last_token_limit_seconds = 0;
   int max_attempts = 4;
   double recovery_timeout_seconds = 30;
   bool leaps = true;
@@ -100,6 +106,9 @@ struct SimulationResult {
   std::vector<double> link_bytes;  // that each carried, activations included
   double end_seconds = 0;          // of the last event
 };
+
+// InvalidArgument for limits below 1, no replica, empty requests, or requests out of order.
+absl::Status CheckSetup(const SimulationSetup& setup);
 
 // InvalidArgument for a setup that cannot be; Internal, naming the replica, if something does not
 // add up.

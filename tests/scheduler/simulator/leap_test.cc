@@ -149,6 +149,8 @@ bool Same(const RequestOutcome& a, const RequestOutcome& b) {
          a.preemptions == b.preemptions && a.prefill_replica == b.prefill_replica &&
          a.decode_replica == b.decode_replica && Near(a.started_seconds, b.started_seconds) &&
          Near(a.first_token_seconds, b.first_token_seconds) &&
+         Near(a.first_token_missed_seconds, b.first_token_missed_seconds) &&
+         Near(a.last_token_missed_seconds, b.last_token_missed_seconds) &&
          Near(a.finished_seconds, b.finished_seconds);
 }
 
@@ -156,10 +158,15 @@ bool Same(const RequestOutcome& a, const RequestOutcome& b) {
 
 TEST_CASE("leaps change nothing but the work") {
   int64_t leapt = 0, steps = 0, preemptions = 0, retries = 0, plans = 0, plans_stepping = 0;
+  int64_t missed = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     INFO("seed " << seed);
     SimulationSetup setup = RandomSetup(seed);
     ShareHops(seed, &setup);
+    if (seed % 2 == 0) {
+      setup.first_token_limit_seconds = 0.1;
+      setup.last_token_limit_seconds = 1;
+    }
     TokenLog stepped_log, leapt_log;
     const SimulationResult stepped = RunBy(setup, false, &stepped_log);
     const SimulationResult leaping = RunBy(setup, true, &leapt_log);
@@ -179,6 +186,7 @@ TEST_CASE("leaps change nothing but the work") {
     for (size_t i = 0; i < stepped.outcomes.size(); ++i) {
       INFO("request " << i);
       REQUIRE(Same(stepped.outcomes[i], leaping.outcomes[i]));
+      missed += leaping.outcomes[i].last_token_missed_seconds >= 0 ? 1 : 0;
       retries += leaping.outcomes[i].attempts - 1;
     }
     // A step that a loss cut short is counted where it was planned, not where it was leapt.
@@ -205,6 +213,7 @@ TEST_CASE("leaps change nothing but the work") {
   CHECK(plans * 3 < plans_stepping * 2);
   CHECK(preemptions > 400);
   CHECK(retries > 100);
+  CHECK(missed > 1000);
 }
 
 }  // namespace tessera::tests
