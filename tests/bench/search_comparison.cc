@@ -3,12 +3,14 @@
 // the best of the others by more than 0.1 %, and nowhere does it take longer than the fastest other
 // search that reaches its value within 1 %. Both lists are printed at the end.
 //
-//   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY]
+//   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY] [TABLE]
 //
 // The whole bar takes hours of one core; fewer clusters or seconds show less, and a table of less.
 // The searches other than `best` are stopped after SECONDS of one core and marked so. Clusters
 // where `best` loses go to LOSSES_FOLDER as files. ONLY: a part of the names of the clusters
-// wanted. The model is Llama-2-70B; where that does not fit, Llama-2-13B, else Llama-3-8B.
+// wanted. TABLE: what an earlier run printed; searches other than `best` are deterministic and
+// taken from there where it has them. The model is Llama-2-70B; where that does not fit,
+// Llama-2-13B, else Llama-3-8B.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -67,6 +69,29 @@ class Comparison {
                             &workload_);
   }
 
+  // What an earlier run printed: rows of cluster and model, search, value, gap, candidates,
+  // seconds.
+  absl::Status ReadTable(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) return absl::NotFoundError(path + ": no such table");
+    for (std::string line; std::getline(file, line);) {
+      std::vector<std::string> cells;
+      std::stringstream rest(line);
+      for (std::string cell; std::getline(rest, cell, '|');) {
+        const size_t from = cell.find_first_not_of(' '), to = cell.find_last_not_of(' ');
+        cells.push_back(from == std::string::npos ? "" : cell.substr(from, to - from + 1));
+      }
+      if (cells.size() < 7 || !FindSearch(cells[2]).ok()) continue;
+      Reached& reached = earlier_[{cells[1], cells[2]}];
+      reached.value = std::atof(cells[3].c_str());
+      if (reached.value <= 0) reached.why_not = cells[3];
+      reached.evaluations = std::atoll(cells[5].c_str());
+      reached.seconds = std::atof(cells[6].c_str());
+      reached.interrupted = cells[6].find("stopped") != std::string::npos;
+    }
+    return absl::OkStatus();
+  }
+
   // Clusters where `best` is below another search or has no plan, and where it is slower than one
   // that is as good.
   const std::vector<std::string>& losses() const { return lost_; }
@@ -88,7 +113,9 @@ class Comparison {
       reached["best"] = Plan(input, instance.goal, "best");
       if (!reached["best"].why_not.empty() && model != std::end(kModels)[-1]) continue;
       for (const std::string& name : SearchNames()) {
-        if (name != "best") reached[name] = Plan(input, instance.goal, name);
+        if (name == "best") continue;
+        const auto known = earlier_.find({instance.name + ", " + model, name});
+        reached[name] = known != earlier_.end() ? known->second : Plan(input, instance.goal, name);
       }
       Report(instance, model, reached);
       return;
@@ -179,6 +206,7 @@ class Comparison {
   const std::string losses_folder_;
   std::vector<std::string> lost_, slower_;
   int matched_ = 0;
+  std::map<std::pair<std::string, std::string>, Reached> earlier_;  // by cluster, model; search
   v1::DeviceCatalogue catalogue_;
   v1::Workload workload_;
 };
@@ -225,6 +253,12 @@ int Main(int argc, char** argv) {
   if (absl::Status s = comparison.Read(root); !s.ok()) {
     std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
     return 1;
+  }
+  if (argc > 5) {
+    if (absl::Status s = comparison.ReadTable(argv[5]); !s.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
+      return 1;
+    }
   }
   std::printf(
       "| cluster, model | search | requests/s | below the bound | candidates | core seconds |\n"
