@@ -51,6 +51,16 @@ bool AnyLimits(const std::vector<RequestClass>& classes) {
                      [](const RequestClass& one) { return one.limits.any(); });
 }
 
+bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class) {
+  std::map<int, double> spare;  // by group
+  for (size_t c = 0; c < classes.size(); ++c) {
+    spare[classes[c].judged_with] +=
+        classes[c].share * (by_class[c] - classes[c].required_attainment);
+  }
+  return std::all_of(spare.begin(), spare.end(),
+                     [](const auto& group) { return group.second >= -kRounding; });
+}
+
 double LeastTpotLimit(const std::vector<RequestClass>& classes) {
   double least = kInfinity;
   for (const RequestClass& one : classes) least = std::min(least, one.limits.tpot_seconds);
@@ -225,16 +235,6 @@ Attained AttainmentModel::At(const PrefillSpeed& speed, double rate, double tpot
   return attained;
 }
 
-bool AttainmentModel::Enough(const std::vector<double>& by_class) const {
-  std::map<int, double> spare;  // by group
-  for (size_t c = 0; c < classes_.size(); ++c) {
-    spare[classes_[c].judged_with] +=
-        classes_[c].share * (by_class[c] - classes_[c].required_attainment);
-  }
-  return std::all_of(spare.begin(), spare.end(),
-                     [](const auto& group) { return group.second >= -kRounding; });
-}
-
 ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
                                           const ReplicaRate& capacity) const {
   ReplicaRate rate = capacity;
@@ -251,7 +251,8 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
         const ReplicaPace pace = PaceBeside(replica, m, b, std::floor(tokens));
         if (pace.chunk_part >= 1) return false;
         const PrefillSpeed speed = PrefillBeside(replica, m, b, std::floor(tokens));
-        return Enough(At(speed, pace.requests_per_second, pace.tpot_seconds).by_class);
+        return EnoughAttained(classes_,
+                              At(speed, pace.requests_per_second, pace.tpot_seconds).by_class);
       });
       const ReplicaPace pace = PaceBeside(replica, m, rows, std::floor(tokens));
       if (rows <= 0 || pace.requests_per_second <= rate.requests_per_second) continue;
@@ -271,8 +272,9 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
 double AttainmentModel::PrefillRateWithinLimits(const PrefillSpeed& speed, double capacity,
                                                 double tpot_seconds, const KvPath* path) const {
   if (capacity <= 0) return 0;
-  return Largest(capacity,
-                 [&](double rate) { return Enough(At(speed, rate, tpot_seconds, path).by_class); });
+  return Largest(capacity, [&](double rate) {
+    return EnoughAttained(classes_, At(speed, rate, tpot_seconds, path).by_class);
+  });
 }
 
 }  // namespace tessera::scheduler

@@ -58,6 +58,9 @@ struct RequestClass {
 // Whether any class has a limit.
 bool AnyLimits(const std::vector<RequestClass>& classes);
 
+// Whether every group of classes attains what it asks for.
+bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class);
+
 // The least limit of TPOT of any class, for plans that keep it for all requests. Infinite: none.
 double LeastTpotLimit(const std::vector<RequestClass>& classes);
 
@@ -114,9 +117,6 @@ class AttainmentModel {
   // leads; null: in the same replica.
   Attained At(const PrefillSpeed& speed, double rate, double tpot_seconds,
               const KvPath* path = nullptr) const;
-  // Every group of classes attains what it asks for.
-  bool Enough(const std::vector<double>& by_class) const;
-
   // `capacity` of a replica of role both, its rate (and what comes with it) lowered to the largest
   // at which enough requests are within their limits, with the step size that allows most; 0 where
   // even one alone is not.

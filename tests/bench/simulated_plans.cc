@@ -5,26 +5,21 @@
 //   tests/bench/run simulated_plans
 //
 // Bar: at its promised rate every plan serves at least 0.9 of it in the simulation.
-#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/planner/planner.h"
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/plan_replicas.h"
 #include "scheduler/simulator/report.h"
+#include "tests/bench/planned_clusters.h"
 
 namespace tessera::scheduler {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr double kBar = 0.9;
 constexpr double kSeconds = 1200;  // between first and last arrival
 constexpr double kLatencyLoad = 0.85;
-constexpr const char* kModels[] = {"Llama-2-70B", "Llama-3-8B"};
 
 absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double rate,
                                            const WorkloadSamples& workload) {
@@ -45,12 +40,8 @@ absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double 
 absl::StatusOr<double> Compare(const std::string& name, PlannerInput input) {
   PlannerOptions options;
   if (input.cluster.budget_usd_per_hour() > 0) options.goal = Goal::kBudget;
-  absl::StatusOr<v1::DeploymentPlan> plan = absl::NotFoundError("no model was tried");
-  for (const char* model : kModels) {
-    input.model = *BuiltInModel(model);
-    plan = MakePlan(input, options);
-    if (plan.ok()) break;
-  }
+  const absl::StatusOr<v1::DeploymentPlan> plan =
+      PlanFirstThatFits({"Llama-2-70B", "Llama-3-8B"}, options, &input);
   if (!plan.ok()) return plan.status();
   const auto graph = MakeClusterGraph(input.cluster, input.catalogue, name);
   if (!graph.ok()) return graph.status();
@@ -84,17 +75,13 @@ int Main() {
     std::fprintf(stderr, "%s\n", s.ToString().c_str());
     return 1;
   }
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator("deploy/clusters")) {
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
+  const std::vector<std::filesystem::path> files = ExampleClusters();
   std::printf(
       "| cluster, model | replicas | promised requests/s | simulated | ratio | TTFT s at 85 %%: "
       "predicted mean / simulated mean / p99 | TPOT ms, the same "
       "|\n|---|---|---|---|---|---|---|\n");
   bool met = !files.empty();
-  for (const fs::path& file : files) {
+  for (const std::filesystem::path& file : files) {
     input.cluster_file = file.filename().string();
     input.cluster.Clear();
     const absl::Status read = ReadDocumentFile(file.string(), &input.cluster);

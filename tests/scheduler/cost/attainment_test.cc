@@ -110,11 +110,11 @@ TEST_CASE("classes with objectives of their own attain alone, the others togethe
   classes[0].share = 0.8;
   classes[1].share = 0.2;
   const AttainmentModel attainment(model, classes, options, 1);
-  CHECK(attainment.Enough({1, 0.5}));  // 0.9 of all
-  CHECK_FALSE(attainment.Enough({1, 0.49}));
+  CHECK(EnoughAttained(classes, {1, 0.5}));  // 0.9 of all
+  CHECK_FALSE(EnoughAttained(classes, {1, 0.49}));
   classes[1].judged_with = 1;
-  CHECK_FALSE(attainment.Enough({1, 0.5}));
-  CHECK(attainment.Enough({0.9, 0.9}));
+  CHECK_FALSE(EnoughAttained(classes, {1, 0.5}));
+  CHECK(EnoughAttained(classes, {0.9, 0.9}));
 }
 
 TEST_CASE("the largest useful TPOT leaves out no more requests than may miss") {

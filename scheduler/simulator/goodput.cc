@@ -1,0 +1,78 @@
+#include "scheduler/simulator/goodput.h"
+
+#include <memory>
+
+#include "scheduler/simulator/arrivals.h"
+#include "scheduler/simulator/dispatcher.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kFilling = 0.1;  // of the time between first and last arrival
+constexpr double kMostTimes = 3;  // of the rate that is looked near
+constexpr double kLeastPart = 1.0 / 16;
+constexpr double kStep = 1.3;  // away from it until one rate is enough and the next is not
+constexpr double kResolution = 0.05;
+
+bool Within(const SimulatedRequest& request, const RequestOutcome& outcome,
+            const LatencyLimits& limits) {
+  return outcome.fate == Fate::kFinished && outcome.ttft_seconds(request) <= limits.ttft_seconds &&
+         outcome.tpot_seconds() <= limits.tpot_seconds &&
+         outcome.end_to_end_seconds(request) <= limits.end_to_end_seconds;
+}
+
+}  // namespace
+
+absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, double rate) {
+  SimulationSetup setup;
+  setup.replicas = question.replicas->replicas;
+  setup.transfers = question.replicas->transfers;
+  setup.requests = RequestsFromProcess(
+      {rate, question.arrival_variation, question.requests, question.seed}, *question.classes);
+  AskForAtMost(0, &setup.requests);
+  const std::unique_ptr<Dispatcher> dispatcher = MakeRouterDispatcher();
+  return Simulate(setup, dispatcher.get());
+}
+
+std::vector<double> AttainedByClass(const SimulationResult& result,
+                                    const std::vector<RequestClass>& classes) {
+  std::vector<double> within(classes.size(), 0), all(classes.size(), 0);
+  if (result.requests.empty()) return std::vector<double>(classes.size(), 1);
+  const double first = result.requests.front().arrival_seconds;
+  const double from = first + kFilling * (result.requests.back().arrival_seconds - first);
+  for (size_t i = 0; i < result.requests.size(); ++i) {
+    const SimulatedRequest& request = result.requests[i];
+    if (request.arrival_seconds < from) continue;
+    const auto c = static_cast<size_t>(request.request_class);
+    all[c] += 1;
+    within[c] += Within(request, result.outcomes[i], classes[c].limits) ? 1 : 0;
+  }
+  for (size_t c = 0; c < classes.size(); ++c) within[c] = all[c] > 0 ? within[c] / all[c] : 1;
+  return within;
+}
+
+absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double near) {
+  absl::Status failed;
+  const auto enough = [&](double rate) {
+    const absl::StatusOr<SimulationResult> result = SimulateAt(question, rate);
+    if (!result.ok()) failed = result.status();
+    return result.ok() &&
+           EnoughAttained(*question.classes, AttainedByClass(*result, *question.classes));
+  };
+  double low = 0, high = near;
+  if (enough(near)) {
+    for (low = near, high = kStep * near; high < kMostTimes * near && enough(high); high *= kStep)
+      low = high;
+  } else {
+    for (low = near / kStep; low > kLeastPart * near && !enough(low); low /= kStep) high = low;
+    if (low <= kLeastPart * near) low = 0;
+  }
+  while (low > 0 && high - low > kResolution * near && failed.ok()) {
+    const double middle = (low + high) / 2;
+    (enough(middle) ? low : high) = middle;
+  }
+  if (!failed.ok()) return failed;
+  return low;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,39 @@
+// Which part of the requests of each class is within its limits in a simulation, and the largest
+// rate at which enough are: what cost/attainment predicts, seen.
+//
+// The requests that came in the first tenth of the time are left out: they met empty replicas. At
+// every rate the same requests are drawn in the same order, only closer together. Thread rule: pure
+// functions, deterministic. Units: seconds, requests per second. Errors: those of the simulator.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "scheduler/cost/attainment.h"
+#include "scheduler/simulator/plan_replicas.h"
+#include "scheduler/simulator/simulator.h"
+
+namespace tessera::scheduler {
+
+// Borrows all that it names.
+struct GoodputQuestion {
+  const PlanReplicas* replicas = nullptr;
+  const std::vector<RequestClass>* classes = nullptr;
+  double arrival_variation = 1;  // of the gaps between requests
+  int64_t requests = 4000;
+  uint64_t seed = 1;
+};
+
+// The daemon's router over the plan's replicas.
+absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, double rate);
+
+// By class; of a class without requests 1. A request that failed is within no limit.
+std::vector<double> AttainedByClass(const SimulationResult& result,
+                                    const std::vector<RequestClass>& classes);
+
+// The largest rate at which every class attains what it asks for, to a twentieth of `near`, looked
+// for between 0 and three times `near`; 0: not even at a sixteenth of it.
+absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double near);
+
+}  // namespace tessera::scheduler
