@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -10,9 +11,18 @@ namespace {
 
 constexpr size_t kKnots = 10;  // prompt lengths of a class that are computed
 constexpr double kRateTolerance = 1e-6;
+constexpr double kBetter = 1 + 1e-3;
 constexpr int kBisections = 60;
-constexpr double kFewestStepTokens = 64;  // rows of a step that are tried
-constexpr double kRounding = 1e-9;        // of limits that a bisection has just met
+constexpr int kPoints = 12;                     // of a curve
+constexpr double kLoads[] = {0, 0.35, 0.7, 1};  // of the sequences, beside which prompts are timed
+constexpr double kMostDecoding = 0.95;          // of the rows of a step
+constexpr double kFewestStepTokens = 64;        // rows of a step that are tried
+constexpr double kBusiest =
+    0.98;  // of what prompts or sequences saturate; above, waits have no end
+constexpr int kPaceRounds = 50;
+// A normal variable in five equally likely parts.
+constexpr double kNormal[] = {-1.28155, -0.52440, 0, 0.52440, 1.28155};
+constexpr double kRounding = 1e-9;  // of limits that a bisection has just met
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double DecodeSteps(const RequestLengths& sample) { return std::max(0.0, sample.output_tokens - 1); }
@@ -106,6 +116,16 @@ AttainmentModel::AttainmentModel(const ModelShape& model, const std::vector<Requ
       options_(options),
       arrival_variation_(arrival_variation),
       lengths_(MomentsOf(Together(classes))) {
+  double steps_squared = 0, prompts = 0, prompts_squared = 0;
+  for (const RequestLengths& sample : Together(classes)) {
+    const double q = sample.prompt_tokens * (1 - sample.prefix_hit_rate);
+    steps_squared += sample.weight * DecodeSteps(sample) * DecodeSteps(sample);
+    prompts += sample.weight * q;
+    prompts_squared += sample.weight * q * q;
+  }
+  const double steps = lengths_.decode_steps;
+  if (steps > 0) step_variation_ = std::sqrt(std::max(0.0, steps_squared / (steps * steps) - 1));
+  if (prompts > 0) biased_prompt_tokens_ = prompts_squared / prompts;
   for (const RequestClass& one : classes) {
     Knots& knots = knots_.emplace_back();
     for (const RequestLengths& sample : one.samples) {
@@ -165,74 +185,216 @@ PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micr
   return speed;
 }
 
-ReplicaPace AttainmentModel::PaceBeside(const ReplicaSpec& replica, int micro_batches,
-                                        double decode_rows, double step_tokens) const {
-  ReplicaPace pace;
-  const double context = lengths_.mean_decode_context();
-  const double room = std::max(1.0, step_tokens - decode_rows);
+ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batches,
+                                      double kv_capacity_tokens, double most_sequences,
+                                      double step_tokens) const {
+  ReplicaCurve curve;
+  const double context = std::max(1.0, lengths_.mean_decode_context());
   const double q = std::max(1.0, lengths_.uncached_prompt_tokens);
-  pace.chunk_part = decode_rows * q / (lengths_.decode_steps * room);
-  StepWork plain = DecodeWork(std::max(decode_rows, 1.0), context);
-  StepWork chunk = plain;
-  chunk.prefill_tokens = room;
-  chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
-  chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
-  chunk.sampled_rows += room / q;
-  const double shortest = PeriodOf(model_, replica, plain, micro_batches).seconds;
-  const double longest = PeriodOf(model_, replica, chunk, micro_batches).seconds;
-  const auto stages = static_cast<double>(replica.stages.size());
-  const double slow = 1 - std::pow(std::max(0.0, 1 - pace.chunk_part), stages);
-  pace.period_seconds = shortest + slow * (longest - shortest);
-  pace.tpot_seconds = micro_batches * pace.period_seconds;
-  pace.requests_per_second = decode_rows / (pace.period_seconds * lengths_.decode_steps);
+  curve.kv_tokens = std::max(0.0, kv_capacity_tokens - lengths_.prompt_tokens / 2);
+  curve.most_at_once = std::min(most_sequences, micro_batches * kMostDecoding * step_tokens);
+  const double most = std::max(1.0, std::min(curve.most_at_once, curve.kv_tokens / context));
+  curve.stages = static_cast<double>(replica.stages.size());
+  curve.step_tokens = step_tokens;
+  for (int i = 0; i < kPoints; ++i) {
+    ReplicaCurve::Point point;
+    point.sequences = std::pow(most, static_cast<double>(i) / (kPoints - 1));
+    const int lanes = std::clamp(static_cast<int>(std::ceil(point.sequences)), 1, micro_batches);
+    point.lanes = lanes;
+    const double rows = point.sequences / lanes, room = std::max(1.0, step_tokens - rows);
+    const StepWork plain = DecodeWork(std::max(rows, 1.0), context);
+    StepWork chunk = plain;
+    chunk.prefill_tokens = room;
+    chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
+    chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
+    chunk.sampled_rows += room / q;
+    point.plain_seconds = PeriodOf(model_, replica, plain, lanes).seconds;
+    point.chunk_seconds = PeriodOf(model_, replica, chunk, lanes).seconds;
+    curve.points.push_back(point);
+  }
+  for (const double load : kLoads) {
+    curve.prefill_beside.push_back(load * most);
+    curve.prefill.push_back(
+        PrefillBeside(replica, micro_batches, load * most / micro_batches, step_tokens));
+  }
+  return curve;
+}
+
+double AttainmentModel::MostDecoding(const ReplicaCurve& curve, double rate) const {
+  double seconds = 0, token_seconds = 0;  // of prompts being computed, per request
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    for (size_t i = 0; i < classes_[c].samples.size(); ++i) {
+      const RequestLengths& sample = classes_[c].samples[i];
+      const double latency =
+          classes_[c].share * sample.weight * curve.prefill.back().latency_seconds[c][i];
+      seconds += latency;
+      token_seconds += latency * sample.prompt_tokens;
+    }
+  }
+  const double context = std::max(1.0, lengths_.mean_decode_context());
+  return std::max(1.0, std::min(curve.most_at_once - rate * seconds,
+                                (curve.kv_tokens - rate * token_seconds) / context));
+}
+
+ReplicaPace AttainmentModel::PaceAt(const ReplicaCurve& curve, double sequences,
+                                    double rate) const {
+  const auto above = std::upper_bound(
+      curve.points.begin() + 1, curve.points.end() - 1, sequences,
+      [](double n, const ReplicaCurve::Point& point) { return n < point.sequences; });
+  const ReplicaCurve::Point &low = *(above - 1), &high = *above;
+  const double apart = high.sequences - low.sequences;
+  const double t = apart > 0 ? std::clamp((sequences - low.sequences) / apart, 0.0, 1.0) : 0.0;
+  const auto between = [&](double a, double b) { return a + t * (b - a); };
+  const double plain = between(low.plain_seconds, high.plain_seconds);
+  const double more = between(low.chunk_seconds, high.chunk_seconds) - plain;
+  const double lanes = between(low.lanes, high.lanes);
+  const double room = std::max(1.0, curve.step_tokens - sequences / lanes);
+  const double demand = rate * lengths_.uncached_prompt_tokens / room;
+  ReplicaPace pace;
+  double slow = 0;
+  pace.period_seconds = plain;
+  for (int i = 0; i < kPaceRounds; ++i) {  // grows towards the fixed point
+    const double before = pace.chunk_part;
+    pace.chunk_part = std::min(1.0, demand * pace.period_seconds);
+    slow = 1 - std::pow(1 - pace.chunk_part, curve.stages);
+    pace.period_seconds = plain + slow * more;
+    if (pace.chunk_part - before <= kRateTolerance) break;
+  }
+  const double in_a_row = std::max(1.0, biased_prompt_tokens_ / room);
+  pace.tpot_seconds = lanes * pace.period_seconds;
+  pace.spread_seconds = std::sqrt(lanes * slow * (1 - slow) * in_a_row) * more;
   return pace;
 }
 
-double AttainmentModel::RowsAtRate(const ReplicaSpec& replica, int micro_batches, double rate,
-                                   double step_tokens) const {
-  const double most =
-      std::min(options_.max_sequences / micro_batches, std::max(1.0, step_tokens - 1));
-  return Largest(most, [&](double rows) {
-    const ReplicaPace pace = PaceBeside(replica, micro_batches, rows, step_tokens);
-    return pace.chunk_part < 1 && pace.requests_per_second <= rate;
-  });
+PrefillSpeed AttainmentModel::SpeedAt(const ReplicaCurve& curve, double sequences) const {
+  const std::vector<double>& at = curve.prefill_beside;
+  const auto above =
+      static_cast<size_t>(std::upper_bound(at.begin() + 1, at.end() - 1, sequences) - at.begin());
+  const double t = std::clamp((sequences - at[above - 1]) / (at[above] - at[above - 1]), 0.0, 1.0);
+  PrefillSpeed speed = curve.prefill[above - 1];
+  const PrefillSpeed& high = curve.prefill[above];
+  speed.service.mean += t * (high.service.mean - speed.service.mean);
+  speed.service.second += t * (high.service.second - speed.service.second);
+  for (size_t c = 0; c < speed.latency_seconds.size(); ++c) {
+    for (size_t i = 0; i < speed.latency_seconds[c].size(); ++i) {
+      double& latency = speed.latency_seconds[c][i];
+      latency += t * (high.latency_seconds[c][i] - latency);
+    }
+  }
+  return speed;
 }
 
-Attained AttainmentModel::At(const PrefillSpeed& speed, double rate, double tpot_seconds,
-                             const KvPath* path) const {
-  Attained attained;
-  const double mean_wait = MeanWaitSeconds(rate, speed.service, arrival_variation_);
-  for (size_t c = 0; c < classes_.size(); ++c) {
-    const LatencyLimits& limits = classes_[c].limits;
-    double within = 0, ttft = 0, end_to_end = 0;
-    for (size_t i = 0; i < classes_[c].samples.size(); ++i) {
-      const RequestLengths& sample = classes_[c].samples[i];
-      const double latency = speed.latency_seconds[c][i], steps = DecodeSteps(sample);
-      const double sent =
-          path == nullptr || steps <= 0
-              ? 0
-              : TransferKv(
-                    {sample.prompt_tokens * KvBytesPerToken(model_), model_.kv_bytes_per_element},
-                    path->link, model_.layers, latency, path->codec, path->codec_rates)
-                    .unhidden_seconds;
-      const double decode = steps * tpot_seconds + sent;
-      ttft += sample.weight * (mean_wait + latency);
-      end_to_end += sample.weight * (mean_wait + latency + decode);
-      if (decode > steps * limits.tpot_seconds * (1 + kRounding)) continue;
-      const double may_wait =
-          std::min(limits.ttft_seconds, limits.end_to_end_seconds - decode) * (1 + kRounding) -
-          latency;
-      within += sample.weight * (may_wait >= kInfinity
-                                     ? 1
-                                     : 1 - WaitExceedsProbability(may_wait, rate, speed.service,
-                                                                  arrival_variation_));
-    }
-    attained.by_class.push_back(within);
-    attained.ttft_seconds.push_back(ttft);
-    attained.end_to_end_seconds.push_back(end_to_end);
-    attained.all += classes_[c].share * within;
+Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
+  const double squared = arrival_variation_ * arrival_variation_;
+  LoadAsked asked;
+  asked.rate = rate;
+  asked.most = MostDecoding(curve, rate);
+  asked.peakedness = (1 + squared) / 2;
+  asked.queue_peakedness = (squared + step_variation_ * step_variation_) / 2;
+  const auto completions = [&](double n) {
+    return n / (PaceAt(curve, n, rate).tpot_seconds * lengths_.decode_steps);
+  };
+  const LoadDistribution load = LoadAt(asked, completions);
+  std::vector<PrefillSpeed> speeds;
+  std::vector<Chance> chances;
+  ServiceMoments service;
+  for (const double n : load.sequences) {
+    const ReplicaPace pace = PaceAt(curve, n + 1, rate);  // the request itself among them
+    Chance& chance = chances.emplace_back();
+    chance.weight = 1.0 / static_cast<double>(load.sequences.size());
+    chance.more_latency_seconds = pace.period_seconds / 2;
+    chance.pace.tpot_seconds = pace.tpot_seconds;
+    chance.spread_per_step_seconds = pace.spread_seconds;
+    speeds.push_back(SpeedAt(curve, n));
+    service.mean += chance.weight * speeds.back().service.mean;
+    service.second += chance.weight * speeds.back().service.second;
   }
+  for (size_t k = 0; k < chances.size(); ++k) chances[k].speed = &speeds[k];
+  Wait room = load.wait;
+  if (rate > kBusiest * std::min(completions(asked.most), 1 / service.mean)) room = {1, kInfinity};
+  Attained attained = Expect(chances, QueueWait(rate, service, arrival_variation_), room, nullptr);
+  attained.sequences = load.mean_sequences;
   return attained;
+}
+
+Attained AttainmentModel::At(const PrefillSpeed& speed, double rate, const DecodePace& pace,
+                             const KvPath* path) const {
+  Chance chance;
+  chance.speed = &speed;
+  chance.pace = pace;
+  return Expect({chance}, QueueWait(rate, speed.service, arrival_variation_), {}, path);
+}
+
+DecodePace AttainmentModel::DecodePaceOf(const ReplicaSpec& replica, int micro_batches,
+                                         double rows) const {
+  constexpr double kMore = 1.1;
+  const double context = lengths_.mean_decode_context();
+  const auto tpot = [&](double b) {
+    return micro_batches *
+           PeriodOf(model_, replica, DecodeWork(std::max(b, 1.0), context), micro_batches).seconds;
+  };
+  DecodePace pace;
+  pace.tpot_seconds = tpot(rows);
+  // The distribution of load_states.h about its mean: variance z * n / (1 - e) where TPOT grows
+  // like n^e.
+  const double e =
+      std::log(tpot(kMore * std::max(rows, 1.0)) / tpot(std::max(rows, 1.0))) / std::log(kMore);
+  const double z = (1 + arrival_variation_ * arrival_variation_) / 2;
+  const double n = std::max(1.0, rows * micro_batches);
+  pace.spread_seconds = pace.tpot_seconds * e * std::sqrt(z / (n * std::max(1 - e, kRounding)));
+  return pace;
+}
+
+Attained AttainmentModel::Expect(const std::vector<Chance>& chances, const Wait& queue,
+                                 const Wait& room, const KvPath* path) const {
+  Attained sum;
+  sum.by_class.assign(classes_.size(), 0);
+  sum.ttft_seconds = sum.end_to_end_seconds = sum.by_class;
+  for (const Chance& chance : chances) {
+    for (size_t c = 0; c < classes_.size(); ++c) Expect(c, chance, queue, room, path, &sum);
+    sum.tpot_seconds += chance.weight * chance.pace.tpot_seconds;
+  }
+  for (size_t c = 0; c < classes_.size(); ++c) sum.all += classes_[c].share * sum.by_class[c];
+  return sum;
+}
+
+void AttainmentModel::Expect(size_t request_class, const Chance& chance, const Wait& queue,
+                             const Wait& room, const KvPath* path, Attained* sum) const {
+  const RequestClass& one = classes_[request_class];
+  const double mean_wait = queue.mean() + room.mean();
+  double within = 0, ttft = 0, end_to_end = 0;
+  for (size_t i = 0; i < one.samples.size(); ++i) {
+    const RequestLengths& sample = one.samples[i];
+    const double latency =
+        chance.speed->latency_seconds[request_class][i] + chance.more_latency_seconds;
+    const double steps = DecodeSteps(sample);
+    const double sent =
+        path == nullptr || steps <= 0
+            ? 0
+            : TransferKv(
+                  {sample.prompt_tokens * KvBytesPerToken(model_), model_.kv_bytes_per_element},
+                  path->link, model_.layers, latency, path->codec, path->codec_rates)
+                  .unhidden_seconds;
+    ttft += sample.weight * (mean_wait + latency);
+    end_to_end += sample.weight * (mean_wait + latency + sent + steps * chance.pace.tpot_seconds);
+    const double spread = steps > 0 ? std::hypot(chance.pace.spread_seconds,
+                                                 chance.spread_per_step_seconds / std::sqrt(steps))
+                                    : 0;
+    for (const double z : kNormal) {
+      if (!std::isfinite(mean_wait)) break;
+      const double decode = steps * std::max(0.0, chance.pace.tpot_seconds + z * spread) + sent;
+      if (decode > steps * one.limits.tpot_seconds * (1 + kRounding)) continue;
+      const double may_wait =
+          std::min(one.limits.ttft_seconds, one.limits.end_to_end_seconds - decode) *
+              (1 + kRounding) -
+          latency;
+      within += sample.weight / std::size(kNormal) *
+                (may_wait >= kInfinity ? 1 : 1 - WaitExceedsProbability(may_wait, queue, room));
+    }
+  }
+  sum->by_class[request_class] += chance.weight * within;
+  sum->ttft_seconds[request_class] += chance.weight * ttft;
+  sum->end_to_end_seconds[request_class] += chance.weight * end_to_end;
 }
 
 ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
@@ -242,25 +404,32 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
   const int m = rate.micro_batches;
   if (lengths_.decode_steps <= 0) {  // the first token is the whole answer
     const PrefillSpeed speed = PrefillBeside(replica, m, 0, 0);
-    rate.requests_per_second = PrefillRateWithinLimits(speed, rate.requests_per_second, 0, nullptr);
+    rate.requests_per_second =
+        PrefillRateWithinLimits(speed, rate.requests_per_second, {}, nullptr);
   } else {
     rate.requests_per_second = 0;
     const auto most = static_cast<double>(options_.memory.max_step_tokens);
     for (double tokens = most; tokens >= kFewestStepTokens; tokens /= 2) {
-      const double rows = Largest(std::min(capacity.decode_rows, tokens - 1), [&](double b) {
-        const ReplicaPace pace = PaceBeside(replica, m, b, std::floor(tokens));
-        if (pace.chunk_part >= 1) return false;
-        const PrefillSpeed speed = PrefillBeside(replica, m, b, std::floor(tokens));
-        return EnoughAttained(classes_,
-                              At(speed, pace.requests_per_second, pace.tpot_seconds).by_class);
-      });
-      const ReplicaPace pace = PaceBeside(replica, m, rows, std::floor(tokens));
-      if (rows <= 0 || pace.requests_per_second <= rate.requests_per_second) continue;
-      rate.decode_rows = rows;
-      rate.prefill_tokens = rows * lengths_.uncached_prompt_tokens / lengths_.decode_steps;
-      rate.period_seconds = pace.period_seconds;
-      rate.tpot_seconds = pace.tpot_seconds;
-      rate.requests_per_second = std::min(capacity.requests_per_second, pace.requests_per_second);
+      const ReplicaCurve curve = CurveOf(replica, m, capacity.kv_capacity_tokens,
+                                         options_.max_sequences, std::floor(tokens));
+      // Besides, what decodes on average leaves the headroom of the KV free.
+      const auto enough = [&](double r) {
+        const Attained at = At(curve, r);
+        const double held = r * at.tpot_seconds * lengths_.decode_context_sum;
+        return held <= (1 - options_.kv_headroom) * capacity.kv_capacity_tokens &&
+               EnoughAttained(classes_, at.by_class);
+      };
+      // What cannot beat the best so far is not looked at further.
+      if (rate.requests_per_second > 0 && !enough(rate.requests_per_second * kBetter)) continue;
+      const double found = Largest(capacity.requests_per_second, enough);
+      if (found <= rate.requests_per_second) continue;
+      const Attained at = At(curve, found);
+      rate.decode_rows = at.sequences / m;
+      rate.prefill_tokens =
+          rate.decode_rows * lengths_.uncached_prompt_tokens / lengths_.decode_steps;
+      rate.tpot_seconds = at.tpot_seconds;
+      rate.period_seconds = at.tpot_seconds / m;
+      rate.requests_per_second = found;
       rate.step_tokens = static_cast<int64_t>(tokens);
     }
   }
@@ -270,10 +439,10 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
 }
 
 double AttainmentModel::PrefillRateWithinLimits(const PrefillSpeed& speed, double capacity,
-                                                double tpot_seconds, const KvPath* path) const {
+                                                const DecodePace& pace, const KvPath* path) const {
   if (capacity <= 0) return 0;
   return Largest(capacity, [&](double rate) {
-    return EnoughAttained(classes_, At(speed, rate, tpot_seconds, path).by_class);
+    return EnoughAttained(classes_, At(speed, rate, pace, path).by_class);
   });
 }
 

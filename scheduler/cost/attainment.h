@@ -1,29 +1,37 @@
 // Which part of the requests meets its latency objectives, and the largest rate at which enough do.
 //
-// A request of p prompt tokens (q of them not cached) and `out` output tokens that meets a queue of
-// wait W, prefills in L(q) and then decodes at TPOT per token, its KV arriving after X where it is
-// decoded elsewhere, has
+// A request of p prompt tokens (q of them not cached) and `out` output tokens that waits W,
+// prefills in L(q) and then decodes at TPOT per token, its KV arriving after X where it is decoded
+// elsewhere, has
 //   TTFT = W + L(q),   TPOT = tpot + X / (out - 1),   end to end = TTFT + X + (out - 1) * tpot.
-// X delays the second token, not the first. The wait is M/G/1's with Kingman's correction and an
-// exponential tail (queue.h): P(W > t) = rho * exp(-rho * t / E[W]). So a request is within its
-// limits T, P, E with the probability
+// X delays the second token, not the first. Its probability to be within its limits T, P, E is
 //   0 where tpot + X/(out - 1) > P, else 1 - P(W > min(T - L, E - L - X - (out - 1) * tpot)),
-// and the attainment of a class is the mean over its lengths. tpot, L, rho and E[W] all grow with
-// the rate, so attainment falls, and the largest rate at which every class still attains what it
-// asks for is found by bisection.
+// and the attainment of a class is the mean over its lengths and over what tpot and L may be:
 //
-// Steps are not alike: of a replica whose steps have B rows, b of them decoding, the part
-//   r = b * E[q] / (E[o] * (B - b))
-// carries a chunk of B - b prompt rows and takes P_B, the rest P_0. A long step is long in every
-// stage it passes, and the micro-batches in the other stages wait for it, so of S stages the mean
-// period is P_0 + (1 - (1 - r)^S) * (P_B - P_0), the rate b / (period * E[o]), TPOT = m * period.
-// The queue's server takes q / (B - b) * P_B; a prompt's next chunk waits until the one before has
-// left the pipeline. Small B keeps TPOT low and lets prompts wait, so B is chosen with the rate. L
-// and the service in front of prefill are computed at up to kKnots prompt lengths of each class and
-// interpolated between them. TPOT is that of the mean step: its spread between requests is left
-// out. Source: planning's queue formulas (queue.h, replica_cost.h); the definition of goodput is
-// DistServe's (OSDI 2024). Thread rule: const after construction; borrows what it is given. Units:
-// seconds, tokens, requests per second.
+// - W is two waits, one after the other: for the prompts in front (M/G/1 with Kingman's correction,
+//   queue.h), and for room among the sequences and in the KV (load_states.h).
+// - tpot and L depend on how many sequences decode meanwhile, n, which varies (load_states.h).
+// - Steps are not alike: of those of B rows, b of them decoding, the part r that carries a chunk of
+//   B - b prompt rows takes P_B, the rest P_0. Prompts come at rate * E[q], so
+//     r = rate * E[q] * P / (B - b),   P = P_0 + (1 - (1 - r)^S) * (P_B - P_0):
+//   a long step is long in each of S stages, and micro-batches in the others wait for it.
+//   TPOT = m * P; a request of o decode steps sees o of them, so its own TPOT is spread normally by
+//     sqrt(m * s * (1 - s) * g / o) * (P_B - P_0),   s = 1 - (1 - r)^S,
+//   g the steps in a row that a prompt's chunks lengthen (that of a token, not of a prompt).
+// - Room is for sequences of the mean context, less half a prompt that the next in the queue does
+// not
+//   find yet, less the prompts being computed, rate * E[L * p] tokens of them (Little's law).
+// - A request comes in the middle of a step: half of P is added to L.
+//
+// Where a queue grows without end nothing attains, whatever the limits. All waits grow with the
+// rate, so attainment falls, and the largest rate at which every class still attains what it asks
+// for is found by bisection. Small B keeps TPOT low and lets prompts wait, so B is chosen with the
+// rate. L and the service in front of prefill are computed at up to kKnots prompt lengths of each
+// class and kLoads values of n, and interpolated. Left out: that n changes while a request decodes,
+// and that a router sends requests where fewest are, both of which attain more; and preemption,
+// which attains less. Source: planning's queue formulas (queue.h, replica_cost.h); the definition
+// of goodput is DistServe's (OSDI 2024). Thread rule: const after construction; borrows what it is
+// given. Units: seconds, tokens, requests per second.
 #pragma once
 
 #include <limits>
@@ -31,6 +39,7 @@
 #include <vector>
 
 #include "scheduler/cost/lengths.h"
+#include "scheduler/cost/load_states.h"
 #include "scheduler/cost/queue.h"
 #include "scheduler/cost/replica_cost.h"
 
@@ -82,12 +91,34 @@ struct PrefillSpeed {
   std::vector<std::vector<double>> latency_seconds;  // L, by class and sample
 };
 
+// A replica of role both with steps of one size: what does not depend on the rate.
+struct ReplicaCurve {
+  struct Point {  // with so many sequences decoding
+    double sequences = 0;
+    double lanes = 1;                             // micro-batches with somebody in them
+    double plain_seconds = 0, chunk_seconds = 0;  // P_0, P_B
+  };
+  std::vector<Point> points;           // ascending
+  std::vector<double> prefill_beside;  // sequences, ascending
+  std::vector<PrefillSpeed> prefill;   // beside these
+  double stages = 1;
+  double step_tokens = 0;
+  double kv_tokens = 0;     // for sequences and prompts
+  double most_at_once = 0;  // sequences and prompts that the batcher takes
+};
+
 // How steps follow each other.
 struct ReplicaPace {
-  double requests_per_second = 0;
   double period_seconds = 0;  // mean
   double tpot_seconds = 0;
-  double chunk_part = 0;  // of the steps that carry chunks of prompts; 1 and more: out of reach
+  double spread_seconds = 0;  // of the TPOT of a request of one decode step
+  double chunk_part = 0;      // r; 1: prompts come faster than they are computed
+};
+
+// At which a replica behind `path` decodes.
+struct DecodePace {
+  double tpot_seconds = 0;
+  double spread_seconds = 0;  // standard deviation, of the TPOT of requests
 };
 
 struct Attained {
@@ -95,6 +126,8 @@ struct Attained {
   std::vector<double> ttft_seconds;        // mean, by class; infinite beyond saturation
   std::vector<double> end_to_end_seconds;  // the same
   double all = 0;                          // mean over all requests
+  double tpot_seconds = 0;                 // mean
+  double sequences = 0;                    // that decode at once, mean; not behind a path
 };
 
 class AttainmentModel {
@@ -107,26 +140,47 @@ class AttainmentModel {
   // Prompts beside `decode_rows` rows, in steps of `step_tokens` rows; 0: as large as they may be.
   PrefillSpeed PrefillBeside(const ReplicaSpec& replica, int micro_batches, double decode_rows,
                              double step_tokens) const;
-  // Role both, `decode_rows` rows decoding in steps of `step_tokens`.
-  ReplicaPace PaceBeside(const ReplicaSpec& replica, int micro_batches, double decode_rows,
-                         double step_tokens) const;
-  // Rows that decode at this rate; the most there can be where it is out of reach.
-  double RowsAtRate(const ReplicaSpec& replica, int micro_batches, double rate,
-                    double step_tokens) const;
-  // At `rate` into a replica that prefills at `speed`, decoding at `tpot_seconds` wherever `path`
-  // leads; null: in the same replica.
-  Attained At(const PrefillSpeed& speed, double rate, double tpot_seconds,
+  // `most_sequences`: at once, in all micro-batches together.
+  ReplicaCurve CurveOf(const ReplicaSpec& replica, int micro_batches, double kv_capacity_tokens,
+                       double most_sequences, double step_tokens) const;
+  // Sequences that may decode while prompts of `rate` requests per second are computed.
+  double MostDecoding(const ReplicaCurve& curve, double rate) const;
+  // With `sequences` decoding and prompts of `rate` requests per second between them.
+  ReplicaPace PaceAt(const ReplicaCurve& curve, double sequences, double rate) const;
+  // Of a replica of role both.
+  Attained At(const ReplicaCurve& curve, double rate) const;
+  // At `rate` into a replica that prefills at `speed`, decoding at `pace` wherever `path` leads;
+  // null: the KV has no way to go.
+  Attained At(const PrefillSpeed& speed, double rate, const DecodePace& pace,
               const KvPath* path = nullptr) const;
+  // Of a replica that only decodes `rows` rows of a micro-batch at once, on average.
+  DecodePace DecodePaceOf(const ReplicaSpec& replica, int micro_batches, double rows) const;
+
   // `capacity` of a replica of role both, its rate (and what comes with it) lowered to the largest
   // at which enough requests are within their limits, with the step size that allows most; 0 where
   // even one alone is not.
   ReplicaRate WithinLimits(const ReplicaSpec& replica, const ReplicaRate& capacity) const;
-  // The largest rate up to `capacity` of a replica that only prefills, for decoding at
-  // `tpot_seconds` behind `path`.
-  double PrefillRateWithinLimits(const PrefillSpeed& speed, double capacity, double tpot_seconds,
+  // The largest rate up to `capacity` of a replica that only prefills, for decoding at `pace`
+  // behind `path`.
+  double PrefillRateWithinLimits(const PrefillSpeed& speed, double capacity, const DecodePace& pace,
                                  const KvPath* path) const;
 
  private:
+  // One of the things that may happen to a request.
+  struct Chance {
+    double weight = 1;
+    const PrefillSpeed* speed = nullptr;
+    double more_latency_seconds = 0;
+    DecodePace pace;
+    double spread_per_step_seconds = 0;  // of TPOT, shrinking with the root of the steps
+  };
+
+  Attained Expect(const std::vector<Chance>& chances, const Wait& queue, const Wait& room,
+                  const KvPath* path) const;
+  void Expect(size_t request_class, const Chance& chance, const Wait& queue, const Wait& room,
+              const KvPath* path, Attained* sum) const;
+  PrefillSpeed SpeedAt(const ReplicaCurve& curve, double sequences) const;
+
   struct Knots {                  // of a class
     std::vector<double> prompts;  // tokens, ascending
     std::vector<size_t> below;    // by sample: knot at or below its prompt
@@ -139,7 +193,9 @@ class AttainmentModel {
   const ReplicaOptions& options_;
   const double arrival_variation_;
   LengthMoments lengths_;
-  std::vector<Knots> knots_;  // by class
+  double step_variation_ = 0;        // of the decode steps of requests, over their mean
+  double biased_prompt_tokens_ = 0;  // uncached, of the prompt of a prompt token
+  std::vector<Knots> knots_;         // by class
 };
 
 }  // namespace tessera::scheduler

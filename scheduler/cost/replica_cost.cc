@@ -252,40 +252,4 @@ double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,
   return b;
 }
 
-ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
-                             std::span<const RequestLengths> samples, const ReplicaOptions& options,
-                             double requests_per_second, double arrival_variation) {
-  ReplicaOperation operation;
-  const LengthMoments lengths = MomentsOf(samples);
-  const int m =
-      replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
-  double b = 0;
-  if (replica.role != Role::kPrefill && lengths.decode_steps > 0) {
-    b = DecodeRowsAt(model, replica, lengths, options, m, requests_per_second);
-    operation.decode_rows = b;
-    operation.tpot_seconds =
-        m * PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), m).seconds;
-    operation.kv_tokens = m * b * lengths.mean_decode_context();
-  }
-  if (replica.role == Role::kDecode) return operation;
-
-  double weight = 0, latency = 0;
-  for (const RequestLengths& sample : samples) {
-    const PrefillCost cost =
-        PrefillCostOf(model, replica, sample, options, m, b, lengths.mean_decode_context());
-    operation.prefill_service.mean += sample.weight * cost.service_seconds;
-    operation.prefill_service.second += sample.weight * cost.service_seconds * cost.service_seconds;
-    latency += sample.weight * cost.latency_seconds;
-    weight += sample.weight;
-  }
-  if (weight <= 0) return operation;
-  operation.prefill_service.mean /= weight;
-  operation.prefill_service.second /= weight;
-  operation.prefill_utilisation = requests_per_second * operation.prefill_service.mean;
-  operation.mean_wait_seconds =
-      MeanWaitSeconds(requests_per_second, operation.prefill_service, arrival_variation);
-  operation.mean_ttft_seconds = operation.mean_wait_seconds + latency / weight;
-  return operation;
-}
-
 }  // namespace tessera::scheduler

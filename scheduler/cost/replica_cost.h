@@ -14,7 +14,6 @@
 #pragma once
 
 #include <limits>
-#include <span>
 #include <vector>
 
 #include "scheduler/cost/cost_model.h"
@@ -106,23 +105,6 @@ PrefillCost PrefillCostOf(const ModelShape& model, const ReplicaSpec& replica,
 double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,
                     const LengthMoments& lengths, const ReplicaOptions& options, int micro_batches,
                     double requests_per_second);
-
-// The steady state at a rate below capacity.
-struct ReplicaOperation {
-  double tpot_seconds = 0;
-  double decode_rows = 0;          // b
-  double kv_tokens = 0;            // in use, mean
-  double prefill_utilisation = 0;  // rho of the queue in front of prefill
-  double mean_wait_seconds = 0;
-  double mean_ttft_seconds = 0;
-  ServiceMoments prefill_service;
-};
-
-// `samples` are the lengths behind `lengths`; the queue needs their spread. requests_per_second
-// above capacity gives infinite waits.
-ReplicaOperation OperationAt(const ModelShape& model, const ReplicaSpec& replica,
-                             std::span<const RequestLengths> samples, const ReplicaOptions& options,
-                             double requests_per_second, double arrival_variation = 1);
 
 // Of one prompt in an otherwise empty replica: the chunks pipelined through the stages.
 double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,

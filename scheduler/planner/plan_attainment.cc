@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMostLengths = 128;  // of a class that the plan lists
 
+double FiniteOrZero(double value) { return std::isfinite(value) ? value : 0; }
+
 // What replicas do at the rates that are sent to them.
 class Served {
  public:
@@ -28,31 +30,29 @@ class Served {
       at_[static_cast<size_t>(share.decode)].decodes += load_ * share.requests_per_second;
     }
     for (size_t i = 0; i < at_.size(); ++i) {
-      const int64_t planned = plan.replicas(static_cast<int>(i)).max_batched_tokens();
-      const int64_t tokens = planned > 0 ? planned : problem_.options.memory.max_step_tokens;
-      Operate(placement_.replicas[i], static_cast<double>(tokens), &at_[i]);
+      Operate(placement_.replicas[i], plan.replicas(static_cast<int>(i)), &at_[i]);
     }
   }
 
-  // The plan's latencies, of each replica and of all, as they are judged here.
-  void SetLatencies(v1::DeploymentPlan* plan) const {
+  // The plan's latencies, of each replica and of all. False: some wait without end.
+  bool SetLatencies(v1::DeploymentPlan* plan) const {
     double ttft = 0, tpot = 0;
     for (size_t i = 0; i < at_.size(); ++i) {
       v1::Prediction& prediction =
           *plan->mutable_replicas(static_cast<int>(i))->mutable_prediction();
-      prediction.set_time_per_output_token_seconds(at_[i].tpot_seconds);
-      tpot += at_[i].decodes * at_[i].tpot_seconds;
+      prediction.set_time_per_output_token_seconds(at_[i].pace.tpot_seconds);
+      tpot += at_[i].decodes * at_[i].pace.tpot_seconds;
       if (at_[i].prefills <= 0) continue;
-      const Attained attained = model_.At(at_[i].speed, at_[i].prefills, at_[i].tpot_seconds);
       double mean = 0;
       for (size_t c = 0; c < problem_.classes.size(); ++c)
-        mean += problem_.classes[c].share * attained.ttft_seconds[c];
-      prediction.set_time_to_first_token_seconds(mean);
+        mean += problem_.classes[c].share * at_[i].alone.ttft_seconds[c];
+      prediction.set_time_to_first_token_seconds(FiniteOrZero(mean));
       ttft += at_[i].prefills * mean;
     }
     const double rate = load_ * placement_.requests_per_second;
-    plan->mutable_prediction()->set_time_to_first_token_seconds(ttft / rate);
+    plan->mutable_prediction()->set_time_to_first_token_seconds(FiniteOrZero(ttft / rate));
     plan->mutable_prediction()->set_time_per_output_token_seconds(tpot / rate);
+    return std::isfinite(ttft);
   }
 
   // Means over the shares.
@@ -79,37 +79,51 @@ class Served {
  private:
   struct At {
     double prefills = 0, decodes = 0;  // requests per second
-    double tpot_seconds = 0;
-    PrefillSpeed speed;
+    PrefillSpeed speed;                // of those that only prefill
+    DecodePace pace;                   // of those that decode
+    Attained alone;                    // without what comes after a handover
   };
 
-  void Operate(const PlacedReplica& replica, double step_tokens, At* at) const {
+  void Operate(const PlacedReplica& replica, const v1::Replica& planned, At* at) const {
     const ReplicaSpec spec = SpecOf(problem_, replica);
+    const ReplicaOptions& options = problem_.options;
     const int m = std::max(1, replica.rate.micro_batches);
-    double rows = 0;
-    if (replica.role == Role::kBoth && model_.lengths().decode_steps > 0) {
-      rows = model_.RowsAtRate(spec, m, at->decodes, step_tokens);
-      at->tpot_seconds = model_.PaceBeside(spec, m, rows, step_tokens).tpot_seconds;
-    } else if (replica.role == Role::kDecode) {
-      rows =
-          DecodeRowsAt(*problem_.model, spec, model_.lengths(), problem_.options, m, at->decodes);
-      const StepWork work = SteadyWork(replica.role, model_.lengths(), rows, problem_.options);
-      at->tpot_seconds = m * PeriodOf(*problem_.model, spec, work, m).seconds;
+    const double tokens =
+        static_cast<double>(planned.max_batched_tokens() > 0 ? planned.max_batched_tokens()
+                                                             : options.memory.max_step_tokens);
+    const double sequences = planned.max_sequences() > 0
+                                 ? static_cast<double>(planned.max_sequences())
+                                 : options.max_sequences;
+    const LengthMoments& lengths = model_.lengths();
+    if (replica.role == Role::kPrefill || lengths.decode_steps <= 0) {
+      at->speed = model_.PrefillBeside(spec, m, 0, tokens);
+      at->alone = model_.At(at->speed, at->prefills, {});
+      return;
     }
-    if (replica.role != Role::kDecode) at->speed = model_.PrefillBeside(spec, m, rows, step_tokens);
+    const double rows = DecodeRowsAt(*problem_.model, spec, lengths, options, m, at->decodes);
+    if (replica.role == Role::kDecode) {
+      at->pace = model_.DecodePaceOf(spec, m, rows);
+      return;
+    }
+    const double kv = replica.rate.kv_capacity_tokens;
+    at->alone = model_.At(model_.CurveOf(spec, m, kv, sequences, tokens), at->prefills);
+    // What capacity was computed with is even steps.
+    const StepWork even = SteadyWork(replica.role, lengths, rows, options);
+    at->pace.tpot_seconds = problem_.goal == Goal::kGoodput
+                                ? at->alone.tpot_seconds
+                                : m * PeriodOf(*problem_.model, spec, even, m).seconds;
   }
 
   Attained Of(const Share& share, const Transport& transport) const {
     const At& prefill = at_[static_cast<size_t>(share.prefill)];
-    const At& decode = at_[static_cast<size_t>(share.decode)];
-    if (share.prefill == share.decode)
-      return model_.At(prefill.speed, prefill.prefills, decode.tpot_seconds);
+    if (share.prefill == share.decode) return prefill.alone;
     KvPath path;
     for (const Transport::Pair& pair : transport.pairs) {
       if (pair.prefill == share.prefill && pair.decode == share.decode)
         path = PathOf(problem_, pair);
     }
-    return model_.At(prefill.speed, prefill.prefills, decode.tpot_seconds, &path);
+    return model_.At(prefill.speed, prefill.prefills, at_[static_cast<size_t>(share.decode)].pace,
+                     &path);
   }
 
   const PlacementProblem& problem_;
@@ -141,8 +155,6 @@ void AddLengths(const RequestClass& one, v1::ClassPrediction* out) {
   }
 }
 
-double FiniteOrZero(double value) { return std::isfinite(value) ? value : 0; }
-
 std::string SecondsText(double seconds) {
   return seconds < 1 ? absl::StrFormat("%.4g ms", seconds * 1e3)
                      : absl::StrFormat("%.4g s", seconds);
@@ -159,12 +171,13 @@ v1::ServiceObjectives ObjectivesOf(const RequestClass& one) {
   return objectives;
 }
 
-void PredictAttainment(const ServedPlacement& served, v1::DeploymentPlan* plan) {
+bool PredictLatencies(const ServedPlacement& served, v1::DeploymentPlan* plan) {
   const std::vector<RequestClass>& classes = served.problem->classes;
-  if (!AnyLimits(classes) || served.placement->requests_per_second <= 0) return;
+  if (served.placement->requests_per_second <= 0) return true;
   const Served at(served, *plan);
+  const bool waits_end = at.SetLatencies(plan);
+  if (!AnyLimits(classes)) return waits_end;
   const Attained attained = at.All();
-  if (plan->basis().goodput()) at.SetLatencies(plan);
   v1::Prediction& prediction = *plan->mutable_prediction();
   prediction.set_attainment(attained.all);
   for (size_t c = 0; c < classes.size(); ++c) {
@@ -179,6 +192,7 @@ void PredictAttainment(const ServedPlacement& served, v1::DeploymentPlan* plan) 
     out.set_prefix_hit_rate(classes[c].samples.front().prefix_hit_rate);
     AddLengths(classes[c], &out);
   }
+  return waits_end;
 }
 
 std::string LimitsText(const v1::ServiceObjectives& objectives) {

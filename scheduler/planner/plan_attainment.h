@@ -1,8 +1,8 @@
-// Which part of the requests of a plan meets their objectives, by class, as the plan says it and as
-// people read it.
+// How long the requests of a plan take and which part of them meets their objectives, by class, as
+// the plan says it and as people read it.
 //
-// Thread rule: pure functions. Source of the figures: cost/attainment. Nothing is said where the
-// workload asks nothing of latencies.
+// Thread rule: pure functions. Source of the figures: cost/attainment. Nothing is said of classes
+// where the workload asks nothing of latencies.
 #pragma once
 
 #include <string>
@@ -18,8 +18,9 @@ struct ServedPlacement {
   double load = 1;  // part of the shares' rates that is sent
 };
 
-// Sets prediction.attainment and prediction.classes.
-void PredictAttainment(const ServedPlacement& served, v1::DeploymentPlan* plan);
+// Sets mean latencies, of each replica and of the plan; prediction.attainment and .classes. False:
+// requests wait without end somewhere, and 0 stands for how long.
+bool PredictLatencies(const ServedPlacement& served, v1::DeploymentPlan* plan);
 
 // A line for all and one for each class, each with its newline; empty: nothing was predicted.
 std::string AttainmentTable(const v1::DeploymentPlan& plan);

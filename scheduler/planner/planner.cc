@@ -33,6 +33,9 @@ constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
+constexpr char kKindOfPlacement[] =
+    "stages of one kind of device in one machine, as many micro-batches as stages, replicas that "
+    "share no device";
 
 v1::ReplicaRole ToProto(Role role) {
   switch (role) {
@@ -369,7 +372,6 @@ class Planner {
     const double load =
         asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
     const LengthMoments lengths = MomentsOf(workload_.samples);
-    double ttft = 0, tpot = 0;
     std::vector<double> prefills(placement.replicas.size(), 0),
         decodes(placement.replicas.size(), 0);
     for (const Share& share : placement.shares) {
@@ -387,26 +389,14 @@ class Planner {
         prediction->set_output_tokens_per_second(placed.rate.requests_per_second *
                                                  lengths.output_tokens);
       }
-      ReplicaSpec spec = SpecOf(problem_, placed);
-      spec.micro_batches = placed.rate.micro_batches;
-      const ReplicaOperation at = OperationAt(shape_, spec, workload_.samples, problem_.options,
-                                              rate * load, workload_.arrival_variation);
-      prediction->set_time_to_first_token_seconds(
-          std::isfinite(at.mean_ttft_seconds) ? at.mean_ttft_seconds : 0);
-      prediction->set_time_per_output_token_seconds(at.tpot_seconds);
       if (rate > 0 && PriceKnown(placed) && placed.role != Role::kPrefill) {
         prediction->set_usd_per_million_output_tokens(placed.usd_per_hour / 3600 /
                                                       (rate * lengths.output_tokens) * 1e6);
       }
-      ttft += prefills[i] * at.mean_ttft_seconds;
-      tpot += decodes[i] * at.tpot_seconds;
     }
     v1::Prediction* all = plan_.mutable_prediction();
     all->set_requests_per_second(placement.requests_per_second);
     all->set_output_tokens_per_second(placement.requests_per_second * lengths.output_tokens);
-    const double mean_ttft = ttft / placement.requests_per_second;
-    all->set_time_to_first_token_seconds(std::isfinite(mean_ttft) ? mean_ttft : 0);
-    all->set_time_per_output_token_seconds(tpot / placement.requests_per_second);
     if (std::all_of(placement.replicas.begin(), placement.replicas.end(),
                     [&](const PlacedReplica& placed) { return PriceKnown(placed); })) {
       const double usd_per_million =
@@ -423,7 +413,7 @@ class Planner {
               : ""));
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
-    PredictAttainment({&problem_, &placement, load}, &plan_);
+    const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
     AddLine(absl::StrFormat(
@@ -432,8 +422,7 @@ class Planner {
     if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
       AddLine(absl::StrFormat(
           "above %.0f %% of what a plan can serve waits grow quickly: any burst lengthens them%s",
-          100 * kHighestLoad,
-          std::isfinite(mean_ttft) ? "" : ", and here they have no end at some replica"));
+          100 * kHighestLoad, waits_end ? "" : ", and here they have no end at some replica"));
     }
     if (asked != kUnlimited && asked > Promised(placement)) {
       AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this plan serves%s", asked,
@@ -490,6 +479,18 @@ class Planner {
   }
 
   void Bound(const Placement& placement) {
+    const double asked = workload_.requests_per_second;
+    const bool price = options_.goal == Goal::kPrice;
+    const bool proved = placement.proved && spot_.empty() &&
+                        (!price || placement.requests_per_second >= asked * (1 - 1e-6));
+    plan_.mutable_certificate()->set_proved(proved);
+    if (proved && price) {
+      AddLine(
+          absl::StrFormat("proved optimum: no placement of this kind (%s) serves the asked "
+                          "%.3f requests/s for less than %.2f USD/h",
+                          kKindOfPlacement, asked, placement.usd_per_hour));
+      return;
+    }
     if (placement.upper_bound <= 0) {
       AddLine("heuristic: no bound is proved, how much better the best plan is is not known");
       return;
@@ -511,12 +512,12 @@ class Planner {
       return;
     }
     AddLine(absl::StrFormat(
-        "%s: no placement of this kind (stages of one kind of device in one machine, as many "
-        "micro-batches as stages, replicas that share no device) serves more than %.3f "
+        "%s: no placement of this kind (%s) serves more than %.3f "
         "requests/s%s, which is proved: the gap is %.2f %%%s",
         gap < kRoundsToNothing ? "proved optimum" : "bounded, not proved to be the best",
-        placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
-        100 * gap, gap < kRoundsToNothing ? ", there is no better placement" : ""));
+        kKindOfPlacement, placement.upper_bound,
+        plan_.has_survival() ? " after the loss of a machine" : "", 100 * gap,
+        gap < kRoundsToNothing ? ", there is no better placement" : ""));
   }
 
   void Assume() {

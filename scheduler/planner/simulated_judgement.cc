@@ -51,6 +51,7 @@ class Judge {
     figures.set_offered_requests_per_second(full_rate_);
     figures.set_requests_per_second(full->steady_requests_per_second);
     figures.set_latency_requests_per_second(usual_rate_);
+    figures.set_time_to_first_token_mean_seconds(usual->ttft.mean);
     figures.set_time_to_first_token_p50_seconds(usual->ttft.p50);
     figures.set_time_to_first_token_p99_seconds(usual->ttft.p99);
     figures.set_time_per_output_token_p50_seconds(usual->tpot.p50);

@@ -379,6 +379,8 @@ class Survivor {
 
   absl::StatusOr<Placement> Answer() const {
     Placement placement = best_->placement;
+    placement.proved = false;  // it was, to serve most while nothing is lost
+    placement.alternatives.clear();
     placement.interrupted = problem_.watch.Stopped();
     placement.evaluations = parts_.searches() + 1;
     if (problem_.goal != Goal::kPrice) placement.upper_bound = bound_;

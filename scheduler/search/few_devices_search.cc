@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/grouping_program.h"
+#include "scheduler/search/kept_placements.h"
 #include "scheduler/search/layout_bound.h"
 #include "scheduler/search/linear_program.h"
 #include "scheduler/search/split_over_links.h"
@@ -32,6 +33,8 @@ constexpr double kProved = 1 + 9e-6;            // what a bound may be above the
 constexpr double kLess = 1 - 5e-6;              // of a bound, what is worth bounding further
 constexpr int64_t kMostLayouts = 200'000;       // of a set whose links bind
 constexpr int64_t kMostCombinations = 100'000;  // of such sets' layouts
+constexpr size_t kMostAlternatives = 3;
+constexpr double kNear = 0.8;            // of the best value, for an alternative
 constexpr size_t kMostGroupings = 3000;  // that links hold below what their replicas could serve
 
 // What is known of the layouts of a set of devices in a role; sets that are alike share it.
@@ -90,9 +93,10 @@ class FewDevicesSearch {
     Explain();
     best_->interrupted = problem_.watch.Stopped();
     best_->evaluations = tests_;
+    best_->alternatives = Alternatives();
     if (problem_.goal != Goal::kPrice && std::isfinite(upper_))
       best_->upper_bound = std::max(upper_, best_->requests_per_second);
-    result.proved = proved;
+    result.proved = best_->proved = proved;
     result.placement = std::move(best_);
     return result;
   }
@@ -214,10 +218,17 @@ class FewDevicesSearch {
     return a_serves != b_serves ? a_serves : a.usd_per_hour < b.usd_per_hour;
   }
 
-  void Offer(const ColumnGrouping& grouping) {
-    absl::StatusOr<Placement> placement = Place(grouping);
+  void Offer(const ColumnGrouping& grouping) { Offer(Place(grouping)); }
+
+  // The better of it and the best becomes that; the other is kept as an alternative.
+  void Offer(absl::StatusOr<Placement> placement) {
     if (!placement.ok() || placement->requests_per_second <= 0) return;
-    if (!best_ || Better(*placement, *best_)) best_ = *std::move(placement);
+    if (!best_ || Better(*placement, *best_)) {
+      if (best_) kept_.Keep(*std::exchange(best_, std::nullopt));
+      best_ = *std::move(placement);
+    } else {
+      kept_.Keep(*std::move(placement));
+    }
   }
 
   // The groupings of the best layouts known, with and without splitting.
@@ -228,6 +239,20 @@ class FewDevicesSearch {
     if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(*grouping);
     problem.allow_split = false;
     if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(*grouping);
+  }
+
+  // Those that lost, and the best without each replica of the best grouping.
+  std::vector<Placement> Alternatives() {
+    const std::vector<GroupingColumn> known = Rated(false);
+    const auto best = BestGrouping(problem_, sets_, known);
+    for (size_t i = 0; best && i < best->columns.size() && !problem_.watch.Stopped(); ++i) {
+      std::vector<GroupingColumn> others = known;
+      others[static_cast<size_t>(best->columns[i])].rate = 0;
+      const auto next = BestGrouping(problem_, sets_, others);
+      if (absl::StatusOr<Placement> p = next ? Place(*next) : absl::NotFoundError(""); p.ok())
+        kept_.Keep(*std::move(p));
+    }
+    return kept_.Near(*best_);
   }
 
   double Value() const { return best_ ? best_->requests_per_second : 0; }
@@ -453,7 +478,7 @@ class FewDevicesSearch {
     if (best->replicas.empty()) return true;
     whole.insert(whole.end(), best->replicas.begin(), best->replicas.end());
     absl::StatusOr<Placement> placement = Assemble(problem_, std::move(whole));
-    if (placement.ok() && Better(*placement, *best_)) best_ = *std::move(placement);
+    Offer(std::move(placement));
     return true;
   }
 
@@ -520,6 +545,7 @@ class FewDevicesSearch {
   std::map<std::string, std::unique_ptr<SetLayouts>> layouts_;  // by KeyOf
   std::vector<Column> columns_;
   std::optional<Placement> best_;
+  KeptPlacements kept_{problem_};  // that lost
   double upper_ = kInfinity;
   std::set<std::vector<int>> judged_;  // groupings of exact columns that links hold
   double left_open_ = 0;               // what these serve at most

@@ -52,7 +52,7 @@ ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
   if (replica.role == Role::kBoth) return rate = attainment_.WithinLimits(replica, rate);
   const double capacity = rate.requests_per_second;
   rate.requests_per_second = attainment_.PrefillRateWithinLimits(
-      attainment_.PrefillBeside(replica, rate.micro_batches, 0, 0), capacity, 0, nullptr);
+      attainment_.PrefillBeside(replica, rate.micro_batches, 0, 0), capacity, {}, nullptr);
   if (rate.requests_per_second < capacity) rate.limit = Limit::kObjectives;
   return rate;
 }
@@ -106,10 +106,17 @@ bool ReplicaJudge::RateSplit(double pace_seconds, bool near, std::vector<PlacedR
   ReplicaOptions at_pace = problem_.options;
   at_pace.max_tpot_seconds = std::min(at_pace.max_tpot_seconds, pace_seconds);
   std::vector<const PlacedReplica*> given;
+  DecodePace pace = {pace_seconds, 0};
   for (PlacedReplica& replica : *replicas) {
+    const ReplicaSpec spec = SpecOf(problem_, replica);
     if (replica.role != Role::kBoth) {
-      replica.rate = CapacityOf(*problem_.model, SpecOf(problem_, replica), lengths_,
+      replica.rate = CapacityOf(*problem_.model, spec, lengths_,
                                 replica.role == Role::kDecode ? at_pace : problem_.options);
+    }
+    if (replica.role == Role::kDecode && replica.rate.requests_per_second > 0) {
+      const DecodePace own =
+          attainment_.DecodePaceOf(spec, replica.rate.micro_batches, replica.rate.decode_rows);
+      pace.spread_seconds = std::max(pace.spread_seconds, own.spread_seconds);
     }
     given.push_back(&replica);
   }
@@ -130,10 +137,9 @@ bool ReplicaJudge::RateSplit(double pace_seconds, bool near, std::vector<PlacedR
     for (Transport::Pair& pair : transport->pairs) {
       if (pair.prefill != static_cast<int>(i)) continue;
       const KvPath path = PathOf(problem_, pair);
-      const double rate =
-          near && 1 / pair.link_rate > kNear * best[i]
-              ? 0
-              : attainment_.PrefillRateWithinLimits(speed, capacity, pace_seconds, &path);
+      const double rate = near && 1 / pair.link_rate > kNear * best[i]
+                              ? 0
+                              : attainment_.PrefillRateWithinLimits(speed, capacity, pace, &path);
       if (rate > 0) {
         least = std::min(least, rate);
         any = true;

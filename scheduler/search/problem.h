@@ -79,6 +79,7 @@ struct Placement {
   double usd_per_hour = 0;
   double upper_bound =
       0;  // of requests_per_second, over all placements of the search's kind of layout; 0: none
+  bool proved = false;             // no placement of that kind is better, for a price none cheaper
   bool interrupted = false;        // stopped from outside: the best so far
   std::vector<std::string> notes;  // alternatives that lost, limits of the search
   std::vector<double>

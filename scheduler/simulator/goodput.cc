@@ -4,6 +4,7 @@
 
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/dispatcher.h"
+#include "scheduler/simulator/report.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -13,6 +14,7 @@ constexpr double kMostTimes = 3;  // of the rate that is looked near
 constexpr double kLeastPart = 1.0 / 16;
 constexpr double kStep = 1.3;  // away from it until one rate is enough and the next is not
 constexpr double kResolution = 0.05;
+constexpr double kServes = 0.9;  // of what comes, or a queue grows without end
 
 bool Within(const SimulatedRequest& request, const RequestOutcome& outcome,
             const LatencyLimits& limits) {
@@ -30,7 +32,8 @@ absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, dou
   setup.requests = RequestsFromProcess(
       {rate, question.arrival_variation, question.requests, question.seed}, *question.classes);
   AskForAtMost(0, &setup.requests);
-  const std::unique_ptr<Dispatcher> dispatcher = MakeRouterDispatcher();
+  const std::unique_ptr<Dispatcher> dispatcher =
+      MakePlanDispatcher({{0, question.replicas->shares}});
   return Simulate(setup, dispatcher.get());
 }
 
@@ -56,7 +59,7 @@ absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double 
   const auto enough = [&](double rate) {
     const absl::StatusOr<SimulationResult> result = SimulateAt(question, rate);
     if (!result.ok()) failed = result.status();
-    return result.ok() &&
+    return result.ok() && ReportOf(*result, {}).steady_requests_per_second >= kServes * rate &&
            EnoughAttained(*question.classes, AttainedByClass(*result, *question.classes));
   };
   double low = 0, high = near;

@@ -25,15 +25,15 @@ struct GoodputQuestion {
   uint64_t seed = 1;
 };
 
-// The daemon's router over the plan's replicas.
+// The daemon's router within the plan's shares.
 absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, double rate);
 
 // By class; of a class without requests 1. A request that failed is within no limit.
 std::vector<double> AttainedByClass(const SimulationResult& result,
                                     const std::vector<RequestClass>& classes);
 
-// The largest rate at which every class attains what it asks for, to a twentieth of `near`, looked
-// for between 0 and three times `near`; 0: not even at a sixteenth of it.
+// The largest rate that is served and at which every class attains what it asks for, to a twentieth
+// of `near`, looked for between 0 and three times `near`; 0: not even at a sixteenth of it.
 absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double near);
 
 }  // namespace tessera::scheduler

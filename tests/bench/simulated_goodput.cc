@@ -10,6 +10,7 @@
 // Bar: the simulation attains what is asked at 0.8 of every promised rate at least.
 #include <cmath>
 #include <cstdio>
+#include <memory>
 
 #include "absl/strings/str_format.h"
 #include "proto/document.h"
@@ -80,6 +81,7 @@ std::string RolesOf(const v1::DeploymentPlan& plan) {
 struct Planned {
   v1::DeploymentPlan plan;
   WorkloadSamples workload;
+  std::unique_ptr<ClusterGraph> graph;  // which the replicas borrow
   PlanReplicas replicas;
 
   GoodputQuestion Question(double rate) const {
@@ -99,9 +101,10 @@ absl::StatusOr<Planned> PlanCase(Goal goal, const std::vector<std::string>& mode
       SamplesOf(one->input.workload, {}, one->input.model.max_positions(), one->name);
   if (!workload.ok()) return workload.status();
   planned.workload = *std::move(workload);
-  const auto graph = MakeClusterGraph(one->input.cluster, one->input.catalogue, one->name);
+  auto graph = MakeClusterGraph(one->input.cluster, one->input.catalogue, one->name);
   if (!graph.ok()) return graph.status();
-  absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(planned.plan, *graph, {});
+  planned.graph = std::make_unique<ClusterGraph>(*std::move(graph));
+  absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(planned.plan, *planned.graph, {});
   if (!replicas.ok()) return replicas.status();
   planned.replicas = *std::move(replicas);
   return planned;

@@ -34,7 +34,7 @@ double AttainedBy(LatencyLimits limits, double rate, double tpot, const KvPath* 
   const ModelShape model = Tiny();
   const ReplicaOptions options;
   const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
-  return AttainmentModel(model, classes, options, 1).At(Fixed(), rate, tpot, path).all;
+  return AttainmentModel(model, classes, options, 1).At(Fixed(), rate, {tpot, 0}, path).all;
 }
 
 // One stage whose step takes 1 ms whatever runs in it.
@@ -95,12 +95,12 @@ TEST_CASE("the rate within limits is where attainment meets what is asked for") 
   limits.ttft_seconds = 0.3;
   const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
   const AttainmentModel attainment(model, classes, options, 1);
-  const double rate = attainment.PrefillRateWithinLimits(Fixed(), 9, 0.01, nullptr);
+  const double rate = attainment.PrefillRateWithinLimits(Fixed(), 9, {0.01}, nullptr);
   // rho * exp(-2 (1 - rho) * 0.1 s / 0.1 s) = 0.1
   const double rho = rate * 0.1;
   CHECK(rho * std::exp(-2 * (1 - rho)) == Approx(0.1).epsilon(1e-5));
-  CHECK(attainment.At(Fixed(), rate, 0.01).all == Approx(0.9).epsilon(1e-5));
-  CHECK(attainment.PrefillRateWithinLimits(Fixed(), 2, 0.01, nullptr) == 2);  // its capacity
+  CHECK(attainment.At(Fixed(), rate, {0.01}).all == Approx(0.9).epsilon(1e-5));
+  CHECK(attainment.PrefillRateWithinLimits(Fixed(), 2, {0.01}, nullptr) == 2);  // its capacity
 }
 
 TEST_CASE("classes with objectives of their own attain alone, the others together") {
@@ -167,30 +167,59 @@ TEST_CASE("goodput of a replica falls as limits tighten, arrivals bunch and more
 }
 
 TEST_CASE("steps with a chunk take longer than those without, and so does the mean of both") {
-  // Prompts of 1000 and 10 steps each: 100 prompt tokens for a row that decodes. A tenth of a
-  // hundred rows in steps of 2048 - b: part r = b * 100 / (2048 - b) of the steps carries a chunk.
+  // Ten requests a second bring 10,000 prompt tokens; a step of 2048 has room for 2038 beside ten.
   const ClockReplica replica;
   const ModelShape model = Tiny();
   const ReplicaOptions options;
   const std::vector<RequestClass> classes = {Class({{1000, 11, 1}}, {}, 0.9)};
   const AttainmentModel judged(model, classes, options, 1);
-  const ReplicaPace pace = judged.PaceBeside(replica.spec, 1, 10, 2048);
-  CHECK(pace.chunk_part == Approx(10 * 100 / 2038.0));
+  const ReplicaCurve curve = judged.CurveOf(replica.spec, 1, 1e6, 100, 2048);
+  CHECK(judged.MostDecoding(curve, 0) == Approx(100));
+  // KV for 20 sequences of 1005 tokens on average and half a prompt; then a prompt is computed
+  // during two steps of 1 ms at most, a hundred times a second.
+  const ReplicaCurve short_of_kv = judged.CurveOf(replica.spec, 1, 20'600, 100, 2048);
+  CHECK(judged.MostDecoding(short_of_kv, 0) == Approx(20).epsilon(1e-3));
+  CHECK(judged.MostDecoding(short_of_kv, 100) < 20 - 0.09);
+  CHECK(judged.MostDecoding(short_of_kv, 100) > 20 - 0.21);
+  const ReplicaPace pace = judged.PaceAt(curve, 10, 10);
   CHECK(pace.tpot_seconds == Approx(1e-3).epsilon(1e-2));  // this clock's steps are alike
-  CHECK(pace.requests_per_second == Approx(10 / (1e-3 * 10)).epsilon(1e-2));
-  CHECK(judged.PaceBeside(replica.spec, 1, 10, 256).chunk_part > 1);  // does not keep up
-  CHECK(judged.RowsAtRate(replica.spec, 1, 1000, 2048) == Approx(10).epsilon(1e-2));
+  CHECK(pace.chunk_part == Approx(10 * 1000 * 1e-3 / 2038).epsilon(1e-2));
+  CHECK(judged.PaceAt(curve, 10, 1e4).chunk_part == 1);  // does not keep up
   ClockReplica slow;
-  slow.device.flops_per_second = 1e6;  // now a prompt token takes time, and weights still none
-  double before = 0;
-  for (const double tokens : {64.0, 256.0, 1024.0, 2048.0}) {
-    const ReplicaPace at = judged.PaceBeside(slow.spec, 1, 0.3, tokens);
-    CHECK(at.period_seconds >= 1e-3);
+  slow.device.flops_per_second = 1e8;  // now a prompt token takes time
+  const ReplicaCurve slower = judged.CurveOf(slow.spec, 1, 1e6, 100, 2048);
+  double before = 0, spread = 0;
+  for (const double rate : {0.0, 1.0, 5.0, 20.0}) {
+    const ReplicaPace at = judged.PaceAt(slower, 10, rate);
+    CHECK(at.tpot_seconds > before);
     CHECK(at.chunk_part < 1);
-    CHECK(at.requests_per_second > 0);
-    before = at.period_seconds;
+    CHECK((rate == 0 ? at.spread_seconds == 0 : at.spread_seconds > spread));
+    before = at.tpot_seconds;
+    spread = at.spread_seconds;
   }
-  CHECK(before > 1e-3);
+}
+
+TEST_CASE("limits of TPOT are kept by the slow tenth of the requests, not by the mean") {
+  ClockReplica slow;
+  slow.device.flops_per_second = 1e8;
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  LatencyLimits limits;
+  std::vector<RequestClass> classes = {Class({{1000, 11, 1}}, limits, 0.9)};
+  const AttainmentModel judged(model, classes, options, 1);
+  const ReplicaCurve curve = judged.CurveOf(slow.spec, 1, 1e6, 100, 2048);
+  const Attained mean = judged.At(curve, 10);
+  CHECK(mean.all == 1);
+  CHECK(mean.ttft_seconds[0] > 0);
+  classes[0].limits.tpot_seconds = mean.tpot_seconds;
+  const double within = judged.At(curve, 10).all;
+  CHECK(within > 0.2);
+  CHECK(within < 0.8);
+  const AttainmentModel uneven(model, classes, options, 3);  // arrivals in bursts
+  classes[0].limits.tpot_seconds = 1.5 * mean.tpot_seconds;
+  CHECK(judged.At(curve, 10).all > within);
+  CHECK(uneven.At(curve, 10).all < judged.At(curve, 10).all);
+  CHECK(judged.At(curve, 1e4).all == 0);  // saturated
 }
 
 TEST_CASE("many prompt lengths are interpolated closely") {

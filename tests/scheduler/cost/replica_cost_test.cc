@@ -160,17 +160,17 @@ TEST_CASE("a limit on TPOT ends the growth of rows, or makes a replica useless")
   CHECK(CapacityOf(model, replica, lengths, options).requests_per_second == 0);
 }
 
-TEST_CASE("below capacity, rows are the smallest fixed point and the queue is M/G/1") {
+TEST_CASE(
+    "below capacity, rows are the smallest fixed point, and a prompt takes its part of steps") {
   const DeviceSpec device = Clock(1e-3);
   ReplicaSpec replica = Pipeline({&device}, 0);
   const RequestLengths one = {2048, 11, 1};
-  ReplicaOptions options;
-  const ReplicaOperation at = OperationAt(Tiny(1), replica, {&one, 1}, options, 100);
-  CHECK(at.tpot_seconds == Approx(1e-3).epsilon(1e-3));
-  CHECK(at.decode_rows == Approx(1).epsilon(1e-2));  // 100/s * 10 steps * 1 ms
+  const ReplicaOptions options;
+  const double rows = DecodeRowsAt(Tiny(1), replica, MomentsOf({&one, 1}), options, 1, 100);
+  CHECK(rows == Approx(1).epsilon(1e-2));  // 100/s * 10 steps * 1 ms
   // The step has 2048 rows of which one decodes: a prompt takes 2048/2047 steps.
-  CHECK(at.prefill_utilisation == Approx(0.1).epsilon(1e-2));
-  CHECK(at.mean_wait_seconds == Approx(100 * 1e-6 / (2 * 0.9)).epsilon(1e-2));
+  const PrefillCost cost = PrefillCostOf(Tiny(1), replica, one, options, 1, rows, 2048);
+  CHECK(cost.service_seconds == Approx(1e-3).epsilon(1e-2));
 }
 
 TEST_CASE("queue: M/D/1 is the special case, bursts wait longer, saturation for ever") {
@@ -178,9 +178,10 @@ TEST_CASE("queue: M/D/1 is the special case, bursts wait longer, saturation for 
   CHECK(MeanWaitSeconds(5, fixed) == Approx(0.5 * 0.1 / (2 * 0.5)));
   CHECK(MeanWaitSeconds(5, fixed, 3) == Approx(5 * MeanWaitSeconds(5, fixed)));
   CHECK(MeanWaitSeconds(10, fixed) > 1e300);
-  CHECK(WaitExceedsProbability(0, 5, fixed) == Approx(0.5));
-  CHECK(WaitExceedsProbability(0.1, 5, fixed) == Approx(0.5 * std::exp(-0.5 * 0.1 / 0.05)));
-  CHECK(WaitExceedsProbability(1, 10, fixed) == 1);
+  CHECK(WaitExceedsProbability(0, QueueWait(5, fixed), {}) == Approx(0.5));
+  CHECK(WaitExceedsProbability(0.1, QueueWait(5, fixed), {}) ==
+        Approx(0.5 * std::exp(-0.5 * 0.1 / 0.05)));
+  CHECK(WaitExceedsProbability(1, QueueWait(10, fixed), {}) == 1);
 }
 
 }  // namespace

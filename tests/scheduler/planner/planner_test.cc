@@ -191,7 +191,7 @@ TEST_CASE("latencies and prices are those of the asked rate, each with its rate 
   REQUIRE(cheap.ok());
   CHECK_THAT(PlanTable(*cheap), Catch::Contains("its devices cost 0.44 USD/h, which is what was "
                                                 "minimised") &&
-                                    Catch::Contains("heuristic: no bound is proved"));
+                                    Catch::Contains("proved optimum: no placement"));
 }
 
 TEST_CASE("a bound says of which placements it is one") {

@@ -90,6 +90,30 @@ TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
 }
 
+TEST_CASE("few devices have more than one candidate, and the proof is only of the first") {
+  const Asked asked;
+  const auto plan = MakePlan(asked.input, {});
+  REQUIRE(plan.status().message() == "");
+  CHECK_THAT(PlanTable(*plan), Catch::Contains("the simulation ranks"));
+  CHECK(asked.plan.certificate().proved());
+  const bool first = plan->certificate().value() == asked.plan.certificate().value();
+  CHECK(plan->certificate().proved() == first);
+}
+
+TEST_CASE("the least price of few devices is proved, and said to be") {
+  Asked asked;
+  for (int m = 0; m < 2; ++m) asked.input.cluster.mutable_machines(m)->set_price_usd_per_hour(m + 1);
+  asked.input.workload.set_requests_per_second(0.5);
+  PlannerOptions options;
+  options.goal = Goal::kPrice;
+  const auto plan = MakePlan(asked.input, options);
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->certificate().proved());
+  CHECK_THAT(PlanTable(*plan), Catch::Contains("proved optimum") &&
+                                   Catch::Contains("for less than") &&
+                                   !Catch::Contains("heuristic: no bound"));
+}
+
 TEST_CASE("for a price, serving more than was asked counts for nothing") {
   Asked asked;
   v1::DeploymentPlan slow = asked.plan;
