@@ -54,10 +54,12 @@ TEST_CASE("a plan's simulated figures stand beside the predicted ones") {
   const v1::SimulatedFigures& seen = plan->simulated();
   const v1::Prediction& predicted = plan->prediction();
   CHECK(seen.requests() >= 2000);
-  CHECK(seen.offered_requests_per_second() == Approx(predicted.requests_per_second()));
+  // All candidates are offered what the best prediction promises, whichever is chosen.
+  const v1::DeploymentPlan& first = asked.plan;
+  CHECK(seen.offered_requests_per_second() == Approx(first.prediction().requests_per_second()));
   CHECK(seen.requests_per_second() > 0.9 * predicted.requests_per_second());
   CHECK(seen.requests_per_second() < 1.05 * predicted.requests_per_second());
-  CHECK(seen.latency_requests_per_second() == Approx(plan->basis().requests_per_second()));
+  CHECK(seen.latency_requests_per_second() == Approx(first.basis().requests_per_second()));
   CHECK(seen.time_to_first_token_p50_seconds() > 0);
   CHECK(seen.time_to_first_token_p99_seconds() > seen.time_to_first_token_p50_seconds());
   CHECK(seen.time_per_output_token_p99_seconds() >= seen.time_per_output_token_p50_seconds());
@@ -65,7 +67,7 @@ TEST_CASE("a plan's simulated figures stand beside the predicted ones") {
   CHECK_THAT(PlanTable(*plan), Catch::Contains("an estimate without a bound") &&
                                    Catch::Contains("100.00 % within the objectives") &&
                                    Catch::Contains("judged by simulation as well = yes"));
-  CHECK(plan->certificate().value() == asked.plan.certificate().value());
+  CHECK(plan->certificate().value() <= first.certificate().value());
   CHECK(plan->SerializeAsString() == MakePlan(asked.input, {})->SerializeAsString());
 }
 
@@ -102,7 +104,8 @@ TEST_CASE("few devices have more than one candidate, and the proof is only of th
 
 TEST_CASE("the least price of few devices is proved, and said to be") {
   Asked asked;
-  for (int m = 0; m < 2; ++m) asked.input.cluster.mutable_machines(m)->set_price_usd_per_hour(m + 1);
+  for (int m = 0; m < 2; ++m)
+    asked.input.cluster.mutable_machines(m)->set_price_usd_per_hour(m + 1);
   asked.input.workload.set_requests_per_second(0.5);
   PlannerOptions options;
   options.goal = Goal::kPrice;
