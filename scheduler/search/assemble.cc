@@ -5,6 +5,10 @@
 
 namespace tessera::scheduler {
 namespace {
+
+// Of what is served: less is what solvers leave, or a replica that meets its limits next to never.
+constexpr double kLeastShare = 2e-6;
+
 absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedReplica>* replicas) {
   std::vector<int> used(problem.graph->pools().size(), 0);
   for (PlacedReplica& replica : *replicas) {
@@ -78,6 +82,13 @@ absl::Status ShareSplit(const PlacementProblem& problem, ReplicaJudge* judge,
   return absl::OkStatus();
 }
 
+void DropDust(std::vector<Share>* shares) {
+  double served = 0;
+  for (const Share& share : *shares) served += share.requests_per_second;
+  std::erase_if(*shares,
+                [&](const Share& s) { return s.requests_per_second <= kLeastShare * served; });
+}
+
 }  // namespace
 
 LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
@@ -110,6 +121,7 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});
   }
   if (absl::Status s = ShareSplit(problem, &judge, &placement); !s.ok()) return s;
+  DropDust(&placement.shares);
   for (const Share& share : placement.shares)
     placement.requests_per_second += share.requests_per_second;
   return placement;
