@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/overlapping_alternative.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -168,7 +169,7 @@ class Alternatives {
     // The best few, which were kept last: each cut is a program of its own.
     for (size_t i = plain_.size() - std::min<size_t>(plain_.size(), 4); i < plain_.size(); ++i)
       Cuts(plain_[i], &best, 2);
-    Add("splitting prefill and decode between replicas", best,
+    Add("every replica only prefills or only decodes", best,
         "it needs two replicas that each hold the model, and none were found");
   }
 
@@ -209,8 +210,8 @@ class Alternatives {
       for (const LayoutStage& stage : replica.stages) devices += stage.width;
     }
     std::string line =
-        absl::StrFormat("%s: %.3f requests/s (%+.1f %%)", name, found->requests_per_second,
-                        100 * (found->requests_per_second / chosen_.requests_per_second - 1));
+        absl::StrFormat("%s: %.3f requests/s (%s)", name, found->requests_per_second,
+                        ChangeText(found->requests_per_second / chosen_.requests_per_second));
     if (problem_.goal == Goal::kPrice) {
       absl::StrAppendFormat(&line, " for %.2f instead of %.2f USD/h", found->usd_per_hour,
                             chosen_.usd_per_hour);
@@ -244,7 +245,7 @@ class Alternatives {
 std::vector<std::string> AlternativeLines(const PlacementProblem& problem,
                                           const Placement& chosen) {
   if (problem.graph->devices() > kAlternativesUpTo) {
-    return {absl::StrFormat("none were made for more than %d devices: --sensitivity searches them",
+    return {absl::StrFormat("not known: for more than %d devices only --sensitivity searches them",
                             kAlternativesUpTo)};
   }
   return Alternatives(problem, chosen).Lines();

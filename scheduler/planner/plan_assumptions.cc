@@ -138,14 +138,15 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
   lines->push_back(absl::StrFormat("prefix hits = %.1f %% of prompt tokens (%s)",
                                    100 * f.workload->prefix_hit_rate,
                                    f.workload->prefix_hit_rate > 0 ? "workload" : "default"));
-  lines->push_back(absl::StrFormat(
-      "gaps between arrivals vary by %.3g of their mean (%s), squared %.3g; 1 is Poisson, more are "
-      "bursts; --arrival-variation says otherwise",
-      variation,
-      f.workload->arrival_variation_measured      ? "MEASURED in the trace"
-      : f.input->workload.arrival_variation() > 0 ? "option or workload"
-                                                  : "default",
-      variation * variation));
+  lines->push_back(
+      absl::StrFormat("gaps between arrivals: deviation = %.3g of the mean gap (%s), squared %.3g; "
+                      "1 is Poisson, more "
+                      "are bursts; --arrival-variation changes it",
+                      variation,
+                      f.workload->arrival_variation_measured      ? "MEASURED in the trace"
+                      : f.input->workload.arrival_variation() > 0 ? "option or workload"
+                                                                  : "default",
+                      variation * variation));
 }
 
 // "a, b, c, d and 3 more".
@@ -287,7 +288,7 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
       continue;
     }
     std::string& prices = by_source[source];
-    prices += absl::StrFormat("%s%s %g", prices.empty() ? "" : ", ", name, price);
+    prices += absl::StrFormat("%s%s %.2f", prices.empty() ? "" : ", ", name, price);
   }
   for (const auto& [source, prices] : by_source) {
     lines->push_back(StrCat(

@@ -15,15 +15,15 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   absl::StrAppendFormat(out, "\n%s: %s; up to %.3f requests/s", replica.name(),
                         RoleText(replica.role()), p.requests_per_second());
   if (p.output_tokens_per_second() > 0)
-    absl::StrAppendFormat(out, ", %.0f tokens/s", p.output_tokens_per_second());
+    absl::StrAppendFormat(out, ", %.0f output tokens/s", p.output_tokens_per_second());
   if (p.time_to_first_token_seconds() > 0)
     absl::StrAppendFormat(out, ", TTFT %.3g s", p.time_to_first_token_seconds());
   if (p.time_per_output_token_seconds() > 0) {
     absl::StrAppendFormat(out, ", TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
   }
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(out, ", %.3g USD per million tokens when fully used",
-                          p.usd_per_million_output_tokens());
+    absl::StrAppendFormat(out, ", %s USD per million output tokens when fully used",
+                          UsdText(p.usd_per_million_output_tokens()));
   }
   absl::StrAppendFormat(out, "\n  room for the KV of %d tokens", p.kv_capacity_tokens());
   if (replica.max_batched_tokens() > 0)
@@ -132,8 +132,8 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
       p.output_tokens_per_second());
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(&out, ", %.3g USD per million output tokens when fully used",
-                          p.usd_per_million_output_tokens());
+    absl::StrAppendFormat(&out, ", %s USD per million output tokens when fully used",
+                          UsdText(p.usd_per_million_output_tokens()));
   }
   // Of so many requests other work was planned than they will bring.
   constexpr double kWorthSaying = 0.01;
@@ -146,8 +146,9 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   }
   // Latencies are of less than the most, at which queues have no end.
   out += plan.basis().requests_per_second() > 0
-             ? absl::StrFormat("\nat %.3f requests/s: mean ", plan.basis().requests_per_second())
-             : std::string("\nmean ");
+             ? absl::StrFormat("\npredicted at %.3f requests/s: mean ",
+                               plan.basis().requests_per_second())
+             : std::string("\npredicted: mean ");
   if (p.time_to_first_token_seconds() > 0)
     absl::StrAppendFormat(&out, "TTFT %.3g s, mean ", p.time_to_first_token_seconds());
   absl::StrAppendFormat(&out, "TPOT %.1f ms\n", p.time_per_output_token_seconds() * 1e3);
@@ -160,6 +161,10 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
         "may fill what weights and buffers leave of it\n",
         100 * plan.basis().memory_utilisation(), plan.basis().runtime_reserve_bytes() / kGib);
   }
+  out +=
+      "TTFT: time to the first token, waiting included; TPOT: time per token after it; KV: keys "
+      "and "
+      "values of the requests under way; TP: devices that share every layer of a stage\n";
   for (const v1::Replica& replica : plan.replicas()) AppendReplica(replica, &out);
   out += "\nrouting:\n";
   for (const v1::RoutingShare& share : plan.routing()) {

@@ -1,8 +1,10 @@
 #include "scheduler/planner/plan_text.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -56,6 +58,16 @@ std::string StageDevicesText(const v1::Stage& stage) {
   }
   const std::string& kind = stage.workers(0).kind();
   return kind.empty() ? text : StrCat(text, " ", kind);
+}
+
+std::string UsdText(double usd) {
+  if (usd < 1) return absl::StrFormat("%.3g", usd);
+  return usd < 100 ? absl::StrFormat("%.2f", usd) : absl::StrFormat("%.0f", usd);
+}
+
+std::string ChangeText(double ratio) {
+  const double percent = 100 * (ratio - 1);
+  return std::abs(percent) < 0.05 ? "unchanged" : absl::StrFormat("%+.1f %%", percent);
 }
 
 }  // namespace tessera::scheduler

@@ -13,6 +13,12 @@ inline constexpr double kGib = 1073741824.0;
 // "prefill and decode".
 std::string RoleText(v1::ReplicaRole role);
 
+// "1.60", "0.127", "240": as many digits as matter.
+std::string UsdText(double usd);
+
+// Of a ratio to what is: "+4.8 %", "unchanged" where that rounds to nothing.
+std::string ChangeText(double ratio);
+
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
 std::string StageDevicesText(const v1::Stage& stage);
 

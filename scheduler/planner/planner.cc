@@ -15,7 +15,9 @@
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
 #include "scheduler/planner/plan_attainment.h"
+#include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/refusal.h"
+#include "scheduler/planner/rent_list.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/search/search_options.h"
@@ -246,6 +248,8 @@ class Planner {
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
     Compare(placement);
+    if (std::string rent = RentLine(input_.cluster, plan_); spot_.empty() && !rent.empty())
+      AddLine(std::move(rent));
     for (v1::SpotMix& mix : spot_) {
       AddLine(SpotLine(mix));
       *plan_.add_spot() = std::move(mix);
@@ -403,13 +407,14 @@ class Planner {
           placement.usd_per_hour / 3600 / all->output_tokens_per_second() * 1e6;
       all->set_usd_per_million_output_tokens(usd_per_million);
       AddLine(absl::StrFormat(
-          "its devices cost %.2f USD/h%s: %.3g USD per million output tokens at %.3f requests/s, "
+          "its devices cost %.2f USD/h%s: %s USD per million output tokens at %.3f requests/s, "
           "the most that it serves%s",
           placement.usd_per_hour,
-          options_.goal == Goal::kPrice ? ", which is what was minimised" : "", usd_per_million,
-          placement.requests_per_second,
+          options_.goal == Goal::kPrice ? ", which is what was minimised" : "",
+          UsdText(usd_per_million), placement.requests_per_second,
           asked < placement.requests_per_second
-              ? absl::StrFormat(", and %.3g at the asked %.3f", usd_per_million / load, asked)
+              ? absl::StrFormat(", and %s at the asked %.3f", UsdText(usd_per_million / load),
+                                asked)
               : ""));
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
@@ -467,15 +472,15 @@ class Planner {
         continue;
       }
       plan_.add_device_prices(
-          absl::StrFormat("one more %s is worth %.3f requests/s (estimate: the dual, at the "
-                          "margin, with parts of devices)",
+          absl::StrFormat("one more %s is worth %.3f requests/s (estimate: shadow price, "
+                          "at the margin, with parts of devices)",
                           kind, price));
     }
     if (worthless.empty()) return;
     plan_.add_device_prices(
         StrCat("one more ", absl::StrJoin(worthless, ", "), " would bring nothing",
                options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
-               " (estimate: the dual, at the margin, with parts of devices)"));
+               " (estimate: shadow price, at the margin, with parts of devices)"));
   }
 
   void Bound(const Placement& placement) {

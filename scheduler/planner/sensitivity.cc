@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/device_prices.h"
+#include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
 
@@ -210,7 +211,7 @@ class Study {
 
  private:
   std::string Against(double value) const {
-    return absl::StrFormat("%.3f requests/s (%+.1f %%)", value, 100 * (value / now_ - 1));
+    return absl::StrFormat("%.3f requests/s (%s)", value, ChangeText(value / now_));
   }
 
   std::string Choice(const PlannerInput& changed, double value) const {

@@ -1,3 +1,4 @@
+#include "absl/strings/str_format.h"
 #include "scheduler/search/goodput.h"
 #include "scheduler/search/problem.h"
 #include "scheduler/search/transport.h"
@@ -125,6 +126,19 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
   for (const Share& share : placement.shares)
     placement.requests_per_second += share.requests_per_second;
   return placement;
+}
+
+std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
+  if (requests_per_second <= 0) {
+    return splits ? "splitting prefill and decode between replicas brings nothing here"
+                  : "without splitting prefill and decode between replicas nothing was found";
+  }
+  return absl::StrFormat(
+      "the best found %s would serve %.3f requests/s%s",
+      splits ? "with some replicas that only prefill or only decode"
+             : "where every replica prefills and decodes",
+      requests_per_second,
+      usd_per_hour > 0 ? absl::StrFormat(" for %.2f USD/h", usd_per_hour) : std::string());
 }
 
 }  // namespace tessera::scheduler

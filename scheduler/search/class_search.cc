@@ -69,7 +69,7 @@ class ClassSearch {
       program.Relax(true);
       best = TheBetter(std::move(best), Planned(classes, program, true));
     } else if (best && problem_.allow_split) {
-      best->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+      best->notes.push_back(LosingSplitNote(true, 0, 0));
     }
     if (!best) return result;
     best->shadow_prices.assign(all_.size(), 0);
@@ -100,14 +100,12 @@ class ClassSearch {
     if (std::none_of(split->replicas.begin(), split->replicas.end(),
                      [](const PlacedReplica& replica) { return replica.role != Role::kBoth; })) {
       if (better) whole = std::move(split);
-      whole->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+      whole->notes.push_back(LosingSplitNote(true, 0, 0));
       return whole;
     }
     Placement& winner = better ? *split : *whole;
     const Placement& loser = better ? *whole : *split;
-    winner.notes.push_back(absl::StrFormat(
-        "%s prefill and decode would serve %.3f requests/s for %.2f USD/h",
-        better ? "not splitting" : "splitting", loser.requests_per_second, loser.usd_per_hour));
+    winner.notes.push_back(LosingSplitNote(!better, loser.requests_per_second, loser.usd_per_hour));
     winner.alternatives.push_back(loser);
     return std::move(winner);
   }

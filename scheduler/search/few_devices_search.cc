@@ -489,15 +489,13 @@ class FewDevicesSearch {
         std::any_of(best_->replicas.begin(), best_->replicas.end(),
                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
     if (problem_.allow_split && !splits) {
-      best_->notes.push_back("splitting prefill and decode between replicas brings nothing here");
+      best_->notes.push_back(LosingSplitNote(true, 0, 0));
     } else if (splits) {
       PlacementProblem unsplit = problem_;
       unsplit.allow_split = false;
       const auto grouping = BestGrouping(unsplit, sets_, Rated(false));
-      const double served = grouping ? grouping->served() : 0;
-      best_->notes.push_back(absl::StrFormat(
-          "not splitting prefill and decode would serve %.3f requests/s for %.2f USD/h", served,
-          grouping ? grouping->usd_per_hour : 0));
+      best_->notes.push_back(LosingSplitNote(false, grouping ? grouping->served() : 0,
+                                             grouping ? grouping->usd_per_hour : 0));
     }
     SetShadowPrices();
   }

@@ -101,6 +101,10 @@ ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas);
 
+// Of the best that was found with replicas that only prefill or only decode, or without, where it
+// lost; 0 requests/s: none was found.
+std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour);
+
 // ResourceExhausted, saying how many GiB are missing, where no replica fits even on all devices.
 using Search = std::function<absl::StatusOr<Placement>(const PlacementProblem&)>;
 

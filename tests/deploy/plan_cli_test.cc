@@ -89,6 +89,17 @@ TEST_CASE("requests that are cut stand beside the headline") {
   CHECK_THAT(none.out, !Contains("BEWARE"));
 }
 
+TEST_CASE("the words of a plan are explained, and a market's plan says what to rent") {
+  const Ran one = Run(With({}));
+  CHECK_THAT(one.out, Contains("TTFT: time to the first token") && !Contains("rent ") &&
+                          Contains("links 30 % slower: ") && !Contains("0.0 %)"));
+  const Ran market = Run(
+      {"deploy/clusters/rental_market.yaml", "--model", "Llama-2-70B", "--objective", "budget"});
+  REQUIRE(market.err.find("tessera:") == std::string::npos);
+  CHECK_THAT(market.out,
+             Contains("rent 2 of the 4 h100x2") && Contains("USD/h for whole machines"));
+}
+
 TEST_CASE("the rate of the KV codec is an option") {
   CHECK_THAT(Run(With({"--kv-codec-rate", "7 GB/s"})).out,
              Contains("decoding run at 7 GB/s of KV each (option)"));

@@ -47,7 +47,7 @@ TEST_CASE("one kind, equal stages and splitting stand beside a plan, and none of
   const double value = plan.prediction().requests_per_second() * (1 + 1e-6);
   const std::string one = LineWith(plan, "one kind of device, the best of them A40"),
                     equal = LineWith(plan, "equal stages of equal width everywhere"),
-                    split = LineWith(plan, "splitting prefill and decode between replicas");
+                    split = LineWith(plan, "every replica only prefills or only decodes");
   CHECK(ValueOf(one) > 0);
   CHECK(ValueOf(one) < value);
   CHECK(ValueOf(equal) >= ValueOf(one));
@@ -60,12 +60,12 @@ TEST_CASE("one kind, equal stages and splitting stand beside a plan, and none of
   CHECK_THAT(overlapping, Catch::Contains("heuristic, no bound"));
   PlannerOptions whole;
   whole.allow_split = false;
-  CHECK(LineWith(PlanOn(kMixed, "Llama-3-8B", whole), "splitting") == "");
+  CHECK(LineWith(PlanOn(kMixed, "Llama-3-8B", whole), "every replica only") == "");
 }
 
 TEST_CASE("one device: why there is no split value is said") {
   const auto plan = PlanOn("machines: [{name: a, devices: [{kind: A40}]}]", "Llama-3-8B");
-  CHECK_THAT(LineWith(plan, "splitting prefill and decode between replicas"),
+  CHECK_THAT(LineWith(plan, "every replica only prefills or only decodes"),
              Catch::Contains(": none, it needs two replicas that each hold the model"));
   CHECK(LineWith(plan, "one kind") == "");  // there is only one
   CHECK_THAT(LineWith(plan, "holders of overlapping layers"), Catch::Contains(": none, no such"));

@@ -54,7 +54,7 @@ TEST_CASE("a layout is worth less where efficiencies fall or outputs grow, and t
   CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % shorter")) > now);
   CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % longer")) < now);
   CHECK(ValueIn(LineWith(plan->sensitivity(), "links 30 % slower")) <= now * 1.0001);
-  CHECK(LineWith(plan->alternatives(), "only ") == "");  // searched for only when asked to
+  CHECK(LineWith(plan->alternatives(), "without ") == "");  // searched for only when asked to
   CHECK_THAT(PlanTable(*plan), Contains("if the assumptions are off:"));
 }
 
@@ -84,7 +84,8 @@ TEST_CASE("one more device is priced by planning again with it in the best place
   auto plan = MakePlan(input, options);
   REQUIRE(plan.status().message() == "");
   const double now = plan->prediction().requests_per_second();
-  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40"), Contains("estimate: the dual"));
+  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40"),
+             Contains("estimate: shadow price"));
   AddSensitivity(input, options, false, &*plan);
   double best = 0;
   for (const char* machines : {"[{name: a, devices: [{kind: A100-40, count: 2}]}, "
