@@ -26,7 +26,8 @@ class Builder {
   }
 
   absl::StatusOr<Rental> Solve(bool relaxed, double gap) const {
-    const absl::StatusOr<LinearProgram::Solution> solution = lp_.Solve(relaxed, gap);
+    const absl::StatusOr<LinearProgram::Solution> solution =
+        lp_.Solve(relaxed, gap, LinearProgram::kMostNodes, program_.stop);
     if (!solution.ok()) return solution.status();
     Rental rental;
     rental.served = solution->values[static_cast<size_t>(theta_)];
@@ -42,6 +43,15 @@ class Builder {
       }
     }
     return rental;
+  }
+
+  // Where copies may be broken.
+  absl::StatusOr<std::vector<double>> BrokenCopies() const {
+    const absl::StatusOr<LinearProgram::Solution> solution = lp_.Solve(true);
+    if (!solution.ok()) return solution.status();
+    std::vector<double> copies;
+    for (const int y : copies_) copies.push_back(solution->values[static_cast<size_t>(y)]);
+    return copies;
   }
 
  private:
@@ -101,6 +111,37 @@ absl::StatusOr<Rental> With(const CostProgram& program, const std::vector<int>& 
   return rental;
 }
 
+// Of broken copies the whole ones, then those that are broken least, as far as devices and budget
+// go.
+std::vector<int> WholeCopies(const CostProgram& program, const std::vector<double>& broken) {
+  constexpr double kWhole = 1e-9;
+  std::vector<int> copies;
+  std::vector<std::pair<double, size_t>> order;  // least broken first
+  std::vector<int> left = program.available;
+  double usd = program.budget_usd_per_hour;
+  const auto take = [&](size_t c, int count) {
+    copies[c] += count;
+    for (size_t n = 0; n < program.configurations[c].devices.size(); ++n)
+      left[n] -= count * program.configurations[c].devices[n];
+    usd -= count * program.configurations[c].usd_per_hour;
+  };
+  for (size_t c = 0; c < broken.size(); ++c) {
+    copies.push_back(0);
+    const double whole = std::floor(broken[c] + kWhole);
+    take(c, static_cast<int>(whole));
+    if (broken[c] - whole > kWhole) order.push_back({whole - broken[c], c});
+  }
+  std::stable_sort(order.begin(), order.end());
+  for (const auto& [part, c] : order) {
+    const CostProgram::Configuration& configuration = program.configurations[c];
+    bool fits = configuration.usd_per_hour <= usd;
+    for (size_t n = 0; n < configuration.devices.size(); ++n)
+      fits = fits && configuration.devices[n] <= left[n];
+    if (fits) take(c, 1);
+  }
+  return copies;
+}
+
 constexpr double kExactGap = 1e-6;
 
 absl::Status NothingServes() {
@@ -108,10 +149,24 @@ absl::Status NothingServes() {
       "no choice of configurations serves every class within what is available and the budget");
 }
 
+bool Stopped(const CostProgram& program) { return program.stop && program.stop(); }
+
+// For who stopped a program before it had anything.
+absl::StatusOr<Rental> RoundedRental(const CostProgram& program, Aim aim) {
+  if (program.slices > 0) return NothingServes();  // whole slices are not rounded
+  const absl::StatusOr<std::vector<double>> broken = Builder(program, aim, 1).BrokenCopies();
+  if (!broken.ok()) return NothingServes();
+  absl::StatusOr<Rental> rental = With(program, WholeCopies(program, *broken));
+  const double asked = aim == Aim::kCheapest ? 1 - kExactGap : 0;
+  if (!rental.ok() || rental->served <= 0 || rental->served < asked) return NothingServes();
+  return rental;
+}
+
 }  // namespace
 
 absl::StatusOr<Rental> LargestRental(const CostProgram& program) {
   absl::StatusOr<Rental> rental = Builder(program, Aim::kMost, 0).Solve(false, kExactGap);
+  if (!rental.ok() && Stopped(program)) rental = RoundedRental(program, Aim::kMost);
   if (!rental.ok() || rental->served <= 0) return NothingServes();
   rental->programs = 1;
   return rental;
@@ -119,6 +174,7 @@ absl::StatusOr<Rental> LargestRental(const CostProgram& program) {
 
 absl::StatusOr<Rental> CheapestRental(const CostProgram& program) {
   absl::StatusOr<Rental> rental = Builder(program, Aim::kCheapest, 1).Solve(false, kExactGap);
+  if (!rental.ok() && Stopped(program)) rental = RoundedRental(program, Aim::kCheapest);
   if (!rental.ok()) return NothingServes();
   rental->programs = 1;
   return rental;
@@ -131,13 +187,13 @@ absl::StatusOr<Rental> LargestRentalByBisection(const CostProgram& program,
   double low = 0, high = relaxed->served;
   Rental best;
   int checks = 0;
-  while (high - low > options.gap * high && checks < options.most_checks) {
+  while (high - low > options.gap * high && checks < options.most_checks && !Stopped(program)) {
     const double middle = (low + high) / 2;
     ++checks;
     const absl::StatusOr<Rental> feasible =
         Builder(program, Aim::kFeasible, middle).Solve(false, options.gap);
     if (!feasible.ok()) {
-      high = middle;
+      high = middle;  // or somebody stopped it, which ends the bisection
       continue;
     }
     // What was found may serve more than was asked.
@@ -146,6 +202,7 @@ absl::StatusOr<Rental> LargestRentalByBisection(const CostProgram& program,
     best = *served;
     low = std::max(middle, served->served);
   }
+  if (best.served <= 0 && Stopped(program)) return RoundedRental(program, Aim::kMost);
   if (best.served <= 0) return NothingServes();
   best.programs = checks;
   return best;

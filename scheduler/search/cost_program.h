@@ -8,10 +8,12 @@
 // least price. Source: Demystifying Cost-Efficiency (ICML 2025), T = 1 / theta and x = z * T;
 // published as a bisection on T with a feasibility check, which is the plain program once T is 1 /
 // theta. With slices (theta = 1) every class is cut into equal ones that one configuration serves
-// whole: then it is Melange's program. Thread rule: pure functions; deterministic. Errors:
+// whole: then it is Melange's program. Who stops a program gets the best until then, else the
+// relaxed one rounded. Thread rule: pure functions; deterministic while nobody stops them. Errors:
 // FailedPrecondition where nothing can serve every class.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,7 +31,8 @@ struct CostProgram {
   std::vector<double> class_rates;  // f, requests per second
   std::vector<int> available;       // devices, by type
   double budget_usd_per_hour = kUnbounded;
-  int slices = 0;  // per class, for CheapestRental; 0: any share
+  int slices = 0;              // per class, for CheapestRental; 0: any share
+  std::function<bool()> stop;  // asked at every node of a program; empty: nobody stops it
 };
 
 struct Rental {

@@ -29,6 +29,7 @@ class CostSearch {
       program_.class_rates.push_back(bucket.share *
                                      (price ? problem_.required_requests_per_second : 1.0));
     }
+    program_.stop = problem_.watch.stop;
     if (problem_.goal == Goal::kBudget) program_.budget_usd_per_hour = problem_.budget_usd_per_hour;
     const absl::StatusOr<Rental> rental =
         price ? CheapestRental(program_) : LargestRentalByBisection(program_, options_.bisection);

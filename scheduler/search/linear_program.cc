@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <coin/CbcEventHandler.hpp>
 #include <coin/CbcModel.hpp>
 #include <coin/CoinPackedMatrix.hpp>
 #include <coin/OsiClpSolverInterface.hpp>
@@ -13,6 +14,19 @@ double CoinBound(double bound, double infinity) {
   if (!std::isinf(bound)) return bound;
   return bound > 0 ? infinity : -infinity;
 }
+
+// Ends branching where `stop` says so. Cbc keeps clones of it; `stop` outlives them.
+class Stopper : public CbcEventHandler {
+ public:
+  explicit Stopper(const std::function<bool()>& stop) : stop_(&stop) {}
+  CbcEventHandler* clone() const override { return new Stopper(*this); }
+  CbcAction event(CbcEvent which) override {
+    return which == node && (*stop_)() ? CbcEventHandler::stop : noAction;
+  }
+
+ private:
+  const std::function<bool()>* stop_;  // borrowed
+};
 
 }  // namespace
 
@@ -34,8 +48,8 @@ void LinearProgram::AddTerm(int row, int variable, double coefficient) {
   terms_.push_back({row, variable, coefficient});
 }
 
-absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed, double gap,
-                                                             int max_nodes) const {
+absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(
+    bool relaxed, double gap, int max_nodes, const std::function<bool()>& stop) const {
   std::vector<int> rows, columns;
   std::vector<double> coefficients;
   for (const Term& term : terms_) {
@@ -77,6 +91,8 @@ absl::StatusOr<LinearProgram::Solution> LinearProgram::Solve(bool relaxed, doubl
   model.solver()->messageHandler()->setLogLevel(0);
   model.setAllowableFractionGap(gap);
   model.setMaximumNodes(max_nodes);
+  Stopper stopper(stop);
+  if (stop) model.passInEventHandler(&stopper);
   model.branchAndBound();
   if (model.bestSolution() == nullptr) {
     return absl::FailedPreconditionError("no whole-number solution was found");

@@ -1,10 +1,12 @@
 // Linear and mixed-integer programs, solved by COIN-OR (Clp, Cbc).
 //
-// Thread rule: Solve is a pure function of its input and deterministic: no time limit, one thread,
-// fixed seed. Errors: Internal where the solver gives up, FailedPrecondition for an infeasible or
-// unbounded program.
+// Thread rule: Solve is a pure function of its input and deterministic while nobody stops it: no
+// time limit, one thread, fixed seed. Errors: FailedPrecondition for an infeasible or unbounded
+// program, or where no whole-number solution was found until the nodes ran out or somebody stopped
+// it.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -33,8 +35,10 @@ class LinearProgram {
   };
   // relaxed: whole numbers may be broken.
   // gap: of the optimum, at which branching may stop. max_nodes: of the tree, at most; the best
-  // solution until then is the answer.
-  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6, int max_nodes = 20000) const;
+  // solution until then is the answer. stop: asked at every node (empty: never); true ends it too.
+  static constexpr int kMostNodes = 20000;
+  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6, int max_nodes = kMostNodes,
+                                 const std::function<bool()>& stop = {}) const;
 
  private:
   struct Term {

@@ -95,6 +95,33 @@ TEST_CASE("what cannot be served is refused") {
   CHECK(LargestRentalByBisection(program).status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_CASE("who stops a program gets what was found until then, within its limits") {
+  int cheapest = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    CostProgram program = RandomProgram(seed);
+    const auto whole = LargestRental(program);
+    const auto least = CheapestRental(program);
+    int asked = 0;
+    program.stop = [&] { return ++asked > 0; };
+    for (const auto& rental : {LargestRental(program), LargestRentalByBisection(program)}) {
+      REQUIRE(rental.ok() == whole.ok());
+      if (!rental.ok()) continue;
+      CHECK(rental->served > 0);
+      CHECK(rental->served <= whole->served * (1 + 1e-6));
+      CheckWithinLimits(program, *rental);
+    }
+    CHECK(asked > 0);
+    const auto stopped = CheapestRental(program);  // rounding may serve too little
+    if (!stopped.ok()) continue;
+    ++cheapest;
+    REQUIRE(least.ok());
+    CHECK(stopped->served >= 1 - 1e-6);
+    CHECK(stopped->usd_per_hour >= least->usd_per_hour - 1e-6);
+  }
+  CHECK(cheapest > 0);
+}
+
 // The toy example of Melange's public code: requests of 2 x 2 sizes, 30 per second, on A10G at 1.01
 // and A100 at 3.67 USD per hour; requests per second of one card by size.
 TEST_CASE("Melange's toy: the known least prices for every slice factor") {

@@ -51,5 +51,24 @@ TEST_CASE("a packing that greed gets wrong") {
   CHECK(program.Solve(false)->objective == Approx(14));
 }
 
+// Weights that all divide by two, and an odd room: branching alone would go through all of them.
+TEST_CASE("who stops it at a node is asked no more") {
+  LinearProgram program;
+  const int room = program.AddRow(-kUnbounded, 10001);
+  for (int i = 0; i < 30; ++i) {
+    const double weight = 1000 + 2 * ((i * 37) % 101);
+    program.AddTerm(room, program.AddVariable(weight, 0, 1, true), weight);
+  }
+  int asked = 0;
+  const auto count = [&asked] { return ++asked > 1000000; };
+  REQUIRE(program.Solve(false, 0, 300, count).ok());
+  const int all = asked;
+  CHECK(all > 50);
+  asked = 0;
+  const auto stopped = program.Solve(false, 0, 300, [&asked] { return ++asked >= 10; });
+  CHECK(asked < all / 2);
+  if (stopped.ok()) CHECK(stopped->objective <= 10001);
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
