@@ -27,15 +27,20 @@ class PlanDispatcher : public Dispatcher {
                double now) override {
     Update(loads, now);
     allowed_.assign(loads.begin(), loads.end());
-    if (hold_) {
-      RestrictToShares(ShareSide::kPrefill, prefill_.shares, prefill_.counts, allowed_);
-      RestrictToShares(ShareSide::kDecodeOnly, decode_.shares, decode_.counts, allowed_);
-    }
-    const Route route = ChooseReplica(allowed_, {request.prompt_tokens, request.asked_tokens()});
+    const RouteRequest asked = {request.prompt_tokens, request.asked_tokens()};
+    if (hold_) RestrictToShares(ShareSide::kPrefill, prefill_.shares, prefill_.counts, allowed_);
+    Route route = ChooseReplica(allowed_, asked);
     if (!hold_ || route.prefill_replica < 0) return route;
-    NoteRouted(static_cast<size_t>(route.prefill_replica), prefill_.counts);
-    if (route.decode_replica != route.prefill_replica)
-      NoteRouted(static_cast<size_t>(route.decode_replica), decode_.counts);
+    const auto prefill = static_cast<size_t>(route.prefill_replica);
+    NoteRouted(prefill, prefill_.counts);
+    if (route.decode_replica == route.prefill_replica) return route;
+    // Its KV goes where the plan has a way for it.
+    for (size_t i = 0; i < allowed_.size(); ++i)
+      allowed_[i].ready = allowed_[i].ready && (i == prefill || !allowed_[i].can_prefill);
+    Side& partners = partners_[prefill];
+    RestrictToShares(ShareSide::kDecodeOnly, partners.shares, partners.counts, allowed_);
+    route = ChooseReplica(allowed_, asked);
+    NoteRouted(static_cast<size_t>(route.decode_replica), partners.counts);
     return route;
   }
 
@@ -59,22 +64,22 @@ class PlanDispatcher : public Dispatcher {
     const std::vector<PairShare> none;
     const std::vector<PairShare>& pairs = next_ == 0 ? none : schedule_[next_ - 1].shares;
     hold_ = !pairs.empty();
-    for (Side* side : {&prefill_, &decode_}) {
-      side->shares.assign(loads.size(), 0);
-      side->counts.assign(loads.size(), 0);
-    }
+    const std::vector<double> nothing(loads.size(), 0);
+    prefill_ = {nothing, nothing};
+    partners_.assign(loads.size(), prefill_);
     for (const PairShare& pair : pairs) {
-      prefill_.shares[static_cast<size_t>(pair.prefill)] += pair.share;
-      if (pair.decode != pair.prefill)
-        decode_.shares[static_cast<size_t>(pair.decode)] += pair.share;
+      const auto prefill = static_cast<size_t>(pair.prefill);
+      prefill_.shares[prefill] += pair.share;
+      partners_[prefill].shares[static_cast<size_t>(pair.decode)] += pair.share;
     }
   }
 
   std::vector<SharesSince> schedule_;  // by time
   size_t next_ = 0;                    // that does not hold yet
   bool hold_ = false;                  // there are shares
-  Side prefill_, decode_;
-  std::vector<bool> ready_;  // when last asked
+  Side prefill_;
+  std::vector<Side> partners_;  // by prefilling replica: those that decode what it computed
+  std::vector<bool> ready_;     // when last asked
   std::vector<ReplicaLoad> allowed_;
 };
 

@@ -37,8 +37,9 @@ struct SharesSince {
 // scheduler/router among all that are ready.
 std::unique_ptr<Dispatcher> MakeRouterDispatcher();
 // As in the daemon that carries a plan out: scheduler/router among the replicas that are within
-// their shares (scheduler/routing_shares), those that only decode among each other. Counts begin
-// anew with other shares and when a replica becomes ready.
+// their shares (scheduler/routing_shares). Those that only decode keep theirs of what one replica
+// prefills, so KV takes the links that the plan counts on; where none of them is ready, any other
+// that is. Counts begin anew with other shares and when a replica becomes ready.
 std::unique_ptr<Dispatcher> MakePlanDispatcher(std::vector<SharesSince> shares);
 // Ready replicas in turn; those with a role: prefill ones in turn, decode ones in turn.
 std::unique_ptr<Dispatcher> MakeRoundRobinDispatcher();

@@ -2,6 +2,8 @@
 #include "scheduler/simulator/dispatcher.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <utility>
 
 #include "coordinator/routing_shares.h"
 #include "scheduler/simulator/arrivals.h"
@@ -61,22 +63,27 @@ TEST_CASE("every choice is the coordinator's, shares and losses included") {
   }
 }
 
-TEST_CASE("those that only decode keep their shares among each other") {
+TEST_CASE("what one replica prefills goes to its partners only, by the shares of the pairs") {
   std::vector<ReplicaLoad> loads = Ready(4);
   for (const size_t r : {0, 1}) loads[r].can_decode = false;
   for (const size_t r : {2, 3}) loads[r].can_prefill = false;
   const auto dispatcher =
       scheduler::MakePlanDispatcher({{0, {{0, 2, 0.3}, {0, 3, 0.3}, {1, 3, 0.4}}}});
-  std::vector<int> prefills(4, 0), decodes(4, 0);
-  for (int i = 0; i < 1000; ++i) {
-    const Route route = dispatcher->Choose(loads, SimulatedRequest(), i);
-    ++prefills[static_cast<size_t>(route.prefill_replica)];
-    ++decodes[static_cast<size_t>(route.decode_replica)];
-  }
-  CHECK(std::abs(prefills[0] - 600) <= 20);
-  CHECK(std::abs(prefills[1] - 400) <= 20);
-  CHECK(std::abs(decodes[2] - 300) <= 20);
-  CHECK(std::abs(decodes[3] - 700) <= 20);
+  std::map<std::pair<int, int>, int> routed;
+  const auto route = [&](int requests) {
+    for (int i = 0; i < requests; ++i) {
+      const Route got = dispatcher->Choose(loads, SimulatedRequest(), 0);
+      ++routed[{got.prefill_replica, got.decode_replica}];
+    }
+  };
+  route(1000);
+  CHECK(std::abs(routed[{0, 2}] - 300) <= 20);
+  CHECK(std::abs(routed[{0, 3}] - 300) <= 20);
+  CHECK(std::abs(routed[{1, 3}] - 400) <= 20);
+  CHECK(routed[{1, 2}] == 0);
+  loads[3].ready = false;  // the only partner of 1
+  route(100);
+  CHECK(routed[{1, 2}] >= 30);
 }
 
 TEST_CASE("other shares hold from their time on") {
