@@ -36,8 +36,8 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->excludes(app.get_option("--plan"));
   app.add_option(
          "--workload", o.workload_file,
-         "Description of the requests to plan for; default: prompts of 1155, answers of 211 "
-         "tokens")
+         "Requests to plan for: description (YAML, JSON) or trace (.csv, .jsonl); default: prompts "
+         "of 1155, answers of 211 tokens")
       ->needs(app.get_option("--cluster"));
   app.add_option("--plan-wait", o.plan_wait_seconds,
                  "Seconds to wait for workers that --cluster names before planning without them")

@@ -1,6 +1,7 @@
 #include "deploy/simulate_command.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <utility>
@@ -48,6 +49,11 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
               : absl::UnavailableError(StrCat(path, ": cannot be written; is its folder there?"));
 }
 
+scheduler::TokenLimits TokenLimitsOf(const scheduler::LatencyLimits& limits) {
+  const auto given = [](double seconds) { return std::isfinite(seconds) ? seconds : 0; };
+  return {given(limits.ttft_seconds), given(limits.end_to_end_seconds)};
+}
+
 class SimulateCall {
  public:
   explicit SimulateCall(const SimulateFlags& flags) : flags_(flags) {}
@@ -67,9 +73,8 @@ class SimulateCall {
 
  private:
   std::string Report(const scheduler::SimulationResult& result) const {
-    const auto& objectives = input_.workload.objectives();
     const double price = MeanUsdPerHour(schedule_.timeline, result.end_seconds);
-    std::string out = ReportTable(ReportOf(result, objectives, price), objectives);
+    std::string out = ReportTable(ReportOf(result, samples_.classes, price));
     out += "\nassumptions:\n";
     for (const std::string& line : assumptions_) out += StrCat("  ", line, "\n");
     for (const std::string& line : schedule_.assumptions) out += StrCat("  ", line, "\n");
@@ -210,9 +215,11 @@ class SimulateCall {
   // Lines of the plan that the simulation's own workload, rate or limits take the place of.
   bool Replaced(const std::string& line) const {
     const bool limits = flags_.max_batched_tokens > 0 || flags_.max_sequences > 0;
-    for (const char* start : {"rate = ", "prompts = ", "prefix hits = "}) {
+    for (const char* start :
+         {"rate = ", "prompts = ", "prefix hits = ", "gaps between arrivals", "shares of the "}) {
       if (line.starts_with(start)) return true;
     }
+    if (line.find(" % of the requests, prefix hits ") != std::string::npos) return true;  // a class
     return limits && line.starts_with("at most ");
   }
 
@@ -280,10 +287,12 @@ class SimulateCall {
     setup.replicas = schedule_.timeline.replicas.replicas;
     setup.transfers = schedule_.timeline.replicas.transfers;
     setup.changes = schedule_.changes;
+    for (const scheduler::RequestClass& one : samples_.classes)
+      setup.limits.push_back(TokenLimitsOf(one.limits));
     if (input_.trace.empty()) {
       const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, Drawn(),
                                                  flags_.seed};
-      setup.requests = RequestsFromProcess(process, samples_.samples);
+      setup.requests = RequestsFromProcess(process, samples_.classes);
     } else {
       const double span = input_.trace.back().arrival_seconds;
       const double own = span > 0 ? static_cast<double>(input_.trace.size() - 1) / span : rate;
@@ -306,12 +315,14 @@ class SimulateCall {
       const double rate = full * kHighestCurveLoad * i / kCurvePoints;
       const absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate, false);
       if (!result.ok()) return result.status();
-      points.push_back({rate, ReportOf(*result, input_.workload.objectives(),
+      points.push_back({rate, ReportOf(*result, samples_.classes,
                                        MeanUsdPerHour(schedule_.timeline, result->end_seconds))});
     }
-    const double wanted = input_.workload.objectives().attainment();
     if (!flags_.attainment_svg.empty()) {
-      const std::string svg = scheduler::AttainmentSvg(points, wanted > 0 ? wanted : 0.99);
+      double wanted = 0;
+      for (const scheduler::RequestClass& one : samples_.classes)
+        wanted = std::max(wanted, one.required_attainment);
+      const std::string svg = scheduler::AttainmentSvg(points, wanted);
       if (absl::Status s = WriteText(flags_.attainment_svg, svg); !s.ok()) return s;
       *out += StrCat("\nattainment over rate written to ", flags_.attainment_svg, "\n");
     }

@@ -134,6 +134,12 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
       f.workload->requests_per_second > 0
           ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
           : std::string("rate = as much as can be served (none was given)"));
+  double shares = 0;
+  for (const v1::WorkloadClass& c : f.input->workload.classes()) shares += c.share();
+  if (f.input->workload.classes_size() > 1 && std::abs(shares - 1) > 1e-6) {
+    lines->push_back(absl::StrFormat(
+        "shares of the classes sum to %g: each is taken as its part of that (workload)", shares));
+  }
   const double variation = f.workload->arrival_variation;
   lines->push_back(absl::StrFormat("prefix hits = %.1f %% of prompt tokens (%s)",
                                    100 * f.workload->prefix_hit_rate,
@@ -270,7 +276,8 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
   }
   if (own > 0) {
     lines->push_back(StrCat("prices of ", own, own == 1 ? " machine" : " machines",
-                            " = as the description says"));
+                            " = as the description says, each device a like part of it: objectives "
+                            "of money count devices that are used, not whole machines"));
   }
   std::map<std::string, std::string> by_source;
   for (const std::string& name : kinds) {

@@ -51,10 +51,15 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
   }
 }
 
+// What a reader must not miss stands at the head.
+bool IsWarning(const std::string& line) { return line.starts_with("BEWARE: "); }
+
 void AppendLines(const char* heading, const auto& lines, std::string* out) {
-  if (lines.empty()) return;
+  if (std::all_of(lines.begin(), lines.end(), IsWarning)) return;
   *out += StrCat("\n", heading, ":\n");
-  for (const std::string& line : lines) *out += StrCat("  ", line, "\n");
+  for (const std::string& line : lines) {
+    if (!IsWarning(line)) *out += StrCat("  ", line, "\n");
+  }
 }
 
 // Like replicas have like bottlenecks: said once, with all their names.
@@ -143,6 +148,9 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
         "\nBEWARE: %.3g %% of the requests are longer than %.0f tokens, the longest sequence here; "
         "they count as cut to that",
         100 * plan.basis().cut_requests_share(), plan.basis().longest_sequence_tokens());
+  }
+  for (const std::string& line : plan.explanation()) {
+    if (IsWarning(line)) out += StrCat("\n", line);
   }
   // Latencies are of less than the most, at which queues have no end.
   out += plan.basis().requests_per_second() > 0

@@ -142,7 +142,6 @@ class Planner {
     JudgementQuestion question;
     question.graph = &graph_;
     question.workload = &workload_;
-    question.objectives = input_.workload.objectives();
     question.goal = options_.goal;
     const absl::StatusOr<size_t> chosen = JudgeBySimulation(question, &plans);
     if (chosen.ok()) return std::move(plans[*chosen]);
@@ -248,8 +247,9 @@ class Planner {
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
     Compare(placement);
-    if (std::string rent = RentLine(input_.cluster, plan_); spot_.empty() && !rent.empty())
-      AddLine(std::move(rent));
+    if (spot_.empty()) {
+      for (std::string& line : RentLines(input_.cluster, plan_)) AddLine(std::move(line));
+    }
     for (v1::SpotMix& mix : spot_) {
       AddLine(SpotLine(mix));
       *plan_.add_spot() = std::move(mix);

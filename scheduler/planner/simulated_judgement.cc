@@ -79,33 +79,13 @@ class Judge {
     const std::unique_ptr<Dispatcher> dispatcher = MakePlanDispatcher({{0, replicas.shares}});
     const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
     if (!result.ok()) return result.status();
-    SimulationReport report = ReportOf(*result, question_.objectives);
-    report.attainment = Attainment(*result);
-    return report;
+    return ReportOf(*result, question_.workload->classes);
   }
 
   bool HasObjectives() const {
     const auto& classes = question_.workload->classes;
     return std::any_of(classes.begin(), classes.end(),
                        [](const RequestClass& c) { return c.limits.any(); });
-  }
-
-  // Part of the requests that met the objectives of their class.
-  double Attainment(const SimulationResult& result) const {
-    int64_t met = 0;
-    for (size_t i = 0; i < result.requests.size(); ++i) {
-      const SimulatedRequest& request = result.requests[i];
-      const RequestOutcome& outcome = result.outcomes[i];
-      const LatencyLimits& limits =
-          question_.workload->classes[static_cast<size_t>(request.request_class)].limits;
-      const bool attains = outcome.fate == Fate::kFinished &&
-                           outcome.ttft_seconds(request) <= limits.ttft_seconds &&
-                           outcome.tpot_seconds() <= limits.tpot_seconds &&
-                           outcome.end_to_end_seconds(request) <= limits.end_to_end_seconds;
-      met += attains ? 1 : 0;
-    }
-    return static_cast<double>(met) /
-           static_cast<double>(std::max<size_t>(1, result.requests.size()));
   }
 
   double ValueOf(const v1::SimulatedFigures& figures) const {

@@ -30,7 +30,6 @@ namespace tessera::scheduler {
 struct JudgementQuestion {
   const ClusterGraph* graph = nullptr;        // borrowed, as below
   const WorkloadSamples* workload = nullptr;  // requests_per_second 0: as many as can be served
-  v1::ServiceObjectives objectives;           // of classes without their own
   Goal goal = Goal::kThroughput;
   int64_t least_requests = 2000;
   int64_t most_requests = 6000;

@@ -16,13 +16,6 @@ constexpr double kStep = 1.3;  // away from it until one rate is enough and the 
 constexpr double kResolution = 0.05;
 constexpr double kServes = 0.9;  // of what comes, or a queue grows without end
 
-bool Within(const SimulatedRequest& request, const RequestOutcome& outcome,
-            const LatencyLimits& limits) {
-  return outcome.fate == Fate::kFinished && outcome.ttft_seconds(request) <= limits.ttft_seconds &&
-         outcome.tpot_seconds() <= limits.tpot_seconds &&
-         outcome.end_to_end_seconds(request) <= limits.end_to_end_seconds;
-}
-
 }  // namespace
 
 absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, double rate) {
@@ -48,7 +41,7 @@ std::vector<double> AttainedByClass(const SimulationResult& result,
     if (request.arrival_seconds < from) continue;
     const auto c = static_cast<size_t>(request.request_class);
     all[c] += 1;
-    within[c] += Within(request, result.outcomes[i], classes[c].limits) ? 1 : 0;
+    within[c] += WithinLimits(request, result.outcomes[i], classes[c].limits) ? 1 : 0;
   }
   for (size_t c = 0; c < classes.size(); ++c) within[c] = all[c] > 0 ? within[c] / all[c] : 1;
   return within;

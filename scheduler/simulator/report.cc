@@ -4,18 +4,10 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace tessera::scheduler {
 namespace {
-
-bool Attains(const SimulatedRequest& request, const RequestOutcome& outcome,
-             const v1::ServiceObjectives& o) {
-  if (outcome.fate != Fate::kFinished) return false;
-  const auto within = [](double value, double limit) { return limit <= 0 || value <= limit; };
-  return within(outcome.ttft_seconds(request), o.time_to_first_token_seconds()) &&
-         within(outcome.tpot_seconds(), o.time_per_output_token_seconds()) &&
-         within(outcome.end_to_end_seconds(request), o.end_to_end_seconds());
-}
 
 void AppendPercentiles(const char* name, const Percentiles& p, double scale, const char* unit,
                        std::string* out) {
@@ -35,6 +27,67 @@ double SteadyRate(const SimulationResult& result, double first, double last) {
     finished += counts ? 1 : 0;
   }
   return static_cast<double>(finished) / (last - from);
+}
+
+// Output tokens per second while requests came, or, where too few came, over the whole time.
+double SteadyTokens(const SimulationReport& report) {
+  if (report.steady_requests_per_second <= 0) return report.output_tokens_per_second;
+  return report.steady_requests_per_second * static_cast<double>(report.output_tokens) /
+         static_cast<double>(report.finished);
+}
+
+void Attain(const SimulationResult& result, std::span<const RequestClass> classes,
+            SimulationReport* report) {
+  for (const RequestClass& one : classes)
+    report->classes.push_back({one.name, 0, 0, one.required_attainment, one.limits});
+  int64_t within = 0;
+  for (size_t i = 0; i < result.requests.size(); ++i) {
+    const SimulatedRequest& request = result.requests[i];
+    const auto c = static_cast<size_t>(request.request_class);
+    const bool known = c < classes.size();
+    const bool attains =
+        WithinLimits(request, result.outcomes[i], known ? classes[c].limits : LatencyLimits());
+    within += attains ? 1 : 0;
+    if (!known) continue;
+    ++report->classes[c].requests;
+    report->classes[c].attainment += attains ? 1 : 0;
+  }
+  for (ClassAttainment& one : report->classes)
+    one.attainment = one.requests > 0 ? one.attainment / static_cast<double>(one.requests) : 1;
+  if (!result.requests.empty())
+    report->attainment = static_cast<double>(within) / static_cast<double>(result.requests.size());
+}
+
+// "first token within 2 s, 80 ms per token".
+std::string LimitsText(const LatencyLimits& limits) {
+  std::vector<std::string> texts;
+  if (std::isfinite(limits.ttft_seconds))
+    texts.push_back(absl::StrFormat("first token within %g s", limits.ttft_seconds));
+  if (std::isfinite(limits.tpot_seconds))
+    texts.push_back(absl::StrFormat("%g ms per token", limits.tpot_seconds * 1e3));
+  if (std::isfinite(limits.end_to_end_seconds))
+    texts.push_back(absl::StrFormat("all within %g s", limits.end_to_end_seconds));
+  return texts.empty() ? "no limit" : absl::StrJoin(texts, ", ");
+}
+
+void AppendAttainment(const SimulationReport& report, std::string* out) {
+  if (std::none_of(report.classes.begin(), report.classes.end(),
+                   [](const ClassAttainment& one) { return one.limits.any(); })) {
+    return;
+  }
+  absl::StrAppendFormat(out, "\nobjectives met by %.2f %% of the requests",
+                        100 * report.attainment);
+  if (report.classes.size() == 1) {
+    *out += absl::StrFormat(" (asked: %g %%): %s\n", 100 * report.classes.front().required,
+                            LimitsText(report.classes.front().limits));
+    return;
+  }
+  *out += "\n";
+  for (const ClassAttainment& one : report.classes) {
+    absl::StrAppendFormat(out, "  %s: %.2f %% of %d (asked: %g %%): %s\n", one.name,
+                          100 * one.attainment, one.requests, 100 * one.required,
+                          LimitsText(one.limits));
+  }
 }
 
 // How busy devices and links were; needs the report's seconds.
@@ -60,6 +113,13 @@ void AddUse(const SimulationResult& result, SimulationReport* report) {
 
 }  // namespace
 
+bool WithinLimits(const SimulatedRequest& request, const RequestOutcome& outcome,
+                  const LatencyLimits& limits) {
+  return outcome.fate == Fate::kFinished && outcome.ttft_seconds(request) <= limits.ttft_seconds &&
+         outcome.tpot_seconds() <= limits.tpot_seconds &&
+         outcome.end_to_end_seconds(request) <= limits.end_to_end_seconds;
+}
+
 Percentiles PercentilesOf(std::vector<double>* values) {
   Percentiles out;
   if (values->empty()) return out;
@@ -78,11 +138,11 @@ Percentiles PercentilesOf(std::vector<double>* values) {
   return out;
 }
 
-SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjectives& objectives,
+SimulationReport ReportOf(const SimulationResult& result, std::span<const RequestClass> classes,
                           double usd_per_hour) {
   SimulationReport report;
+  Attain(result, classes, &report);
   std::vector<double> ttft, tpot, end_to_end, wait;
-  int64_t attained = 0;
   double first = result.end_seconds, last = 0;
   for (size_t i = 0; i < result.requests.size(); ++i) {
     const SimulatedRequest& request = result.requests[i];
@@ -92,7 +152,6 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
     last = std::max(last, request.arrival_seconds);
     report.preemptions += outcome.preemptions;
     report.retries += std::max(0, outcome.attempts - 1);
-    attained += Attains(request, outcome, objectives) ? 1 : 0;
     if (outcome.fate != Fate::kFinished) {
       ++report.failed;
       continue;
@@ -109,8 +168,6 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
   report.tpot = PercentilesOf(&tpot);
   report.end_to_end = PercentilesOf(&end_to_end);
   report.wait = PercentilesOf(&wait);
-  if (report.requests > 0)
-    report.attainment = static_cast<double>(attained) / static_cast<double>(report.requests);
   report.seconds = std::max(0.0, result.end_seconds - first);
   if (last > first)
     report.arrivals_per_second = static_cast<double>(report.requests - 1) / (last - first);
@@ -118,25 +175,30 @@ SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjec
     report.requests_per_second = static_cast<double>(report.finished) / report.seconds;
     report.output_tokens_per_second = static_cast<double>(report.output_tokens) / report.seconds;
   }
-  if (usd_per_hour > 0 && report.output_tokens_per_second > 0) {
-    report.usd_per_million_output_tokens =
-        usd_per_hour / 3600 / report.output_tokens_per_second * 1e6;
-  }
   report.steady_requests_per_second = SteadyRate(result, first, last);
+  const double tokens_per_second = SteadyTokens(report);
+  if (usd_per_hour > 0 && tokens_per_second > 0)
+    report.usd_per_million_output_tokens = usd_per_hour / 3600 / tokens_per_second * 1e6;
   AddUse(result, &report);
   return report;
 }
 
-std::string ReportTable(const SimulationReport& report, const v1::ServiceObjectives& objectives) {
+std::string ReportTable(const SimulationReport& report) {
   std::string out = absl::StrFormat(
-      "%d requests at %.3f per second: %d finished, %d failed, in %.1f s\n"
-      "throughput: %.3f requests/s (%.3f while they came), %.0f output tokens/s",
-      report.requests, report.arrivals_per_second, report.finished, report.failed, report.seconds,
-      report.requests_per_second, report.steady_requests_per_second,
-      report.output_tokens_per_second);
+      "%d requests at %.3f per second: %d finished, %d failed, in %.1f s\n", report.requests,
+      report.arrivals_per_second, report.finished, report.failed, report.seconds);
+  const bool steady = report.steady_requests_per_second > 0;
+  absl::StrAppendFormat(&out, "throughput%s: %.3f requests/s, %.0f output tokens/s",
+                        steady ? " while requests came" : "",
+                        steady ? report.steady_requests_per_second : report.requests_per_second,
+                        SteadyTokens(report));
   if (report.usd_per_million_output_tokens > 0) {
     absl::StrAppendFormat(&out, ", %.2f USD per million output tokens",
                           report.usd_per_million_output_tokens);
+  }
+  if (steady) {
+    absl::StrAppendFormat(&out, "; until the last had finished %.3f requests/s",
+                          report.requests_per_second);
   }
   absl::StrAppendFormat(&out, "\n\n  %-22s %9s %9s %9s %9s %9s\n", "", "mean", "p50", "p90", "p95",
                         "p99");
@@ -144,21 +206,7 @@ std::string ReportTable(const SimulationReport& report, const v1::ServiceObjecti
   AppendPercentiles("  of it, queueing", report.wait, 1, "s", &out);
   AppendPercentiles("time per output token", report.tpot, 1e3, "ms", &out);
   AppendPercentiles("end to end", report.end_to_end, 1, "s", &out);
-  const double ttft = objectives.time_to_first_token_seconds();
-  const double tpot = objectives.time_per_output_token_seconds();
-  const double end_to_end = objectives.end_to_end_seconds();
-  if (ttft > 0 || tpot > 0 || end_to_end > 0) {
-    absl::StrAppendFormat(&out,
-                          "\nobjectives met by %.2f %% of the requests:", 100 * report.attainment);
-    if (ttft > 0) absl::StrAppendFormat(&out, " first token within %g s", ttft);
-    if (tpot > 0)
-      absl::StrAppendFormat(&out, "%s %g ms per token", ttft > 0 ? "," : "", tpot * 1e3);
-    if (end_to_end > 0) {
-      absl::StrAppendFormat(&out, "%s all within %g s", ttft > 0 || tpot > 0 ? "," : "",
-                            end_to_end);
-    }
-    out += "\n";
-  }
+  AppendAttainment(report, &out);
   if (report.preemptions > 0 || report.retries > 0) {
     absl::StrAppendFormat(
         &out,
@@ -168,7 +216,7 @@ std::string ReportTable(const SimulationReport& report, const v1::ServiceObjecti
   }
   out += "\nbusy:\n";
   for (const DeviceUse& use : report.devices) {
-    absl::StrAppendFormat(&out, "  %-6s stage %d  %-28s %5.1f %%\n", use.replica, use.stage,
+    absl::StrAppendFormat(&out, "  %-6s stage %-3d %-28s %5.1f %%\n", use.replica, use.stage,
                           use.devices, 100 * use.busy);
   }
   for (const LinkUse& use : report.links) {
@@ -181,8 +229,9 @@ std::string ReportTable(const SimulationReport& report, const v1::ServiceObjecti
 std::string RequestsCsv(const SimulationResult& result) {
   std::string out =
       "request,arrival_seconds,prompt_tokens,output_tokens,fate,started_seconds,"
-      "first_token_seconds,finished_seconds,ttft_seconds,tpot_seconds,end_to_end_seconds,"
-      "prefill_replica,decode_replica,attempts,preemptions\n";
+      "first_token_seconds,finished_seconds,first_token_missed_seconds,last_token_missed_seconds,"
+      "ttft_seconds,tpot_seconds,end_to_end_seconds,prefill_replica,decode_replica,attempts,"
+      "preemptions\n";
   const auto name = [&](int replica) {
     return replica < 0 ? std::string() : result.replicas[static_cast<size_t>(replica)].name;
   };
@@ -190,9 +239,10 @@ std::string RequestsCsv(const SimulationResult& result) {
     const SimulatedRequest& r = result.requests[i];
     const RequestOutcome& o = result.outcomes[i];
     const bool finished = o.fate == Fate::kFinished;
-    absl::StrAppendFormat(&out, "%d,%.9g,%d,%d,%s,%.9g,%.9g,%.9g,", i, r.arrival_seconds,
+    absl::StrAppendFormat(&out, "%d,%.9g,%d,%d,%s,%.9g,%.9g,%.9g,%.9g,%.9g,", i, r.arrival_seconds,
                           r.prompt_tokens, r.output_tokens, finished ? "finished" : "failed",
-                          o.started_seconds, o.first_token_seconds, o.finished_seconds);
+                          o.started_seconds, o.first_token_seconds, o.finished_seconds,
+                          o.first_token_missed_seconds, o.last_token_missed_seconds);
     if (finished) {
       absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,", o.ttft_seconds(r), o.tpot_seconds(),
                             o.end_to_end_seconds(r));

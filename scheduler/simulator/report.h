@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/workload.pb.h"
+#include "scheduler/cost/attainment.h"
 #include "scheduler/simulator/simulator.h"
 
 namespace tessera::scheduler {
@@ -33,6 +33,14 @@ struct LinkUse {
   double busy = 0;  // part of its bandwidth, over the whole time
 };
 
+struct ClassAttainment {
+  std::string name;
+  int64_t requests = 0;
+  double attainment = 1;  // part of them within all limits
+  double required = 0;
+  LatencyLimits limits;
+};
+
 struct SimulationReport {
   int64_t requests = 0, finished = 0, failed = 0;
   int64_t prompt_tokens = 0, output_tokens = 0;  // of finished requests
@@ -46,19 +54,25 @@ struct SimulationReport {
   double steady_requests_per_second = 0;
   double output_tokens_per_second = 0;
   Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
-  double attainment = 1;                     // of all requests
+  double attainment = 1;  // of all requests, each with the limits of its class; failed ones miss
+  std::vector<ClassAttainment> classes;  // those that were given
   std::vector<DeviceUse> devices;
   std::vector<LinkUse> links;                // that KV or activations passed, and codecs
-  double usd_per_million_output_tokens = 0;  // 0: no price
+  double usd_per_million_output_tokens = 0;  // at the steady rate, if there is one; 0: no price
 };
 
-SimulationReport ReportOf(const SimulationResult& result, const v1::ServiceObjectives& objectives,
-                          double usd_per_hour = 0);
+bool WithinLimits(const SimulatedRequest& request, const RequestOutcome& outcome,
+                  const LatencyLimits& limits);
+
+// classes: by request_class; requests of others have no limits.
+SimulationReport ReportOf(const SimulationResult& result,
+                          std::span<const RequestClass> classes = {}, double usd_per_hour = 0);
 
 // For people.
-std::string ReportTable(const SimulationReport& report, const v1::ServiceObjectives& objectives);
+std::string ReportTable(const SimulationReport& report);
 
-// One line per request: arrival, lengths, times, replicas, attempts, preemptions.
+// One line per request: arrival, lengths, times (missed: when a limit of the setup passed; -1: none
+// did), replicas, attempts, preemptions.
 std::string RequestsCsv(const SimulationResult& result);
 
 // One point of a curve over rates.

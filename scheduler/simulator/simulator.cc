@@ -284,9 +284,11 @@ class Simulation : public ReplicaListener {
   }
 
   void Place(int32_t request) {
-    if (Outcome(request).attempts == 0) {
-      ExpectBy(setup_.first_token_limit_seconds, Event::Kind::kFirstTokenDue, request);
-      ExpectBy(setup_.last_token_limit_seconds, Event::Kind::kLastTokenDue, request);
+    const auto request_class = static_cast<size_t>(Request(request).request_class);
+    if (Outcome(request).attempts == 0 && request_class < setup_.limits.size()) {
+      const TokenLimits& limits = setup_.limits[request_class];
+      ExpectBy(limits.first_seconds, Event::Kind::kFirstTokenDue, request);
+      ExpectBy(limits.last_seconds, Event::Kind::kLastTokenDue, request);
     }
     loads_.clear();
     for (const auto& replica : replicas_) loads_.push_back(replica->LoadAt(now_, after_ends_));

@@ -66,6 +66,14 @@ class TokenObserver {
   virtual void OnToken(int replica, int32_t request, double now) = 0;
 };
 
+// Service levels, after a request's arrival; 0: none. The moment at which one is missed is an
+// event: it is noted in the outcome, and `replan` is asked. (Time per token is a mean over a whole
+// request, so it is missed at its end only.)
+struct TokenLimits {
+  double first_seconds = 0;
+  double last_seconds = 0;
+};
+
 struct SimulationSetup {
   std::vector<ReplicaSetup> replicas;
   std::vector<SimulatedRequest> requests;  // by arrival
@@ -76,11 +84,7 @@ struct SimulationSetup {
   ReplanHook replan;                // may be empty
   RequestSource* source = nullptr;  // borrowed; may be null
   TokenObserver* tokens = nullptr;  // borrowed; may be null
-  // Service levels, after a request's arrival; 0: none. The moment at which one is missed is an
-  // event: it is noted in the outcome, and `replan` is asked. (Time per token is a mean over a
-  // whole request, so it is missed at its end only.)
-  double first_token_limit_seconds = 0;
-  double last_token_limit_seconds = 0;
+  std::vector<TokenLimits> limits;  // by request_class; classes beyond them have none
   int max_attempts = 4;
   double recovery_timeout_seconds = 30;
   bool leaps = true;

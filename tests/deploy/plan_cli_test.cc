@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -98,6 +99,38 @@ TEST_CASE("the words of a plan are explained, and a market's plan says what to r
   REQUIRE(market.err.find("tessera:") == std::string::npos);
   CHECK_THAT(market.out,
              Contains("rent 2 of the 4 h100x2") && Contains("USD/h for whole machines"));
+}
+
+TEST_CASE("what whole machines cost stands beside what the plan uses of them") {
+  std::ostringstream text;
+  text << std::ifstream("deploy/clusters/rental_market.yaml").rdbuf();
+  std::string market = text.str();
+  const std::vector<std::string> cheap = {
+      "--model", "Llama-2-70B", "--objective", "price",
+      "--rate",  "3",           "--workload",  "deploy/workloads/azure_conversation.yaml"};
+  std::vector<std::string> arguments = cheap;
+  arguments.insert(arguments.begin(), "deploy/clusters/rental_market.yaml");
+  CHECK_THAT(Run(arguments).out,
+             Contains("USD/h for whole machines, of which the devices that the plan uses are ") &&
+                 Contains("objectives of money count devices") && !Contains("BEWARE: the"));
+  market.replace(market.find("12 USD/h"), 8, "4.6 USD/h");
+  const std::string file = Scratch("market.yaml");
+  std::ofstream(file) << market;
+  CHECK_THAT(Run({file, "--model", "Llama-2-70B", "--objective", "budget"}).out,
+             Contains("\nBEWARE: the 6.00 USD/h for whole machines exceed the budget of 4.60"));
+}
+
+TEST_CASE("shares of classes that do not quite sum to 1 are told") {
+  const std::string file = Scratch("shares.yaml");
+  const auto written = [&](const char* share) {
+    std::ofstream(file) << "classes:\n- {name: a, share: 0.5, lengths: [{prompt_tokens: 100, "
+                           "output_tokens: 10, weight: 1}]}\n- {name: b, share: "
+                        << share
+                        << ", lengths: [{prompt_tokens: 50, output_tokens: 10, weight: 1}]}\n";
+    return Run({"deploy/clusters/one_gpu.yaml", "--model", "Llama-3-8B", "--workload", file}).out;
+  };
+  CHECK_THAT(written("0.495"), Contains("shares of the classes sum to 0.995"));
+  CHECK_THAT(written("0.5"), Contains("assumptions") && !Contains("shares of the classes"));
 }
 
 TEST_CASE("the rate of the KV codec is an option") {

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
+#include <vector>
 
 #include "deploy/plan_command.h"
 #include "deploy/plan_file.h"
@@ -74,6 +76,33 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   };
   CHECK(lines(flags.csv) == 201);
   CHECK(lines(flags.rates_csv) == 13);
+}
+
+TEST_CASE("limits of flags and of classes are the simulator's: what misses one is noted") {
+  SimulateFlags flags = PlannedFlags();
+  flags.max_ttft = "1 ms";
+  flags.csv = Scratch("missed.csv");
+  REQUIRE(SimulateFromFiles(flags).status().message() == "");
+  std::ifstream csv(flags.csv);
+  std::string line;
+  std::getline(csv, line);
+  REQUIRE(line.find(",first_token_missed_seconds,last_token_missed_seconds,") != std::string::npos);
+  int missed = 0;
+  while (std::getline(csv, line)) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+    missed += std::stod(cells.at(8)) == Approx(std::stod(cells.at(1)) + 1e-3) ? 1 : 0;
+    CHECK(cells.at(9) == "-1");
+  }
+  CHECK(missed == 200);
+  flags.max_ttft = "";
+  flags.workload = "deploy/workloads/chat_and_code.yaml";
+  const auto classes = SimulateFromFiles(flags);
+  REQUIRE(classes.ok());
+  CHECK(classes->find("  chat: ") != std::string::npos);
+  CHECK(classes->find(" of 200 (asked") == std::string::npos);  // neither class is all of them
+  CHECK(classes->find("(asked: 80 %): all within 6 s\n") != std::string::npos);
 }
 
 TEST_CASE(

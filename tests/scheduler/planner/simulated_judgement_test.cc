@@ -30,7 +30,6 @@ struct Asked {
     workload = *SamplesOf(input.workload, {}, input.model.max_positions(), "w.yaml");
     question.graph = &graph;
     question.workload = &workload;
-    question.objectives = input.workload.objectives();
     PlannerOptions quiet;
     quiet.simulate = false;
     const auto made = MakePlan(input, quiet);

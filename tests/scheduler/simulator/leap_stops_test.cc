@@ -142,8 +142,7 @@ TEST_CASE("a service level that is missed stops it, is noted, and asks for a pla
   for (const bool leaps : {true, false}) {
     SimulationSetup setup = Decoding();
     setup.leaps = leaps;
-    setup.first_token_limit_seconds = 0.010;  // met to the moment
-    setup.last_token_limit_seconds = 0.505;
+    setup.limits = {{0.010, 0.505}};  // the first is met to the moment
     std::vector<double> asked;
     int64_t outstanding = 0;
     setup.replan = [&](double now, std::span<const ReplicaLoad> loads) {
@@ -157,6 +156,10 @@ TEST_CASE("a service level that is missed stops it, is noted, and asks for a pla
     REQUIRE(asked.size() == 1);
     CHECK(outstanding == 101 - 50);
     CHECK(result.counters[0].leaps == (leaps ? 2 : 0));
+    setup.limits = {{}, {0.001, 0.002}};  // of another class
+    asked.clear();
+    CHECK(Run(setup).outcomes[0].last_token_missed_seconds == -1);
+    CHECK(asked.empty());
   }
 }
 

@@ -164,8 +164,7 @@ TEST_CASE("leaps change nothing but the work") {
     SimulationSetup setup = RandomSetup(seed);
     ShareHops(seed, &setup);
     if (seed % 2 == 0) {
-      setup.first_token_limit_seconds = 0.1;
-      setup.last_token_limit_seconds = 1;
+      setup.limits = {{0.1, 1}};
     }
     TokenLog stepped_log, leapt_log;
     const SimulationResult stepped = RunBy(setup, false, &stepped_log);

@@ -206,9 +206,9 @@ TEST_CASE("the report: percentiles, attainment, use") {
   setup.requests = {Request(0, 100, 2), Request(1, 900, 2)};  // 20 + 11 ms, 100 + 11 ms
   setup.sample_seconds = 0.1;
   const SimulationResult result = Run(setup);
-  v1::ServiceObjectives objectives;
-  objectives.set_time_to_first_token_seconds(0.05);
-  const scheduler::SimulationReport report = ReportOf(result, objectives, 36);
+  scheduler::RequestClass one;
+  one.limits.ttft_seconds = 0.05;
+  const scheduler::SimulationReport report = ReportOf(result, {{one}}, 36);
   CHECK(report.attainment == 0.5);
   CHECK(report.finished == 2);
   CHECK(report.ttft.p99 == Approx(0.1));
@@ -216,8 +216,32 @@ TEST_CASE("the report: percentiles, attainment, use") {
   CHECK(report.seconds == Approx(1.111).epsilon(0.1));
   CHECK(report.devices[0].busy == Approx(0.142 / report.seconds));
   CHECK(report.usd_per_million_output_tokens == Approx(0.01 * report.seconds / 4 * 1e6));
-  CHECK(scheduler::ReportTable(report, objectives).find("50.00 %") != std::string::npos);
+  CHECK(scheduler::ReportTable(report).find(
+            "objectives met by 50.00 % of the requests (asked: 99 %): first token within 0.05 s") !=
+        std::string::npos);
   CHECK(scheduler::TimelineSvg(result).find("polyline") != std::string::npos);
+}
+
+TEST_CASE("every class has its own limits") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 2), Request(1, 900, 2), Request(2, 100, 2)};
+  setup.requests[0].request_class = setup.requests[1].request_class = 1;
+  const SimulationResult result = Run(setup);
+  std::vector<scheduler::RequestClass> classes(2);
+  classes[0].name = "free";
+  classes[1].name = "tight";
+  classes[1].limits.ttft_seconds = 0.05;
+  classes[1].required_attainment = 0.9;
+  const scheduler::SimulationReport report = ReportOf(result, classes);
+  CHECK(report.attainment == Approx(2.0 / 3));
+  CHECK(report.classes[0].attainment == 1);
+  CHECK(report.classes[1].attainment == 0.5);
+  const std::string table = scheduler::ReportTable(report);
+  CHECK(table.find("  free: 100.00 % of 1 (asked: 99 %): no limit\n") != std::string::npos);
+  CHECK(table.find("  tight: 50.00 % of 2 (asked: 90 %): first token within 0.05 s\n") !=
+        std::string::npos);
+  CHECK(ReportOf(result).attainment == 1);
 }
 
 TEST_CASE("a plan's shares are kept") {
