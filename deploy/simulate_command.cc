@@ -113,7 +113,7 @@ class SimulateCall {
     flags.tuning.window = flags_.tuning_window;
     flags.tuning.every = flags_.tuning_every;
     absl::StatusOr<WorkflowsOnPlan> result =
-        SimulateWorkflowsOn(schedule_.timeline.replicas.replicas, schedule_.changes, flags);
+        SimulateWorkflowsOn(schedule_.timeline.replicas, schedule_.changes, flags);
     if (!result.ok()) return result.status();
     AssumePlan();
     assumptions_.insert(assumptions_.end(), result->assumptions.begin(), result->assumptions.end());

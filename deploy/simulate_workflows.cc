@@ -40,20 +40,20 @@ std::string WorkflowsCsv(const std::vector<Workflow>& workflows, const WorkflowR
 
 class Simulation {
  public:
-  Simulation(const std::vector<scheduler::ReplicaSetup>& replicas,
+  Simulation(const scheduler::PlanReplicas& plan,
              const std::vector<scheduler::ScheduledChange>& changes, const WorkflowFlags& flags)
-      : replicas_(replicas), changes_(changes), flags_(flags) {}
+      : replicas_(plan.replicas), links_(plan.transfers.links), changes_(changes), flags_(flags) {}
 
   absl::StatusOr<WorkflowsOnPlan> Run() {
     if (absl::Status s = Check(); !s.ok()) return s;
     if (absl::Status s = Read(); !s.ok()) return s;
     const absl::StatusOr<WorkflowResult> plain =
-        SimulateWorkflows(replicas_, workflows_, {}, {}, expected_, changes_);
+        SimulateWorkflows(replicas_, workflows_, {}, {}, expected_, changes_, links_);
     if (!plain.ok()) return plain.status();
     scheduler::TuningOptions tuning = flags_.tuning;
     tuning.tuned = flags_.routing != "round-robin";
     absl::StatusOr<WorkflowResult> result =
-        SimulateWorkflows(replicas_, workflows_, {}, tuning, expected_, changes_);
+        SimulateWorkflows(replicas_, workflows_, {}, tuning, expected_, changes_, links_);
     if (!result.ok()) return result.status();
     WriteTable(*plain, *result, tuning.tuned);
     if (!flags_.csv.empty()) {
@@ -151,7 +151,7 @@ class Simulation {
     for (const scheduler::ReplicaSetup& replica : replicas_) {
       if (replica.ready) ready.push_back(replica);
     }
-    const absl::StatusOr<double> capacity = WorkflowCapacity(ready, sample, expected_);
+    const absl::StatusOr<double> capacity = WorkflowCapacity(ready, sample, expected_, links_);
     if (!capacity.ok()) return capacity.status();
     capacity_ = *capacity;
     return absl::OkStatus();
@@ -191,6 +191,7 @@ class Simulation {
   }
 
   const std::vector<scheduler::ReplicaSetup>& replicas_;
+  const std::vector<scheduler::SharedLink>& links_;
   const std::vector<scheduler::ScheduledChange>& changes_;
   const WorkflowFlags& flags_;
   std::vector<Workflow> workflows_;
@@ -202,9 +203,9 @@ class Simulation {
 }  // namespace
 
 absl::StatusOr<WorkflowsOnPlan> SimulateWorkflowsOn(
-    const std::vector<scheduler::ReplicaSetup>& replicas,
-    const std::vector<scheduler::ScheduledChange>& changes, const WorkflowFlags& flags) {
-  return Simulation(replicas, changes, flags).Run();
+    const scheduler::PlanReplicas& plan, const std::vector<scheduler::ScheduledChange>& changes,
+    const WorkflowFlags& flags) {
+  return Simulation(plan, changes, flags).Run();
 }
 
 }  // namespace tessera::deploy

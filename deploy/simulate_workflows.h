@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "scheduler/simulator/replica.h"
+#include "scheduler/simulator/plan_replicas.h"
 #include "scheduler/simulator/simulator.h"
 #include "scheduler/simulator/workflows.h"
 
@@ -31,7 +31,7 @@ struct WorkflowsOnPlan {
 };
 
 absl::StatusOr<WorkflowsOnPlan> SimulateWorkflowsOn(
-    const std::vector<scheduler::ReplicaSetup>& replicas,
-    const std::vector<scheduler::ScheduledChange>& changes, const WorkflowFlags& flags);
+    const scheduler::PlanReplicas& plan, const std::vector<scheduler::ScheduledChange>& changes,
+    const WorkflowFlags& flags);
 
 }  // namespace tessera::deploy

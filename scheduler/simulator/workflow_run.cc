@@ -14,9 +14,11 @@ class WorkflowRun : public RequestSource, public Dispatcher {
  public:
   WorkflowRun(const std::vector<ReplicaSetup>& replicas, const std::vector<Workflow>& workflows,
               const WorkflowPolicy& policy, const TuningOptions& tuning,
-              const WorkflowCall& expected, const std::vector<ScheduledChange>& changes)
+              const WorkflowCall& expected, const std::vector<ScheduledChange>& changes,
+              const std::vector<SharedLink>& links)
       : replicas_(replicas),
         changes_(changes),
+        links_(links),
         workflows_(workflows),
         policy_(policy),
         tuning_(tuning),
@@ -44,6 +46,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
     }
     setup.replicas = replicas_;
     setup.changes = changes_;
+    setup.transfers.links = links_;
     setup.source = this;
     for (size_t w = 0; w < workflows_.size(); ++w) {
       AppendStage(static_cast<int64_t>(w), 0, workflows_[w].arrival_seconds, &setup.requests);
@@ -198,7 +201,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
     std::vector<ReplicaSetup> replicas = replicas_;
     for (size_t r = 0; r < replicas.size(); ++r) replicas[r].ready = ready_[r];
     const auto replay = [&](const WorkflowPolicy& policy) {
-      return SimulateWorkflows(replicas, window, policy, {}, expected_);
+      return SimulateWorkflows(replicas, window, policy, {}, expected_, {}, links_);
     };
     WorkflowPolicy best;  // round-robin
     const absl::StatusOr<WorkflowResult> plain = replay(best);
@@ -227,6 +230,7 @@ class WorkflowRun : public RequestSource, public Dispatcher {
 
   const std::vector<ReplicaSetup>& replicas_;
   const std::vector<ScheduledChange>& changes_;
+  const std::vector<SharedLink>& links_;
   const std::vector<Workflow>& workflows_;
   WorkflowPolicy policy_;
   const TuningOptions tuning_;
@@ -243,22 +247,21 @@ class WorkflowRun : public RequestSource, public Dispatcher {
 
 }  // namespace
 
-absl::StatusOr<WorkflowResult> SimulateWorkflows(const std::vector<ReplicaSetup>& replicas,
-                                                 const std::vector<Workflow>& workflows,
-                                                 const WorkflowPolicy& policy,
-                                                 const TuningOptions& tuning,
-                                                 const WorkflowCall& expected,
-                                                 const std::vector<ScheduledChange>& changes) {
-  return WorkflowRun(replicas, workflows, policy, tuning, expected, changes).Run();
+absl::StatusOr<WorkflowResult> SimulateWorkflows(
+    const std::vector<ReplicaSetup>& replicas, const std::vector<Workflow>& workflows,
+    const WorkflowPolicy& policy, const TuningOptions& tuning, const WorkflowCall& expected,
+    const std::vector<ScheduledChange>& changes, const std::vector<SharedLink>& links) {
+  return WorkflowRun(replicas, workflows, policy, tuning, expected, changes, links).Run();
 }
 
 absl::StatusOr<double> WorkflowCapacity(const std::vector<ReplicaSetup>& replicas,
                                         std::vector<Workflow> workflows,
-                                        const WorkflowCall& expected) {
+                                        const WorkflowCall& expected,
+                                        const std::vector<SharedLink>& links) {
   for (Workflow& workflow : workflows) workflow.arrival_seconds = 0;
   const WorkflowPolicy by_outstanding_work = {false, 0.1, false};
   const absl::StatusOr<WorkflowResult> result =
-      SimulateWorkflows(replicas, workflows, by_outstanding_work, {}, expected);
+      SimulateWorkflows(replicas, workflows, by_outstanding_work, {}, expected, {}, links);
   if (!result.ok()) return result.status();
   double last = 0;
   for (const double seconds : result->seconds) last = std::max(last, seconds);

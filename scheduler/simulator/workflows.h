@@ -98,18 +98,18 @@ struct WorkflowResult {
 
 // `expected` lengths stand for those of calls in deadlines and times: nobody knows outputs before.
 // Every replica must do both, prefill and decode. Replays know which replicas are ready when they
-// are made, and nothing of `changes` to come.
-absl::StatusOr<WorkflowResult> SimulateWorkflows(const std::vector<ReplicaSetup>& replicas,
-                                                 const std::vector<Workflow>& workflows,
-                                                 const WorkflowPolicy& policy,
-                                                 const TuningOptions& tuning,
-                                                 const WorkflowCall& expected,
-                                                 const std::vector<ScheduledChange>& changes = {});
+// are made, and nothing of `changes` to come. `links`: what the hops of replicas pass (their
+// hop_links).
+absl::StatusOr<WorkflowResult> SimulateWorkflows(
+    const std::vector<ReplicaSetup>& replicas, const std::vector<Workflow>& workflows,
+    const WorkflowPolicy& policy, const TuningOptions& tuning, const WorkflowCall& expected,
+    const std::vector<ScheduledChange>& changes = {}, const std::vector<SharedLink>& links = {});
 
 // Workflows per second that the replicas get through when all of them are there at the start: what
 // loads are parts of.
 absl::StatusOr<double> WorkflowCapacity(const std::vector<ReplicaSetup>& replicas,
                                         std::vector<Workflow> workflows,
-                                        const WorkflowCall& expected);
+                                        const WorkflowCall& expected,
+                                        const std::vector<SharedLink>& links = {});
 
 }  // namespace tessera::scheduler
