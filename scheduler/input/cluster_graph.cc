@@ -308,7 +308,11 @@ class ClusterGraphBuilder {
       const std::string key = StrCat("links[", i, "]");
       for (const std::string& end : {pair.from(), pair.to()}) {
         if (end.empty() || !places.contains(end)) {
-          return Error(key, StrCat("\"", end, "\" is neither a machine nor a site"));
+          return Error(
+              key, StrCat("\"", end, "\" is neither a machine nor a site",
+                          places.contains(end + ".1") ? StrCat("; of several available there are ",
+                                                               end, ".1, ", end, ".2 and so on")
+                                                      : std::string()));
         }
       }
       if (pair.from() == pair.to())

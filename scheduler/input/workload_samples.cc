@@ -300,6 +300,11 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
     return absl::InvalidArgumentError(StrCat(file, ": ", key, ": ", reason));
   };
   WorkloadSamples out;
+  if (context_tokens == 1) {
+    return absl::InvalidArgumentError(
+        StrCat(file, ": the longest sequence is 1 token, without room for an answer; allow at ",
+               "least 2 (--context)"));
+  }
   if (trace.empty() && workload.classes().empty())
     return error("classes", "give classes with lengths, or a trace");
   if (!trace.empty() && !workload.classes().empty())

@@ -106,6 +106,25 @@ ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica
   return MakeReplica(OnWholeGraph(problem, replica.role), replica.stages);
 }
 
+absl::Status CheckRoom(const PlacementProblem& problem) {
+  constexpr double kGib = 1073741824.0;
+  const MemoryOptions& memory = problem.options.memory;
+  const double longest = MomentsOf(problem.samples).max_sequence_tokens;
+  double usable = 0;
+  for (const DevicePool& pool : problem.graph->pools()) {
+    usable += pool.count * std::max(0.0, pool.spec->memory_bytes * memory.utilisation -
+                                             memory.runtime_reserve_bytes);
+  }
+  const double weights = TotalParameters(*problem.model) * problem.model->weight_bytes_per_element;
+  const double kv = longest * KvBytesPerToken(*problem.model);
+  if (weights + kv <= usable) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s does not fit: weights %.2f GiB and KV of one sequence of %.0f tokens "
+                      "%.2f GiB, all devices together offer %.2f GiB: %.2f GiB are missing",
+                      problem.model->name, weights / kGib, longest, kv / kGib, usable / kGib,
+                      (weights + kv - usable) / kGib));
+}
+
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas) {
   if (absl::Status s = GiveDevices(problem, &replicas); !s.ok()) return s;

@@ -3,38 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/search/class_search.h"
 #include "scheduler/search/few_devices_search.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kGib = 1073741824.0;
-
 absl::Status NothingFits(const PlacementProblem& problem) {
-  const MemoryOptions& memory = problem.options.memory;
-  const double longest = MomentsOf(problem.samples).max_sequence_tokens;
-  double usable = 0;
-  for (const DevicePool& pool : problem.graph->pools()) {
-    usable += pool.count * std::max(0.0, pool.spec->memory_bytes * memory.utilisation -
-                                             memory.runtime_reserve_bytes);
-  }
-  const double weights = TotalParameters(*problem.model) * problem.model->weight_bytes_per_element;
-  const double kv = longest * KvBytesPerToken(*problem.model);
-  if (weights + kv > usable) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%s does not fit: weights %.2f GiB and KV of one sequence of %.0f tokens "
-                        "%.2f GiB, all devices together "
-                        "offer %.2f GiB: %.2f GiB are missing",
-                        problem.model->name, weights / kGib, longest, kv / kGib, usable / kGib,
-                        (weights + kv - usable) / kGib));
-  }
+  if (absl::Status room = CheckRoom(problem); !room.ok()) return room;
   return absl::ResourceExhaustedError(
-      absl::StrFormat("no layout of %s was found: all devices together offer %.2f GiB of the "
-                      "%.2f needed, but no stages of them "
-                      "hold the layers, or none keeps the time per output token",
-                      problem.model->name, usable / kGib, (weights + kv) / kGib));
+      StrCat("no layout of ", problem.model->name,
+             " was found: all devices together have room for it, but no stages of them hold the "
+             "layers, or none keeps the time per output token"));
 }
 
 // Few devices whose proof ran out of tests: what the search by class finds may be better, and so

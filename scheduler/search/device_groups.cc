@@ -291,6 +291,7 @@ absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping, int64_t
   const double need =
       problem_.goal == Goal::kPrice ? problem_.required_requests_per_second * (1 - 1e-6) : 0;
   if (placement->requests_per_second <= 0 || placement->requests_per_second < need) {
+    if (absl::Status room = CheckRoom(problem_); !room.ok()) return room;
     return absl::ResourceExhaustedError(absl::StrFormat(
         "this search found no placement that serves %s on the cluster's %d devices",
         problem_.goal == Goal::kPrice ? absl::StrFormat("%.3f requests/s", need)

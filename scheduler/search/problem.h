@@ -95,6 +95,10 @@ LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role);
 // What the cost model takes for a placed replica; borrows the graph's devices.
 ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica);
 
+// ResourceExhausted, saying how many GiB are missing, where weights and KV of the longest sequence
+// are more than all devices offer together.
+absl::Status CheckRoom(const PlacementProblem& problem);
+
 // Adds devices and shares: whatever the search, replicas are judged and joined here. `replicas`
 // have role and stages; the rest is filled in. Split replicas share work as far as the links
 // between them carry the KV. FailedPrecondition if a pool is overdrawn.
