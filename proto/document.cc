@@ -79,6 +79,33 @@ std::string ShortName(const EnumDescriptor& type, const std::string& value) {
   return name;
 }
 
+// Numbers whose zero in a message is "not given", and gets a default. Who writes a zero means zero,
+// and would be answered about something else.
+struct NotZero {
+  std::string_view field;  // or the message, for all its numbers
+  std::string_view instead;
+};
+
+constexpr std::array<NotZero, 8> kNotZero = {
+    {{"tessera.v1.DeviceGroup.count", "leave the devices out where there are none"},
+     {"tessera.v1.DeviceGroup.memory_bytes", "leave it out for the kind's"},
+     {"tessera.v1.Machine.available", "leave the machine out where there is none"},
+     {"tessera.v1.Machine.spot_available", "leave spot_price out where there is none"},
+     {"tessera.v1.Machine", "leave it out where it is not known"},
+     {"tessera.v1.DeviceKind", "leave it out for the catalogue's, or write a small one"},
+     {"tessera.v1.LengthSample.weight", "leave these lengths out where there are none"},
+     {"tessera.v1.Workload.arrival_variation",
+      "write a small one for even arrivals, such as 0.01"}}};
+
+// Empty: a zero is a zero there.
+std::string_view InsteadOfZero(const FieldDescriptor& field) {
+  for (const NotZero& one : kNotZero) {
+    if (field.full_name() == one.field || field.containing_type()->full_name() == one.field)
+      return one.instead;
+  }
+  return "";
+}
+
 class Reader {
  public:
   explicit Reader(std::string_view file) : file_(file) {}
@@ -246,6 +273,8 @@ class Reader {
                           const FieldDescriptor& field, bool short_name, Message* message) {
     const absl::StatusOr<double> number = NumberOf(node, place, field, short_name);
     if (!number.ok()) return number.status();
+    if (const std::string_view instead = InsteadOfZero(field); *number == 0 && !instead.empty())
+      return Fail(node, place, StrCat("must be above 0; ", instead));
     const Reflection& reflection = *message->GetReflection();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
       if (field.is_repeated()) {
