@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "proto/cluster.pb.h"
 #include "scheduler/search/seeded_random.h"
@@ -25,8 +26,12 @@ Sort SortOf(int seed) {
 
 class Maker {
  public:
-  Maker(int seed, CensusInstance* instance)
-      : sort_(SortOf(seed)), random_(static_cast<uint64_t>(seed) + 1), instance_(*instance) {
+  Maker(int seed, bool unlike_links, CensusInstance* instance)
+      : sort_(SortOf(seed)),
+        unlike_links_(unlike_links),
+        random_(static_cast<uint64_t>(seed) + 1),
+        links_(static_cast<uint64_t>(seed) + 1000003),
+        instance_(*instance) {
     // Most are small: the number of layouts grows by a factor of ten with each device.
     const bool large = seed % 10 == 7;
     devices_ = large ? Int(7, 8) : Int(4, 6);
@@ -39,6 +44,7 @@ class Maker {
     MakeModel();
     for (int i = 0; i < kinds_; ++i) AddKind(i);
     AddMachines();
+    if (unlike_links_) AddUnlikeLinks();
     instance_.graph = *scheduler::MakeClusterGraph(cluster_, v1::DeviceCatalogue(), "census");
     scheduler::PlacementProblem& problem = instance_.problem;
     problem.model = &instance_.model;
@@ -129,8 +135,31 @@ class Maker {
     }
   }
 
+  // A link for every pair, half of them other in the other direction, and uplinks for some.
+  void AddUnlikeLinks() {
+    const auto link = [&](v1::Link* out) {
+      SetLink(0.02 + 5 * links_.Unit() * links_.Unit(), 10e-6 + 2e-3 * links_.Unit(), out);
+    };
+    for (int a = 0; a < machines_; ++a) {
+      if (links_.Below(3) == 0) link(cluster_.mutable_machines(a)->mutable_uplink());
+      for (int b = a + 1; b < machines_; ++b) {
+        const bool one_way = links_.Below(2) == 0;
+        for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+          if (from > to && !one_way) continue;
+          v1::PairLink* pair = cluster_.add_links();
+          pair->set_from(cluster_.machines(from).name());
+          pair->set_to(cluster_.machines(to).name());
+          pair->set_one_way(one_way);
+          link(pair->mutable_link());
+        }
+      }
+    }
+  }
+
   const Sort sort_;
+  const bool unlike_links_;
   scheduler::SeededRandom random_;
+  scheduler::SeededRandom links_;  // what unlike links add: leaves the rest as it is
   CensusInstance& instance_;
   v1::Cluster cluster_;
   int devices_ = 0, layers_ = 0, kinds_ = 0, machines_ = 0;
@@ -169,7 +198,9 @@ bool EvenFits(const scheduler::PlacementProblem& problem) {
 
 }  // namespace
 
-void MakeCensusInstance(int seed, CensusInstance* instance) { Maker(seed, instance).Make(); }
+void MakeCensusInstance(int seed, CensusInstance* instance, bool unlike_links) {
+  Maker(seed, unlike_links, instance).Make();
+}
 
 PlacementTraits TraitsOf(const scheduler::PlacementProblem& problem,
                          const EnumeratedPlacement& best) {

@@ -16,7 +16,8 @@ struct CensusInstance {
 // By seed modulo 5: devices of uneven memory on slow networks (0), cards that compute beside cards
 // that read, with a limit on the time per output token (1, 2), a small model beside stragglers (3),
 // anything (4).
-void MakeCensusInstance(int seed, CensusInstance* instance);
+// Unlike links: each pair of machines has its own, some in one direction, and some an uplink.
+void MakeCensusInstance(int seed, CensusInstance* instance, bool unlike_links = false);
 
 struct PlacementTraits {
   bool asymmetric = false;    // a replica's stages, or two replicas, are unlike

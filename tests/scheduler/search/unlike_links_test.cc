@@ -1,0 +1,43 @@
+// Few devices whose machines are joined by links of their own, other ones in either direction, with
+// uplinks here and there: what is found is the best of every placement, and so is what is proved.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "scheduler/search/configuration_search.h"
+#include "tests/scheduler/search/placement_census.h"
+
+namespace tessera::tests {
+namespace {
+
+TEST_CASE("with links by pair the best placement of few devices is found, and proved") {
+  int feasible = 0, split = 0, differ = 0;
+  for (int seed = 100; seed < 130; ++seed) {
+    if (seed % 10 == 7) continue;  // seven or eight devices: minutes of trying
+    INFO("seed " << seed);
+    CensusInstance instance, alike;
+    MakeCensusInstance(seed, &instance, true);
+    MakeCensusInstance(seed, &alike);
+    const EnumeratedPlacement best = EnumeratePlacements(instance.problem);
+    const absl::StatusOr<scheduler::Placement> found =
+        scheduler::SearchConfigurations(instance.problem);
+    REQUIRE(found.ok() == (best.requests_per_second > 0));
+    if (!found.ok()) continue;
+    ++feasible;
+    split += TraitsOf(instance.problem, best).split ? 1 : 0;
+    const absl::StatusOr<scheduler::Placement> other =
+        scheduler::SearchConfigurations(alike.problem);
+    differ +=
+        !other.ok() || std::abs(other->requests_per_second / best.requests_per_second - 1) > 1e-3
+            ? 1
+            : 0;
+    CHECK(found->requests_per_second == Approx(best.requests_per_second).epsilon(1e-6));
+    CHECK(found->upper_bound >= best.requests_per_second * (1 - 1e-9));
+    CHECK(found->upper_bound <= best.requests_per_second * (1 + 5e-5));
+  }
+  CHECK(feasible >= 20);
+  CHECK(split >= 4);
+  CHECK(differ >= 10);  // the links decide
+}
+
+}  // namespace
+}  // namespace tessera::tests
