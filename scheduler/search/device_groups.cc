@@ -276,7 +276,6 @@ void GroupLayouts::Report(const char* what, int64_t evaluations, const Worth& be
 }
 
 absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping, int64_t evaluations) {
-  const bool interrupted = problem_.watch.Stopped();
   std::vector<PlacedReplica> fine;
   for (const DeviceGroup& group : grouping) fine.push_back(Polished(group));
   std::vector<const PlacedReplica*> offered;
@@ -299,7 +298,7 @@ absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping, int64_t
         problem_.graph->devices()));
   }
   placement->evaluations = evaluations;
-  placement->interrupted = interrupted;
+  placement->interrupted = problem_.watch.Stopped();  // polishing may have been, too
   return placement;
 }
 

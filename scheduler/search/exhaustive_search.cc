@@ -33,8 +33,9 @@ class ExhaustiveSearch {
     }
     absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_, evaluations_);
     if (!placement.ok()) return placement;
-    placement->interrupted = interrupted_;
-    if (proved_ && !interrupted_ && problem_.goal != Goal::kPrice) placement->upper_bound = bound_;
+    placement->interrupted = placement->interrupted || interrupted_;
+    if (proved_ && !placement->interrupted && problem_.goal != Goal::kPrice)
+      placement->upper_bound = bound_;
     return placement;
   }
 
