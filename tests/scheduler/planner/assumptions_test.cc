@@ -1,0 +1,139 @@
+// Every option of a plan stands under its assumptions, with whose choice it was.
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+PlannerInput Input() {
+  PlannerInput input;
+  REQUIRE(ReadDocument("machines:\n"
+                       "- {name: a, available: 2, price: 2 USD/h, spot_price: 1 USD/h, "
+                       "devices: [{kind: A40}]}\n"
+                       "tiers: {site: {bandwidth: 25 Gbit/s}}",
+                       "c.yaml", &input.cluster)
+              .message() == "");
+  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 800, output_tokens: 90}]}]", "w.yaml",
+                       &input.workload)
+              .message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-3-8B");
+  return input;
+}
+
+struct Option {
+  std::string usual;   // the line's part where nothing is asked for
+  std::string chosen;  // and where it is
+  std::function<void(PlannerInput* input, PlannerOptions* options)> choose;
+};
+
+// Lines under the assumptions that have this part.
+int Lines(const v1::DeploymentPlan& plan, const std::string& part) {
+  int lines = 0;
+  for (const std::string& line : plan.assumptions())
+    lines += line.find(part) != std::string::npos ? 1 : 0;
+  return lines;
+}
+
+const std::vector<Option>& Options() {
+  static const auto& options = *new std::vector<Option>{
+      {"objective = most requests per second (default)",
+       "objective = most requests per second within the budget (option)",
+       [](auto* input, auto* o) {
+         input->cluster.set_budget_usd_per_hour(9);
+         o->goal = Goal::kBudget;
+       }},
+      {"search = best (default)", "search = hexgen (option)",
+       [](auto*, auto* o) { o->search = "hexgen"; }},
+      {"only prefill or only decode = allowed (default)",
+       "only prefill or only decode = not allowed (option)",
+       [](auto*, auto* o) { o->allow_split = false; }},
+      {"weights = 16 bits (as stored)", "weights = 8 bits (option)",
+       [](auto*, auto* o) { o->weight_dtype = v1::DATA_TYPE_INT8; }},
+      {"KV = 16 bits (default)", "KV = 8 bits (option)",
+       [](auto*, auto* o) { o->kv_dtype = v1::DATA_TYPE_INT8; }},
+      {"judged by simulation as well = yes (default", "judged by simulation as well = no (option)",
+       [](auto*, auto* o) { o->simulate = false; }},
+      {"loss of any one machine = no (default)",
+       "loss of any one machine = yes, judged by what then remains (option)",
+       [](auto*, auto* o) { o->survive_machine_loss = true; }},
+      {"spot share = 0: every machine is rented on demand (default)", "spot share = 0.5",
+       [](auto*, auto* o) { o->spot.share = 0.5; }},
+      {"weights are read at 2 GB/s per machine (default",
+       "weights are read at 1 GB/s per machine (option",
+       [](auto*, auto* o) { o->move.disk_bytes_per_second = 1e9; }},
+      {"no network in between (default)", "over a network of 24 Gbit/s per machine (option)",
+       [](auto*, auto* o) { o->move.network_bytes_per_second = 3e9; }},
+      {"a worker that changes reads all of its weights (default)",
+       "workers keep weights that they hold (option)",
+       [](auto*, auto* o) { o->move.keeps_weights = true; }},
+      {"memory used = 90 % of each device's (default)",
+       "memory used = 80 % of each device's (option)",
+       [](auto*, auto* o) { o->utilisation = 0.8; }},
+      {"runtime reserve = 1.00 GiB per device (default)",
+       "runtime reserve = 2.00 GiB per device (option)",
+       [](auto*, auto* o) { o->runtime_reserve_bytes = 2147483648.0; }},
+      {"KV headroom = 10 % of the KV memory is not counted on (default)",
+       "KV headroom = 20 % of the KV memory is not counted on (option)",
+       [](auto*, auto* o) { o->kv_headroom = 0.2; }},
+      {"at most 2048 tokens in one step (default)", "at most 512 tokens in one step (option)",
+       [](auto*, auto* o) { o->max_step_tokens = 512; }},
+      {"256 sequences at once in one replica (default)",
+       "32 sequences at once in one replica (option)",
+       [](auto*, auto* o) { o->max_sequences = 32; }},
+      {"time per output token = no limit (default)", "time per output token <= 500.0 ms",
+       [](auto* input, auto*) {
+         input->workload.mutable_objectives()->set_time_per_output_token_seconds(0.5);
+       }},
+      {"20 GB/s of KV each (default)", "7 GB/s of KV each (option)",
+       [](auto*, auto* o) { o->kv_codec_bytes_per_second = 7e9; }},
+      {"longest sequence = 8192 tokens (the model's)", "longest sequence = 2048 tokens (option)",
+       [](auto*, auto* o) { o->context_tokens = 2048; }},
+      {"rate = as much as can be served (none was given)", "rate = 0.25 requests/s (workload)",
+       [](auto* input, auto*) { input->workload.set_requests_per_second(0.25); }},
+      {"prefix hits = 0.0 % of prompt tokens (default)",
+       "prefix hits = 50.0 % of prompt tokens (workload)",
+       [](auto* input, auto*) { input->workload.mutable_classes(0)->set_prefix_hit_rate(0.5); }},
+      // The words before the figure are the table's; figure and origin are what is held to here.
+      {"1 of the", "2 of the",
+       [](auto* input, auto*) { input->workload.set_arrival_variation(2); }},
+      {"latency of links that give none = ", "",
+       [](auto* input, auto*) {
+         input->cluster.mutable_tiers()->mutable_site()->set_latency_seconds(1e-6);
+       }},
+  };
+  return options;
+}
+
+TEST_CASE("every option stands under the assumptions, and says whether somebody chose it") {
+  const auto usual = MakePlan(Input(), {});
+  REQUIRE(usual.status().message() == "");
+  for (const Option& option : Options()) {
+    INFO(option.usual << " -> " << option.chosen);
+    CHECK(Lines(*usual, option.usual) == 1);
+    if (!option.chosen.empty()) CHECK(Lines(*usual, option.chosen) == 0);
+    PlannerInput input = Input();
+    PlannerOptions options;
+    option.choose(&input, &options);
+    const auto chosen = MakePlan(input, options);
+    REQUIRE(chosen.status().message() == "");
+    CHECK(Lines(*chosen, option.usual) == 0);
+    if (!option.chosen.empty()) CHECK(Lines(*chosen, option.chosen) == 1);
+  }
+}
+
+TEST_CASE("the seed is told where there is one") {
+  PlannerOptions options;
+  options.seed = 7;
+  CHECK(Lines(*MakePlan(Input(), options), "seed = 7") == 1);
+  CHECK(Lines(*MakePlan(Input(), {}), "seed = ") == 0);
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
