@@ -12,7 +12,7 @@ absl::StatusOr<v1::DeploymentPlan> ParsePlan(std::string_view text, std::string_
   const auto parsed = google::protobuf::util::JsonStringToMessage(std::string(text), &plan);
   if (!parsed.ok()) {
     // Protobuf quotes the place over several lines; the first says what is wrong.
-    const std::string reason = parsed.ToString();
+    const std::string reason(parsed.message());
     return absl::InvalidArgumentError(StrCat(file,
                                              ": is no plan.json, as tessera plan --out writes it: ",
                                              reason.substr(0, reason.find('\n'))));

@@ -119,8 +119,8 @@ std::string_view Name(Limit limit) {
     case Limit::kNothing: return "nothing";
     case Limit::kKv: return "KV memory";
     case Limit::kTpot: return "the allowed time per output token";
-    case Limit::kStepTokens: return "the allowed tokens per step";
-    case Limit::kSequences: return "the allowed sequences at once";
+    case Limit::kStepTokens: return "the tokens that a step may have";
+    case Limit::kSequences: return "the sequences that may decode at once";
     case Limit::kObjectives: return "the latency objectives";
   }
   return "?";

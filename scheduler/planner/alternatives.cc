@@ -209,9 +209,9 @@ class Alternatives {
     for (const PlacedReplica& replica : found->replicas) {
       for (const LayoutStage& stage : replica.stages) devices += stage.width;
     }
-    std::string line =
-        absl::StrFormat("%s: %.3f requests/s (%s)", name, found->requests_per_second,
-                        ChangeText(found->requests_per_second / chosen_.requests_per_second));
+    std::string line = absl::StrFormat(
+        "%s: %.3f requests/s (%s)", name, found->requests_per_second,
+        ChangeText(found->requests_per_second / chosen_.requests_per_second, "as much"));
     if (problem_.goal == Goal::kPrice) {
       absl::StrAppendFormat(&line, " for %.2f instead of %.2f USD/h", found->usd_per_hour,
                             chosen_.usd_per_hour);

@@ -68,6 +68,23 @@ std::string FullText(const std::vector<v1::LinkLoad>& links) {
   return StrCat(absl::StrJoin(names, " and "), names.size() == 1 ? " is full, " : " are full, ");
 }
 
+// What keeps it from working on more requests at once, each of which would make it faster.
+std::string LimitText(const PlacementProblem& problem, const PlacedReplica& placed,
+                      bool behind_links) {
+  const Limit limit = placed.rate.limit;
+  if (limit == Limit::kNothing) return "";
+  const bool rate = limit == Limit::kObjectives;
+  std::string text =
+      behind_links
+          ? (rate ? ", its own rate is limited by " : ", its own requests at once are limited by ")
+          : (rate ? ", the rate is limited by " : ", requests at once are limited by ");
+  text += Name(limit);
+  return limit == Limit::kKv
+             ? StrCat(text, " of ",
+                      StageName(*problem.graph, placed, placed.rate.kv_limiting_stage))
+             : text;
+}
+
 }  // namespace
 
 std::string BottleneckText(const PlacementProblem& problem, const Placement& placement,
@@ -81,12 +98,7 @@ std::string BottleneckText(const PlacementProblem& problem, const Placement& pla
     std::string line = StrCat(name, ": ");
     const auto links = full.find(name);
     if (links != full.end()) line += FullText(links->second);
-    line +=
-        StrCat(PaceText(problem, placed),
-               links != full.end() ? ", its own rate is limited by " : ", the rate is limited by ",
-               Name(placed.rate.limit));
-    if (placed.rate.limit == Limit::kKv)
-      line += StrCat(" of ", StageName(*problem.graph, placed, placed.rate.kv_limiting_stage));
+    line += StrCat(PaceText(problem, placed), LimitText(problem, placed, links != full.end()));
     lines.push_back(std::move(line));
   }
   return absl::StrJoin(lines, "; ");

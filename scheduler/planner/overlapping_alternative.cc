@@ -1,6 +1,7 @@
 #include "scheduler/planner/overlapping_alternative.h"
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/plan_text.h"
 #include "scheduler/search/overlapping_layers.h"
 #include "third_party/absl/str_cat.h"
 
@@ -35,8 +36,8 @@ std::string OverlappingLine(const PlacementProblem& problem, const Placement& ch
   const OverlappingPlacement& best = *search.best;
   const double gain = best.requests_per_second / chosen.requests_per_second - 1;
   std::string line = absl::StrFormat(
-      "%s%.3f requests/s (%+.1f %%), the best of %d that were tried (heuristic, no bound): ", kName,
-      best.requests_per_second, 100 * gain, search.placements);
+      "%s%.3f requests/s (%s), the best of %d that were tried (heuristic, no bound): ", kName,
+      best.requests_per_second, ChangeText(1 + gain, "as much"), search.placements);
   for (size_t h = 0; h < best.holders.size() && h < kMostNamed; ++h)
     line += StrCat(h == 0 ? "" : ", ", HolderText(problem, best.holders[h]));
   if (best.holders.size() > kMostNamed)

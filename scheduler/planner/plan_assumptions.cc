@@ -95,7 +95,7 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
   add(absl::StrFormat("KV headroom = %g %% of the KV memory is not counted on (%s)",
                       100 * o.kv_headroom, Origin(o.kv_headroom == ever.kv_headroom)));
   add(absl::StrFormat(
-      "at most %d tokens in one step (%s) and %g sequences at once in one replica (%s)",
+      "at most %d tokens in one step (%s) and %g sequences decoding at once in one replica (%s)",
       o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
       Origin(o.max_sequences == ever.max_sequences)));
   if (!o.given_search) {

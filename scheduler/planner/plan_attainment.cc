@@ -211,6 +211,8 @@ std::string AttainmentTable(const v1::DeploymentPlan& plan) {
   std::string out =
       absl::StrFormat("predicted within their limits at %.3f requests/s: %.1f %% of the requests\n",
                       plan.basis().requests_per_second(), 100 * prediction.attainment());
+  constexpr double kAbout = 0.999;
+  bool missed = false;
   for (const v1::ClassPrediction& one : prediction.classes()) {
     absl::StrAppendFormat(
         &out, "  %s, %.1f %% of the requests: %.1f %% within (asked: %g %%%s) %s", one.name(),
@@ -224,6 +226,12 @@ std::string AttainmentTable(const v1::DeploymentPlan& plan) {
                             SecondsText(one.end_to_end_seconds()));
     }
     out += "\n";
+    missed = missed || one.attainment() < one.objectives().attainment() * kAbout;
+  }
+  if (missed && !plan.basis().goodput()) {
+    out +=
+        "BEWARE: fewer are within their limits than was asked, as this objective looks at the "
+        "mean TPOT alone: --objective goodput plans for all limits, --rate for less load\n";
   }
   return out;
 }

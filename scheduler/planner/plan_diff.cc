@@ -62,7 +62,7 @@ void AppendFigure(const char* name, const char* format, double from, double to, 
     return value == 0 ? std::string("-") : absl::StrFormat(*parsed, value * factor);
   };
   absl::StrAppendFormat(out, "  %-28s %14s %14s", name, show(from), show(to));
-  if (from > 0 && to > 0) absl::StrAppendFormat(out, "  %+8.1f %%", 100 * (to / from - 1));
+  if (from > 0 && to > 0) absl::StrAppendFormat(out, "  %10s", ChangeText(to / from));
   *out += "\n";
 }
 

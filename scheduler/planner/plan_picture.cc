@@ -92,8 +92,10 @@ class Picture {
   std::string Draw() {
     Place();
     DrawSites();
-    for (size_t m = 0; m < boxes_.size(); ++m) DrawMachine(m);
+    // Links pass behind machines, whose text stays readable; their numbers do not.
     for (int l = 0; l < plan_.links_size(); ++l) DrawLink(plan_.links(l), l + 1);
+    for (size_t m = 0; m < boxes_.size(); ++m) DrawMachine(m);
+    body_ += numbers_;
     double y = bottom_ + 30;
     DrawReplicas(&y);
     DrawLinkTable(&y);
@@ -112,9 +114,8 @@ class Picture {
                width_, y + kMargin, width_, y + kMargin) +
            Text(kMargin, 32, title, "font-size=\"20\" font-weight=\"bold\"") +
            Text(kMargin, 52,
-                "Each square is a device: replica and stage, its layers, its kind; the bar is "
-                "memory "
-                "in use. Grey devices are idle.",
+                "Each square is a device: replica and stage (r0 s1), its layers, its kind; the bar "
+                "is memory in use. Grey devices are idle.",
                 "fill=\"#555\"") +
            body_ + "</svg>\n";
   }
@@ -271,9 +272,9 @@ class Picture {
                           x1, y1, bend1, y1, bend2, y2, x2, y2, LoadColour(load),
                           1.2 + 5 * std::min(1.0, load));
     absl::StrAppendFormat(
-        &body_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"white\" stroke=\"%s\"/>\n", label.x,
-        label.y, LoadColour(load));
-    body_ +=
+        &numbers_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"white\" stroke=\"%s\"/>\n",
+        label.x, label.y, LoadColour(load));
+    numbers_ +=
         Text(label.x, label.y + 3.5, StrCat(number), "text-anchor=\"middle\" font-size=\"10\"");
   }
 
@@ -365,7 +366,7 @@ class Picture {
   std::map<int, int> arcs_;  // drawn so far, by column
   std::vector<Point> labels_;
   double width_ = 0, bottom_ = 0;
-  std::string body_;
+  std::string body_, numbers_;  // numbers of links, in front of all
 };
 
 }  // namespace

@@ -97,7 +97,8 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
   };
   std::stable_sort(links.begin(), links.end(),
                    [&](const v1::LinkLoad* a, const v1::LinkLoad* b) { return load(a) > load(b); });
-  *out += StrCat("\nlinks", links.size() > kShown ? ", the busiest" : "", ":\n");
+  *out += StrCat("\n", links.size() > kShown ? "the busiest links" : "links",
+                 ", at the most that the plan serves:\n");
   for (size_t i = 0; i < std::min(kShown, links.size()); ++i) {
     absl::StrAppendFormat(out, "  %5.1f %%  %s: %.3f of %.3g Gbit/s\n", 100 * load(links[i]),
                           links[i]->to().empty() ? StrCat("uplink of ", links[i]->from())
@@ -105,6 +106,14 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
                           links[i]->bytes_per_second() * 8e-9,
                           links[i]->capacity_bytes_per_second() * 8e-9);
   }
+}
+
+// Of a figure that is far from what was predicted.
+std::string TimesText(double simulated, double predicted) {
+  constexpr double kFar = 1.25;
+  const double times = predicted > 0 ? simulated / predicted : 1;
+  if (times < kFar && times > 1 / kFar) return "";
+  return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
 // The second opinion, beside the predicted figures.
@@ -118,11 +127,17 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
       "come, %.0f %% of the predicted\n",
       s.requests(), s.seed(), s.requests_per_second(), s.offered_requests_per_second(),
       predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
-  absl::StrAppendFormat(
-      out, "  at %.3f requests/s: TTFT p50 %.2f s, p99 %.2f s; TPOT p50 %.1f ms, p99 %.1f ms",
-      s.latency_requests_per_second(), s.time_to_first_token_p50_seconds(),
-      s.time_to_first_token_p99_seconds(), 1e3 * s.time_per_output_token_p50_seconds(),
-      1e3 * s.time_per_output_token_p99_seconds());
+  absl::StrAppendFormat(out,
+                        "  at %.3f requests/s: TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s; TPOT "
+                        "p50 %.1f ms%s, p99 %.1f ms",
+                        s.latency_requests_per_second(), s.time_to_first_token_mean_seconds(),
+                        TimesText(s.time_to_first_token_mean_seconds(),
+                                  plan.prediction().time_to_first_token_seconds()),
+                        s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds(),
+                        1e3 * s.time_per_output_token_p50_seconds(),
+                        TimesText(s.time_per_output_token_p50_seconds(),
+                                  plan.prediction().time_per_output_token_seconds()),
+                        1e3 * s.time_per_output_token_p99_seconds());
   if (s.attainment() > 0)
     absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
   *out += "\n";
@@ -185,7 +200,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
     out += StrCat("  ", line, "\n");
   AppendLinks(plan, &out);
   AppendLines("why", plan.explanation(), &out);
-  AppendLines("choices that lost", plan.alternatives(), &out);
+  AppendLines("other choices", plan.alternatives(), &out);
   AppendLines("if the assumptions are off", plan.sensitivity(), &out);
   AppendLines("what one more device would bring", plan.device_prices(), &out);
   AppendLines("what more bandwidth would bring", plan.link_prices(), &out);

@@ -65,9 +65,9 @@ std::string UsdText(double usd) {
   return usd < 100 ? absl::StrFormat("%.2f", usd) : absl::StrFormat("%.0f", usd);
 }
 
-std::string ChangeText(double ratio) {
+std::string ChangeText(double ratio, const char* same) {
   const double percent = 100 * (ratio - 1);
-  return std::abs(percent) < 0.05 ? "unchanged" : absl::StrFormat("%+.1f %%", percent);
+  return std::abs(percent) < 0.05 ? same : absl::StrFormat("%+.1f %%", percent);
 }
 
 }  // namespace tessera::scheduler

@@ -16,8 +16,8 @@ std::string RoleText(v1::ReplicaRole role);
 // "1.60", "0.127", "240": as many digits as matter.
 std::string UsdText(double usd);
 
-// Of a ratio to what is: "+4.8 %", "unchanged" where that rounds to nothing.
-std::string ChangeText(double ratio);
+// Of a ratio to what is: "+4.8 %", or `same` where that rounds to nothing.
+std::string ChangeText(double ratio, const char* same = "unchanged");
 
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
 std::string StageDevicesText(const v1::Stage& stage);

@@ -201,7 +201,7 @@ class Planner {
     if (options_.goal == Goal::kPrice && workload_.requests_per_second <= 0) {
       return absl::InvalidArgumentError(
           StrCat(input_.workload_file,
-                 ": requests_per_second: a plan for a price needs the rate to serve"));
+                 ": requests_per_second (--rate): a plan for a price needs the rate to serve"));
     }
     if (options_.goal == Goal::kBudget && graph_.budget_usd_per_hour() <= 0) {
       return absl::InvalidArgumentError(
@@ -422,16 +422,17 @@ class Planner {
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
     AddLine(absl::StrFormat(
-        "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve",
-        load * placement.requests_per_second, 100 * load));
+        "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve%s",
+        load * placement.requests_per_second, 100 * load,
+        load == kHighestLoad ? ", as queues at the most would have no end" : ""));
     if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
       AddLine(absl::StrFormat(
           "above %.0f %% of what a plan can serve waits grow quickly: any burst lengthens them%s",
           100 * kHighestLoad, waits_end ? "" : ", and here they have no end at some replica"));
     }
     if (asked != kUnlimited && asked > Promised(placement)) {
-      AddLine(absl::StrFormat("the asked %.3f requests/s exceed what this plan serves%s", asked,
-                              plan_.has_survival() ? " after the loss of a machine" : ""));
+      AddLine(absl::StrFormat("BEWARE: the asked %.3f requests/s exceed what this plan serves%s",
+                              asked, plan_.has_survival() ? " after the loss of a machine" : ""));
     }
   }
 
@@ -497,7 +498,9 @@ class Planner {
       return;
     }
     if (placement.upper_bound <= 0) {
-      AddLine("heuristic: no bound is proved, how much better the best plan is is not known");
+      AddLine(StrCat("heuristic: no bound is proved, so how much ",
+                     price ? "cheaper a plan could be" : "more a plan could serve",
+                     " is not known"));
       return;
     }
     const double gap =
@@ -507,22 +510,21 @@ class Planner {
     if (options_.goal == Goal::kGoodput) {
       const double tpot = problem_.options.max_tpot_seconds;
       AddLine(absl::StrFormat(
-          "bounded: no placement of this kind (stages of one kind of device in one machine, as "
-          "many "
-          "micro-batches as stages) serves more than %.3f requests/s within their limits: the gap "
-          "is %.2f %%; this is the bound of the throughput with %s, TTFT and end to end left "
-          "out otherwise",
+          "not proved to be the best: no placement of this kind (stages of one kind of device in "
+          "one machine, as many micro-batches as stages) serves more than %.3f requests/s within "
+          "their limits: the gap is %.2f %%; this is the bound of the throughput with %s, which "
+          "knows neither TTFT nor end to end: part of the gap may be its own",
           placement.upper_bound, 100 * gap,
           std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT"));
       return;
     }
+    const bool best = gap < kRoundsToNothing;
     AddLine(absl::StrFormat(
-        "%s: no placement of this kind (%s) serves more than %.3f "
-        "requests/s%s, which is proved: the gap is %.2f %%%s",
-        gap < kRoundsToNothing ? "proved optimum" : "bounded, not proved to be the best",
-        kKindOfPlacement, placement.upper_bound,
-        plan_.has_survival() ? " after the loss of a machine" : "", 100 * gap,
-        gap < kRoundsToNothing ? ", there is no better placement" : ""));
+        "%s: no placement of this kind (%s) serves more than %.3f requests/s%s, which is proved: "
+        "the gap is %.2f %%%s",
+        best ? "proved optimum" : "not proved to be the best", kKindOfPlacement,
+        placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
+        100 * gap, best ? "" : ", and so much a better plan could serve more at most"));
   }
 
   void Assume() {

@@ -30,10 +30,10 @@ absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
     if (const double served = Served(search, all); served > 0) {
       return absl::ResourceExhaustedError(
           problem.goal == Goal::kPrice
-              ? absl::StrFormat(
-                    "%s: requests_per_second: %.3f are asked, and the best plan found for all "
-                    "these devices serves %.3f; ask for less or add devices",
-                    workload_file, problem.required_requests_per_second, served)
+              ? absl::StrFormat("%s: requests_per_second (--rate): %g are asked, and the best plan "
+                                "found for all "
+                                "these devices serves %.3f; ask for less or add devices",
+                                workload_file, problem.required_requests_per_second, served)
               : absl::StrFormat(
                     "%s: budget: nothing that serves the model costs %g USD/h or less; allow more",
                     cluster_file, problem.budget_usd_per_hour));

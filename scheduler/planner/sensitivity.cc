@@ -96,12 +96,14 @@ void ScaleLinks(double by, PlannerInput* input) {
   for (v1::DeviceKind& kind : *input->cluster.mutable_kinds()) scale(&kind);
 }
 
+constexpr char kLayoutName[] = "the plan";
+
 class Study {
  public:
   Study(const PlannerInput& input, const PlannerOptions& options, v1::DeploymentPlan* plan)
       : input_(input), options_(options), plan_(*plan) {
     judging_ = options;
-    judging_.given_search = GivenLayout(LayoutOf(*plan), "the plan");
+    judging_.given_search = GivenLayout(LayoutOf(*plan), kLayoutName);
     now_ = PromisedRate(*plan);
   }
 
@@ -126,9 +128,8 @@ class Study {
       const absl::StatusOr<v1::DeploymentPlan> kept = MakePlan(changed, judging_);
       std::string line = StrCat(change.name, ": ");
       const double value = kept.ok() ? PromisedRate(*kept) : 0;
-      line += kept.ok() ? Against(value)
-                        : StrCat("this layout does not work: ",
-                                 FirstLine(StdView(kept.status().message())));
+      line +=
+          kept.ok() ? Against(value) : StrCat("this layout does not work: ", WhyNot(kept.status()));
       if (search_again) line += Choice(changed, value);
       plan_.add_sensitivity(std::move(line));
     }
@@ -248,6 +249,13 @@ class Study {
     }
   }
 
+  // Without the name under which the planner was given the layout.
+  static std::string WhyNot(const absl::Status& status) {
+    std::string text = FirstLine(StdView(status.message()));
+    const std::string name = StrCat(kLayoutName, ": ");
+    return text.starts_with(name) ? text.substr(name.size()) : text;
+  }
+
   void Alternative(const std::string& name, const PlannerInput& input,
                    const PlannerOptions& options) {
     if (options_.watch.Stopped()) return;
@@ -277,8 +285,12 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   if (PromisedRate(*plan) <= 0) return;
   // Plans that must survive take many searches each.
   const bool quick = DevicesOf(input.cluster) <= kReplannedUpTo && !options.survive_machine_loss;
-  if (search_again || quick) AddDevicePrices(input, options, {}, plan);
-  Study study(input, options, plan);
+  PlannerOptions told = options;
+  told.watch.progress = [&](const std::string& what) {
+    options.watch.Report(StrCat("what changes would bring: ", what));
+  };
+  if (search_again || quick) AddDevicePrices(input, told, {}, plan);
+  Study study(input, told, plan);
   study.Changes(search_again);
   study.Links(search_again);
   if (search_again) study.Alternatives();

@@ -199,7 +199,7 @@ class ClassSearch {
       for (size_t p = 0; p < pools.size() && s < sites.size(); ++p)
         wanted[p] = machines[static_cast<size_t>(pools[p].machine)].site == sites[s];
       for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
-        problem_.watch.Report(absl::StrFormat("%d replicas placed", at->replicas().size()));
+        problem_.watch.Report(absl::StrFormat("replicas placed: %d", at->replicas().size()));
         if (PlanFree(wanted, at) == 0) break;
       }
     }

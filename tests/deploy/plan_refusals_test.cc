@@ -104,7 +104,7 @@ TEST_CASE("a limit that nothing keeps is refused, not answered with an empty pla
           Contains("allow more time"));
   CHECK_THAT(Reason(kOne, "requests_per_second: 1000\n" + std::string(kGoodWorkload), "Qwen2.5-7B",
                     "price"),
-             Contains("workload.yaml: requests_per_second: 1000.000 are asked") &&
+             Contains("workload.yaml: requests_per_second (--rate): 1000 are asked") &&
                  Contains("all these devices serves"));
   CHECK_THAT(
       Reason(kOne + "budget: 0.5 USD/h\n", kGoodWorkload, "Qwen2.5-7B", "budget"),

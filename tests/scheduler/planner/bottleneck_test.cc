@@ -34,7 +34,8 @@ tiers: {region: {bandwidth: "10 Mbit/s", latency: "50 ms"}}
   const std::string link = plan.links(0).from() + " -> " + plan.links(0).to();
   CHECK_THAT(plan.certificate().bottleneck(),
              Contains("r0: the link " + link + " (0.01 Gbit/s) sets the pace"));
-  CHECK_THAT(plan.certificate().bottleneck(), Contains("limited by KV memory of stage"));
+  CHECK_THAT(plan.certificate().bottleneck(),
+             Contains("requests at once are limited by KV memory of stage"));
 }
 
 TEST_CASE("an uplink that is full is named") {

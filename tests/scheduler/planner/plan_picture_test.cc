@@ -58,6 +58,12 @@ void CheckReadable(const std::string& picture) {
   char* end = nullptr;
   const double width = std::strtod(picture.c_str() + box + 13, &end);
   const double height = std::strtod(end, nullptr);
+  // Links pass behind machines and their devices, their numbers before them.
+  const size_t last_link = picture.rfind("marker-end"), first_number = picture.find("<circle");
+  if (last_link != std::string::npos) {
+    CHECK(last_link < picture.find("<title>"));
+    CHECK(first_number > picture.rfind("<title>"));
+  }
   const std::vector<Shape> texts = ShapesOf(picture, "text");
   std::vector<Shape> all = texts;
   for (const Shape& rect : ShapesOf(picture, "rect")) {

@@ -1,0 +1,66 @@
+// What people read of a plan, from figures that no planner made.
+#include <catch2/catch.hpp>
+
+#include "scheduler/planner/plan_text.h"
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+v1::DeploymentPlan Predicted() {
+  v1::DeploymentPlan plan;
+  plan.mutable_model()->set_name("some model");
+  plan.mutable_basis()->set_requests_per_second(3);
+  v1::Prediction& prediction = *plan.mutable_prediction();
+  prediction.set_requests_per_second(4);
+  prediction.set_time_to_first_token_seconds(1);
+  prediction.set_time_per_output_token_seconds(0.1);
+  return plan;
+}
+
+TEST_CASE("what a reader must not miss stands at the head, and nowhere else") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.add_explanation("BEWARE: it costs more");
+  CHECK_THAT(PlanTable(plan), Contains("\nBEWARE: it costs more\npredicted at") &&
+                                  !Contains("why:") && !Contains("  BEWARE"));
+  plan.add_explanation("a reason");
+  CHECK_THAT(PlanTable(plan), Contains("\nwhy:\n  a reason\n") && !Contains("  BEWARE"));
+}
+
+TEST_CASE("a simulation that is far from the prediction says how far") {
+  v1::DeploymentPlan plan = Predicted();
+  v1::SimulatedFigures& seen = *plan.mutable_simulated();
+  seen.set_time_to_first_token_mean_seconds(3.1);
+  seen.set_time_per_output_token_p50_seconds(0.11);
+  CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s (3.1 times the predicted), p50") &&
+                                  Contains("TPOT p50 110.0 ms, p99"));
+  seen.set_time_to_first_token_mean_seconds(0.5);
+  CHECK_THAT(PlanTable(plan), Contains("TTFT mean 0.5 s (0.5 times the predicted)"));
+}
+
+TEST_CASE("limits that too few requests keep are told, unless the plan is for goodput") {
+  v1::DeploymentPlan plan = Predicted();
+  v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();
+  one.mutable_objectives()->set_attainment(0.9);
+  one.set_attainment(0.95);
+  CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
+  one.set_attainment(0.5);
+  CHECK_THAT(PlanTable(plan), Contains("BEWARE: fewer are within their limits than was asked"));
+  plan.mutable_basis()->set_goodput(true);
+  CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
+}
+
+TEST_CASE("figures have as many digits as matter") {
+  CHECK(UsdText(0.12721) == "0.127");
+  CHECK(UsdText(1.6) == "1.60");
+  CHECK(UsdText(36.84) == "36.84");
+  CHECK(UsdText(240.3) == "240");
+  CHECK(ChangeText(1.048) == "+4.8 %");
+  CHECK(ChangeText(0.99996) == "unchanged");
+  CHECK(ChangeText(1, "as much") == "as much");
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
