@@ -116,9 +116,16 @@ std::string TimesText(double simulated, double predicted) {
   return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
+// What a request takes on average.
+double StaySeconds(const v1::DeploymentPlan& plan) {
+  return plan.prediction().time_to_first_token_seconds() +
+         plan.prediction().time_per_output_token_seconds() * plan.basis().output_tokens();
+}
+
 // The second opinion, beside the predicted figures.
 void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   if (!plan.has_simulated()) return;
+  constexpr double kManyStays = 10;  // of a request, in which replicas fill
   const v1::SimulatedFigures& s = plan.simulated();
   const double predicted = plan.prediction().requests_per_second();
   absl::StrAppendFormat(
@@ -141,6 +148,15 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   if (s.attainment() > 0)
     absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
   *out += "\n";
+  const double stays = StaySeconds(plan);
+  const double lasts = static_cast<double>(s.requests()) / s.offered_requests_per_second();
+  if (stays > 0 && lasts < kManyStays * stays) {
+    absl::StrAppendFormat(
+        out,
+        "  these came in %.0f s, and one takes %.0f s: too few to fill the replicas, which serve "
+        "more; tessera simulate --requests takes more of them\n",
+        lasts, stays);
+  }
 }
 
 }  // namespace

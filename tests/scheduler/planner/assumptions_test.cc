@@ -84,8 +84,8 @@ const std::vector<Option>& Options() {
        [](auto*, auto* o) { o->kv_headroom = 0.2; }},
       {"at most 2048 tokens in one step (default)", "at most 512 tokens in one step (option)",
        [](auto*, auto* o) { o->max_step_tokens = 512; }},
-      {"256 sequences at once in one replica (default)",
-       "32 sequences at once in one replica (option)",
+      {"256 sequences decoding at once in one replica (default)",
+       "32 sequences decoding at once in one replica (option)",
        [](auto*, auto* o) { o->max_sequences = 32; }},
       {"time per output token = no limit (default)", "time per output token <= 500.0 ms",
        [](auto* input, auto*) {

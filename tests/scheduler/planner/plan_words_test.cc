@@ -40,6 +40,17 @@ TEST_CASE("a simulation that is far from the prediction says how far") {
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 0.5 s (0.5 times the predicted)"));
 }
 
+TEST_CASE("a simulation of too few requests to fill the replicas says so") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.mutable_basis()->set_output_tokens(100);  // 11 s for one
+  v1::SimulatedFigures& seen = *plan.mutable_simulated();
+  seen.set_offered_requests_per_second(4);
+  seen.set_requests(400);
+  CHECK_THAT(PlanTable(plan), Contains("these came in 100 s, and one takes 11 s: too few"));
+  seen.set_requests(480);
+  CHECK_THAT(PlanTable(plan), !Contains("too few"));
+}
+
 TEST_CASE("limits that too few requests keep are told, unless the plan is for goodput") {
   v1::DeploymentPlan plan = Predicted();
   v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();
