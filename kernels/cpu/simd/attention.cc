@@ -15,6 +15,7 @@ class FloatMath {
   static constexpr bool kLooksAhead = false;
   static constexpr int64_t kRowsTogether =
       kMaxQueryRows;  // Softmax leaves the weights in the scores
+  static constexpr int64_t kRowGroup = 1;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) { return RoundUp(head_dim, kAlignFloats); }
   static int64_t Floats(int64_t width) { return kMaxQueryRows * width + 2 * kTileKeys * width; }
@@ -30,7 +31,8 @@ class FloatMath {
   void PutQuery(int64_t r, const T* query) {
     Widen(query, q_ + r * width_);
   }
-  void LookAhead(const C* const*) {}
+  void PutNoQuery(int64_t) {}
+  void LookAhead(const C* const*, const C* const*) {}
   void PutKeys(const C* const* keys, int64_t count) { Put(keys, count, key_copies_, keys_); }
   void PutValues(const C* const* values, int64_t count) {
     Put(values, count, value_copies_, values_);
@@ -38,9 +40,13 @@ class FloatMath {
   void Scores(int64_t first, int64_t rows, int64_t count, float scale, float* scores) const {
     ScoreTile(q_ + first * width_, rows, width_, keys_, count, scale, scores);
   }
-  float Softmax(int64_t, float* scores, int64_t begin, int64_t end, float& maximum,
-                float& total) const {
-    return SoftmaxRow(scores, begin, end, maximum, total);
+  template <typename SeenOf>
+  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of,
+               const RowState& state, float* corrections) const {
+    for (int64_t r = first; r < first + rows; ++r, scores += kTileKeys) {
+      const auto [begin, end] = seen_of(r);
+      corrections[r] = SoftmaxRow(scores, begin, end, state.maxima[r], state.totals[r]);
+    }
   }
   void Weigh(int64_t rows, int64_t count, const float* scores, const float* corrections,
              float* sums) const {

@@ -113,7 +113,7 @@ inline void ShareItems(int threads, int64_t max_shared, Plan& plan) {
   for (int64_t i = 0; i < plan.item_count; ++i) {
     total += plan.items[i].end_partition - plan.items[i].begin_partition;
   }
-  plan.partitions_per_task = Larger(1, CeilDivide(total, 4 * threads));
+  plan.partitions_per_task = Larger(1, CeilDivide(total, 8 * threads));
   int64_t shared = 0;
   for (int64_t i = 0; i < plan.item_count; ++i) {
     Item& item = plan.items[i];

@@ -5,18 +5,25 @@
 //   Cache                   what keys and values are kept as
 //   PaddedWidth(head_dim)   the head dimension as it computes it, padded with zeros
 //   Floats(width)           of scratch that the constructor takes, 64-byte aligned
-//   PutQuery(r, query)      row r of the item
+//   kRowGroup               rows are computed in whole groups of this; those behind the last are
+//                           zeros, whose results nobody reads
+//   PutQuery(r, query)      row r of the item; PutNoQuery(r): zeros
 //   PutKeys, PutValues      kTileKeys pointers to head_dim elements; those behind `count` are valid
 //                           memory, but no key
 //   kRowsTogether           rows whose scores are wanted before any of them goes through Softmax
-//   Scores                  scores[i][k] = scale * q[first + i] . keys[k], kTileKeys to a row
-//   Softmax                 of row r's scores [begin, end) of the tile, all others count nothing;
-//                           returns what the sums so far must be multiplied with
+//   LookAhead               keys and values of the tile to come; of this one where there is none
+//   Scores                  scale * q[first + i] . keys[k], kTileKeys scores to a row, in an order
+//                           of its own
+//   Softmax                 of the scores of each row r in seen_of(r) = [begin, end) of the tile,
+//                           all others count nothing; moves maxima and totals, and sets the
+//                           corrections with which the sums so far must be multiplied
 //   Weigh                   sums[r][d] = sums[r][d] * corrections[r] + weighted values
 //   Finish(row)             brings a row of sums into the order of the dimensions
 // Every (row, key) and (row, dimension) sum has an order of its own that depends on neither the
 // rows beside it nor the register blocking: that is the f32 invariance of kernels/ops.h.
 #pragma once
+
+#include <utility>
 
 #include "kernels/cpu/simd/attention_plan.h"
 #include "kernels/cpu/simd/attention_tile.h"
@@ -80,9 +87,10 @@ struct Layout {
   }
 };
 
-inline void Reset(const RowState& state, int64_t rows, int64_t width) {
+// `padded_rows`: those whose maxima and totals are computed, if only in passing.
+inline void Reset(const RowState& state, int64_t rows, int64_t padded_rows, int64_t width) {
   for (int64_t i = 0; i < rows * width; i += kLanes) Store(state.sums + i, Zero());
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < padded_rows; ++r) {
     state.maxima[r] = -__builtin_inff();
     state.totals[r] = 0;
   }
@@ -111,6 +119,7 @@ class ItemRun {
         block_tokens_(args.cache.keys.shape[2]),
         table_(args.block_tables.Row<int32_t>(item.sequence)),
         rows_(static_cast<int64_t>(item.heads) * item.tokens),
+        padded_rows_(RoundUp(rows_, Math::kRowGroup)),
         begin_(args.window == 0 ? 0 : Larger(0, item.first_position + 1 - args.window)),
         end_(item.first_position + item.tokens),
         math_(scratch.math, head_dim_) {}
@@ -120,11 +129,14 @@ class ItemRun {
       math_.PutQuery(r, args_.q.Row<const T>(item_.first_row + r / item_.heads) +
                             (item_.first_head + r % item_.heads) * head_dim_);
     }
+    for (int64_t r = rows_; r < padded_rows_; ++r) math_.PutNoQuery(r);
   }
+
+  void Clear(const RowState& state) const { Reset(state, rows_, padded_rows_, width_); }
 
   // One partition into `state`.
   void RunPartition(int64_t partition, const RowState& state) {
-    Reset(state, rows_, width_);
+    Clear(state);
     const int64_t first = partition * kPartitionKeys;
     const int64_t last = Smaller(first + kPartitionKeys, end_);
     const int64_t skipped = begin_ / kTileKeys * kTileKeys;  // tiles before the window
@@ -149,7 +161,6 @@ class ItemRun {
     }
   }
 
-  int64_t rows() const { return rows_; }
   int64_t width() const { return width_; }
 
  private:
@@ -187,20 +198,19 @@ class ItemRun {
     if (places.tile != tile) Locate(tile, places);
     next.tile = -1;
     if (Math::kLooksAhead && tile + kTileKeys < end_) Locate(tile + kTileKeys, next);
-    math_.LookAhead(next.tile < 0 ? nullptr : next.keys);
+    const auto seen_of = [this, tile](int64_t row) {
+      const int64_t position = item_.first_position + row / item_.heads;
+      const int64_t from = args_.window == 0 ? 0 : position + 1 - args_.window;
+      return std::pair{Larger(0, from - tile), position + 1 - tile};
+    };
+    const TilePlaces<C>& ahead = next.tile < 0 ? places : next;
+    math_.LookAhead(ahead.keys, ahead.values);
     math_.PutKeys(places.keys, count);
     for (int64_t first = 0; first < rows_; first += Math::kRowsTogether) {
       const int64_t end = Smaller(first + Math::kRowsTogether, rows_);
       math_.Scores(first, end - first, count, args_.scale, scratch_.scores);
-      for (int64_t r = first; r < end; ++r) {
-        const int64_t position = item_.first_position + r / item_.heads;
-        const int64_t seen_from = args_.window == 0 ? 0 : position + 1 - args_.window;
-        scratch_.corrections[r] =
-            math_.Softmax(r, scratch_.scores + (r - first) * kTileKeys, Larger(0, seen_from - tile),
-                          position + 1 - tile, state.maxima[r], state.totals[r]);
-      }
+      math_.Softmax(first, end - first, scratch_.scores, seen_of, state, scratch_.corrections);
     }
-    math_.LookAhead(next.tile < 0 ? nullptr : next.values);
     math_.PutValues(places.values, count);
     math_.Weigh(rows_, count, scratch_.scores, scratch_.corrections, state.sums);
   }
@@ -210,7 +220,7 @@ class ItemRun {
   const Scratch& scratch_;
   const int64_t head_dim_, width_, block_tokens_;
   const int32_t* const table_;
-  const int64_t rows_;
+  const int64_t rows_, padded_rows_;
   const int64_t begin_, end_;  // keys that any row sees
   Math math_;
   TilePlaces<C> places_[2];  // of this tile and of the next one
@@ -229,7 +239,7 @@ void RunTask(const AttentionArgs& args, const Plan& plan, int64_t task, float* s
   ItemRun<T, Math> run(args, item, scratch);
   run.LoadQueries();
   if (item.shared_slot < 0) {
-    Reset(scratch.whole, run.rows(), run.width());
+    run.Clear(scratch.whole);
     for (int64_t p = item.begin_partition; p < item.end_partition; ++p) {
       run.RunPartition(p, scratch.partition);
       run.FoldInto(scratch.partition, scratch.whole);
@@ -251,7 +261,7 @@ void FoldShared(const AttentionArgs& args, const Item& item, float* shared,
                 const Scratch& scratch) {
   if (item.shared_slot < 0) return;
   ItemRun<T, Math> run(args, item, scratch);
-  Reset(scratch.whole, run.rows(), run.width());
+  run.Clear(scratch.whole);
   for (int64_t i = 0; i < item.end_partition - item.begin_partition; ++i) {
     run.FoldInto(SharedState(shared, item.shared_slot + i, run.width()), scratch.whole);
   }
