@@ -3,14 +3,16 @@
 // the best of the others by more than 0.1 %, and nowhere does it take longer than the fastest other
 // search that reaches its value within 1 %. Both lists are printed at the end.
 //
-//   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY] [TABLE]
+//   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY] [TABLE] [OBJECTIVE]
 //
 // The whole bar takes hours of one core; fewer clusters or seconds show less, and a table of less.
 // The searches other than `best` are stopped after SECONDS of one core and marked so. Clusters
 // where `best` loses go to LOSSES_FOLDER as files. ONLY: a part of the names of the clusters
 // wanted. TABLE: what an earlier run printed; searches other than `best` are deterministic and
-// taken from there where it has them. The model is Llama-2-70B; where that does not fit,
-// Llama-2-13B, else Llama-3-8B.
+// taken from there where it has them. OBJECTIVE: throughput (on a market with a budget: within it),
+// goodput (TTFT <= 3 s, TPOT <= 150 ms for 90 % of the requests) or price (for half of what the
+// whole cluster serves; the value is USD/h then). The model is Llama-2-70B; where that does not
+// fit, Llama-2-13B, else Llama-3-8B.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -49,7 +51,7 @@ struct Instance {
 
 struct Reached {
   std::string why_not;  // empty: there is a plan
-  double value = 0;
+  double value = 0;     // requests/s; where the least price is asked for, hours per USD
   double upper_bound = 0;
   int64_t evaluations = 0;
   bool interrupted = false;
@@ -58,15 +60,22 @@ struct Reached {
 
 class Comparison {
  public:
-  Comparison(double limit_seconds, std::string losses)
-      : limit_seconds_(limit_seconds), losses_folder_(std::move(losses)) {}
+  Comparison(double limit_seconds, std::string losses, Goal goal)
+      : limit_seconds_(limit_seconds), losses_folder_(std::move(losses)), goal_(goal) {}
 
   absl::Status Read(const fs::path& root) {
     absl::StatusOr<v1::DeviceCatalogue> catalogue = BuiltInDevices();
     if (!catalogue.ok()) return catalogue.status();
     catalogue_ = *std::move(catalogue);
-    return ReadDocumentFile((root / "deploy/workloads/azure_conversation.yaml").string(),
-                            &workload_);
+    const absl::Status read =
+        ReadDocumentFile((root / "deploy/workloads/azure_conversation.yaml").string(), &workload_);
+    if (goal_ == Goal::kGoodput) {
+      v1::ServiceObjectives& limits = *workload_.mutable_objectives();
+      limits.set_time_to_first_token_seconds(3);
+      limits.set_time_per_output_token_seconds(0.15);
+      limits.set_attainment(0.9);
+    }
+    return read;
   }
 
   // What an earlier run printed: rows of cluster and model, search, value, gap, candidates,
@@ -83,8 +92,8 @@ class Comparison {
       }
       if (cells.size() < 7 || !FindSearch(cells[2]).ok()) continue;
       Reached& reached = earlier_[{cells[1], cells[2]}];
-      reached.value = std::atof(cells[3].c_str());
-      if (reached.value <= 0) reached.why_not = cells[3];
+      reached.value = Shown(std::atof(cells[3].c_str()));
+      if (std::atof(cells[3].c_str()) <= 0) reached.why_not = cells[3];
       reached.evaluations = std::atoll(cells[5].c_str());
       reached.seconds = std::atof(cells[6].c_str());
       reached.interrupted = cells[6].find("stopped") != std::string::npos;
@@ -110,6 +119,11 @@ class Comparison {
     for (const char* model : kModels) {
       input.model = *BuiltInModel(model);
       std::map<std::string, Reached> reached;
+      if (goal_ == Goal::kPrice) {
+        input.workload.set_requests_per_second(0);
+        const Reached all = Plan(input, Goal::kThroughput, "best");
+        input.workload.set_requests_per_second(all.why_not.empty() ? all.value / 2 : 1);
+      }
       reached["best"] = Plan(input, instance.goal, "best");
       if (!reached["best"].why_not.empty() && model != std::end(kModels)[-1]) continue;
       for (const std::string& name : SearchNames()) {
@@ -142,7 +156,9 @@ class Comparison {
     };
     const absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
     if (plan.ok()) {
-      reached.value = plan->prediction().requests_per_second();
+      reached.value = goal == Goal::kPrice ? 1 / plan->certificate().value()
+                                           : plan->prediction().requests_per_second();
+      if (goal == Goal::kPrice) reached.upper_bound = 0;
     } else {
       reached.why_not = plan.status().code() == absl::StatusCode::kFailedPrecondition
                             ? "too many devices"
@@ -150,6 +166,9 @@ class Comparison {
     }
     return reached;
   }
+
+  // As it is printed, and back.
+  double Shown(double value) const { return goal_ == Goal::kPrice ? 1 / value : value; }
 
   void Report(const Instance& instance, const char* model,
               const std::map<std::string, Reached>& reached) {
@@ -164,7 +183,7 @@ class Comparison {
         std::printf("| %s | | | %.1f |\n", result.why_not.substr(0, 60).c_str(), result.seconds);
         continue;
       }
-      std::printf("| %.3f | ", result.value);
+      std::printf("| %.3f | ", Shown(result.value));
       if (best.upper_bound > 0 && result.value > best.upper_bound * (1 + 1e-9))
         lost_.push_back(absl::StrFormat("%s: %s serves more than the bound", instance.name, name));
       if (best.upper_bound > 0)
@@ -176,13 +195,13 @@ class Comparison {
     std::fflush(stdout);
     NoteIfSlower(instance, reached);
     if (best.why_not.empty() && best.value >= others * (1 - kMostLoss)) return;
-    lost_.push_back(absl::StrFormat("%s: %.3f, another search %.3f requests/s (%.2f %% more)",
-                                    instance.name, best.value, others,
+    lost_.push_back(absl::StrFormat("%s: %.3f, another search %.3f (%.2f %% better)", instance.name,
+                                    Shown(best.value), Shown(others),
                                     100 * (others / std::max(best.value, 1e-9) - 1)));
     if (losses_folder_.empty()) return;
     std::ofstream(fs::path(losses_folder_) / (fs::path(instance.name).stem().string() + ".yaml"))
-        << "# " << model << ", azure_conversation: best " << best.value << ", another search "
-        << others << " requests/s\n"
+        << "# " << model << ", azure_conversation: best " << Shown(best.value)
+        << ", another search " << Shown(others) << "\n"
         << instance.text;
   }
 
@@ -204,6 +223,7 @@ class Comparison {
 
   const double limit_seconds_;
   const std::string losses_folder_;
+  const Goal goal_;
   std::vector<std::string> lost_, slower_;
   int matched_ = 0;
   std::map<std::pair<std::string, std::string>, Reached> earlier_;  // by cluster, model; search
@@ -223,21 +243,21 @@ int DevicesOf(const Instance& instance) {
 }
 
 // The smallest first.
-std::vector<Instance> Instances(const fs::path& root, int generated) {
+std::vector<Instance> Instances(const fs::path& root, int generated, Goal asked) {
   std::vector<Instance> instances;
   for (const fs::directory_entry& entry : fs::directory_iterator(root / "deploy/clusters")) {
     if (entry.path().extension() != ".yaml") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
-    const Goal goal =
-        text.str().find("budget:") != std::string::npos ? Goal::kBudget : Goal::kThroughput;
-    instances.push_back({entry.path().filename(), text.str(), goal});
+    const bool budget =
+        asked == Goal::kThroughput && text.str().find("budget:") != std::string::npos;
+    instances.push_back({entry.path().filename(), text.str(), budget ? Goal::kBudget : asked});
   }
   for (int seed = 0; seed < generated; ++seed) {
     // 8 to 64 devices.
     const int devices = generated > 1 ? 8 + 56 * seed / (generated - 1) : 8;
     instances.push_back({"generated-" + std::to_string(seed) + "-" + std::to_string(devices),
-                         tests::SeededCluster({seed, devices, 1 + seed % 3, true})});
+                         tests::SeededCluster({seed, devices, 1 + seed % 3, true}), asked});
   }
   std::sort(instances.begin(), instances.end(), [](const Instance& a, const Instance& b) {
     return std::pair(DevicesOf(a), a.name) < std::pair(DevicesOf(b), b.name);
@@ -247,25 +267,33 @@ std::vector<Instance> Instances(const fs::path& root, int generated) {
 
 int Main(int argc, char** argv) {
   const int generated = argc > 1 ? std::atoi(argv[1]) : 50;
-  Comparison comparison(argc > 2 ? std::atof(argv[2]) : 60, argc > 3 ? argv[3] : "");
+  const std::map<std::string, Goal> goals = {
+      {"throughput", Goal::kThroughput}, {"goodput", Goal::kGoodput}, {"price", Goal::kPrice}};
+  const auto goal = goals.find(argc > 6 ? argv[6] : "throughput");
+  if (goal == goals.end()) {
+    std::fprintf(stderr, "%s: OBJECTIVE is throughput, goodput or price\n", argv[6]);
+    return 2;
+  }
+  Comparison comparison(argc > 2 ? std::atof(argv[2]) : 60, argc > 3 ? argv[3] : "", goal->second);
   const char* runfiles = std::getenv("RUNFILES_DIR");
   const fs::path root = runfiles != nullptr ? fs::path(runfiles) / "tessera" : fs::path(".");
   if (absl::Status s = comparison.Read(root); !s.ok()) {
     std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
     return 1;
   }
-  if (argc > 5) {
+  if (argc > 5 && *argv[5] != '\0') {
     if (absl::Status s = comparison.ReadTable(argv[5]); !s.ok()) {
       std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
       return 1;
     }
   }
   std::printf(
-      "| cluster, model | search | requests/s | below the bound | candidates | core seconds |\n"
-      "|---|---|---|---|---|---|\n");
+      "| cluster, model | search | %s | below the bound | candidates | core seconds |\n"
+      "|---|---|---|---|---|---|\n",
+      goal->second == Goal::kPrice ? "USD/h" : "requests/s");
   int clusters = 0;
   const std::string only = argc > 4 ? argv[4] : "";
-  for (const Instance& instance : Instances(root, generated)) {
+  for (const Instance& instance : Instances(root, generated, goal->second)) {
     if (instance.name.find(only) == std::string::npos) continue;
     comparison.Compare(instance);
     ++clusters;
