@@ -134,9 +134,10 @@ class Mover {
       shortest = std::min(shortest, replica.load_seconds());
     }
     plan_.add_explanation(absl::StrFormat(
-        "weights load in %.0f s, machine %s last; a replica alone in %.0f%s s", move.load_seconds(),
-        slowest, shortest,
-        std::round(longest) > std::round(shortest) ? absl::StrFormat(" to %.0f", longest) : ""));
+        "weights load in %.0f s, machine %s last; one replica by itself in %.0f%s s",
+        std::ceil(move.load_seconds()), slowest, std::ceil(shortest),
+        std::ceil(longest) > std::ceil(shortest) ? absl::StrFormat(" to %.0f", std::ceil(longest))
+                                                 : ""));
     if (running_ != nullptr) FromRunning(&move);
   }
 

@@ -120,11 +120,14 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
   const LengthMoments lengths = MomentsOf(f.workload->samples);
   const double cut = f.workload->cut_share;
-  lines->push_back(
-      StrCat("longest sequence = ", f.context_tokens, " tokens (",
-             f.options->context_tokens > 0 ? "option" : "the model's", ")",
-             cut > 0 ? absl::StrFormat(", to which %.3g %% of the requests are CUT", 100 * cut)
-                     : std::string()));
+  lines->push_back(StrCat(
+      "longest sequence = ", f.context_tokens, " tokens (",
+      f.options->context_tokens > 0 ? "option" : "the model's", ")",
+      f.problem->model->max_positions > 0 && f.context_tokens > f.problem->model->max_positions
+          ? StrCat(", BEYOND the ", f.problem->model->max_positions, " of the model")
+          : std::string(),
+      cut > 0 ? absl::StrFormat(", to which %.3g %% of the requests are CUT", 100 * cut)
+              : std::string()));
   lines->push_back(absl::StrFormat(
       "prompts = %.0f tokens and answers = %.0f on average, over %d pair%s of lengths "
       "(workload)",

@@ -211,19 +211,21 @@ std::string AttainmentTable(const v1::DeploymentPlan& plan) {
   std::string out =
       absl::StrFormat("predicted within their limits at %.3f requests/s: %.1f %% of the requests\n",
                       plan.basis().requests_per_second(), 100 * prediction.attainment());
+  const auto together =
+      std::count_if(prediction.classes().begin(), prediction.classes().end(),
+                    [](const v1::ClassPrediction& one) { return one.judged_with() == 0; });
   constexpr double kAbout = 0.999;
   bool missed = false;
   for (const v1::ClassPrediction& one : prediction.classes()) {
     absl::StrAppendFormat(
         &out, "  %s, %.1f %% of the requests: %.1f %% within (asked: %g %%%s) %s", one.name(),
         100 * one.share(), 100 * one.attainment(), 100 * one.objectives().attainment(),
-        one.judged_with() == 0 && prediction.classes_size() > 1 ? ", all such classes together"
-                                                                : "",
+        one.judged_with() == 0 && together > 1 ? ", all classes without their own limits together"
+                                               : "",
         LimitsText(one.objectives()));
     if (one.time_to_first_token_seconds() > 0) {
-      absl::StrAppendFormat(&out, "; mean TTFT %s, end to end %s",
-                            SecondsText(one.time_to_first_token_seconds()),
-                            SecondsText(one.end_to_end_seconds()));
+      absl::StrAppendFormat(&out, "; mean TTFT %.3g s, end to end %.3g s",
+                            one.time_to_first_token_seconds(), one.end_to_end_seconds());
     }
     out += "\n";
     missed = missed || one.attainment() < one.objectives().attainment() * kAbout;

@@ -457,7 +457,7 @@ class Planner {
 
   void Explain(const Placement& placement) {
     plan_.mutable_certificate()->set_bottleneck(BottleneckText(problem_, placement, plan_));
-    if (placement.interrupted) AddLine("interrupted: the best that was found until then");
+    if (placement.interrupted) AddLine("BEWARE: interrupted: the best that was found until then");
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);
     std::map<std::string, double> by_kind;

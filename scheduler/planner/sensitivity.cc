@@ -147,6 +147,7 @@ class Study {
     }
     int nothing = 0;
     std::vector<std::string> again;  // what planning again says
+    int for_nothing = 0;             // links that it says nothing good of
     const int tried = std::min<int>(kMostLinks, static_cast<int>(links.size()));
     for (int i = 0; i < tried; ++i) {
       if (options_.watch.Stopped()) return;
@@ -155,7 +156,7 @@ class Study {
       link.set_bandwidth_bytes_per_second(before + kLinkStep);
       const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(changed, judging_);
       if (search_again && i < kMostReplannedLinks)
-        again.push_back(Replanned(changed, links[static_cast<size_t>(i)].name));
+        Replan(changed, links[static_cast<size_t>(i)].name, &again, &for_nothing);
       link.set_bandwidth_bytes_per_second(before);
       const double more = with.ok() ? PromisedRate(*with) - now_ : 0;
       if (more <= kWorthSaying * now_) {
@@ -174,15 +175,26 @@ class Study {
                                          : absl::StrFormat("any of the %d other links", nothing)));
     }
     for (std::string& line : again) plan_.add_link_prices(std::move(line));
+    if (for_nothing > 0) {
+      plan_.add_link_prices(again.empty()
+                                ? "nor would another layout serve more with 10 Gbit/s more on one "
+                                  "link (planned again)"
+                                : StrCat("of ", for_nothing,
+                                         for_nothing == 1 ? " other link" : " other links",
+                                         " 10 Gbit/s more bring nothing (planned again)"));
+    }
   }
 
-  std::string Replanned(const PlannerInput& changed, const std::string& link) {
+  void Replan(const PlannerInput& changed, const std::string& link, std::vector<std::string>* gains,
+              int* for_nothing) {
     const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
     const double more = best.ok() ? PromisedRate(*best) - now_ : 0;
-    return more <= kWorthSaying * now_
-               ? StrCat("10 Gbit/s more on ", link, " bring nothing (planned again)")
-               : absl::StrFormat("10 Gbit/s more on %s bring %.3f requests/s (planned again)", link,
-                                 more);
+    if (more <= kWorthSaying * now_) {
+      ++*for_nothing;
+      return;
+    }
+    gains->push_back(
+        absl::StrFormat("10 Gbit/s more on %s bring %.3f requests/s (planned again)", link, more));
   }
 
   // What the other choices would have been worth, and what limits them.

@@ -168,11 +168,12 @@ class Sharer {
 
   std::string Text(const SharedPlans& shared) const {
     std::string out = absl::StrFormat(
-        "%d models share the cluster; each serves %.3f of %s\n  %-24s %10s %10s %8s %9s  %s\n",
+        "%d models share the cluster; each serves %.3f times %s, or more\n"
+        "  %-24s %10s %10s %8s %9s  %s\n",
         shared.plans.size(), shared.theta,
         shared.of_asked ? "the rate that is asked of it"
                         : "what it would serve alone (no rates were given)",
-        "model", shared.of_asked ? "asked" : "alone", "serves", "part", "replicas", "devices");
+        "model", shared.of_asked ? "asked" : "alone", "serves", "times", "replicas", "devices");
     size_t least = 0;
     double lowest = 0;
     for (size_t i = 0; i < shared.plans.size(); ++i) {

@@ -133,6 +133,13 @@ TEST_CASE("shares of classes that do not quite sum to 1 are told") {
   CHECK_THAT(written("0.5"), Contains("assumptions") && !Contains("shares of the classes"));
 }
 
+TEST_CASE("a context beyond the model's is told") {
+  CHECK_THAT(Run(With({"--context", "1000000"})).out,
+             Contains("longest sequence = 1000000 tokens (option), BEYOND the 32768 of the model"));
+  CHECK_THAT(Run(With({"--context", "4096"})).out,
+             Contains("longest sequence = 4096 tokens (option)") && !Contains("BEYOND"));
+}
+
 TEST_CASE("the rate of the KV codec is an option") {
   CHECK_THAT(Run(With({"--kv-codec-rate", "7 GB/s"})).out,
              Contains("decoding run at 7 GB/s of KV each (option)"));

@@ -38,7 +38,7 @@ PlannerInput Input(const char* cluster) {
 
 bool SaysInterrupted(const v1::DeploymentPlan& plan) {
   for (const std::string& line : plan.explanation()) {
-    if (line.starts_with("interrupted: ")) return true;
+    if (line.starts_with("BEWARE: interrupted: ")) return true;
   }
   return false;
 }

@@ -63,6 +63,15 @@ TEST_CASE("limits that too few requests keep are told, unless the plan is for go
   CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
 }
 
+TEST_CASE("classes are judged together where several have no limits of their own") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.mutable_prediction()->add_classes()->set_name("a");
+  plan.mutable_prediction()->add_classes()->set_judged_with(1);
+  CHECK_THAT(PlanTable(plan), !Contains("together"));
+  plan.mutable_prediction()->add_classes()->set_name("c");
+  CHECK_THAT(PlanTable(plan), Contains("%, all classes without their own limits together)"));
+}
+
 TEST_CASE("figures have as many digits as matter") {
   CHECK(UsdText(0.12721) == "0.127");
   CHECK(UsdText(1.6) == "1.60");
