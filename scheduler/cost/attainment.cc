@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace tessera::scheduler {
@@ -17,11 +17,10 @@ constexpr int kPoints = 12;                     // of a curve
 constexpr double kLoads[] = {0, 0.35, 0.7, 1};  // of the sequences, beside which prompts are timed
 constexpr double kMostDecoding = 0.95;          // of the rows of a step
 constexpr double kFewestStepTokens = 64;        // rows of a step that are tried
-constexpr double kBusiest =
-    0.98;  // of what prompts or sequences saturate; above, waits have no end
 constexpr int kPaceRounds = 50;
 // A normal variable in five equally likely parts.
 constexpr double kNormal[] = {-1.28155, -0.52440, 0, 0.52440, 1.28155};
+constexpr double kCertain[] = {0};
 constexpr double kRounding = 1e-9;  // of limits that a bisection has just met
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -185,17 +184,12 @@ PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micr
   return speed;
 }
 
-ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batches,
-                                      double kv_capacity_tokens, double most_sequences,
-                                      double step_tokens) const {
-  ReplicaCurve curve;
+std::vector<ReplicaCurve::Point> AttainmentModel::PointsOf(const ReplicaSpec& replica,
+                                                           int micro_batches, double most,
+                                                           double step_tokens) const {
   const double context = std::max(1.0, lengths_.mean_decode_context());
   const double q = std::max(1.0, lengths_.uncached_prompt_tokens);
-  curve.kv_tokens = std::max(0.0, kv_capacity_tokens - lengths_.prompt_tokens / 2);
-  curve.most_at_once = std::min(most_sequences, micro_batches * kMostDecoding * step_tokens);
-  const double most = std::max(1.0, std::min(curve.most_at_once, curve.kv_tokens / context));
-  curve.stages = static_cast<double>(replica.stages.size());
-  curve.step_tokens = step_tokens;
+  std::vector<ReplicaCurve::Point> points;
   for (int i = 0; i < kPoints; ++i) {
     ReplicaCurve::Point point;
     point.sequences = std::pow(most, static_cast<double>(i) / (kPoints - 1));
@@ -203,15 +197,31 @@ ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batc
     point.lanes = lanes;
     const double rows = point.sequences / lanes, room = std::max(1.0, step_tokens - rows);
     const StepWork plain = DecodeWork(std::max(rows, 1.0), context);
-    StepWork chunk = plain;
-    chunk.prefill_tokens = room;
-    chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
-    chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
-    chunk.sampled_rows += room / q;
-    point.plain_seconds = PeriodOf(model_, replica, plain, lanes).seconds;
-    point.chunk_seconds = PeriodOf(model_, replica, chunk, lanes).seconds;
-    curve.points.push_back(point);
+    point.plain_seconds = point.chunk_seconds = PeriodOf(model_, replica, plain, lanes).seconds;
+    if (replica.role != Role::kDecode) {
+      StepWork chunk = plain;
+      chunk.prefill_tokens = room;
+      chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
+      chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
+      chunk.sampled_rows += room / q;
+      point.chunk_seconds = PeriodOf(model_, replica, chunk, lanes).seconds;
+    }
+    points.push_back(point);
   }
+  return points;
+}
+
+ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batches,
+                                      double kv_capacity_tokens, double most_sequences,
+                                      double step_tokens) const {
+  ReplicaCurve curve;
+  const double context = std::max(1.0, lengths_.mean_decode_context());
+  curve.kv_tokens = std::max(0.0, kv_capacity_tokens - lengths_.prompt_tokens / 2);
+  curve.most_at_once = std::min(most_sequences, micro_batches * kMostDecoding * step_tokens);
+  const double most = std::max(1.0, std::min(curve.most_at_once, curve.kv_tokens / context));
+  curve.stages = static_cast<double>(replica.stages.size());
+  curve.step_tokens = step_tokens;
+  curve.points = PointsOf(replica, micro_batches, most, step_tokens);
   for (const double load : kLoads) {
     curve.prefill_beside.push_back(load * most);
     curve.prefill.push_back(
@@ -284,16 +294,29 @@ PrefillSpeed AttainmentModel::SpeedAt(const ReplicaCurve& curve, double sequence
   return speed;
 }
 
-Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
+LoadAsked AttainmentModel::AskedOf(double rate, double most) const {
   const double squared = arrival_variation_ * arrival_variation_;
   LoadAsked asked;
   asked.rate = rate;
-  asked.most = MostDecoding(curve, rate);
+  asked.most = most;
   asked.peakedness = (1 + squared) / 2;
   asked.queue_peakedness = (squared + step_variation_ * step_variation_) / 2;
-  const auto completions = [&](double n) {
-    return n / (PaceAt(curve, n, rate).tpot_seconds * lengths_.decode_steps);
-  };
+  return asked;
+}
+
+double AttainmentModel::CompletionsAt(const ReplicaCurve& curve, double sequences,
+                                      double rate) const {
+  return sequences / (PaceAt(curve, sequences, rate).tpot_seconds * lengths_.decode_steps);
+}
+
+Wait AttainmentModel::PromptQueue(double rate, const ServiceMoments& service) const {
+  if (rate * service.mean > kBusiest) return {1, kInfinity};
+  return QueueWait(rate, service, arrival_variation_);
+}
+
+Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
+  const LoadAsked asked = AskedOf(rate, MostDecoding(curve, rate));
+  const auto completions = [&](double n) { return CompletionsAt(curve, n, rate); };
   const LoadDistribution load = LoadAt(asked, completions);
   std::vector<PrefillSpeed> speeds;
   std::vector<Chance> chances;
@@ -303,7 +326,7 @@ Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
     Chance& chance = chances.emplace_back();
     chance.weight = 1.0 / static_cast<double>(load.sequences.size());
     chance.more_latency_seconds = pace.period_seconds / 2;
-    chance.pace.tpot_seconds = pace.tpot_seconds;
+    chance.tpot_seconds = pace.tpot_seconds;
     chance.spread_per_step_seconds = pace.spread_seconds;
     speeds.push_back(SpeedAt(curve, n));
     service.mean += chance.weight * speeds.back().service.mean;
@@ -311,55 +334,27 @@ Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
   }
   for (size_t k = 0; k < chances.size(); ++k) chances[k].speed = &speeds[k];
   Wait room = load.wait;
-  if (rate > kBusiest * std::min(completions(asked.most), 1 / service.mean)) room = {1, kInfinity};
-  Attained attained = Expect(chances, QueueWait(rate, service, arrival_variation_), room, nullptr);
+  if (rate > kBusiest * completions(asked.most)) room = {1, kInfinity};
+  Attained attained = Expect(chances, PromptQueue(rate, service), room, {});
   attained.sequences = load.mean_sequences;
   return attained;
 }
 
-Attained AttainmentModel::At(const PrefillSpeed& speed, double rate, const DecodePace& pace,
-                             const KvPath* path) const {
-  Chance chance;
-  chance.speed = &speed;
-  chance.pace = pace;
-  return Expect({chance}, QueueWait(rate, speed.service, arrival_variation_), {}, path);
-}
-
-DecodePace AttainmentModel::DecodePaceOf(const ReplicaSpec& replica, int micro_batches,
-                                         double rows) const {
-  constexpr double kMore = 1.1;
-  const double context = lengths_.mean_decode_context();
-  const auto tpot = [&](double b) {
-    return micro_batches *
-           PeriodOf(model_, replica, DecodeWork(std::max(b, 1.0), context), micro_batches).seconds;
-  };
-  DecodePace pace;
-  pace.tpot_seconds = tpot(rows);
-  // The distribution of load_states.h about its mean: variance z * n / (1 - e) where TPOT grows
-  // like n^e.
-  const double e =
-      std::log(tpot(kMore * std::max(rows, 1.0)) / tpot(std::max(rows, 1.0))) / std::log(kMore);
-  const double z = (1 + arrival_variation_ * arrival_variation_) / 2;
-  const double n = std::max(1.0, rows * micro_batches);
-  pace.spread_seconds = pace.tpot_seconds * e * std::sqrt(z / (n * std::max(1 - e, kRounding)));
-  return pace;
-}
-
 Attained AttainmentModel::Expect(const std::vector<Chance>& chances, const Wait& queue,
-                                 const Wait& room, const KvPath* path) const {
+                                 const Wait& room, const SentSeconds& sent) const {
   Attained sum;
   sum.by_class.assign(classes_.size(), 0);
   sum.ttft_seconds = sum.end_to_end_seconds = sum.by_class;
   for (const Chance& chance : chances) {
-    for (size_t c = 0; c < classes_.size(); ++c) Expect(c, chance, queue, room, path, &sum);
-    sum.tpot_seconds += chance.weight * chance.pace.tpot_seconds;
+    for (size_t c = 0; c < classes_.size(); ++c) Expect(c, chance, queue, room, sent, &sum);
+    sum.tpot_seconds += chance.weight * chance.tpot_seconds;
   }
   for (size_t c = 0; c < classes_.size(); ++c) sum.all += classes_[c].share * sum.by_class[c];
   return sum;
 }
 
 void AttainmentModel::Expect(size_t request_class, const Chance& chance, const Wait& queue,
-                             const Wait& room, const KvPath* path, Attained* sum) const {
+                             const Wait& room, const SentSeconds& all_sent, Attained* sum) const {
   const RequestClass& one = classes_[request_class];
   const double mean_wait = queue.mean() + room.mean();
   double within = 0, ttft = 0, end_to_end = 0;
@@ -368,27 +363,21 @@ void AttainmentModel::Expect(size_t request_class, const Chance& chance, const W
     const double latency =
         chance.speed->latency_seconds[request_class][i] + chance.more_latency_seconds;
     const double steps = DecodeSteps(sample);
-    const double sent =
-        path == nullptr || steps <= 0
-            ? 0
-            : TransferKv(
-                  {sample.prompt_tokens * KvBytesPerToken(model_), model_.kv_bytes_per_element},
-                  path->link, model_.layers, latency, path->codec, path->codec_rates)
-                  .unhidden_seconds;
+    const double sent = all_sent.empty() ? 0 : all_sent[request_class][i];
     ttft += sample.weight * (mean_wait + latency);
-    end_to_end += sample.weight * (mean_wait + latency + sent + steps * chance.pace.tpot_seconds);
-    const double spread = steps > 0 ? std::hypot(chance.pace.spread_seconds,
-                                                 chance.spread_per_step_seconds / std::sqrt(steps))
-                                    : 0;
-    for (const double z : kNormal) {
-      if (!std::isfinite(mean_wait)) break;
-      const double decode = steps * std::max(0.0, chance.pace.tpot_seconds + z * spread) + sent;
+    end_to_end += sample.weight * (mean_wait + latency + sent + steps * chance.tpot_seconds);
+    if (!std::isfinite(mean_wait)) continue;
+    const double spread = steps > 0 ? chance.spread_per_step_seconds / std::sqrt(steps) : 0;
+    const std::span<const double> normal =
+        spread > 0 ? std::span<const double>(kNormal) : std::span<const double>(kCertain);
+    for (const double z : normal) {
+      const double decode = steps * std::max(0.0, chance.tpot_seconds + z * spread) + sent;
       if (decode > steps * one.limits.tpot_seconds * (1 + kRounding)) continue;
       const double may_wait =
           std::min(one.limits.ttft_seconds, one.limits.end_to_end_seconds - decode) *
               (1 + kRounding) -
           latency;
-      within += sample.weight / std::size(kNormal) *
+      within += sample.weight / static_cast<double>(normal.size()) *
                 (may_wait >= kInfinity ? 1 : 1 - WaitExceedsProbability(may_wait, queue, room));
     }
   }
@@ -405,7 +394,7 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
   if (lengths_.decode_steps <= 0) {  // the first token is the whole answer
     const PrefillSpeed speed = PrefillBeside(replica, m, 0, 0);
     rate.requests_per_second =
-        PrefillRateWithinLimits(speed, rate.requests_per_second, {}, nullptr);
+        LargestWithinLimits(rate.requests_per_second, [&](double r) { return At(speed, r, {}); });
   } else {
     rate.requests_per_second = 0;
     const auto most = static_cast<double>(options_.memory.max_step_tokens);
@@ -438,12 +427,11 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
   return rate;
 }
 
-double AttainmentModel::PrefillRateWithinLimits(const PrefillSpeed& speed, double capacity,
-                                                const DecodePace& pace, const KvPath* path) const {
+double AttainmentModel::LargestWithinLimits(double capacity,
+                                            const std::function<Attained(double)>& at) const {
   if (capacity <= 0) return 0;
-  return Largest(capacity, [&](double rate) {
-    return EnoughAttained(classes_, At(speed, rate, pace, path).by_class);
-  });
+  return Largest(capacity,
+                 [&](double rate) { return EnoughAttained(classes_, at(rate).by_class); });
 }
 
 }  // namespace tessera::scheduler

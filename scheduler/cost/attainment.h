@@ -22,6 +22,10 @@
 // not
 //   find yet, less the prompts being computed, rate * E[L * p] tokens of them (Little's law).
 // - A request comes in the middle of a step: half of P is added to L.
+// - Of a split pair a request first waits for room where it will decode, for its prompt and a
+// token,
+//   and keeps it: rate * E[p * (W + L + X)] tokens of the KV there belong to prompts in the queue,
+//   computed or on their way (Little's law), the others to who decodes. Steps carry no chunks.
 //
 // Where a queue grows without end nothing attains, whatever the limits. All waits grow with the
 // rate, so attainment falls, and the largest rate at which every class still attains what it asks
@@ -34,6 +38,7 @@
 // given. Units: seconds, tokens, requests per second.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -115,10 +120,12 @@ struct ReplicaPace {
   double chunk_part = 0;      // r; 1: prompts come faster than they are computed
 };
 
-// At which a replica behind `path` decodes.
-struct DecodePace {
-  double tpot_seconds = 0;
-  double spread_seconds = 0;  // standard deviation, of the TPOT of requests
+// What a request meets where it decodes, another replica having computed its prompt.
+struct DecodeLoad {
+  std::vector<double> tpot_seconds;  // equally likely
+  Wait room;                         // before its prompt is looked at
+
+  double mean_tpot_seconds() const;
 };
 
 struct Attained {
@@ -127,7 +134,7 @@ struct Attained {
   std::vector<double> end_to_end_seconds;  // the same
   double all = 0;                          // mean over all requests
   double tpot_seconds = 0;                 // mean
-  double sequences = 0;                    // that decode at once, mean; not behind a path
+  double sequences = 0;                    // that decode at once, mean; of role both
 };
 
 class AttainmentModel {
@@ -149,36 +156,53 @@ class AttainmentModel {
   ReplicaPace PaceAt(const ReplicaCurve& curve, double sequences, double rate) const;
   // Of a replica of role both.
   Attained At(const ReplicaCurve& curve, double rate) const;
-  // At `rate` into a replica that prefills at `speed`, decoding at `pace` wherever `path` leads;
-  // null: the KV has no way to go.
-  Attained At(const PrefillSpeed& speed, double rate, const DecodePace& pace,
+  // At `rate` into a replica that prefills at `speed`, decoding under `decode` wherever `path`
+  // leads; null: the KV has no way to go.
+  Attained At(const PrefillSpeed& speed, double rate, const DecodeLoad& decode,
               const KvPath* path = nullptr) const;
-  // Of a replica that only decodes `rows` rows of a micro-batch at once, on average.
-  DecodePace DecodePaceOf(const ReplicaSpec& replica, int micro_batches, double rows) const;
+
+  // Of a replica that only decodes.
+  ReplicaCurve DecodeCurveOf(const ReplicaSpec& replica, int micro_batches,
+                             double kv_capacity_tokens, double most_sequences) const;
+  // At `rate`, with so many tokens of its KV kept for prompts that have not come yet.
+  DecodeLoad LoadOf(const ReplicaCurve& decode, double rate, double kept_tokens) const;
+  // How long how many tokens are kept for a request before it decodes, E[p * (W + L + X)], where
+  // prompts come at `rate`; token seconds, infinite beyond saturation.
+  double KeptBefore(const PrefillSpeed& speed, double rate, const KvPath& path) const;
 
   // `capacity` of a replica of role both, its rate (and what comes with it) lowered to the largest
   // at which enough requests are within their limits, with the step size that allows most; 0 where
   // even one alone is not.
   ReplicaRate WithinLimits(const ReplicaSpec& replica, const ReplicaRate& capacity) const;
-  // The largest rate up to `capacity` of a replica that only prefills, for decoding at `pace`
-  // behind `path`.
-  double PrefillRateWithinLimits(const PrefillSpeed& speed, double capacity, const DecodePace& pace,
-                                 const KvPath* path) const;
+  // The largest rate up to `capacity` at which enough requests are within their limits, which
+  // fewer are at higher ones.
+  double LargestWithinLimits(double capacity, const std::function<Attained(double)>& at) const;
 
  private:
+  // Of what prompts or sequences saturate; above, waits have no end.
+  static constexpr double kBusiest = 0.98;
+
   // One of the things that may happen to a request.
   struct Chance {
     double weight = 1;
     const PrefillSpeed* speed = nullptr;
     double more_latency_seconds = 0;
-    DecodePace pace;
+    double tpot_seconds = 0;
     double spread_per_step_seconds = 0;  // of TPOT, shrinking with the root of the steps
   };
+  // By class and sample; empty: nothing is sent.
+  using SentSeconds = std::vector<std::vector<double>>;
 
   Attained Expect(const std::vector<Chance>& chances, const Wait& queue, const Wait& room,
-                  const KvPath* path) const;
+                  const SentSeconds& sent) const;
   void Expect(size_t request_class, const Chance& chance, const Wait& queue, const Wait& room,
-              const KvPath* path, Attained* sum) const;
+              const SentSeconds& sent, Attained* sum) const;
+  SentSeconds SentOf(const PrefillSpeed& speed, const KvPath& path) const;
+  Wait PromptQueue(double rate, const ServiceMoments& service) const;
+  LoadAsked AskedOf(double rate, double most) const;
+  double CompletionsAt(const ReplicaCurve& curve, double sequences, double rate) const;
+  std::vector<ReplicaCurve::Point> PointsOf(const ReplicaSpec& replica, int micro_batches,
+                                            double most, double step_tokens) const;
   PrefillSpeed SpeedAt(const ReplicaCurve& curve, double sequences) const;
 
   struct Knots {                  // of a class

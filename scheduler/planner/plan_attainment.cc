@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "scheduler/search/goodput.h"
+#include "scheduler/search/split_attainment.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -24,14 +24,22 @@ class Served {
         placement_(*served.placement),
         load_(served.load),
         model_(*problem_.model, problem_.classes, problem_.options, problem_.arrival_variation),
+        split_(problem_, model_, placement_.replicas),
         at_(placement_.replicas.size()) {
+    std::vector<double> rates = split_.RatesOf(placement_.shares);
+    for (double& rate : rates) rate *= load_;
+    pairs_ = split_.At(rates);
     for (const Share& share : placement_.shares) {
       at_[static_cast<size_t>(share.prefill)].prefills += load_ * share.requests_per_second;
       at_[static_cast<size_t>(share.decode)].decodes += load_ * share.requests_per_second;
     }
     for (size_t i = 0; i < at_.size(); ++i) {
-      Operate(placement_.replicas[i], plan.replicas(static_cast<int>(i)), &at_[i]);
+      if (placement_.replicas[i].role == Role::kBoth)
+        Operate(placement_.replicas[i], plan.replicas(static_cast<int>(i)), &at_[i]);
+      if (placement_.replicas[i].role == Role::kDecode)
+        at_[i].tpot_seconds = pairs_.decode[i].mean_tpot_seconds();
     }
+    for (const Share& share : placement_.shares) AddTtft(share);
   }
 
   // The plan's latencies, of each replica and of all. False: some wait without end.
@@ -40,14 +48,11 @@ class Served {
     for (size_t i = 0; i < at_.size(); ++i) {
       v1::Prediction& prediction =
           *plan->mutable_replicas(static_cast<int>(i))->mutable_prediction();
-      prediction.set_time_per_output_token_seconds(at_[i].pace.tpot_seconds);
-      tpot += at_[i].decodes * at_[i].pace.tpot_seconds;
+      prediction.set_time_per_output_token_seconds(at_[i].tpot_seconds);
+      tpot += at_[i].decodes * at_[i].tpot_seconds;
       if (at_[i].prefills <= 0) continue;
-      double mean = 0;
-      for (size_t c = 0; c < problem_.classes.size(); ++c)
-        mean += problem_.classes[c].share * at_[i].alone.ttft_seconds[c];
-      prediction.set_time_to_first_token_seconds(FiniteOrZero(mean));
-      ttft += at_[i].prefills * mean;
+      prediction.set_time_to_first_token_seconds(FiniteOrZero(at_[i].ttft_sum / at_[i].prefills));
+      ttft += at_[i].ttft_sum;
     }
     const double rate = load_ * placement_.requests_per_second;
     plan->mutable_prediction()->set_time_to_first_token_seconds(FiniteOrZero(ttft / rate));
@@ -60,11 +65,8 @@ class Served {
     Attained sum;
     sum.by_class.assign(problem_.classes.size(), 0);
     sum.ttft_seconds = sum.end_to_end_seconds = sum.by_class;
-    std::vector<const PlacedReplica*> replicas;
-    for (const PlacedReplica& replica : placement_.replicas) replicas.push_back(&replica);
-    const Transport transport = MakeTransport(problem_, model_.lengths(), replicas);
     for (const Share& share : placement_.shares) {
-      const Attained one = Of(share, transport);
+      const Attained& one = Of(share);
       const double part = share.requests_per_second / placement_.requests_per_second;
       for (size_t c = 0; c < sum.by_class.size(); ++c) {
         sum.by_class[c] += part * one.by_class[c];
@@ -79,9 +81,9 @@ class Served {
  private:
   struct At {
     double prefills = 0, decodes = 0;  // requests per second
-    PrefillSpeed speed;                // of those that only prefill
-    DecodePace pace;                   // of those that decode
-    Attained alone;                    // without what comes after a handover
+    double ttft_sum = 0;               // times requests per second
+    double tpot_seconds = 0;           // of those that decode
+    Attained alone;                    // of role both
   };
 
   void Operate(const PlacedReplica& replica, const v1::Replica& planned, At* at) const {
@@ -95,41 +97,44 @@ class Served {
                                  ? static_cast<double>(planned.max_sequences())
                                  : options.max_sequences;
     const LengthMoments& lengths = model_.lengths();
-    if (replica.role == Role::kPrefill || lengths.decode_steps <= 0) {
-      at->speed = model_.PrefillBeside(spec, m, 0, tokens);
-      at->alone = model_.At(at->speed, at->prefills, {});
-      return;
-    }
-    const double rows = DecodeRowsAt(*problem_.model, spec, lengths, options, m, at->decodes);
-    if (replica.role == Role::kDecode) {
-      at->pace = model_.DecodePaceOf(spec, m, rows);
+    if (lengths.decode_steps <= 0) {
+      at->alone = model_.At(model_.PrefillBeside(spec, m, 0, tokens), at->prefills, {});
       return;
     }
     const double kv = replica.rate.kv_capacity_tokens;
     at->alone = model_.At(model_.CurveOf(spec, m, kv, sequences, tokens), at->prefills);
     // What capacity was computed with is even steps.
+    const double rows = DecodeRowsAt(*problem_.model, spec, lengths, options, m, at->decodes);
     const StepWork even = SteadyWork(replica.role, lengths, rows, options);
-    at->pace.tpot_seconds = problem_.goal == Goal::kGoodput
-                                ? at->alone.tpot_seconds
-                                : m * PeriodOf(*problem_.model, spec, even, m).seconds;
+    at->tpot_seconds = problem_.goal == Goal::kGoodput
+                           ? at->alone.tpot_seconds
+                           : m * PeriodOf(*problem_.model, spec, even, m).seconds;
   }
 
-  Attained Of(const Share& share, const Transport& transport) const {
-    const At& prefill = at_[static_cast<size_t>(share.prefill)];
-    if (share.prefill == share.decode) return prefill.alone;
-    KvPath path;
-    for (const Transport::Pair& pair : transport.pairs) {
-      if (pair.prefill == share.prefill && pair.decode == share.decode)
-        path = PathOf(problem_, pair);
-    }
-    return model_.At(prefill.speed, prefill.prefills, at_[static_cast<size_t>(share.decode)].pace,
-                     &path);
+  void AddTtft(const Share& share) {
+    At& at = at_[static_cast<size_t>(share.prefill)];
+    const Attained& one = Of(share);
+    double mean = 0;
+    for (size_t c = 0; c < problem_.classes.size(); ++c)
+      mean += problem_.classes[c].share * one.ttft_seconds[c];
+    at.ttft_sum += load_ * share.requests_per_second * mean;
+  }
+
+  const Attained& Of(const Share& share) const {
+    if (share.prefill == share.decode) return at_[static_cast<size_t>(share.prefill)].alone;
+    const std::vector<Transport::Pair>& pairs = split_.transport().pairs;
+    const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const Transport::Pair& pair) {
+      return pair.prefill == share.prefill && pair.decode == share.decode;
+    });
+    return pairs_.pairs[static_cast<size_t>(found - pairs.begin())];
   }
 
   const PlacementProblem& problem_;
   const Placement& placement_;
   const double load_;
-  AttainmentModel model_;
+  const AttainmentModel model_;
+  const SplitAttainment split_;
+  SplitAttainment::Operation pairs_;
   std::vector<At> at_;
 };
 

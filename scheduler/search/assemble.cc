@@ -1,6 +1,7 @@
 #include "absl/strings/str_format.h"
 #include "scheduler/search/goodput.h"
 #include "scheduler/search/problem.h"
+#include "scheduler/search/split_shares.h"
 #include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
 
@@ -32,55 +33,22 @@ absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedRepl
   return absl::OkStatus();
 }
 
-struct SplitShares {
-  Transport transport;
-  std::vector<double> rates;  // of its pairs
-  double served = 0;
-};
-
-absl::StatusOr<SplitShares> SharesOf(Transport transport) {
-  SplitShares shares;
-  absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-  if (!rates.ok()) return rates.status();
-  shares.transport = std::move(transport);
-  shares.rates = *std::move(rates);
-  for (const double rate : shares.rates) shares.served += rate;
-  return shares;
-}
-
-// The pace of decoding at which split replicas serve most within the objectives.
-absl::StatusOr<SplitShares> SharesWithinLimits(ReplicaJudge* judge, Placement* placement) {
-  SplitShares best;
-  for (const double pace : judge->Paces(placement->replicas)) {
-    for (const bool near : {false, true}) {
-      std::vector<PlacedReplica> replicas = placement->replicas;
-      Transport transport;
-      if (!judge->RateSplit(pace, near, &replicas, &transport)) continue;
-      absl::StatusOr<SplitShares> shares = SharesOf(std::move(transport));
-      if (!shares.ok()) return shares;
-      if (shares->served <= best.served) continue;
-      best = *std::move(shares);
-      placement->replicas = std::move(replicas);
-    }
-  }
-  return best;
-}
-
 // Shares of split replicas: the most that prefill, links and decode carry together.
-absl::Status ShareSplit(const PlacementProblem& problem, ReplicaJudge* judge,
-                        Placement* placement) {
-  std::vector<const PlacedReplica*> replicas;
-  for (const PlacedReplica& replica : placement->replicas) replicas.push_back(&replica);
-  const absl::StatusOr<SplitShares> shares =
-      problem.goal == Goal::kGoodput ? SharesWithinLimits(judge, placement)
-                                     : SharesOf(MakeTransport(problem, judge->lengths(), replicas));
-  if (!shares.ok()) return shares.status();
-  for (size_t i = 0; i < shares->rates.size(); ++i) {
-    if (shares->rates[i] <= 0) continue;
-    const Transport::Pair& pair = shares->transport.pairs[i];
-    placement->shares.push_back({pair.prefill, pair.decode, shares->rates[i], pair.codec});
+absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem, ReplicaJudge* judge,
+                                              std::vector<PlacedReplica>* replicas) {
+  if (problem.goal == Goal::kGoodput)
+    return SharesWithinLimits(problem, judge->attainment(), replicas);
+  std::vector<const PlacedReplica*> given;
+  for (const PlacedReplica& replica : *replicas) given.push_back(&replica);
+  const Transport transport = MakeTransport(problem, judge->lengths(), given);
+  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  if (!rates.ok()) return rates.status();
+  std::vector<Share> shares;
+  for (size_t i = 0; i < rates->size(); ++i) {
+    const Transport::Pair& pair = transport.pairs[i];
+    if ((*rates)[i] > 0) shares.push_back({pair.prefill, pair.decode, (*rates)[i], pair.codec});
   }
-  return absl::OkStatus();
+  return shares;
 }
 
 void DropDust(std::vector<Share>* shares) {
@@ -140,8 +108,12 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
     placement.shares.push_back(
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});
   }
-  if (absl::Status s = ShareSplit(problem, &judge, &placement); !s.ok()) return s;
+  const absl::StatusOr<std::vector<Share>> split = ShareSplit(problem, &judge, &placement.replicas);
+  if (!split.ok()) return split.status();
+  placement.shares.insert(placement.shares.end(), split->begin(), split->end());
   DropDust(&placement.shares);
+  if (problem.goal == Goal::kGoodput && !split->empty())
+    KeepWithinLimits(problem, judge.attainment(), placement.replicas, &placement.shares);
   for (const Share& share : placement.shares)
     placement.requests_per_second += share.requests_per_second;
   return placement;

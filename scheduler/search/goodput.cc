@@ -8,9 +8,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kPaces[] = {1, 0.95, 0.85, 0.7, 0.55, 0.4, 0.25};  // of the slowest that is useful
 constexpr double kLayoutParts[] = {0.6, 0.35, 0.2};  // of the TPOT of the layout that serves most
-constexpr double kNear = 1.5;                        // of the time of the best way
 
 // Replicas of equal keys are alike to the cost model.
 std::string KeyOf(const ReplicaSpec& replica) {
@@ -51,27 +49,11 @@ ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
   rate = CapacityOf(*problem_.model, replica, lengths_, problem_.options);
   if (replica.role == Role::kBoth) return rate = attainment_.WithinLimits(replica, rate);
   const double capacity = rate.requests_per_second;
-  rate.requests_per_second = attainment_.PrefillRateWithinLimits(
-      attainment_.PrefillBeside(replica, rate.micro_batches, 0, 0), capacity, {}, nullptr);
+  const PrefillSpeed speed = attainment_.PrefillBeside(replica, rate.micro_batches, 0, 0);
+  rate.requests_per_second = attainment_.LargestWithinLimits(
+      capacity, [&](double r) { return attainment_.At(speed, r, {}); });
   if (rate.requests_per_second < capacity) rate.limit = Limit::kObjectives;
   return rate;
-}
-
-std::vector<double> ReplicaJudge::Paces(const std::vector<PlacedReplica>& replicas) {
-  double slowest = 0;
-  for (const PlacedReplica& replica : replicas) {
-    if (replica.role != Role::kDecode) continue;
-    const ReplicaRate rate =
-        CapacityOf(*problem_.model, SpecOf(problem_, replica), lengths_, problem_.options);
-    slowest = std::max(slowest, rate.tpot_seconds);
-  }
-  // A faster pace leaves time for the KV's way, and for the queue where the whole is limited.
-  const bool limited = std::isfinite(LargestUsefulTpot(problem_.classes));
-  std::vector<double> paces;
-  for (const double part : kPaces) {
-    if (slowest > 0 && (part == 1 || limited)) paces.push_back(part * slowest);
-  }
-  return paces;
 }
 
 Layout BestLayoutFor(ReplicaJudge* judge, const LayoutProblem& layout) {
@@ -91,67 +73,6 @@ Layout BestLayoutFor(ReplicaJudge* judge, const LayoutProblem& layout) {
     if (other.rate.requests_per_second > best.rate.requests_per_second) best = std::move(other);
   }
   return best;
-}
-
-KvPath PathOf(const PlacementProblem& problem, const Transport::Pair& pair) {
-  KvPath path;
-  path.link = pair.link;
-  path.codec = pair.codec;
-  path.codec_rates = problem.codec_rates;
-  return path;
-}
-
-bool ReplicaJudge::RateSplit(double pace_seconds, bool near, std::vector<PlacedReplica>* replicas,
-                             Transport* transport) {
-  ReplicaOptions at_pace = problem_.options;
-  at_pace.max_tpot_seconds = std::min(at_pace.max_tpot_seconds, pace_seconds);
-  std::vector<const PlacedReplica*> given;
-  DecodePace pace = {pace_seconds, 0};
-  for (PlacedReplica& replica : *replicas) {
-    const ReplicaSpec spec = SpecOf(problem_, replica);
-    if (replica.role != Role::kBoth) {
-      replica.rate = CapacityOf(*problem_.model, spec, lengths_,
-                                replica.role == Role::kDecode ? at_pace : problem_.options);
-    }
-    if (replica.role == Role::kDecode && replica.rate.requests_per_second > 0) {
-      const DecodePace own =
-          attainment_.DecodePaceOf(spec, replica.rate.micro_batches, replica.rate.decode_rows);
-      pace.spread_seconds = std::max(pace.spread_seconds, own.spread_seconds);
-    }
-    given.push_back(&replica);
-  }
-  *transport = MakeTransport(problem_, lengths_, given);
-  std::vector<double> best(replicas->size(), kUnbounded);  // seconds of the KV of a mean request
-  for (const Transport::Pair& pair : transport->pairs) {
-    double& seconds = best[static_cast<size_t>(pair.prefill)];
-    seconds = std::min(seconds, 1 / pair.link_rate);
-  }
-  bool any = false;
-  for (size_t i = 0; i < replicas->size(); ++i) {
-    PlacedReplica& replica = (*replicas)[i];
-    if (replica.role != Role::kPrefill) continue;
-    const double capacity = replica.rate.requests_per_second;
-    const PrefillSpeed speed =
-        attainment_.PrefillBeside(SpecOf(problem_, replica), replica.rate.micro_batches, 0, 0);
-    double least = capacity;
-    for (Transport::Pair& pair : transport->pairs) {
-      if (pair.prefill != static_cast<int>(i)) continue;
-      const KvPath path = PathOf(problem_, pair);
-      const double rate = near && 1 / pair.link_rate > kNear * best[i]
-                              ? 0
-                              : attainment_.PrefillRateWithinLimits(speed, capacity, pace, &path);
-      if (rate > 0) {
-        least = std::min(least, rate);
-        any = true;
-      } else {
-        pair.link_rate = 0;  // not even a request alone is within its limits
-      }
-    }
-    replica.rate.requests_per_second = least;
-    transport->capacity[i] = least;
-    if (least < capacity) replica.rate.limit = Limit::kObjectives;
-  }
-  return any;
 }
 
 }  // namespace tessera::scheduler

@@ -34,7 +34,7 @@ double AttainedBy(LatencyLimits limits, double rate, double tpot, const KvPath* 
   const ModelShape model = Tiny();
   const ReplicaOptions options;
   const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
-  return AttainmentModel(model, classes, options, 1).At(Fixed(), rate, {tpot, 0}, path).all;
+  return AttainmentModel(model, classes, options, 1).At(Fixed(), rate, {{tpot}, {}}, path).all;
 }
 
 // One stage whose step takes 1 ms whatever runs in it.
@@ -95,12 +95,13 @@ TEST_CASE("the rate within limits is where attainment meets what is asked for") 
   limits.ttft_seconds = 0.3;
   const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
   const AttainmentModel attainment(model, classes, options, 1);
-  const double rate = attainment.PrefillRateWithinLimits(Fixed(), 9, {0.01}, nullptr);
+  const auto at = [&](double rate) { return attainment.At(Fixed(), rate, {{0.01}, {}}); };
+  const double rate = attainment.LargestWithinLimits(9, at);
   // rho * exp(-2 (1 - rho) * 0.1 s / 0.1 s) = 0.1
   const double rho = rate * 0.1;
   CHECK(rho * std::exp(-2 * (1 - rho)) == Approx(0.1).epsilon(1e-5));
-  CHECK(attainment.At(Fixed(), rate, {0.01}).all == Approx(0.9).epsilon(1e-5));
-  CHECK(attainment.PrefillRateWithinLimits(Fixed(), 2, {0.01}, nullptr) == 2);  // its capacity
+  CHECK(at(rate).all == Approx(0.9).epsilon(1e-5));
+  CHECK(attainment.LargestWithinLimits(2, at) == 2);  // its capacity
 }
 
 TEST_CASE("classes with objectives of their own attain alone, the others together") {
@@ -220,6 +221,42 @@ TEST_CASE("limits of TPOT are kept by the slow tenth of the requests, not by the
   CHECK(judged.At(curve, 10).all > within);
   CHECK(uneven.At(curve, 10).all < judged.At(curve, 10).all);
   CHECK(judged.At(curve, 1e4).all == 0);  // saturated
+}
+
+TEST_CASE(
+    "who decodes elsewhere waits for room there, which prompts on their way keep from others") {
+  // Ten steps of 1 ms: a decoding replica with room for n completes 100 n requests per second.
+  const ClockReplica replica;
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  LatencyLimits limits;
+  limits.ttft_seconds = 0.3;  // 0.1 s may be waited
+  const std::vector<RequestClass> classes = {Class({{100, 11, 1}}, limits, 0.9)};
+  const AttainmentModel judged(model, classes, options, 1);
+  // KV for 20 sequences of 105 tokens on average and half a prompt.
+  const ReplicaCurve curve = judged.DecodeCurveOf(replica.spec, 1, 2150, 256);
+  const DecodeLoad idle = judged.LoadOf(curve, 1, 0);
+  CHECK(idle.room.probability < 1e-9);
+  CHECK(idle.mean_tpot_seconds() == Approx(1e-3).epsilon(1e-3));
+  const DecodeLoad busy = judged.LoadOf(curve, 1800, 0);
+  CHECK(busy.room.probability > 0.1);
+  CHECK(busy.room.mean_seconds > 0);
+  CHECK(judged.LoadOf(curve, 1800, 100).room.mean() > 1.5 * busy.room.mean());
+  CHECK(std::isinf(judged.LoadOf(curve, 1990, 0).room.mean()));  // beyond what completes
+  CHECK(std::isinf(judged.LoadOf(curve, 1, 2050).room.mean()));  // no room for one
+  // A prompt's 100 tokens are kept for 0.2 s of computing, 0.05 s in the queue at rho 0.5, and 0.1
+  // s on the link.
+  KvPath path;
+  path.link.bytes_per_second = 4000;
+  CHECK(judged.KeptBefore(Fixed(), 5, path) == Approx(100 * 0.35));
+  CHECK(std::isinf(judged.KeptBefore(Fixed(), 9.9, path)));
+  // Nobody waits for room, or everybody does.
+  DecodeLoad load = {{1e-3}, {}};
+  CHECK(judged.At(Fixed(), 5, load).all == Approx(1 - 0.5 * std::exp(-1)));
+  load.room = {1, 0.05};
+  const Attained waits = judged.At(Fixed(), 5, load);
+  CHECK(waits.all < 1 - 0.5 * std::exp(-1));
+  CHECK(waits.ttft_seconds[0] == Approx(0.2 + 0.05 + 0.05));
 }
 
 TEST_CASE("many prompt lengths are interpolated closely") {
