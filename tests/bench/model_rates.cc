@@ -3,7 +3,9 @@
 //   model_rates FOLDER bf16|int8|f32 ISA CONTEXT_TOKENS
 //
 //   read                    all of 2 GiB once:      "SECONDS BYTES"
-//   decode BATCH CONTEXT    one step:               "SECONDS BYTES" (weights and KV that it reads)
+//   multiply                2^34 products of pairs in registers: "SECONDS PRODUCTS"
+//   decode BATCH CONTEXT    one step:               "SECONDS BYTES PRODUCTS" (weights and KV that it
+//                           reads, and multiplications with them)
 //   prefill TOKENS CHUNK    a prompt:               "SECONDS 0"
 //   profile COMMAND ...     one of the last two:    "SECONDS OP=SECONDS ..."
 //   onednn ROWS             its layers' products as oneDNN's packed matmuls: "SECONDS 0"
@@ -30,6 +32,7 @@
 #include "kvcache/block_pool.h"
 #include "proto/model_folder.h"
 #include "scheduler/shares.h"
+#include "tests/bench/multiply_peak.h"
 #include "tests/bench/onednn_linear.h"
 #include "tests/bench/read_sum.h"
 #include "tests/bench/timed_device.h"
@@ -48,6 +51,7 @@ constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kMaxBatch = 16;
 constexpr int64_t kMaxChunk = 2048;
 constexpr int64_t kReadBytes = int64_t{2} << 30;
+constexpr int64_t kProducts = int64_t{1} << 34;
 
 double Seconds() {
   using Clock = std::chrono::steady_clock;
@@ -111,6 +115,8 @@ class Rates {
     return ReadSeconds(buffer_, kReadBytes, *pool_);
   }
 
+  double Multiply() { return MultiplySeconds(kProducts, *pool_); }
+
   // Every sequence gets one more token behind context - 1.
   double Decode(int64_t batch, int64_t context) {
     if (batch > kMaxBatch || batch * (context + kBlockTokens) > context_tokens_) {
@@ -151,12 +157,16 @@ class Rates {
   // Of weights that are multiplied, and of keys and values.
   int64_t BytesRead(int64_t batch, int64_t context) const {
     int64_t bytes = 0;
-    for (const LinearSpec& spec : LayerSpecs()) {
-      bytes += options_.model.layers() * device_->ops().PackedWeightBytes(spec);
-    }
-    bytes += device_->ops().PackedWeightBytes(
-        Spec(options_.model.hidden(), options_.model.vocabulary()));
+    for (const LinearSpec& spec : LinearSpecs()) bytes += device_->ops().PackedWeightBytes(spec);
     return bytes + batch * context * model_->KvBlockBytes(kBlockTokens) / kBlockTokens;
+  }
+
+  // With weights, and of attention: a key's and a value's for every query head.
+  int64_t Products(int64_t batch, int64_t context) const {
+    int64_t weights = 0;
+    for (const LinearSpec& spec : LinearSpecs()) weights += spec.in_features * spec.out_features;
+    const v1::Model& m = options_.model;
+    return batch * (weights + 2 * m.layers() * m.heads() * m.head_dim() * context);
   }
 
   double OneDnn(int64_t rows) {
@@ -187,6 +197,15 @@ class Rates {
             .out_features = out_features,
             .weight_dtype = options_.weight_dtype,
             .group_size = options_.int8_group_size};
+  }
+
+  // All that a step multiplies with.
+  std::vector<LinearSpec> LinearSpecs() const {
+    std::vector<LinearSpec> all = {Spec(options_.model.hidden(), options_.model.vocabulary())};
+    for (int64_t layer = 0; layer < options_.model.layers(); ++layer) {
+      for (const LinearSpec& spec : LayerSpecs()) all.push_back(spec);
+    }
+    return all;
   }
 
   // A dense layer's, as worker/weights fuses them.
@@ -229,9 +248,12 @@ bool Answer(Rates& rates, std::istringstream& words) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (name == "read") {
     std::printf("%.6f %ld\n", rates.Read(), static_cast<long>(kReadBytes));
+  } else if (name == "multiply") {
+    std::printf("%.6f %ld\n", rates.Multiply(), static_cast<long>(kProducts));
   } else if (name == "decode" && words >> a >> b) {
     const double seconds = rates.Decode(a, b);
-    std::printf("%.6f %ld\n", seconds, static_cast<long>(rates.BytesRead(a, b)));
+    std::printf("%.6f %ld %ld\n", seconds, static_cast<long>(rates.BytesRead(a, b)),
+                static_cast<long>(rates.Products(a, b)));
   } else if (name == "prefill" && words >> a >> b) {
     std::printf("%.6f 0\n", rates.Prefill(a, b));
   } else if (name == "onednn" && words >> a) {

@@ -92,13 +92,13 @@ class Answering:
         assert self.line() == text
 
     def ask(self, command):
-        """(seconds, bytes), or for a profile (seconds, {op: seconds})."""
+        """(seconds, bytes[, products]), or for a profile (seconds, {op: seconds})."""
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
         first, *rest = self.line().split()
         if command.startswith("profile"):
             return float(first), {op: float(s) for op, s in (part.split("=") for part in rest)}
-        return float(first), int(rest[0])
+        return float(first), *map(int, rest)
 
     def log(self):
         self.errors.seek(0)

@@ -1,20 +1,38 @@
 #include "tests/bench/timed_device.h"
 
 #include <chrono>
+#include <deque>
 #include <utility>
 
+#include "kernels/cpu/cpu_stream.h"
 #include "kernels/ops.h"
 
 namespace tessera::bench {
 
 using kernels::Stream;
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// An op of its own, which the stream runs between others.
+struct StampArgs {
+  Clock::time_point* time;
+};
+void Stamp(const StampArgs& args, kernels::ThreadPool&) { *args.time = Clock::now(); }
+
+}  // namespace
+
 class TimedDevice::TimedOps : public kernels::Ops {
  public:
   explicit TimedOps(kernels::Ops* ops) : ops_(ops) {}
 
+  struct Span {
+    const char* op;
+    Clock::time_point start, end;
+  };
   bool timing = false;
-  std::map<std::string, double> seconds;
+  std::deque<Span> spans;  // written by the stream: these must not move
 
   std::string name() const override { return ops_->name(); }
 
@@ -107,12 +125,11 @@ class TimedDevice::TimedOps : public kernels::Ops {
   absl::Status Timed(const char* name, absl::Status (Ops::*op)(const Args&, Stream&),
                      const Args& args, Stream& stream) {
     if (!timing) return (ops_->*op)(args, stream);
-    absl::Status status = stream.Synchronize();
-    const auto start = std::chrono::steady_clock::now();
-    status.Update((ops_->*op)(args, stream));
-    status.Update(stream.Synchronize());
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    seconds[name] += spent.count();
+    auto& cpu_stream = static_cast<kernels::CpuStream&>(stream);
+    Span& span = spans.emplace_back(Span{.op = name, .start = {}, .end = {}});
+    cpu_stream.Enqueue<StampArgs>(&Stamp, {&span.start});
+    const absl::Status status = (ops_->*op)(args, stream);
+    cpu_stream.Enqueue<StampArgs>(&Stamp, {&span.end});
     return status;
   }
 
@@ -126,7 +143,13 @@ TimedDevice::~TimedDevice() = default;
 
 void TimedDevice::set_timing(bool timing) { ops_->timing = timing; }
 
-std::map<std::string, double> TimedDevice::Take() { return std::exchange(ops_->seconds, {}); }
+std::map<std::string, double> TimedDevice::Take() {
+  std::map<std::string, double> seconds;
+  for (const auto& span : std::exchange(ops_->spans, {})) {
+    seconds[span.op] += std::chrono::duration<double>(span.end - span.start).count();
+  }
+  return seconds;
+}
 
 kernels::Ops& TimedDevice::ops() { return *ops_; }
 

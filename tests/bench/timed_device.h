@@ -1,8 +1,8 @@
-// A device that says how long each op took: for profiles of whole steps.
+// A CPU device that says how long each op took: for profiles of whole steps.
 //
-// While it is timing, every op is waited for, before and after, so steps take some microseconds an
-// op more than they do. Thread rule: as the ops themselves; one stream at a time while timing.
-// Ownership: borrows the device.
+// While it is timing, its streams note the time before and after every op, as they come to it:
+// nobody waits. Thread rule: as the ops themselves; one stream at a time while timing. Ownership:
+// borrows the device, whose streams must be CpuStreams.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class TimedDevice : public kernels::Device {
   ~TimedDevice() override;
 
   void set_timing(bool timing);
-  // Seconds by op since the last call.
+  // Seconds by op since the last call; what was enqueued must have been waited for.
   std::map<std::string, double> Take();
 
   std::string Describe() const override { return device_->Describe(); }

@@ -107,13 +107,14 @@ inline void ListItems(const AttentionArgs& args, const Cut& cut, Plan& plan) {
   }
 }
 
-// Decides which items are shared between tasks and numbers the tasks.
+// Decides which items are shared between tasks and numbers the tasks: two a thread, as each starts
+// on keys that nobody asked for in time.
 inline void ShareItems(int threads, int64_t max_shared, Plan& plan) {
   int64_t total = 0;
   for (int64_t i = 0; i < plan.item_count; ++i) {
     total += plan.items[i].end_partition - plan.items[i].begin_partition;
   }
-  plan.partitions_per_task = Larger(1, CeilDivide(total, 8 * threads));
+  plan.partitions_per_task = Larger(1, CeilDivide(total, 2 * threads));
   int64_t shared = 0;
   for (int64_t i = 0; i < plan.item_count; ++i) {
     Item& item = plan.items[i];
