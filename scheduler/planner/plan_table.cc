@@ -116,6 +116,14 @@ std::string TimesText(double simulated, double predicted) {
   return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
+// Part of all requests that must be within their limits; 0: none has limits.
+double AskedAttainment(const v1::DeploymentPlan& plan) {
+  double asked = 0;
+  for (const v1::ClassPrediction& one : plan.prediction().classes())
+    asked += one.share() * one.objectives().attainment();
+  return asked;
+}
+
 // What a request takes on average.
 double StaySeconds(const v1::DeploymentPlan& plan) {
   return plan.prediction().time_to_first_token_seconds() +
@@ -125,6 +133,7 @@ double StaySeconds(const v1::DeploymentPlan& plan) {
 // The second opinion, beside the predicted figures.
 void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   if (!plan.has_simulated()) return;
+  constexpr double kNotLuck = 0.02;
   constexpr double kManyStays = 10;  // of a request, in which replicas fill
   const v1::SimulatedFigures& s = plan.simulated();
   const double predicted = plan.prediction().requests_per_second();
@@ -148,6 +157,14 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   if (s.attainment() > 0)
     absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
   *out += "\n";
+  const double asked = AskedAttainment(plan);
+  if (s.attainment() > 0 && s.attainment() < asked - kNotLuck) {
+    absl::StrAppendFormat(
+        out,
+        "BEWARE: in the simulation %.1f %% are within their limits, where %.3g %% are asked: with "
+        "less than %.3f requests/s more are\n",
+        100 * s.attainment(), 100 * asked, s.latency_requests_per_second());
+  }
   const double stays = StaySeconds(plan);
   const double lasts = static_cast<double>(s.requests()) / s.offered_requests_per_second();
   if (stays > 0 && lasts < kManyStays * stays) {

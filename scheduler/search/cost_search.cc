@@ -96,7 +96,7 @@ class CostSearch {
     if (!tried_.insert(counts).second) return;
     DeviceGroup group;
     group.counts = counts;
-    problem_.watch.Report(StrCat("configurations ", groups_.size()));
+    problem_.watch.Report(StrCat("configurations laid out: ", groups_.size()));
     const PlacedReplica& replica = layouts_.ReplicaOf(group);
     if (replica.rate.requests_per_second <= 0) return;
     // What the layout leaves idle is not rented.

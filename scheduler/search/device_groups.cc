@@ -104,7 +104,7 @@ PlacedReplica GroupLayouts::MakeReplicaOf(const DeviceGroup& group) {
     const int steps = options_.layer_steps;
     layout.layer_step = options_.exact ? 1 : (problem_.model->layers + steps - 1) / steps;
     layout.refine = layout.exact = options_.exact;
-    layout.stop = Watched("first", layout, options_.exact);  // coarse ones end soon
+    layout.stop = Watched("coarse", layout, options_.exact);  // coarse ones end soon
     known = by_key_.emplace(key, BestLayoutFor(&judge_, layout)).first;
   }
   return ToReplica(known->second, members, group.role);
@@ -250,7 +250,7 @@ PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
     layout.layer_step *= 2;
   }
   if (!layout.least_latency) layout.known_rate = coarse.rate.requests_per_second;
-  layout.stop = Watched("full", layout, true);
+  layout.stop = Watched("fine", layout, true);
   const std::string key = "fine " + KeyOf(layout);
   auto known = by_key_.find(key);
   if (known == by_key_.end()) known = by_key_.emplace(key, BestLayout(layout)).first;
@@ -262,8 +262,8 @@ std::function<bool()> GroupLayouts::Watched(const char* resolution, const Layout
   int devices = 0;
   for (const LayoutPool& pool : layout.pools) devices += pool.count;
   return [this, stops,
-          what = StrCat("layout ", layouts() + 1, ", of ", devices, " devices in ", resolution,
-                        " resolution")] {
+          what = StrCat("layouts made: ", layouts(), ", now a ", resolution, " one of ", devices,
+                        devices == 1 ? " device" : " devices")] {
     problem_.watch.Report(what);
     return stops && problem_.watch.Stopped();
   };

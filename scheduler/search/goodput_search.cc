@@ -66,7 +66,7 @@ class GoodputSearch {
     other.options.max_tpot_seconds = std::min(max_tpot, problem_.options.max_tpot_seconds);
     other.allow_split = split && problem_.allow_split;
     other.prove = problem_.prove && candidates_ == 0;
-    problem_.watch.Report(absl::StrFormat("candidate %d", ++candidates_));
+    problem_.watch.Report(absl::StrFormat("candidates judged: %d", ++candidates_));
     absl::StatusOr<Placement> found = SearchConfigurations(other);
     if (!found.ok()) return found;
     const double goodput = Consider(Assemble(problem_, found->replicas));

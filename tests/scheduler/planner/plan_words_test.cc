@@ -51,6 +51,22 @@ TEST_CASE("a simulation of too few requests to fill the replicas says so") {
   CHECK_THAT(PlanTable(plan), !Contains("too few"));
 }
 
+TEST_CASE("a simulation in which too few are in time is told, whatever was predicted") {
+  v1::DeploymentPlan plan = Predicted();
+  v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();
+  one.set_share(1);
+  one.mutable_objectives()->set_attainment(0.9);
+  one.set_attainment(0.91);
+  v1::SimulatedFigures& seen = *plan.mutable_simulated();
+  seen.set_latency_requests_per_second(3);
+  seen.set_attainment(0.725);
+  CHECK_THAT(PlanTable(plan),
+             Contains("BEWARE: in the simulation 72.5 % are within their limits, where 90 % are "
+                      "asked: with less than 3.000 requests/s more are\n"));
+  seen.set_attainment(0.89);
+  CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
+}
+
 TEST_CASE("limits that too few requests keep are told, unless the plan is for goodput") {
   v1::DeploymentPlan plan = Predicted();
   v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();

@@ -111,7 +111,7 @@ TEST_CASE("searches say how far they are") {
     INFO(name);
     int layouts = 0, others = 0;
     problem.watch.progress = [&](const std::string& what) {
-      ++(what.starts_with("layout ") ? layouts : others);
+      ++(what.starts_with("layouts made: ") ? layouts : others);
     };
     REQUIRE((*FindSearch(name))(problem).ok());
     CHECK(layouts > 0);
