@@ -32,8 +32,13 @@ absl::StatusOr<Placement> WithClasses(const PlacementProblem& problem,
   double bound = known->upper_bound;
   if (found.upper_bound > 0)
     bound = bound > 0 ? std::min(bound, found.upper_bound) : found.upper_bound;
-  const bool better = problem.goal != Goal::kPrice &&
-                      found.placement->requests_per_second > known->requests_per_second;
+  const double need = problem.required_requests_per_second * (1 - 1e-6);
+  const auto serves = [&](const Placement& p) { return p.requests_per_second >= need; };
+  const bool better =
+      problem.goal == Goal::kPrice
+          ? serves(*found.placement) &&
+                (!serves(*known) || found.placement->usd_per_hour < known->usd_per_hour)
+          : found.placement->requests_per_second > known->requests_per_second;
   Placement& best = better ? *found.placement : *known;
   best.upper_bound = bound > 0 ? std::max(bound, best.requests_per_second) : 0;
   best.interrupted = known->interrupted || found.placement->interrupted;

@@ -1,0 +1,70 @@
+// The least price of more devices than are proved: not above what is known to do.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/workload_samples.h"
+#include "scheduler/search/configuration_search.h"
+#include "tests/scheduler/cost/shapes.h"
+
+namespace tessera::scheduler {
+namespace {
+
+struct Example {
+  ModelShape model = tests::Llama2_70B();
+  ClusterGraph graph;
+  PlacementProblem problem;
+
+  explicit Example(const std::string& name) {
+    v1::Cluster cluster;
+    REQUIRE(ReadDocumentFile("deploy/clusters/" + name, &cluster).message() == "");
+    graph = *MakeClusterGraph(cluster, *BuiltInDevices(), name);
+    v1::Workload workload;
+    REQUIRE(ReadDocumentFile("deploy/workloads/azure_conversation.yaml", &workload).message() ==
+            "");
+    const auto samples = SamplesOf(workload, {}, 4096, "azure_conversation.yaml");
+    REQUIRE(samples.ok());
+    problem.model = &model;
+    problem.graph = &graph;
+    problem.samples = samples->samples;
+    problem.goal = Goal::kPrice;
+  }
+
+  Placement Cheapest(double requests_per_second) {
+    problem.required_requests_per_second = requests_per_second;
+    const absl::StatusOr<Placement> found = SearchConfigurations(problem);
+    REQUIRE(found.status().message() == "");
+    CHECK(found->requests_per_second >= requests_per_second * (1 - 1e-6));
+    return *found;
+  }
+};
+
+// Whole columns of the program served 7.458 for 7 USD/h.
+TEST_CASE("what six cards serve is not rented as seven") {
+  Example sites("three_sites_24.yaml");
+  PlacedReplica known;
+  known.stages = {{0, 2, 25}, {0, 1, 14}, {1, 1, 14}, {1, 1, 14}, {1, 1, 13}};
+  const absl::StatusOr<Placement> six = Assemble(sites.problem, {known});
+  REQUIRE(six.status().message() == "");
+  REQUIRE(six->requests_per_second > 5.301);
+  REQUIRE(six->usd_per_hour > 0);
+  CHECK(sites.Cheapest(5.301).usd_per_hour <= six->usd_per_hour * (1 + 1e-9));
+}
+
+TEST_CASE("less asked for is not dearer, and what cannot be served is refused") {
+  Example sites("three_sites_24.yaml");
+  double before = 0;
+  for (const double rate : {1.0, 3.0, 5.0, 7.0, 9.0}) {
+    INFO(rate);
+    const double usd = sites.Cheapest(rate).usd_per_hour;
+    CHECK(usd >= before * (1 - 1e-9));
+    before = usd;
+  }
+  sites.problem.required_requests_per_second = 100;
+  const absl::StatusOr<Placement> never = SearchConfigurations(sites.problem);
+  CHECK((!never.ok() || never->requests_per_second < 100));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
