@@ -92,8 +92,12 @@ class Comparison {
       }
       if (cells.size() < 7 || !FindSearch(cells[2]).ok()) continue;
       Reached& reached = earlier_[{cells[1], cells[2]}];
-      reached.value = Shown(std::atof(cells[3].c_str()));
-      if (std::atof(cells[3].c_str()) <= 0) reached.why_not = cells[3];
+      const double shown = std::atof(cells[3].c_str());
+      if (shown > 0) {
+        reached.value = Shown(shown);
+      } else {
+        reached.why_not = cells[3];
+      }
       reached.evaluations = std::atoll(cells[5].c_str());
       reached.seconds = std::atof(cells[6].c_str());
       reached.interrupted = cells[6].find("stopped") != std::string::npos;
