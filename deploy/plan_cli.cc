@@ -172,7 +172,7 @@ void PlanCli::AddPlan() {
       "Simulate the plans that the search kept and take the one that does better; default: with "
       "up to 64 devices");
   plan_->add_flag("--prove", f.options.prove,
-                  "Up to eight devices: prove the optimum also where the usual tests do not do");
+                  "Up to eight devices: test as many layouts as proving the optimum takes");
   plan_->add_option("--out", out_, "Write plan.json here");
   plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
   plan_->add_flag("--sensitivity", sensitivity_,

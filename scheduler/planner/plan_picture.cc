@@ -114,8 +114,8 @@ class Picture {
                width_, y + kMargin, width_, y + kMargin) +
            Text(kMargin, 32, title, "font-size=\"20\" font-weight=\"bold\"") +
            Text(kMargin, 52,
-                "Each square is a device: replica and stage (r0 s1), its layers, its kind; the bar "
-                "is memory in use. Grey devices are idle.",
+                "Each square is a device: replica (P: prefills, D: decodes) and stage (s1), its "
+                "layers, its kind; the bar is memory in use. Grey devices are idle.",
                 "fill=\"#555\"") +
            body_ + "</svg>\n";
   }

@@ -10,14 +10,18 @@
 namespace tessera::scheduler {
 namespace {
 
-void AppendReplica(const v1::Replica& replica, std::string* out) {
+// routed: requests are sent to it, and their latencies were predicted.
+void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
   const v1::Prediction& p = replica.prediction();
   absl::StrAppendFormat(out, "\n%s: %s; up to %.3f requests/s", replica.name(),
                         RoleText(replica.role()), p.requests_per_second());
   if (p.output_tokens_per_second() > 0)
     absl::StrAppendFormat(out, ", %.0f output tokens/s", p.output_tokens_per_second());
-  if (p.time_to_first_token_seconds() > 0)
+  if (p.time_to_first_token_seconds() > 0) {
     absl::StrAppendFormat(out, ", TTFT %.3g s", p.time_to_first_token_seconds());
+  } else if (routed && replica.role() != v1::REPLICA_ROLE_DECODE) {
+    *out += ", TTFT unknown (by the formula requests wait without end)";
+  }
   if (p.time_per_output_token_seconds() > 0) {
     absl::StrAppendFormat(out, ", TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
   }
@@ -32,16 +36,19 @@ void AppendReplica(const v1::Replica& replica, std::string* out) {
     absl::StrAppendFormat(out, ", up to %d sequences at once (those in prefill included)",
                           replica.max_sequences());
   *out += "\n";
-  absl::StrAppendFormat(out, "  %-5s  %-24s  %3s  %-9s  %7s  %7s  %7s  %s\n", "stage", "devices",
-                        "TP", "layers", "weights", "KV", "buffers",
+  size_t width = 24;
+  for (const v1::Stage& stage : replica.stages())
+    width = std::max(width, StageDevicesText(stage).size());
+  absl::StrAppendFormat(out, "  %-5s  %-*s  %3s  %-9s  %7s  %7s  %7s  %s\n", "stage", width,
+                        "devices", "TP", "layers", "weights", "KV", "buffers",
                         "free of usable; all in GiB per device");
   for (int j = 0; j < replica.stages_size(); ++j) {
     const v1::Stage& stage = replica.stages(j);
     const v1::PlannedWorker& w = stage.workers(0);
     const double used =
         static_cast<double>(w.weight_bytes() + w.kv_bytes() + w.activation_bytes()) / kGib;
-    absl::StrAppendFormat(out, "  %-5d  %-24s  %3d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j,
-                          StageDevicesText(stage), stage.workers_size(),
+    absl::StrAppendFormat(out, "  %-5d  %-*s  %3d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j,
+                          width, StageDevicesText(stage), stage.workers_size(),
                           StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
                           static_cast<double>(w.weight_bytes()) / kGib,
                           static_cast<double>(w.kv_bytes()) / kGib,
@@ -176,6 +183,19 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   }
 }
 
+// Latencies are of less than the most, at which queues have no end.
+void AppendLatencies(const v1::DeploymentPlan& plan, std::string* out) {
+  const v1::Prediction& p = plan.prediction();
+  *out +=
+      plan.basis().requests_per_second() > 0
+          ? absl::StrFormat("\npredicted at %.3f requests/s: ", plan.basis().requests_per_second())
+          : std::string("\npredicted: ");
+  *out += p.time_to_first_token_seconds() > 0
+              ? absl::StrFormat("mean TTFT %.3g s", p.time_to_first_token_seconds())
+              : std::string("TTFT unknown (by the formula some requests wait without end)");
+  absl::StrAppendFormat(out, ", mean TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
+}
+
 }  // namespace
 
 std::string PlanTable(const v1::DeploymentPlan& plan) {
@@ -200,14 +220,9 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   for (const std::string& line : plan.explanation()) {
     if (IsWarning(line)) out += StrCat("\n", line);
   }
-  // Latencies are of less than the most, at which queues have no end.
-  out += plan.basis().requests_per_second() > 0
-             ? absl::StrFormat("\npredicted at %.3f requests/s: mean ",
-                               plan.basis().requests_per_second())
-             : std::string("\npredicted: mean ");
-  if (p.time_to_first_token_seconds() > 0)
-    absl::StrAppendFormat(&out, "TTFT %.3g s, mean ", p.time_to_first_token_seconds());
-  absl::StrAppendFormat(&out, "TPOT %.1f ms\n", p.time_per_output_token_seconds() * 1e3);
+  if (p.time_per_output_token_seconds() > 0 || p.time_to_first_token_seconds() > 0)
+    AppendLatencies(plan, &out);
+  out += "\n";
   out += AttainmentTable(plan);
   AppendSimulated(plan, &out);
   if (plan.has_basis()) {
@@ -221,7 +236,12 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       "TTFT: time to the first token, waiting included; TPOT: time per token after it; KV: keys "
       "and "
       "values of the requests under way; TP: devices that share every layer of a stage\n";
-  for (const v1::Replica& replica : plan.replicas()) AppendReplica(replica, &out);
+  for (const v1::Replica& replica : plan.replicas()) {
+    const bool routed = std::any_of(
+        plan.routing().begin(), plan.routing().end(),
+        [&](const v1::RoutingShare& share) { return share.prefill_replica() == replica.name(); });
+    AppendReplica(replica, routed && p.time_per_output_token_seconds() > 0, &out);
+  }
   out += "\nrouting:\n";
   for (const v1::RoutingShare& share : plan.routing()) {
     const bool one = share.prefill_replica() == share.decode_replica();

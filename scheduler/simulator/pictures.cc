@@ -81,7 +81,9 @@ std::string AttainmentSvg(std::span<const RatePoint> points, double wanted_attai
   double most = 0;
   for (const RatePoint& p : points) most = std::max(most, p.requests_per_second);
   const Frame frame{kTop, 320, std::max(most, 1e-9), 100};
-  std::string out = Head(kTop + 380, "requests that meet their objectives, % over requests/s");
+  std::string out =
+      Head(kTop + 380,
+           "requests that meet their objectives, % over requests/s; dashed: what is asked for");
   out += frame.Axes("", 5);
   std::vector<std::pair<double, double>> line;
   for (const RatePoint& p : points)

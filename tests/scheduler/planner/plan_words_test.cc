@@ -29,6 +29,45 @@ TEST_CASE("what a reader must not miss stands at the head, and nowhere else") {
   CHECK_THAT(PlanTable(plan), Contains("\nwhy:\n  a reason\n") && !Contains("  BEWARE"));
 }
 
+TEST_CASE("latencies that the formula has no figure for are not left out silently") {
+  v1::DeploymentPlan plan = Predicted();
+  v1::Replica& replica = *plan.add_replicas();
+  replica.set_name("r0");
+  replica.set_role(v1::REPLICA_ROLE_PREFILL);
+  CHECK_THAT(PlanTable(plan), Contains("mean TTFT 1 s, mean TPOT 100.0 ms") &&
+                                  !Contains("unknown"));  // nothing is sent to r0
+  v1::RoutingShare& share = *plan.add_routing();
+  share.set_prefill_replica("r0");
+  share.set_decode_replica("r1");
+  plan.mutable_prediction()->clear_time_to_first_token_seconds();
+  CHECK_THAT(PlanTable(plan), Contains("predicted at 3.000 requests/s: TTFT unknown") &&
+                                  Contains("r0: prefill; up to 0.000 requests/s, TTFT unknown"));
+  plan.clear_prediction();
+  CHECK_THAT(PlanTable(plan), !Contains("predicted") && !Contains("unknown"));
+}
+
+TEST_CASE("columns stand below each other, however long the names") {
+  v1::DeploymentPlan plan = Predicted();
+  v1::Replica& replica = *plan.add_replicas();
+  for (const char* device : {"a/0", "a-machine-with-a-very-long-name/0"}) {
+    v1::PlannedWorker& worker = *replica.add_stages()->add_workers();
+    worker.set_device(device);
+    worker.set_kind("A100-80");
+    worker.mutable_share()->mutable_layers()->set_end(10);
+    worker.set_available_bytes(int64_t{1} << 30);
+  }
+  const std::string table = PlanTable(plan);
+  const auto column = [&](const std::string& what, size_t from) {
+    const size_t at = table.find(what, from);
+    REQUIRE(at != std::string::npos);
+    return at - table.rfind('\n', at);
+  };
+  const size_t header = table.find("  stage  devices"), first = table.find("  0      a/0");
+  const size_t second = table.find("  1      a-machine");
+  CHECK(column("0-9", first) == column("layers", header));
+  CHECK(column("0-9", second) == column("layers", header));
+}
+
 TEST_CASE("a simulation that is far from the prediction says how far") {
   v1::DeploymentPlan plan = Predicted();
   v1::SimulatedFigures& seen = *plan.mutable_simulated();
