@@ -92,8 +92,12 @@ class Survivor {
   absl::StatusOr<Placement> Run() {
     if (problem_.goal == Goal::kGoodput) {
       return absl::InvalidArgumentError(
-          "--survive-machine-loss: is not planned for with --objective goodput; plan for "
-          "throughput with --max-tpot");
+          "--survive-machine-loss with --objective goodput: what is left after a loss would have "
+          "to "
+          "be shared anew so that enough requests are still within their limits, and the search "
+          "that chooses what survives adds up rates without limits on waits; plan with --objective "
+          "throughput and --max-tpot, which it keeps after a loss, and look at the predicted TTFT, "
+          "or leave --survive-machine-loss out");
     }
     const absl::StatusOr<Placement> found = search_(problem_);
     if (!found.ok()) return found.status();

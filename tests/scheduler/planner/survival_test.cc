@@ -174,8 +174,9 @@ TEST_CASE("what survives is not planned for with goodput") {
   options.goal = Goal::kGoodput;
   PlannerInput input = Input(kThree, "Llama-3-8B");
   input.workload.mutable_objectives()->set_time_per_output_token_seconds(0.1);
-  CHECK_THAT(std::string(MakePlan(input, options).status().message()),
-             Contains("--survive-machine-loss: is not planned for"));
+  CHECK_THAT(
+      std::string(MakePlan(input, options).status().message()),
+      Contains("shared anew so that enough") && Contains("plan with --objective throughput"));
 }
 
 TEST_CASE("where everything depends on one machine, it is named") {
