@@ -60,6 +60,12 @@ bool AnyLimits(const std::vector<RequestClass>& classes) {
                      [](const RequestClass& one) { return one.limits.any(); });
 }
 
+bool LimitsWaits(const std::vector<RequestClass>& classes) {
+  return std::any_of(classes.begin(), classes.end(), [](const RequestClass& one) {
+    return std::isfinite(std::min(one.limits.ttft_seconds, one.limits.end_to_end_seconds));
+  });
+}
+
 bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class) {
   std::map<int, double> spare;  // by group
   for (size_t c = 0; c < classes.size(); ++c) {

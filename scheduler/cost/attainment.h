@@ -72,6 +72,9 @@ struct RequestClass {
 // Whether any class has a limit.
 bool AnyLimits(const std::vector<RequestClass>& classes);
 
+// Whether any class limits what a wait is part of: TTFT or end to end.
+bool LimitsWaits(const std::vector<RequestClass>& classes);
+
 // Whether every group of classes attains what it asks for.
 bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class);
 

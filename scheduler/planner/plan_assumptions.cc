@@ -45,15 +45,15 @@ void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
   }
   if (f.options->goal == Goal::kGoodput) {
     lines->push_back(
-        "goodput: every replica, and every pair of split ones, attains it alone (cost model)");
+        "goodput: every replica attains it alone, all pairs of split ones together (cost model)");
   } else {
     lines->push_back(
         "TTFT and end to end are predicted, not optimised; --objective goodput does (objective)");
   }
   lines->push_back(
-      "attainment = wait of M/G/1 with an exponential tail, TPOT of the mean step, KV links "
-      "without a "
-      "queue (cost model; tessera simulate shows what requests meet)");
+      "attainment = waits for the prompts in front and for room in the KV with exponential tails, "
+      "TPOT by how many decode at once, KV links shared evenly (cost model; tessera simulate shows "
+      "what requests meet)");
 }
 
 // Where an option's value is from.

@@ -372,7 +372,9 @@ class Planner {
   void Predict(const Placement& placement) {
     const double asked =
         workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
-    const double highest = options_.goal == Goal::kGoodput ? 1 : kHighestLoad;
+    // A goodput that bounds no wait is what devices can do: its queues are long.
+    const bool unbounded = options_.goal == Goal::kGoodput && !LimitsWaits(workload_.classes);
+    const double highest = options_.goal == Goal::kGoodput && !unbounded ? 1 : kHighestLoad;
     const double load =
         asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
     const LengthMoments lengths = MomentsOf(workload_.samples);
@@ -418,6 +420,7 @@ class Planner {
               : ""));
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
+    if (unbounded && load == kHighestLoad) TellAtPromise(placement);
     const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
@@ -434,6 +437,19 @@ class Planner {
       AddLine(absl::StrFormat("BEWARE: the asked %.3f requests/s exceed what this plan serves%s",
                               asked, plan_.has_survival() ? " after the loss of a machine" : ""));
     }
+  }
+
+  // What figures at less than the promised rate do not tell.
+  void TellAtPromise(const Placement& placement) {
+    v1::DeploymentPlan at_most = plan_;
+    const bool waits_end = PredictLatencies({&problem_, &placement, 1}, &at_most);
+    const v1::Prediction& prediction = at_most.prediction();
+    AddLine(absl::StrFormat(
+        "nothing asked limits waits: at the promised %.3f requests/s %.1f %% are predicted within "
+        "their limits, with a mean TTFT of %s",
+        placement.requests_per_second, 100 * prediction.attainment(),
+        waits_end ? absl::StrFormat("%.3g s", prediction.time_to_first_token_seconds())
+                  : "any length"));
   }
 
   void WriteBasis() {

@@ -100,6 +100,23 @@ TEST_CASE("goodput falls as limits tighten, and nothing in time is said to be so
   CHECK_THAT(std::string(never.status().message()), Contains("meets the objectives"));
 }
 
+TEST_CASE("where nothing limits waits, figures are of a load at which queues end soon") {
+  const auto input = [](const std::string& more) {
+    return Input("{objectives: {time_per_output_token: 60 ms" + more +
+                 ", attainment: 0.9}, "
+                 "classes: [{lengths: [{prompt_tokens: 1500, output_tokens: 100}]}]}");
+  };
+  const v1::DeploymentPlan open = PlanOf(input(""), Goal::kGoodput);
+  const double promised = open.prediction().requests_per_second();
+  CHECK(open.basis().requests_per_second() == Approx(0.85 * promised));
+  CHECK(open.prediction().time_to_first_token_seconds() > 0);
+  CHECK(open.prediction().time_to_first_token_seconds() < 5);
+  CHECK_THAT(PlanTable(open), Contains("nothing asked limits waits: at the promised") &&
+                                  Contains("85 % of what the plan can serve"));
+  const v1::DeploymentPlan limited = PlanOf(input(", end_to_end: 20 s"), Goal::kGoodput);
+  CHECK(limited.basis().requests_per_second() == limited.prediction().requests_per_second());
+}
+
 TEST_CASE("classes attain by themselves, and the plan names each") {
   const PlannerInput input = Input(R"(
 objectives: {time_to_first_token: 3 s, attainment: 0.9}
