@@ -117,6 +117,24 @@ TEST_CASE("where nothing limits waits, figures are of a load at which queues end
   CHECK(limited.basis().requests_per_second() == limited.prediction().requests_per_second());
 }
 
+TEST_CASE("devices on which nothing is in time are left idle") {
+  constexpr char kUnlike[] = R"(
+machines:
+- {name: fast, devices: [{kind: H100-SXM, count: 1}]}
+- {name: slow, devices: [{kind: L4, count: 1}]}
+tiers: {site: {bandwidth: 1 Gbit/s, latency: 60 us}}
+)";
+  const PlannerInput input = Input(
+      "{objectives: {time_to_first_token: 200 ms, attainment: 0.9}, "
+      "classes: [{lengths: [{prompt_tokens: 1500, output_tokens: 100}]}]}",
+      kUnlike);
+  CHECK(PlanOf(input, Goal::kThroughput).replicas_size() == 2);
+  const v1::DeploymentPlan plan = PlanOf(input, Goal::kGoodput);
+  REQUIRE(plan.replicas_size() == 1);
+  CHECK(plan.replicas(0).stages(0).workers(0).device() == "fast/0");
+  CHECK(plan.replicas(0).prediction().requests_per_second() > 0);
+}
+
 TEST_CASE("classes attain by themselves, and the plan names each") {
   const PlannerInput input = Input(R"(
 objectives: {time_to_first_token: 3 s, attainment: 0.9}
