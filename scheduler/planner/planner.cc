@@ -20,6 +20,7 @@
 #include "scheduler/planner/rent_list.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
+#include "scheduler/planner/weak_replicas.h"
 #include "scheduler/search/search_options.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
@@ -247,6 +248,7 @@ class Planner {
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
     Compare(placement);
+    if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     if (spot_.empty()) {
       for (std::string& line : RentLines(input_.cluster, plan_)) AddLine(std::move(line));
     }

@@ -3,6 +3,7 @@
 
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/weak_replicas.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -125,6 +126,36 @@ TEST_CASE("classes are judged together where several have no limits of their own
   CHECK_THAT(PlanTable(plan), !Contains("together"));
   plan.mutable_prediction()->add_classes()->set_name("c");
   CHECK_THAT(PlanTable(plan), Contains("%, all classes without their own limits together)"));
+}
+
+void AddReplica(const char* name, int devices, v1::DeploymentPlan* plan) {
+  v1::Replica& replica = *plan->add_replicas();
+  replica.set_name(name);
+  v1::Stage& stage = *replica.add_stages();
+  for (int i = 0; i < devices; ++i) stage.add_workers();
+}
+
+void AddShare(const char* prefill, const char* decode, double part, v1::DeploymentPlan* plan) {
+  v1::RoutingShare& share = *plan->add_routing();
+  share.set_prefill_replica(prefill);
+  share.set_decode_replica(decode);
+  share.set_share(part);
+}
+
+TEST_CASE("replicas that serve next to nothing are named") {
+  v1::DeploymentPlan plan;
+  AddReplica("r0", 4, &plan);
+  AddReplica("r1", 4, &plan);
+  AddShare("r0", "r1", 0.5, &plan);  // r1 only decodes
+  AddShare("r0", "r0", 0.5, &plan);
+  CHECK(WeakReplicasLine(plan) == "");
+  AddReplica("r2", 8, &plan);
+  AddShare("r2", "r2", 0.0025, &plan);
+  CHECK(WeakReplicasLine(plan) ==
+        "r2 serves 0.25 % of the requests with 8 of the 16 devices in use: leaving it out loses no "
+        "more");
+  AddReplica("r3", 4, &plan);
+  CHECK_THAT(WeakReplicasLine(plan), Contains("r2, r3 serve together 0.25 %"));
 }
 
 TEST_CASE("figures have as many digits as matter") {
