@@ -60,8 +60,10 @@ class Planner {
                                         ? absl::StatusOr<Search>(options_.given_search)
                                         : FindSearch(options_.search);
     if (!search.ok()) return search.status();
-    if (options_.survive_machine_loss && !options_.given_search)
-      search = SurvivingSearch(*std::move(search));
+    if (!options_.given_search) {
+      search = options_.survive_machine_loss ? SurvivingSearch(*std::move(search))
+                                             : WithoutIdle(*std::move(search));
+    }
     absl::StatusOr<Placement> placement = Rented(*search);
     if (!placement.ok() || !(placement->requests_per_second > 0)) {
       const bool told = options_.given_search || !spot_.empty();

@@ -58,6 +58,28 @@ void DropDust(std::vector<Share>* shares) {
                 [&](const Share& s) { return s.requests_per_second <= kLeastShare * served; });
 }
 
+void DropIdle(Placement* placement) {
+  std::vector<bool> busy(placement->replicas.size(), placement->shares.empty());
+  for (const Share& share : placement->shares)
+    busy[static_cast<size_t>(share.prefill)] = busy[static_cast<size_t>(share.decode)] = true;
+  std::vector<int> index(busy.size(), 0);
+  std::vector<PlacedReplica> kept;
+  for (size_t i = 0; i < busy.size(); ++i) {
+    index[i] = static_cast<int>(kept.size());
+    PlacedReplica& replica = placement->replicas[i];
+    if (busy[i]) {
+      kept.push_back(std::move(replica));
+    } else {
+      placement->usd_per_hour -= replica.usd_per_hour;
+    }
+  }
+  placement->replicas = std::move(kept);
+  for (Share& share : placement->shares) {
+    share.prefill = index[static_cast<size_t>(share.prefill)];
+    share.decode = index[static_cast<size_t>(share.decode)];
+  }
+}
+
 }  // namespace
 
 LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
@@ -117,6 +139,16 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
   for (const Share& share : placement.shares)
     placement.requests_per_second += share.requests_per_second;
   return placement;
+}
+
+Search WithoutIdle(Search search) {
+  return [search = std::move(search)](const PlacementProblem& problem) {
+    absl::StatusOr<Placement> placement = search(problem);
+    if (!placement.ok()) return placement;
+    DropIdle(&*placement);
+    for (Placement& alternative : placement->alternatives) DropIdle(&alternative);
+    return placement;
+  };
 }
 
 std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {

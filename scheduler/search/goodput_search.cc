@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/configuration_search.h"
@@ -23,28 +21,6 @@ constexpr size_t kPartsOfMany = 2;
 constexpr size_t kMostSets = 60;  // device sets that are laid out again
 constexpr double kPackingGap = 1e-4;
 constexpr int kPackingNodes = 4000;
-
-// Replicas that nothing is sent to, because they meet the limits too seldom, only cost money.
-void DropIdle(Placement* placement) {
-  std::set<int> used;
-  for (const Share& share : placement->shares) used.insert({share.prefill, share.decode});
-  std::vector<PlacedReplica> kept;
-  std::map<int, int> index;
-  for (size_t i = 0; i < placement->replicas.size(); ++i) {
-    PlacedReplica& replica = placement->replicas[i];
-    if (used.contains(static_cast<int>(i))) {
-      index[static_cast<int>(i)] = static_cast<int>(kept.size());
-      kept.push_back(std::move(replica));
-    } else {
-      placement->usd_per_hour -= replica.usd_per_hour;
-    }
-  }
-  for (Share& share : placement->shares) {
-    share.prefill = index.at(share.prefill);
-    share.decode = index.at(share.decode);
-  }
-  placement->replicas = std::move(kept);
-}
 
 class GoodputSearch {
  public:
@@ -66,7 +42,6 @@ class GoodputSearch {
     LayOutAgain();
     Consider(Packed());
     if (best_.requests_per_second <= 0) return NothingInTime();
-    DropIdle(&best_);
     best_.upper_bound = std::max(widest->upper_bound, 0.0);
     best_.interrupted = problem_.watch.Stopped();
     best_.evaluations = 0;

@@ -112,6 +112,9 @@ std::string LosingSplitNote(bool splits, double requests_per_second, double usd_
 // ResourceExhausted, saying how many GiB are missing, where no replica fits even on all devices.
 using Search = std::function<absl::StatusOr<Placement>(const PlacementProblem&)>;
 
+// The same search, whose answers have no replica that nothing is sent to: it would be paid for.
+Search WithoutIdle(Search search);
+
 // By name, for --search; NotFound lists the names.
 absl::StatusOr<Search> FindSearch(const std::string& name);
 std::vector<std::string> SearchNames();
