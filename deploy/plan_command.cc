@@ -31,7 +31,8 @@ absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
       {"--max-e2e", flags.max_end_to_end, &v1::ServiceObjectives::set_end_to_end_seconds}};
   for (const auto& limit : limits) {
     if (limit.text.empty()) continue;
-    const absl::StatusOr<double> seconds = ParseQuantity(limit.text, Dimension::kSeconds);
+    absl::StatusOr<double> seconds = 0.0;  // none, whatever the workload says
+    if (limit.text != "0") seconds = ParseQuantity(limit.text, Dimension::kSeconds);
     if (!seconds.ok()) {
       return absl::InvalidArgumentError(
           StrCat(limit.name, ": ", StdView(seconds.status().message())));

@@ -149,6 +149,11 @@ classes:
   flags.max_ttft = "700";
   CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
              Catch::StartsWith("--max-ttft: "));
+  flags.max_ttft = "0";
+  const auto unlimited = PlanFromFiles(flags);
+  REQUIRE(unlimited.status().message() == "");
+  CHECK(unlimited->prediction().classes(1).objectives().time_to_first_token_seconds() == 0);
+  CHECK(unlimited->prediction().classes(1).objectives().end_to_end_seconds() == 30);
 }
 
 TEST_CASE("faults name the file or flag") {
