@@ -210,7 +210,7 @@ std::string DescribeMachine(const MachineFacts& facts) {
       "# A cluster description, begun by `tessera plan init` on one machine. Add your other "
       "machines, "
       "give the\n# links between them, and try:\n"
-      "#   tessera plan cluster.yaml --model Llama-3-8B\n"
+      "#   tessera plan cluster.yaml --model Qwen2.5-0.5B\n"
       "# Quantities are written with their unit; bandwidth is per direction.\n"
       "machines:\n"
       "- name: this-machine\n"

@@ -249,8 +249,14 @@ int PlanCli::RunDiff() {
 }
 
 int PlanCli::RunInit() {
+  if (!init_out_.empty() && std::filesystem::exists(init_out_)) {
+    return Fail(absl::AlreadyExistsError(
+        StrCat("--out: ", init_out_, " exists, and may have been edited; name another file")));
+  }
   const absl::Status written = Answer(init_out_, DescribeMachine(ReadMachineFacts("")));
-  return written.ok() ? 0 : Fail(written);
+  if (!written.ok()) return Fail(written);
+  if (!init_out_.empty()) std::cout << "this machine is described in " << init_out_ << "\n";
+  return 0;
 }
 
 int PlanCli::RunImport() {

@@ -68,6 +68,21 @@ TEST_CASE("the files and the sensitivity of --what-if are those of the changed p
   CHECK(std::filesystem::file_size(picture) > 1000);
 }
 
+TEST_CASE("init says where it wrote, and leaves a file alone that is there") {
+  const std::string file = Scratch("cluster.yaml");
+  const Ran first = Run({"init", "--out", file});
+  REQUIRE(first.err == "");
+  CHECK(first.code == 0);
+  CHECK_THAT(first.out, Contains("described in " + file));
+  std::ofstream(file) << "edited";
+  const Ran second = Run({"init", "--out", file});
+  CHECK(second.code != 0);
+  CHECK_THAT(second.err, Contains(file + " exists"));
+  std::string kept;
+  std::ifstream(file) >> kept;
+  CHECK(kept == "edited");
+}
+
 TEST_CASE("a file that cannot be written is told before anything is planned") {
   for (const char* flag : {"--out", "--picture"}) {
     INFO(flag);
