@@ -143,13 +143,16 @@ absl::StatusOr<std::map<std::string, double>> ParseSearchOptions(
     if (sign == std::string::npos || !absl::SimpleAtod(text.substr(sign + 1), &value))
       return Fault(text, "is not NAME=NUMBER, such as hexgen.population=32");
     const std::string name = text.substr(0, sign);
-    const Constant* found = nullptr;
+    const Constant *found = nullptr, *of_another = nullptr;
     for (const Constant& constant : all) {
-      if (constant.name == name && IsOf(constant, search)) found = &constant;
+      if (constant.name != name) continue;
+      (IsOf(constant, search) ? found : of_another) = &constant;
     }
     if (found == nullptr) {
-      return Fault(text, StrCat("the search ", search, " has no such option; ",
-                                known.empty() ? "it has none" : StrCat("it has ", known)));
+      return Fault(text,
+                   StrCat("the search ", search, " has no such option; ",
+                          known.empty() ? "it has none" : StrCat("it has ", known),
+                          of_another == nullptr ? "" : "; name the search that has it (--search)"));
     }
     if (absl::Status s = CheckValue(*found, text, value); !s.ok()) return s;
     values[name] = value;

@@ -32,7 +32,8 @@ TEST_CASE("what is no option of the search, no number or out of range is refused
   };
   CHECK_THAT(refused("hexgen", "hexgen.folk=5"), Catch::Contains("it has hexgen.population, "));
   CHECK_THAT(refused("hexgen2", "hexgen.population=5"), Catch::Contains("no such option"));
-  CHECK_THAT(refused("best", "hexgen.population=5"), Catch::Contains("it has none"));
+  CHECK_THAT(refused("best", "hexgen.population=5"),
+             Catch::Contains("it has none; name the search that has it (--search)"));
   CHECK_THAT(refused("hexgen", "hexgen.population"), Catch::Contains("NAME=NUMBER"));
   CHECK_THAT(refused("hexgen", "hexgen.population=many"), Catch::Contains("NAME=NUMBER"));
   CHECK_THAT(refused("hexgen", "hexgen.population=0"), Catch::Contains("whole number from 1 to"));
