@@ -116,11 +116,11 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
 }
 
 // Of a figure that is far from what was predicted.
-std::string TimesText(double simulated, double predicted) {
+std::string TimesText(double simulated, double predicted, const char* what = "predicted") {
   constexpr double kFar = 1.25;
   const double times = predicted > 0 ? simulated / predicted : 1;
   if (times < kFar && times > 1 / kFar) return "";
-  return absl::StrFormat(" (%.2g times the predicted)", times);
+  return absl::StrFormat(" (%.2g times the %s)", times, what);
 }
 
 // Part of all requests that must be within their limits; 0: none has limits.
@@ -150,17 +150,18 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
       "come, %.0f %% of the predicted\n",
       s.requests(), s.seed(), s.requests_per_second(), s.offered_requests_per_second(),
       predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
-  absl::StrAppendFormat(out,
-                        "  at %.3f requests/s: TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s; TPOT "
-                        "p50 %.1f ms%s, p99 %.1f ms",
-                        s.latency_requests_per_second(), s.time_to_first_token_mean_seconds(),
-                        TimesText(s.time_to_first_token_mean_seconds(),
-                                  plan.prediction().time_to_first_token_seconds()),
-                        s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds(),
-                        1e3 * s.time_per_output_token_p50_seconds(),
-                        TimesText(s.time_per_output_token_p50_seconds(),
-                                  plan.prediction().time_per_output_token_seconds()),
-                        1e3 * s.time_per_output_token_p99_seconds());
+  absl::StrAppendFormat(
+      out,
+      "  at %.3f requests/s: TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s; TPOT "
+      "p50 %.1f ms%s, p99 %.1f ms",
+      s.latency_requests_per_second(), s.time_to_first_token_mean_seconds(),
+      TimesText(s.time_to_first_token_mean_seconds(),
+                plan.prediction().time_to_first_token_seconds()),
+      s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds(),
+      1e3 * s.time_per_output_token_p50_seconds(),
+      TimesText(s.time_per_output_token_p50_seconds(),
+                plan.prediction().time_per_output_token_seconds(), "predicted mean"),
+      1e3 * s.time_per_output_token_p99_seconds());
   if (s.attainment() > 0)
     absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
   *out += "\n";

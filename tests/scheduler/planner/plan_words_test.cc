@@ -78,6 +78,8 @@ TEST_CASE("a simulation that is far from the prediction says how far") {
                                   Contains("TPOT p50 110.0 ms, p99"));
   seen.set_time_to_first_token_mean_seconds(0.5);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 0.5 s (0.5 times the predicted)"));
+  seen.set_time_per_output_token_p50_seconds(0.3);
+  CHECK_THAT(PlanTable(plan), Contains("TPOT p50 300.0 ms (3 times the predicted mean), p99"));
 }
 
 TEST_CASE("a simulation of too few requests to fill the replicas says so") {
