@@ -1,22 +1,14 @@
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
 v1::DeploymentPlan PlanOn(const std::string& cluster, const std::string& model,
                           PlannerOptions options = {}) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]",
-                       "w.yaml", &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel(model);
-  const auto plan = MakePlan(input, options);
+  const auto plan = MakePlan(tests::WrittenInput(cluster, model), options);
   REQUIRE(plan.status().message() == "");
   return *plan;
 }

@@ -4,27 +4,18 @@
 #include <string>
 #include <vector>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
 PlannerInput Input() {
-  PlannerInput input;
-  REQUIRE(ReadDocument("machines:\n"
-                       "- {name: a, available: 2, price: 2 USD/h, spot_price: 1 USD/h, "
-                       "devices: [{kind: A40}]}\n"
-                       "tiers: {site: {bandwidth: 25 Gbit/s}}",
-                       "c.yaml", &input.cluster)
-              .message() == "");
-  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 800, output_tokens: 90}]}]", "w.yaml",
-                       &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
-  return input;
+  return tests::WrittenInput(
+      "machines:\n"
+      "- {name: a, available: 2, price: 2 USD/h, spot_price: 1 USD/h, devices: [{kind: A40}]}\n"
+      "tiers: {site: {bandwidth: 25 Gbit/s}}",
+      "Llama-3-8B", "classes: [{lengths: [{prompt_tokens: 800, output_tokens: 90}]}]");
 }
 
 struct Option {

@@ -1,8 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -10,14 +9,10 @@ namespace {
 using Catch::Contains;
 
 v1::DeploymentPlan PlanOn(const std::string& cluster) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]",
-                       "w.yaml", &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-2-70B");
-  const auto plan = MakePlan(input, {});
+  const auto plan = MakePlan(
+      tests::WrittenInput(cluster, "Llama-2-70B",
+                          "classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]"),
+      {});
   REQUIRE(plan.status().message() == "");
   return *plan;
 }

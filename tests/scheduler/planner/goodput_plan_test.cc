@@ -1,10 +1,9 @@
 // Plans for goodput: judged by what meets the objectives, chosen by it, explained and checked.
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -20,12 +19,7 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
 )";
 
 PlannerInput Input(const std::string& workload, const std::string& cluster = kPairs) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument(workload, "w.yaml", &input.workload).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
-  return input;
+  return tests::WrittenInput(cluster, "Llama-3-8B", workload);
 }
 
 v1::DeploymentPlan PlanOf(const PlannerInput& input, Goal goal,

@@ -3,11 +3,11 @@
 #include <catch2/catch.hpp>
 
 #include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/written_layout.h"
 #include "scheduler/simulator/goodput.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -22,11 +22,7 @@ struct Seen {
 // `layout` empty: the search's.
 Seen PlanAndSimulate(const std::string& cluster, const std::string& workload, bool allow_split,
                      const std::string& layout = "") {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument(workload, "w.yaml", &input.workload).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
+  const PlannerInput input = tests::WrittenInput(cluster, "Llama-3-8B", workload);
   PlannerOptions options;
   options.goal = Goal::kGoodput;
   options.simulate = false;

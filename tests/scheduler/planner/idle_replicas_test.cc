@@ -3,29 +3,24 @@
 #include <set>
 #include <string>
 
-#include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
 // A T4 takes longer for the prompt than the limit allows, whatever comes after it.
 TEST_CASE("cards that meet no limit are left out of a plan for goodput, and of its price") {
-  PlannerInput input;
-  REQUIRE(ReadDocument("machines:\n"
-                       "- {name: a, devices: [{kind: A40, count: 2}]}\n"
-                       "- {name: b, devices: [{kind: T4, count: 2}]}\n"
-                       "tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}\n",
-                       "c.yaml", &input.cluster)
-              .message() == "");
-  REQUIRE(ReadDocument("objectives: {time_to_first_token: 300 ms}\n"
-                       "classes: [{lengths: [{prompt_tokens: 3000, output_tokens: 1}]}]",
-                       "w.yaml", &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Qwen2.5-1.5B");
+  const PlannerInput input = tests::WrittenInput(
+      "machines:\n"
+      "- {name: a, devices: [{kind: A40, count: 2}]}\n"
+      "- {name: b, devices: [{kind: T4, count: 2}]}\n"
+      "tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}\n",
+      "Qwen2.5-1.5B",
+      "objectives: {time_to_first_token: 300 ms}\n"
+      "classes: [{lengths: [{prompt_tokens: 3000, output_tokens: 1}]}]");
   PlannerOptions options;
   options.goal = Goal::kGoodput;
   const auto plan = MakePlan(input, options);

@@ -2,10 +2,9 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -25,16 +24,7 @@ machines:
 tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}, region: {bandwidth: 1 Gbit/s, latency: 5 ms}}
 )";
 
-PlannerInput Input(const char* cluster) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument("classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]",
-                       "w.yaml", &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-2-13B");
-  return input;
-}
+PlannerInput Input(const char* cluster) { return tests::WrittenInput(cluster, "Llama-2-13B"); }
 
 bool SaysInterrupted(const v1::DeploymentPlan& plan) {
   for (const std::string& line : plan.explanation()) {

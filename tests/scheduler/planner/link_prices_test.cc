@@ -2,31 +2,24 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/sensitivity.h"
 #include "scheduler/planner/written_layout.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
 // No machine holds the model: activations pass the network, which is slow.
 PlannerInput Input(double site_bytes_per_second) {
-  PlannerInput input;
-  REQUIRE(ReadDocument("machines:\n"
-                       "- {name: a, devices: [{kind: L4, count: 1}]}\n"
-                       "- {name: b, devices: [{kind: L4, count: 1}]}\n"
-                       "tiers: {site: {bandwidth: 1 Gbit/s, latency: 50 us}}\n",
-                       "c.yaml", &input.cluster)
-              .message() == "");
+  PlannerInput input = tests::WrittenInput(
+      "machines:\n"
+      "- {name: a, devices: [{kind: L4, count: 1}]}\n"
+      "- {name: b, devices: [{kind: L4, count: 1}]}\n"
+      "tiers: {site: {bandwidth: 1 Gbit/s, latency: 50 us}}\n",
+      "Llama-2-13B", "classes: [{lengths: [{prompt_tokens: 500, output_tokens: 100}]}]");
   input.cluster.mutable_tiers()->mutable_site()->set_bandwidth_bytes_per_second(
       site_bytes_per_second);
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-2-13B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(500);
-  lengths->set_output_tokens(100);
   return input;
 }
 

@@ -2,11 +2,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -14,17 +13,10 @@ namespace {
 using Catch::Contains;
 
 PlannerInput Input(const std::string& read = "") {
-  PlannerInput input;
   const std::string cluster = "machines:\n- {name: a, devices: [{kind: A40, count: 2}]" + read +
                               "}\n- {name: b, devices: [{kind: L4, count: 2}]}\n"
                               "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}\n";
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(1000);
-  lengths->set_output_tokens(200);
-  return input;
+  return tests::WrittenInput(cluster, "Llama-3-8B");
 }
 
 double BytesOn(const v1::DeploymentPlan& plan, const std::string& machine) {

@@ -3,23 +3,14 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_format.h"
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
-PlannerInput Input(const std::string& cluster, const std::string& model = "Llama-3-8B",
-                   const std::string& workload =
-                       "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]") {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument(workload, "w.yaml", &input.workload).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel(model);
-  input.cluster_file = "c.yaml";
-  return input;
+PlannerInput Input(const std::string& cluster, const std::string& model = "Llama-3-8B") {
+  return tests::WrittenInput(cluster, model);
 }
 
 constexpr char kMixed[] = R"(

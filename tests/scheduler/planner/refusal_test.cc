@@ -2,9 +2,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -12,17 +11,9 @@ namespace {
 using Catch::Contains;
 
 PlannerInput Input(const std::string& cluster, const std::string& model) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument("requests_per_second: 1\nobjectives: {time_to_first_token: 5 s}\n"
-                       "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]",
-                       "w.yaml", &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel(model);
-  input.cluster_file = "c.yaml";
-  input.workload_file = "w.yaml";
-  return input;
+  return tests::WrittenInput(cluster, model,
+                             "requests_per_second: 1\nobjectives: {time_to_first_token: 5 s}\n"
+                             "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]");
 }
 
 std::string Reason(const PlannerInput& input, const PlannerOptions& options) {

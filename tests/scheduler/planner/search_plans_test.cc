@@ -1,16 +1,15 @@
 // Whatever the search, the plan passes the independent check.
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
 PlannerInput Input() {
-  PlannerInput input;
   const char* cluster =
       "machines:\n"
       "- {name: a, site: x, devices: [{kind: A40, count: 2}]}\n"
@@ -20,14 +19,9 @@ PlannerInput Input() {
       "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us},\n"
       "        region: {bandwidth: 5 Gbit/s, latency: 2 ms}}\n"
       "budget: 2 USD/h\n";
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  REQUIRE(ReadDocument("requests_per_second: 0.5\n"
-                       "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]",
-                       "w.yaml", &input.workload)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
-  return input;
+  return tests::WrittenInput(cluster, "Llama-3-8B",
+                             "requests_per_second: 0.5\n"
+                             "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]");
 }
 
 TEST_CASE("plans of every search and goal pass plan_check and keep their goal") {

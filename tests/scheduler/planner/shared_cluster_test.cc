@@ -4,10 +4,9 @@
 #include <map>
 #include <set>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_request.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -15,13 +14,7 @@ namespace {
 using Catch::Contains;
 
 PlannerInput Input(const std::string& cluster, const std::string& model, double rate = 0) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel(model);
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(1000);
-  lengths->set_output_tokens(200);
+  PlannerInput input = tests::WrittenInput(cluster, model);
   input.workload.set_requests_per_second(rate);
   return input;
 }

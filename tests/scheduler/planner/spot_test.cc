@@ -2,10 +2,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -22,15 +21,7 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
 )";
 
 PlannerInput Input(const std::string& cluster = kMarket) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
-  input.cluster_file = "c.yaml";
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(1000);
-  lengths->set_output_tokens(200);
-  return input;
+  return tests::WrittenInput(cluster, "Llama-3-8B");
 }
 
 double Usd(const v1::DeploymentPlan& plan, double other_usd_per_device) {

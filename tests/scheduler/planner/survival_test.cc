@@ -3,11 +3,10 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 #include "tests/scheduler/search/layout_enumerator.h"
 
 namespace tessera::scheduler {
@@ -121,14 +120,7 @@ TEST_CASE("on small clusters as much survives as in any deal of the devices") {
 }
 
 PlannerInput Input(const std::string& cluster, const std::string& model) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "c.yaml", &input.cluster).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel(model);
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(1000);
-  lengths->set_output_tokens(200);
-  return input;
+  return tests::WrittenInput(cluster, model);
 }
 
 constexpr char kThree[] = R"(
