@@ -1,6 +1,7 @@
 #include "tests/scheduler/search/placement_census.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -218,6 +219,14 @@ PlacementTraits TraitsOf(const scheduler::PlacementProblem& problem,
   traits.idle = used < problem.graph->devices();
   traits.even_misfits = !EvenFits(problem);
   return traits;
+}
+
+Verdict JudgeFound(const scheduler::Placement& found, const EnumeratedPlacement& best) {
+  constexpr double kEqual = 1e-6, kProved = 5e-5;  // 0.00 % to a reader
+  const double value = found.requests_per_second / best.requests_per_second;
+  const double bound = found.upper_bound / best.requests_per_second;
+  return {.optimal = std::abs(value - 1) < kEqual,
+          .proved = bound >= 1 - 1e-9 && bound < 1 + kProved};
 }
 
 }  // namespace tessera::tests

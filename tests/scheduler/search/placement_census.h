@@ -28,4 +28,12 @@ struct PlacementTraits {
 PlacementTraits TraitsOf(const scheduler::PlacementProblem& problem,
                          const EnumeratedPlacement& best);
 
+// Whether a search's placement is as good as the best of all, but for rounding, and whether its
+// bound proves so: above no better one, and within what the question's own tolerance leaves open.
+struct Verdict {
+  bool optimal = false;
+  bool proved = false;
+};
+Verdict JudgeFound(const scheduler::Placement& found, const EnumeratedPlacement& best);
+
 }  // namespace tessera::tests
