@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "deploy/plan_file.h"
 #include "proto/quantity.h"
 #include "scheduler/planner/move_cost.h"
@@ -172,36 +173,62 @@ class Reader {
 
   // For what is left of the cluster when replicas are lost, their machines with them.
   absl::StatusOr<v1::DeploymentPlan> PlanWithoutLost(double now) const {
-    std::set<std::string> machines;
+    std::set<std::string> machines, lost;
     for (const v1::Replica& replica : running_.replicas()) {
       if (!IsLost(replica.name(), now)) continue;
+      lost.insert(replica.name());
       for (const v1::Stage& stage : replica.stages()) {
         for (const v1::PlannedWorker& worker : stage.workers())
           machines.insert(worker.device().substr(0, worker.device().rfind('/')));
       }
     }
+    const auto error = [&](std::string_view reason) {
+      return absl::InvalidArgumentError(
+          lost.empty() ? std::string(reason)
+                       : StrCat("with ", absl::StrJoin(lost, ", "), " lost, and ",
+                                lost.size() == 1 ? "its" : "their", " machines (",
+                                absl::StrJoin(machines, ", "), "), ", reason,
+                                "; write the file of a plan in place of \"new\", or describe more ",
+                                "machines in --cluster"));
+    };
+    if (machines.size() == graph_.machines().size()) return error("no machine is left to plan for");
     scheduler::PlannerInput input = question_.input;
-    for (const std::string& machine : machines) {
-      if (absl::Status s = scheduler::ApplyChanges(StrCat("-", machine), &input.cluster); !s.ok())
-        return s;
-    }
+    if (absl::Status s = scheduler::RemoveMachines(machines, &input.cluster); !s.ok())
+      return error(StdView(s.message()));
     scheduler::PlannerOptions options = question_.options;
     options.weight_dtype = running_.weight_dtype();
     options.kv_dtype = running_.kv_dtype();
-    return MakePlan(input, options);
+    absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
+    if (!plan.ok()) return error(StdView(plan.status().message()));
+    return plan;
   }
 
-  bool IsLost(const std::string& replica, double now) const {
+  // At `now`; what stands before `next` in the list where one is given.
+  bool IsLost(const std::string& replica, double now, const NamedChange* next = nullptr) const {
     double last = -1;
     bool lost = false;
     for (const NamedChange& c : changes_) {
       const double at = c.change.at_seconds;
       if (c.replica != replica || c.change.kind == ScheduledChange::Kind::kSlow) continue;
-      if (at > now || at < last) continue;
+      if (at > now || at < last || (next != nullptr && at == now && &c >= next)) continue;
       last = at;
       lost = c.change.kind == ScheduledChange::Kind::kLose;
     }
     return lost;
+  }
+
+  // Lost twice, or back without having been lost, is a slip of whoever wrote it.
+  absl::Status CheckFollows(const NamedChange& named) const {
+    const bool lost = IsLost(named.replica, named.change.at_seconds, &named);
+    if (named.change.kind == ScheduledChange::Kind::kRecover && !lost) {
+      return absl::InvalidArgumentError(StrCat(named.replica, " is not lost then; a --change \"",
+                                               named.replica, " lost ...\" before it is missing"));
+    }
+    if (named.change.kind == ScheduledChange::Kind::kLose && lost) {
+      return absl::InvalidArgumentError(StrCat(
+          named.replica, " is lost already; leave one out, or ", "say when it is back in between"));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Resolve(const NamedChange& named) {
@@ -222,6 +249,7 @@ class Reader {
     if (change.at_seconds >= gone) {
       return error(absl::StrFormat("a --replan gives it up at %g s: choose an earlier time", gone));
     }
+    if (absl::Status s = CheckFollows(named); !s.ok()) return error(StdView(s.message()));
     out_.changes.push_back(change);
     return absl::OkStatus();
   }

@@ -41,6 +41,14 @@ bool IsCount(const std::string& word, int* count) {
   return error == std::errc() && end == word.data() + word.size() && *count > 0;
 }
 
+// Devices of a change: "2 L40S on a", "L40S at oregon".
+struct ChangedDevices {
+  int count = 1;
+  bool counted = false;
+  std::string kind;
+  std::string machine, site;  // at most one of them
+};
+
 class Editor {
  public:
   Editor(std::string change, v1::Cluster* cluster)
@@ -56,19 +64,29 @@ class Editor {
       if (words.empty()) return Error("does not say of what");
       return sign == '+' ? Add(words) : Remove(words);
     }
-    if (words[0] == "link" && words.size() >= 3) return SetLink(words);
-    if (words[0] == "uplink" && words.size() >= 3) return SetUplink(words);
-    if (words[0] == "tier" && words.size() >= 3) return SetTier(words);
+    if (words[0] == "link" && words.size() >= 2) return SetLink(words);
+    if (words[0] == "uplink" && words.size() >= 2) return SetUplink(words);
+    if (words[0] == "tier" && words.size() >= 2) return SetTier(words);
     if (words[0] == "budget" && words.size() >= 2) return SetBudget(words);
     return Error(
-        "is not understood; write \"+2 L40S\", \"-machine3\", \"link a-b 10 Gbit/s\", \"uplink a "
-        "10 "
-        "Gbit/s\", \"tier site 10 Gbit/s\" or \"budget 20 USD/h\"");
+        "is not understood; write \"+2 L40S\", \"-1 L40S on a\", \"-machine3\", \"link a-b 10 "
+        "Gbit/s\", \"uplink a 10 Gbit/s\", \"tier site 10 Gbit/s\" or \"budget 20 USD/h\"");
+  }
+
+  // A machine, or one of several like it that a market offers.
+  absl::Status RemoveMachine(const std::string& name) {
+    OneByOne(name);
+    auto* machines = cluster_.mutable_machines();
+    const auto found = std::find_if(machines->begin(), machines->end(),
+                                    [&](const v1::Machine& m) { return m.name() == name; });
+    if (found == machines->end()) return Error(StrCat("there is no machine called ", name));
+    machines->erase(found);
+    return DropDangling();
   }
 
  private:
   absl::Status Error(std::string_view reason) const {
-    return absl::InvalidArgumentError(StrCat("--what-if: \"", change_, "\": ", reason));
+    return absl::InvalidArgumentError(StrCat("\"", change_, "\": ", reason));
   }
 
   v1::Machine* MachineNamed(const std::string& name) {
@@ -96,23 +114,71 @@ class Editor {
     return beside;
   }
 
-  absl::Status Add(const std::vector<std::string>& words) {
-    int count = 1;
-    size_t at = IsCount(words[0], &count) ? 1 : 0;
+  // If `name` is one of several like machines ("h100x2.3"), they become machines of their own: a
+  // change to one of them is none to the others.
+  void OneByOne(const std::string& name) {
+    const size_t dot = name.rfind('.');
+    int copy = 0;
+    if (dot == std::string::npos || !IsCount(name.substr(dot + 1), &copy)) return;
+    const v1::Machine* machine = MachineNamed(name.substr(0, dot));
+    if (machine == nullptr || machine->available() < 2 || copy > machine->available()) return;
+    const v1::Cluster before = cluster_;
+    cluster_.clear_machines();
+    for (const v1::Machine& old : before.machines()) {
+      const int copies = old.name() == name.substr(0, dot) ? old.available() : 0;
+      if (copies == 0) *cluster_.add_machines() = old;
+      for (int i = 1; i <= copies; ++i) {
+        v1::Machine& one = *cluster_.add_machines();
+        one = old;
+        one.set_name(StrCat(old.name(), ".", i));
+        one.clear_available();
+        one.clear_spot_available();
+        const bool spot = old.spot_available() == 0 || i <= old.spot_available();
+        if (!spot) one.clear_spot_price_usd_per_hour();
+      }
+    }
+  }
+
+  absl::StatusOr<ChangedDevices> ReadDevices(const std::vector<std::string>& words) const {
+    ChangedDevices out;
+    out.counted = IsCount(words[0], &out.count);
+    size_t at = out.counted ? 1 : 0;
     if (at >= words.size()) return Error("does not say what kind of device");
-    const std::string& kind = words[at++];
-    std::string machine_name, site;
-    if (at + 1 < words.size() && words[at] == "on") machine_name = words[at + 1];
-    if (at + 1 < words.size() && words[at] == "at") site = words[at + 1];
-    if (at != words.size() && (at + 2 != words.size() || (machine_name.empty() && site.empty())))
-      return Error("ends in something else than \"on MACHINE\" or \"at SITE\"");
-    v1::Machine* machine = nullptr;
-    if (!machine_name.empty()) {
-      machine = MachineNamed(machine_name);
-      if (machine == nullptr) return Error(StrCat("there is no machine called ", machine_name));
+    out.kind = words[at++];
+    if (at == words.size()) return out;
+    if (at + 2 == words.size() && words[at] == "on") {
+      out.machine = words[at + 1];
+    } else if (at + 2 == words.size() && words[at] == "at") {
+      out.site = words[at + 1];
     } else {
-      const v1::Machine* beside = Neighbour(kind, site);
-      if (beside == nullptr) return Error(StrCat("there is no site called ", site));
+      return Error("ends in something else than \"on MACHINE\" or \"at SITE\"");
+    }
+    return out;
+  }
+
+  // Of which there is one alone, so that its devices can be changed.
+  absl::StatusOr<v1::Machine*> SingleMachine(const std::string& name) {
+    OneByOne(name);
+    v1::Machine* machine = MachineNamed(name);
+    if (machine == nullptr) return Error(StrCat("there is no machine called ", name));
+    if (machine->available() > 1) {
+      return Error(StrCat("there are ", machine->available(), " machines ", name, ": name one, ",
+                          name, ".1 to ", name, ".", machine->available()));
+    }
+    return machine;
+  }
+
+  absl::Status Add(const std::vector<std::string>& words) {
+    const absl::StatusOr<ChangedDevices> added = ReadDevices(words);
+    if (!added.ok()) return added.status();
+    v1::Machine* machine = nullptr;
+    if (!added->machine.empty()) {
+      const absl::StatusOr<v1::Machine*> named = SingleMachine(added->machine);
+      if (!named.ok()) return named.status();
+      machine = *named;
+    } else {
+      const v1::Machine* beside = Neighbour(added->kind, added->site);
+      if (beside == nullptr) return Error(StrCat("there is no site called ", added->site));
       const std::string neighbour_site = beside->site(), rack = beside->rack();
       std::string name = "added";
       for (int i = 2; MachineNamed(name) != nullptr; ++i) name = StrCat("added-", i);
@@ -122,49 +188,71 @@ class Editor {
       machine->set_rack(rack);
     }
     for (v1::DeviceGroup& group : *machine->mutable_devices()) {
-      if (group.kind() != kind) continue;
-      group.set_count(std::max(1, group.count()) + count);
+      if (group.kind() != added->kind) continue;
+      group.set_count(std::max(1, group.count()) + added->count);
       return absl::OkStatus();
     }
     v1::DeviceGroup* group = machine->add_devices();
-    group->set_kind(kind);
-    group->set_count(count);
+    group->set_kind(added->kind);
+    group->set_count(added->count);
     return absl::OkStatus();
   }
 
+  bool HasKind(const v1::Machine& machine, const std::string& kind) const {
+    return std::any_of(machine.devices().begin(), machine.devices().end(),
+                       [&](const v1::DeviceGroup& group) { return group.kind() == kind; });
+  }
+
   absl::Status Remove(const std::vector<std::string>& words) {
-    int count = 0;
-    if (words.size() == 2 && IsCount(words[0], &count)) return RemoveDevices(words[1], count);
-    if (words.size() != 1) return Error("is not understood; write \"-machine3\" or \"-2 L40S\"");
-    auto* machines = cluster_.mutable_machines();
-    const int before = machines->size();
-    for (int i = before - 1; i >= 0; --i) {
-      if (machines->Get(i).name() == words[0] || machines->Get(i).site() == words[0])
-        machines->DeleteSubrange(i, 1);
+    const absl::StatusOr<ChangedDevices> removed = ReadDevices(words);
+    if (!removed.ok()) return removed.status();
+    const std::string& name = removed->kind;
+    const bool place = !removed->counted && removed->machine.empty() && removed->site.empty();
+    if (place && IsSite(name)) {
+      auto* machines = cluster_.mutable_machines();
+      machines->erase(std::remove_if(machines->begin(), machines->end(),
+                                     [&](const v1::Machine& m) { return m.site() == name; }),
+                      machines->end());
+      return DropDangling();
     }
-    if (machines->size() == before && !RemoveCopy(words[0]))
-      return Error(StrCat("there is no machine or site called ", words[0]));
-    return DropDangling();
+    if (place) {
+      OneByOne(name);
+      if (MachineNamed(name) != nullptr) return RemoveMachine(name);
+      const auto& machines = cluster_.machines();
+      if (std::none_of(machines.begin(), machines.end(),
+                       [&](const v1::Machine& m) { return HasKind(m, name); })) {
+        return Error(
+            StrCat("there is no machine or site called ", name, ", and no device of such a kind"));
+      }
+    }
+    return RemoveDevices(*removed);
   }
 
-  // "h100x2.3": one of several machines that a market offers; they are all alike.
-  bool RemoveCopy(const std::string& name) {
-    const size_t dot = name.rfind('.');
-    int copy = 0;
-    if (dot == std::string::npos || !IsCount(name.substr(dot + 1), &copy)) return false;
-    v1::Machine* machine = MachineNamed(name.substr(0, dot));
-    if (machine == nullptr || copy > machine->available()) return false;
-    machine->set_available(machine->available() - 1);
-    return true;
-  }
-
-  absl::Status RemoveDevices(const std::string& kind, int count) {
-    int left = count;
+  // From the machines named last.
+  absl::Status RemoveDevices(const ChangedDevices& removed) {
+    if (!removed.machine.empty()) {
+      const absl::StatusOr<v1::Machine*> named = SingleMachine(removed.machine);
+      if (!named.ok()) return named.status();
+    } else if (!removed.site.empty() && !IsSite(removed.site)) {
+      return Error(StrCat("there is no site called ", removed.site));
+    }
+    const auto counts = [&](const v1::Machine& machine) {
+      return (removed.machine.empty() || machine.name() == removed.machine) &&
+             (removed.site.empty() || machine.site() == removed.site) &&
+             HasKind(machine, removed.kind);
+    };
+    int left = removed.count;
     auto* machines = cluster_.mutable_machines();
-    for (int m = machines->size() - 1; m >= 0; --m) {
+    for (int m = machines->size() - 1; m >= 0 && left > 0; --m) {
+      if (!counts(machines->Get(m))) continue;
+      if (const int copies = machines->Get(m).available(); copies > 1) {
+        OneByOne(StrCat(machines->Get(m).name(), ".1"));
+        m += copies;  // on to the last of them
+        continue;
+      }
       auto* groups = machines->Mutable(m)->mutable_devices();
       for (int g = groups->size() - 1; g >= 0 && left > 0; --g) {
-        if (groups->Get(g).kind() != kind) continue;
+        if (groups->Get(g).kind() != removed.kind) continue;
         const int has = std::max(1, groups->Get(g).count());
         const int taken = std::min(has, left);
         left -= taken;
@@ -173,7 +261,12 @@ class Editor {
       }
       if (groups->empty()) machines->DeleteSubrange(m, 1);
     }
-    if (left > 0) return Error(StrCat("the cluster has only ", count - left, " ", kind));
+    if (left > 0) {
+      return Error(StrCat(!removed.machine.empty() ? removed.machine
+                          : removed.site.empty()   ? std::string("the cluster")
+                                                   : removed.site,
+                          " has only ", removed.count - left, " ", removed.kind));
+    }
     return DropDangling();
   }
 
@@ -299,6 +392,13 @@ class Editor {
 };
 
 }  // namespace
+
+absl::Status RemoveMachines(const std::set<std::string>& names, v1::Cluster* cluster) {
+  for (const std::string& name : names) {
+    if (absl::Status s = Editor("-" + name, cluster).RemoveMachine(name); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
 
 absl::Status ApplyChanges(std::string_view changes, v1::Cluster* cluster) {
   for (const std::string& change : Split(changes, ',')) {

@@ -68,6 +68,16 @@ TEST_CASE("the files and the sensitivity of --what-if are those of the changed p
   CHECK(std::filesystem::file_size(picture) > 1000);
 }
 
+TEST_CASE("a --what-if that cannot be planned is refused under its name") {
+  CHECK_THAT(Run(With({"--what-if", "-1 T4"})).err,
+             Contains("tessera: --what-if: \"-1 T4\": the cluster has only 0 T4"));
+  CHECK_THAT(Run(With({"--what-if", "+2 L40X"})).err,
+             Contains("tessera: --what-if: \"+2 L40X\": ") && Contains("is no known device"));
+  const Ran large = Run({"deploy/clusters/workstations.yaml", "--model", "Llama-2-70B",
+                         "--no-simulate", "--what-if", "-a, -1 A4000 on c"});
+  CHECK_THAT(large.err, Contains("--what-if: \"-a, -1 A4000 on c\": Llama-2-70B does not fit"));
+}
+
 TEST_CASE("init says where it wrote, and leaves a file alone that is there") {
   const std::string file = Scratch("cluster.yaml");
   const Ran first = Run({"init", "--out", file});

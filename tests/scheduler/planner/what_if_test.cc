@@ -49,6 +49,12 @@ TEST_CASE("devices are added beside their like, on a machine, or at a site") {
   CHECK(cluster.machines(4).rack() == "r1");
   CHECK(cluster.machines(4).devices(0).kind() == "H100");
   CHECK(cluster.machines(1).devices(0).count() == 5);
+  cluster = Sites();
+  REQUIRE(ApplyChanges("+L4 on rent.2", &cluster).message() == "");
+  REQUIRE(cluster.machines_size() == 5);  // of the three alike, one alone has more
+  CHECK(cluster.machines(2).name() == "rent.1");
+  CHECK(cluster.machines(2).devices(0).count() == 2);
+  CHECK(cluster.machines(3).devices(0).count() == 3);
 }
 
 TEST_CASE("machines, sites and devices are taken away, and their links with them") {
@@ -62,11 +68,35 @@ TEST_CASE("machines, sites and devices are taken away, and their links with them
   CHECK(cluster.machines_size() == 1);
   cluster = Sites();
   REQUIRE(ApplyChanges("-3 L4", &cluster).message() == "");
-  REQUIRE(cluster.machines_size() == 2);  // the rented ones first, then one of south-1
+  REQUIRE(cluster.machines_size() == 4);  // the last of the rented ones, and half of the next
+  CHECK(cluster.machines(1).devices(0).count() == 4);
+  CHECK(cluster.machines(2).devices(0).count() == 2);
+  CHECK(cluster.machines(3).name() == "rent.2");
+  CHECK(cluster.machines(3).devices(0).count() == 1);
+}
+
+TEST_CASE("devices are taken from a machine or a site by name, as they are added") {
+  v1::Cluster cluster = Sites();
+  REQUIRE(ApplyChanges("-1 L4 on south-1", &cluster).message() == "");
+  REQUIRE(cluster.machines_size() == 3);
   CHECK(cluster.machines(1).devices(0).count() == 3);
+  REQUIRE(ApplyChanges("-A100-40 on north-1, -T4", &cluster).message() == "");
+  CHECK(cluster.machines(0).devices(0).count() == 3);
+  CHECK(cluster.machines(1).devices_size() == 1);
+  REQUIRE(ApplyChanges("-3 A100-40 at north", &cluster).message() == "");
+  CHECK(cluster.machines(0).name() == "south-1");
+  CHECK(cluster.links().empty());
+}
+
+TEST_CASE("of several like machines those that are named go, and the others keep their names") {
+  v1::Cluster cluster = Sites();
+  REQUIRE(ApplyChanges("-rent.1, -rent.3", &cluster).message() == "");
+  REQUIRE(cluster.machines_size() == 3);
+  CHECK(cluster.machines(2).name() == "rent.2");
+  CHECK(cluster.machines(2).available() == 0);
   cluster = Sites();
-  REQUIRE(ApplyChanges("-rent.2", &cluster).message() == "");
-  CHECK(cluster.machines(2).available() == 2);
+  REQUIRE(RemoveMachines({"rent.1", "rent.2", "rent.3"}, &cluster).message() == "");
+  CHECK(cluster.machines_size() == 2);
 }
 
 TEST_CASE("links, uplinks, tiers and the budget are set") {
@@ -91,8 +121,10 @@ TEST_CASE("links, uplinks, tiers and the budget are set") {
 }
 
 TEST_CASE("a change that cannot be is refused by name") {
-  CHECK_THAT(Reason("-machine9"),
-             Contains("--what-if: \"-machine9\": there is no machine or site"));
+  CHECK_THAT(
+      Reason("-machine9"),
+      Contains(
+          "\"-machine9\": there is no machine or site called machine9, and no device of such"));
   CHECK_THAT(Reason("-9 T4"), Contains("the cluster has only 1 T4"));
   CHECK_THAT(Reason("+2 L4 on nowhere"), Contains("there is no machine called nowhere"));
   CHECK_THAT(Reason("+2 L4 at nowhere"), Contains("there is no site called nowhere"));
@@ -102,6 +134,11 @@ TEST_CASE("a change that cannot be is refused by name") {
   CHECK_THAT(Reason("tier room 10 Gbit/s"), Contains("is none of machine, rack, site, region"));
   CHECK_THAT(Reason("more please"), Contains("is not understood"));
   CHECK_THAT(Reason("+1 L4,,"), Contains("is empty"));
+  CHECK_THAT(Reason("link north-south"), Contains("needs a bandwidth"));
+  CHECK_THAT(Reason("-9 T4 on south-1"), Contains("south-1 has only 1 T4"));
+  CHECK_THAT(Reason("-1 T4 at nowhere"), Contains("there is no site called nowhere"));
+  CHECK_THAT(Reason("+1 L4 on rent"), Contains("there are 3 machines rent: name one, rent.1 to"));
+  CHECK_THAT(Reason("-rent.4"), Contains("there is no machine or site called rent.4"));
   CHECK_THAT(Reason("-north, -south"), Contains("no machine would be left"));
 }
 
