@@ -20,15 +20,19 @@ namespace {
 namespace fs = std::filesystem;
 
 // Flags beat the objectives of the workload, not those of its classes.
-absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
+absl::Status ReadObjectives(const PlanFlags& flags, scheduler::WorkloadOptions* given,
+                            v1::Workload* workload) {
   const struct {
     const char* name;
     const std::string& text;
+    bool* given;
     void (v1::ServiceObjectives::*set)(double);
-  } limits[] = {
-      {"--max-tpot", flags.max_tpot, &v1::ServiceObjectives::set_time_per_output_token_seconds},
-      {"--max-ttft", flags.max_ttft, &v1::ServiceObjectives::set_time_to_first_token_seconds},
-      {"--max-e2e", flags.max_end_to_end, &v1::ServiceObjectives::set_end_to_end_seconds}};
+  } limits[] = {{"--max-tpot", flags.max_tpot, &given->max_tpot,
+                 &v1::ServiceObjectives::set_time_per_output_token_seconds},
+                {"--max-ttft", flags.max_ttft, &given->max_ttft,
+                 &v1::ServiceObjectives::set_time_to_first_token_seconds},
+                {"--max-e2e", flags.max_end_to_end, &given->max_end_to_end,
+                 &v1::ServiceObjectives::set_end_to_end_seconds}};
   for (const auto& limit : limits) {
     if (limit.text.empty()) continue;
     absl::StatusOr<double> seconds = 0.0;  // none, whatever the workload says
@@ -38,7 +42,9 @@ absl::Status ReadObjectives(const PlanFlags& flags, v1::Workload* workload) {
           StrCat(limit.name, ": ", StdView(seconds.status().message())));
     }
     (workload->mutable_objectives()->*limit.set)(*seconds);
+    *limit.given = true;
   }
+  given->attainment = flags.attainment > 0;
   if (flags.attainment > 0) workload->mutable_objectives()->set_attainment(flags.attainment);
   return absl::OkStatus();
 }
@@ -58,7 +64,11 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
   if (flags.requests_per_second > 0)
     input->workload.set_requests_per_second(flags.requests_per_second);
   if (flags.arrival_variation > 0) input->workload.set_arrival_variation(flags.arrival_variation);
-  return ReadObjectives(flags, &input->workload);
+  scheduler::WorkloadOptions& given = input->workload_options;
+  given.lengths = flags.workload.empty();
+  given.rate = flags.requests_per_second > 0;
+  given.arrival_variation = flags.arrival_variation > 0;
+  return ReadObjectives(flags, &given, &input->workload);
 }
 
 absl::StatusOr<v1::DataType> DataTypeNamed(const std::string& flag, const std::string& name) {
@@ -206,15 +216,18 @@ absl::StatusOr<v1::DeploymentPlan> PlanFromFiles(const PlanFlags& flags) {
 absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& changes) {
   absl::StatusOr<PlanQuestion> question = ReadPlanQuestion(flags);
   if (!question.ok()) return question.status();
+  const auto refused = [&](std::string_view what, const absl::Status& why) {
+    return absl::Status(why.code(), StrCat("--what-if: ", what, StdView(why.message())));
+  };
   v1::Cluster changed = question->input.cluster;
-  if (absl::Status s = scheduler::ApplyChanges(changes, &changed); !s.ok()) return s;
+  if (absl::Status s = scheduler::ApplyChanges(changes, &changed); !s.ok()) return refused("", s);
   const absl::StatusOr<v1::DeploymentPlan> now =
       scheduler::MakePlan(question->input, question->options);
   if (!now.ok()) return now.status();
   question->input.cluster = std::move(changed);
-  question->input.cluster_file += " with --what-if";
+  question->input.cluster_file += " changed so";
   absl::StatusOr<v1::DeploymentPlan> then = scheduler::MakePlan(question->input, question->options);
-  if (!then.ok()) return then.status();
+  if (!then.ok()) return refused(StrCat("\"", changes, "\": "), then.status());
   std::string text =
       StrCat("what if: ", changes, "\n\n", scheduler::PlanDiff(*now, *then, "now", "then"));
   return WhatIfAnswer{std::move(text), *std::move(question), *std::move(then)};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/catalogue.h"
@@ -29,6 +30,22 @@ const char* GoalName(Goal goal) {
   }
 }
 
+// Who gave the limits of a class without its own: the options, the workload, or both.
+std::string LimitsOrigin(const v1::ServiceObjectives& limits, const WorkloadOptions& options) {
+  std::string flags;
+  bool workload = false;
+  for (const auto& [seconds, given, flag] :
+       {std::tuple(limits.time_to_first_token_seconds(), options.max_ttft, "--max-ttft"),
+        {limits.time_per_output_token_seconds(), options.max_tpot, "--max-tpot"},
+        {limits.end_to_end_seconds(), options.max_end_to_end, "--max-e2e"}}) {
+    if (seconds <= 0) continue;
+    if (given) flags += StrCat(flags.empty() ? "" : ", ", flag);
+    workload = workload || !given;
+  }
+  if (flags.empty()) return "objectives of the workload";
+  return workload ? StrCat(flags, ", the rest objectives of the workload") : flags;
+}
+
 // What is asked of latencies, and how it was judged.
 void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
   if (!AnyLimits(f.workload->classes)) return;
@@ -40,8 +57,12 @@ void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
     lines->push_back(absl::StrFormat(
         "%s: %.1f %% of the requests, prefix hits %g %%, %s (%s); %g %% must meet it (%s)",
         one.name, 100 * one.share, 100 * one.samples.front().prefix_hit_rate,
-        LimitsText(ObjectivesOf(one)), own ? "its own objectives" : "objectives of the workload",
-        100 * one.required_attainment, given.attainment() > 0 ? "objective" : "default"));
+        LimitsText(ObjectivesOf(one)),
+        own ? "its own objectives" : LimitsOrigin(ObjectivesOf(one), f.input->workload_options),
+        100 * one.required_attainment,
+        given.attainment() <= 0                        ? "default"
+        : !own && f.input->workload_options.attainment ? "--attainment"
+                                                       : "objective"));
   }
   if (f.options->goal == Goal::kGoodput) {
     lines->push_back(
@@ -120,6 +141,7 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
 void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
   const LengthMoments lengths = MomentsOf(f.workload->samples);
   const double cut = f.workload->cut_share;
+  const WorkloadOptions& given = f.input->workload_options;
   lines->push_back(StrCat(
       "longest sequence = ", f.context_tokens, " tokens (",
       f.options->context_tokens > 0 ? "option" : "the model's", ")",
@@ -130,13 +152,15 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
               : std::string()));
   lines->push_back(absl::StrFormat(
       "prompts = %.0f tokens and answers = %.0f on average, over %d pair%s of lengths "
-      "(workload)",
+      "(%s)",
       lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size(),
-      f.workload->samples.size() == 1 ? "" : "s"));
-  lines->push_back(
-      f.workload->requests_per_second > 0
-          ? absl::StrFormat("rate = %g requests/s (workload)", f.workload->requests_per_second)
-          : std::string("rate = as much as can be served (none was given)"));
+      f.workload->samples.size() == 1 ? "" : "s",
+      given.lengths ? "--prompt and --output" : "workload"));
+  lines->push_back(f.workload->requests_per_second > 0
+                       ? absl::StrFormat("rate = %g requests/s (%s)",
+                                         f.workload->requests_per_second,
+                                         given.rate ? "--rate" : "workload")
+                       : std::string("rate = as much as can be served (none was given)"));
   double shares = 0;
   for (const v1::WorkloadClass& c : f.input->workload.classes()) shares += c.share();
   if (f.input->workload.classes_size() > 1 && std::abs(shares - 1) > 1e-6) {
@@ -153,7 +177,8 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
                       "are bursts; --arrival-variation changes it",
                       variation,
                       f.workload->arrival_variation_measured      ? "MEASURED in the trace"
-                      : f.input->workload.arrival_variation() > 0 ? "option or workload"
+                      : given.arrival_variation                   ? "--arrival-variation"
+                      : f.input->workload.arrival_variation() > 0 ? "workload"
                                                                   : "default",
                       variation * variation));
 }

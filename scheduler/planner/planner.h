@@ -22,6 +22,12 @@
 
 namespace tessera::scheduler {
 
+// Figures of the workload that an option gave in place of its file, for the assumptions.
+struct WorkloadOptions {
+  bool lengths = false, rate = false, arrival_variation = false;
+  bool max_tpot = false, max_ttft = false, max_end_to_end = false, attainment = false;
+};
+
 struct PlannerInput {
   v1::Cluster cluster;
   v1::DeviceCatalogue catalogue;
@@ -30,6 +36,7 @@ struct PlannerInput {
   std::vector<TraceRequest> trace;       // where the workload names one
   std::string cluster_file = "cluster";  // for messages
   std::string workload_file = "workload";
+  WorkloadOptions workload_options;
   std::optional<v1::DeploymentPlan> running;  // what the move starts from; empty: nothing runs
 };
 

@@ -119,6 +119,31 @@ TEST_CASE("every option stands under the assumptions, and says whether somebody 
   }
 }
 
+TEST_CASE("what an option says of the workload is not said to be the file's") {
+  PlannerInput input = Input();
+  input.workload.set_requests_per_second(0.25);
+  input.workload.set_arrival_variation(2);
+  v1::ServiceObjectives& objectives = *input.workload.mutable_objectives();
+  objectives.set_time_per_output_token_seconds(0.5);
+  objectives.set_time_to_first_token_seconds(4);
+  objectives.set_attainment(0.9);
+  const auto file = MakePlan(input, {});
+  REQUIRE(file.status().message() == "");
+  CHECK(Lines(*file,
+              "TPOT <= 500 ms (objectives of the workload); 90 % must meet it (objective)") == 1);
+  CHECK(Lines(*file, "the mean gap (workload)") == 1);
+  input.workload_options = {true, true, true, true, false, false, true};
+  const auto flags = MakePlan(input, {});
+  CHECK(Lines(*flags,
+              "TPOT <= 500 ms (--max-tpot, the rest objectives of the workload); 90 % must "
+              "meet it (--attainment)") == 1);
+  CHECK(Lines(*flags, "rate = 0.25 requests/s (--rate)") == 1);
+  CHECK(Lines(*flags, "1 pair of lengths (--prompt and --output)") == 1);
+  CHECK(Lines(*flags, "the mean gap (--arrival-variation)") == 1);
+  input.workload_options.max_ttft = true;
+  CHECK(Lines(*MakePlan(input, {}), "TPOT <= 500 ms (--max-ttft, --max-tpot); ") == 1);
+}
+
 TEST_CASE("the seed is told where there is one") {
   PlannerOptions options;
   options.seed = 7;
