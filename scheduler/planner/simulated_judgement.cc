@@ -22,12 +22,13 @@ class Judge {
       : question_(question), candidates_(candidates) {}
 
   absl::StatusOr<size_t> Run() {
+    Rates common = {0, candidates_.front().basis().requests_per_second()};
     for (const v1::DeploymentPlan& plan : candidates_)
-      full_rate_ = std::max(full_rate_, plan.prediction().requests_per_second());
-    usual_rate_ = candidates_.front().basis().requests_per_second();
+      common.full = std::max(common.full, plan.prediction().requests_per_second());
+    most_rate_ = common.full;
     std::vector<v1::SimulatedFigures> figures;
     for (const v1::DeploymentPlan& plan : candidates_) {
-      absl::StatusOr<v1::SimulatedFigures> seen = Simulated(plan);
+      absl::StatusOr<v1::SimulatedFigures> seen = Simulated(plan, common);
       if (!seen.ok()) return seen.status();
       figures.push_back(*std::move(seen));
     }
@@ -35,22 +36,34 @@ class Judge {
     for (size_t i = 1; i < figures.size(); ++i) {
       if (Beats(figures, i, best)) best = i;
     }
-    for (size_t i = 0; i < figures.size(); ++i) Write(figures, best, i);
+    v1::DeploymentPlan& chosen = candidates_[best];
+    const Rates own = {chosen.prediction().requests_per_second(),
+                       chosen.basis().requests_per_second()};
+    absl::StatusOr<v1::SimulatedFigures> shown = figures[best];
+    if (own.full != common.full || own.usual != common.usual) shown = Simulated(chosen, own);
+    if (!shown.ok()) return shown.status();
+    *chosen.mutable_simulated() = *std::move(shown);
+    if (figures.size() > 1) Explain(figures, best, &chosen);
     return best;
   }
 
  private:
-  absl::StatusOr<v1::SimulatedFigures> Simulated(const v1::DeploymentPlan& plan) const {
+  struct Rates {
+    double full = 0, usual = 0;
+  };
+
+  absl::StatusOr<v1::SimulatedFigures> Simulated(const v1::DeploymentPlan& plan,
+                                                 const Rates& rates) const {
     const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, *question_.graph, {});
     if (!replicas.ok()) return replicas.status();
-    const absl::StatusOr<SimulationReport> full = At(*replicas, full_rate_);
+    const absl::StatusOr<SimulationReport> full = At(*replicas, rates.full);
     if (!full.ok()) return full.status();
-    const absl::StatusOr<SimulationReport> usual = At(*replicas, usual_rate_);
+    const absl::StatusOr<SimulationReport> usual = At(*replicas, rates.usual);
     if (!usual.ok()) return usual.status();
     v1::SimulatedFigures figures;
-    figures.set_offered_requests_per_second(full_rate_);
+    figures.set_offered_requests_per_second(rates.full);
     figures.set_requests_per_second(full->steady_requests_per_second);
-    figures.set_latency_requests_per_second(usual_rate_);
+    figures.set_latency_requests_per_second(rates.usual);
     figures.set_time_to_first_token_mean_seconds(usual->ttft.mean);
     figures.set_time_to_first_token_p50_seconds(usual->ttft.p50);
     figures.set_time_to_first_token_p99_seconds(usual->ttft.p99);
@@ -67,7 +80,7 @@ class Judge {
     const double stays =
         first.time_to_first_token_seconds() +
         first.time_per_output_token_seconds() * candidates_.front().basis().output_tokens();
-    const auto wanted = static_cast<int64_t>(std::ceil(kResidences * full_rate_ * stays));
+    const auto wanted = static_cast<int64_t>(std::ceil(kResidences * most_rate_ * stays));
     SimulationSetup setup;
     setup.replicas = replicas.replicas;
     setup.transfers = replicas.transfers;
@@ -101,27 +114,29 @@ class Judge {
     return ValueOf(figures[i]) > (1 + question_.clearly) * ValueOf(figures[best]);
   }
 
-  void Write(const std::vector<v1::SimulatedFigures>& figures, size_t best, size_t i) {
-    v1::DeploymentPlan& plan = candidates_[i];
-    *plan.mutable_simulated() = figures[i];
-    if (figures.size() == 1) return;
+  // Beside the second: the first of the others.
+  void Explain(const std::vector<v1::SimulatedFigures>& figures, size_t best,
+               v1::DeploymentPlan* plan) const {
     const size_t other = best == 0 ? 1 : 0;
-    const double rate = figures[other].requests_per_second();
-    const double predicted = candidates_[other].prediction().requests_per_second();
-    if (i != best) return;
-    plan.add_explanation(absl::StrFormat(
-        best == 0
-            ? "the simulation ranks no other choice clearly higher: the next best of the search "
-              "would serve %.3f requests/s there (predicted %.3f)"
-            : "chosen because the simulation ranks it clearly higher: the choice with the best "
-              "prediction would serve %.3f requests/s there (predicted %.3f)",
-        rate, predicted));
+    const auto seen = [&](size_t i) {
+      const double attains = figures[i].attainment();
+      return absl::StrFormat("%.3f", figures[i].requests_per_second()) +
+             (HasObjectives() ? absl::StrFormat(" (%.1f %% within their limits)", 100 * attains)
+                              : std::string());
+    };
+    plan->add_explanation(absl::StrFormat(
+        "%s: of %.3f requests/s that come to each, the most that one of them promises, it serves "
+        "%s, and %s %s; that one was predicted to serve %.3f",
+        best == 0 ? "the simulation ranks no other choice clearly higher"
+                  : "chosen because the simulation ranks it clearly higher",
+        figures[best].offered_requests_per_second(), seen(best),
+        best == 0 ? "the next best" : "the choice with the best prediction", seen(other),
+        candidates_[other].prediction().requests_per_second()));
   }
 
   const JudgementQuestion& question_;
   std::vector<v1::DeploymentPlan>& candidates_;
-  double full_rate_ = 0;
-  double usual_rate_ = 0;
+  double most_rate_ = 0;  // that any of them promises
 };
 
 }  // namespace

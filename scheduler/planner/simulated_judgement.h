@@ -4,9 +4,10 @@
 // twice: as many per second as the best of them promises, for what it sustains; and at the rate at
 // which its latencies were predicted. The predicted value keeps its bound; the simulated one stands
 // beside it, unbounded. A candidate whose simulated value is more than `clearly` above that of the
-// first is chosen in its place. The value is requests per second sustained, times the part of them
-// within the objectives where there are any; for a price it is what is sustained of the asked rate
-// (more than all of it does not count), the cheaper plan first.
+// first is chosen in its place; what it shows is then simulated at its own rates. The value is
+// requests per second sustained, times the part of them within the objectives where there are any;
+// for a price it is what is sustained of the asked rate (more than all of it does not count), the
+// cheaper plan first.
 //
 // How many requests: enough for 25 times those that are in the system at once, within limits, so
 // that the cost is bounded: 2,000 requests of a pipeline take some hundredths of a second.
@@ -37,8 +38,8 @@ struct JudgementQuestion {
   double clearly = 0.02;
 };
 
-// Fills `simulated` and a line of `explanation` in each of `candidates` (at least one, the first
-// the one with the best predicted value); the index of the chosen one.
+// The index of the chosen one of `candidates` (at least one, the first the one with the best
+// predicted value), in which `simulated` and, beside others, a line of `explanation` are filled.
 absl::StatusOr<size_t> JudgeBySimulation(const JudgementQuestion& question,
                                          std::vector<v1::DeploymentPlan>* candidates);
 

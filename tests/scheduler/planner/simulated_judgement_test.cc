@@ -53,12 +53,12 @@ TEST_CASE("a plan's simulated figures stand beside the predicted ones") {
   const v1::SimulatedFigures& seen = plan->simulated();
   const v1::Prediction& predicted = plan->prediction();
   CHECK(seen.requests() >= 2000);
-  // All candidates are offered what the best prediction promises, whichever is chosen.
+  // Whatever the candidates were compared at, what a plan shows is at its own rates.
   const v1::DeploymentPlan& first = asked.plan;
-  CHECK(seen.offered_requests_per_second() == Approx(first.prediction().requests_per_second()));
+  CHECK(seen.offered_requests_per_second() == predicted.requests_per_second());
   CHECK(seen.requests_per_second() > 0.9 * predicted.requests_per_second());
   CHECK(seen.requests_per_second() < 1.05 * predicted.requests_per_second());
-  CHECK(seen.latency_requests_per_second() == Approx(first.basis().requests_per_second()));
+  CHECK(seen.latency_requests_per_second() == plan->basis().requests_per_second());
   CHECK(seen.time_to_first_token_p50_seconds() > 0);
   CHECK(seen.time_to_first_token_p99_seconds() > seen.time_to_first_token_p50_seconds());
   CHECK(seen.time_per_output_token_p99_seconds() >= seen.time_per_output_token_p50_seconds());
@@ -78,14 +78,25 @@ TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says
   const auto chosen = JudgeBySimulation(asked.question, &candidates);
   REQUIRE(chosen.status().message() == "");
   CHECK(*chosen == 1);
-  CHECK(candidates[0].simulated().requests_per_second() <
-        0.9 * candidates[1].simulated().requests_per_second());
   CHECK_THAT(PlanTable(candidates[1]),
              Catch::Contains("chosen because the simulation ranks it clearly higher"));
 
   candidates = {asked.plan, slow};
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
   CHECK_THAT(PlanTable(candidates[0]), Catch::Contains("ranks no other choice clearly higher"));
+
+  // A plan that promises less than the one beside it is shown at what it promises itself.
+  v1::DeploymentPlan modest = asked.plan;
+  const double promise = 0.5 * asked.plan.prediction().requests_per_second();
+  modest.mutable_prediction()->set_requests_per_second(promise);
+  modest.mutable_basis()->set_requests_per_second(0.85 * promise);
+  candidates = {slow, modest};
+  REQUIRE(*JudgeBySimulation(asked.question, &candidates) == 1);
+  CHECK(candidates[1].simulated().offered_requests_per_second() == promise);
+  CHECK(candidates[1].simulated().latency_requests_per_second() == 0.85 * promise);
+  CHECK(candidates[1].simulated().requests_per_second() < 1.1 * promise);
+  CHECK_THAT(PlanTable(candidates[1]),
+             Catch::Contains("that come to each, the most that one of them promises"));
 
   candidates = {asked.plan, asked.plan};  // a draw: the better prediction stays
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
