@@ -74,7 +74,8 @@ class SimulateCall {
  private:
   std::string Report(const scheduler::SimulationResult& result) const {
     const double price = MeanUsdPerHour(schedule_.timeline, result.end_seconds);
-    std::string out = ReportTable(ReportOf(result, samples_.classes, price));
+    std::string out =
+        ReportTable(ReportOf(result, samples_.classes, price), input_.trace.empty() ? rate_ : 0);
     out += "\nassumptions:\n";
     for (const std::string& line : assumptions_) out += StrCat("  ", line, "\n");
     for (const std::string& line : schedule_.assumptions) out += StrCat("  ", line, "\n");
@@ -203,7 +204,11 @@ class SimulateCall {
     samples_ = *std::move(samples);
     predicted_ = plan_.prediction().requests_per_second();
     rate_ = samples_.requests_per_second;
-    if (rate_ <= 0) rate_ = kDefaultLoad * predicted_;
+    rate_origin_ = flags_.requests_per_second > 0 ? "--rate" : "the workload's";
+    if (rate_ <= 0) {
+      rate_ = kDefaultLoad * predicted_;
+      rate_origin_ = "none was given";
+    }
     if (rate_ <= 0) {
       return absl::InvalidArgumentError(
           "--rate: neither the workload nor the plan says how many requests come per second");
@@ -250,8 +255,8 @@ class SimulateCall {
         "tokens (the simulated workload)",
         lengths.prompt_tokens, lengths.output_tokens, 100 * samples_.prefix_hit_rate));
     assumptions_.push_back(
-        absl::StrFormat("requests come at %.3f per second, %.0f %% of what the plan predicts",
-                        rate_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
+        absl::StrFormat("requests come at %.3f per second (%s), %.0f %% of what the plan predicts",
+                        rate_, rate_origin_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
     if (input_.trace.empty()) {
       assumptions_.push_back(
           absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)", Drawn(),
@@ -338,7 +343,8 @@ class SimulateCall {
   scheduler::PlannerInput input_;
   scheduler::WorkloadSamples samples_;
   double predicted_ = 0;
-  double rate_ = 0;
+  double rate_ = 0;  // 0: of workflows, which have their own
+  std::string rate_origin_;
   std::vector<std::string> assumptions_;
 };
 

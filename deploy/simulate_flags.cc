@@ -65,12 +65,16 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
       ->check(WholeFrom(1))
       ->capture_default_str();
   simulate
-      ->add_option("--rate", flags->requests_per_second,
-                   "Requests (or workflows) per second; 0: the workload's, else 85 % of the plan's")
+      ->add_option(
+          "--rate", flags->requests_per_second,
+          "Requests per second; with --workflows whole workflows, each of several requests; 0: "
+          "the workload's, else 85 % of what the plan can serve")
       ->check(NonNegative());
   simulate
-      ->add_option("--requests", flags->requests,
-                   "How many to draw; 0: 5000, of workflows 500; a trace or file has its own")
+      ->add_option(
+          "--requests", flags->requests,
+          "How many requests to draw, with --workflows how many workflows; 0: 5000 requests or "
+          "500 workflows; a trace or a file of workflows has its own")
       ->check(Between(0, 100'000'000));
   simulate->add_option("--seed", flags->seed, "Of the draws")->capture_default_str();
   simulate->add_option(

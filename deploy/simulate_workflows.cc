@@ -134,6 +134,7 @@ class Simulation {
       process->workflows_per_second = flags_.workflows_per_second;
     if (process->workflows_per_second <= 0)
       process->workflows_per_second = kDefaultLoad * capacity_;
+    asked_rate_ = process->workflows_per_second;
     if (flags_.workflows > 0) process->workflows = flags_.workflows;
     workflows_ = GenerateWorkflows(*process, speeds);
     out_.assumptions.push_back(absl::StrFormat(
@@ -161,9 +162,10 @@ class Simulation {
     const double span = workflows_.back().arrival_seconds - workflows_.front().arrival_seconds;
     const double rate = span > 0 ? static_cast<double>(workflows_.size() - 1) / span : 0;
     out_.table = absl::StrFormat(
-        "%d workflows, %d calls, at %.3f workflows per second, %.0f %% of capacity\n\n"
+        "%d workflows, %d calls, %s, %.0f %% of capacity\n\n"
         "  %-22s %13s %9s %9s %9s\n",
-        workflows_.size(), result.calls, rate, capacity_ > 0 ? 100 * rate / capacity_ : 0.0, "",
+        workflows_.size(), result.calls, scheduler::RateText(asked_rate_, rate, "workflows "),
+        capacity_ > 0 ? 100 * (asked_rate_ > 0 ? asked_rate_ : rate) / capacity_ : 0.0, "",
         "deadlines met", "p50", "p95", "failed");
     if (tuned) AppendRow("tuned", result);
     AppendRow("round-robin", plain);
@@ -197,6 +199,7 @@ class Simulation {
   std::vector<Workflow> workflows_;
   scheduler::WorkflowCall expected_;
   double capacity_ = 0;
+  double asked_rate_ = 0;  // of workflows, where they are drawn
   WorkflowsOnPlan out_;
 };
 

@@ -183,10 +183,19 @@ SimulationReport ReportOf(const SimulationResult& result, std::span<const Reques
   return report;
 }
 
-std::string ReportTable(const SimulationReport& report) {
-  std::string out = absl::StrFormat(
-      "%d requests at %.3f per second: %d finished, %d failed, in %.1f s\n", report.requests,
-      report.arrivals_per_second, report.finished, report.failed, report.seconds);
+std::string RateText(double asked_per_second, double drawn_per_second, std::string_view things) {
+  const std::string drawn = absl::StrFormat("%.3f", drawn_per_second);
+  if (asked_per_second <= 0) return absl::StrFormat("at %s %sper second", drawn, things);
+  const std::string asked = absl::StrFormat("%.3f", asked_per_second);
+  return absl::StrFormat("at %s %sper second", asked, things) +
+         (asked == drawn ? "" : absl::StrFormat(" (%s as drawn)", drawn));
+}
+
+std::string ReportTable(const SimulationReport& report, double asked_requests_per_second) {
+  std::string out =
+      absl::StrFormat("%d requests %s: %d finished, %d failed, in %.1f s\n", report.requests,
+                      RateText(asked_requests_per_second, report.arrivals_per_second, ""),
+                      report.finished, report.failed, report.seconds);
   const bool steady = report.steady_requests_per_second > 0;
   absl::StrAppendFormat(&out, "throughput%s: %.3f requests/s, %.0f output tokens/s",
                         steady ? " while requests came" : "",

@@ -7,6 +7,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scheduler/cost/attainment.h"
@@ -68,8 +69,12 @@ bool WithinLimits(const SimulatedRequest& request, const RequestOutcome& outcome
 SimulationReport ReportOf(const SimulationResult& result,
                           std::span<const RequestClass> classes = {}, double usd_per_hour = 0);
 
-// For people.
-std::string ReportTable(const SimulationReport& report);
+// For people. asked: the rate at which arrivals were drawn, beside what the draw came to; 0: they
+// were not drawn.
+std::string ReportTable(const SimulationReport& report, double asked_requests_per_second = 0);
+
+// "at 0.500 per second (0.520 as drawn)"; `things`: "", "requests ", ...
+std::string RateText(double asked_per_second, double drawn_per_second, std::string_view things);
 
 // One line per request: arrival, lengths, times (missed: when a limit of the setup passed; -1: none
 // did), replicas, attempts, preemptions.

@@ -57,7 +57,9 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   const auto summary = SimulateFromFiles(flags);
   INFO(summary.status());
   REQUIRE(summary.ok());
-  CHECK(summary->find("200 finished, 0 failed") != std::string::npos);
+  CHECK_THAT(*summary, Catch::Contains("200 requests at 0.300 per second (0.") &&
+                           Catch::Contains(" as drawn): 200 finished, 0 failed") &&
+                           Catch::Contains("requests come at 0.300 per second (--rate), "));
   CHECK(summary->find("objectives met by 100.00 %") != std::string::npos);
   CHECK(summary->find("; efficiencies ") != std::string::npos);  // the plan's assumptions
   CHECK(*SimulateFromFiles(flags) == *summary);

@@ -120,12 +120,30 @@ TEST_CASE("a re-planning that cannot be read is refused") {
   flags.changes = {"r1 back 60 s"};
   CHECK(Refusal(flags) ==
         "--change: \"r1 back 60 s\": a --replan gives it up at 40 s: choose an earlier time");
+  flags.replans = {};
+  CHECK(Refusal(flags) ==
+        "--change: \"r1 back 60 s\": r1 is not lost then; a --change \"r1 lost ...\" before it is "
+        "missing");
+  flags.changes = {"r1 lost 5 s", "r1 lost 60 s"};
+  CHECK(Refusal(flags).find("--change: \"r1 lost 60 s\": r1 is lost already") == 0);
+  flags.replans = {PlanFile("next", {"a/0..3", "c/0..1"}) + " at 40 s"};
   flags.changes = {};
   flags.routing = "shares";
   CHECK(Refusal(flags).find("--routing: ") == 0);
   flags.routing = "";
   flags.weight_read = "0 GB/s";
   CHECK(Refusal(flags).find("--weight-read: ") == 0);
+}
+
+TEST_CASE("a plan made after a loss needs machines that are left, and says so") {
+  SimulateFlags flags = Flags();
+  flags.plan = PlanFile("plan", {"a/0..3", "b/0..1", "c/0..1"});
+  flags.changes = {"r0 lost 5 s", "r1 lost 5 s", "r2 lost 6 s"};
+  flags.replans = {"new after r2 lost 5 s"};
+  CHECK(Refusal(flags) ==
+        "--replan: \"new after r2 lost 5 s\": with r0, r1, r2 lost, and their machines "
+        "(a, b, c), no machine is left to plan for; write the file of a plan in place of \"new\", "
+        "or describe more machines in --cluster");
 }
 
 TEST_CASE("fitted latencies stand in for the cost model") {
@@ -151,6 +169,9 @@ TEST_CASE("workflows are generated, tuned, and shown beside round-robin") {
   const std::string summary = Summary(flags);
   Has(summary, "500 workflows, ");
   Has(summary, " % of capacity");
+  flags.requests_per_second = 0.5;  // workflows per second
+  Has(Summary(flags), " calls, at 0.500 workflows per second (0.");
+  flags.requests_per_second = 0;
   Has(summary, "deadlines met       p50       p95");
   Has(summary, "alpha = 0.1, 0.3, 0.5, 0.7, 0.9 (--alphas)");
   Has(summary, "their calls:");
