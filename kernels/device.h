@@ -57,6 +57,7 @@ class Device {
   virtual std::string Describe()
       const = 0;  // for logs and `tessera status`: kind, cores, kernel path
   virtual int64_t memory_bytes() const = 0;  // what this device may use in all
+  virtual int host_threads() const = 0;      // for work of the host on its behalf, while it is idle
   // ResourceExhausted, naming asked and available bytes, when the memory is not there.
   virtual absl::StatusOr<Buffer> Allocate(int64_t size_bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;

@@ -265,7 +265,8 @@ class Ops {
   virtual int64_t PackedWeightBytes(const LinearSpec& spec) const = 0;
   // Load time only, synchronous, host memory in: rows [first_row, first_row + source.rows()) of the
   // weight matrix [out_features, in_features] as f32|f16|bf16, converted (i8: quantised, round to
-  // nearest, scale = max|w| / 127 per row and group). `source` may be released on return.
+  // nearest, scale = max|w| / 127 per row and group). `source` may be released on return. Several
+  // threads may pack rows of which none is the same.
   virtual absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                       const TensorView& source) = 0;
   // The inverse, for tests and for the oracle: rows as f32 after conversion or quantisation.

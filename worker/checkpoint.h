@@ -1,7 +1,7 @@
 // All tensors of a model folder's weight files, found by name.
 //
-// Thread rule: const functions may be called from any thread. Ownership: tensors are views into
-// mapped files that live as long as the Checkpoint.
+// Thread rule: const functions may be called from any thread. Ownership: what it says of
+// tensors points into files that live as long as the Checkpoint.
 #pragma once
 
 #include <cstdint>

@@ -1,23 +1,27 @@
 #include "worker/safetensors.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
+namespace {
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path, std::byte* data, int64_t size_bytes)
-    : path_(std::move(path)), data_(data), size_bytes_(size_bytes) {}
+std::span<std::byte> AsBytes(std::string& text) {
+  return std::as_writable_bytes(std::span(text.data(), text.size()));
+}
 
-SafetensorsFile::~SafetensorsFile() { ::munmap(data_, static_cast<size_t>(size_bytes_)); }
+}  // namespace
+
+SafetensorsFile::~SafetensorsFile() { ::close(descriptor_); }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
     const std::filesystem::path& path) {
@@ -25,36 +29,43 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
   if (descriptor < 0) {
     return absl::NotFoundError(StrCat(path.string(), ": cannot be opened: ", std::strerror(errno)));
   }
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, descriptor));
   struct stat status = {};
-  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  const auto size_bytes = static_cast<int64_t>(status.st_size);
-  void* data = MAP_FAILED;
-  if (regular && size_bytes > 0) {
-    data = ::mmap(nullptr, static_cast<size_t>(size_bytes), PROT_READ, MAP_PRIVATE, descriptor, 0);
-  }
-  const int map_error = errno;
-  ::close(descriptor);  // the mapping stays
-  if (!regular || size_bytes == 0) {
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) {
     return absl::InvalidArgumentError(StrCat(path.string(), ": empty, or not a regular file"));
   }
-  if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(StrCat(path.string(), ": ", size_bytes, " bytes cannot be ",
-                                               "mapped: ", std::strerror(map_error)));
+  const auto size_bytes = static_cast<int64_t>(status.st_size);
+  // Its length, then all of it; a length that cannot be is left to the parser.
+  std::string header(std::min(size_bytes, kSafetensorsPrefixBytes), '\0');
+  if (absl::Status read = file->Read(0, AsBytes(header)); !read.ok()) return read;
+  const uint64_t header_bytes = SafetensorsHeaderBytes(header);
+  const int64_t most = std::min(kMaxSafetensorsHeaderBytes, size_bytes - kSafetensorsPrefixBytes);
+  if (most > 0 && header_bytes <= static_cast<uint64_t>(most)) {
+    header.resize(kSafetensorsPrefixBytes + header_bytes);
+    if (absl::Status read = file->Read(0, AsBytes(header)); !read.ok()) return read;
   }
-  auto file = std::unique_ptr<SafetensorsFile>(
-      new SafetensorsFile(path, static_cast<std::byte*>(data), size_bytes));
-  auto entries = ParseSafetensorsHeader(
-      {static_cast<const char*>(data), static_cast<size_t>(size_bytes)}, size_bytes, path.string());
+  auto entries = ParseSafetensorsHeader(header, size_bytes, path.string());
   if (!entries.ok()) return entries.status();
   file->entries_ = *std::move(entries);
   return file;
 }
 
-void SafetensorsFile::DropPages(int64_t begin, int64_t end) const {
-  static const int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
-  const int64_t first = (begin + page_bytes - 1) / page_bytes * page_bytes;
-  const int64_t last = end / page_bytes * page_bytes;
-  if (last > first) ::madvise(data_ + first, static_cast<size_t>(last - first), MADV_DONTNEED);
+absl::Status SafetensorsFile::Read(int64_t begin, std::span<std::byte> out) const {
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t count = ::pread(descriptor_, out.data() + done, out.size() - done,
+                                  begin + static_cast<int64_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      return absl::UnavailableError(
+          StrCat(path_.string(), ": cannot be read: ", std::strerror(errno)));
+    }
+    if (count == 0) {
+      return absl::OutOfRangeError(StrCat(path_.string(), ": ends at byte ", begin + done,
+                                          "; it was cut short after it was opened"));
+    }
+    done += count;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::worker

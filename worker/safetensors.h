@@ -1,15 +1,20 @@
-// One safetensors file, mapped into memory: tensors are read where they lie, nothing is copied.
+// One open safetensors file.
 //
-// Thread rule: const functions may be called from any thread. Ownership: the mapping lives as long
-// as the object; views into it must not outlive it. Reading a tensor of a file that another process
-// cuts short meanwhile ends this one (SIGBUS), as with any mapped file.
+// Read, not mapped: a file that another process cuts short is an error here, not the end of this
+// process, and a file system over a network answers large reads better than one page fault after
+// the other.
+//
+// Thread rule: const functions may be called from any thread.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/safetensors_header.h"
 
@@ -25,18 +30,16 @@ class SafetensorsFile {
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
-  const std::byte* data() const { return data_; }  // of the whole file; entries index into it
 
-  // Gives the pages that lie wholly within [begin, end) back: they were read and are not needed
-  // again soon. Keeps resident memory near what is packed, not twice that.
-  void DropPages(int64_t begin, int64_t end) const;
+  // Fills `out` from byte `begin` of the file on. Unavailable or OutOfRange, naming the file.
+  absl::Status Read(int64_t begin, std::span<std::byte> out) const;
 
  private:
-  SafetensorsFile(std::filesystem::path path, std::byte* data, int64_t size_bytes);
+  SafetensorsFile(std::filesystem::path path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
 
-  std::filesystem::path path_;
-  std::byte* data_;
-  int64_t size_bytes_;
+  const std::filesystem::path path_;
+  const int descriptor_;
   std::vector<SafetensorsEntry> entries_;
 };
 

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kPrefixBytes = 8;
-constexpr int64_t kMaxHeaderBytes = int64_t{100} << 20;  // the format's own limit
+constexpr int64_t kPrefixBytes = kSafetensorsPrefixBytes;
+constexpr int64_t kMaxHeaderBytes = kMaxSafetensorsHeaderBytes;
 constexpr size_t kMaxRank = 8;
 
 struct TypeSize {
@@ -175,6 +175,13 @@ std::string WrongSize(const SafetensorsEntry& entry) {
 
 }  // namespace
 
+uint64_t SafetensorsHeaderBytes(std::string_view prefix) {
+  if (static_cast<int64_t>(prefix.size()) < kPrefixBytes) return ~uint64_t{0};
+  uint64_t bytes = 0;
+  for (int i = 7; i >= 0; --i) bytes = bytes << 8 | static_cast<uint8_t>(prefix[i]);
+  return bytes;
+}
+
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view bytes,
                                                                      int64_t file_bytes,
                                                                      std::string_view file) {
@@ -184,8 +191,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
   if (file_bytes < kPrefixBytes || static_cast<int64_t>(bytes.size()) < kPrefixBytes) {
     return error("too short for a safetensors file");
   }
-  uint64_t header_bytes = 0;
-  for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | static_cast<uint8_t>(bytes[i]);
+  const uint64_t header_bytes = SafetensorsHeaderBytes(bytes);
   const int64_t most = std::min({kMaxHeaderBytes, file_bytes - kPrefixBytes,
                                  static_cast<int64_t>(bytes.size()) - kPrefixBytes});
   if (header_bytes > static_cast<uint64_t>(most)) {

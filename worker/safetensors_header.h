@@ -26,6 +26,12 @@ struct SafetensorsEntry {
   int64_t end = 0;
 };
 
+inline constexpr int64_t kSafetensorsPrefixBytes = 8;
+inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{100} << 20;  // the format's own limit
+
+// What the prefix says; the largest number there is where it is not whole.
+uint64_t SafetensorsHeaderBytes(std::string_view prefix);
+
 // `bytes` is the file's beginning (at least its header, if it is long enough), file_bytes its size.
 // Entries come in the order of their places.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view bytes,

@@ -1,8 +1,13 @@
 #include "worker/weight_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
 #include <utility>
 
 #include "kernels/half_floats.h"
@@ -16,9 +21,9 @@ using kernels::DType;
 using kernels::Float16;
 using kernels::TensorView;
 
-// Source bytes that are read before their pages are given back.
-constexpr int64_t kPieceBytes = int64_t{8} << 20;
-constexpr int64_t kPieceRows = 64;  // whole panels of packed weights
+// Of a checkpoint: what is read stays in a core's cache until it is packed.
+constexpr int64_t kPartBytes = int64_t{1} << 20;
+constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
 
 float FloatAt(DType dtype, const std::byte* data) {
   uint32_t bits = 0;
@@ -28,13 +33,8 @@ float FloatAt(DType dtype, const std::byte* data) {
   return dtype == DType::kBF16 ? kernels::ToFloat(BFloat16{half}) : kernels::ToFloat(Float16{half});
 }
 
-// `count` elements of one type as another, of which only widening to f32, f32 to bf16, and no
-// change occur.
+// `count` elements of one type as another, of which only widening to f32 and f32 to bf16 occur.
 void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
-  if (from == to) {
-    std::memcpy(out, in, count * kernels::SizeInBytes(from));
-    return;
-  }
   const int64_t size = kernels::SizeInBytes(from);
   for (int64_t i = 0; i < count; ++i) {
     const float value = FloatAt(from, in + i * size);
@@ -61,74 +61,132 @@ MatrixSlice MatrixColumns(std::string_view name, int64_t rows, int64_t columns, 
   return {name, rows, columns, {0, rows}, span};
 }
 
-// Carries out the pieces, one after the other.
+// Carries out the pieces: cut into parts, which several threads take in turn, so that none waits
+// at the end of a tensor.
 class WeightPlan::Filler {
  public:
-  Filler(kernels::Ops* ops, kernels::Stream* stream) : ops_(ops), stream_(stream) {}
+  using Done = std::function<void(int64_t bytes)>;
 
-  absl::Status Fill(const Piece& piece, const std::function<void(int64_t)>& done) {
-    const int64_t element_bytes = kernels::SizeInBytes(DTypeOf(piece.source));
-    const int64_t row_bytes = piece.row_elements * element_bytes;
-    const int64_t step = std::max<int64_t>(1, kPieceBytes / row_bytes / kPieceRows) * kPieceRows;
-    for (int64_t row = piece.rows.begin; row < piece.rows.end; row += step) {
-      const int64_t count = std::min(step, piece.rows.end - row);
-      const int64_t begin = piece.source.entry->begin + row * row_bytes;
-      const std::byte* in = piece.source.file->data() + begin;
-      in += piece.columns.begin * element_bytes;
-      absl::Status status = piece.packed != nullptr ? Pack(piece, row, count, in, row_bytes)
-                                                    : Copy(piece, row, count, in, row_bytes);
-      if (!status.ok()) {
-        return absl::Status(status.code(), absl::StrCat(piece.source.Describe(), ": ",
-                                                        std::string(status.message())));
-      }
-      piece.source.file->DropPages(begin, begin + count * row_bytes);
-      done(count * piece.columns.size() * element_bytes);
-    }
-    return absl::OkStatus();
+  Filler(const std::vector<Piece>& pieces, kernels::Ops* ops, kernels::Stream* stream)
+      : ops_(ops), stream_(stream) {
+    for (const Piece& piece : pieces) Cut(piece);
+  }
+
+  // `done` is called by one thread at a time. Of several failures the first part's is told.
+  absl::Status Fill(int threads, const Done& done) {
+    std::vector<std::thread> others;
+    const auto work = [&] { Work(done); };
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+    return failure_;
   }
 
  private:
-  absl::Status Pack(const Piece& piece, int64_t row, int64_t count, const std::byte* in,
-                    int64_t row_bytes) {
-    const DType dtype = DTypeOf(piece.source);
-    const int64_t element_bytes = kernels::SizeInBytes(dtype);
-    TensorView view(const_cast<std::byte*>(in), dtype, {count, piece.columns.size()});
-    view.row_stride = piece.row_elements;
-    if (reinterpret_cast<uintptr_t>(in) % element_bytes != 0) {
-      // The format does not promise alignment; everybody who reads elements wants it.
-      const int64_t bytes = piece.columns.size() * element_bytes;
-      staging_.resize(count * bytes);
-      for (int64_t i = 0; i < count; ++i) {
-        std::memcpy(staging_.data() + i * bytes, in + i * row_bytes, bytes);
-      }
-      view = TensorView(staging_.data(), dtype, {count, piece.columns.size()});
+  struct Part {
+    const Piece* piece = nullptr;
+    IndexRange rows;  // of the source
+  };
+  // What a thread reads into: fresh memory costs more than a copy.
+  struct Staging {
+    std::vector<std::byte> read, converted;
+  };
+
+  // Between multiples of the target's panels: two threads do not share a line of one, and the ops
+  // pack such a part where they are called.
+  void Cut(const Piece& piece) {
+    const int64_t row_bytes = RowBytes(piece);
+    const int64_t step = std::max<int64_t>(1, kPartBytes / row_bytes / kPanelRows) * kPanelRows;
+    const int64_t to_target = piece.packed != nullptr ? piece.first - piece.rows.begin : 0;
+    for (int64_t row = piece.rows.begin; row < piece.rows.end;) {
+      const int64_t next = ((row + to_target) / step + 1) * step - to_target;
+      parts_.push_back({&piece, {row, std::min(next, piece.rows.end)}});
+      row = next;
     }
-    return ops_->PackWeightRows(*piece.packed, piece.first + row - piece.rows.begin, view);
   }
 
-  absl::Status Copy(const Piece& piece, int64_t row, int64_t count, const std::byte* in,
-                    int64_t row_bytes) {
-    const DType to = piece.plain->dtype;
-    const int64_t columns = piece.columns.size();
-    const int64_t to_bytes = columns * kernels::SizeInBytes(to);
-    const std::byte* from = in;
-    if (DTypeOf(piece.source) != to || to_bytes != row_bytes) {
-      staging_.resize(count * to_bytes);
-      for (int64_t i = 0; i < count; ++i) {
-        Convert(DTypeOf(piece.source), in + i * row_bytes, to, staging_.data() + i * to_bytes,
-                columns);
+  static int64_t RowBytes(const Piece& piece) {
+    return piece.columns.size() * kernels::SizeInBytes(DTypeOf(piece.source));
+  }
+
+  void Work(const Done& done) {
+    Staging staging;
+    for (size_t i = next_++; i < parts_.size(); i = next_++) {
+      const Piece& piece = *parts_[i].piece;
+      absl::Status status = Read(parts_[i], &staging.read);
+      if (status.ok()) {
+        status = piece.packed != nullptr ? Pack(parts_[i], staging) : Copy(parts_[i], &staging);
       }
-      from = staging_.data();
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!status.ok() && i < failed_part_) {
+        failed_part_ = i;
+        failure_ = absl::Status(status.code(), absl::StrCat(piece.source.Describe(), ": ",
+                                                            std::string(status.message())));
+      }
+      if (!failure_.ok()) return;
+      done(parts_[i].rows.size() * RowBytes(piece));
     }
-    std::byte* out = piece.plain->data + piece.first * kernels::SizeInBytes(to) +
-                     (row - piece.rows.begin) * to_bytes;
-    const absl::Status status = stream_->CopyToDevice(out, from, count * to_bytes);
+  }
+
+  static absl::Status Read(const Part& part, std::vector<std::byte>* out) {
+    const Piece& piece = *part.piece;
+    const int64_t element_bytes = kernels::SizeInBytes(DTypeOf(piece.source));
+    const int64_t stride = piece.row_elements * element_bytes, bytes = RowBytes(piece);
+    const int64_t begin =
+        piece.source.entry->begin + part.rows.begin * stride + piece.columns.begin * element_bytes;
+    out->resize(part.rows.size() * bytes);
+    const SafetensorsFile& file = *piece.source.file;
+    if (bytes == stride) return file.Read(begin, *out);
+    absl::Status status;
+    for (int64_t i = 0; i < part.rows.size() && status.ok(); ++i) {
+      status = file.Read(begin + i * stride, std::span(*out).subspan(i * bytes, bytes));
+    }
+    return status;
+  }
+
+  // A panel's rows at a time: what the ops do in one thread.
+  absl::Status Pack(const Part& part, const Staging& staging) {
+    const Piece& piece = *part.piece;
+    const int64_t row_bytes = RowBytes(piece);
+    const int64_t begin = piece.first + part.rows.begin - piece.rows.begin;
+    const int64_t end = begin + part.rows.size();
+    absl::Status status;
+    for (int64_t row = begin; row < end && status.ok();) {
+      const int64_t stop = std::min(end, (row / kPanelRows + 1) * kPanelRows);
+      auto* in = const_cast<std::byte*>(staging.read.data() + (row - begin) * row_bytes);
+      status = ops_->PackWeightRows(
+          *piece.packed, row,
+          TensorView(in, DTypeOf(piece.source), {stop - row, piece.columns.size()}));
+      row = stop;
+    }
+    return status;
+  }
+
+  absl::Status Copy(const Part& part, Staging* staging) {
+    const Piece& piece = *part.piece;
+    const DType from = DTypeOf(piece.source), to = piece.plain->dtype;
+    const int64_t columns = piece.columns.size(), count = part.rows.size() * columns;
+    const int64_t to_bytes = kernels::SizeInBytes(to);
+    if (from != to) {
+      staging->converted.resize(count * to_bytes);
+      Convert(from, staging->read.data(), to, staging->converted.data(), count);
+    }
+    std::byte* out = piece.plain->data + piece.first * to_bytes +
+                     (part.rows.begin - piece.rows.begin) * columns * to_bytes;
+    const std::lock_guard<std::mutex> lock(stream_mutex_);
+    const absl::Status status = stream_->CopyToDevice(
+        out, (from != to ? staging->converted : staging->read).data(), count * to_bytes);
     return status.ok() ? stream_->Synchronize() : status;
   }
 
   kernels::Ops* ops_;
   kernels::Stream* stream_;
-  std::vector<std::byte> staging_;
+  std::mutex stream_mutex_;
+  std::vector<Part> parts_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;  // over what follows, and `done`
+  size_t failed_part_ = std::numeric_limits<size_t>::max();
+  absl::Status failure_;
 };
 
 WeightPlan::WeightPlan(const Checkpoint* checkpoint, kernels::Ops* ops)
@@ -200,14 +258,12 @@ absl::StatusOr<kernels::Buffer> WeightPlan::Execute(
     total_bytes +=
         piece.rows.size() * piece.columns.size() * kernels::SizeInBytes(DTypeOf(piece.source));
   }
-  Filler filler(ops_, stream->get());
-  for (const Piece& piece : pieces_) {
-    const absl::Status status = filler.Fill(piece, [&](int64_t bytes) {
-      done_bytes += bytes;
-      if (progress) progress(done_bytes, total_bytes);
-    });
-    if (!status.ok()) return status;
-  }
+  Filler filler(pieces_, ops_, stream->get());
+  const absl::Status status = filler.Fill(device.host_threads(), [&](int64_t bytes) {
+    done_bytes += bytes;
+    if (progress) progress(done_bytes, total_bytes);
+  });
+  if (!status.ok()) return status;
   return memory;
 }
 

@@ -1,7 +1,8 @@
 // What to read from a checkpoint and where to put it: collected first (every tensor is looked up,
 // its shape checked and memory counted before the first byte is read), then carried out.
 //
-// Thread rule: one thread. Targets given to Add* must stay at their addresses until Execute ends.
+// Thread rule: one thread; Execute takes as many more as the device has for the host. Targets given
+// to Add* must stay at their addresses until Execute ends.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,8 @@ class WeightPlan {
   // Rows of a table that is looked up, in its own type; f32 becomes bf16 where `compact`.
   absl::Status AddTable(kernels::TensorView* target, const MatrixSlice& slice, bool compact);
 
-  // Allocates and fills. `progress(bytes_done, bytes_total)` counts bytes of the checkpoint.
+  // Allocates and fills. `progress(bytes_done, bytes_total)` counts bytes of the checkpoint; any of
+  // the threads calls it, one at a time.
   absl::StatusOr<kernels::Buffer> Execute(kernels::Device& device,
                                           const std::function<void(int64_t, int64_t)>& progress);
 

@@ -24,6 +24,7 @@ class TimedDevice : public kernels::Device {
 
   std::string Describe() const override { return device_->Describe(); }
   int64_t memory_bytes() const override { return device_->memory_bytes(); }
+  int host_threads() const override { return device_->host_threads(); }
   absl::StatusOr<kernels::Buffer> Allocate(int64_t size_bytes) override {
     return device_->Allocate(size_bytes);
   }

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/model_folder.h"
@@ -20,7 +21,7 @@ std::vector<T> Values(const SafetensorsFile& file, const std::string& name) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (entry.name != name) continue;
     std::vector<T> values((entry.end - entry.begin) / sizeof(T));
-    std::memcpy(values.data(), file.data() + entry.begin, values.size() * sizeof(T));
+    REQUIRE(file.Read(entry.begin, std::as_writable_bytes(std::span(values))).ok());
     return values;
   }
   FAIL("no golden tensor " << name);

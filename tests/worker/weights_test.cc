@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <fstream>
+#include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/model_folder.h"
@@ -32,7 +32,8 @@ Matrix Tensor(const std::string& model, const std::string& name) {
     const int64_t columns = entry.shape.back();
     Matrix matrix(rows, std::vector<float>(columns));
     for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(matrix[i].data(), (*file)->data() + entry.begin + i * columns * 4, columns * 4);
+      const auto row = std::as_writable_bytes(std::span(matrix[i]));
+      REQUIRE((*file)->Read(entry.begin + i * columns * 4, row).ok());
     }
     return matrix;
   }

@@ -50,6 +50,7 @@ class CpuDevice final : public Device {
                   ", ", options_.memory_bytes >> 20, " MiB, ", Name(options_.isa), " kernels");
   }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
+  int host_threads() const override { return pool_->threads(); }
   Ops& ops() override { return ops_; }
 
   absl::StatusOr<Buffer> Allocate(int64_t size_bytes) override;
