@@ -145,6 +145,11 @@ class Transformer : public Model {
           " blocks per sequence is above ", "the limits ", limits.max_tokens, ", ",
           limits.max_sequences, ", ", limits.max_logit_rows, " and ", MaxTableWidth()));
     }
+    if (step.logit_rows.rows() > step.token_ids.rows()) {
+      return absl::InvalidArgumentError(StrCat("model: a step of ", step.token_ids.rows(),
+                                               " tokens has no ", step.logit_rows.rows(),
+                                               " rows whose logits it could give"));
+    }
     return absl::OkStatus();
   }
 

@@ -126,8 +126,6 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
     reserve(&buffers.logit_narrow, {logit_rows, model.embedding_width()});
   }
   reserve(&buffers.logit_hidden, {logit_rows, hidden});
-  reserve(&buffers.logit_block_out, {logit_rows, hidden});
-  reserve(&buffers.logit_normed, {logit_rows, hidden});
   reserve(&buffers.logits, {logit_rows, weights.head.matrix.spec.out_features});
   buffers.workspace =
       TensorView(nullptr, DType::kI8, {WorkspaceBytes(options, weights, device.ops())});

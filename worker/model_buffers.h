@@ -33,12 +33,10 @@ struct ModelBuffers {
   kernels::TensorView expert_offsets;  // [experts + 1] i32
   kernels::TensorView expert_out;      // [tokens * per token, hidden]
 
-  kernels::TensorView logit_hidden;     // [logit rows, hidden]
-  kernels::TensorView logit_block_out;  // [logit rows, hidden]
-  kernels::TensorView logit_normed;     // [logit rows, hidden]
-  kernels::TensorView logit_narrow;     // [logit rows, embedding width], where it is not hidden
-  kernels::TensorView logits;           // [logit rows, vocabulary]
-  kernels::TensorView workspace;        // [bytes] of the linears
+  kernels::TensorView logit_hidden;  // [logit rows, hidden] of the residual stream
+  kernels::TensorView logit_narrow;  // [logit rows, embedding width], where it is not hidden
+  kernels::TensorView logits;        // [logit rows, vocabulary]
+  kernels::TensorView workspace;     // [bytes] of the linears
 
   kernels::Buffer memory;
   int64_t bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace tessera::worker {
 namespace {
@@ -108,54 +109,92 @@ absl::Status ForwardPass::PrepareRotation(const StepInputs& step, kernels::Strea
   return ops_.RopeTable(args, stream);
 }
 
-absl::Status ForwardPass::BlockInput(const NormWeights& norm, bool first_block, int64_t tokens,
-                                     kernels::Stream& stream, TensorView* in) {
-  const TensorView hidden = buffers_.hidden.Rows(tokens);
-  *in = hidden;
-  if (model_.post_norm()) return absl::OkStatus();
-  *in = buffers_.normed.Rows(tokens);
-  if (first_block) return Norm(norm, hidden, {}, *in, stream);
-  return Norm(norm, buffers_.block_out.Rows(tokens), hidden, *in, stream);
+ForwardPass::Residual ForwardPass::RowsOf(const TensorView& hidden, int64_t rows) const {
+  return {.hidden = hidden.Rows(rows),
+          .normed = buffers_.normed.Rows(rows),
+          .block_out = buffers_.block_out.Rows(rows)};
 }
 
-absl::Status ForwardPass::AfterBlock(const NormWeights& norm, int64_t tokens,
+absl::Status ForwardPass::BlockInput(const NormWeights& norm, bool first_block,
+                                     const Residual& rows, kernels::Stream& stream,
+                                     TensorView* in) {
+  *in = model_.post_norm() ? rows.hidden : rows.normed;
+  if (model_.post_norm()) return absl::OkStatus();
+  if (first_block) return Norm(norm, rows.hidden, {}, rows.normed, stream);
+  return Norm(norm, rows.block_out, rows.hidden, rows.normed, stream);
+}
+
+absl::Status ForwardPass::AfterBlock(const NormWeights& norm, const Residual& rows,
                                      kernels::Stream& stream) {
   if (!model_.post_norm()) return absl::OkStatus();
-  const TensorView hidden = buffers_.hidden.Rows(tokens);
-  absl::Status status = ops_.Add({.out = hidden, .in = buffers_.block_out.Rows(tokens)}, stream);
-  return status.ok() ? Norm(norm, hidden, {}, hidden, stream) : status;
+  absl::Status status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+  return status.ok() ? Norm(norm, rows.hidden, {}, rows.hidden, stream) : status;
 }
 
 absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::Stream& stream) {
   const LayerWeights& layer = weights_.layers[index];
   const int64_t tokens = step.token_ids.rows();
-  absl::Status status = Attend(index, step, stream);
-  if (status.ok()) status = AfterBlock(layer.attention.norm, tokens, stream);
+  const bool last = share_.holds_head() && index + 1 == std::ssize(weights_.layers);
+  Residual rows = RowsOf(buffers_.hidden, tokens);
+  TensorView attended;
+  absl::Status status = WriteKv(index, step, rows, stream);
+  if (!status.ok() || (last && step.logit_rows.rows() == 0)) return status;
+  status = Attend(index, step, stream, &attended);
+  if (status.ok() && last) status = KeepLogitRows(step, stream, &rows, &attended);
+  if (status.ok()) {
+    status = Linear(layer.attention.output.matrix, layer.attention.output.bias, attended,
+                    rows.block_out, stream);
+  }
+  if (status.ok()) status = AfterBlock(layer.attention.norm, rows, stream);
   if (!status.ok()) return status;
 
   TensorView in;
-  status = BlockInput(layer.ffn.norm, /*first_block=*/false, tokens, stream, &in);
+  status = BlockInput(layer.ffn.norm, /*first_block=*/false, rows, stream, &in);
   if (status.ok()) {
     status = layer.ffn.has_experts() ? ExpertFfn(layer.ffn, in, stream)
                                      : DenseFfn(layer.ffn, in, stream);
   }
-  return status.ok() ? AfterBlock(layer.ffn.norm, tokens, stream) : status;
+  return status.ok() ? AfterBlock(layer.ffn.norm, rows, stream) : status;
 }
 
-absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream) {
-  const AttentionWeights& attention = weights_.layers[index].attention;
-  const int64_t tokens = step.token_ids.rows(), d = model_.head_dim();
+absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream& stream,
+                                        Residual* rows, TensorView* attended) {
+  const Residual kept = RowsOf(buffers_.logit_hidden, step.logit_rows.rows());
+  // Queries, keys and values, which stood there, have been read.
+  const TensorView kept_attended =
+      Matrix(buffers_.wide, step.logit_rows.rows(), attended->shape[1]);
+  absl::Status status =
+      ops_.GatherRows({.out = kept.hidden, .in = rows->hidden, .rows = step.logit_rows}, stream);
+  if (status.ok()) {
+    status =
+        ops_.GatherRows({.out = kept_attended, .in = *attended, .rows = step.logit_rows}, stream);
+  }
+  *rows = kept;
+  *attended = kept_attended;
+  return status;
+}
+
+ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t tokens) const {
+  const int64_t d = model_.head_dim();
   const int64_t heads = share_.query_heads().end() - share_.query_heads().begin();
   const int64_t kv_heads = share_.kv_heads().end() - share_.kv_heads().begin();
+  const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
+  return {.all = all,
+          .q = Heads(all, 0, heads, d),
+          .k = Heads(all, heads * d, kv_heads, d),
+          .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
+}
+
+absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
+                                  kernels::Stream& stream) {
+  const AttentionWeights& attention = weights_.layers[index].attention;
+  const int64_t tokens = step.token_ids.rows();
   TensorView in;
-  absl::Status status = BlockInput(attention.norm, index == 0, tokens, stream, &in);
+  absl::Status status = BlockInput(attention.norm, index == 0, rows, stream, &in);
   if (!status.ok()) return status;
 
-  const TensorView qkv = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
-  const TensorView q = Heads(qkv, 0, heads, d);
-  const TensorView k = Heads(qkv, heads * d, kv_heads, d);
-  const TensorView v = Heads(qkv, (heads + kv_heads) * d, kv_heads, d);
-  status = Linear(attention.qkv.matrix, attention.qkv.bias, in, qkv, stream);
+  const auto [all, q, k, v] = ProjectionsOf(tokens);
+  status = Linear(attention.qkv.matrix, attention.qkv.bias, in, all, stream);
   if (status.ok() && model_.qk_norm()) {
     status = Norm({attention.q_norm, {}}, q, {}, q, stream);
     if (status.ok()) status = Norm({attention.k_norm, {}}, k, {}, k, stream);
@@ -163,26 +202,26 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
   if (status.ok() && model_.has_rope()) {
     status = ops_.Rope({.q = q, .k = k, .cos_sin = buffers_.cos_sin.Rows(tokens)}, stream);
   }
-  if (status.ok()) {
-    status = ops_.KvWrite({.cache = kv_[index], .k = k, .v = v, .slots = step.slots}, stream);
-  }
   if (!status.ok()) return status;
+  return ops_.KvWrite({.cache = kv_[index], .k = k, .v = v, .slots = step.slots}, stream);
+}
 
-  const TensorView attended = Matrix(buffers_.inner, tokens, heads * d);
-  status = ops_.Attention({.out = Heads(attended, 0, heads, d),
-                           .q = q,
-                           .cache = kv_[index],
-                           .query_starts = step.query_starts,
-                           .context_lengths = step.context_lengths,
-                           .block_tables = step.block_tables,
-                           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
-                           .window = WindowOf(model_, share_.layers().begin() + index),
-                           .workspace = attention_workspace_,
-                           .products = products_},
-                          stream);
-  if (!status.ok()) return status;
-  return Linear(attention.output.matrix, attention.output.bias, attended,
-                buffers_.block_out.Rows(tokens), stream);
+absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
+                                 TensorView* attended) {
+  const int64_t d = model_.head_dim();
+  const TensorView q = ProjectionsOf(step.token_ids.rows()).q;
+  *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
+  return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
+                         .q = q,
+                         .cache = kv_[index],
+                         .query_starts = step.query_starts,
+                         .context_lengths = step.context_lengths,
+                         .block_tables = step.block_tables,
+                         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
+                         .window = WindowOf(model_, share_.layers().begin() + index),
+                         .workspace = attention_workspace_,
+                         .products = products_},
+                        stream);
 }
 
 absl::Status ForwardPass::Activate(const TensorView& wide, const TensorView& inner,
@@ -253,31 +292,24 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
 }
 
 absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) {
-  const int64_t tokens = step.token_ids.rows(), rows = step.logit_rows.rows();
-  if (rows == 0) return absl::OkStatus();
-  const TensorView hidden = buffers_.logit_hidden.Rows(rows);
-  absl::Status status = ops_.GatherRows(
-      {.out = hidden, .in = buffers_.hidden.Rows(tokens), .rows = step.logit_rows}, stream);
-  TensorView out = hidden;
-  if (status.ok() && !model_.post_norm()) {
-    const TensorView block_out = buffers_.logit_block_out.Rows(rows);
-    status = ops_.GatherRows(
-        {.out = block_out, .in = buffers_.block_out.Rows(tokens), .rows = step.logit_rows}, stream);
-    if (!status.ok()) return status;
-    if (model_.final_norm_absent()) {
-      status = ops_.Add({.out = hidden, .in = block_out}, stream);
-    } else {
-      out = buffers_.logit_normed.Rows(rows);
-      status = Norm(weights_.final_norm, block_out, hidden, out, stream);
-    }
+  const int64_t count = step.logit_rows.rows();
+  if (count == 0) return absl::OkStatus();
+  const Residual rows = RowsOf(buffers_.logit_hidden, count);
+  TensorView out = rows.hidden;
+  absl::Status status;
+  if (!model_.post_norm() && model_.final_norm_absent()) {
+    status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+  } else if (!model_.post_norm()) {
+    out = rows.normed;
+    status = Norm(weights_.final_norm, rows.block_out, rows.hidden, out, stream);
   }
   if (status.ok() && weights_.project_out.matrix.data != nullptr) {
-    const TensorView narrow = buffers_.logit_narrow.Rows(rows);
+    const TensorView narrow = buffers_.logit_narrow.Rows(count);
     status = Linear(weights_.project_out.matrix, {}, out, narrow, stream);
     out = narrow;
   }
   if (!status.ok()) return status;
-  return Linear(weights_.head.matrix, weights_.head.bias, out, buffers_.logits.Rows(rows), stream);
+  return Linear(weights_.head.matrix, weights_.head.bias, out, buffers_.logits.Rows(count), stream);
 }
 
 }  // namespace tessera::worker

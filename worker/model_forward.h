@@ -3,6 +3,8 @@
 //
 // After a block its output stands in `block_out`, not yet added to `hidden`: the next norm adds
 // both in one pass. That is also where ranks of a stage sum their parts. Nothing is allocated.
+// Behind the attention of a share that holds the head only the rows go on whose logits are wanted:
+// of a prompt mostly the last one, of a piece of a prompt none.
 // Thread rule: one thread. Borrows everything it is given.
 #pragma once
 
@@ -34,12 +36,34 @@ class ForwardPass {
   absl::Status Embed(const StepInputs& step, kernels::Stream& stream);
   // Rotations of this step's positions, which all layers use.
   absl::Status PrepareRotation(const StepInputs& step, kernels::Stream& stream);
-  // `index` counts from this share's first layer.
+  // `index` counts from this share's first layer. The last one before a head leaves the rows of
+  // step.logit_rows alone.
   absl::Status Layer(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Head(const StepInputs& step, kernels::Stream& stream);
 
  private:
-  absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream);
+  // Rows of the residual stream that are worked on, each [rows, hidden].
+  struct Residual {
+    kernels::TensorView hidden;
+    kernels::TensorView normed;     // input of a block
+    kernels::TensorView block_out;  // output of a block, not yet added
+  };
+  // What a layer's attention projects its input to; q, k and v are columns of `all`.
+  struct Projections {
+    kernels::TensorView all;
+    kernels::TensorView q, k, v;  // [tokens, heads, head_dim]
+  };
+
+  Residual RowsOf(const kernels::TensorView& hidden, int64_t rows) const;
+  Projections ProjectionsOf(int64_t tokens) const;
+  // Projects, rotates, and puts keys and values into the cache.
+  absl::Status WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
+                       kernels::Stream& stream);
+  absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
+                      kernels::TensorView* attended);
+  // Leaves of both only the rows whose logits are wanted.
+  absl::Status KeepLogitRows(const StepInputs& step, kernels::Stream& stream, Residual* rows,
+                             kernels::TensorView* attended);
   absl::Status DenseFfn(const FfnWeights& ffn, const kernels::TensorView& in,
                         kernels::Stream& stream);
   absl::Status ExpertFfn(const FfnWeights& ffn, const kernels::TensorView& in,
@@ -53,10 +77,10 @@ class ForwardPass {
                       const kernels::TensorView& in, const kernels::TensorView& out,
                       kernels::Stream& stream);
   // Input of a block: normed sum of `hidden` and what the block before left.
-  absl::Status BlockInput(const NormWeights& norm, bool first_block, int64_t tokens,
+  absl::Status BlockInput(const NormWeights& norm, bool first_block, const Residual& rows,
                           kernels::Stream& stream, kernels::TensorView* in);
   // What stands behind a block of a model that normalises after it.
-  absl::Status AfterBlock(const NormWeights& norm, int64_t tokens, kernels::Stream& stream);
+  absl::Status AfterBlock(const NormWeights& norm, const Residual& rows, kernels::Stream& stream);
 
   const v1::Model& model_;
   const v1::WorkerShare& share_;
