@@ -4,7 +4,8 @@
 //
 //   read                    all of 2 GiB once:      "SECONDS BYTES"
 //   multiply                2^34 products of pairs in registers: "SECONDS PRODUCTS"
-//   decode BATCH CONTEXT    one step:               "SECONDS BYTES PRODUCTS" (weights and KV that it
+//   decode BATCH CONTEXT    one step:               "SECONDS BYTES PRODUCTS" (weights and KV that
+//   it
 //                           reads, and multiplications with them)
 //   prefill TOKENS CHUNK    a prompt:               "SECONDS 0"
 //   profile COMMAND ...     one of the last two:    "SECONDS OP=SECONDS ..."
@@ -172,9 +173,10 @@ class Rates {
   double OneDnn(int64_t rows) {
     const std::vector<LinearSpec> layer = LayerSpecs();
     if (onednn_ == nullptr) {
-      onednn_ = std::make_unique<OneDnnLinears>(
-          DType::kBF16, layer, options_.model.layers() * static_cast<int64_t>(layer.size()),
-          pool_->threads());
+      // Of the last layer every row needs the first product alone.
+      const int64_t matrices =
+          (options_.model.layers() - 1) * static_cast<int64_t>(layer.size()) + 1;
+      onednn_ = std::make_unique<OneDnnLinears>(DType::kBF16, layer, matrices, pool_->threads());
     }
     if (onednn_rows_ != rows) onednn_->SetRows(rows);
     onednn_rows_ = rows;
