@@ -6,6 +6,7 @@ Standard library only. Files stand in $TESSERA_BENCH_DIR, or a temporary folder 
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,16 @@ def gguf(folder, programs, quantised):
 def peer_programs():
     done = subprocess.run([HERE / "peers" / "llama_cpp"], check=True, stdout=subprocess.PIPE, text=True)
     return pathlib.Path(done.stdout.split()[-1])
+
+
+def demand_amx_buffer(log, weight_bytes):
+    """Ends the program where llama.cpp holds less than 4/5 of its weights in its AMX buffer.
+
+    The name alone says nothing: "AMX is not ready to be used!" is what it writes where it has none."""
+    held = sum(float(size) for size in re.findall(r"\bAMX model buffer size = +([\d.]+) MiB", log)) * 2**20
+    if held < 0.8 * weight_bytes:
+        sys.exit(f"llama.cpp holds {held / 1e6:.0f} MB of {weight_bytes / 1e6:.0f} MB of weights in its AMX buffer: "
+                 "the comparison would flatter us")
 
 
 def cpu_flags():
