@@ -137,6 +137,9 @@ TEST_CASE("steps above the limits, or before KV is there, are refused") {
   StepInputs step;
   step.token_ids = kernels::TensorView(kv->data(), DType::kI32, {9});
   CHECK_THAT(Message(model.Forward(step, **stream)), Contains("a step of 9 tokens"));
+  step.token_ids.shape[0] = 1;
+  step.logit_rows = kernels::TensorView(kv->data(), DType::kI32, {2});
+  CHECK_THAT(Message(model.Forward(step, **stream)), Contains("1 tokens has no 2 rows"));
   CHECK(model.weight_bytes() > 80000);
   CHECK(model.activation_bytes() > 0);
 }

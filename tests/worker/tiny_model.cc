@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
@@ -30,6 +31,7 @@ std::vector<T> Values(const SafetensorsFile& file, const std::string& name) {
 
 std::vector<std::vector<float>> Rows(const std::vector<float>& values, size_t rows) {
   std::vector<std::vector<float>> split;
+  if (rows == 0) return split;
   const size_t width = values.size() / rows;
   for (size_t i = 0; i < rows; ++i) {
     split.emplace_back(values.begin() + i * width, values.begin() + (i + 1) * width);
@@ -120,7 +122,7 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
                             .product_dtype = options.product_dtype,
                             .limits = {.max_tokens = kMaxTokens,
                                        .max_sequences = kSequences,
-                                       .max_logit_rows = kMaxTokens,
+                                       .max_logit_rows = options.max_logit_rows,
                                        .max_blocks_per_sequence = table_width}},
                            *device_, nullptr);
   INFO(model.status().ToString());
@@ -140,7 +142,17 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
 }
 
 std::vector<std::vector<float>> TinyModel::Run(const std::vector<Chunk>& chunks, int64_t padding) {
-  std::vector<int32_t> ids, positions, lengths, slots, starts = {0}, contexts, tables, logit_rows;
+  size_t rows = 0;
+  for (const Chunk& chunk : chunks) rows += chunk.tokens.size();
+  std::vector<int32_t> all(rows);
+  std::iota(all.begin(), all.end(), 0);
+  return RunFor(all, chunks, padding);
+}
+
+std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wanted,
+                                                  const std::vector<Chunk>& chunks,
+                                                  int64_t padding) {
+  std::vector<int32_t> ids, positions, lengths, slots, starts = {0}, contexts, tables;
   const auto width = static_cast<int32_t>((kMaxTokens + block_tokens_ - 1) / block_tokens_);
   for (const Chunk& chunk : chunks) {
     // Block b of sequence s is b * kSequences + s, backwards on odd sequences.
@@ -156,23 +168,23 @@ std::vector<std::vector<float>> TinyModel::Run(const std::vector<Chunk>& chunks,
       lengths.push_back(static_cast<int32_t>(std::max(chunk.prompt_tokens, position + 1)));
       slots.push_back(static_cast<int32_t>(table[position / block_tokens_] * block_tokens_ +
                                            position % block_tokens_));
-      logit_rows.push_back(static_cast<int32_t>(logit_rows.size()));
     }
     starts.push_back(static_cast<int32_t>(ids.size()));
     contexts.push_back(
         static_cast<int32_t>(chunk.first_position + static_cast<int64_t>(chunk.tokens.size())));
     tables.insert(tables.end(), table.begin(), table.end());
   }
-  const auto rows = static_cast<int64_t>(ids.size()), padded = rows + padding;
+  const auto rows = static_cast<int64_t>(wanted.size());
+  const int64_t padded = static_cast<int64_t>(ids.size()) + padding;
   ids.resize(padded, -1);
   slots.resize(padded, -1);
   positions.resize(padded, 0);
   lengths.resize(padded, 0);
 
   StepArrays arrays;
-  const size_t offsets[] = {arrays.Add(ids),        arrays.Add(positions), arrays.Add(lengths),
-                            arrays.Add(slots),      arrays.Add(starts),    arrays.Add(contexts),
-                            arrays.Add(logit_rows), arrays.Add(tables)};
+  const size_t offsets[] = {arrays.Add(ids),    arrays.Add(positions), arrays.Add(lengths),
+                            arrays.Add(slots),  arrays.Add(starts),    arrays.Add(contexts),
+                            arrays.Add(wanted), arrays.Add(tables)};
   const auto bytes = static_cast<int64_t>(arrays.all().size() * sizeof(int32_t));
   REQUIRE(bytes <= inputs_.size_bytes());
   REQUIRE(stream_->CopyToDevice(inputs_.data(), arrays.all().data(), bytes).ok());

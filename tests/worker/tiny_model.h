@@ -38,6 +38,7 @@ struct TinyOptions {
   kernels::DType kv_dtype = kernels::DType::kF32;
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t block_tokens = 8;
+  int64_t max_logit_rows = 128;
 };
 
 // Some rows of one sequence.
@@ -58,6 +59,9 @@ class TinyModel {
 
   // One step; logits of all rows, in order. `padding` rows stand behind them.
   std::vector<std::vector<float>> Run(const std::vector<Chunk>& chunks, int64_t padding = 0);
+  // The same, with logits of `wanted` rows alone, in that order.
+  std::vector<std::vector<float>> RunFor(const std::vector<int32_t>& wanted,
+                                         const std::vector<Chunk>& chunks, int64_t padding = 0);
 
   const Model& model() const { return *model_; }
 
