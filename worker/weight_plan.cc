@@ -24,6 +24,8 @@ using kernels::TensorView;
 // Of a checkpoint: what is read stays in a core's cache until it is packed.
 constexpr int64_t kPartBytes = int64_t{1} << 20;
 constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
+// What all threads read into together: part of what loading takes beyond the weights themselves.
+constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
 
 float FloatAt(DType dtype, const std::byte* data) {
   uint32_t bits = 0;
@@ -73,10 +75,12 @@ class WeightPlan::Filler {
   }
 
   // `done` is called by one thread at a time. Of several failures the first part's is told.
-  absl::Status Fill(int threads, const Done& done) {
+  absl::Status Fill(int host_threads, const Done& done) {
+    const int64_t useful = std::max<int64_t>(1, kMostStagingBytes / largest_part_bytes_);
+    const int64_t threads = std::min<int64_t>(host_threads, useful);
     std::vector<std::thread> others;
     const auto work = [&] { Work(done); };
-    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
     work();
     for (std::thread& other : others) other.join();
     return failure_;
@@ -101,6 +105,7 @@ class WeightPlan::Filler {
     for (int64_t row = piece.rows.begin; row < piece.rows.end;) {
       const int64_t next = ((row + to_target) / step + 1) * step - to_target;
       parts_.push_back({&piece, {row, std::min(next, piece.rows.end)}});
+      largest_part_bytes_ = std::max(largest_part_bytes_, parts_.back().rows.size() * row_bytes);
       row = next;
     }
   }
@@ -183,6 +188,7 @@ class WeightPlan::Filler {
   kernels::Stream* stream_;
   std::mutex stream_mutex_;
   std::vector<Part> parts_;
+  int64_t largest_part_bytes_ = 1;
   std::atomic<size_t> next_ = 0;
   std::mutex mutex_;  // over what follows, and `done`
   size_t failed_part_ = std::numeric_limits<size_t>::max();

@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,7 +36,7 @@ struct TensorShape {
   int64_t columns;
 };
 
-std::vector<TensorShape> Tensors() {
+std::vector<TensorShape> Tensors(int64_t ffn) {
   std::vector<TensorShape> tensors = {{"model.embed_tokens", kVocabulary, kHidden},
                                       {"lm_head", kVocabulary, kHidden}};
   for (int64_t layer = 0; layer < kLayers; ++layer) {
@@ -42,9 +45,9 @@ std::vector<TensorShape> Tensors() {
     tensors.push_back({prefix + "self_attn.k_proj", kKvHeads * kHeadDim, kHidden});
     tensors.push_back({prefix + "self_attn.v_proj", kKvHeads * kHeadDim, kHidden});
     tensors.push_back({prefix + "self_attn.o_proj", kHidden, kHeads * kHeadDim});
-    tensors.push_back({prefix + "mlp.gate_proj", kFfn, kHidden});
-    tensors.push_back({prefix + "mlp.up_proj", kFfn, kHidden});
-    tensors.push_back({prefix + "mlp.down_proj", kHidden, kFfn});
+    tensors.push_back({prefix + "mlp.gate_proj", ffn, kHidden});
+    tensors.push_back({prefix + "mlp.up_proj", ffn, kHidden});
+    tensors.push_back({prefix + "mlp.down_proj", kHidden, ffn});
   }
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
@@ -58,10 +61,10 @@ std::vector<TensorShape> Tensors() {
 // A checkpoint of zeros, which takes no room on the disk.
 class SparseCheckpoint {
  public:
-  SparseCheckpoint() {
+  explicit SparseCheckpoint(int64_t ffn = kFfn) {
     std::string header = "{";
     int64_t at = 0;
-    for (const TensorShape& tensor : Tensors()) {
+    for (const TensorShape& tensor : Tensors(ffn)) {
       const int64_t end = at + tensor.rows * tensor.columns * kNumberBytes;
       const std::string rows = tensor.rows == 1 ? "" : std::to_string(tensor.rows) + ",";
       header += "\"" + tensor.name + ".weight\":{\"dtype\":\"F32\",\"shape\":[" + rows +
@@ -85,7 +88,7 @@ class SparseCheckpoint {
   const fs::path& folder_ = temporary_.path();
 };
 
-v1::Model Shape() {
+v1::Model Shape(int64_t ffn = kFfn) {
   v1::Model model;
   model.set_architecture("LlamaForCausalLM");
   model.set_layers(kLayers);
@@ -94,7 +97,7 @@ v1::Model Shape() {
   model.set_heads(kHeads);
   model.set_kv_heads(kKvHeads);
   model.set_head_dim(kHeadDim);
-  model.set_ffn_width(kFfn);
+  model.set_ffn_width(ffn);
   model.set_gated_ffn(true);
   model.set_vocabulary(kVocabulary);
   model.set_norm(v1::NORM_KIND_RMS);
@@ -246,6 +249,47 @@ TEST_CASE("a checkpoint that is cut short while it is read: the first tensor mis
                Catch::Contains("tensor 'model.layers.0.input_layernorm.weight'") &&
                    Catch::Contains("it was cut short"));
   }
+}
+
+// A CPU device on a machine of many cores.
+class ManyCores : public kernels::Device {
+ public:
+  explicit ManyCores(kernels::Device* device) : device_(device) {}
+  std::string Describe() const override { return device_->Describe(); }
+  int64_t memory_bytes() const override { return device_->memory_bytes(); }
+  int host_threads() const override { return 64; }
+  absl::StatusOr<kernels::Buffer> Allocate(int64_t size_bytes) override {
+    return device_->Allocate(size_bytes);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Stream>> CreateStream() override {
+    return device_->CreateStream();
+  }
+  kernels::Ops& ops() override { return device_->ops(); }
+
+ private:
+  void Free(std::byte*, int64_t) override {}  // buffers are the device's own
+  kernels::Device* const device_;
+};
+
+TEST_CASE("wide rows on many cores: what all threads read into together stays small") {
+  constexpr int64_t kWide = 65536;  // 64 rows of 256 KiB are a thread's part: 4 of them are 64 MiB
+  const SparseCheckpoint files(kWide);
+  const auto checkpoint = Checkpoint::Open(files.folder());
+  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
+  REQUIRE(checkpoint.ok());
+  REQUIRE(device.ok());
+  ManyCores many(device->get());
+  ModelOptions options;
+  options.model = Shape(kWide);
+  options.share = WholeShare(options.model);
+  options.weight_dtype = kernels::DType::kI8;
+  std::set<std::thread::id> threads;
+  const auto loaded = LoadWeights(options, **checkpoint, many, [&](int64_t, int64_t) {
+    threads.insert(std::this_thread::get_id());
+  });
+  INFO(loaded.status().ToString());
+  REQUIRE(loaded.ok());
+  CHECK(threads.size() <= 4);
 }
 
 TEST_CASE("whoever reads more than that is found out") {
