@@ -69,7 +69,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes,
-                 "KV pool per worker, in bytes or as 8GiB; 0: a share of what is left")
+                 "KV pool per worker, in bytes or as 8GiB; 0: half of what weights leave")
       ->transform(CLI::AsSizeValue(true));
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
                "Reuse KV of equal prefixes");

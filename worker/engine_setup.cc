@@ -102,6 +102,24 @@ absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
   return absl::OkStatus();
 }
 
+absl::Status CheckKvPool(int64_t bytes, int64_t left_bytes, int64_t block_bytes,
+                         const SetupOptions& setup, const EngineOptions& options) {
+  const std::string left = StrCat(left_bytes, " of the device's ", setup.device->memory_bytes(),
+                                  " bytes are left after weights and activations");
+  if (bytes < block_bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("the KV pool has ", bytes, " bytes, but one block of ", options.limits.block_tokens,
+               " tokens takes ", block_bytes, " (", left,
+               "): raise --kv-cache-memory-bytes, or --memory where that is not given"));
+  }
+  if (bytes > left_bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("the KV pool is to have ", bytes, " bytes, but ", left,
+               ": lower --kv-cache-memory-bytes, or raise --memory"));
+  }
+  return absl::OkStatus();
+}
+
 // Chooses and allocates the KV pool; fills in total_blocks.
 absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
                         EngineOptions* options, EngineParts* parts) {
@@ -111,16 +129,11 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
   if (bytes == 0) bytes = KvPoolBytes(left, block_bytes, *options);
+  if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, *options); !fits.ok()) {
+    return fits;
+  }
   const int64_t most = std::numeric_limits<int32_t>::max() / options->limits.block_tokens;
   options->limits.total_blocks = std::min(bytes / block_bytes, most);
-  if (options->limits.total_blocks < 1 || bytes > left) {
-    return absl::ResourceExhaustedError(StrCat("the KV pool has ", bytes, " bytes; one block of ",
-                                               options->limits.block_tokens, " tokens takes ",
-                                               block_bytes, ", and ", left, " of the device's ",
-                                               setup.device->memory_bytes(),
-                                               " bytes are left after weights and activations: "
-                                               "raise --memory or lower --kv-cache-memory-bytes"));
-  }
   auto memory = setup.device->Allocate(options->limits.total_blocks * block_bytes);
   if (!memory.ok()) return memory.status();
   parts->kv_memory = *std::move(memory);

@@ -408,10 +408,13 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   refused(request, grpc::StatusCode::UNIMPLEMENTED, "layers 0 to 1 of 2");
   request = Worker::Request();
   request.set_kv_cache_bytes(10);
-  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "32");
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED,
+          "has 10 bytes, but one block of 4 tokens takes 32 (");
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "raise --kv-cache-memory-bytes");
   request = Worker::Request();
   request.set_kv_cache_bytes(int64_t{1} << 50);
-  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "--memory");
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "have 1125899906842624 bytes, but ");
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "lower --kv-cache-memory-bytes");
   request = Worker::Request();
   request.set_max_sequences(-1);
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_sequences");
