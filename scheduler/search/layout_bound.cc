@@ -21,6 +21,7 @@ struct Range {
   int stages = 0, micro_batches = 0;
   double low = 0, high = 0;  // rows
   double bound = kInfinity;
+  bool in_time = false;  // with the most rows of the range there may be layouts that keep TPOT
   bool operator<(const Range& other) const { return bound < other.bound; }
 };
 
@@ -67,8 +68,14 @@ class LayoutBound::Search {
     Open();
   }
 
+  void StartFrom(const std::vector<LayoutStage>& stages, double bound) {
+    known_bound_ = std::min(known_bound_, bound);
+    if (!stages.empty()) Offer({stages, RateOf(stages)});
+  }
+
   int Refine(double target, int tests) {
     const int before = tests_;
+    if (known_bound_ <= Enough(target)) return 0;
     while (!ranges_.empty() && tests_ < before + tests) {
       if (ranges_.front().bound <= Enough(target)) break;
       std::pop_heap(ranges_.begin(), ranges_.end());
@@ -82,7 +89,8 @@ class LayoutBound::Search {
   const Layout& best() const { return best_; }
   double bound() const {
     const double open = ranges_.empty() ? 0 : ranges_.front().bound;
-    return std::max({open, closed_, best_.rate.requests_per_second});
+    return std::max(std::min(known_bound_, std::max(open, closed_)),
+                    best_.rate.requests_per_second);
   }
 
  private:
@@ -199,15 +207,33 @@ class LayoutBound::Search {
       const double slowest =
           problem_.options.max_tpot_seconds * kRounding / (range.low * range.micro_batches);
       per_row = std::min(per_row, slowest);
-    } else if (!prompts_only_ && std::isfinite(problem_.options.max_tpot_seconds)) {
-      // Even the fewest rows have to be in time.
-      Range fewest = range;
-      fewest.high = 0;
-      const double slowest = problem_.options.max_tpot_seconds * kRounding / range.micro_batches;
-      if (sequences_.Test(LimitsAt(fewest, slowest), stages) == Verdict::kNone) return false;
     }
     const SequenceLimits limits = LimitsAt(range, per_row * range.high);
     return sequences_.Test(limits, stages) != Verdict::kNone;
+  }
+
+  // Takes away rows with which no layout is in time; false: none is with any. Of what is left the
+  // most rows decide, so that layouts at the limit of TPOT need not be told apart by halving.
+  bool CutToTime(Range* range) {
+    if (prompts_only_ || range->in_time || !std::isfinite(problem_.options.max_tpot_seconds))
+      return true;
+    const auto in_time = [&](double rows) {
+      ++tests_;
+      Range at = *range;
+      at.high = rows;
+      const double period = problem_.options.max_tpot_seconds * kRounding / at.micro_batches;
+      std::vector<LayoutStage> stages;
+      return sequences_.Test(LimitsAt(at, period), &stages) != Verdict::kNone;
+    };
+    range->in_time = true;
+    if (in_time(range->high)) return true;
+    double most = range->low;
+    if (!in_time(most)) return false;
+    while (range->high > most * (1 + tolerance_ / 4) && range->high > kFewestRows * kFewestRows) {
+      const double middle = (most + range->high) / 2;
+      (in_time(middle) ? most : range->high) = middle;
+    }
+    return true;
   }
 
   bool IsNarrow(const Range& range) const {
@@ -222,7 +248,14 @@ class LayoutBound::Search {
     const bool any = Enough(target) <= 0;
     if (any && !Possible(range, kInfinity, &stages)) return;
     double slow = any ? Slowest(range) : output_ / Enough(target);
-    if (!Possible(range, slow, &stages)) {
+    bool possible = Possible(range, slow, &stages);
+    const double most = range.high;
+    if (possible && !CutToTime(&range)) return;
+    if (range.high < most) {
+      if (any) slow = Slowest(range);
+      possible = Possible(range, slow, &stages);
+    }
+    if (!possible) {
       range.bound = output_ / slow;
       if (any) {
         closed_ = std::max(closed_, range.bound);
@@ -253,6 +286,7 @@ class LayoutBound::Search {
     Range lower = range, upper = range;
     const double middle = range.low > 0 ? std::sqrt(range.low * range.high) : range.high / 2;
     lower.high = upper.low = middle;
+    upper.in_time = false;  // KV for more rows
     Keep(upper);
     Keep(lower);
   }
@@ -271,18 +305,20 @@ class LayoutBound::Search {
   // The order that was found, with its layers and with the slowest stage as fast as it can be.
   void Judge(const Range& range, std::vector<LayoutStage> stages) {
     if (stages.empty()) return;
-    Offer(stages);
+    Layout found = {stages, RateOf(stages)};
     for (const double kv : {KvTokens(range), problem_.lengths.max_sequence_tokens}) {
-      if (Deal(range, kv, &stages)) Offer(stages);
+      if (!Deal(range, kv, &stages)) continue;
+      const ReplicaRate rate = RateOf(stages);
+      if (rate.requests_per_second > found.rate.requests_per_second) found = {stages, rate};
     }
+    Offer(std::move(found));
   }
 
-  void Offer(std::vector<LayoutStage> stages) {
-    ReplicaRate rate = RateOf(stages);
-    Climb(&stages, &rate);
-    if (rate.requests_per_second <= best_.rate.requests_per_second) return;
-    best_.stages = std::move(stages);
-    best_.rate = rate;
+  // What is no better than the best would seldom climb above it.
+  void Offer(Layout found) {
+    if (found.rate.requests_per_second <= best_.rate.requests_per_second) return;
+    Climb(&found.stages, &found.rate);
+    best_ = std::move(found);
   }
 
   StagePlace PlaceOf(int stage, int stages) const {
@@ -370,6 +406,7 @@ class LayoutBound::Search {
   StageSequences sequences_;
   double output_ = 0;  // requests per row
   Layout best_;
+  double known_bound_ = kInfinity;
   double closed_ = 0;  // bound of the ranges that are not halved any more
   int tests_ = 0;
   std::vector<Range> ranges_;
@@ -380,6 +417,9 @@ LayoutBound::LayoutBound(const LayoutProblem& problem, double tolerance)
 LayoutBound::~LayoutBound() = default;
 LayoutBound::LayoutBound(LayoutBound&&) noexcept = default;
 
+void LayoutBound::StartFrom(const std::vector<LayoutStage>& stages, double bound) {
+  search_->StartFrom(stages, bound);
+}
 int LayoutBound::Refine(double target, int tests) { return search_->Refine(target, tests); }
 const Layout& LayoutBound::best() const { return search_->best(); }
 double LayoutBound::bound() const { return search_->bound(); }

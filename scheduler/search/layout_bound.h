@@ -38,6 +38,9 @@ class LayoutBound {
   ~LayoutBound();
   LayoutBound(LayoutBound&&) noexcept;
 
+  // A layout that may be a good one (no stages: none), and a bound that is known from elsewhere.
+  void StartFrom(const std::vector<LayoutStage>& stages, double bound);
+
   // Goes on until the bound is at most the target or the best layout, whichever is larger, or so
   // many tests are done; their number. 0: that was so already, or no test brings more.
   int Refine(double target, int tests);

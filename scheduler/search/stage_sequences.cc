@@ -31,16 +31,20 @@ StageSequences::StageSequences(std::vector<StageType> types, const std::vector<L
   }
   reached_.assign(static_cast<size_t>(depth_), {});
   reached_[0] = {0};
+  ends_.assign(static_cast<size_t>(depth_), std::vector<std::vector<int>>(types_.size()));
   for (int stage = 1; stage < depth_; ++stage) {
-    std::vector<char> reached(static_cast<size_t>(states_), 0);
+    const std::vector<int>& before = reached_[static_cast<size_t>(stage - 1)];
     for (int used = 0; used < states_; ++used) {
-      for (size_t t = 0; t < types_.size() && reached[static_cast<size_t>(used)] == 0; ++t) {
-        const std::vector<int>& before = reached_[static_cast<size_t>(stage - 1)];
-        if (Has(used, t) && std::binary_search(before.begin(), before.end(), used - types_[t].used))
-          reached[static_cast<size_t>(used)] = 1;
+      bool reached = false;
+      for (size_t t = 0; t < types_.size(); ++t) {
+        if (!Has(used, t) ||
+            !std::binary_search(before.begin(), before.end(), used - types_[t].used)) {
+          continue;
+        }
+        ends_[static_cast<size_t>(stage)][t].push_back(used);
+        reached = true;
       }
-      if (reached[static_cast<size_t>(used)] != 0)
-        reached_[static_cast<size_t>(stage)].push_back(used);
+      if (reached) reached_[static_cast<size_t>(stage)].push_back(used);
     }
   }
 }
@@ -90,11 +94,10 @@ void StageSequences::Fill(const std::vector<double>& hops, Table* table) const {
       const std::vector<double>& cost = table->cost[static_cast<int>(PlaceOf(stage))];
       for (size_t t = 0; t < types_.size(); ++t) {
         if (cost[t] == kInfinity) continue;
-        for (const int used : reached_[static_cast<size_t>(stage)]) {
-          if (!Has(used, t)) continue;
+        for (const int used : ends_[static_cast<size_t>(stage)][t]) {
           const double* before = &table->value[At(first, stage - 1, used - types_[t].used)];
-          double least = kInfinity;
-          for (size_t last = 0; last < static_cast<size_t>(machines_); ++last)
+          double least = before[0] + hops[t];
+          for (size_t last = 1; last < static_cast<size_t>(machines_); ++last)
             least = std::min(least, before[last] + hops[last * types_.size() + t]);
           double& value =
               table->value[At(first, stage, used) + static_cast<size_t>(types_[t].machine)];
@@ -219,7 +222,9 @@ Verdict StageSequences::Bisect(std::vector<LayoutStage>* stages) {
   dearest_value_ = -kInfinity;
   std::vector<int> order;
   for (int i = 0; i < kMostPrices && low < high; ++i) {
-    const size_t middle = (low + high) / 2;
+    // What decided last mostly does so again.
+    const size_t middle = i == 0 && decisive_ < high ? decisive_ : (low + high) / 2;
+    decisive_ = middle;
     SetCosts(prices[middle], &priced_);
     Fill(limits_->hop_seconds, &priced_);
     const double least = Least(priced_, true, &order) + priced_.price * limits_->layers;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "scheduler/search/stage_layout.h"
@@ -82,13 +83,15 @@ class StageSequences {
   const std::vector<StageType> types_;
   const int machines_;
   int states_ = 1;
-  int depth_ = 1;  // most stages, and one
-  std::vector<char> has_;                  // by type and used
-  std::vector<std::vector<int>> reached_;  // devices used by that many stages
+  int depth_ = 1;                                    // most stages, and one
+  std::vector<char> has_;                            // by type and used
+  std::vector<std::vector<int>> reached_;            // devices used by that many stages
+  std::vector<std::vector<std::vector<int>>> ends_;  // the same, by the type of the last of them
   const SequenceLimits* limits_ = nullptr;
   std::vector<double> open_hops_;  // 0 where the hop is fast enough
   Table rooms_, priced_, dearest_;
   double dearest_value_ = 0;
+  size_t decisive_ = SIZE_MAX;  // of the prices in order, the last one that was tried
   // Of trying orders one by one.
   std::vector<int> order_;
   std::vector<LayoutStage> found_;
