@@ -117,25 +117,30 @@ absl::Status CheckRoom(const PlacementProblem& problem) {
 
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas) {
-  if (absl::Status s = GiveDevices(problem, &replicas); !s.ok()) return s;
   ReplicaJudge judge(problem);
+  return Assemble(problem, std::move(replicas), &judge);
+}
+
+absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
+                                   std::vector<PlacedReplica> replicas, ReplicaJudge* judge) {
+  if (absl::Status s = GiveDevices(problem, &replicas); !s.ok()) return s;
   Placement placement;
   placement.replicas = std::move(replicas);
   for (size_t i = 0; i < placement.replicas.size(); ++i) {
     PlacedReplica& replica = placement.replicas[i];
     const LayoutProblem layout = OnWholeGraph(problem, replica.role);
-    replica.rate = judge.RateOf(MakeReplica(layout, replica.stages));
+    replica.rate = judge->RateOf(MakeReplica(layout, replica.stages));
     placement.usd_per_hour += replica.usd_per_hour;
     if (replica.role != Role::kBoth || replica.rate.requests_per_second <= 0) continue;
     placement.shares.push_back(
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});
   }
-  const absl::StatusOr<std::vector<Share>> split = ShareSplit(problem, &judge, &placement.replicas);
+  const absl::StatusOr<std::vector<Share>> split = ShareSplit(problem, judge, &placement.replicas);
   if (!split.ok()) return split.status();
   placement.shares.insert(placement.shares.end(), split->begin(), split->end());
   DropDust(&placement.shares);
   if (problem.goal == Goal::kGoodput && !split->empty())
-    KeepWithinLimits(problem, judge.attainment(), placement.replicas, &placement.shares);
+    KeepWithinLimits(problem, judge->attainment(), placement.replicas, &placement.shares);
   for (const Share& share : placement.shares)
     placement.requests_per_second += share.requests_per_second;
   return placement;

@@ -47,13 +47,15 @@ absl::StatusOr<Placement> WithClasses(const PlacementProblem& problem,
 
 }  // namespace
 
-absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem) {
+absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem,
+                                               KnownLayouts* known) {
   if (!AreFewDevices(problem)) return WithClasses(problem, std::nullopt);
-  FewDevicesResult few = SearchFewDevices(problem);
-  if (few.proved) return *std::move(few.placement);
+  FewDevicesResult few = SearchFewDevices(problem, known);
+  if (few.settled && few.placement) return *std::move(few.placement);
   if (few.fits && !few.placement && problem.goal == Goal::kPrice && !problem.watch.Stopped()) {
     return absl::ResourceExhaustedError("the required rate cannot be served by this cluster");
   }
+  if (few.settled) return NothingFits(problem);
   return WithClasses(problem, std::move(few.placement));
 }
 

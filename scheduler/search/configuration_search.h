@@ -7,10 +7,13 @@
 // (ICML 2025). Limits: prices count devices, not whole machines.
 #pragma once
 
+#include "scheduler/search/few_devices_search.h"
 #include "scheduler/search/problem.h"
 
 namespace tessera::scheduler {
 
-absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem);
+// `known`: of few devices, from one search to the next; null: nothing is.
+absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem,
+                                               KnownLayouts* known = nullptr);
 
 }  // namespace tessera::scheduler

@@ -83,6 +83,7 @@ class GroupLayouts {
 
   const PlacementProblem& problem() const { return problem_; }
   const LengthMoments& lengths() const { return lengths_; }
+  ReplicaJudge* judge() { return &judge_; }
   // All devices in one group.
   DeviceGroup Everything(Role role) const;
   bool MaySplit() const { return problem_.allow_split && lengths_.decode_steps > 0; }

@@ -14,8 +14,8 @@
 #include "scheduler/search/kept_placements.h"
 #include "scheduler/search/layout_bound.h"
 #include "scheduler/search/linear_program.h"
+#include "scheduler/search/split_link_bound.h"
 #include "scheduler/search/split_over_links.h"
-#include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -25,7 +25,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kFewDevices = 8;
 constexpr int64_t kExactWork = 600;    // device sets * unlike layers that take a second or so
 constexpr int64_t kProvenWork = 2000;  // the same where a proof is asked for
-constexpr int kFirstTests = 200;       // of a column's layouts, before any grouping is looked at
+constexpr int kFirstTests = 20;        // of a column's layouts, before any grouping is looked at
 constexpr int kStepTests = 2000;       // of a column's layouts at a time
 constexpr int64_t kMostTests = 400'000;
 constexpr int64_t kMostProofTests = 20'000'000;
@@ -33,8 +33,6 @@ constexpr double kProved = 1 + 9e-6;            // what a bound may be above the
 constexpr double kLess = 1 - 5e-6;              // of a bound, what is worth bounding further
 constexpr int64_t kMostLayouts = 200'000;       // of a set whose links bind
 constexpr int64_t kMostCombinations = 100'000;  // of such sets' layouts
-constexpr size_t kMostAlternatives = 3;
-constexpr double kNear = 0.8;            // of the best value, for an alternative
 constexpr size_t kMostGroupings = 3000;  // that links hold below what their replicas could serve
 
 // What is known of the layouts of a set of devices in a role; sets that are alike share it.
@@ -72,22 +70,25 @@ struct Column {
 
 class FewDevicesSearch {
  public:
-  explicit FewDevicesSearch(const PlacementProblem& problem)
+  FewDevicesSearch(const PlacementProblem& problem, KnownLayouts* known)
       : problem_(problem),
+        known_(known),
         pools_(problem.graph->pools()),
         lengths_(MomentsOf(problem.samples)),
-        element_bytes_(problem.model->kv_bytes_per_element),
+        link_bound_(problem),
         sets_(pools_) {}
 
   FewDevicesResult Run() {
     MakeColumns();
+    for (Column& column : columns_) CapWithin(column);
     for (Column& column : columns_) {
       if (Stopped()) break;
-      Bound(&column, 0, kFirstTests);
+      if (!std::isfinite(column.layouts->upper())) Bound(&column, 0, kFirstTests);
     }
     TryKnown();
-    const bool proved = Prove();
     FewDevicesResult result;
+    result.settled = Prove();
+    Remember();
     for (const Column& column : columns_) result.fits = result.fits || column.layouts->rate() > 0;
     if (!best_) return result;
     Explain();
@@ -96,7 +97,7 @@ class FewDevicesSearch {
     best_->alternatives = Alternatives();
     if (problem_.goal != Goal::kPrice && std::isfinite(upper_))
       best_->upper_bound = std::max(upper_, best_->requests_per_second);
-    result.proved = best_->proved = proved;
+    best_->proved = result.settled;
     result.placement = std::move(best_);
     return result;
   }
@@ -143,28 +144,76 @@ class FewDevicesSearch {
       at->second->problem = layout;
       if (problem_.model->uniform()) {
         at->second->bound = std::make_unique<LayoutBound>(layout);
+        StartFromKnown(at->first, at->second.get());
       } else {
         layout.exact = true;
         at->second->exact = BestLayout(layout);
       }
     }
     column.layouts = at->second.get();
-    if (role != Role::kBoth) column.link_cap = LinkCap(column);
+    if (role != Role::kBoth) column.link_cap = link_bound_.RateOf(role, counts);
     return column;
+  }
+
+  // Time per output token is nothing to who only prefills.
+  double TpotOf(Role role) const {
+    return role == Role::kPrefill || lengths_.decode_steps <= 0 ? kInfinity
+                                                                : problem_.options.max_tpot_seconds;
+  }
+
+  void StartFromKnown(const std::string& key, SetLayouts* layouts) const {
+    if (known_ == nullptr) return;
+    const auto known = known_->by_key.find(key);
+    if (known == known_->by_key.end()) return;
+    const KnownLayouts::Set& set = known->second;
+    const bool tighter = TpotOf(layouts->problem.role) <= set.max_tpot_seconds;
+    layouts->bound->StartFrom(set.stages, tighter ? set.upper : kInfinity);
+  }
+
+  void Remember() const {
+    if (known_ == nullptr) return;
+    for (const auto& [key, layouts] : layouts_) {
+      known_->by_key[key] = {TpotOf(layouts->problem.role), layouts->upper(),
+                             layouts->best().stages};
+    }
   }
 
   // Spends tests on a column's bound, down to the target.
   void Bound(Column* column, double target, int tests) {
     if (!column->layouts->bound) return;
+    StartFromWithin(column);
     const double before = column->layouts->rate();
     const double upper_before = column->layouts->upper();
     const int spent = column->layouts->bound->Refine(target, tests);
     tests_ += spent;
     if (tests >= kStepTests && column->layouts->upper() >= upper_before) Settle(column->layouts);
     better_layouts_ = better_layouts_ || column->layouts->rate() > before;
-    const double upper = column->layouts_upper();
+    CapWithin(*column);
+  }
+
+  // A set serves what the sets within it do.
+  void StartFromWithin(Column* column) const {
+    const Column* best = column;
+    for (const Column& other : columns_) {
+      if (other.role == column->role && other.layouts->rate() > best->layouts->rate() &&
+          sets_.Within(other.set, column->set)) {
+        best = &other;
+      }
+    }
+    if (best == column) return;
+    std::vector<LayoutStage> stages = best->layouts->best().stages;
+    for (LayoutStage& stage : stages) {
+      const int pool = best->pools[static_cast<size_t>(stage.pool)];
+      stage.pool = static_cast<int>(std::find(column->pools.begin(), column->pools.end(), pool) -
+                                    column->pools.begin());
+    }
+    column->layouts->bound->StartFrom(stages, kInfinity);
+  }
+
+  void CapWithin(const Column& column) {
+    const double upper = column.layouts_upper();
     for (Column& other : columns_) {
-      if (other.role == column->role && sets_.Within(other.set, column->set))
+      if (other.role == column.role && sets_.Within(other.set, column.set))
         other.cap = std::min(other.cap, upper);
     }
   }
@@ -275,7 +324,7 @@ class FewDevicesSearch {
       const std::vector<GroupingColumn> upper = Rated(true);
       std::optional<ColumnGrouping> grouping = BestGrouping(problem_, sets_, upper);
       upper_ = grouping ? grouping->served() : 0;
-      if (!grouping || !Beats(*grouping)) return best_.has_value();
+      if (!grouping || !Beats(*grouping)) return true;
       if (Stopped()) return false;
       Column* loosest = Loosest(*grouping);
       if (loosest == nullptr) {
@@ -294,7 +343,9 @@ class FewDevicesSearch {
       }
       problem_.watch.Report(absl::StrFormat("layouts of %d device sets, gap %.2f %%",
                                             columns_.size(), 100 * (1 - Value() / upper_)));
-      Bound(loosest, TargetOf(*grouping, *loosest), kStepTests);
+      const double target = TargetOf(*grouping, *loosest);
+      Column* column = WhatCaps(loosest, target);
+      Bound(column, target, std::isfinite(column->upper()) ? kStepTests : kFirstTests);
     }
   }
 
@@ -311,6 +362,20 @@ class FewDevicesSearch {
       most = slack;
     }
     return loosest;
+  }
+
+  // Where the column's bound is that of a set around it, and that may come down to the target: this
+  // set, and with it all that are within it.
+  Column* WhatCaps(Column* column, double target) {
+    if (column->cap > column->layouts->upper()) return column;
+    for (Column& other : columns_) {
+      if (&other != column && other.role == column->role && other.layouts->upper() <= column->cap &&
+          other.layouts->rate() <= target && !IsExact(other) &&
+          sets_.Within(column->set, other.set)) {
+        return &other;
+      }
+    }
+    return column;
   }
 
   // The rate at which the grouping would serve what the placement does.
@@ -360,100 +425,13 @@ class FewDevicesSearch {
     return best;
   }
 
-  std::vector<int> MachinesOf(const Column& column) const {
-    std::vector<int> machines;
-    for (const int pool : column.pools)
-      machines.push_back(pools_[static_cast<size_t>(pool)].machine);
-    std::sort(machines.begin(), machines.end());
-    machines.erase(std::unique(machines.begin(), machines.end()), machines.end());
-    return machines;
-  }
-
-  // What the grouping serves at most over the links, whatever its layouts: a pair of replicas has
-  // the best link between their machines; of one machine each, it shares that link with others.
   double Carried(const ColumnGrouping& grouping) const {
-    Transport transport;
-    double whole = 0;
-    const double bytes = lengths_.prompt_tokens * KvBytesPerToken(*problem_.model);
-    std::vector<const Column*> split;
+    std::vector<SplitLinkBound::Set> sets;
     for (const int c : grouping.columns) {
       const Column& column = columns_[static_cast<size_t>(c)];
-      if (column.role == Role::kBoth) {
-        whole += column.upper();
-        continue;
-      }
-      split.push_back(&column);
-      transport.capacity.push_back(column.upper());
+      sets.push_back({column.role, sets_.Counts(column.set), column.upper()});
     }
-    std::map<std::pair<int, int>, Transport::SharedLink> shared;
-    for (size_t i = 0; i < split.size(); ++i) {
-      for (size_t j = 0; j < split.size(); ++j) {
-        if (split[i]->role != Role::kPrefill || split[j]->role != Role::kDecode) continue;
-        Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
-        const std::vector<int> from = MachinesOf(*split[i]), to = MachinesOf(*split[j]);
-        pair.link_rate = bytes > 0 ? BestLinkRate(from, to, bytes) : kUnbounded;
-        if (bytes > 0 && from.size() == 1 && to.size() == 1 && from != to) {
-          const LinkSpec& link = problem_.graph->Between(from[0], to[0]);
-          const KvTransfer transfer = BestKvTransfer(
-              {bytes, element_bytes_}, link, problem_.model->layers, 0, problem_.codec_rates);
-          Transport::SharedLink& entry = shared[{from[0], to[0]}];
-          entry.rate = link.bytes_per_second;
-          entry.uses.push_back(
-              {transport.pairs.size(), bytes * KvCodecRatio(transfer.codec, element_bytes_)});
-        }
-        transport.pairs.push_back(pair);
-      }
-    }
-    for (auto& [ends, link] : shared) transport.shared.push_back(std::move(link));
-    const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-    if (!rates.ok()) return grouping.served();
-    double carried = whole;
-    for (const double rate : *rates) carried += rate;
-    return std::min(carried, grouping.served());
-  }
-
-  // KV of a set that has all devices of its machines goes over the links between these and others.
-  double LinkCap(const Column& column) const {
-    const std::vector<int> own = MachinesOf(column);
-    const auto is_own = [&](int machine) {
-      return std::find(own.begin(), own.end(), machine) != own.end();
-    };
-    const std::vector<int> counts = sets_.Counts(column.set);
-    const double bytes = lengths_.prompt_tokens * KvBytesPerToken(*problem_.model) *
-                         KvCodecRatio(KvCodec::kInt4, element_bytes_);
-    if (bytes <= 0) return kInfinity;
-    std::set<int> others;
-    for (size_t p = 0; p < pools_.size(); ++p) {
-      if (!is_own(pools_[p].machine)) {
-        others.insert(pools_[p].machine);
-      } else if (counts[p] < pools_[p].count) {
-        return kInfinity;
-      }
-    }
-    double rate = 0;
-    for (const int machine : own) {
-      for (const int other : others) {
-        const bool out = column.role == Role::kPrefill;
-        const LinkSpec& link =
-            problem_.graph->Between(out ? machine : other, out ? other : machine);
-        rate += link.bytes_per_second / bytes;
-      }
-    }
-    return rate;
-  }
-
-  double BestLinkRate(const std::vector<int>& from, const std::vector<int>& to,
-                      double bytes) const {
-    double best = 0;
-    for (const int a : from) {
-      for (const int b : to) {
-        const KvTransfer transfer =
-            BestKvTransfer({bytes, element_bytes_}, problem_.graph->Between(a, b),
-                           problem_.model->layers, 0, problem_.codec_rates);
-        best = std::max(best, 1 / transfer.seconds);
-      }
-    }
-    return best;
+    return link_bound_.RateOf(sets);
   }
 
   // Tries all layouts of the grouping's sets. False: they are too many.
@@ -536,9 +514,10 @@ class FewDevicesSearch {
   }
 
   const PlacementProblem& problem_;
+  KnownLayouts* const known_;  // null: there are none
   const std::vector<DevicePool>& pools_;
   const LengthMoments lengths_;
-  const double element_bytes_;  // of KV
+  const SplitLinkBound link_bound_;
   const DeviceSets sets_;
   std::map<std::string, std::unique_ptr<SetLayouts>> layouts_;  // by KeyOf
   std::vector<Column> columns_;
@@ -561,8 +540,8 @@ bool AreFewDevices(const PlacementProblem& problem) {
   return work <= (problem.prove ? kProvenWork : kExactWork);
 }
 
-FewDevicesResult SearchFewDevices(const PlacementProblem& problem) {
-  return FewDevicesSearch(problem).Run();
+FewDevicesResult SearchFewDevices(const PlacementProblem& problem, KnownLayouts* known) {
+  return FewDevicesSearch(problem, known).Run();
 }
 
 }  // namespace tessera::scheduler

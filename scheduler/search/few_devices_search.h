@@ -12,7 +12,10 @@
 // the bound stays above the placement.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "scheduler/search/problem.h"
 
@@ -21,12 +24,26 @@ namespace tessera::scheduler {
 // Few enough devices for this search, and layers that it can bound.
 bool AreFewDevices(const PlacementProblem& problem);
 
-struct FewDevicesResult {
-  std::optional<Placement> placement;  // none: no replica fits, or the required rate is too high
-  bool fits = false;                   // a replica does
-  bool proved = false;  // nothing better exists, by more than rounding; upper_bound says so too
+// What a search knows of the layouts of device sets, for the next one: of problems that differ in
+// nothing but the limit of TPOT and whether replicas may be split. A bound holds for tighter limits
+// too, a layout may still be the best one.
+struct KnownLayouts {
+  struct Set {
+    double max_tpot_seconds = 0;
+    double upper = 0;  // of the rate
+    std::vector<LayoutStage> stages;
+  };
+  std::map<std::string, Set> by_key;
 };
 
-FewDevicesResult SearchFewDevices(const PlacementProblem& problem);
+struct FewDevicesResult {
+  std::optional<Placement> placement;
+  bool fits = false;  // a replica does
+  // Nothing better exists, by more than is asked for; without a placement: none that serves what is
+  // required.
+  bool settled = false;
+};
+
+FewDevicesResult SearchFewDevices(const PlacementProblem& problem, KnownLayouts* known = nullptr);
 
 }  // namespace tessera::scheduler

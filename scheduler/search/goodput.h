@@ -37,4 +37,8 @@ class ReplicaJudge {
 // and tighter limits of TPOT; its rate is its goodput. Else BestLayout.
 Layout BestLayoutFor(ReplicaJudge* judge, const LayoutProblem& layout);
 
+// As in problem.h, with a judge of the same problem that may know some of the replicas.
+absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
+                                   std::vector<PlacedReplica> replicas, ReplicaJudge* judge);
+
 }  // namespace tessera::scheduler

@@ -67,9 +67,9 @@ class GoodputSearch {
     other.allow_split = split && problem_.allow_split;
     other.prove = problem_.prove && candidates_ == 0;
     problem_.watch.Report(absl::StrFormat("candidates judged: %d", ++candidates_));
-    absl::StatusOr<Placement> found = SearchConfigurations(other);
+    absl::StatusOr<Placement> found = SearchConfigurations(other, &known_);
     if (!found.ok()) return found;
-    const double goodput = Consider(Assemble(problem_, found->replicas));
+    const double goodput = Consider(Assemble(problem_, found->replicas, groups_.judge()));
     if (candidates_ == 1) widest_goodput_ = goodput;
     bool splits = false;
     for (const PlacedReplica& replica : found->replicas) {
@@ -96,7 +96,7 @@ class GoodputSearch {
   }
 
   double GoodputOf(const PlacedReplica& replica) {
-    return judge_.RateOf(SpecOf(problem_, replica)).requests_per_second;
+    return groups_.judge()->RateOf(SpecOf(problem_, replica)).requests_per_second;
   }
 
   // A column for role both; of those with equal devices the best stays.
@@ -179,7 +179,7 @@ class GoodputSearch {
       replicas.insert(replicas.end(), static_cast<size_t>(std::max(0, copies)),
                       columns_[c].replica);
     }
-    return Assemble(problem_, std::move(replicas));
+    return Assemble(problem_, std::move(replicas), groups_.judge());
   }
 
   absl::Status NothingInTime() const {
@@ -193,7 +193,7 @@ class GoodputSearch {
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
   GroupLayouts groups_;
-  ReplicaJudge judge_{problem_};
+  KnownLayouts known_;
   Placement best_;
   int candidates_ = 0;
   double widest_goodput_ = 0;
