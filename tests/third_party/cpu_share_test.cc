@@ -82,6 +82,23 @@ TEST_CASE("v2: the smallest limit on the way up holds") {
   CHECK(share.available_bytes == kGiB);  // a neighbour in the pod has taken the rest
 }
 
+TEST_CASE("what files hold in memory is still there to be taken") {
+  PlantedTree tree;
+  tree.Write("proc/self/cgroup", "1:memory:/box\n0::/box\n");
+  tree.Write("sys/fs/cgroup/box/memory.max", "4294967296\n");
+  tree.Write("sys/fs/cgroup/box/memory.current", "4294967296\n");
+  tree.Write("sys/fs/cgroup/box/memory.stat",
+             "anon 2147483648\nfile 2147483648\ninactive_file 1073741824\nactive_file 4096\n");
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == kGiB + 4096);
+  tree.Write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n");
+  tree.Write("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "2147483648\n");
+  tree.Write("sys/fs/cgroup/memory/box/memory.stat", "inactive_file 5\ntotal_inactive_file 8192\n");
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == 8192);
+  // More than is used, as counters that are read one after the other can say.
+  tree.Write("sys/fs/cgroup/memory/box/memory.stat", "total_active_file 8589934592\n");
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == kGiB + 4096);
+}
+
 TEST_CASE("v2 in a namespace: the limits stand at the mount itself") {
   PlantedTree tree;
   tree.Write("proc/self/cgroup", "0::/\n");

@@ -59,15 +59,31 @@ struct Limits {
   std::optional<int64_t> available_bytes;
 };
 
-// One folder's limit, and what those that it holds for have left of it.
-void ReadMemory(const std::string& limit_file, const std::string& used_file, Limits& limits) {
-  const auto limit = ReadFile(limit_file);
+// Bytes of memory.stat's line "KEY NUMBER"; 0 where there is none.
+int64_t ParseMemoryStat(std::string_view text, std::string_view key) {
+  int64_t bytes = 0;
+  ForEachPiece(text, '\n', [&](std::string_view line) {
+    if (!line.starts_with(key) || line.substr(key.size(), 1) != " ") return;
+    bytes = std::max<int64_t>(0, ParseNumber<int64_t>(line.substr(key.size())).value_or(0));
+  });
+  return bytes;
+}
+
+// One folder's limit, and what those that it holds for have left of it: files in memory are given
+// up for whoever needs it, as in the machine's MemAvailable. `total` stands before v1's names.
+void ReadMemory(const std::string& folder, const char* limit_file, const char* used_file,
+                const std::string& total, Limits& limits) {
+  const auto limit = ReadFile(folder + limit_file);
   const auto bytes = limit ? ParseMemoryLimit(*limit) : std::nullopt;
   if (!bytes) return;
   TakeSmaller(limits.memory_bytes, bytes);
-  const auto used = ReadFile(used_file);
+  const auto used = ReadFile(folder + used_file);
   const int64_t used_bytes = used ? ParseNumber<int64_t>(*used).value_or(0) : 0;
-  TakeSmaller(limits.available_bytes, std::optional(std::max<int64_t>(0, *bytes - used_bytes)));
+  const std::string stat = ReadFile(folder + "/memory.stat").value_or("");
+  const int64_t file_bytes =
+      ParseMemoryStat(stat, total + "inactive_file") + ParseMemoryStat(stat, total + "active_file");
+  const int64_t kept_bytes = std::max<int64_t>(0, used_bytes - file_bytes);
+  TakeSmaller(limits.available_bytes, std::optional(std::max<int64_t>(0, *bytes - kept_bytes)));
 }
 
 // A limit of any ancestor holds, so all of them are read: `visit` gets each folder from `path` up.
@@ -85,7 +101,7 @@ void ReadV2(const std::string& root, std::string_view cgroups, Limits& limits) {
   if (!path) return;
   ForEachAncestor(root + "sys/fs/cgroup", *path, [&](const std::string& folder) {
     if (auto text = ReadFile(folder + "/cpu.max")) TakeSmaller(limits.cores, ParseCpuMax(*text));
-    ReadMemory(folder + "/memory.max", folder + "/memory.current", limits);
+    ReadMemory(folder, "/memory.max", "/memory.current", "", limits);
   });
 }
 
@@ -102,7 +118,7 @@ void ReadV1(const std::string& root, std::string_view cgroups, Limits& limits) {
   }
   if (const auto path = ParseCgroupPath(cgroups, "memory")) {
     ForEachAncestor(root + "sys/fs/cgroup/memory", *path, [&](const std::string& folder) {
-      ReadMemory(folder + "/memory.limit_in_bytes", folder + "/memory.usage_in_bytes", limits);
+      ReadMemory(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_", limits);
     });
   }
 }

@@ -21,7 +21,8 @@ namespace tessera {
 struct CpuShare {
   std::vector<int> cores;    // ascending, at least one; no more than the CPU quota can keep busy
   int64_t memory_bytes = 0;  // the smallest limit that applies, at most what the machine has
-  // What processes here may still take: the least that a limit or the machine leaves of it.
+  // What processes here may still take: the least that a limit or the machine leaves of it, with
+  // what files hold in memory.
   int64_t available_bytes = 0;
 };
 
