@@ -104,8 +104,9 @@ absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
 
 absl::Status CheckKvPool(int64_t bytes, int64_t left_bytes, int64_t block_bytes,
                          const SetupOptions& setup, const EngineOptions& options) {
-  const std::string left = StrCat(left_bytes, " of the device's ", setup.device->memory_bytes(),
-                                  " bytes are left after weights and activations");
+  std::string left = StrCat(left_bytes, " of the device's ", setup.device->memory_bytes(),
+                            " bytes are left after weights and activations");
+  if (setup.memory_left) left += StrCat(", the machine has ", setup.memory_left(), " free");
   if (bytes < block_bytes) {
     return absl::ResourceExhaustedError(
         StrCat("the KV pool has ", bytes, " bytes, but one block of ", options.limits.block_tokens,
@@ -128,7 +129,12 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
                        parts->model->activation_bytes();
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
-  if (bytes == 0) bytes = KvPoolBytes(left, block_bytes, *options);
+  if (bytes == 0) {
+    // What weights hold is taken by now; activations are promised.
+    const int64_t free = setup.memory_left ? setup.memory_left() - parts->model->activation_bytes()
+                                           : std::numeric_limits<int64_t>::max();
+    bytes = KvPoolBytes(std::min(left, free), block_bytes, *options);
+  }
   if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, *options); !fits.ok()) {
     return fits;
   }

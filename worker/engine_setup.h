@@ -36,6 +36,8 @@ struct SetupOptions {
   Engine::Clock clock;
   int64_t kv_cache_bytes =
       0;  // --kv-cache-memory-bytes, where Configure does not say; 0: see KvPoolBytes
+  // Bytes that the machine can still give to anybody, for a pool whose size nobody gave. Null: all.
+  std::function<int64_t()> memory_left;
   double max_stall_seconds = 30;
 };
 
@@ -57,8 +59,8 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
 // float32, which loses nothing). InvalidArgument for a type that is not supported there.
 absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request);
 
-// Bytes for KV where nobody said: half of what the device has left, at most what max_sequences
-// sequences of full length need.
+// Bytes for KV where nobody said: half of what the device and its machine have left, at most what
+// max_sequences sequences of full length need.
 int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options);
 
 }  // namespace tessera::worker

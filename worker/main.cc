@@ -155,6 +155,10 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.setup.fingerprint = Fingerprint;
   service_options.setup.clock = NowSeconds;
   service_options.setup.kv_cache_bytes = options.kv_cache_memory_bytes;
+  const std::vector<int> cores = worker->cores;
+  if (ReadCpuShare(cores).memory_bytes > 0) {  // else nothing says how much there is
+    service_options.setup.memory_left = [cores] { return ReadCpuShare(cores).available_bytes; };
+  }
   std::atomic<WorkerServer*> serving = nullptr;
   service_options.on_ready = [&serving](bool ready) {
     if (WorkerServer* server = serving) server->SetReady(ready);

@@ -39,7 +39,8 @@ void Declare(CLI::App* app, WorkerOptions* o) {
       ->transform(CLI::AsSizeValue(true));
   app->add_option(
          "--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
-         "Memory of the KV pool where the plan does not say; 0: half of what weights leave")
+         "Memory of the KV pool where the plan does not say; 0: half of what weights leave of "
+         "--memory, and of what control group and machine have free")
       ->transform(CLI::AsSizeValue(true));
   app->add_option("--cluster-token-file", o->cluster_token_file,
                   "File with the secret that the cluster's processes share");

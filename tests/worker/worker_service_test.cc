@@ -55,6 +55,7 @@ struct Worker {
       return absl::StatusOr<std::string>("abcd");
     };
     options.setup.clock = [this] { return clock_seconds.load(); };
+    options.setup.memory_left = [this] { return memory_left_bytes.load(); };
     options.setup.max_stall_seconds = max_stall_seconds;
     options.probe = {.buffer_bytes = 1 << 20, .matrix_size = 64, .rows = 16, .runs = 1};
     options.on_ready = [this](bool ready) { server->SetReady(ready); };
@@ -113,6 +114,7 @@ struct Worker {
   std::atomic<int> loads = 0;
   std::atomic<int> step_milliseconds = 0;
   std::atomic<double> clock_seconds = 0;
+  std::atomic<int64_t> memory_left_bytes = int64_t{1} << 60;
   absl::Status load_error;
   std::unique_ptr<WorkerService> service;
   std::unique_ptr<WorkerServer> server;
@@ -389,6 +391,28 @@ TEST_CASE("a newer plan epoch replaces the engine; its session ends with ABORTED
   REQUIRE(next.Credit(10));
   REQUIRE(next.Submit(MakeSubmit(1, Prompt(5, 1), 3)));
   next.ReadUntilFinished(1);
+}
+
+TEST_CASE("a KV pool that nobody sized: half of what is left, at most what all sequences need") {
+  Worker worker;
+  v1::ConfigureRequest request = Worker::Request();
+  request.set_kv_cache_bytes(0);
+  v1::WorkerReady ready;
+  REQUIRE(worker.Configure(request, &ready).ok());
+  CHECK(ready.kv_blocks() == 8 * kPositions / 4);      // sequences, blocks of each
+  worker.memory_left_bytes = 100 + 2 * (7 * 32 + 31);  // of which 100 are for activations
+  request.mutable_fence()->set_plan_epoch(2);
+  REQUIRE(worker.Configure(request, &ready).ok());
+  CHECK(ready.kv_blocks() == 7);
+  worker.memory_left_bytes = 100;
+  request.mutable_fence()->set_plan_epoch(3);
+  const grpc::Status status = worker.Configure(request, &ready);
+  CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK_THAT(status.error_message(), Catch::Contains("has 0 bytes, but one block") &&
+                                         Catch::Contains("the machine has 100 free"));
+  request.mutable_fence()->set_plan_epoch(4);
+  request.set_kv_cache_bytes(64);  // who says how much, gets it
+  CHECK(worker.Configure(request, &ready).ok());
 }
 
 TEST_CASE("what cannot be configured is refused with its reason, and the worker stays usable") {
