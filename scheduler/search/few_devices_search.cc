@@ -31,7 +31,7 @@ constexpr int64_t kMostTests = 400'000;
 constexpr int64_t kMostProofTests = 20'000'000;
 constexpr double kProved = 1 + 9e-6;            // what a bound may be above the value
 constexpr double kLess = 1 - 5e-6;              // of a bound, what is worth bounding further
-constexpr int64_t kMostLayouts = 200'000;       // of a set whose links bind
+constexpr int64_t kMostLayouts = 200'000;       // of a set whose links bind, and parts of them
 constexpr int64_t kMostCombinations = 100'000;  // of such sets' layouts
 constexpr size_t kMostGroupings = 3000;  // that links hold below what their replicas could serve
 
@@ -41,16 +41,17 @@ struct SetLayouts {
   std::unique_ptr<LayoutBound> bound;              // null: `exact` is the best layout
   Layout exact;                                    // the best of all layouts, where that is known
   bool settled = false;                            // nothing brings the bound down
-  bool listed = false;                             // by_machines was asked for
+  double listed_floor = kInfinity;                 // of by_machines
   std::optional<std::vector<Layout>> by_machines;  // none: too many
 
   const Layout& best() const { return bound ? bound->best() : exact; }
   double rate() const { return best().stages.empty() ? 0 : best().rate.requests_per_second; }
   double upper() const { return bound ? bound->bound() : rate(); }
 
-  const std::optional<std::vector<Layout>>& ByMachines() {
-    if (!listed) by_machines = LayoutsByMachines(problem, kMostLayouts);
-    listed = true;
+  // Of those that serve more than the floor, and maybe others.
+  const std::optional<std::vector<Layout>>& ByMachines(double floor) {
+    if (floor < listed_floor) by_machines = LayoutsByMachines(problem, kMostLayouts, floor);
+    listed_floor = std::min(listed_floor, floor);
     return by_machines;
   }
 };
@@ -222,8 +223,9 @@ class FewDevicesSearch {
   // micro-batches follows from the layout, and bounds do not know that.
   static void Settle(SetLayouts* layouts) {
     layouts->settled = true;
-    if (!layouts->ByMachines()) return;
-    if (!layouts->by_machines->empty()) layouts->exact = layouts->by_machines->front();
+    if (!layouts->ByMachines(layouts->rate())) return;
+    layouts->exact =
+        layouts->by_machines->empty() ? layouts->best() : layouts->by_machines->front();
     layouts->bound.reset();
   }
 
@@ -446,7 +448,11 @@ class FewDevicesSearch {
         whole_rate += column.layouts->rate();
         continue;
       }
-      const std::optional<std::vector<Layout>>& layouts = column.layouts->ByMachines();
+      // With all others as fast as they can be, what it takes to serve more than the placement.
+      const double others =
+          (column.role == Role::kPrefill ? grouping.prefilled : grouping.decoded) - column.upper();
+      const double floor = std::max(0.0, (Value() - others) * kLess);
+      const std::optional<std::vector<Layout>>& layouts = column.layouts->ByMachines(floor);
       if (!layouts) return false;
       split.push_back({column.role, column.pools, &*layouts});
     }

@@ -8,6 +8,7 @@
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/search/few_devices_search.h"
 #include "scheduler/search/split_link_bound.h"
+#include "scheduler/search/split_over_links.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -132,6 +133,54 @@ TEST_CASE("splitting over slow links between sites is proved not to win") {
   CHECK(found.settled);
   CHECK(found.placement->requests_per_second == Approx(2.940).epsilon(1e-3));
   CHECK(found.placement->upper_bound == Approx(found.placement->requests_per_second).epsilon(1e-5));
+}
+
+// Prefill on devices of all four machines has a million layouts; the gap was 9.8 %.
+constexpr char kFourMachines[] = R"(
+machines:
+- {name: m0, site: x, devices: [{kind: A40, count: 4}]}
+- {name: m1, site: y, devices: [{kind: RTX4090, count: 2}]}
+- {name: m2, site: y, devices: [{kind: L40S, count: 1}], uplink: {bandwidth: 1 Gbit/s, latency: 5 us}, rack: r1}
+- {name: m3, site: y, devices: [{kind: L4, count: 1}]}
+tiers:
+  rack: {bandwidth: 40 Gbit/s, latency: 50 us}
+  site: {bandwidth: 1 Gbit/s, latency: 0.2 ms}
+  region: {bandwidth: 1 Gbit/s, latency: 10 ms}
+)";
+
+TEST_CASE("of a million layouts of a split replica only those that serve enough are tried") {
+  Case machines(kFourMachines, "Qwen2.5-32B");
+  machines.problem.options.max_tpot_seconds = 0.1;
+  const FewDevicesResult found = SearchFewDevices(machines.problem);
+  REQUIRE(found.placement);
+  CHECK(found.settled);
+  CHECK(found.placement->requests_per_second == Approx(4.020).epsilon(1e-3));
+  CHECK(found.placement->upper_bound == Approx(found.placement->requests_per_second).epsilon(1e-5));
+}
+
+TEST_CASE("layouts that serve more than a floor are those of all layouts that do") {
+  Case few(kWorkstations, "Llama-2-70B");
+  few.model.layers = 12;
+  LayoutProblem layout = OnWholeGraph(few.problem, Role::kBoth);
+  layout.lengths = MomentsOf(few.problem.samples);
+  layout.pools = {{layout.pools[0].spec, 0, 2}, {layout.pools[1].spec, 1, 1}, layout.pools[2]};
+  for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+    layout.role = role;
+    const auto all = LayoutsByMachines(layout, 2'000'000, 0);
+    REQUIRE(all);
+    REQUIRE(all->size() > 100);
+    for (const double part : {0.3, 0.7, 0.95}) {
+      const double floor = part * all->front().rate.requests_per_second;
+      const auto above = LayoutsByMachines(layout, 2'000'000, floor);
+      REQUIRE(above);
+      size_t expected = 0;
+      for (const Layout& one : *all) expected += one.rate.requests_per_second > floor ? 1 : 0;
+      CHECK(above->size() == expected);
+      CHECK(above->front().rate.requests_per_second ==
+            Approx(all->front().rate.requests_per_second));
+    }
+    CHECK_FALSE(LayoutsByMachines(layout, 100, 0));
+  }
 }
 
 TEST_CASE("a link bound knows where first and last stage can stand") {
