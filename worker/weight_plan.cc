@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -80,7 +81,11 @@ class WeightPlan::Filler {
     const int64_t threads = std::min<int64_t>(host_threads, useful);
     std::vector<std::thread> others;
     const auto work = [&] { Work(done); };
-    for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
+    try {
+      for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // The system has no more threads for us: those there are take its parts too.
+    }
     work();
     for (std::thread& other : others) other.join();
     return failure_;
