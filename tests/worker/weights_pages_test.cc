@@ -1,11 +1,13 @@
-// A worker reads only its slices: the system counts the bytes that a process reads, and they are
-// those of its share.
+// A worker reads only its slices, and holds little beside them: the system counts the bytes that a
+// process reads, and those that it holds.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -157,36 +159,61 @@ int64_t ReadSoFar() {
   return file >> key >> bytes && key == "rchar:" ? bytes : -1;
 }
 
-// Bytes that loading `share` reads beyond what `given` needs, in a process of its own: a test that
-// ran before may have read something lazily.
-int64_t ReadBeyond(const fs::path& folder, const v1::WorkerShare& given,
-                   const v1::WorkerShare& share) {
+// The most memory that this process has held so far, -1 where the system does not tell.
+int64_t PeakSoFar() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return -1;
+}
+
+// What `measure` says in a process of its own, where no test has run before.
+int64_t InItsOwnProcess(const std::function<int64_t()>& measure) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    const auto checkpoint = Checkpoint::Open(folder);
-    auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
-    if (!checkpoint.ok() || !device.ok()) ::_exit(2);
-    ModelOptions options;
-    options.model = Shape();
-    options.share = share;
-    options.weight_dtype = kernels::DType::kF32;
-    const int64_t before = ReadSoFar();
-    if (!LoadWeights(options, **checkpoint, **device, nullptr).ok()) ::_exit(3);
-    const int64_t beyond = ReadSoFar() - before - BytesOf(given);
-    ::_exit(::write(ends[1], &beyond, sizeof(beyond)) == sizeof(beyond) ? 0 : 4);
+    const int64_t measured = measure();
+    ::_exit(::write(ends[1], &measured, sizeof(measured)) == sizeof(measured) ? 0 : 1);
   }
   ::close(ends[1]);
-  int64_t beyond = -1;
-  const bool told = ::read(ends[0], &beyond, sizeof(beyond)) == sizeof(beyond);
+  int64_t measured = -1;
+  const bool told = ::read(ends[0], &measured, sizeof(measured)) == sizeof(measured);
   ::close(ends[0]);
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CAPTURE(status);
   REQUIRE(told);
-  return beyond;
+  return measured;
+}
+
+// What `so_far` counts while a share is loaded, and the bytes that the weights then take.
+struct Spent {
+  int64_t counted = std::numeric_limits<int64_t>::min() / 2;  // where loading failed
+  int64_t weight_bytes = 0;
+};
+Spent SpentOnLoading(const fs::path& folder, const ModelOptions& options, int64_t (*so_far)()) {
+  const auto checkpoint = Checkpoint::Open(folder);
+  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 29, .cores_shared = true});
+  if (!checkpoint.ok() || !device.ok()) return {};
+  const int64_t before = so_far();
+  const auto loaded = LoadWeights(options, **checkpoint, **device, nullptr);
+  if (!loaded.ok()) return {};
+  return {.counted = so_far() - before, .weight_bytes = (*loaded)->memory.size_bytes()};
+}
+
+// Bytes that loading `share` reads beyond what `given` needs: a test that ran before may have read
+// something lazily.
+int64_t ReadBeyond(const fs::path& folder, const v1::WorkerShare& given,
+                   const v1::WorkerShare& share) {
+  ModelOptions options;
+  options.model = Shape();
+  options.share = share;
+  options.weight_dtype = kernels::DType::kF32;
+  return InItsOwnProcess(
+      [&] { return SpentOnLoading(folder, options, &ReadSoFar).counted - BytesOf(given); });
 }
 
 // Reading the count is counted too.
@@ -290,6 +317,31 @@ TEST_CASE("wide rows on many cores: what all threads read into together stays sm
   INFO(loaded.status().ToString());
   REQUIRE(loaded.ok());
   CHECK(threads.size() <= 4);
+}
+
+TEST_CASE("loading holds one copy of the weights, and not the file's beside it") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  TESSERA_SKIP("a sanitizer's own memory is counted too");
+#endif
+  if (PeakSoFar() < 0) TESSERA_SKIP("the system does not tell what processes hold");
+  constexpr int64_t kWide = 65536;
+  const SparseCheckpoint files(kWide);
+  const auto file_bytes = static_cast<int64_t>(fs::file_size(files.folder() / "model.safetensors"));
+  for (const kernels::DType dtype : {kernels::DType::kI8, kernels::DType::kBF16}) {
+    ModelOptions options;
+    options.model = Shape(kWide);
+    options.share = WholeShare(options.model);
+    options.weight_dtype = dtype;
+    const int64_t beyond = InItsOwnProcess([&] {
+      const Spent spent = SpentOnLoading(files.folder(), options, &PeakSoFar);
+      return spent.counted - spent.weight_bytes;
+    });
+    CAPTURE(kernels::Name(dtype), beyond, file_bytes);
+    constexpr int64_t kBeside = int64_t{80} << 20;  // what all threads read into, and some pages
+    CHECK(beyond < kBeside);
+    CHECK(beyond > -(int64_t{16} << 20));  // the weights themselves are in what was counted
+    CHECK(file_bytes > 2 * kBeside);
+  }
 }
 
 TEST_CASE("whoever reads more than that is found out") {
