@@ -103,12 +103,11 @@ class Served {
     }
     const double kv = replica.rate.kv_capacity_tokens;
     at->alone = model_.At(model_.CurveOf(spec, m, kv, sequences, tokens), at->prefills);
-    // What capacity was computed with is even steps.
-    const double rows = DecodeRowsAt(*problem_.model, spec, lengths, options, m, at->decodes);
-    const StepWork even = SteadyWork(replica.role, lengths, rows, options);
-    at->tpot_seconds = problem_.goal == Goal::kGoodput
-                           ? at->alone.tpot_seconds
-                           : m * PeriodOf(*problem_.model, spec, even, m).seconds;
+    // Steps as the batcher makes them, some with a chunk of a prompt and some without. Who decodes
+    // takes no more of the KV on average than its headroom leaves.
+    const double most = (1 - options.kv_headroom) * kv / lengths.decode_context_sum;
+    at->tpot_seconds = at->alone.tpot_seconds;
+    if (at->decodes > 0) at->tpot_seconds = std::min(at->tpot_seconds, most / at->decodes);
   }
 
   void AddTtft(const Share& share) {

@@ -116,11 +116,11 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
 }
 
 // Of a figure that is far from what was predicted.
-std::string TimesText(double simulated, double predicted, const char* what = "predicted") {
+std::string TimesText(double simulated, double predicted) {
   constexpr double kFar = 1.25;
   const double times = predicted > 0 ? simulated / predicted : 1;
   if (times < kFar && times > 1 / kFar) return "";
-  return absl::StrFormat(" (%.2g times the %s)", times, what);
+  return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
 // Part of all requests that must be within their limits; 0: none has limits.
@@ -150,18 +150,19 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
       "come, %.0f %% of the predicted\n",
       s.requests(), s.seed(), s.requests_per_second(), s.offered_requests_per_second(),
       predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
-  absl::StrAppendFormat(
-      out,
-      "  at %.3f requests/s: TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s; TPOT "
-      "p50 %.1f ms%s, p99 %.1f ms",
-      s.latency_requests_per_second(), s.time_to_first_token_mean_seconds(),
-      TimesText(s.time_to_first_token_mean_seconds(),
-                plan.prediction().time_to_first_token_seconds()),
-      s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds(),
-      1e3 * s.time_per_output_token_p50_seconds(),
-      TimesText(s.time_per_output_token_p50_seconds(),
-                plan.prediction().time_per_output_token_seconds(), "predicted mean"),
-      1e3 * s.time_per_output_token_p99_seconds());
+  absl::StrAppendFormat(out, "  at %.3f requests/s: TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s",
+                        s.latency_requests_per_second(), s.time_to_first_token_mean_seconds(),
+                        TimesText(s.time_to_first_token_mean_seconds(),
+                                  plan.prediction().time_to_first_token_seconds()),
+                        s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds());
+  if (s.time_per_output_token_mean_seconds() > 0) {
+    absl::StrAppendFormat(out, "; TPOT mean %.1f ms%s, p50 %.1f ms, p99 %.1f ms",
+                          1e3 * s.time_per_output_token_mean_seconds(),
+                          TimesText(s.time_per_output_token_mean_seconds(),
+                                    plan.prediction().time_per_output_token_seconds()),
+                          1e3 * s.time_per_output_token_p50_seconds(),
+                          1e3 * s.time_per_output_token_p99_seconds());
+  }
   if (s.attainment() > 0)
     absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
   *out += "\n";
@@ -194,7 +195,8 @@ void AppendLatencies(const v1::DeploymentPlan& plan, std::string* out) {
   *out += p.time_to_first_token_seconds() > 0
               ? absl::StrFormat("mean TTFT %.3g s", p.time_to_first_token_seconds())
               : std::string("TTFT unknown (by the formula some requests wait without end)");
-  absl::StrAppendFormat(out, ", mean TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
+  if (p.time_per_output_token_seconds() > 0)
+    absl::StrAppendFormat(out, ", mean TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
 }
 
 }  // namespace
@@ -236,7 +238,9 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   out +=
       "TTFT: time to the first token, waiting included; TPOT: time per token after it; KV: keys "
       "and "
-      "values of the requests under way; TP: devices that share every layer of a stage\n";
+      "values of the requests under way; TP: devices that share every layer of a stage; stages: "
+      "hold layers and pass each step on to the next; step: computes a token of every request that "
+      "is being answered and a part of new prompts\n";
   for (const v1::Replica& replica : plan.replicas()) {
     const bool routed = std::any_of(
         plan.routing().begin(), plan.routing().end(),

@@ -37,7 +37,7 @@ constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
 constexpr char kKindOfPlacement[] =
-    "stages of one kind of device in one machine, as many micro-batches as stages, replicas that "
+    "stages of one kind of device in one machine, as many steps under way as stages, replicas that "
     "share no device";
 
 v1::ReplicaRole ToProto(Role role) {
@@ -531,7 +531,7 @@ class Planner {
       const double tpot = problem_.options.max_tpot_seconds;
       AddLine(absl::StrFormat(
           "not proved to be the best: no placement of this kind (stages of one kind of device in "
-          "one machine, as many micro-batches as stages) serves more than %.3f requests/s within "
+          "one machine, as many steps under way as stages) serves more than %.3f requests/s within "
           "their limits: the gap is %.2f %%; this is the bound of the throughput with %s, which "
           "knows neither TTFT nor end to end: part of the gap may be its own",
           placement.upper_bound, 100 * gap,
@@ -541,10 +541,13 @@ class Planner {
     const bool best = gap < kRoundsToNothing;
     AddLine(absl::StrFormat(
         "%s: no placement of this kind (%s) serves more than %.3f requests/s%s, which is proved: "
-        "the gap is %.2f %%%s",
+        "the gap is %.2f %%%s%s",
         best ? "proved optimum" : "not proved to be the best", kKindOfPlacement,
         placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
-        100 * gap, best ? "" : ", and so much a better plan could serve more at most"));
+        100 * gap, best ? "" : " of that",
+        best ? ""
+             : absl::StrFormat(", and a better plan could serve %.3f requests/s more at most",
+                               placement.upper_bound - Promised(placement))));
   }
 
   void Assume() {

@@ -67,6 +67,7 @@ class Judge {
     figures.set_time_to_first_token_mean_seconds(usual->ttft.mean);
     figures.set_time_to_first_token_p50_seconds(usual->ttft.p50);
     figures.set_time_to_first_token_p99_seconds(usual->ttft.p99);
+    figures.set_time_per_output_token_mean_seconds(usual->tpot.mean);
     figures.set_time_per_output_token_p50_seconds(usual->tpot.p50);
     figures.set_time_per_output_token_p99_seconds(usual->tpot.p99);
     figures.set_attainment(HasObjectives() ? usual->attainment : 0);

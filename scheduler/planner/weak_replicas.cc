@@ -42,7 +42,7 @@ std::string WeakReplicasLine(const v1::DeploymentPlan& plan) {
   if (count == 0) return "";
   return absl::StrFormat(
       "%s %s %.2g %% of the requests with %d of the %d devices in use: leaving %s out loses no "
-      "more",
+      "more than that",
       names, count == 1 ? "serves" : "serve together", 100 * served, devices, all,
       count == 1 ? "it" : "them");
 }

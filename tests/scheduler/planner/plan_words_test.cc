@@ -73,13 +73,14 @@ TEST_CASE("a simulation that is far from the prediction says how far") {
   v1::DeploymentPlan plan = Predicted();
   v1::SimulatedFigures& seen = *plan.mutable_simulated();
   seen.set_time_to_first_token_mean_seconds(3.1);
-  seen.set_time_per_output_token_p50_seconds(0.11);
+  seen.set_time_per_output_token_mean_seconds(0.11);
+  seen.set_time_per_output_token_p50_seconds(0.09);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s (3.1 times the predicted), p50") &&
-                                  Contains("TPOT p50 110.0 ms, p99"));
+                                  Contains("TPOT mean 110.0 ms, p50 90.0 ms, p99"));
   seen.set_time_to_first_token_mean_seconds(0.5);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 0.5 s (0.5 times the predicted)"));
-  seen.set_time_per_output_token_p50_seconds(0.3);
-  CHECK_THAT(PlanTable(plan), Contains("TPOT p50 300.0 ms (3 times the predicted mean), p99"));
+  seen.set_time_per_output_token_mean_seconds(0.3);
+  CHECK_THAT(PlanTable(plan), Contains("TPOT mean 300.0 ms (3 times the predicted), p50"));
 }
 
 TEST_CASE("a simulation of too few requests to fill the replicas says so") {
@@ -155,7 +156,7 @@ TEST_CASE("replicas that serve next to nothing are named") {
   AddShare("r2", "r2", 0.0025, &plan);
   CHECK(WeakReplicasLine(plan) ==
         "r2 serves 0.25 % of the requests with 8 of the 16 devices in use: leaving it out loses no "
-        "more");
+        "more than that");
   AddReplica("r3", 4, &plan);
   CHECK_THAT(WeakReplicasLine(plan), Contains("r2, r3 serve together 0.25 %"));
 }

@@ -70,6 +70,25 @@ TEST_CASE("a plan's simulated figures stand beside the predicted ones") {
   CHECK(plan->SerializeAsString() == MakePlan(asked.input, {})->SerializeAsString());
 }
 
+// A prompt beside the rows that decode makes their step many times longer on a slow device.
+TEST_CASE("the predicted TPOT is of steps as the batcher makes them, on a CPU too") {
+  Asked asked;
+  asked.input.cluster.Clear();
+  REQUIRE(ReadDocument("machines: [{name: a, devices: [{kind: cpu}]}]\n"
+                       "kinds: [{name: cpu, memory: 14 GiB, memory_bandwidth: 6.5 GB/s, "
+                       "dense_flops_per_second: 0.332 TFLOPS}]",
+                       "c.yaml", &asked.input.cluster)
+              .message() == "");
+  asked.input.model = *BuiltInModel("Qwen2.5-0.5B");
+  for (const double rate : {0.04, 0.08}) {
+    asked.input.workload.set_requests_per_second(rate);
+    const auto plan = MakePlan(asked.input, {});
+    REQUIRE(plan.status().message() == "");
+    const double seen = plan->simulated().time_per_output_token_mean_seconds();
+    CHECK(plan->prediction().time_per_output_token_seconds() == Approx(seen).epsilon(0.15));
+  }
+}
+
 TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says so") {
   Asked asked;
   v1::DeploymentPlan slow = asked.plan;  // promises as much, but starves its prompts
