@@ -11,10 +11,6 @@
 namespace tessera::worker {
 namespace {
 
-// Waiting sequences looked up in the prefix index per step; bounds the cost of a step under a long
-// queue.
-constexpr size_t kMaxCandidates = 64;
-
 bool RanksBefore(const std::unique_ptr<Sequence>& a, const std::unique_ptr<Sequence>& b) {
   return a->rank < b->rank;
 }
@@ -175,7 +171,7 @@ void EngineCore::Plan() {
   matches_.clear();
   const scheduler::BatchLimits& limits = options_.limits;
   const size_t slots = std::min<size_t>(
-      kMaxCandidates, limits.max_sequences - static_cast<int64_t>(running_.size()));
+      scheduler::kMostAdmitted, limits.max_sequences - static_cast<int64_t>(running_.size()));
   for (const auto& [rank, sequence] : waiting_) {
     if (waiting_snapshot_.size() >= slots) break;
     matches_.push_back(Match(*sequence));

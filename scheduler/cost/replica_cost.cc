@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "scheduler/batcher.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -23,20 +25,35 @@ StepWork FullPrefillWork(const ReplicaOptions& options, double b, double mean_co
   return work;
 }
 
+// Rows of a step that prompts of so many rows fill: no more of them begin in one than the batcher
+// admits, and no more run than it takes beside those that decode.
+int64_t PromptRows(const ReplicaOptions& options, double prompt_rows, double decode_rows,
+                   int micro_batches) {
+  const double prompts = std::clamp(options.max_sequences / micro_batches - decode_rows, 1.0,
+                                    static_cast<double>(kMostAdmitted));
+  const double rows = decode_rows + prompts * std::max(1.0, prompt_rows);
+  return static_cast<int64_t>(
+      std::min(static_cast<double>(options.memory.max_step_tokens), std::ceil(rows)));
+}
+
 ReplicaRate PrefillCapacity(const ModelShape& model, const ReplicaSpec& replica,
                             const LengthMoments& lengths, const ReplicaOptions& options,
                             ReplicaRate rate) {
   if (lengths.uncached_prompt_tokens <= 0) return rate;
-  const StepWork work = SteadyWork(Role::kPrefill, lengths, 0, options);
   rate.micro_batches =
       replica.micro_batches > 0 ? replica.micro_batches : static_cast<int>(replica.stages.size());
+  ReplicaOptions filled = options;
+  filled.memory.max_step_tokens =
+      PromptRows(options, lengths.uncached_prompt_tokens, 0, rate.micro_batches);
+  const StepWork work = SteadyWork(Role::kPrefill, lengths, 0, filled);
   const Period period = PeriodOf(model, replica, work, rate.micro_batches);
   rate.prefill_tokens = work.prefill_tokens;
   rate.period_seconds = period.seconds;
   rate.slowest_stage = period.slowest_stage;
   rate.requests_per_second =
       work.prefill_tokens / (period.seconds * lengths.uncached_prompt_tokens);
-  rate.limit = Limit::kStepTokens;
+  rate.limit = filled.memory.max_step_tokens < options.memory.max_step_tokens ? Limit::kSequences
+                                                                              : Limit::kStepTokens;
   return rate;
 }
 
@@ -55,6 +72,8 @@ RowsBound BoundOfRows(Role role, const LengthMoments& lengths, const ReplicaOpti
   const double per_row = std::max(lengths.mean_decode_context(), 1.0) * micro_batches;
   bound.Apply((1 - options.kv_headroom) * kv_tokens / per_row, Limit::kKv);
   bound.Apply(options.max_sequences / micro_batches, Limit::kSequences);
+  if (role == Role::kBoth && lengths.uncached_prompt_tokens > 0)
+    bound.Apply(static_cast<double>(kMostAdmitted) * lengths.decode_steps, Limit::kSequences);
   const double q_per_row =
       role == Role::kBoth ? lengths.uncached_prompt_tokens / lengths.decode_steps : 0.0;
   bound.Apply(static_cast<double>(options.memory.max_step_tokens) / (1 + q_per_row),
@@ -120,7 +139,7 @@ std::string_view Name(Limit limit) {
     case Limit::kKv: return "KV memory";
     case Limit::kTpot: return "the allowed time per output token";
     case Limit::kStepTokens: return "the tokens that a step may have";
-    case Limit::kSequences: return "the sequences that may decode at once";
+    case Limit::kSequences: return "how many sequences may run at once or begin in one step";
     case Limit::kObjectives: return "the latency objectives";
   }
   return "?";
@@ -232,7 +251,9 @@ PrefillCost PrefillCostOf(const ModelShape& model, const ReplicaSpec& replica,
                           int micro_batches, double decode_rows, double mean_context) {
   const double q = std::max(1.0, request.prompt_tokens * (1 - request.prefix_hit_rate));
   const double c = std::max(0.0, request.prompt_tokens - q);
-  const StepWork full = FullPrefillWork(options, decode_rows, mean_context, c + q / 2, q);
+  ReplicaOptions filled = options;
+  filled.memory.max_step_tokens = PromptRows(options, q, decode_rows, micro_batches);
+  const StepWork full = FullPrefillWork(filled, decode_rows, mean_context, c + q / 2, q);
   return {q / full.prefill_tokens * PeriodOf(model, replica, full, micro_batches).seconds,
           PrefillLatencySeconds(model, replica, q, c, options, decode_rows, mean_context)};
 }

@@ -6,7 +6,8 @@
 //   period  P = max(max_j tau_j, max_j h_j, sum_j (tau_j + h_j) / m);   TPOT = m*P;   output
 //   tokens/s = b/P. role both     steady state q = b*E[uncached in]/E[o]; requests/s = b / (P*E[o])
 //   role decode   q = 0; at a given rate, b = rate*E[o]*P(b), smallest fixed point
-//   role prefill  steps of the chunk budget; requests/s = budget / (P*E[uncached in])
+//   role prefill  steps of the chunk budget, or of as many prompts as the batcher admits to one
+//                 where these have fewer rows; requests/s = rows / (P*E[uncached in])
 // Capacity is the largest rate with m*b*E[context] <= (1 - headroom)*K, TPOT <= its objective and
 // rows within the step: all three grow with b, so the largest b is found by bisection. One row
 // needs KV for the longest sequence. Thread rule: pure functions; ReplicaSpec borrows devices

@@ -48,11 +48,15 @@ int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
   return low;
 }
 
-int64_t SequenceBudget(const ReplicaOptions& options, const ReplicaSpec& replica,
-                       const ReplicaRate& rate) {
+int64_t SequenceBudget(const LengthMoments& lengths, const ReplicaOptions& options,
+                       const ReplicaSpec& replica, const ReplicaRate& rate) {
   if (replica.role == Role::kPrefill || rate.decode_rows <= 0)
     return static_cast<int64_t>(options.max_sequences);
-  const double per_lane = (1 + kMoreSequences) * std::max(rate.decode_rows, 1.0) + 1;
+  // Prompts that begin and end in one step, where answers are short: one more of them runs for most
+  // lengths.
+  const double prompts = rate.prefill_tokens / std::max(1.0, lengths.uncached_prompt_tokens);
+  const double per_lane =
+      (1 + kMoreSequences) * (std::max(rate.decode_rows, 1.0) + std::max(0.0, prompts - 1)) + 1;
   return static_cast<int64_t>(std::ceil(rate.micro_batches * per_lane));
 }
 

@@ -24,9 +24,11 @@ int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
                    const ReplicaRate& rate);
 
 // Sequences at once for the same replica: the rows that decode in steady state (m * b), a quarter
-// more for their coming and going, and one per micro-batch whose prompt is being computed; the cost
-// model counts only those that decode. More would lengthen every step beyond what was promised.
-int64_t SequenceBudget(const ReplicaOptions& options, const ReplicaSpec& replica,
-                       const ReplicaRate& rate);
+// more for their coming and going, and one per micro-batch whose prompt is being computed (where
+// answers are so short that a step begins and ends more prompts than one, as many, with a quarter
+// more); the cost model counts only those that decode. More would lengthen every step beyond what
+// was promised. A replica that does not decode runs as many prompts as options.max_sequences.
+int64_t SequenceBudget(const LengthMoments& lengths, const ReplicaOptions& options,
+                       const ReplicaSpec& replica, const ReplicaRate& rate);
 
 }  // namespace tessera::scheduler

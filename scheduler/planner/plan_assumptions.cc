@@ -115,10 +115,12 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
                       Origin(o.runtime_reserve_bytes == ever.runtime_reserve_bytes)));
   add(absl::StrFormat("KV headroom = %g %% of the KV memory is not counted on (%s)",
                       100 * o.kv_headroom, Origin(o.kv_headroom == ever.kv_headroom)));
-  add(absl::StrFormat(
-      "at most %d tokens in one step (%s) and %g sequences decoding at once in one replica (%s)",
-      o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
-      Origin(o.max_sequences == ever.max_sequences)));
+  add(
+      absl::StrFormat("at most %d tokens in one step (%s) and %g sequences decoding at once in one "
+                      "replica (%s), on "
+                      "average: a replica may take a quarter more, and those in prefill",
+                      o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens),
+                      o.max_sequences, Origin(o.max_sequences == ever.max_sequences)));
   if (!o.given_search) {
     for (std::string& line : SearchOptionLines(o.search, f.problem->search_options))
       add(std::move(line));

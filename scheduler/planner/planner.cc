@@ -344,8 +344,9 @@ class Planner {
     replica->set_max_batched_tokens(
         chosen ? placed.rate.step_tokens
                : StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
-    replica->set_max_sequences(chosen ? static_cast<int64_t>(options_.max_sequences)
-                                      : SequenceBudget(problem_.options, spec, placed.rate));
+    replica->set_max_sequences(chosen
+                                   ? static_cast<int64_t>(options_.max_sequences)
+                                   : SequenceBudget(lengths, problem_.options, spec, placed.rate));
     for (size_t j = 0; j < placed.stages.size(); ++j) {
       const LayoutStage& stage = placed.stages[j];
       const StageSpec& stage_spec = spec.stages[j];

@@ -9,8 +9,6 @@
 namespace tessera::scheduler {
 namespace {
 
-// As in the engine: waiting sequences that one plan looks at.
-constexpr int64_t kMaxCandidates = 64;
 // Where the second point of a decode line is taken, tokens.
 constexpr double kFarContext = 1 << 20;
 
@@ -198,7 +196,7 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
   }
   const auto lanes = static_cast<int64_t>(lanes_.size());
   const auto mine = static_cast<int64_t>(lane.running.size());
-  int64_t slots = std::min(kMaxCandidates, lane_limits_.max_sequences - mine);
+  int64_t slots = std::min(kMostAdmitted, lane_limits_.max_sequences - mine);
   if (lanes > 1) {  // no lane takes more than its part of what is there
     const int64_t all = running_sequences() + waiting_sequences();
     slots = std::min(slots, (all + lanes - 1) / lanes - mine);

@@ -89,6 +89,30 @@ TEST_CASE("the predicted TPOT is of steps as the batcher makes them, on a CPU to
   }
 }
 
+// One step begins no more prompts than the batcher admits to it. (A prompt of one token costs the
+// simulation as much as a row that decodes, which is more than a row of a longer one.)
+TEST_CASE("short requests are bounded by those that begin in one step, as in the batcher") {
+  Asked asked;
+  struct Lengths {
+    int prompt, output;
+    double least;
+  };
+  for (const Lengths& one : {Lengths{3, 1, 0.9}, {1, 1, 0.65}, {1, 2, 0.75}}) {
+    INFO(one.prompt << " in, " << one.output << " out");
+    v1::WorkloadClass& asks = *asked.input.workload.mutable_classes(0);
+    asks.clear_lengths();
+    v1::LengthSample& lengths = *asks.add_lengths();
+    lengths.set_prompt_tokens(one.prompt);
+    lengths.set_output_tokens(one.output);
+    const auto plan = MakePlan(asked.input, {});
+    REQUIRE(plan.status().message() == "");
+    const double ratio =
+        plan->simulated().requests_per_second() / plan->prediction().requests_per_second();
+    CHECK(ratio > one.least);
+    CHECK(ratio < 1.05);
+  }
+}
+
 TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says so") {
   Asked asked;
   v1::DeploymentPlan slow = asked.plan;  // promises as much, but starves its prompts
