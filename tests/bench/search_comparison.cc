@@ -184,7 +184,7 @@ class Comparison {
     for (const auto& [name, result] : reached) {
       std::printf("| %s, %s | %s ", instance.name.c_str(), model, name.c_str());
       if (!result.why_not.empty()) {
-        std::printf("| %s | | | %.1f |\n", result.why_not.substr(0, 60).c_str(), result.seconds);
+        std::printf("| %s | | | %.2f |\n", result.why_not.substr(0, 60).c_str(), result.seconds);
         continue;
       }
       std::printf("| %.3f | ", Shown(result.value));
@@ -194,7 +194,7 @@ class Comparison {
         std::printf("%.2f %% ", 100 * (1 - result.value / best.upper_bound));
       std::printf("| ");
       if (result.evaluations > 0) std::printf("%ld ", static_cast<long>(result.evaluations));
-      std::printf("| %.1f%s |\n", result.seconds, result.interrupted ? ", stopped" : "");
+      std::printf("| %.2f%s |\n", result.seconds, result.interrupted ? ", stopped" : "");
     }
     std::fflush(stdout);
     NoteIfSlower(instance, reached);
