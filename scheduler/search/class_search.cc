@@ -54,9 +54,9 @@ class ClassSearch {
     ConfigurationProgram program(problem_, classes, &shapes_);
     program.Generate({problem_.allow_split,
                       problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
-                      kMostGenerated, kBoundBoxes,
+                      kMostGenerated, problem_.bound ? kBoundBoxes : kRestBoxes,
                       problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
-                      true, problem_.graph->devices() <= kWholeUpTo ? 0 : kLastBoxes});
+                      problem_.bound, problem_.graph->devices() <= kWholeUpTo ? 0 : kLastBoxes});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))

@@ -66,6 +66,7 @@ class GoodputSearch {
     other.options.max_tpot_seconds = std::min(max_tpot, problem_.options.max_tpot_seconds);
     other.allow_split = split && problem_.allow_split;
     other.prove = problem_.prove && candidates_ == 0;
+    other.bound = candidates_ == 0;  // of tighter ones nobody asks
     problem_.watch.Report(absl::StrFormat("candidates judged: %d", ++candidates_));
     absl::StatusOr<Placement> found = SearchConfigurations(other, &known_);
     if (!found.ok()) return found;

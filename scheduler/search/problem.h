@@ -54,6 +54,7 @@ struct PlacementProblem {
   std::map<std::string, double> search_options;  // constants of searches, see search_options.h
   bool allow_split = true;                       // replicas that only prefill or only decode
   bool prove = false;  // go for a bound also where that takes minutes; needs few devices
+  bool bound = true;  // false: nobody asks what is above the placement, where that takes time
   SearchWatch watch;
 };
 
