@@ -157,6 +157,12 @@ bool StepPlan::MakesProgress() const {
          std::any_of(admitted_rows.begin(), admitted_rows.end(), decided);
 }
 
+BatchLimits LimitsOfMicroBatch(const BatchLimits& limits, int64_t micro_batches) {
+  BatchLimits own = limits;
+  own.max_sequences = (limits.max_sequences + micro_batches - 1) / micro_batches;
+  return own;
+}
+
 void PlanStep(const BatchLimits& limits, const StepSnapshot& snapshot, StepPlan* plan) {
   StepFiller(limits, snapshot, plan).Fill();
 }

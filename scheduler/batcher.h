@@ -22,6 +22,13 @@
 //   behind it, it stalls for this step. The best-ranked running sequence can always take, so every
 //   step of a non-empty system makes progress. A sequence whose known tokens exceed the whole pool
 //   is reported as kNeverFits and not waited for.
+//   Micro-batches: with m of them in flight in a pipeline, queue and blocks are common and every
+//   running sequence belongs to one. One whose step has come back plans the next, with the rows of
+//   a step and its m-th part of the sequences as its limits (LimitsOfMicroBatch): it takes from the
+//   queue's head what these allow. So no prompt waits for a place elsewhere while rows of a step go
+//   unused, and micro-batches even out: the fewer rows decode in one, the more it has for prompts.
+//   SGLang's pipeline deals so (pp_max_micro_batch_size, a shared queue); vLLM's first engine dealt
+//   requests to one scheduler per stage as they came, its second one fills steps from one queue.
 //
 // Thread rule: pure function, deterministic, no clock. Cost: O(running + waiting looked at);
 // waiting sequences are looked at until the first that is not admitted. Memory: reuses the vectors
@@ -84,6 +91,9 @@ struct StepPlan {
 
   bool MakesProgress() const;  // false: nothing runs, starts, or is given up
 };
+
+// Of one of `micro_batches` (>= 1) that share the limits of a replica.
+BatchLimits LimitsOfMicroBatch(const BatchLimits& limits, int64_t micro_batches);
 
 void PlanStep(const BatchLimits& limits, const StepSnapshot& snapshot, StepPlan* plan);
 

@@ -10,8 +10,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace
 
 SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const SteppingOptions& options,
@@ -20,12 +18,10 @@ SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const Stepping
       setup_(std::move(setup)),
       options_(options),
       listener_(listener),
-      lane_limits_(setup_.limits),
+      lane_limits_(LimitsOfMicroBatch(setup_.limits, std::max(1, setup_.micro_batches))),
       next_end_(kInfinity) {
   const auto stages = static_cast<size_t>(setup_.cost->stages());
   lanes_.resize(static_cast<size_t>(std::max(1, setup_.micro_batches)));
-  lane_limits_.max_sequences =
-      CeilDivide(setup_.limits.max_sequences, static_cast<int64_t>(lanes_.size()));
   counters_.stage_busy_seconds.assign(stages, 0);
   counters_.hop_busy_seconds.assign(stages, 0);
   stage_free_.assign(stages, 0);
@@ -49,9 +45,8 @@ void SimulatedReplica::Recover() {
 
 void SimulatedReplica::Requeue(SimulatedSequence sequence) {
   const RankKey key{sequence.rank, sequence.order};
-  // Behind somebody who does not fit nobody is looked at. With several lanes a longer queue lets
-  // each take more.
-  if (waiting_.empty() || key < waiting_.begin()->first || lanes_.size() > 1) ++epoch_;
+  // Behind somebody who does not fit nobody is looked at.
+  if (waiting_.empty() || key < waiting_.begin()->first) ++epoch_;
   waiting_.emplace(key, std::move(sequence));
 }
 

@@ -1,9 +1,10 @@
 // One replica, simulated: the queue, KV blocks and steps of a worker's engine, with a cost table
 // instead of a device. Every step is chosen by scheduler/batcher, fed as the engine feeds it.
 //
-// Micro-batches: with m of them in flight the sequences are dealt to m lanes that share queue and
-// blocks; a lane plans its next step when its last one has come back from the last stage. Where no
-// lane can go on because each waits for blocks that the others hold, lane 0 takes all sequences.
+// Micro-batches (batcher.h): m lanes share queue and blocks; a lane plans its next step when its
+// last one has come back from the last stage. Sequences whose KV came from elsewhere have no prompt
+// that evens lanes out, so these are dealt evenly. Where no lane can go on because each waits for
+// blocks that the others hold, lane 0 takes all sequences.
 //
 // Leaps: steps in which every sequence decodes one token are run without asking the batcher, until
 // a sequence finishes, blocks run short, or an event cuts the leap behind the step in progress: an

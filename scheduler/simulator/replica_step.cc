@@ -194,13 +194,8 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
     const int64_t held = Blocks(s.computed_tokens);
     running_snapshot_.push_back({s.known_tokens, s.computed_tokens, held, held, false});
   }
-  const auto lanes = static_cast<int64_t>(lanes_.size());
   const auto mine = static_cast<int64_t>(lane.running.size());
-  int64_t slots = std::min(kMostAdmitted, lane_limits_.max_sequences - mine);
-  if (lanes > 1) {  // no lane takes more than its part of what is there
-    const int64_t all = running_sequences() + waiting_sequences();
-    slots = std::min(slots, (all + lanes - 1) / lanes - mine);
-  }
+  const int64_t slots = std::min(kMostAdmitted, lane_limits_.max_sequences - mine);
   waiting_snapshot_.clear();
   for (const auto& [key, s] : waiting_) {
     if (static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;

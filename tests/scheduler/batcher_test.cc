@@ -280,5 +280,12 @@ TEST_CASE("a prompt whose every row needs logits is cut to the logit rows that a
   CHECK(plan.running_rows == std::vector<int32_t>{1, 3});
 }
 
+TEST_CASE("a micro-batch has its part of the sequences and all rows of a step") {
+  const BatchLimits own = LimitsOfMicroBatch(Limits(64, 10, 100), 3);
+  CHECK(own.max_sequences == 4);
+  CHECK(own.max_batched_tokens == 64);
+  CHECK(own.total_blocks == 100);
+}
+
 }  // namespace
 }  // namespace tessera::scheduler

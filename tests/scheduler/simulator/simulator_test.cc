@@ -67,6 +67,32 @@ SimulationSetup Split(int layers, double bytes_per_token) {
 
 }  // namespace
 
+TEST_CASE(
+    "micro-batches share the queue: a step takes the prompts that its rows and places allow") {
+  // Steps of 10 ms and 0.1 ms per prompt token; the second stage takes 1.3 times as long.
+  PlainFigures figures;
+  figures.base = 0.010;
+  figures.per_prefill_token = 0.0001;
+  figures.stages = 2;
+  SimulationSetup setup;
+  setup.replicas = {PlainReplica("r", figures)};
+  setup.replicas[0].micro_batches = 2;
+  setup.replicas[0].limits.max_batched_tokens = 250;
+  setup.requests = {Request(0, 100, 1), Request(0, 100, 1), Request(0, 100, 1)};
+  SimulationResult result = Run(setup);
+  // 250 rows: two prompts and half of the third, whose rest comes when the step has passed both
+  // stages. The other micro-batch had nobody left to take.
+  CHECK(result.outcomes[0].first_token_seconds == Approx(0.035 + 1.3 * 0.035));
+  CHECK(result.outcomes[1].first_token_seconds == result.outcomes[0].first_token_seconds);
+  CHECK(result.outcomes[2].first_token_seconds ==
+        Approx(result.outcomes[0].first_token_seconds + 2.3 * 0.015));
+  // Two places each: the third runs in the other, behind the first two in each stage.
+  setup.replicas[0].limits.max_sequences = 4;
+  result = Run(setup);
+  CHECK(result.outcomes[1].first_token_seconds == Approx(2.3 * 0.030));
+  CHECK(result.outcomes[2].first_token_seconds == Approx(2.3 * 0.030 + 1.3 * 0.020));
+}
+
 TEST_CASE("a split request: prefill, push of its KV, decode") {
   // 400 tokens: 50 ms of prefill, 80,000 bytes: X = 80 ms.
   for (const int layers : {1, 4}) {
