@@ -75,7 +75,10 @@ CLI::App* AddUp(CLI::App& app, UpFlags& flags) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   AddListening(up, o);
-  up->add_option("--cpu-isa", o.cpu_isa, "Kernel path: auto, reference, avx2, avx512, amx")
+  up->add_option(
+        "--cpu-isa", o.cpu_isa,
+        "Kernel path: auto (the last of these that the processor has), reference, avx2, avx512, "
+        "avx512_bf16 or amx")
       ->capture_default_str();
   up->add_option("--bin-dir", o.bin_dir, "Folder of tessera-coordinator and tessera-worker");
   up->add_option("--log-dir", o.log_dir, "Folder for the logs; default: a new one under /tmp");

@@ -252,7 +252,7 @@ struct SampleArgs {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string name() const = 0;  // kernel path: "reference", "avx2", "avx512", "amx"
+  virtual std::string name() const = 0;  // kernel path: "reference", "avx2", ... (kernels/cpu/isa.h)
 
   virtual absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) = 0;
   virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;

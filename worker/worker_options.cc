@@ -32,7 +32,9 @@ void Declare(CLI::App* app, WorkerOptions* o) {
                   "Device name in the cluster, \"machine/index\"; default: host name and /0");
   app->add_option("--cpus", o->cpus,
                   "Cores to use, such as 0-3,7; default: what affinity and control group allow");
-  app->add_option("--cpu-isa", o->cpu_isa, "Kernel path: auto, reference, avx2, avx512 or amx")
+  app->add_option("--cpu-isa", o->cpu_isa,
+                  "Kernel path: auto (the last of these that the processor has), reference, avx2, "
+                  "avx512, avx512_bf16 or amx")
       ->capture_default_str();
   app->add_option("--memory", o->memory_bytes,
                   "Memory to use, in bytes or as 8GiB; 0: what control group and machine allow")

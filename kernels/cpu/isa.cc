@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr Isa kAllIsas[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
+constexpr Isa kAllIsas[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
 
 struct CpuidRegisters {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -52,7 +52,7 @@ CpuFeatures Detect() {
   const bool bw = Bit(extended.ebx, 30), vl = Bit(extended.ebx, 31);
   f.avx512 = f.avx2 && foundation && dq && bw && vl && (xcr0 & kAvx512State) == kAvx512State;
   f.avx512_vnni = f.avx512 && Bit(extended.ecx, 11);
-  f.avx512_bf16 = f.avx512 && Bit(more.eax, 5);
+  f.avx512_bf16 = f.avx512 && Bit(more.eax, 5) && Bit(extended.ecx, 1);
   const bool tiles = Bit(extended.edx, 24) && Bit(extended.edx, 22) && Bit(extended.edx, 25);
   f.amx = f.avx512_bf16 && f.avx512_vnni && tiles && (xcr0 & kAmxState) == kAmxState &&
           AskForAmxTiles();
@@ -75,6 +75,7 @@ std::string_view Name(Isa isa) {
     case Isa::kReference: return "reference";
     case Isa::kAvx2: return "avx2";
     case Isa::kAvx512: return "avx512";
+    case Isa::kAvx512Bf16: return "avx512_bf16";
     case Isa::kAmx: return "amx";
   }
   return "unknown";
@@ -90,6 +91,7 @@ bool IsSupported(Isa isa, const CpuFeatures& features) {
     case Isa::kReference: return true;
     case Isa::kAvx2: return features.avx2;
     case Isa::kAvx512: return features.avx512;
+    case Isa::kAvx512Bf16: return features.avx512_bf16;
     case Isa::kAmx: return features.amx;
   }
   return false;

@@ -15,16 +15,19 @@
 
 namespace tessera::kernels {
 
-// Ordered: each path's processor also runs those before it. kAmx uses AVX-512 for all but matrix
-// tiles.
-enum class Isa : uint8_t { kReference, kAvx2, kAvx512, kAmx };
+// Ordered: each path's processor also runs those before it. A name is all that the path uses:
+// kAvx512 is what every AVX-512 processor runs, also where this one could multiply pairs of bf16;
+// kAmx uses kAvx512Bf16's kernels for all but matrix tiles. (oneDNN's ONEDNN_MAX_CPU_ISA cuts
+// AVX512_CORE, AVX512_CORE_BF16 and AVX512_CORE_AMX alike.)
+enum class Isa : uint8_t { kReference, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-std::string_view Name(Isa isa);  // "reference", "avx2", "avx512", "amx": the values of --cpu-isa
+// The values of --cpu-isa: "reference", "avx2", "avx512", "avx512_bf16", "amx".
+std::string_view Name(Isa isa);
 
 struct CpuFeatures {
   bool avx2 = false;         // with FMA and F16C
   bool avx512 = false;       // F, BW, DQ and VL together
-  bool avx512_bf16 = false;  // within avx512
+  bool avx512_bf16 = false;  // and VBMI; within avx512
   bool avx512_vnni = false;  // within avx512
   bool amx = false;          // tiles with bf16 and int8, and permission to use them; needs avx512
 };

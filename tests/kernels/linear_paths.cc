@@ -77,11 +77,7 @@ std::vector<LinearPath> FindPaths() {
   for (Isa isa : SupportedIsas(features)) {
     if (isa != Isa::kReference) paths.push_back(PathOfIsa(isa));
   }
-  if (features.avx512) paths.push_back(PathOfKernels(cpu::linear::kAvx512Kernels));
-  if (features.avx512_bf16 && __builtin_cpu_supports("avx512vbmi") != 0) {
-    paths.push_back(PathOfKernels(cpu::linear::kAvx512DotKernels));
-    paths.push_back(PathOfKernels(cpu::linear::kEmulatedTileKernels));
-  }
+  if (features.avx512_bf16) paths.push_back(PathOfKernels(cpu::linear::kEmulatedTileKernels));
   return paths;
 }
 

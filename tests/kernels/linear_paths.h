@@ -1,6 +1,6 @@
 // Every implementation of a linear that this machine can run, for the tests of kernels/cpu/linear:
-// the paths that --cpu-isa chooses, the variants behind them that another processor would get, and
-// AMX with its tile instructions emulated. And numbers to run them on.
+// the paths that --cpu-isa chooses, and AMX with its tile instructions emulated. And numbers to run
+// them on.
 #pragma once
 
 #include <cstddef>

@@ -106,15 +106,15 @@ const std::vector<std::string> kModels = {"llama",          "llama_bias_wide_hea
 
 std::vector<Isa> Isas() { return kernels::SupportedIsas(kernels::DetectCpuFeatures()); }
 
-// Where activations stay float32, only the order of sums differs. Paths from AVX-512 on may
-// multiply activations rounded to bfloat16 where products may be that, which sharp attention
+// Where activations stay float32, only the order of sums differs. Paths from AVX512_BF16 on
+// may multiply activations rounded to bfloat16 where products may be that, which sharp attention
 // magnifies; where that makes a router choose another expert, no bound holds.
 void CheckRounded(DType weight_dtype) {
   for (const std::string& name : kModels) {
     const RoundedCopy rounded(name, weight_dtype);
     for (Isa isa : Isas()) {
       for (DType products : {DType::kF32, DType::kBF16}) {
-        const bool rounds_activations = products == DType::kBF16 && isa >= Isa::kAvx512;
+        const bool rounds_activations = products == DType::kBF16 && isa >= Isa::kAvx512Bf16;
         if (rounds_activations && Contains(name, "mixtral")) continue;
         const TinyOptions options = {
             .isa = isa, .weight_dtype = weight_dtype, .product_dtype = products};

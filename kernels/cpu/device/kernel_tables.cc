@@ -84,9 +84,8 @@ struct MaybePaired {
   }
 };
 
-void FillAvx512(KernelTable& table) {
+void FillAvx512Bf16(KernelTable& table) {
   avx512::FillKernels(table);
-  if (!DetectCpuFeatures().avx512_bf16) return;
   using Paired = MaybePaired<&avx512::AttentionWorkspaceBytes, &avx512::Attention>;
   table.attention_workspace_bytes = &Paired::WorkspaceBytes;
   table.attention = &Paired::Attention;
@@ -98,8 +97,9 @@ KernelTable KernelsFor(Isa isa) {
   switch (isa) {
     case Isa::kReference: return reference::Kernels();
     case Isa::kAvx2: return Path<Isa::kAvx2, &avx2::FillKernels, &avx2::Scans>();
-    case Isa::kAvx512: return Path<Isa::kAvx512, &FillAvx512, &avx512::Scans>();
-    case Isa::kAmx: return Path<Isa::kAmx, &FillAvx512, &avx512::Scans>();
+    case Isa::kAvx512: return Path<Isa::kAvx512, &avx512::FillKernels, &avx512::Scans>();
+    case Isa::kAvx512Bf16: return Path<Isa::kAvx512Bf16, &FillAvx512Bf16, &avx512::Scans>();
+    case Isa::kAmx: return Path<Isa::kAmx, &FillAvx512Bf16, &avx512::Scans>();
   }
   return reference::Kernels();
 }

@@ -8,11 +8,12 @@ namespace tessera::kernels::cpu {
 namespace {
 
 const linear::KernelSet& KernelsOf(Isa isa) {
-  static const bool multiplies_bf16 =
-      DetectCpuFeatures().avx512_bf16 && __builtin_cpu_supports("avx512vbmi") != 0;
-  if (isa == Isa::kAmx) return linear::kAmxKernels;
-  if (isa == Isa::kAvx2) return linear::kAvx2Kernels;
-  return multiplies_bf16 ? linear::kAvx512DotKernels : linear::kAvx512Kernels;
+  switch (isa) {
+    case Isa::kAmx: return linear::kAmxKernels;
+    case Isa::kAvx512Bf16: return linear::kAvx512DotKernels;
+    case Isa::kAvx512: return linear::kAvx512Kernels;
+    default: return linear::kAvx2Kernels;
+  }
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ const std::vector<std::unique_ptr<Path>>& OtherPaths() {
 
 std::string MissingPaths() {
   std::string missing;
-  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (IsSupported(isa, DetectCpuFeatures())) continue;
     missing += StrCat(missing.empty() ? "" : ", ", Name(isa));
   }
