@@ -82,6 +82,43 @@ TEST_CASE("v2: the smallest limit on the way up holds") {
   CHECK(share.available_bytes == kGiB);  // a neighbour in the pod has taken the rest
 }
 
+TEST_CASE("v2: groups without a limit say max, and what slows a group down is its limit too") {
+  PlantedTree tree;
+  tree.Write("proc/self/cgroup", "0::/pod/container\n");
+  for (const char* folder : {"sys/fs/cgroup/pod/container", "sys/fs/cgroup/pod"}) {
+    tree.Write(std::string(folder) + "/memory.max", "max\n");
+    tree.Write(std::string(folder) + "/memory.high", "max\n");
+    tree.Write(std::string(folder) + "/memory.current", "1073741824\n");
+  }
+  CHECK(ReadCpuShare(kEight, tree.path()).memory_bytes == 16 * kGiB);
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == 16 * kGiB);
+  tree.Write("sys/fs/cgroup/pod/memory.high", "3221225472\n");
+  CHECK(ReadCpuShare(kEight, tree.path()).memory_bytes == 3 * kGiB);
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == 2 * kGiB);
+}
+
+TEST_CASE("v1: limits above hold too, and what neighbours below them have taken is gone") {
+  PlantedTree tree;
+  const std::string mount = "sys/fs/cgroup/memory/";
+  tree.Write("proc/self/cgroup", "1:memory:/pod/container\n");
+  tree.Write(mount + "pod/container/memory.limit_in_bytes", "9223372036854771712\n");
+  tree.Write(mount + "pod/container/memory.usage_in_bytes", "1073741824\n");
+  tree.Write(mount + "pod/memory.limit_in_bytes", "6442450944\n");
+  tree.Write(mount + "pod/memory.usage_in_bytes", "5368709120\n");
+  tree.Write(mount + "memory.limit_in_bytes", "9223372036854771712\n");
+  CHECK(ReadCpuShare(kEight, tree.path()).memory_bytes == 6 * kGiB);
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == kGiB);
+}
+
+TEST_CASE("v1 in a container: the path is the host's, the limits stand at the mount itself") {
+  PlantedTree tree;
+  tree.Write("proc/self/cgroup", "1:memory:/docker/abc\n");
+  tree.Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n");
+  tree.Write("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n");
+  CHECK(ReadCpuShare(kEight, tree.path()).memory_bytes == 2 * kGiB);
+  CHECK(ReadCpuShare(kEight, tree.path()).available_bytes == kGiB);
+}
+
 TEST_CASE("what files hold in memory is still there to be taken") {
   PlantedTree tree;
   tree.Write("proc/self/cgroup", "1:memory:/box\n0::/box\n");

@@ -101,7 +101,10 @@ void ReadV2(const std::string& root, std::string_view cgroups, Limits& limits) {
   if (!path) return;
   ForEachAncestor(root + "sys/fs/cgroup", *path, [&](const std::string& folder) {
     if (auto text = ReadFile(folder + "/cpu.max")) TakeSmaller(limits.cores, ParseCpuMax(*text));
-    ReadMemory(folder, "/memory.max", "/memory.current", "", limits);
+    // Above memory.high a group is slowed down until it gives memory back, which weights cannot.
+    for (const char* limit : {"/memory.max", "/memory.high"}) {
+      ReadMemory(folder, limit, "/memory.current", "", limits);
+    }
   });
 }
 
