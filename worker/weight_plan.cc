@@ -6,13 +6,15 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "kernels/half_floats.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+#include "worker/start_thread.h"
 
 namespace tessera::worker {
 namespace {
@@ -81,10 +83,14 @@ class WeightPlan::Filler {
     const int64_t threads = std::min<int64_t>(host_threads, useful);
     std::vector<std::thread> others;
     const auto work = [&] { Work(done); };
-    try {
-      for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
-    } catch (const std::system_error&) {
-      // The system has no more threads for us: those there are take its parts too.
+    for (int64_t i = 1; i < threads; ++i) {
+      auto other = StartThread("a thread that reads weights", work);
+      if (!other.ok()) {
+        Logger("worker").warn("weights are read by {} of {} threads: {}", i, threads,
+                              std::string(StdView(other.status().message())));
+        break;
+      }
+      others.push_back(*std::move(other));
     }
     work();
     for (std::thread& other : others) other.join();
@@ -123,9 +129,12 @@ class WeightPlan::Filler {
     Staging staging;
     for (size_t i = next_++; i < parts_.size(); i = next_++) {
       const Piece& piece = *parts_[i].piece;
-      absl::Status status = Read(parts_[i], &staging.read);
-      if (status.ok()) {
-        status = piece.packed != nullptr ? Pack(parts_[i], staging) : Copy(parts_[i], &staging);
+      absl::Status status;
+      try {
+        status = Fill(parts_[i], &staging);
+      } catch (const std::bad_alloc&) {
+        status = absl::ResourceExhaustedError(
+            StrCat("no memory to read ", parts_[i].rows.size() * RowBytes(piece), " bytes into"));
       }
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!status.ok() && i < failed_part_) {
@@ -136,6 +145,11 @@ class WeightPlan::Filler {
       if (!failure_.ok()) return;
       done(parts_[i].rows.size() * RowBytes(piece));
     }
+  }
+
+  absl::Status Fill(const Part& part, Staging* staging) {
+    if (absl::Status read = Read(part, &staging->read); !read.ok()) return read;
+    return part.piece->packed != nullptr ? Pack(part, *staging) : Copy(part, staging);
   }
 
   static absl::Status Read(const Part& part, std::vector<std::byte>* out) {

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "third_party/spdlog/log.h"
 #include "worker/fences.h"
 #include "worker/session.h"
+#include "worker/start_thread.h"
 
 namespace tessera::worker {
 namespace {
@@ -33,6 +35,18 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status));
   return reactor;
+}
+
+// No memory and no more threads are this plan epoch's failure, not the process's end.
+absl::StatusOr<ConfiguredEngine> SetUp(const v1::ConfigureRequest& request,
+                                       const SetupOptions& options, const SetupProgress& progress) {
+  try {
+    return SetUpEngine(request, options, progress);
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(StrCat("setting up for plan epoch ",
+                                               request.fence().plan_epoch(), ": ", error.what(),
+                                               "; give the process more memory or threads"));
+  }
 }
 
 }  // namespace
@@ -163,10 +177,13 @@ void WorkerService::AnswerConfigure(const std::shared_ptr<ConfigureCall>& call,
   if (status.ok()) {
     std::lock_guard lock(mutex_);
     if (configure_thread_.joinable()) configure_thread_.join();  // it has ended
-    if (!stopping_) {
-      configure_thread_ = std::thread([this, call] { RunConfigure(call); });
+    if (stopping_) return call->End(absl::UnavailableError("the worker is shutting down"));
+    auto thread = StartThread("the thread that loads", [this, call] { RunConfigure(call); });
+    if (thread.ok()) {
+      configure_thread_ = *std::move(thread);
     } else {
-      call->End(absl::UnavailableError("the worker is shutting down"));
+      configuring_epoch_ = 0;
+      call->End(thread.status());
     }
   } else if (absl::IsAlreadyExists(status)) {
     v1::ConfigureProgress progress;
@@ -195,14 +212,14 @@ void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
     old->Stop(absl::AbortedError(StrCat("plan epoch ", request.fence().plan_epoch(),
                                         " replaces epoch ", old->fence().plan_epoch())));
   }
-  auto configured = SetUpEngine(request, options_.setup,
-                                [&](const std::string& phase, int64_t done, int64_t total) {
-                                  v1::ConfigureProgress progress;
-                                  progress.set_phase(phase);
-                                  progress.set_bytes_done(done);
-                                  progress.set_bytes_total(total);
-                                  call->Report(std::move(progress));
-                                });
+  auto configured =
+      SetUp(request, options_.setup, [&](const std::string& phase, int64_t done, int64_t total) {
+        v1::ConfigureProgress progress;
+        progress.set_phase(phase);
+        progress.set_bytes_done(done);
+        progress.set_bytes_total(total);
+        call->Report(std::move(progress));
+      });
   v1::ConfigureProgress last;
   bool serving = false;
   {

@@ -41,19 +41,30 @@ absl::Status Unusable(int core) {
       ": it does not exist or this process may not use it (see taskset -cp $$ and --cpus)"));
 }
 
+absl::Status CannotStart(const std::string& thread, const std::system_error& error) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("thread pool: cannot start ", thread, ": ", error.what(),
+                   "; raise the limit on processes or give fewer cores"));
+}
+
 // Tries each core with a thread of its own: the caller's affinity stays as it is. Pinning helpers
 // alone would not tell, since member 0 may never be pinned, and a set of shared cores is accepted
 // with only one of them there.
 absl::Status CheckUsable(const std::vector<int>& cores) {
   absl::Status status;
-  std::thread([&] {
+  const auto try_each = [&] {
     for (const int core : cores) {
       cpu_set_t set;
       CPU_ZERO(&set);
       CPU_SET(core, &set);
       if (sched_setaffinity(0, sizeof(set), &set) != 0) status.Update(Unusable(core));
     }
-  }).join();
+  };
+  try {
+    std::thread(try_each).join();
+  } catch (const std::system_error& error) {
+    return CannotStart("the thread that tries its cores", error);
+  }
   return status;
 }
 
@@ -80,9 +91,7 @@ absl::Status ThreadPool::StartHelpers() {
       helpers_.emplace_back([this, member] { HelperLoop(member); });
     }
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("thread pool: cannot start thread ", helpers_.size() + 1, " of ", helpers,
-                     ": ", error.what(), "; raise the limit on processes or give fewer cores"));
+    return CannotStart(absl::StrCat("thread ", helpers_.size() + 1, " of ", helpers), error);
   }
   for (int member = 1; member <= helpers; ++member) {
     absl::Status status = Pin(helpers_[member - 1].native_handle(), member);

@@ -1,5 +1,6 @@
 // A worker reads only its slices, and holds little beside them: the system counts the bytes that a
 // process reads, and those that it holds.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -18,6 +20,7 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "tests/catch_skip.h"
+#include "tests/no_more_threads.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/tiny_model.h"
 #include "worker/checkpoint.h"
@@ -278,10 +281,13 @@ TEST_CASE("a checkpoint that is cut short while it is read: the first tensor mis
   }
 }
 
-// A CPU device on a machine of many cores.
+// A CPU device on a machine of many cores, where something happens before or after its stream is
+// made: that is when its memory is there and no thread reads yet.
 class ManyCores : public kernels::Device {
  public:
   explicit ManyCores(kernels::Device* device) : device_(device) {}
+  std::function<void()> before_stream, after_stream;
+
   std::string Describe() const override { return device_->Describe(); }
   int64_t memory_bytes() const override { return device_->memory_bytes(); }
   int host_threads() const override { return 64; }
@@ -289,7 +295,10 @@ class ManyCores : public kernels::Device {
     return device_->Allocate(size_bytes);
   }
   absl::StatusOr<std::unique_ptr<kernels::Stream>> CreateStream() override {
-    return device_->CreateStream();
+    if (before_stream) before_stream();
+    auto stream = device_->CreateStream();
+    if (after_stream) after_stream();
+    return stream;
   }
   kernels::Ops& ops() override { return device_->ops(); }
 
@@ -317,6 +326,81 @@ TEST_CASE("wide rows on many cores: what all threads read into together stays sm
   INFO(loaded.status().ToString());
   REQUIRE(loaded.ok());
   CHECK(threads.size() <= 4);
+}
+
+TEST_CASE("no more threads: those there are read all weights") {
+  const SparseCheckpoint files;
+  const auto checkpoint = Checkpoint::Open(files.folder());
+  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
+  REQUIRE(checkpoint.ok());
+  REQUIRE(device.ok());
+  std::optional<tests::NoMoreThreads> none;
+  ManyCores many(device->get());
+  many.after_stream = [&] { none.emplace(); };
+  ModelOptions options;
+  options.model = Shape();
+  options.share = WholeShare(options.model);
+  int64_t done_bytes = 0, total_bytes = -1;
+  const auto loaded = LoadWeights(options, **checkpoint, many, [&](int64_t done, int64_t total) {
+    done_bytes = done;
+    total_bytes = total;
+  });
+  INFO(loaded.status().ToString());
+  REQUIRE(none);
+  REQUIRE(loaded.ok());
+  CHECK(done_bytes == total_bytes);
+}
+
+TEST_CASE("no thread for the copies: an error with its reason, and the memory is free again") {
+  const SparseCheckpoint files;
+  const auto checkpoint = Checkpoint::Open(files.folder());
+  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
+  REQUIRE(checkpoint.ok());
+  REQUIRE(device.ok());
+  std::optional<tests::NoMoreThreads> none;
+  ManyCores many(device->get());
+  many.before_stream = [&] { none.emplace(); };
+  ModelOptions options;
+  options.model = Shape();
+  options.share = WholeShare(options.model);
+  const auto loaded = LoadWeights(options, **checkpoint, many, nullptr);
+  REQUIRE_FALSE(loaded.ok());
+  CHECK(loaded.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(loaded.status().message()),
+             Catch::Contains("cannot start its thread") && Catch::Contains("unavailable"));
+  CHECK((*device)->Allocate((*device)->memory_bytes()).ok());
+}
+
+TEST_CASE("no memory to read into: the tensor and the bytes are told, whichever thread it is") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  TESSERA_SKIP("a sanitizer's own addresses are limited too");
+#endif
+  // 64 MiB are read at once: more than the allocator keeps of what tests before have freed.
+  constexpr int64_t kWide = 262144;
+  const SparseCheckpoint files(kWide);
+  const int64_t told = InItsOwnProcess([&]() -> int64_t {
+    const auto checkpoint = Checkpoint::Open(files.folder());
+    auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 29, .cores_shared = true});
+    if (!checkpoint.ok() || !device.ok()) return -1;
+    ManyCores many(device->get());
+    many.after_stream = [] {
+      int64_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlim_t bytes = pages * ::sysconf(_SC_PAGESIZE) + (int64_t{12} << 20);  // a stack or two
+      const rlimit limit = {bytes, bytes};
+      ::setrlimit(RLIMIT_AS, &limit);
+    };
+    ModelOptions options;
+    options.model = Shape(kWide);
+    options.share = WholeShare(options.model);
+    options.weight_dtype = kernels::DType::kI8;
+    const auto loaded = LoadWeights(options, **checkpoint, many, nullptr);
+    const std::string text(loaded.status().message());
+    return loaded.status().code() == absl::StatusCode::kResourceExhausted &&
+           text.find("tensor 'model.") != text.npos &&
+           text.find("no memory to read 67108864 bytes into") != text.npos;
+  });
+  CHECK(told == 1);
 }
 
 TEST_CASE("loading holds one copy of the weights, and not the file's beside it") {

@@ -43,6 +43,7 @@ struct Worker {
       ++loads;
       progress(500, 1000);
       if (!load_error.ok()) return load_error;
+      if (load_throws) throw std::bad_alloc();
       auto model =
           std::make_unique<ToyModel>(model_options.model.vocabulary(), model_options.limits);
       model->on_forward = [this](const StepInputs&) {
@@ -116,6 +117,7 @@ struct Worker {
   std::atomic<double> clock_seconds = 0;
   std::atomic<int64_t> memory_left_bytes = int64_t{1} << 60;
   absl::Status load_error;
+  bool load_throws = false;
   std::unique_ptr<WorkerService> service;
   std::unique_ptr<WorkerServer> server;
   std::shared_ptr<grpc::Channel> channel;
@@ -413,6 +415,16 @@ TEST_CASE("a KV pool that nobody sized: half of what is left, at most what all s
   request.mutable_fence()->set_plan_epoch(4);
   request.set_kv_cache_bytes(64);  // who says how much, gets it
   CHECK(worker.Configure(request, &ready).ok());
+}
+
+TEST_CASE("memory or threads that end while loading fail the plan epoch, not the worker") {
+  Worker worker;
+  worker.load_throws = true;
+  const grpc::Status status = worker.Configure(Worker::Request(3));
+  CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK_THAT(status.error_message(), Catch::Contains("plan epoch 3: std::bad_alloc; give"));
+  worker.load_throws = false;
+  CHECK(worker.Configure(Worker::Request(3)).ok());
 }
 
 TEST_CASE("what cannot be configured is refused with its reason, and the worker stays usable") {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/no_more_threads.h"
 #include "third_party/linux/cpu_share.h"
 
 namespace tessera::kernels {
@@ -102,6 +103,15 @@ TEST_CASE("cores that cannot be used are refused by number") {
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     CHECK(std::string(status.message()).find(std::to_string(absent)) != std::string::npos);
   }
+}
+
+TEST_CASE("threads that cannot be started: an error, not the end of the process") {
+  const tests::NoMoreThreads none;
+  const auto pool = ThreadPool::Create({.cores = AffinityCores(), .cores_shared = true});
+  REQUIRE_FALSE(pool.ok());
+  CHECK(pool.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(pool.status().message()),
+             Catch::Contains("cannot start") && Catch::Contains("unavailable; raise the limit"));
 }
 
 TEST_CASE("waits spin only where cores are not shared") {
