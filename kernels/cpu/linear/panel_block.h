@@ -17,20 +17,8 @@
 namespace tessera::kernels::cpu::linear {
 namespace {
 
-// How far ahead weights are asked for, and into which cache, as measured with 1 to 12 rows: into
-// the first one for few rows, which are multiplied faster than memory delivers, and for i8, whose
-// bytes are multiplied longer than they take to come; else further ahead, into the second one,
-// which has room for more requests under way.
-template <typename Step>
-constexpr bool PrefetchesNear(int64_t rows) {
-  constexpr int64_t kFewRows = 5;
-  return rows <= kFewRows || Step::kBytes == 64;
-}
-
-template <typename Step>
-constexpr int64_t PrefetchBytes(int64_t rows) {
-  return PrefetchesNear<Step>(rows) ? 4096 : 8192;
-}
+// Weights this far ahead are asked for; memory needs some hundred nanoseconds.
+constexpr int64_t kPrefetchBytes = 4096;
 
 // Weights to ask memory for while others are multiplied, evenly over all steps of all blocks of
 // rows: if only the first block's steps did, memory would rest while the other blocks compute, and
@@ -58,12 +46,14 @@ void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_
   }
   const char* next = reinterpret_cast<const char*>(ahead.begin);
   const int64_t next_stride = ahead.size_bytes / steps;
-  constexpr auto kInto = PrefetchesNear<Step>(kRows) ? _MM_HINT_T0 : _MM_HINT_T1;
+  // Wide weights come at the memory's rate, for which the second cache's distance is short; a line
+  // of int8 is multiplied longer than it takes to come, and should then be near. So should the
+  // weights of three to five rows, which no reason foretold. All measured.
+  constexpr bool kNear = Step::kBytes == 64 || (kRows >= 3 && kRows <= 5);
+  constexpr auto kInto = kNear ? _MM_HINT_T0 : _MM_HINT_T1;
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 2
-    for (int line = 0; line < Step::kBytes; line += 64) {
-      _mm_prefetch(next + line, kInto);
-    }
+    for (int line = 0; line < Step::kBytes; line += 64) _mm_prefetch(next + line, kInto);
     next += next_stride;
 #pragma GCC unroll 2
     for (int word = 0; word < Step::kWords; ++word) {
@@ -161,8 +151,7 @@ void RunPanel(const PanelArgs& args) {
   for (int64_t segment = 0; segment < args.geometry->segments; ++segment) {
     const SegmentPlace s = PlaceOf(args, segment);
     const int64_t size_bytes = s.steps * Step::kBytes;
-    const int64_t distance =
-        args.rows <= Step::kMaxRows ? PrefetchBytes<Step>(args.rows) : size_bytes;
+    const int64_t distance = args.rows <= Step::kMaxRows ? kPrefetchBytes : size_bytes;
     MultiplyRows<Step, false>(s.activations, s.weights, s.steps, nullptr, args.sums, args.rows,
                               {s.weights + distance, size_bytes});
   }
@@ -182,7 +171,7 @@ void RunScaledPanel(const PanelArgs& args) {
     const std::byte* weights = s.weights + kPanelColumns * sizeof(float);
     if (args.rows <= Step::kMaxRows) {
       MultiplyRows<Step, true>(s.activations, weights, s.steps, scales, args.sums, args.rows,
-                               {weights + PrefetchBytes<Step>(args.rows), s.steps * Step::kBytes});
+                               {weights + kPrefetchBytes, s.steps * Step::kBytes});
       continue;
     }
     Step::Widen(args.scratch, weights, s.steps);
