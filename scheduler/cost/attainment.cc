@@ -130,7 +130,10 @@ AttainmentModel::AttainmentModel(const ModelShape& model, const std::vector<Requ
   }
   const double steps = lengths_.decode_steps;
   if (steps > 0) step_variation_ = std::sqrt(std::max(0.0, steps_squared / (steps * steps) - 1));
-  if (prompts > 0) biased_prompt_tokens_ = prompts_squared / prompts;
+  if (prompts > 0) {
+    biased_prompt_tokens_ = prompts_squared / prompts;
+    prompt_variation_ = std::sqrt(std::max(0.0, prompts_squared / (prompts * prompts) - 1));
+  }
   for (const RequestClass& one : classes) {
     Knots& knots = knots_.emplace_back();
     for (const RequestLengths& sample : one.samples) {
@@ -226,6 +229,7 @@ ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batc
   curve.most_at_once = std::min(most_sequences, micro_batches * kMostDecoding * step_tokens);
   const double most = std::max(1.0, std::min(curve.most_at_once, curve.kv_tokens / context));
   curve.stages = static_cast<double>(replica.stages.size());
+  curve.micro_batches = micro_batches;
   curve.step_tokens = step_tokens;
   curve.points = PointsOf(replica, micro_batches, most, step_tokens);
   for (const double load : kLoads) {
@@ -252,8 +256,7 @@ double AttainmentModel::MostDecoding(const ReplicaCurve& curve, double rate) con
                                 (curve.kv_tokens - rate * token_seconds) / context));
 }
 
-ReplicaPace AttainmentModel::PaceAt(const ReplicaCurve& curve, double sequences,
-                                    double rate) const {
+StepTimes AttainmentModel::TimesWith(const ReplicaCurve& curve, double sequences) {
   const auto above = std::upper_bound(
       curve.points.begin() + 1, curve.points.end() - 1, sequences,
       [](double n, const ReplicaCurve::Point& point) { return n < point.sequences; });
@@ -261,24 +264,31 @@ ReplicaPace AttainmentModel::PaceAt(const ReplicaCurve& curve, double sequences,
   const double apart = high.sequences - low.sequences;
   const double t = apart > 0 ? std::clamp((sequences - low.sequences) / apart, 0.0, 1.0) : 0.0;
   const auto between = [&](double a, double b) { return a + t * (b - a); };
-  const double plain = between(low.plain_seconds, high.plain_seconds);
-  const double more = between(low.chunk_seconds, high.chunk_seconds) - plain;
-  const double lanes = between(low.lanes, high.lanes);
-  const double room = std::max(1.0, curve.step_tokens - sequences / lanes);
-  const double demand = rate * lengths_.uncached_prompt_tokens / room;
+  StepTimes times;
+  times.plain_seconds = between(low.plain_seconds, high.plain_seconds);
+  times.more_seconds = between(low.chunk_seconds, high.chunk_seconds) - times.plain_seconds;
+  times.lanes = between(low.lanes, high.lanes);
+  times.prompt_rows = std::max(1.0, curve.step_tokens - sequences / times.lanes);
+  return times;
+}
+
+ReplicaPace AttainmentModel::PaceAt(const ReplicaCurve& curve, double sequences,
+                                    double rate) const {
+  const StepTimes times = TimesWith(curve, sequences);
+  const double demand = rate * lengths_.uncached_prompt_tokens / times.prompt_rows;
   ReplicaPace pace;
   double slow = 0;
-  pace.period_seconds = plain;
+  pace.period_seconds = times.plain_seconds;
   for (int i = 0; i < kPaceRounds; ++i) {  // grows towards the fixed point
     const double before = pace.chunk_part;
     pace.chunk_part = std::min(1.0, demand * pace.period_seconds);
-    slow = 1 - std::pow(1 - pace.chunk_part, curve.stages);
-    pace.period_seconds = plain + slow * more;
+    slow = SlowedPart(pace.chunk_part, curve.stages);
+    pace.period_seconds = times.plain_seconds + slow * times.more_seconds;
     if (pace.chunk_part - before <= kRateTolerance) break;
   }
-  const double in_a_row = std::max(1.0, biased_prompt_tokens_ / room);
-  pace.tpot_seconds = lanes * pace.period_seconds;
-  pace.spread_seconds = std::sqrt(lanes * slow * (1 - slow) * in_a_row) * more;
+  const double in_a_row = std::max(1.0, biased_prompt_tokens_ / times.prompt_rows);
+  pace.tpot_seconds = times.lanes * pace.period_seconds;
+  pace.spread_seconds = std::sqrt(times.lanes * slow * (1 - slow) * in_a_row) * times.more_seconds;
   return pace;
 }
 
@@ -315,6 +325,21 @@ double AttainmentModel::CompletionsAt(const ReplicaCurve& curve, double sequence
   return sequences / (PaceAt(curve, sequences, rate).tpot_seconds * lengths_.decode_steps);
 }
 
+Wait AttainmentModel::PromptWait(const ReplicaCurve& curve, double rate, double most) const {
+  const double squared = arrival_variation_ * arrival_variation_;
+  PromptsAsked asked;
+  asked.rate = rate;
+  asked.most = most;
+  asked.micro_batches = curve.micro_batches;
+  asked.stages = curve.stages;
+  asked.prompt_tokens = std::max(1.0, lengths_.uncached_prompt_tokens);
+  asked.decode_steps = lengths_.decode_steps;
+  asked.row_peakedness = (squared + prompt_variation_ * prompt_variation_) / 2;
+  asked.room_peakedness = (squared + step_variation_ * step_variation_) / 2;
+  const PromptWaits waits = PromptWaitsAt(asked, [&](double n) { return TimesWith(curve, n); });
+  return rate > kBusiest * waits.most_per_second ? Wait{1, kInfinity} : waits.wait;
+}
+
 Wait AttainmentModel::PromptQueue(double rate, const ServiceMoments& service) const {
   if (rate * service.mean > kBusiest) return {1, kInfinity};
   return QueueWait(rate, service, arrival_variation_);
@@ -326,7 +351,6 @@ Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
   const LoadDistribution load = LoadAt(asked, completions);
   std::vector<PrefillSpeed> speeds;
   std::vector<Chance> chances;
-  ServiceMoments service;
   for (const double n : load.sequences) {
     const ReplicaPace pace = PaceAt(curve, n + 1, rate);  // the request itself among them
     Chance& chance = chances.emplace_back();
@@ -335,13 +359,9 @@ Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
     chance.tpot_seconds = pace.tpot_seconds;
     chance.spread_per_step_seconds = pace.spread_seconds;
     speeds.push_back(SpeedAt(curve, n));
-    service.mean += chance.weight * speeds.back().service.mean;
-    service.second += chance.weight * speeds.back().service.second;
   }
   for (size_t k = 0; k < chances.size(); ++k) chances[k].speed = &speeds[k];
-  Wait room = load.wait;
-  if (rate > kBusiest * completions(asked.most)) room = {1, kInfinity};
-  Attained attained = Expect(chances, PromptQueue(rate, service), room, {});
+  Attained attained = Expect(chances, PromptWait(curve, rate, asked.most), {}, {});
   attained.sequences = load.mean_sequences;
   return attained;
 }

@@ -8,8 +8,10 @@
 //   0 where tpot + X/(out - 1) > P, else 1 - P(W > min(T - L, E - L - X - (out - 1) * tpot)),
 // and the attainment of a class is the mean over its lengths and over what tpot and L may be:
 //
-// - W is two waits, one after the other: for the prompts in front (M/G/1 with Kingman's correction,
-//   queue.h), and for room among the sequences and in the KV (load_states.h).
+// - W is that of a queue for the rows of steps and for room among the sequences and in the KV,
+// which
+//   hold each other up (prompt_waits.h). Of a split pair it is two, one after the other: for the
+//   prompts in front (M/G/1 with Kingman's correction, queue.h), and for room (load_states.h).
 // - tpot and L depend on how many sequences decode meanwhile, n, which varies (load_states.h).
 // - Steps are not alike: of those of B rows, b of them decoding, the part r that carries a chunk of
 //   B - b prompt rows takes P_B, the rest P_0. Prompts come at rate * E[q], so
@@ -45,6 +47,7 @@
 
 #include "scheduler/cost/lengths.h"
 #include "scheduler/cost/load_states.h"
+#include "scheduler/cost/prompt_waits.h"
 #include "scheduler/cost/queue.h"
 #include "scheduler/cost/replica_cost.h"
 
@@ -110,6 +113,7 @@ struct ReplicaCurve {
   std::vector<double> prefill_beside;  // sequences, ascending
   std::vector<PrefillSpeed> prefill;   // beside these
   double stages = 1;
+  double micro_batches = 1;
   double step_tokens = 0;
   double kv_tokens = 0;     // for sequences and prompts
   double most_at_once = 0;  // sequences and prompts that the batcher takes
@@ -201,6 +205,10 @@ class AttainmentModel {
   void Expect(size_t request_class, const Chance& chance, const Wait& queue, const Wait& room,
               const SentSeconds& sent, Attained* sum) const;
   SentSeconds SentOf(const PrefillSpeed& speed, const KvPath& path) const;
+  static StepTimes TimesWith(const ReplicaCurve& curve, double sequences);
+  // Of a replica of role both, with room for so many sequences: for rows and for room.
+  Wait PromptWait(const ReplicaCurve& curve, double rate, double most) const;
+  // Of one that prefills.
   Wait PromptQueue(double rate, const ServiceMoments& service) const;
   LoadAsked AskedOf(double rate, double most) const;
   double CompletionsAt(const ReplicaCurve& curve, double sequences, double rate) const;
@@ -220,6 +228,7 @@ class AttainmentModel {
   const ReplicaOptions& options_;
   const double arrival_variation_;
   LengthMoments lengths_;
+  double prompt_variation_ = 0;      // of the rows of prompts, over their mean
   double step_variation_ = 0;        // of the decode steps of requests, over their mean
   double biased_prompt_tokens_ = 0;  // uncached, of the prompt of a prompt token
   std::vector<Knots> knots_;         // by class

@@ -41,8 +41,11 @@ TEST_CASE("the plan that serves most and the plan that serves most in time diffe
   const PlannerInput input = Input(kPrompt);
   const v1::DeploymentPlan most = PlanOf(input, Goal::kThroughput);
   const v1::DeploymentPlan in_time = PlanOf(input, Goal::kGoodput);
-  CHECK(most.replicas_size() == 2);
-  CHECK(in_time.replicas_size() == 1);
+  // Pipelines serve most, but a prompt is through sooner where all layers are shared.
+  REQUIRE(most.replicas_size() > 0);
+  REQUIRE(in_time.replicas_size() > 0);
+  CHECK(most.replicas(0).stages_size() == 2);
+  CHECK(in_time.replicas(0).stages_size() == 1);
   CHECK(in_time.prediction().requests_per_second() < most.prediction().requests_per_second());
   CHECK(in_time.prediction().attainment() >= 0.9 - 1e-6);
   // Far fewer are in time where throughput was planned for, and it says so.
