@@ -1,13 +1,29 @@
 #include "tests/bench/onednn_linear.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <dnnl.hpp>
 #include <unordered_map>
 #include <vector>
 
 namespace tessera::bench {
+namespace {
+
+// Memory in huge pages, as our weights have: asked for before anything is written.
+dnnl::memory HugeMemory(const dnnl::memory::desc& desc, const dnnl::engine& engine) {
+  constexpr uintptr_t kPage = 4096;
+  dnnl::memory memory(desc, engine);
+  const auto begin = reinterpret_cast<uintptr_t>(memory.get_data_handle());
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (begin + desc.get_size()) / kPage * kPage;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+  return memory;
+}
+
+}  // namespace
 
 struct OneDnnLinears::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -30,7 +46,7 @@ OneDnnLinears::OneDnnLinears(kernels::DType dtype, absl::Span<const kernels::Lin
     state_->specs.push_back(spec);
     const dnnl::memory::desc plain({spec.in_features, spec.out_features}, state_->type,
                                    dnnl::memory::format_tag::ba);
-    state_->weights.emplace_back(plain, state_->engine);
+    state_->weights.push_back(HugeMemory(plain, state_->engine));
     auto* bytes = static_cast<unsigned char*>(state_->weights.back().get_data_handle());
     for (size_t b = 0; b < plain.get_size(); ++b) bytes[b] = b % 2 == 0 ? 0 : 0x3c;
   }
@@ -51,7 +67,7 @@ void OneDnnLinears::SetRows(int64_t rows) {
     const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(in, any, out), s.engine);
     s.name = description.impl_info_str();
     if (description.weights_desc() != s.weights[i].get_desc()) {
-      dnnl::memory packed(description.weights_desc(), s.engine);
+      dnnl::memory packed = HugeMemory(description.weights_desc(), s.engine);
       dnnl::reorder(s.weights[i], packed).execute(s.stream, s.weights[i], packed);
       s.stream.wait();
       s.weights[i] = packed;
