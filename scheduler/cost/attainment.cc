@@ -412,9 +412,10 @@ void AttainmentModel::Expect(size_t request_class, const Chance& chance, const W
   sum->end_to_end_seconds[request_class] += chance.weight * end_to_end;
 }
 
-ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
-                                          const ReplicaRate& capacity) const {
+ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const ReplicaRate& capacity,
+                                          double known) const {
   ReplicaRate rate = capacity;
+  if (rate.requests_per_second <= known) rate.requests_per_second = 0;
   if (rate.requests_per_second <= 0) return rate;
   const int m = rate.micro_batches;
   if (lengths_.decode_steps <= 0) {  // the first token is the whole answer
@@ -435,7 +436,8 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica,
                EnoughAttained(classes_, at.by_class);
       };
       // What cannot beat the best so far is not looked at further.
-      if (rate.requests_per_second > 0 && !enough(rate.requests_per_second * kBetter)) continue;
+      const double so_far = std::max(known, rate.requests_per_second);
+      if (so_far > 0 && !enough(so_far * kBetter)) continue;
       const double found = Largest(capacity.requests_per_second, enough);
       if (found <= rate.requests_per_second) continue;
       const Attained at = At(curve, found);

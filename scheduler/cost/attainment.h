@@ -179,8 +179,10 @@ class AttainmentModel {
 
   // `capacity` of a replica of role both, its rate (and what comes with it) lowered to the largest
   // at which enough requests are within their limits, with the step size that allows most; 0 where
-  // even one alone is not.
-  ReplicaRate WithinLimits(const ReplicaSpec& replica, const ReplicaRate& capacity) const;
+  // even one alone is not. Where that is no more than `known`, which somebody has, 0 is the answer,
+  // and comes sooner.
+  ReplicaRate WithinLimits(const ReplicaSpec& replica, const ReplicaRate& capacity,
+                           double known = 0) const;
   // The largest rate up to `capacity` at which enough requests are within their limits, which
   // fewer are at higher ones.
   double LargestWithinLimits(double capacity, const std::function<Attained(double)>& at) const;

@@ -248,4 +248,22 @@ ClassSearchResult SearchByClass(const PlacementProblem& problem) {
   return result;
 }
 
+ClassBound BoundByClass(const PlacementProblem& problem, double gap) {
+  std::vector<int> all;
+  for (const DevicePool& pool : problem.graph->pools()) all.push_back(pool.count);
+  const DeviceClasses classes(*problem.graph, all);
+  StageShapes shapes(*problem.model, MomentsOf(problem.samples), problem.options);
+  ConfigurationProgram program(problem, classes, &shapes);
+  program.Generate({problem.allow_split, gap, kMostGenerated,
+                    problem.bound ? kBoundBoxes : kQuickBoxes, 0, problem.bound});
+  ClassBound result;
+  if (problem.bound && std::isfinite(program.bound())) result.upper_bound = program.bound();
+  for (size_t i = 0; i < program.shares().size(); ++i) {
+    ClassPlacement at(problem);
+    if (program.shares()[i] > 0 && at.Place(classes, program.columns()[i], kLeastPart))
+      result.replicas.push_back(at.replicas().front());
+  }
+  return result;
+}
+
 }  // namespace tessera::scheduler

@@ -21,4 +21,11 @@ struct ClassSearchResult {
 
 ClassSearchResult SearchByClass(const PlacementProblem& problem);
 
+// Of the throughput, not far below which the relaxation lies, at most `gap` where that is reached.
+struct ClassBound {
+  double upper_bound = 0;               // requests per second; 0: none
+  std::vector<PlacedReplica> replicas;  // of the relaxation, each as if it stood there alone
+};
+ClassBound BoundByClass(const PlacementProblem& problem, double gap);
+
 }  // namespace tessera::scheduler

@@ -56,6 +56,22 @@ ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
   return rate;
 }
 
+ReplicaRate ReplicaJudge::GoodputAbove(double known, const ReplicaSpec& replica,
+                                       const ReplicaRate& capacity) {
+  std::string key = KeyOf(replica);
+  const auto at = known_.find(key);
+  if (at != known_.end()) return at->second;
+  const auto [most, fresh] = at_most_.try_emplace(key, capacity.requests_per_second);
+  if (most->second <= known) return ReplicaRate();
+  const ReplicaRate rate = attainment_.WithinLimits(replica, capacity, known);
+  if (rate.requests_per_second > 0) {
+    known_.emplace(std::move(key), rate);
+  } else {
+    most->second = known;
+  }
+  return rate;
+}
+
 Layout BestLayoutFor(ReplicaJudge* judge, const LayoutProblem& layout) {
   Layout best = BestLayout(layout);
   if (judge->goal() != Goal::kGoodput || best.stages.empty() || layout.role == Role::kDecode)

@@ -24,6 +24,8 @@ class ReplicaJudge {
   Goal goal() const { return problem_.goal; }
   // Role both: its worth to the goal. Others: the most they serve in a pair with the best partner.
   ReplicaRate RateOf(const ReplicaSpec& replica);
+  // Of role both, for goodput: 0 requests/s, and sooner, where that is no more than `known`.
+  ReplicaRate GoodputAbove(double known, const ReplicaSpec& replica, const ReplicaRate& capacity);
   const AttainmentModel& attainment() const { return attainment_; }
 
  private:
@@ -31,6 +33,7 @@ class ReplicaJudge {
   LengthMoments lengths_;
   AttainmentModel attainment_;
   std::map<std::string, ReplicaRate> known_;  // by what replicas are made of
+  std::map<std::string, double> at_most_;     // the same, requests per second
 };
 
 // The layout that is worth most to the goal. For goodput: of those that serve most within tighter

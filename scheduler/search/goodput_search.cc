@@ -1,63 +1,110 @@
 #include "scheduler/search/goodput_search.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/search/class_search.h"
 #include "scheduler/search/configuration_search.h"
 #include "scheduler/search/device_groups.h"
-#include "scheduler/search/goodput.h"
-#include "scheduler/search/linear_program.h"
+#include "scheduler/search/few_devices_search.h"
+#include "scheduler/search/goodput_columns.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
 
 // Limits of TPOT that candidates are made for, as parts of the slowest replica's.
-constexpr double kParts[] = {0.7, 0.5, 0.35, 0.2, 0.1};
-constexpr int kFewDevices = 100;  // above, only kPartsOfMany of them
-constexpr size_t kPartsOfMany = 2;
-constexpr size_t kMostSets = 60;  // device sets that are laid out again
-constexpr double kPackingGap = 1e-4;
-constexpr int kPackingNodes = 4000;
+constexpr double kParts[] = {0.7, 0.5, 0.35};
+constexpr int kWholeUpTo = 100;     // devices whose bound is that of the relaxation
+constexpr double kBoundGap = 0.15;  // of the bound over its relaxation: limits leave more
+constexpr int64_t kMostLaidOut = 6000;
+constexpr int64_t kMostLaidOutAgain = 2000;
+constexpr int kMostRounds = 4;
+constexpr int kMostDeals = 8;
+constexpr double kWorthDealing = 1 + 1e-3;
 
 class GoodputSearch {
  public:
   explicit GoodputSearch(const PlacementProblem& problem)
-      : problem_(problem), pools_(problem.graph->pools()), groups_(problem, GroupLayoutOptions()) {}
+      : problem_(problem),
+        pools_(problem.graph->pools()),
+        groups_(problem, GroupLayoutOptions()),
+        columns_(problem, &groups_),
+        whole_(problem.graph->devices() <= kWholeUpTo && !AreFewDevices(problem)) {}
 
   absl::StatusOr<Placement> Run() {
-    absl::StatusOr<Placement> widest = Candidate(problem_.options.max_tpot_seconds, true);
-    if (!widest.ok()) return widest.status();
-    double slowest = 0;
-    for (const PlacedReplica& replica : widest->replicas)
-      slowest = std::max(slowest, replica.rate.tpot_seconds);
-    size_t tried = 0;
-    for (const double part : kParts) {
-      if (problem_.graph->devices() > kFewDevices && tried++ == kPartsOfMany) break;
-      if (problem_.watch.Stopped() || slowest <= 0) break;
-      if (!Candidate(part * slowest, problem_.allow_split).ok()) break;  // tighter ones neither
+    if (whole_) {
+      OfferRelaxation();
+      columns_.OfferAlone();
+      columns_.Generate(kMostLaidOut);
+      Deal();
     }
-    LayOutAgain();
-    Consider(Packed());
+    // What they lead to may be better or worse than what the relaxation does.
+    if (absl::Status s = OfferCandidates(); !s.ok()) return s;
+    columns_.OfferAlone();
+    Improve();
     if (best_.requests_per_second <= 0) return NothingInTime();
-    best_.upper_bound = std::max(widest->upper_bound, 0.0);
+    best_.upper_bound = bound_;
     best_.interrupted = problem_.watch.Stopped();
-    best_.evaluations = 0;
-    best_.notes.push_back(absl::StrFormat(
-        "the placement that serves most, %.3f requests/s, would serve %.3f within their limits",
-        widest->requests_per_second, widest_goodput_));
-    best_.notes.push_back("heuristic: candidates of several TPOT limits, packed by their goodput");
+    best_.evaluations = columns_.laid_out();
+    best_.notes.insert(best_.notes.end(), notes_.begin(), notes_.end());
+    best_.notes.push_back(
+        "heuristic: device sets near those that serve most, dealt by their goodput");
     return std::move(best_);
   }
 
  private:
-  struct Column {
-    PlacedReplica replica;
-    std::vector<int> used;  // devices per pool
-    double rate = 0;
-  };
+  // The relaxation's replicas, whatever their role there.
+  void OfferRelaxation() {
+    const ClassBound bound = BoundByClass(problem_, kBoundGap);
+    bound_ = bound.upper_bound;
+    for (const PlacedReplica& replica : bound.replicas) columns_.OfferRoles(UsedBy(replica));
+  }
+
+  // What serves most within some limits of TPOT.
+  absl::Status OfferCandidates() {
+    const absl::StatusOr<Placement> widest = Candidate(problem_.options.max_tpot_seconds, true);
+    if (!widest.ok()) return widest.status();
+    if (bound_ <= 0) bound_ = std::max(widest->upper_bound, 0.0);
+    notes_.push_back(absl::StrFormat(
+        "the placement that serves most, %.3f requests/s, would serve %.3f within their limits",
+        widest->requests_per_second, widest_goodput_));
+    double slowest = 0;
+    for (const PlacedReplica& replica : widest->replicas)
+      slowest = std::max(slowest, replica.rate.tpot_seconds);
+    for (const double part : kParts) {
+      if (problem_.watch.Stopped() || slowest <= 0) break;
+      if (!Candidate(part * slowest, problem_.allow_split).ok()) break;  // tighter ones neither
+    }
+    return absl::OkStatus();
+  }
+
+  // What a deal teaches of split replicas changes what is worth looking for.
+  void Improve() {
+    double before = best_.requests_per_second;
+    for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
+      columns_.Generate(round == 0 && !whole_ ? kMostLaidOut : kMostLaidOutAgain);
+      Deal();
+      if (best_.requests_per_second <= before * kWorthDealing) return;
+      before = best_.requests_per_second;
+    }
+  }
+
+  // Of all columns those that serve most together. What links and partners leave of replicas that
+  // only prefill or decode is known when shares are: then it is dealt again with what they served.
+  void Deal() {
+    Consider(Assemble(problem_, columns_.Whole(false), groups_.judge()));
+    for (int round = 0; round < kMostDeals && !problem_.watch.Stopped(); ++round) {
+      const std::vector<PlacedReplica> dealt = columns_.Whole(true);
+      if (columns_.whole_value() <= best_.requests_per_second * kWorthDealing) return;
+      const absl::StatusOr<Placement> placement = Assemble(problem_, dealt, groups_.judge());
+      Consider(placement);
+      if (!placement.ok() || !columns_.Learn(dealt, *placement)) return;
+    }
+  }
 
   // What serves most with this limit of TPOT, considered for its goodput.
   absl::StatusOr<Placement> Candidate(double max_tpot, bool split) {
@@ -66,7 +113,7 @@ class GoodputSearch {
     other.options.max_tpot_seconds = std::min(max_tpot, problem_.options.max_tpot_seconds);
     other.allow_split = split && problem_.allow_split;
     other.prove = problem_.prove && candidates_ == 0;
-    other.bound = candidates_ == 0;  // of tighter ones nobody asks
+    other.bound = candidates_ == 0 && bound_ <= 0;  // of tighter ones nobody asks
     problem_.watch.Report(absl::StrFormat("candidates judged: %d", ++candidates_));
     absl::StatusOr<Placement> found = SearchConfigurations(other, &known_);
     if (!found.ok()) return found;
@@ -75,7 +122,9 @@ class GoodputSearch {
     bool splits = false;
     for (const PlacedReplica& replica : found->replicas) {
       splits = splits || replica.role != Role::kBoth;
-      Add(replica);
+      columns_.OfferRoles(UsedBy(replica));
+      columns_.OfferFinely(UsedBy(replica));
+      columns_.OfferAsItIs(replica);
     }
     if (splits && !problem_.watch.Stopped()) (void)Candidate(max_tpot, false).ok();
     return found;
@@ -96,93 +145,6 @@ class GoodputSearch {
     return used;
   }
 
-  double GoodputOf(const PlacedReplica& replica) {
-    return groups_.judge()->RateOf(SpecOf(problem_, replica)).requests_per_second;
-  }
-
-  // A column for role both; of those with equal devices the best stays.
-  void Add(const PlacedReplica& replica) {
-    if (replica.role != Role::kBoth || replica.stages.empty()) return;
-    Column column = {replica, UsedBy(replica), GoodputOf(replica)};
-    if (column.rate <= 0) {
-      sets_.insert(column.used);  // laid out otherwise it may serve
-      return;
-    }
-    sets_.insert(column.used);
-    const auto [at, fresh] = column_of_.emplace(column.used, columns_.size());
-    if (fresh) {
-      columns_.push_back(std::move(column));
-    } else if (column.rate > columns_[at->second].rate) {
-      columns_[at->second] = std::move(column);
-    }
-  }
-
-  // The devices of every replica, laid out for goodput; of small sets also halves of a pool.
-  void LayOutAgain() {
-    std::set<std::vector<int>> sets = sets_;
-    for (const std::vector<int>& set : sets_) {
-      for (size_t p = 0; p < set.size(); ++p) {
-        std::vector<int> alone(set.size(), 0);
-        alone[p] = set[p];
-        if (set[p] > 0) sets.insert(alone);
-        alone[p] = set[p] / 2;
-        if (set[p] > 1) sets.insert(alone);
-      }
-    }
-    size_t left = kMostSets;
-    for (const std::vector<int>& set : sets) {
-      if (left-- == 0 || problem_.watch.Stopped()) break;
-      Add(groups_.ReplicaOf({Role::kBoth, set}));
-    }
-  }
-
-  // Replicas within one pool stand in every pool of such devices.
-  void Spread() {
-    const size_t known = columns_.size();
-    for (size_t c = 0; c < known; ++c) {
-      const int from = columns_[c].replica.stages.front().pool;
-      const bool one_pool =
-          std::all_of(columns_[c].replica.stages.begin(), columns_[c].replica.stages.end(),
-                      [&](const LayoutStage& stage) { return stage.pool == from; });
-      for (size_t p = 0; one_pool && p < pools_.size(); ++p) {
-        const DevicePool& pool = pools_[p];
-        if (static_cast<int>(p) == from || pool.spec != pools_[static_cast<size_t>(from)].spec ||
-            pool.count < columns_[c].used[static_cast<size_t>(from)]) {
-          continue;
-        }
-        PlacedReplica moved = columns_[c].replica;
-        for (LayoutStage& stage : moved.stages) stage.pool = static_cast<int>(p);
-        Add(moved);
-      }
-    }
-  }
-
-  // Of all columns those that serve most together.
-  absl::StatusOr<Placement> Packed() {
-    Spread();
-    if (columns_.empty()) return absl::NotFoundError("no replica meets the objectives");
-    LinearProgram program;
-    std::vector<int> rows, variables;
-    for (const DevicePool& pool : pools_) rows.push_back(program.AddRow(-kUnbounded, pool.count));
-    for (const Column& column : columns_) {
-      variables.push_back(program.AddVariable(column.rate, 0, kUnbounded, true));
-      for (size_t p = 0; p < pools_.size(); ++p) {
-        if (column.used[p] > 0) program.AddTerm(rows[p], variables.back(), column.used[p]);
-      }
-    }
-    const absl::StatusOr<LinearProgram::Solution> solution =
-        program.Solve(false, kPackingGap, kPackingNodes);
-    if (!solution.ok()) return solution.status();
-    std::vector<PlacedReplica> replicas;
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      const int copies =
-          static_cast<int>(std::lround(solution->values[static_cast<size_t>(variables[c])]));
-      replicas.insert(replicas.end(), static_cast<size_t>(std::max(0, copies)),
-                      columns_[c].replica);
-    }
-    return Assemble(problem_, std::move(replicas), groups_.judge());
-  }
-
   absl::Status NothingInTime() const {
     return absl::ResourceExhaustedError(StrCat(
         problem_.model->name,
@@ -194,13 +156,14 @@ class GoodputSearch {
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
   GroupLayouts groups_;
+  GoodputColumns columns_;
+  const bool whole_;
   KnownLayouts known_;
   Placement best_;
+  double bound_ = 0;
+  std::vector<std::string> notes_;
   int candidates_ = 0;
   double widest_goodput_ = 0;
-  std::set<std::vector<int>> sets_;
-  std::vector<Column> columns_;
-  std::map<std::vector<int>, size_t> column_of_;
 };
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include "scheduler/search/placement_moves.h"
 
 #include <algorithm>
-#include <numeric>
-#include <tuple>
 #include <utility>
 
 namespace tessera::scheduler {
@@ -30,15 +28,7 @@ double RateOf(const std::vector<Member>& members) {
 }  // namespace
 
 PlacementMoves::PlacementMoves(const PlacementProblem& problem, StageShapes* shapes)
-    : problem_(problem), shaping_(problem, shapes), order_(problem.graph->pools().size()) {
-  std::iota(order_.begin(), order_.end(), 0);
-  const auto place = [&](int p) {
-    const int machine = problem.graph->pools()[static_cast<size_t>(p)].machine;
-    const MachineNode& node = problem.graph->machines()[static_cast<size_t>(machine)];
-    return std::tuple(node.site, node.rack, machine, p);
-  };
-  std::sort(order_.begin(), order_.end(), [&](int a, int b) { return place(a) < place(b); });
-}
+    : problem_(problem), shaping_(problem, shapes), order_(PoolsByPlace(*problem.graph)) {}
 
 ReplicaShaping::Devices PlacementMoves::DevicesOf(const Counts& counts) const {
   ReplicaShaping::Devices devices;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 namespace tessera::scheduler {
@@ -42,6 +43,18 @@ std::vector<std::pair<size_t, size_t>> BlocksOf(const std::vector<LayoutStage>& 
 
 }  // namespace
 
+std::vector<int> PoolsByPlace(const ClusterGraph& graph) {
+  std::vector<int> order(graph.pools().size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto place = [&](int p) {
+    const int machine = graph.pools()[static_cast<size_t>(p)].machine;
+    const MachineNode& node = graph.machines()[static_cast<size_t>(machine)];
+    return std::tuple(node.site, node.rack, machine, p);
+  };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return place(a) < place(b); });
+  return order;
+}
+
 bool ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& a,
                                            const std::vector<LayoutStage>& b) const {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -61,8 +74,8 @@ size_t ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& sta
   return hash;
 }
 
-ReplicaShaping::ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes)
-    : problem_(problem), shapes_(*shapes) {
+ReplicaShaping::ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes, Role role)
+    : problem_(problem), shapes_(*shapes), role_(role) {
   layout_.model = problem.model;
   layout_.graph = problem.graph;
   for (const DevicePool& pool : problem.graph->pools()) {
@@ -109,15 +122,21 @@ std::vector<LayoutStage> ReplicaShaping::StagesOf(const Devices& devices,
 double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) {
   const size_t count = stages->size();
   const LengthMoments& lengths = shapes_.lengths();
-  const double micro = std::min(static_cast<double>(count), std::max(1.0, std::floor(sequences)));
-  double rows = sequences / micro;
-  const double prompts = lengths.uncached_prompt_tokens / lengths.decode_steps;
-  rows =
-      std::min(rows, static_cast<double>(shapes_.options().memory.max_step_tokens) / (1 + prompts));
+  const bool prompts_only = role_ == Role::kPrefill;
+  const double micro =
+      std::min(static_cast<double>(count),
+               prompts_only ? static_cast<double>(count) : std::max(1.0, std::floor(sequences)));
+  const double prompts =
+      role_ == Role::kBoth ? lengths.uncached_prompt_tokens / lengths.decode_steps : 0;
+  const double rows =
+      prompts_only
+          ? 0
+          : std::min(sequences / micro,
+                     static_cast<double>(problem_.options.memory.max_step_tokens) / (1 + prompts));
   const double kv = std::max({1.0, lengths.max_sequence_tokens,
                               rows * micro * std::max(1.0, lengths.mean_decode_context()) /
-                                  (1 - shapes_.options().kv_headroom)});
-  const std::vector<ShapeSeconds>& seconds = shapes_.SecondsAt(Role::kBoth, rows);
+                                  (1 - problem_.options.kv_headroom)});
+  const std::vector<ShapeSeconds>& seconds = shapes_.SecondsAt(role_, rows);
   const auto shape_of = [&](const LayoutStage& of) {
     return static_cast<size_t>(
         shape_of_[static_cast<size_t>(of.pool)][static_cast<size_t>(of.width - 1)]);
@@ -130,7 +149,7 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
     const double most = shapes_[static_cast<int>(shape)].MemoryLayers(PlaceOf(i, count), kv);
     dealt[i] = {s.fixed + (i + 1 == count ? s.head : 0), s.layer, static_cast<int>(most), 0};
   }
-  const double bytes = shapes_.RowsAt(Role::kBoth, rows) * shapes_.row_bytes();
+  const double bytes = shapes_.RowsAt(role_, rows) * shapes_.row_bytes();
   double slowest_hop = 0, all_hops = 0;
   for (size_t i = 0; i < count && count > 1; ++i) {
     const LayoutStage &stage = (*stages)[i], &next = (*stages)[(i + 1) % count];
@@ -143,8 +162,10 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
     all_hops += hop;
   }
   const double period = DealFor(micro, slowest_hop, all_hops);
-  if (period <= 0 || micro * period > shapes_.options().max_tpot_seconds) return 0;
+  if (period <= 0) return 0;
+  if (!prompts_only && micro * period > problem_.options.max_tpot_seconds) return 0;
   for (size_t i = 0; i < count; ++i) (*stages)[i].layers = dealt_[i].layers;
+  if (prompts_only) return 1 / period;
   return rows / (period * lengths.decode_steps);
 }
 
@@ -194,7 +215,7 @@ std::vector<std::pair<double, std::vector<LayoutStage>>> ReplicaShaping::Deals(
     best_sequences = sequences;
     return true;
   };
-  double sequences = shapes_.options().max_sequences;
+  double sequences = problem_.options.max_sequences;
   int worse = 0;
   for (int step = 0; step < kMostSteps && worse < kStepsBelowBest; ++step) {
     if (deal(sequences)) {
@@ -229,7 +250,7 @@ const PlacedReplica& ReplicaShaping::Judge(std::vector<LayoutStage> stages, bool
     PlacedReplica replica;
     replica.stages = dealt;
     ReplicaSpec spec = MakeReplica(layout_, replica.stages);
-    spec.role = Role::kBoth;
+    spec.role = replica.role = role_;
     replica.rate = CapacityOf(*problem_.model, spec, shapes_.lengths(), problem_.options);
     if (replica.rate.requests_per_second > best.rate.requests_per_second || best.stages.empty())
       best = std::move(replica);
@@ -269,6 +290,13 @@ void ReplicaShaping::Descend(const Devices& devices, const std::vector<std::vect
       *widths = std::move(other);
     }
   }
+}
+
+const PlacedReplica& ReplicaShaping::ShapeUniform(const Devices& devices, int width) {
+  Widths uniform;
+  for (const auto& [pool, count] : devices)
+    uniform[pool] = std::min({width, count, MaxWidth(*problem_.model)});
+  return Judge(StagesOf(devices, uniform), false);
 }
 
 const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {

@@ -22,18 +22,24 @@
 
 namespace tessera::scheduler {
 
+// Pools of the graph, those near each other together.
+std::vector<int> PoolsByPlace(const ClusterGraph& graph);
+
 class ReplicaShaping {
  public:
   // Devices of pools of the graph, by pool; no pool twice, no count of 0.
   using Devices = std::vector<std::pair<int, int>>;
   using Widths = std::map<int, int>;  // of stages, by pool; 0: the pool stays idle
 
-  ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes);
+  ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes, Role role = Role::kBoth);
 
-  // A replica of role both on these devices, with its rate; no stages: nothing fits. All widths are
+  // A replica of the role on these devices, with its rate; no stages: nothing fits. All widths are
   // tried, pool by pool.
   const PlacedReplica& Shape(const Devices& devices);
-  // The same, where only the widths of `changed` pools are tried and the others are `known`.
+  // The same, where every stage is `width` wide, or has all that is left of its pool.
+  const PlacedReplica& ShapeUniform(const Devices& devices, int width);
+  // The same as Shape, where only the widths of `changed` pools are tried and the others are
+  // `known`.
   PlacedReplica ShapeLike(const Devices& devices, const Widths& known,
                           const std::vector<int>& changed);
   static Widths WidthsOf(const PlacedReplica& replica);
@@ -64,6 +70,7 @@ class ReplicaShaping {
 
   const PlacementProblem& problem_;
   StageShapes& shapes_;
+  const Role role_;
   LayoutProblem layout_;                    // of the whole graph, for MakeReplica
   std::vector<std::vector<int>> shape_of_;  // by pool, by width - 1
   std::map<Devices, PlacedReplica> shaped_;

@@ -1,0 +1,106 @@
+// Columns of device sets and roles: what is near is found, devices are dealt once, and what split
+// replicas did not serve is learnt.
+#include "scheduler/search/goodput_columns.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/workload_samples.h"
+#include "scheduler/search/goodput_search.h"
+#include "tests/scheduler/cost/shapes.h"
+
+namespace tessera::scheduler {
+namespace {
+
+struct MixedCloud {
+  ModelShape model = tests::Llama2_70B();
+  ClusterGraph graph;
+  PlacementProblem problem;
+
+  MixedCloud() {
+    v1::Cluster cluster;
+    REQUIRE(ReadDocumentFile("deploy/clusters/mixed_cloud_32.yaml", &cluster).message() == "");
+    graph = *MakeClusterGraph(cluster, *BuiltInDevices(), "mixed_cloud_32.yaml");
+    v1::Workload workload;
+    REQUIRE(ReadDocumentFile("deploy/workloads/azure_conversation.yaml", &workload).message() ==
+            "");
+    const auto samples = SamplesOf(workload, {}, 4096, "azure_conversation.yaml");
+    REQUIRE(samples.ok());
+    RequestClass all;
+    all.name = "all";
+    all.samples = samples->samples;
+    all.limits.ttft_seconds = 3;
+    all.limits.tpot_seconds = 0.15;
+    all.required_attainment = 0.9;
+    problem.model = &model;
+    problem.graph = &graph;
+    problem.samples = all.samples;
+    problem.classes = {all};
+    problem.goal = Goal::kGoodput;
+  }
+
+  double Serves(const std::vector<PlacedReplica>& replicas, ReplicaJudge* judge) const {
+    const absl::StatusOr<Placement> placement = Assemble(problem, replicas, judge);
+    REQUIRE(placement.status().message() == "");  // refuses pools that are overdrawn
+    return placement->requests_per_second;
+  }
+};
+
+TEST_CASE("sets near those that a linear program uses serve more than parts of pools") {
+  const MixedCloud cloud;
+  GroupLayouts groups(cloud.problem, GroupLayoutOptions());
+  GoodputColumns columns(cloud.problem, &groups);
+  columns.OfferAlone();
+  const double alone = cloud.Serves(columns.Whole(false), groups.judge());
+  const int64_t offered = columns.laid_out();
+  constexpr int64_t kMost = 400;
+  columns.Generate(kMost);
+  CHECK(columns.laid_out() > offered);
+  CHECK(columns.laid_out() <= offered + kMost);
+  const double near = cloud.Serves(columns.Whole(false), groups.judge());
+  CHECK(near == Approx(columns.whole_value()).epsilon(1e-6));
+  CHECK(near > 1.1 * alone);
+  const absl::StatusOr<Placement> best = SearchGoodput(cloud.problem);
+  REQUIRE(best.status().message() == "");
+  CHECK(best->requests_per_second >= near * (1 - 1e-3));
+}
+
+// Shares of every pair of `dealt`, so small that all served `part` of what the least one can.
+Placement ServedOf(const std::vector<PlacedReplica>& dealt, double part) {
+  Placement placement;
+  for (size_t p = 0; p < dealt.size(); ++p) {
+    for (size_t d = 0; d < dealt.size(); ++d) {
+      if (dealt[p].role != Role::kPrefill || dealt[d].role != Role::kDecode) continue;
+      const double least =
+          std::min(dealt[p].rate.requests_per_second, dealt[d].rate.requests_per_second);
+      placement.shares.push_back({static_cast<int>(p), static_cast<int>(d), part * least});
+    }
+  }
+  return placement;
+}
+
+TEST_CASE("split replicas that served less than their columns say come down") {
+  const MixedCloud cloud;
+  GroupLayouts groups(cloud.problem, GroupLayoutOptions());
+  GoodputColumns columns(cloud.problem, &groups);
+  columns.OfferAlone();
+  columns.Generate(400);
+  const std::vector<PlacedReplica> first = columns.Whole(true);
+  const double before = columns.whole_value();
+  REQUIRE(!ServedOf(first, 1).shares.empty());
+  CHECK(!columns.Learn(first, ServedOf(first, 100)));  // more than they say
+  CHECK(columns.Learn(first, ServedOf(first, 1e-3)));
+  // Others that serve as much take their place until they are known as well.
+  bool learnt = true;
+  for (int deal = 0; deal < 30 && learnt; ++deal) {
+    const std::vector<PlacedReplica> dealt = columns.Whole(true);
+    learnt = columns.Learn(dealt, ServedOf(dealt, 1e-3));
+  }
+  CHECK(columns.whole_value() < before * (1 - 1e-3));
+  CHECK(columns.whole_value() >= cloud.Serves(columns.Whole(false), groups.judge()) * (1 - 1e-3));
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
