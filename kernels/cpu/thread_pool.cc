@@ -80,8 +80,7 @@ absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(const Options& op
 
 ThreadPool::ThreadPool(const Options& options)
     : options_(options),
-      spin_limit_(options.cores_shared ? std::chrono::nanoseconds(0) : kSpinLimit),
-      claims_(options.cores.size()) {}
+      spin_limit_(options.cores_shared ? std::chrono::nanoseconds(0) : kSpinLimit) {}
 
 absl::Status ThreadPool::StartHelpers() {
   const int helpers = static_cast<int>(options_.cores.size()) - 1;
@@ -130,9 +129,6 @@ void ThreadPool::Run(const Job& job) {
   std::lock_guard<std::mutex> turn(callers_);
   job_ = job;
   next_.store(0, std::memory_order_relaxed);
-  if (job.schedule == Schedule::kStatic) {
-    for (Claim& claim : claims_) claim.taken.store(false, std::memory_order_relaxed);
-  }
   gate_.store(kOpen, std::memory_order_release);
   // Sequentially consistent with HelperLoop: either we see the sleeper or it sees the new signal.
   signal_.fetch_add(1);
@@ -152,18 +148,15 @@ void ThreadPool::Run(const Job& job) {
 }
 
 void ThreadPool::Work(const Job& job, int member) {
-  if (job.schedule == Schedule::kDynamic) {
-    while (true) {
-      const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-      if (task >= job.tasks) return;
-      job.call(job.context, task, task + 1, member);
-    }
-  }
-  const int ranges = threads();
-  for (int i = 0; i < ranges; ++i) {
-    const int range = (member + i) % ranges;
-    if (claims_[range].taken.exchange(true, std::memory_order_relaxed)) continue;
-    job.call(job.context, job.tasks * range / ranges, job.tasks * (range + 1) / ranges, member);
+  // On shared cores a member may be stopped in the middle of its part, and all others wait for it.
+  const bool guided = job.schedule == Schedule::kGuided && !options_.cores_shared;
+  const int64_t parts = guided ? int64_t{2} * threads() : job.tasks;
+  int64_t begin = next_.load(std::memory_order_relaxed);
+  while (begin < job.tasks) {
+    const int64_t end = begin + std::max<int64_t>(1, (job.tasks - begin) / parts);
+    if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+    job.call(job.context, begin, end, member);
+    begin = next_.load(std::memory_order_relaxed);
   }
 }
 

@@ -26,8 +26,9 @@ namespace tessera::kernels {
 
 enum class Schedule : uint8_t {
   kDynamic,  // each member takes the next task: for tasks of unequal size
-  kStatic,   // member i prefers tasks [i*n/threads, (i+1)*n/threads): the same data stays in its
-             // cache
+  kGuided,   // a part of the tasks that are left, down to one: neighbours in memory are read by one
+             // core, and the last are shared out evenly (Polychronopoulos and Kuck, 1987). On
+             // shared cores as kDynamic
 };
 
 class ThreadPool {
@@ -68,9 +69,6 @@ class ThreadPool {
     int64_t tasks = 0;
     Schedule schedule = Schedule::kDynamic;
   };
-  struct alignas(64) Claim {
-    std::atomic<bool> taken{false};
-  };
 
   template <typename Fn>
   static void Call(const void* context, int64_t begin, int64_t end, int member) {
@@ -92,7 +90,6 @@ class ThreadPool {
 
   const Options options_;
   const std::chrono::nanoseconds spin_limit_;
-  std::vector<Claim> claims_;  // kStatic: which ranges are taken
   std::mutex callers_;
   Job job_;  // written while the gate is shut and nobody is inside
   std::vector<std::thread> helpers_;
@@ -100,7 +97,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> gate_{0};
   alignas(64) std::atomic<uint32_t> signal_{0};  // counts calls; helpers sleep on it
   alignas(64) std::atomic<uint32_t> sleepers_{0};
-  alignas(64) std::atomic<int64_t> next_{0};  // kDynamic: the next task
+  alignas(64) std::atomic<int64_t> next_{0};  // the next task
   std::atomic<bool> stop_{false};
 };
 

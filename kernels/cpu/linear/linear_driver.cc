@@ -107,12 +107,14 @@ void RunChunk(const Chunk& chunk, ThreadPool& pool) {
   const int64_t multiplies = chunk.rows * g.in_features * kPanelColumns;
   const int64_t panels_per_task = std::max<int64_t>(
       1, std::min(kMinTaskBytes / g.panel_bytes, kMinTaskMultiplies / multiplies));
-  pool.ParallelFor((panels + panels_per_task - 1) / panels_per_task, [&](int64_t task, int) {
+  const auto run = [&](int64_t task, int) {
     const int64_t end = std::min(panels, (task + 1) * panels_per_task);
     for (int64_t panel = task * panels_per_task; panel < end; ++panel) {
       RunPanel(chunk, chunk.groups[panel / g.panels], panel % g.panels);
     }
-  });
+  };
+  // Each panel asks memory for the beginning of the one behind it.
+  pool.ParallelFor((panels + panels_per_task - 1) / panels_per_task, run, Schedule::kGuided);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
@@ -22,7 +23,7 @@ std::unique_ptr<ThreadPool> MakePool(bool shared) {
 
 TEST_CASE("every task runs once, whatever the schedule") {
   const bool shared = GENERATE(false, true);
-  const Schedule schedule = GENERATE(Schedule::kDynamic, Schedule::kStatic);
+  const Schedule schedule = GENERATE(Schedule::kDynamic, Schedule::kGuided);
   auto pool = MakePool(shared);
   for (int64_t tasks : {0, 1, 2, 3, 7, 64, 1000}) {
     for (int repeat = 0; repeat < 50; ++repeat) {
@@ -41,6 +42,16 @@ TEST_CASE("every task runs once, whatever the schedule") {
       REQUIRE(strangers.load() == 0);
     }
   }
+}
+
+TEST_CASE("guided: neighbours go to one member") {
+  const auto pool = MakePool(false);
+  constexpr int64_t kTasks = 1000;
+  std::vector<int> member_of(kTasks);
+  pool->ParallelFor(
+      kTasks, [&](int64_t task, int member) { member_of[task] = member; }, Schedule::kGuided);
+  const int64_t part = pool->threads() == 1 ? kTasks : kTasks / (2 * pool->threads());
+  CHECK(std::count(member_of.begin(), member_of.begin() + part, member_of[0]) == part);
 }
 
 TEST_CASE("two members never share an index at the same time") {
