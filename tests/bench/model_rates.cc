@@ -4,8 +4,7 @@
 //
 //   read                    all of 2 GiB once:      "SECONDS BYTES"
 //   multiply                2^34 products of pairs in registers: "SECONDS PRODUCTS"
-//   decode BATCH CONTEXT    one step:               "SECONDS BYTES PRODUCTS" (weights and KV that
-//   it
+//   decode BATCH CONTEXT    one step:               "SECONDS BYTES PRODUCTS" (weights and KV that it
 //                           reads, and multiplications with them)
 //   prefill TOKENS CHUNK    a prompt:               "SECONDS 0"
 //   profile COMMAND ...     one of the last two:    "SECONDS OP=SECONDS ..."

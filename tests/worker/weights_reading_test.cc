@@ -307,41 +307,44 @@ class ManyCores : public kernels::Device {
   kernels::Device* const device_;
 };
 
+// Weights of a checkpoint, loaded by the threads of many cores.
+struct ManyCoresLoad {
+  explicit ManyCoresLoad(int64_t ffn = kFfn) : files(ffn) {
+    REQUIRE(checkpoint.ok());
+    REQUIRE(device.ok());
+    options.model = Shape(ffn);
+    options.share = WholeShare(options.model);
+  }
+  auto Run(const std::function<void(int64_t, int64_t)>& progress) {
+    return LoadWeights(options, **checkpoint, many, progress);
+  }
+
+  const SparseCheckpoint files;
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(files.folder());
+  const absl::StatusOr<std::unique_ptr<kernels::Device>> device =
+      kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
+  ManyCores many{device.ok() ? device->get() : nullptr};
+  ModelOptions options;
+};
+
 TEST_CASE("wide rows on many cores: what all threads read into together stays small") {
   constexpr int64_t kWide = 65536;  // 64 rows of 256 KiB are a thread's part: 4 of them are 64 MiB
-  const SparseCheckpoint files(kWide);
-  const auto checkpoint = Checkpoint::Open(files.folder());
-  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
-  REQUIRE(checkpoint.ok());
-  REQUIRE(device.ok());
-  ManyCores many(device->get());
-  ModelOptions options;
-  options.model = Shape(kWide);
-  options.share = WholeShare(options.model);
-  options.weight_dtype = kernels::DType::kI8;
+  ManyCoresLoad load(kWide);
+  load.options.weight_dtype = kernels::DType::kI8;
   std::set<std::thread::id> threads;
-  const auto loaded = LoadWeights(options, **checkpoint, many, [&](int64_t, int64_t) {
-    threads.insert(std::this_thread::get_id());
-  });
+  const auto loaded =
+      load.Run([&](int64_t, int64_t) { threads.insert(std::this_thread::get_id()); });
   INFO(loaded.status().ToString());
   REQUIRE(loaded.ok());
   CHECK(threads.size() <= 4);
 }
 
 TEST_CASE("no more threads: those there are read all weights") {
-  const SparseCheckpoint files;
-  const auto checkpoint = Checkpoint::Open(files.folder());
-  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
-  REQUIRE(checkpoint.ok());
-  REQUIRE(device.ok());
   std::optional<tests::NoMoreThreads> none;
-  ManyCores many(device->get());
-  many.after_stream = [&] { none.emplace(); };
-  ModelOptions options;
-  options.model = Shape();
-  options.share = WholeShare(options.model);
+  ManyCoresLoad load;
+  load.many.after_stream = [&] { none.emplace(); };
   int64_t done_bytes = 0, total_bytes = -1;
-  const auto loaded = LoadWeights(options, **checkpoint, many, [&](int64_t done, int64_t total) {
+  const auto loaded = load.Run([&](int64_t done, int64_t total) {
     done_bytes = done;
     total_bytes = total;
   });
@@ -352,23 +355,15 @@ TEST_CASE("no more threads: those there are read all weights") {
 }
 
 TEST_CASE("no thread for the copies: an error with its reason, and the memory is free again") {
-  const SparseCheckpoint files;
-  const auto checkpoint = Checkpoint::Open(files.folder());
-  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 28, .cores_shared = true});
-  REQUIRE(checkpoint.ok());
-  REQUIRE(device.ok());
   std::optional<tests::NoMoreThreads> none;
-  ManyCores many(device->get());
-  many.before_stream = [&] { none.emplace(); };
-  ModelOptions options;
-  options.model = Shape();
-  options.share = WholeShare(options.model);
-  const auto loaded = LoadWeights(options, **checkpoint, many, nullptr);
+  ManyCoresLoad load;
+  load.many.before_stream = [&] { none.emplace(); };
+  const auto loaded = load.Run(nullptr);
   REQUIRE_FALSE(loaded.ok());
   CHECK(loaded.status().code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(loaded.status().message()),
              Catch::Contains("cannot start its thread") && Catch::Contains("unavailable"));
-  CHECK((*device)->Allocate((*device)->memory_bytes()).ok());
+  CHECK((*load.device)->Allocate((*load.device)->memory_bytes()).ok());
 }
 
 TEST_CASE("no memory to read into: the tensor and the bytes are told, whichever thread it is") {
