@@ -12,8 +12,8 @@ DeviceCounts DevicesOf(const PlacementProblem& problem,
                        const std::vector<PlacedReplica>& replicas) {
   DeviceCounts used(problem.graph->pools().size(), 0);
   for (const PlacedReplica& replica : replicas) {
-    for (const LayoutStage& stage : replica.stages)
-      used[static_cast<size_t>(stage.pool)] += stage.width;
+    const DeviceCounts by_one = DevicesByPool(replica.stages, used.size());
+    for (size_t p = 0; p < used.size(); ++p) used[p] += by_one[p];
   }
   return used;
 }

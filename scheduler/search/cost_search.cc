@@ -100,9 +100,7 @@ class CostSearch {
     const PlacedReplica& replica = layouts_.ReplicaOf(group);
     if (replica.rate.requests_per_second <= 0) return;
     // What the layout leaves idle is not rented.
-    group.counts.assign(pools_.size(), 0);
-    for (const LayoutStage& stage : replica.stages)
-      group.counts[static_cast<size_t>(stage.pool)] += stage.width;
+    group.counts = DevicesByPool(replica.stages, pools_.size());
     groups_.push_back(group);
     program_.configurations.push_back({group.counts, replica.usd_per_hour, RatesOf(replica)});
   }

@@ -238,9 +238,7 @@ PlacedReplica GroupLayouts::Polished(const DeviceGroup& group) {
     return coarse;
   }
   DeviceGroup used = group;
-  used.counts.assign(used.counts.size(), 0);
-  for (const LayoutStage& stage : coarse.stages)
-    used.counts[static_cast<size_t>(stage.pool)] += stage.width;
+  used.counts = DevicesByPool(coarse.stages, pools_.size());
   std::vector<int> members;
   LayoutProblem layout = ProblemOf(used, &members);
   int64_t states = problem_.model->layers;

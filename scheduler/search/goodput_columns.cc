@@ -37,10 +37,7 @@ GoodputColumns::GoodputColumns(const PlacementProblem& problem, GroupLayouts* gr
       order_(PoolsByPlace(*problem.graph)) {}
 
 GoodputColumns::Counts GoodputColumns::UsedBy(const PlacedReplica& replica) const {
-  Counts used(pools_.size(), 0);
-  for (const LayoutStage& stage : replica.stages)
-    used[static_cast<size_t>(stage.pool)] += stage.width;
-  return used;
+  return DevicesByPool(replica.stages, pools_.size());
 }
 
 // Of columns of equal role and devices the best stays.

@@ -18,7 +18,7 @@ namespace {
 
 // Limits of TPOT that candidates are made for, as parts of the slowest replica's.
 constexpr double kParts[] = {0.7, 0.5, 0.35};
-constexpr int kWholeUpTo = 100;     // devices whose bound is that of the relaxation
+constexpr int kRelaxedUpTo = 100;   // devices whose bound is that of the relaxation
 constexpr double kBoundGap = 0.15;  // of the bound over its relaxation: limits leave more
 constexpr int64_t kMostLaidOut = 6000;
 constexpr int64_t kMostLaidOutAgain = 2000;
@@ -30,13 +30,12 @@ class GoodputSearch {
  public:
   explicit GoodputSearch(const PlacementProblem& problem)
       : problem_(problem),
-        pools_(problem.graph->pools()),
         groups_(problem, GroupLayoutOptions()),
         columns_(problem, &groups_),
-        whole_(problem.graph->devices() <= kWholeUpTo && !AreFewDevices(problem)) {}
+        relaxes_(problem.graph->devices() <= kRelaxedUpTo && !AreFewDevices(problem)) {}
 
   absl::StatusOr<Placement> Run() {
-    if (whole_) {
+    if (relaxes_) {
       OfferRelaxation();
       columns_.OfferAlone();
       columns_.Generate(kMostLaidOut);
@@ -86,7 +85,7 @@ class GoodputSearch {
   void Improve() {
     double before = best_.requests_per_second;
     for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
-      columns_.Generate(round == 0 && !whole_ ? kMostLaidOut : kMostLaidOutAgain);
+      columns_.Generate(round == 0 && !relaxes_ ? kMostLaidOut : kMostLaidOutAgain);
       Deal();
       if (best_.requests_per_second <= before * kWorthDealing) return;
       before = best_.requests_per_second;
@@ -139,10 +138,7 @@ class GoodputSearch {
   }
 
   std::vector<int> UsedBy(const PlacedReplica& replica) const {
-    std::vector<int> used(pools_.size(), 0);
-    for (const LayoutStage& stage : replica.stages)
-      used[static_cast<size_t>(stage.pool)] += stage.width;
-    return used;
+    return DevicesByPool(replica.stages, problem_.graph->pools().size());
   }
 
   absl::Status NothingInTime() const {
@@ -154,10 +150,9 @@ class GoodputSearch {
   }
 
   const PlacementProblem& problem_;
-  const std::vector<DevicePool>& pools_;
   GroupLayouts groups_;
   GoodputColumns columns_;
-  const bool whole_;
+  const bool relaxes_;
   KnownLayouts known_;
   Placement best_;
   double bound_ = 0;

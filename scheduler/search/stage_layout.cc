@@ -483,6 +483,12 @@ StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int 
   return spec;
 }
 
+std::vector<int> DevicesByPool(const std::vector<LayoutStage>& stages, size_t pools) {
+  std::vector<int> devices(pools, 0);
+  for (const LayoutStage& stage : stages) devices[static_cast<size_t>(stage.pool)] += stage.width;
+  return devices;
+}
+
 ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutStage>& stages) {
   ReplicaSpec replica;
   replica.role = problem.role;

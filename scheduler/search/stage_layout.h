@@ -59,6 +59,9 @@ struct Layout {
 
 Layout BestLayout(const LayoutProblem& problem);
 
+// How many devices of each of `pools` pools the stages take.
+std::vector<int> DevicesByPool(const std::vector<LayoutStage>& stages, size_t pools);
+
 // A stage for the cost model that holds layers from `first_layer` on; borrows the problem's
 // devices.
 StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int first_layer);
