@@ -12,11 +12,11 @@ namespace {
 constexpr size_t kKnots = 10;  // prompt lengths of a class that are computed
 constexpr double kRateTolerance = 1e-6;
 constexpr double kBetter = 1 + 1e-3;
-constexpr int kBisections = 60;
 constexpr int kPoints = 12;                     // of a curve
 constexpr double kLoads[] = {0, 0.35, 0.7, 1};  // of the sequences, beside which prompts are timed
 constexpr double kMostDecoding = 0.95;          // of the rows of a step
 constexpr double kFewestStepTokens = 64;        // rows of a step that are tried
+constexpr double kLikelyStepTokens = 256;       // of these, tried first
 constexpr int kPaceRounds = 50;
 // A normal variable in five equally likely parts.
 constexpr double kNormal[] = {-1.28155, -0.52440, 0, 0.52440, 1.28155};
@@ -26,16 +26,43 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double DecodeSteps(const RequestLengths& sample) { return std::max(0.0, sample.output_tokens - 1); }
 
-// The largest x in (0, high] with good(x), which holds below some x; 0 if none.
-template <typename Good>
-double Largest(double high, const Good& good) {
-  if (good(high)) return high;
-  double low = 0;
-  for (int i = 0; i < kBisections && high - low > kRateTolerance * high; ++i) {
+// The largest x in [low, high] at which spare(x), which falls and is `below` at low, is not below
+// 0; 0 if none. False position kept so close to the middle that it takes at most one step more than
+// bisection: ITP (Oliveira and Takahashi, ACM TOMS 47, 2020), k1 = 0.2 / (high - low), k2 = 2 and
+// n0 = 1.
+template <typename Spare>
+double Largest(double low, double below, double high, const Spare& spare) {
+  if (below < 0) return 0;
+  double above = spare(high);
+  if (above >= 0) return high;
+  const double most = high - low, tolerance = kRateTolerance * high;
+  double reach = most;  // halves with every step
+  while (high - low > tolerance) {
     const double middle = (low + high) / 2;
-    (good(middle) ? low : high) = middle;
+    const double falsi = (high * below - low * above) / (below - above);
+    const double towards = falsi < middle ? 1 : -1;
+    const double nudge = 0.2 / most * (high - low) * (high - low);
+    const double off =
+        std::max(0.0, std::min(std::abs(middle - falsi) - nudge, reach - (high - low) / 2));
+    const double at = middle - towards * off;
+    const double value = spare(at);
+    (value >= 0 ? low : high) = at;
+    (value >= 0 ? below : above) = value;
+    reach /= 2;
   }
   return low;
+}
+
+// Rows of a step, halved and halved again; those first that are likely to serve most, so that the
+// others need only be seen to serve less.
+std::vector<double> StepTokensToTry(int64_t most) {
+  std::vector<double> tokens;
+  for (auto rows = static_cast<double>(most); rows >= kFewestStepTokens; rows /= 2)
+    tokens.push_back(rows);
+  std::stable_sort(tokens.begin(), tokens.end(), [](double a, double b) {
+    return std::abs(std::log2(a / kLikelyStepTokens)) < std::abs(std::log2(b / kLikelyStepTokens));
+  });
+  return tokens;
 }
 
 std::vector<RequestLengths> Together(const std::vector<RequestClass>& classes) {
@@ -66,14 +93,20 @@ bool LimitsWaits(const std::vector<RequestClass>& classes) {
   });
 }
 
-bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class) {
+double SpareAttained(const std::vector<RequestClass>& classes,
+                     const std::vector<double>& by_class) {
   std::map<int, double> spare;  // by group
   for (size_t c = 0; c < classes.size(); ++c) {
     spare[classes[c].judged_with] +=
         classes[c].share * (by_class[c] - classes[c].required_attainment);
   }
-  return std::all_of(spare.begin(), spare.end(),
-                     [](const auto& group) { return group.second >= -kRounding; });
+  double least = kInfinity;
+  for (const auto& [group, more] : spare) least = std::min(least, more + kRounding);
+  return least;
+}
+
+bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class) {
+  return SpareAttained(classes, by_class) >= 0;
 }
 
 double LeastTpotLimit(const std::vector<RequestClass>& classes) {
@@ -223,6 +256,13 @@ std::vector<ReplicaCurve::Point> AttainmentModel::PointsOf(const ReplicaSpec& re
 ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batches,
                                       double kv_capacity_tokens, double most_sequences,
                                       double step_tokens) const {
+  return *CurveFor(0, replica, micro_batches, kv_capacity_tokens, most_sequences, step_tokens);
+}
+
+std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const ReplicaSpec& replica,
+                                                      int micro_batches, double kv_capacity_tokens,
+                                                      double most_sequences,
+                                                      double step_tokens) const {
   ReplicaCurve curve;
   const double context = std::max(1.0, lengths_.mean_decode_context());
   curve.kv_tokens = std::max(0.0, kv_capacity_tokens - lengths_.prompt_tokens / 2);
@@ -232,6 +272,9 @@ ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batc
   curve.micro_batches = micro_batches;
   curve.step_tokens = step_tokens;
   curve.points = PointsOf(replica, micro_batches, most, step_tokens);
+  // Nothing attains where prompts come faster than they are computed with all room there is.
+  if (least_rate > 0 && !std::isfinite(PromptWait(curve, least_rate, most).mean_seconds))
+    return std::nullopt;
   for (const double load : kLoads) {
     curve.prefill_beside.push_back(load * most);
     curve.prefill.push_back(
@@ -279,12 +322,21 @@ ReplicaPace AttainmentModel::PaceAt(const ReplicaCurve& curve, double sequences,
   ReplicaPace pace;
   double slow = 0;
   pace.period_seconds = times.plain_seconds;
-  for (int i = 0; i < kPaceRounds; ++i) {  // grows towards the fixed point
-    const double before = pace.chunk_part;
-    pace.chunk_part = std::min(1.0, demand * pace.period_seconds);
-    slow = SlowedPart(pace.chunk_part, curve.stages);
+  // What is asked of steps, demand * P(r), is concave in r: where it is less than all of them it is
+  // r at one place only, which Newton's steps from r = 1 come to from above.
+  pace.chunk_part = 1;
+  slow = 1;
+  for (int i = 0; i < kPaceRounds; ++i) {
     pace.period_seconds = times.plain_seconds + slow * times.more_seconds;
-    if (pace.chunk_part - before <= kRateTolerance) break;
+    const double over = pace.chunk_part - demand * pace.period_seconds;
+    if (over <= kRateTolerance) break;
+    const double left = 1 - pace.chunk_part;
+    const double slope = 1 - demand * times.more_seconds * curve.stages *
+                                 (left > 0           ? (1 - slow) / left
+                                  : curve.stages > 1 ? 0.0
+                                                     : 1.0);
+    pace.chunk_part -= over / slope;
+    slow = SlowedPart(pace.chunk_part, curve.stages);
   }
   const double in_a_row = std::max(1.0, biased_prompt_tokens_ / times.prompt_rows);
   pace.tpot_seconds = times.lanes * pace.period_seconds;
@@ -396,6 +448,7 @@ void AttainmentModel::Expect(size_t request_class, const Chance& chance, const W
     const double spread = steps > 0 ? chance.spread_per_step_seconds / std::sqrt(steps) : 0;
     const std::span<const double> normal =
         spread > 0 ? std::span<const double>(kNormal) : std::span<const double>(kCertain);
+    double waits = -1, in_time = 0;  // how long it may wait, and how likely it need not longer
     for (const double z : normal) {
       const double decode = steps * std::max(0.0, chance.tpot_seconds + z * spread) + sent;
       if (decode > steps * one.limits.tpot_seconds * (1 + kRounding)) continue;
@@ -403,8 +456,11 @@ void AttainmentModel::Expect(size_t request_class, const Chance& chance, const W
           std::min(one.limits.ttft_seconds, one.limits.end_to_end_seconds - decode) *
               (1 + kRounding) -
           latency;
-      within += sample.weight / static_cast<double>(normal.size()) *
-                (may_wait >= kInfinity ? 1 : 1 - WaitExceedsProbability(may_wait, queue, room));
+      if (may_wait != waits) {
+        waits = may_wait;
+        in_time = may_wait >= kInfinity ? 1 : 1 - WaitExceedsProbability(may_wait, queue, room);
+      }
+      within += sample.weight / static_cast<double>(normal.size()) * in_time;
     }
   }
   sum->by_class[request_class] += chance.weight * within;
@@ -424,22 +480,24 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
         LargestWithinLimits(rate.requests_per_second, [&](double r) { return At(speed, r, {}); });
   } else {
     rate.requests_per_second = 0;
-    const auto most = static_cast<double>(options_.memory.max_step_tokens);
-    for (double tokens = most; tokens >= kFewestStepTokens; tokens /= 2) {
-      const ReplicaCurve curve = CurveOf(replica, m, capacity.kv_capacity_tokens,
-                                         options_.max_sequences, std::floor(tokens));
+    for (const double tokens : StepTokensToTry(options_.memory.max_step_tokens)) {
+      // What cannot beat the best so far is not looked at further.
+      const double better = kBetter * std::max(known, rate.requests_per_second);
+      if (better > capacity.requests_per_second) break;
+      const std::optional<ReplicaCurve> found_curve =
+          CurveFor(better, replica, m, capacity.kv_capacity_tokens, options_.max_sequences,
+                   std::floor(tokens));
+      if (!found_curve) continue;
+      const ReplicaCurve& curve = *found_curve;
       // Besides, what decodes on average leaves the headroom of the KV free.
-      const auto enough = [&](double r) {
+      const auto spare = [&](double r) {
         const Attained at = At(curve, r);
         const double held = r * at.tpot_seconds * lengths_.decode_context_sum;
-        return held <= (1 - options_.kv_headroom) * capacity.kv_capacity_tokens &&
-               EnoughAttained(classes_, at.by_class);
+        return std::min(1 - held / ((1 - options_.kv_headroom) * capacity.kv_capacity_tokens),
+                        SpareAttained(classes_, at.by_class));
       };
-      // What cannot beat the best so far is not looked at further.
-      const double so_far = std::max(known, rate.requests_per_second);
-      if (so_far > 0 && !enough(so_far * kBetter)) continue;
-      const double found = Largest(capacity.requests_per_second, enough);
-      if (found <= rate.requests_per_second) continue;
+      const double found = Largest(better, spare(better), capacity.requests_per_second, spare);
+      if (found <= 0) continue;
       const Attained at = At(curve, found);
       rate.decode_rows = at.sequences / m;
       rate.prefill_tokens =
@@ -458,8 +516,8 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
 double AttainmentModel::LargestWithinLimits(double capacity,
                                             const std::function<Attained(double)>& at) const {
   if (capacity <= 0) return 0;
-  return Largest(capacity,
-                 [&](double rate) { return EnoughAttained(classes_, at(rate).by_class); });
+  const auto spare = [&](double rate) { return SpareAttained(classes_, at(rate).by_class); };
+  return Largest(0, spare(0), capacity, spare);
 }
 
 }  // namespace tessera::scheduler

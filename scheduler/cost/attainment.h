@@ -31,17 +31,18 @@
 //
 // Where a queue grows without end nothing attains, whatever the limits. All waits grow with the
 // rate, so attainment falls, and the largest rate at which every class still attains what it asks
-// for is found by bisection. Small B keeps TPOT low and lets prompts wait, so B is chosen with the
-// rate. L and the service in front of prefill are computed at up to kKnots prompt lengths of each
-// class and kLoads values of n, and interpolated. Left out: that n changes while a request decodes,
-// and that a router sends requests where fewest are, both of which attain more; and preemption,
-// which attains less. Source: planning's queue formulas (queue.h, replica_cost.h); the definition
-// of goodput is DistServe's (OSDI 2024). Thread rule: const after construction; borrows what it is
-// given. Units: seconds, tokens, requests per second.
+// for is found by false position. Small B keeps TPOT low and lets prompts wait, so B is chosen with
+// the rate. L and the service in front of prefill are computed at up to kKnots prompt lengths of
+// each class and kLoads values of n, and interpolated. Left out: that n changes while a request
+// decodes, and that a router sends requests where fewest are, both of which attain more; and
+// preemption, which attains less. Source: planning's queue formulas (queue.h, replica_cost.h); the
+// definition of goodput is DistServe's (OSDI 2024). Thread rule: const after construction; borrows
+// what it is given. Units: seconds, tokens, requests per second.
 #pragma once
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,10 @@ bool AnyLimits(const std::vector<RequestClass>& classes);
 
 // Whether any class limits what a wait is part of: TTFT or end to end.
 bool LimitsWaits(const std::vector<RequestClass>& classes);
+
+// How much more of all requests attain than is asked for, of the group of classes that has least to
+// spare: below 0 where one has not enough.
+double SpareAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class);
 
 // Whether every group of classes attains what it asks for.
 bool EnoughAttained(const std::vector<RequestClass>& classes, const std::vector<double>& by_class);
@@ -216,6 +221,10 @@ class AttainmentModel {
   double CompletionsAt(const ReplicaCurve& curve, double sequences, double rate) const;
   std::vector<ReplicaCurve::Point> PointsOf(const ReplicaSpec& replica, int micro_batches,
                                             double most, double step_tokens) const;
+  // None: a rate of `least_rate` has no end of waits, whatever the speed of a single prompt.
+  std::optional<ReplicaCurve> CurveFor(double least_rate, const ReplicaSpec& replica,
+                                       int micro_batches, double kv_capacity_tokens,
+                                       double most_sequences, double step_tokens) const;
   PrefillSpeed SpeedAt(const ReplicaCurve& curve, double sequences) const;
 
   struct Knots {                  // of a class

@@ -28,6 +28,8 @@ class Proposals {
     for (const double part : kDecodeParts) {
       std::vector<double> decodes = most;
       for (double& rate : decodes) rate *= part;
+      // More than is decoded is not served.
+      if (std::accumulate(decodes.begin(), decodes.end(), 0.0) <= served_) break;
       const std::vector<double> rates = PairRates(split, decodes);
       for (const bool near : {false, true}) {
         Transport transport = split.transport();
