@@ -167,6 +167,13 @@ AttainmentModel::AttainmentModel(const ModelShape& model, const std::vector<Requ
     biased_prompt_tokens_ = prompts_squared / prompts;
     prompt_variation_ = std::sqrt(std::max(0.0, prompts_squared / (prompts * prompts) - 1));
   }
+  std::vector<std::pair<double, double>> rows;
+  for (const RequestLengths& sample : Together(classes))
+    rows.emplace_back(sample.prompt_tokens * (1 - sample.prefix_hit_rate), sample.weight);
+  std::sort(rows.begin(), rows.end());
+  weight_from_.assign(rows.size() + 1, 0);
+  for (size_t i = rows.size(); i-- > 0;) weight_from_[i] = weight_from_[i + 1] + rows[i].second;
+  for (const auto& [of_prompt, weight] : rows) prompt_rows_.push_back(of_prompt);
   for (const RequestClass& one : classes) {
     Knots& knots = knots_.emplace_back();
     for (const RequestLengths& sample : one.samples) {
@@ -226,6 +233,11 @@ PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micr
   return speed;
 }
 
+double AttainmentModel::LongerThan(double rows) const {
+  const auto first = std::upper_bound(prompt_rows_.begin(), prompt_rows_.end(), rows);
+  return weight_from_[static_cast<size_t>(first - prompt_rows_.begin())];
+}
+
 std::vector<ReplicaCurve::Point> AttainmentModel::PointsOf(const ReplicaSpec& replica,
                                                            int micro_batches, double most,
                                                            double step_tokens) const {
@@ -247,6 +259,10 @@ std::vector<ReplicaCurve::Point> AttainmentModel::PointsOf(const ReplicaSpec& re
       chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
       chunk.sampled_rows += room / q;
       point.chunk_seconds = PeriodOf(model_, replica, chunk, lanes).seconds;
+      point.long_prompts = LongerThan(room);
+      point.prompt_steps = 1;
+      for (double rows_before = room; LongerThan(rows_before) > 0; rows_before += room)
+        point.prompt_steps += LongerThan(rows_before);
     }
     points.push_back(point);
   }
@@ -273,7 +289,7 @@ std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const R
   curve.step_tokens = step_tokens;
   curve.points = PointsOf(replica, micro_batches, most, step_tokens);
   // Nothing attains where prompts come faster than they are computed with all room there is.
-  if (least_rate > 0 && !std::isfinite(PromptWait(curve, least_rate, most).mean_seconds))
+  if (least_rate > 0 && !std::isfinite(WaitsOf(curve, least_rate, most).wait.mean_seconds))
     return std::nullopt;
   for (const double load : kLoads) {
     curve.prefill_beside.push_back(load * most);
@@ -311,6 +327,8 @@ StepTimes AttainmentModel::TimesWith(const ReplicaCurve& curve, double sequences
   times.plain_seconds = between(low.plain_seconds, high.plain_seconds);
   times.more_seconds = between(low.chunk_seconds, high.chunk_seconds) - times.plain_seconds;
   times.lanes = between(low.lanes, high.lanes);
+  times.prompt_steps = between(low.prompt_steps, high.prompt_steps);
+  times.long_prompts = between(low.long_prompts, high.long_prompts);
   times.prompt_rows = std::max(1.0, curve.step_tokens - sequences / times.lanes);
   return times;
 }
@@ -377,7 +395,7 @@ double AttainmentModel::CompletionsAt(const ReplicaCurve& curve, double sequence
   return sequences / (PaceAt(curve, sequences, rate).tpot_seconds * lengths_.decode_steps);
 }
 
-Wait AttainmentModel::PromptWait(const ReplicaCurve& curve, double rate, double most) const {
+PromptWaits AttainmentModel::WaitsOf(const ReplicaCurve& curve, double rate, double most) const {
   const double squared = arrival_variation_ * arrival_variation_;
   PromptsAsked asked;
   asked.rate = rate;
@@ -388,8 +406,16 @@ Wait AttainmentModel::PromptWait(const ReplicaCurve& curve, double rate, double 
   asked.decode_steps = lengths_.decode_steps;
   asked.row_peakedness = (squared + prompt_variation_ * prompt_variation_) / 2;
   asked.room_peakedness = (squared + step_variation_ * step_variation_) / 2;
-  const PromptWaits waits = PromptWaitsAt(asked, [&](double n) { return TimesWith(curve, n); });
-  return rate > kBusiest * waits.most_per_second ? Wait{1, kInfinity} : waits.wait;
+  // Prompts that a step begins: the renewal theorem's for its rows; of lengths that vary more than
+  // exponential ones, no more than of these.
+  const double last = std::min(1.0, (1 + prompt_variation_ * prompt_variation_) / 2);
+  PromptWaits waits = PromptWaitsAt(asked, [&](double n) {
+    StepTimes times = TimesWith(curve, n);
+    times.prompts_begun = std::max(1.0, times.prompt_rows / asked.prompt_tokens + last);
+    return times;
+  });
+  if (rate > kBusiest * waits.most_per_second) waits.wait = {1, kInfinity};
+  return waits;
 }
 
 Wait AttainmentModel::PromptQueue(double rate, const ServiceMoments& service) const {
@@ -401,40 +427,51 @@ Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
   const LoadAsked asked = AskedOf(rate, MostDecoding(curve, rate));
   const auto completions = [&](double n) { return CompletionsAt(curve, n, rate); };
   const LoadDistribution load = LoadAt(asked, completions);
+  const PromptWaits waits = WaitsOf(curve, rate, asked.most);
   std::vector<PrefillSpeed> speeds;
   std::vector<Chance> chances;
   for (const double n : load.sequences) {
     const ReplicaPace pace = PaceAt(curve, n + 1, rate);  // the request itself among them
     Chance& chance = chances.emplace_back();
     chance.weight = 1.0 / static_cast<double>(load.sequences.size());
-    chance.more_latency_seconds = pace.period_seconds / 2;
+    chance.more_latency_seconds = waits.alone_seconds;
     chance.tpot_seconds = pace.tpot_seconds;
     chance.spread_per_step_seconds = pace.spread_seconds;
     speeds.push_back(SpeedAt(curve, n));
   }
   for (size_t k = 0; k < chances.size(); ++k) chances[k].speed = &speeds[k];
-  Attained attained = Expect(chances, PromptWait(curve, rate, asked.most), {}, {});
+  const double met = waits.stepping.probability;  // whoever waits is one of them
+  const Delays delays = met > 0 && std::isfinite(waits.wait.mean_seconds)
+                            ? Delays{met,
+                                     {waits.wait.probability / met, waits.wait.mean_seconds},
+                                     {1, waits.stepping.mean_seconds}}
+                            : Delays{1, waits.wait, {}};
+  Attained attained = Expect(chances, delays, {});
   attained.sequences = load.mean_sequences;
   return attained;
 }
 
-Attained AttainmentModel::Expect(const std::vector<Chance>& chances, const Wait& queue,
-                                 const Wait& room, const SentSeconds& sent) const {
+double AttainmentModel::Delays::Exceed(double seconds) const {
+  return seconds < 0 ? 1 : probability * WaitExceedsProbability(seconds, first, second);
+}
+
+Attained AttainmentModel::Expect(const std::vector<Chance>& chances, const Delays& delays,
+                                 const SentSeconds& sent) const {
   Attained sum;
   sum.by_class.assign(classes_.size(), 0);
   sum.ttft_seconds = sum.end_to_end_seconds = sum.by_class;
   for (const Chance& chance : chances) {
-    for (size_t c = 0; c < classes_.size(); ++c) Expect(c, chance, queue, room, sent, &sum);
+    for (size_t c = 0; c < classes_.size(); ++c) Expect(c, chance, delays, sent, &sum);
     sum.tpot_seconds += chance.weight * chance.tpot_seconds;
   }
   for (size_t c = 0; c < classes_.size(); ++c) sum.all += classes_[c].share * sum.by_class[c];
   return sum;
 }
 
-void AttainmentModel::Expect(size_t request_class, const Chance& chance, const Wait& queue,
-                             const Wait& room, const SentSeconds& all_sent, Attained* sum) const {
+void AttainmentModel::Expect(size_t request_class, const Chance& chance, const Delays& delays,
+                             const SentSeconds& all_sent, Attained* sum) const {
   const RequestClass& one = classes_[request_class];
-  const double mean_wait = queue.mean() + room.mean();
+  const double mean_wait = delays.mean();
   double within = 0, ttft = 0, end_to_end = 0;
   for (size_t i = 0; i < one.samples.size(); ++i) {
     const RequestLengths& sample = one.samples[i];
@@ -458,7 +495,7 @@ void AttainmentModel::Expect(size_t request_class, const Chance& chance, const W
           latency;
       if (may_wait != waits) {
         waits = may_wait;
-        in_time = may_wait >= kInfinity ? 1 : 1 - WaitExceedsProbability(may_wait, queue, room);
+        in_time = may_wait >= kInfinity ? 1 : 1 - delays.Exceed(may_wait);
       }
       within += sample.weight / static_cast<double>(normal.size()) * in_time;
     }

@@ -23,7 +23,8 @@
 // - Room is for sequences of the mean context, less half a prompt that the next in the queue does
 // not
 //   find yet, less the prompts being computed, rate * E[L * p] tokens of them (Little's law).
-// - A request comes in the middle of a step: half of P is added to L.
+// - Steps are whole: what that adds to L and W is prompt_waits.h's too; for those who find prompts
+//   it is as uneven as a wait, exponential.
 // - Of a split pair a request first waits for room where it will decode, for its prompt and a
 // token,
 //   and keeps it: rate * E[p * (W + L + X)] tokens of the KV there belong to prompts in the queue,
@@ -113,6 +114,7 @@ struct ReplicaCurve {
     double sequences = 0;
     double lanes = 1;                             // micro-batches with somebody in them
     double plain_seconds = 0, chunk_seconds = 0;  // P_0, P_B
+    double prompt_steps = 1, long_prompts = 0;    // E[K], P(K > 1) of prompt_waits.h
   };
   std::vector<Point> points;           // ascending
   std::vector<double> prefill_beside;  // sequences, ascending
@@ -204,17 +206,31 @@ class AttainmentModel {
     double tpot_seconds = 0;
     double spread_per_step_seconds = 0;  // of TPOT, shrinking with the root of the steps
   };
+  // What comes before its prompt is computed: for nobody with 1 - probability, else one of these,
+  // both or neither.
+  struct Delays {
+    double probability = 1;
+    Wait first, second;
+
+    double mean() const { return probability * (first.mean() + second.mean()); }
+    double Exceed(double seconds) const;  // part of all requests
+  };
   // By class and sample; empty: nothing is sent.
   using SentSeconds = std::vector<std::vector<double>>;
 
-  Attained Expect(const std::vector<Chance>& chances, const Wait& queue, const Wait& room,
+  Attained Expect(const std::vector<Chance>& chances, const Delays& delays,
                   const SentSeconds& sent) const;
-  void Expect(size_t request_class, const Chance& chance, const Wait& queue, const Wait& room,
+  void Expect(size_t request_class, const Chance& chance, const Delays& delays,
               const SentSeconds& sent, Attained* sum) const;
   SentSeconds SentOf(const PrefillSpeed& speed, const KvPath& path) const;
+  Wait WaitForStep(const PrefillSpeed& speed, const PrefillSpeed& behind, double rate) const;
+  // Of prompts at `rate`, each behind those before it.
+  PrefillSpeed BehindOthers(const PrefillSpeed& speed, double rate) const;
   static StepTimes TimesWith(const ReplicaCurve& curve, double sequences);
+  // Part of the prompts with more rows.
+  double LongerThan(double rows) const;
   // Of a replica of role both, with room for so many sequences: for rows and for room.
-  Wait PromptWait(const ReplicaCurve& curve, double rate, double most) const;
+  PromptWaits WaitsOf(const ReplicaCurve& curve, double rate, double most) const;
   // Of one that prefills.
   Wait PromptQueue(double rate, const ServiceMoments& service) const;
   LoadAsked AskedOf(double rate, double most) const;
@@ -239,6 +255,8 @@ class AttainmentModel {
   const ReplicaOptions& options_;
   const double arrival_variation_;
   LengthMoments lengths_;
+  std::vector<double> prompt_rows_;  // not cached, of the samples, ascending
+  std::vector<double> weight_from_;  // of each of these and those after it; behind the last 0
   double prompt_variation_ = 0;      // of the rows of prompts, over their mean
   double step_variation_ = 0;        // of the decode steps of requests, over their mean
   double biased_prompt_tokens_ = 0;  // uncached, of the prompt of a prompt token

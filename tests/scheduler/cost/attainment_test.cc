@@ -30,6 +30,15 @@ PrefillSpeed Fixed(size_t classes = 1) {
   return speed;
 }
 
+// Part of those at Fixed() that wait longer. Two micro-batches, of which rate * 0.2 s are busy, are
+// as many as keep the server busy; who finds both so shares a step, half of 0.2 s later.
+double Late(double seconds, double rate) {
+  const double busy = 0.2 * rate, rho = 0.1 * rate;
+  const double both = busy * busy / (2 + busy);  // Erlang C
+  const double mean = rate * 0.01 / (2 * (1 - rho)) + both * 0.1;
+  return rho * std::exp(-seconds * rho / mean);
+}
+
 double AttainedBy(LatencyLimits limits, double rate, double tpot, const KvPath* path = nullptr) {
   const ModelShape model = Tiny();
   const ReplicaOptions options;
@@ -54,15 +63,17 @@ struct ClockReplica {
 };
 
 TEST_CASE("attainment by hand: what is left to wait, and the tail of the wait") {
-  // rho = 5/s * 0.1 s = 0.5; E[W] = 5 * 0.01 / (2 * 0.5) = 0.05 s; P(W > t) = 0.5 exp(-10 t).
+  // rho = 5/s * 0.1 s = 0.5; E[W] = 5 * 0.01 / (2 * 0.5) = 0.05 s, and 0.1 s / 3 for shared steps.
+  CHECK(Late(0, 5) == 0.5);
+  CHECK(Late(0.25 / 3, 5) == Approx(0.5 * std::exp(-0.5)));
   LatencyLimits limits;
   CHECK_FALSE(limits.any());
   CHECK(AttainedBy(limits, 5, 0.01) == 1);
   limits.ttft_seconds = 0.3;  // 0.1 s may be waited
   CHECK(limits.any());
-  CHECK(AttainedBy(limits, 5, 0.01) == Approx(1 - 0.5 * std::exp(-1)));
+  CHECK(AttainedBy(limits, 5, 0.01) == Approx(1 - Late(0.1, 5)));
   limits.end_to_end_seconds = 0.35;  // 0.2 s prefill, 10 steps of 0.01 s: 0.05 s may be waited
-  CHECK(AttainedBy(limits, 5, 0.01) == Approx(1 - 0.5 * std::exp(-0.5)));
+  CHECK(AttainedBy(limits, 5, 0.01) == Approx(1 - Late(0.05, 5)));
   CHECK(AttainedBy(limits, 5, 0.016) == 0);  // prefill and decoding alone take 0.36 s
   limits = {};
   limits.tpot_seconds = 0.01;
@@ -79,13 +90,30 @@ TEST_CASE("KV on its way delays the second token: end to end and TPOT, not the f
   path.link.bytes_per_second = 4000;  // 400 bytes: 0.1 s
   LatencyLimits limits;
   limits.ttft_seconds = 0.3;
-  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - 0.5 * std::exp(-1)));
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - Late(0.1, 5)));
   limits.end_to_end_seconds = 0.45;  // 0.2 + 0.1 + 0.1: 0.05 s may be waited
-  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - 0.5 * std::exp(-0.5)));
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - Late(0.05, 5)));
   limits.tpot_seconds = 0.02;  // 0.01 + 0.1 / 10
-  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - 0.5 * std::exp(-0.5)));
+  CHECK(AttainedBy(limits, 5, 0.01, &path) == Approx(1 - Late(0.05, 5)));
   limits.tpot_seconds = 0.0199;
   CHECK(AttainedBy(limits, 5, 0.01, &path) == 0);
+}
+
+TEST_CASE("where only prompts are computed a short one comes behind a long one before it") {
+  // Of two lengths, 0.1 and 0.4 s in the stages after the first: long ones come 0.5 times a second,
+  // so a short one finds none in the last 0.3 s with exp(-0.15).
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  const std::vector<RequestClass> classes = {Class({{100, 1, 0.5}, {400, 1, 0.5}}, {}, 0.9)};
+  const AttainmentModel judged(model, classes, options, 1);
+  PrefillSpeed speed;
+  speed.service = {1e-6, 1e-12};
+  speed.latency_seconds = {{0.1, 0.4}};
+  const double later = judged.At(speed, 1, {}).ttft_seconds[0] - 0.25;
+  const double shorts = 0.3 - (1 - std::exp(-0.5 * 0.3)) / 0.5;
+  CHECK(later == Approx(shorts / 2).margin(2e-3));
+  speed.latency_seconds = {{0.4, 0.4}};  // all alike: none is overtaken
+  CHECK(judged.At(speed, 1, {}).ttft_seconds[0] == Approx(0.4).margin(1e-3));
 }
 
 TEST_CASE("the rate within limits is where attainment meets what is asked for") {
@@ -98,8 +126,7 @@ TEST_CASE("the rate within limits is where attainment meets what is asked for") 
   const auto at = [&](double rate) { return attainment.At(Fixed(), rate, {{0.01}, {}}); };
   const double rate = attainment.LargestWithinLimits(9, at);
   // rho * exp(-2 (1 - rho) * 0.1 s / 0.1 s) = 0.1
-  const double rho = rate * 0.1;
-  CHECK(rho * std::exp(-2 * (1 - rho)) == Approx(0.1).epsilon(1e-5));
+  CHECK(Late(0.1, rate) == Approx(0.1).epsilon(1e-5));
   CHECK(at(rate).all == Approx(0.9).epsilon(1e-5));
   CHECK(attainment.LargestWithinLimits(2, at) == 2);  // its capacity
 }
@@ -244,19 +271,19 @@ TEST_CASE(
   CHECK(judged.LoadOf(curve, 1800, 100).room.mean() > 1.5 * busy.room.mean());
   CHECK(std::isinf(judged.LoadOf(curve, 1990, 0).room.mean()));  // beyond what completes
   CHECK(std::isinf(judged.LoadOf(curve, 1, 2050).room.mean()));  // no room for one
-  // A prompt's 100 tokens are kept for 0.2 s of computing, 0.05 s in the queue at rho 0.5, and 0.1
-  // s on the link.
+  // A prompt's 100 tokens are kept for 0.2 s of computing, 0.05 s in the queue at rho 0.5, 0.1 s /
+  // 3 for shared steps, and 0.1 s on the link.
   KvPath path;
   path.link.bytes_per_second = 4000;
-  CHECK(judged.KeptBefore(Fixed(), 5, path) == Approx(100 * 0.35));
+  CHECK(judged.KeptBefore(Fixed(), 5, path) == Approx(100 * (0.35 + 0.1 / 3)));
   CHECK(std::isinf(judged.KeptBefore(Fixed(), 9.9, path)));
   // Nobody waits for room, or everybody does.
   DecodeLoad load = {{1e-3}, {}};
-  CHECK(judged.At(Fixed(), 5, load).all == Approx(1 - 0.5 * std::exp(-1)));
+  CHECK(judged.At(Fixed(), 5, load).all == Approx(1 - Late(0.1, 5)));
   load.room = {1, 0.05};
   const Attained waits = judged.At(Fixed(), 5, load);
-  CHECK(waits.all < 1 - 0.5 * std::exp(-1));
-  CHECK(waits.ttft_seconds[0] == Approx(0.2 + 0.05 + 0.05));
+  CHECK(waits.all < 1 - Late(0.1, 5));
+  CHECK(waits.ttft_seconds[0] == Approx(0.2 + 0.05 + 0.1 / 3 + 0.05));
 }
 
 TEST_CASE("many prompt lengths are interpolated closely") {

@@ -105,5 +105,69 @@ TEST_CASE("chunks slow what decodes only while prompts are computed") {
         Approx((one * slow + two * both) / (1 + one + two)));
 }
 
+TEST_CASE("chunks slow who decodes, not who comes") {
+  // A prompt takes a step of 0.4 s, a step without one 0.05 s: an M/M/1 queue at any such figures.
+  PromptsAsked asked = Asked(1, 400);
+  asked.decode_steps = 100;
+  asked.rate = 0.9;
+  const auto waits = PromptWaitsAt(asked, [](double) { return StepTimes{1, 0.05, 0.35, 500}; });
+  CHECK(waits.wait.probability == Approx(0.36).epsilon(0.01));
+  CHECK(waits.wait.mean() == Approx(0.36 / (2.5 - 0.9)).epsilon(0.1));
+}
+
+TEST_CASE("prompts that one step begins share its micro-batch") {
+  // Three prompts are begun by a step: 1, 2 or 3 keep one of two micro-batches busy, 6 both.
+  PromptsAsked asked = Asked(2, 4000);
+  asked.decode_steps = 2;
+  const double each = 100 / (500 * 2 * 0.1);
+  asked.rate = 0.7 * 2 * each;
+  const auto waits = PromptWaitsAt(asked, [](double) {
+    StepTimes times = Times(2, 100);
+    times.prompts_begun = 3;
+    return times;
+  });
+  double weight = 1, all = 0, waiting = 0;
+  for (int j = 0; j < 200; ++j) {
+    const double busy = j == 0 ? 0 : std::min(2.0, std::max(1.0, j / 3.0));
+    all += weight;
+    waiting += weight * (j - busy);
+    weight *= asked.rate / (each * std::min(2.0, std::max(1.0, (j + 1) / 3.0)));
+  }
+  CHECK(waits.most_per_second == Approx(2 * each));
+  CHECK(waits.wait.mean() == Approx(waiting / all / asked.rate).epsilon(1e-3));
+}
+
+TEST_CASE("rows come in whole steps") {
+  PromptsAsked asked = Asked(1, 4000);
+  asked.decode_steps = 1000;
+  asked.rate = 1;  // half of what steps of 0.1 s with 100 rows of 500 compute
+  const auto one = PromptWaitsAt(asked, [](double) { return Times(1, 100); });
+  CHECK(one.stepping.probability == Approx(0.5).epsilon(1e-3));
+  CHECK(one.stepping.mean_seconds == Approx(0.05));
+  CHECK(one.alone_seconds == Approx(0.5 * 0.05).epsilon(1e-3));
+
+  // Two stages and micro-batches, steps of 0.1 s in a stage or 0.3 with a prompt: while one is
+  // computed, steps are planned 0.1 and 0.5 s apart.
+  asked = Asked(2, 4000);
+  asked.decode_steps = 10'000;
+  asked.rate = 0.01;
+  StepTimes times = {2, 0.1, 0.2, 500};
+  const auto with = [&](double) { return times; };
+  const double until = (0.01 + 0.25) / (2 * 0.6);
+  CHECK(PromptWaitsAt(asked, with).stepping.mean_seconds == Approx(until).epsilon(0.01));
+  CHECK(PromptWaitsAt(asked, with).alone_seconds == Approx(0.05).epsilon(0.01));
+  // Prompts of two steps each: a newcomer meets the first one's first step, then shares the second
+  // for a round of 0.6 s in all, or meets the second, then is alone.
+  times.prompt_rows = 250;
+  times.prompt_steps = 2;
+  times.long_prompts = 1;
+  CHECK(PromptWaitsAt(asked, with).stepping.mean_seconds == Approx(until + 0.3).epsilon(0.01));
+  // Of three steps each, in one case of three it goes behind the other.
+  times.prompt_rows = 500.0 / 3;
+  times.prompt_steps = 3;
+  CHECK(PromptWaitsAt(asked, with).stepping.mean_seconds ==
+        Approx(until + 0.6 / 3 + 0.2 / 3).epsilon(0.01));
+}
+
 }  // namespace
 }  // namespace tessera::scheduler

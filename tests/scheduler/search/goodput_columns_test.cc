@@ -55,7 +55,7 @@ TEST_CASE("sets near those that a linear program uses serve more than parts of p
   columns.OfferAlone();
   const double alone = cloud.Serves(columns.Whole(false), groups.judge());
   const int64_t offered = columns.laid_out();
-  constexpr int64_t kMost = 400;
+  constexpr int64_t kMost = 2000;
   columns.Generate(kMost);
   CHECK(columns.laid_out() > offered);
   CHECK(columns.laid_out() <= offered + kMost);
