@@ -8,10 +8,9 @@
 //   0 where tpot + X/(out - 1) > P, else 1 - P(W > min(T - L, E - L - X - (out - 1) * tpot)),
 // and the attainment of a class is the mean over its lengths and over what tpot and L may be:
 //
-// - W is that of a queue for the rows of steps and for room among the sequences and in the KV,
-// which
-//   hold each other up (prompt_waits.h). Of a split pair it is two, one after the other: for the
-//   prompts in front (M/G/1 with Kingman's correction, queue.h), and for room (load_states.h).
+// - W is that of a queue for the rows of steps and for room among the sequences and in the KV; the
+//   two hold each other up (prompt_waits.h). Of a split pair it is two, one after the other:
+//   for the prompts in front (decode_load.cc), and for room (load_states.h).
 // - tpot and L depend on how many sequences decode meanwhile, n, which varies (load_states.h).
 // - Steps are not alike: of those of B rows, b of them decoding, the part r that carries a chunk of
 //   B - b prompt rows takes P_B, the rest P_0. Prompts come at rate * E[q], so
@@ -21,14 +20,13 @@
 //     sqrt(m * s * (1 - s) * g / o) * (P_B - P_0),   s = 1 - (1 - r)^S,
 //   g the steps in a row that a prompt's chunks lengthen (that of a token, not of a prompt).
 // - Room is for sequences of the mean context, less half a prompt that the next in the queue does
-// not
-//   find yet, less the prompts being computed, rate * E[L * p] tokens of them (Little's law).
+//   not find yet, less the prompts being computed, rate * E[L * p] tokens (Little's law).
 // - Steps are whole: what that adds to L and W is prompt_waits.h's too; for those who find prompts
 //   it is as uneven as a wait, exponential.
 // - Of a split pair a request first waits for room where it will decode, for its prompt and a
-// token,
-//   and keeps it: rate * E[p * (W + L + X)] tokens of the KV there belong to prompts in the queue,
-//   computed or on their way (Little's law), the others to who decodes. Steps carry no chunks.
+//   token, and keeps it: rate * E[p * (W + L + X)] tokens of the KV there belong to prompts in the
+//   queue, computed or on their way (Little's law), the others to who decodes. Steps carry no
+//   chunks.
 //
 // Where a queue grows without end nothing attains, whatever the limits. All waits grow with the
 // rate, so attainment falls, and the largest rate at which every class still attains what it asks
