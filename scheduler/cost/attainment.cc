@@ -26,6 +26,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double DecodeSteps(const RequestLengths& sample) { return std::max(0.0, sample.output_tokens - 1); }
 
+// Part of the time that a step takes longer where a part of the micro-batches carries chunks: a
+// long step is long in each stage, and the others wait for it there.
+double SlowedPart(double part_with_chunks, double stages) {
+  return 1 - std::pow(1 - part_with_chunks, stages);
+}
+
 // The largest x in [low, high] at which spare(x), which falls and is `below` at low, is not below
 // 0; 0 if none. False position kept so close to the middle that it takes at most one step more than
 // bisection: ITP (Oliveira and Takahashi, ACM TOMS 47, 2020), k1 = 0.2 / (high - low), k2 = 2 and
@@ -301,15 +307,11 @@ std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const R
 
 double AttainmentModel::MostDecoding(const ReplicaCurve& curve, double rate) const {
   double seconds = 0, token_seconds = 0;  // of prompts being computed, per request
-  for (size_t c = 0; c < classes_.size(); ++c) {
-    for (size_t i = 0; i < classes_[c].samples.size(); ++i) {
-      const RequestLengths& sample = classes_[c].samples[i];
-      const double latency =
-          classes_[c].share * sample.weight * curve.prefill.back().latency_seconds[c][i];
-      seconds += latency;
-      token_seconds += latency * sample.prompt_tokens;
-    }
-  }
+  ForEachSample([&](size_t c, size_t i, double part) {
+    const double latency = part * curve.prefill.back().latency_seconds[c][i];
+    seconds += latency;
+    token_seconds += latency * classes_[c].samples[i].prompt_tokens;
+  });
   const double context = std::max(1.0, lengths_.mean_decode_context());
   return std::max(1.0, std::min(curve.most_at_once - rate * seconds,
                                 (curve.kv_tokens - rate * token_seconds) / context));
@@ -416,11 +418,6 @@ PromptWaits AttainmentModel::WaitsOf(const ReplicaCurve& curve, double rate, dou
   });
   if (rate > kBusiest * waits.most_per_second) waits.wait = {1, kInfinity};
   return waits;
-}
-
-Wait AttainmentModel::PromptQueue(double rate, const ServiceMoments& service) const {
-  if (rate * service.mean > kBusiest) return {1, kInfinity};
-  return QueueWait(rate, service, arrival_variation_);
 }
 
 Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {

@@ -10,7 +10,7 @@
 //
 // - W is that of a queue for the rows of steps and for room among the sequences and in the KV; the
 //   two hold each other up (prompt_waits.h). Of a split pair it is two, one after the other:
-//   for the prompts in front (decode_load.cc), and for room (load_states.h).
+//   for the prompts in front (prefill_waits.cc), and for room (load_states.h).
 // - tpot and L depend on how many sequences decode meanwhile, n, which varies (load_states.h).
 // - Steps are not alike: of those of B rows, b of them decoding, the part r that carries a chunk of
 //   B - b prompt rows takes P_B, the rest P_0. Prompts come at rate * E[q], so
@@ -216,6 +216,14 @@ class AttainmentModel {
   // By class and sample; empty: nothing is sent.
   using SentSeconds = std::vector<std::vector<double>>;
 
+  // fn(class, sample, part of all requests).
+  template <typename Fn>
+  void ForEachSample(const Fn& fn) const {
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      const std::vector<RequestLengths>& samples = classes_[c].samples;
+      for (size_t i = 0; i < samples.size(); ++i) fn(c, i, classes_[c].share * samples[i].weight);
+    }
+  }
   Attained Expect(const std::vector<Chance>& chances, const Delays& delays,
                   const SentSeconds& sent) const;
   void Expect(size_t request_class, const Chance& chance, const Delays& delays,

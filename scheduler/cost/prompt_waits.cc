@@ -191,10 +191,6 @@ class Chain {
 
 }  // namespace
 
-double SlowedPart(double part_with_chunks, double stages) {
-  return 1 - std::pow(1 - part_with_chunks, stages);
-}
-
 PromptWaits PromptWaitsAt(const PromptsAsked& asked,
                           const std::function<StepTimes(double)>& times_with) {
   const Chain chain(asked, times_with);

@@ -80,8 +80,4 @@ struct PromptWaits {
 PromptWaits PromptWaitsAt(const PromptsAsked& asked,
                           const std::function<StepTimes(double)>& times_with);
 
-// Part of the time that a step takes longer where a part of the micro-batches carries chunks: a
-// long step is long in each stage, and the others wait for it there.
-double SlowedPart(double part_with_chunks, double stages);
-
 }  // namespace tessera::scheduler

@@ -21,7 +21,8 @@ struct ClassSearchResult {
 
 ClassSearchResult SearchByClass(const PlacementProblem& problem);
 
-// Of the throughput, not far below which the relaxation lies, at most `gap` where that is reached.
+// Of the throughput. The relaxation serves at least 1 - `gap` of the bound, unless the program's
+// budget of rounds ends first.
 struct ClassBound {
   double upper_bound = 0;               // requests per second; 0: none
   std::vector<PlacedReplica> replicas;  // of the relaxation, each as if it stood there alone

@@ -199,7 +199,7 @@ bool GoodputColumns::Solve(bool whole, bool split, const std::vector<size_t>& ch
   values->clear();
   for (const int y : variables) values->push_back(solution->values[static_cast<size_t>(y)]);
   if (whole) {
-    whole_value_ = solution->objective;
+    packed_value_ = solution->objective;
     return true;
   }
 
@@ -273,10 +273,10 @@ void GoodputColumns::Generate(int64_t most_laid_out) {
   }
 }
 
-std::vector<PlacedReplica> GoodputColumns::Whole(bool split) {
+std::vector<PlacedReplica> GoodputColumns::Packed(bool split) {
   std::vector<double> copies;
   std::vector<PlacedReplica> replicas;
-  whole_value_ = 0;
+  packed_value_ = 0;
   if (columns_.empty() || !Relax(split, &copies)) return replicas;
   const std::vector<size_t> chosen = Promising(split);
   if (chosen.empty() || !Solve(true, split, chosen, &copies)) return replicas;

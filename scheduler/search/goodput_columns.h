@@ -39,8 +39,8 @@ class GoodputColumns {
   // Looks for better columns until none is near, or so many sets were laid out.
   void Generate(int64_t most_laid_out);
   // Replicas that serve most together; none where nothing serves.
-  std::vector<PlacedReplica> Whole(bool split);
-  double whole_value() const { return whole_value_; }  // that they should serve
+  std::vector<PlacedReplica> Packed(bool split);
+  double packed_value() const { return packed_value_; }  // that they should serve
   // Replicas that prefill or decode served less in this placement, which was made of `dealt`, than
   // their columns say: those come down towards that. False: none did.
   bool Learn(const std::vector<PlacedReplica>& dealt, const Placement& placement);
@@ -61,7 +61,7 @@ class GoodputColumns {
   Counts UsedBy(const PlacedReplica& replica) const;
   double WorthOf(Role role) const;
   double PriceOf(const Counts& set) const;
-  // Of the columns `chosen`, in their order; sets the prices, or for whole numbers whole_value_.
+  // Of the columns `chosen`, in their order; sets the prices, or for whole numbers packed_value_.
   // False: there is no solution.
   bool Solve(bool whole, bool split, const std::vector<size_t>& chosen,
              std::vector<double>* values);
@@ -83,7 +83,7 @@ class GoodputColumns {
   std::vector<double> prices_;                       // by pool
   std::set<Counts> fine_;                            // laid out by stage_layout
   double prefill_price_ = 0;                         // of a request per second; decode: 1 less it
-  double value_ = 0, whole_value_ = 0;
+  double value_ = 0, packed_value_ = 0;
   int64_t laid_out_ = 0, limit_ = 0;
 };
 

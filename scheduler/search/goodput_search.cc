@@ -95,10 +95,10 @@ class GoodputSearch {
   // Of all columns those that serve most together. What links and partners leave of replicas that
   // only prefill or decode is known when shares are: then it is dealt again with what they served.
   void Deal() {
-    Consider(Assemble(problem_, columns_.Whole(false), groups_.judge()));
+    Consider(Assemble(problem_, columns_.Packed(false), groups_.judge()));
     for (int round = 0; round < kMostDeals && !problem_.watch.Stopped(); ++round) {
-      const std::vector<PlacedReplica> dealt = columns_.Whole(true);
-      if (columns_.whole_value() <= best_.requests_per_second * kWorthDealing) return;
+      const std::vector<PlacedReplica> dealt = columns_.Packed(true);
+      if (columns_.packed_value() <= best_.requests_per_second * kWorthDealing) return;
       const absl::StatusOr<Placement> placement = Assemble(problem_, dealt, groups_.judge());
       Consider(placement);
       if (!placement.ok() || !columns_.Learn(dealt, *placement)) return;

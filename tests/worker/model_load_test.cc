@@ -47,7 +47,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 }  // namespace
 
-TEST_CASE("shares that need other workers are unimplemented, by name") {
+TEST_CASE("shares that need other workers are refused, by name") {
   ModelOptions stage = OptionsFor("llama");
   stage.share.mutable_layers()->set_end(1);
   CHECK(LoadStatus(stage).code() == absl::StatusCode::kUnimplemented);

@@ -67,6 +67,12 @@ TEST_CASE("the plan that serves most and the plan that serves most in time diffe
   CHECK_THAT(PlanTable(most), Contains("TTFT and end to end are predicted, not optimised"));
 }
 
+TEST_CASE("a plan for requests in time promises no more than most of what a simulation keeps") {
+  const v1::DeploymentPlan plan = PlanOf(Input(kPrompt), Goal::kGoodput);
+  CHECK(plan.prediction().attainment() >= 0.9 - 1e-6);
+  CHECK(plan.simulated().attainment() > 0.8);
+}
+
 TEST_CASE("no search finds more goodput than best on few devices") {
   for (const char* workload :
        {kPrompt,

@@ -53,14 +53,14 @@ TEST_CASE("sets near those that a linear program uses serve more than parts of p
   GroupLayouts groups(cloud.problem, GroupLayoutOptions());
   GoodputColumns columns(cloud.problem, &groups);
   columns.OfferAlone();
-  const double alone = cloud.Serves(columns.Whole(false), groups.judge());
+  const double alone = cloud.Serves(columns.Packed(false), groups.judge());
   const int64_t offered = columns.laid_out();
   constexpr int64_t kMost = 2000;
   columns.Generate(kMost);
   CHECK(columns.laid_out() > offered);
   CHECK(columns.laid_out() <= offered + kMost);
-  const double near = cloud.Serves(columns.Whole(false), groups.judge());
-  CHECK(near == Approx(columns.whole_value()).epsilon(1e-6));
+  const double near = cloud.Serves(columns.Packed(false), groups.judge());
+  CHECK(near == Approx(columns.packed_value()).epsilon(1e-6));
   CHECK(near > 1.1 * alone);
   const absl::StatusOr<Placement> best = SearchGoodput(cloud.problem);
   REQUIRE(best.status().message() == "");
@@ -87,19 +87,19 @@ TEST_CASE("split replicas that served less than their columns say come down") {
   GoodputColumns columns(cloud.problem, &groups);
   columns.OfferAlone();
   columns.Generate(400);
-  const std::vector<PlacedReplica> first = columns.Whole(true);
-  const double before = columns.whole_value();
+  const std::vector<PlacedReplica> first = columns.Packed(true);
+  const double before = columns.packed_value();
   REQUIRE(!ServedOf(first, 1).shares.empty());
   CHECK(!columns.Learn(first, ServedOf(first, 100)));  // more than they say
   CHECK(columns.Learn(first, ServedOf(first, 1e-3)));
   // Others that serve as much take their place until they are known as well.
   bool learnt = true;
   for (int deal = 0; deal < 30 && learnt; ++deal) {
-    const std::vector<PlacedReplica> dealt = columns.Whole(true);
+    const std::vector<PlacedReplica> dealt = columns.Packed(true);
     learnt = columns.Learn(dealt, ServedOf(dealt, 1e-3));
   }
-  CHECK(columns.whole_value() < before * (1 - 1e-3));
-  CHECK(columns.whole_value() >= cloud.Serves(columns.Whole(false), groups.judge()) * (1 - 1e-3));
+  CHECK(columns.packed_value() < before * (1 - 1e-3));
+  CHECK(columns.packed_value() >= cloud.Serves(columns.Packed(false), groups.judge()) * (1 - 1e-3));
 }
 
 }  // namespace
