@@ -295,7 +295,7 @@ std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const R
   curve.step_tokens = step_tokens;
   curve.points = PointsOf(replica, micro_batches, most, step_tokens);
   // Nothing attains where prompts come faster than they are computed with all room there is.
-  if (least_rate > 0 && !std::isfinite(WaitsOf(curve, least_rate, most).wait.mean_seconds))
+  if (least_rate > 0 && least_rate > kBusiest * WaitsOf(curve, 0, most).most_per_second)
     return std::nullopt;
   for (const double load : kLoads) {
     curve.prefill_beside.push_back(load * most);

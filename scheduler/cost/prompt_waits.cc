@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNegligible = 1e-9;  // beside the likeliest state
 constexpr double kLarge = 1e100;      // weights beyond it are scaled
-constexpr double kTolerance = 1e-7;   // of a part of the time
+constexpr double kTolerance = 1e-5;   // of a part of the time
 constexpr int kRounds = 30;
 
 // Means over the states with k requests.
@@ -47,8 +47,8 @@ class Chain {
     for (int n = 0; n <= top(); ++n) {
       ends_.push_back(n / (Times(n).lanes * asked.decode_steps * Times(n).plain_seconds));
       lost_.push_back(1 - Times(n).plain_seconds / PeriodSeconds(n, 1));
-      for (int j = 0; j <= all_busy_; ++j) states_.push_back(StateOf(n, j));
     }
+    states_.resize((static_cast<size_t>(top()) + 1) * (static_cast<size_t>(all_busy_) + 1));
   }
 
   // From here on another request is one more in the queue, and changes nothing else.
@@ -56,7 +56,7 @@ class Chain {
 
   // `slowed`: where to begin with the mean that R needs; it becomes that of k. The more chunks slow
   // who decodes, the fewer prompts are there, so there is one such mean.
-  AtCount At(int k, double* slowed) const {
+  AtCount At(int k, double* slowed) {
     AtCount at;
     double slope = 1, before = 0, before_over = 0;
     for (int i = 0; i < kRounds; ++i) {
@@ -72,8 +72,9 @@ class Chain {
   }
 
  private:
-  // What n and j alone determine.
+  // What n and j alone determine: few of many are asked for.
   struct State {
+    bool known = false;
     double busy = 0;        // c
     double begins = 0;      // part of the newcomers that find a micro-batch
     double slowed = 0;      // of what chunks in all steps take from the speed
@@ -81,7 +82,7 @@ class Chain {
     double stepping_seconds = 0;
   };
 
-  AtCount With(int k, double slowed) const {
+  AtCount With(int k, double slowed) {
     AtCount sum;
     double weight = 1, all = 0, largest = 0, free = 0;
     for (int n = std::min(k, top()); n >= 0; --n) {
@@ -157,6 +158,7 @@ class Chain {
   State StateOf(int n, int j) const {
     const StepTimes& times = Times(n);
     State state;
+    state.known = true;
     state.busy = Busy(n, j);
     state.begins = Busy(n, j + 1) - state.busy;
     const double slowed = SlowedBy(n, j), period = PeriodSeconds(n, slowed);
@@ -168,8 +170,11 @@ class Chain {
   }
 
   // More prompts than keep all busy change nothing but the queue.
-  const State& At(int n, int j) const {
-    return states_[static_cast<size_t>(n * (all_busy_ + 1) + std::min(j, all_busy_))];
+  const State& At(int n, int j) {
+    j = std::min(j, all_busy_);
+    State& state = states_[static_cast<size_t>(n * (all_busy_ + 1) + j)];
+    if (!state.known) state = StateOf(n, j);
+    return state;
   }
 
   // Of those who decode, where chunks take such a part of what they take at most.
@@ -193,7 +198,7 @@ class Chain {
 
 PromptWaits PromptWaitsAt(const PromptsAsked& asked,
                           const std::function<StepTimes(double)>& times_with) {
-  const Chain chain(asked, times_with);
+  Chain chain(asked, times_with);
   double slowed = 1;
   const AtCount endless = chain.At(chain.full(), &slowed);
   PromptWaits waits;
@@ -218,6 +223,12 @@ PromptWaits PromptWaitsAt(const PromptsAsked& asked,
     const AtCount at = chain.At(k, &slowed);
     weight *= asked.rate / at.completions;
     add(at, weight);
+    // With more requests no fewer are completed, so the rest is no more than a geometric series.
+    const double rest = weight * asked.rate / std::max(0.0, at.completions - asked.rate);
+    if (rest < kNegligible * all) {
+      weight = 0;
+      break;
+    }
     if (weight < kLarge) continue;
     for (double* x : {&weight, &all, &waiting}) *x /= kLarge;
     Divide(kLarge, &sum);
