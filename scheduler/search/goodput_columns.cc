@@ -1,57 +1,31 @@
 #include "scheduler/search/goodput_columns.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-
-#include "scheduler/search/linear_program.h"
 
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kPackingGap = 5e-4;
-constexpr int kPackingNodes = 300;
-constexpr size_t kMostPacked = 150;   // columns of a whole-number program
-constexpr double kPackedFrom = 0.85;  // of their price
-constexpr double kNearPrice = 0.97;   // of their price: columns that whole numbers may still need
-constexpr double kUsed = 1e-6;
+constexpr double kNearPrice = 0.97;  // of their price: columns that whole numbers may still need
 constexpr int kMostRounds = 20;
 constexpr size_t kMostFine = 60;
-constexpr double kAsGood = 0.99;    // of a column's rate
-constexpr double kLeastKept = 0.8;  // of it, where it served less
 
-std::vector<int> PartsOf(int devices) {
+}  // namespace
+
+std::vector<int> PartsTried(int devices) {
   std::vector<int> parts = {1};
   if (devices > 3) parts.push_back(devices / 2);
   if (devices > 1) parts.push_back(devices);
   return parts;
 }
 
-}  // namespace
-
 GoodputColumns::GoodputColumns(const PlacementProblem& problem, GroupLayouts* groups)
     : problem_(problem),
       pools_(problem.graph->pools()),
       groups_(*groups),
+      twins_(*problem.graph),
+      program_(problem, twins_),
       layouts_(problem, groups->judge()),
       order_(PoolsByPlace(*problem.graph)) {}
-
-GoodputColumns::Counts GoodputColumns::UsedBy(const PlacedReplica& replica) const {
-  return DevicesByPool(replica.stages, pools_.size());
-}
-
-// Of columns of equal role and devices the best stays.
-void GoodputColumns::Add(const PlacedReplica& replica) {
-  if (replica.stages.empty() || replica.rate.requests_per_second <= 0) return;
-  Column column = {replica, UsedBy(replica), replica.rate.requests_per_second};
-  const auto [at, fresh] =
-      column_of_.emplace(std::pair(replica.role, column.used), columns_.size());
-  if (fresh) {
-    columns_.push_back(std::move(column));
-  } else if (column.rate > columns_[at->second].rate) {
-    columns_[at->second] = std::move(column);
-  }
-}
 
 bool GoodputColumns::MayHold(const Counts& set) const {
   double bytes = 0;
@@ -60,8 +34,9 @@ bool GoodputColumns::MayHold(const Counts& set) const {
          TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
 }
 
-void GoodputColumns::LayOut(Role role, const Counts& set, double known) {
-  if (!MayHold(set)) return;
+void GoodputColumns::LayOut(Role role, const Counts& asked, double known) {
+  if (!MayHold(asked)) return;
+  const Counts set = twins_.FirstCopy(asked);
   const auto [tried, fresh] = tried_.try_emplace(std::pair(role, set), known);
   if (!fresh) {
     if (tried->second <= known) return;
@@ -75,20 +50,37 @@ void GoodputColumns::LayOut(Role role, const Counts& set, double known) {
   const PlacedReplica replica = role == Role::kBoth ? layouts_.Shape(devices, known)
                                                     : layouts_.ShapeSplit(role, devices, known);
   if (!replica.stages.empty()) tried->second = 0;
-  Add(replica);
+  program_.Add(replica);
 }
 
-void GoodputColumns::OfferRoles(const Counts& set) {
-  LayOut(Role::kBoth, set, 0);
-  if (!groups_.MaySplit()) return;
-  LayOut(Role::kPrefill, set, 0);
-  LayOut(Role::kDecode, set, 0);
+std::optional<PlacedReplica> GoodputColumns::LaidOut(Role role, const Counts& set) {
+  const PlacedReplica* replica = program_.Find(role, set);
+  if (replica == nullptr) {
+    LayOut(role, set, 0);
+    replica = program_.Find(role, set);
+  }
+  if (replica == nullptr) return std::nullopt;
+  return twins_.FromFirstCopy(set, *replica);
+}
+
+void GoodputColumns::OfferRoles(const Counts& set) { OfferJoined(set, {}); }
+
+void GoodputColumns::OfferJoined(const Counts& set, const std::vector<Counts>& parts) {
+  for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+    if (role != Role::kBoth && !groups_.MaySplit()) return;
+    double known = 0;
+    for (const Counts& part : parts) {
+      const PlacedReplica* replica = program_.Find(role, part);
+      if (replica != nullptr) known += replica->rate.requests_per_second;
+    }
+    LayOut(role, set, known);
+  }
 }
 
 void GoodputColumns::OfferFinely(const Counts& set) {
   const auto offer = [&](const Counts& some) {
     if (fine_.size() >= kMostFine || problem_.watch.Stopped() || !fine_.insert(some).second) return;
-    Add(groups_.ReplicaOf({Role::kBoth, some}));
+    program_.Add(groups_.ReplicaOf({Role::kBoth, some}));
   };
   offer(set);
   for (size_t p = 0; p < set.size(); ++p) {
@@ -103,9 +95,9 @@ void GoodputColumns::OfferFinely(const Counts& set) {
 void GoodputColumns::OfferAsItIs(PlacedReplica replica) {
   if (replica.role != Role::kBoth || replica.stages.empty()) return;
   replica.rate = groups_.judge()->RateOf(SpecOf(problem_, replica));
-  Add(replica);
+  program_.Add(replica);
   const auto from = static_cast<size_t>(replica.stages.front().pool);
-  const int devices = UsedBy(replica)[from];
+  const int devices = DevicesByPool(replica.stages, pools_.size())[from];
   for (const LayoutStage& stage : replica.stages) {
     if (stage.pool != static_cast<int>(from)) return;
   }
@@ -113,7 +105,7 @@ void GoodputColumns::OfferAsItIs(PlacedReplica replica) {
     if (p == from || pools_[p].spec != pools_[from].spec || pools_[p].count < devices) continue;
     for (LayoutStage& stage : replica.stages) stage.pool = static_cast<int>(p);
     replica.rate = groups_.judge()->RateOf(SpecOf(problem_, replica));
-    Add(replica);
+    program_.Add(replica);
   }
 }
 
@@ -123,8 +115,9 @@ void GoodputColumns::OfferAlone() {
   for (size_t p = 0; p < pools_.size(); ++p) {
     Counts set(pools_.size(), 0);
     for (int devices = 1; devices <= pools_[p].count; ++devices) {
+      const Counts fewer = set;
       set[p] = devices;
-      OfferRoles(set);
+      OfferJoined(set, {fewer});
     }
     Counts alike = set;
     for (size_t q = p + 1; q < pools_.size(); ++q) {
@@ -135,92 +128,47 @@ void GoodputColumns::OfferAlone() {
   }
 }
 
-double GoodputColumns::WorthOf(Role role) const {
-  switch (role) {
-    case Role::kBoth: return 1;
-    case Role::kPrefill: return prefill_price_;
-    case Role::kDecode: return 1 - prefill_price_;
-  }
-  return 0;
-}
-
-double GoodputColumns::PriceOf(const Counts& set) const {
-  double price = 0;
-  for (size_t p = 0; p < set.size(); ++p) price += set[p] * prices_[p];
-  return price;
-}
-
-std::vector<size_t> GoodputColumns::Promising(bool split) const {
-  std::vector<std::pair<double, size_t>> ranked;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    const Role role = columns_[c].replica.role;
-    if (role != Role::kBoth && !split) continue;
-    const double worth = columns_[c].rate * WorthOf(role);
-    if (worth >= kPackedFrom * PriceOf(columns_[c].used))
-      ranked.emplace_back(PriceOf(columns_[c].used) / worth, c);
-  }
-  std::sort(ranked.begin(), ranked.end());
-  if (ranked.size() > kMostPacked) ranked.resize(kMostPacked);
-  std::vector<size_t> chosen;
-  for (const auto& [rank, c] : ranked) chosen.push_back(c);
-  return chosen;
-}
-
-bool GoodputColumns::Relax(bool split, std::vector<double>* shares) {
-  std::vector<size_t> all(columns_.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  return Solve(false, split, all, shares);
-}
-
-bool GoodputColumns::Solve(bool whole, bool split, const std::vector<size_t>& chosen,
-                           std::vector<double>* values) {
-  LinearProgram program;
-  std::vector<int> rows, variables;
-  for (const DevicePool& pool : pools_) rows.push_back(program.AddRow(-kUnbounded, pool.count));
-  const int served = program.AddVariable(1, 0, split ? kUnbounded : 0, false);
-  const int prefill = program.AddRow(-kUnbounded, 0), decode = program.AddRow(-kUnbounded, 0);
-  program.AddTerm(prefill, served, 1);
-  program.AddTerm(decode, served, 1);
-  for (const size_t c : chosen) {
-    const Column& column = columns_[c];
-    const Role role = column.replica.role;
-    const bool both = role == Role::kBoth;
-    const int y =
-        program.AddVariable(both ? column.rate : 0, 0, both || split ? kUnbounded : 0, whole);
-    variables.push_back(y);
-    for (size_t p = 0; p < pools_.size(); ++p) {
-      if (column.used[p] > 0) program.AddTerm(rows[p], y, column.used[p]);
+// Pools by place, so that those that are near each other come first.
+void GoodputColumns::OfferTogether(int most_sets) {
+  std::set<Counts> seen;
+  std::vector<std::vector<size_t>> last;
+  for (size_t i = 0; i < order_.size(); ++i) last.push_back({i});
+  for (size_t size = 2; size <= order_.size(); ++size) {
+    std::vector<std::vector<size_t>> next;
+    for (const std::vector<size_t>& members : last) {
+      for (size_t i = members.back() + 1; i < order_.size(); ++i) {
+        next.push_back(members);
+        next.back().push_back(i);
+        Counts all(pools_.size(), 0);
+        std::vector<Counts> parts;
+        for (const size_t member : next.back()) {
+          const auto p = static_cast<size_t>(order_[member]);
+          Counts part(pools_.size(), 0);
+          all[p] = part[p] = pools_[p].count;
+          parts.push_back(std::move(part));
+        }
+        if (!seen.insert(twins_.FirstCopy(all)).second) {
+          next.pop_back();
+          continue;
+        }
+        if (--most_sets < 0 || problem_.watch.Stopped()) return;
+        OfferJoined(all, parts);
+      }
     }
-    if (!both) program.AddTerm(role == Role::kPrefill ? prefill : decode, y, -column.rate);
+    last = std::move(next);
   }
-  const absl::StatusOr<LinearProgram::Solution> solution =
-      program.Solve(!whole, kPackingGap, kPackingNodes);
-  if (!solution.ok()) return false;
-  values->clear();
-  for (const int y : variables) values->push_back(solution->values[static_cast<size_t>(y)]);
-  if (whole) {
-    packed_value_ = solution->objective;
-    return true;
-  }
-
-  value_ = solution->objective;
-  prices_.clear();
-  for (const int row : rows)
-    prices_.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
-  prefill_price_ = std::clamp(solution->duals[static_cast<size_t>(prefill)], 0.0, 1.0);
-  return true;
 }
 
 void GoodputColumns::Consider(Role role, const Counts& set) {
   if (Exhausted()) return;
-  const double worth = WorthOf(role);
-  if (worth <= 0 || (role != Role::kBoth && !groups_.MaySplit())) return;
-  LayOut(role, set, kNearPrice * PriceOf(set) / worth);
+  if (role != Role::kBoth && !(split_ && groups_.MaySplit())) return;
+  const double worth = program_.WorthOf(role, set);
+  if (worth > 0) LayOut(role, set, kNearPrice * program_.PriceOf(set) / worth);
 }
 
-void GoodputColumns::LookAround(size_t c, const std::vector<size_t>& used) {
-  const Counts set = columns_[c].used;
-  const Role role = columns_[c].replica.role;
+void GoodputColumns::LookAround(const GoodputProgram::Used& column,
+                                const std::vector<GoodputProgram::Used>& used) {
+  const auto& [role, set] = column;
   for (const Role other : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
     if (other != role) Consider(other, set);
   }
@@ -228,11 +176,11 @@ void GoodputColumns::LookAround(size_t c, const std::vector<size_t>& used) {
     const auto at = static_cast<size_t>(p);
     Counts near = set;
     const int own = set[at], more = pools_[at].count - own;
-    for (const int part : more > 0 ? PartsOf(more) : std::vector<int>()) {
+    for (const int part : more > 0 ? PartsTried(more) : std::vector<int>()) {
       near[at] = own + part;
       Consider(role, near);
     }
-    for (const int part : own > 0 ? PartsOf(own) : std::vector<int>()) {
+    for (const int part : own > 0 ? PartsTried(own) : std::vector<int>()) {
       near[at] = own - part;
       Consider(role, near);
       for (const int q : order_) {
@@ -244,11 +192,11 @@ void GoodputColumns::LookAround(size_t c, const std::vector<size_t>& used) {
       }
     }
   }
-  for (const size_t other : used) {
+  for (const GoodputProgram::Used& other : used) {
     Counts joined = set;
     bool there = true;
     for (size_t p = 0; p < joined.size(); ++p) {
-      joined[p] += columns_[other].used[p];
+      joined[p] += other.set[p];
       there = there && joined[p] <= pools_[p].count;
     }
     if (there) Consider(role, joined);
@@ -258,56 +206,16 @@ void GoodputColumns::LookAround(size_t c, const std::vector<size_t>& used) {
   Consider(role, half);
 }
 
-void GoodputColumns::Generate(int64_t most_laid_out) {
+void GoodputColumns::Generate(bool split, int64_t most_laid_out) {
+  split_ = split;
   limit_ = laid_out_ + most_laid_out;
-  std::vector<double> shares;
   double before = -1;
-  for (int round = 0; round < kMostRounds && !columns_.empty(); ++round) {
-    if (!Relax(true, &shares) || value_ <= before || Exhausted()) return;
-    before = value_ * (1 + 1e-6);
-    std::vector<size_t> used;
-    for (size_t c = 0; c < shares.size(); ++c) {
-      if (shares[c] > kUsed) used.push_back(c);
-    }
-    for (const size_t c : used) LookAround(c, used);
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (!program_.Relax(split) || program_.value() <= before || Exhausted()) return;
+    before = program_.value() * (1 + 1e-6);
+    const std::vector<GoodputProgram::Used> used = program_.used();
+    for (const GoodputProgram::Used& column : used) LookAround(column, used);
   }
-}
-
-std::vector<PlacedReplica> GoodputColumns::Packed(bool split) {
-  std::vector<double> copies;
-  std::vector<PlacedReplica> replicas;
-  packed_value_ = 0;
-  if (columns_.empty() || !Relax(split, &copies)) return replicas;
-  const std::vector<size_t> chosen = Promising(split);
-  if (chosen.empty() || !Solve(true, split, chosen, &copies)) return replicas;
-  for (size_t i = 0; i < chosen.size(); ++i)
-    replicas.insert(replicas.end(), static_cast<size_t>(std::max(0L, std::lround(copies[i]))),
-                    columns_[chosen[i]].replica);
-  return replicas;
-}
-
-bool GoodputColumns::Learn(const std::vector<PlacedReplica>& dealt, const Placement& placement) {
-  std::vector<double> served(dealt.size(), 0);
-  for (const Share& share : placement.shares) {
-    if (share.prefill == share.decode) continue;
-    served[static_cast<size_t>(share.prefill)] += share.requests_per_second;
-    served[static_cast<size_t>(share.decode)] += share.requests_per_second;
-  }
-  // Of replicas in place of one column the one that served most, so that it is not underrated.
-  std::map<size_t, double> most;
-  for (size_t i = 0; i < dealt.size(); ++i) {
-    if (dealt[i].role == Role::kBoth) continue;
-    double& rate = most[column_of_.at({dealt[i].role, UsedBy(dealt[i])})];
-    rate = std::max(rate, served[i]);
-  }
-  bool learnt = false;
-  for (const auto& [c, rate] : most) {
-    double& column = columns_[c].rate;
-    if (rate >= column * kAsGood) continue;
-    column = std::max(rate, kLeastKept * column);
-    learnt = true;
-  }
-  return learnt;
 }
 
 }  // namespace tessera::scheduler

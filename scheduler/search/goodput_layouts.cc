@@ -70,18 +70,17 @@ PlacedReplica GoodputLayouts::Shape(const ReplicaShaping::Devices& devices, doub
       ++in_vain;
     }
   }
-  for (const int width : WiderThanOne(devices))
+  for (const int width : WiderThanOne(devices)) {
     consider(At(0).shaping->ShapeUniform(devices, width));
+    consider(At(0).shaping->ShapeHalved(devices, width));
+  }
   return best;
 }
 
 PlacedReplica GoodputLayouts::ShapeSplit(Role role, const ReplicaShaping::Devices& devices,
                                          double known) {
-  if (role == Role::kDecode) {
-    const PlacedReplica& replica = decoding_.Shape(devices);
-    return replica.rate.requests_per_second > known ? replica : PlacedReplica();
-  }
   PlacedReplica best;
+  ReplicaShaping& shaping = role == Role::kPrefill ? prefilling_ : decoding_;
   const auto consider = [&](const PlacedReplica& shaped) {
     if (shaped.stages.empty() || shaped.rate.requests_per_second <= known) return;
     const ReplicaRate rate = judge_->RateOf(SpecOf(problem_, shaped));
@@ -90,8 +89,8 @@ PlacedReplica GoodputLayouts::ShapeSplit(Role role, const ReplicaShaping::Device
     best = shaped;
     best.rate = rate;
   };
-  consider(prefilling_.Shape(devices));
-  for (const int width : WiderThanOne(devices)) consider(prefilling_.ShapeUniform(devices, width));
+  consider(shaping.Shape(devices));
+  for (const int width : WiderThanOne(devices)) consider(shaping.ShapeUniform(devices, width));
   return best;
 }
 

@@ -11,6 +11,7 @@
 #include "scheduler/search/device_groups.h"
 #include "scheduler/search/few_devices_search.h"
 #include "scheduler/search/goodput_columns.h"
+#include "scheduler/search/goodput_moves.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -18,13 +19,21 @@ namespace {
 
 // Limits of TPOT that candidates are made for, as parts of the slowest replica's.
 constexpr double kParts[] = {0.7, 0.5, 0.35};
-constexpr int kRelaxedUpTo = 100;   // devices whose bound is that of the relaxation
+constexpr int kFewUpTo = 100;       // devices
 constexpr double kBoundGap = 0.15;  // of the bound over its relaxation: limits leave more
 constexpr int64_t kMostLaidOut = 6000;
 constexpr int64_t kMostLaidOutAgain = 2000;
+constexpr int kMostTogether = 100;  // sets of whole pools
+constexpr int64_t kMostJudged = 400;
+constexpr size_t kMostStarts = 3;
 constexpr int kMostRounds = 4;
 constexpr int kMostDeals = 8;
 constexpr double kWorthDealing = 1 + 1e-3;
+
+bool Splits(const Placement& placement) {
+  return std::any_of(placement.replicas.begin(), placement.replicas.end(),
+                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+}
 
 class GoodputSearch {
  public:
@@ -32,20 +41,21 @@ class GoodputSearch {
       : problem_(problem),
         groups_(problem, GroupLayoutOptions()),
         columns_(problem, &groups_),
-        relaxes_(problem.graph->devices() <= kRelaxedUpTo && !AreFewDevices(problem)) {}
+        few_(problem.graph->devices() <= kFewUpTo),
+        relaxes_(few_ && !AreFewDevices(problem)) {}
 
   absl::StatusOr<Placement> Run() {
     if (relaxes_) {
       OfferRelaxation();
-      columns_.OfferAlone();
-      columns_.Generate(kMostLaidOut);
-      Deal();
+    } else if (absl::Status s = OfferCandidates(); !s.ok()) {
+      return s;
     }
-    // What they lead to may be better or worse than what the relaxation does.
-    if (absl::Status s = OfferCandidates(); !s.ok()) return s;
     columns_.OfferAlone();
-    Improve();
+    if (few_) columns_.OfferTogether(kMostTogether);
+    Generate();
+    if (few_) Move();
     if (best_.requests_per_second <= 0) return NothingInTime();
+    TellOfTheOther();
     best_.upper_bound = bound_;
     best_.interrupted = problem_.watch.Stopped();
     best_.evaluations = columns_.laid_out();
@@ -82,26 +92,49 @@ class GoodputSearch {
   }
 
   // What a deal teaches of split replicas changes what is worth looking for.
-  void Improve() {
-    double before = best_.requests_per_second;
+  void Generate() {
     for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
-      columns_.Generate(round == 0 && !relaxes_ ? kMostLaidOut : kMostLaidOutAgain);
+      const double before = best_.requests_per_second;
+      const int64_t most = round == 0 ? kMostLaidOut : kMostLaidOutAgain;
+      columns_.Generate(false, most);
+      Consider(Assemble(problem_, columns_.program().Pack(false), groups_.judge()));
+      columns_.Generate(true, most);
       Deal();
-      if (best_.requests_per_second <= before * kWorthDealing) return;
-      before = best_.requests_per_second;
+      if (round > 0 && best_.requests_per_second <= before * kWorthDealing) return;
     }
   }
 
   // Of all columns those that serve most together. What links and partners leave of replicas that
   // only prefill or decode is known when shares are: then it is dealt again with what they served.
   void Deal() {
-    Consider(Assemble(problem_, columns_.Packed(false), groups_.judge()));
+    GoodputProgram& program = columns_.program();
     for (int round = 0; round < kMostDeals && !problem_.watch.Stopped(); ++round) {
-      const std::vector<PlacedReplica> dealt = columns_.Packed(true);
-      if (columns_.packed_value() <= best_.requests_per_second * kWorthDealing) return;
+      const std::vector<PlacedReplica> dealt = program.Pack(true);
+      if (program.packed_value() <= best_.requests_per_second * kWorthDealing) return;
       const absl::StatusOr<Placement> placement = Assemble(problem_, dealt, groups_.judge());
       Consider(placement);
-      if (!placement.ok() || !columns_.Learn(dealt, *placement)) return;
+      if (!placement.ok() || !program.Learn(dealt, *placement)) return;
+    }
+  }
+
+  // The best that splits, where the best does not, and the other way round.
+  void TellOfTheOther() {
+    const bool splits = Splits(best_);
+    const std::vector<Placement>& others = splits ? best_whole_ : best_split_;
+    best_.notes.push_back(
+        LosingSplitNote(!splits, others.empty() ? 0 : others.front().requests_per_second, 0));
+    if (!others.empty()) best_.alternatives.push_back(others.front());
+  }
+
+  // From the best that splits and from the best that does not: moves lead from neither to the
+  // other.
+  void Move() {
+    std::vector<Placement> starts = std::move(best_split_);
+    starts.insert(starts.end(), best_whole_.begin(), best_whole_.end());
+    for (const Placement& start : starts) {
+      if (problem_.watch.Stopped()) return;
+      GoodputMoves moves(problem_, &groups_, &columns_);
+      Consider(moves.Improve(start, kMostJudged));
     }
   }
 
@@ -133,6 +166,15 @@ class GoodputSearch {
   double Consider(absl::StatusOr<Placement> placement) {
     if (!placement.ok()) return 0;
     const double goodput = placement->requests_per_second;
+    const bool splits = Splits(*placement);
+    std::vector<Placement>& alike = splits ? best_split_ : best_whole_;
+    const size_t most = splits ? kMostStarts : 1;
+    const auto at = std::find_if(alike.begin(), alike.end(), [&](const Placement& other) {
+      return other.requests_per_second <= goodput;
+    });
+    if (goodput > 0 && (at == alike.end() || at->requests_per_second < goodput))
+      alike.insert(at, *placement);
+    if (alike.size() > most) alike.pop_back();
     if (goodput > best_.requests_per_second) best_ = *std::move(placement);
     return goodput;
   }
@@ -152,9 +194,10 @@ class GoodputSearch {
   const PlacementProblem& problem_;
   GroupLayouts groups_;
   GoodputColumns columns_;
-  const bool relaxes_;
+  const bool few_, relaxes_;
   KnownLayouts known_;
   Placement best_;
+  std::vector<Placement> best_split_, best_whole_;  // the best first
   double bound_ = 0;
   std::vector<std::string> notes_;
   int candidates_ = 0;

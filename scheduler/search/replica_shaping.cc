@@ -299,6 +299,20 @@ const PlacedReplica& ReplicaShaping::ShapeUniform(const Devices& devices, int wi
   return Judge(StagesOf(devices, uniform), false);
 }
 
+const PlacedReplica& ReplicaShaping::ShapeHalved(const Devices& devices, int width) {
+  std::vector<LayoutStage> stages;
+  for (const auto& [pool, count] : devices) {
+    const int most = std::min(width, MaxWidth(*problem_.model));
+    const int wide = count / 2 / most * most, narrow = std::max(1, most / 2);
+    for (int left = count; left > 0;) {
+      const int here = std::min(left, left > count - wide ? most : narrow);
+      stages.push_back({pool, here, 0});
+      left -= here;
+    }
+  }
+  return Judge(std::move(stages), false);
+}
+
 const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
   const auto [at, fresh] = shaped_.try_emplace(devices);
   if (!fresh) return at->second;

@@ -38,6 +38,9 @@ class ReplicaShaping {
   const PlacedReplica& Shape(const Devices& devices);
   // The same, where every stage is `width` wide, or has all that is left of its pool.
   const PlacedReplica& ShapeUniform(const Devices& devices, int width);
+  // The same, where every pool has half of its devices, as far as that goes, in stages so wide and
+  // the others in stages half as wide.
+  const PlacedReplica& ShapeHalved(const Devices& devices, int width);
   // The same as Shape, where only the widths of `changed` pools are tried and the others are
   // `known`.
   PlacedReplica ShapeLike(const Devices& devices, const Widths& known,

@@ -8,6 +8,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/workload_samples.h"
+#include "scheduler/search/goodput_moves.h"
 #include "scheduler/search/goodput_search.h"
 #include "tests/scheduler/cost/shapes.h"
 
@@ -53,18 +54,36 @@ TEST_CASE("sets near those that a linear program uses serve more than parts of p
   GroupLayouts groups(cloud.problem, GroupLayoutOptions());
   GoodputColumns columns(cloud.problem, &groups);
   columns.OfferAlone();
-  const double alone = cloud.Serves(columns.Packed(false), groups.judge());
+  const double alone = cloud.Serves(columns.program().Pack(false), groups.judge());
   const int64_t offered = columns.laid_out();
   constexpr int64_t kMost = 2000;
-  columns.Generate(kMost);
+  columns.Generate(false, kMost);
   CHECK(columns.laid_out() > offered);
   CHECK(columns.laid_out() <= offered + kMost);
-  const double near = cloud.Serves(columns.Packed(false), groups.judge());
-  CHECK(near == Approx(columns.packed_value()).epsilon(1e-6));
+  const double near = cloud.Serves(columns.program().Pack(false), groups.judge());
+  CHECK(near == Approx(columns.program().packed_value()).epsilon(1e-6));
   CHECK(near > 1.1 * alone);
   const absl::StatusOr<Placement> best = SearchGoodput(cloud.problem);
   REQUIRE(best.status().message() == "");
-  CHECK(best->requests_per_second >= near * (1 - 1e-3));
+  CHECK(best->requests_per_second > 1.2 * alone);
+}
+
+TEST_CASE("moves lead to what serves more, and leave what nothing beside is better than") {
+  const MixedCloud cloud;
+  GroupLayouts groups(cloud.problem, GroupLayoutOptions());
+  GoodputColumns columns(cloud.problem, &groups);
+  columns.OfferAlone();
+  const absl::StatusOr<Placement> alone =
+      Assemble(cloud.problem, columns.program().Pack(false), groups.judge());
+  REQUIRE(alone.status().message() == "");
+  GoodputMoves moves(cloud.problem, &groups, &columns);
+  const Placement once = moves.Improve(*alone, 1);
+  const Placement moved = moves.Improve(*alone, 200);
+  CHECK(once.requests_per_second >= alone->requests_per_second);
+  CHECK(moved.requests_per_second > 1.05 * alone->requests_per_second);
+  CHECK(moved.requests_per_second ==
+        Approx(cloud.Serves(moved.replicas, groups.judge())).epsilon(1e-6));
+  CHECK(moves.Improve(moved, 200).requests_per_second <= moved.requests_per_second * (1 + 1e-3));
 }
 
 // Shares of every pair of `dealt`, so small that all served `part` of what the least one can.
@@ -86,20 +105,21 @@ TEST_CASE("split replicas that served less than their columns say come down") {
   GroupLayouts groups(cloud.problem, GroupLayoutOptions());
   GoodputColumns columns(cloud.problem, &groups);
   columns.OfferAlone();
-  columns.Generate(400);
-  const std::vector<PlacedReplica> first = columns.Packed(true);
-  const double before = columns.packed_value();
+  columns.Generate(true, 400);
+  const std::vector<PlacedReplica> first = columns.program().Pack(true);
+  const double before = columns.program().packed_value();
   REQUIRE(!ServedOf(first, 1).shares.empty());
-  CHECK(!columns.Learn(first, ServedOf(first, 100)));  // more than they say
-  CHECK(columns.Learn(first, ServedOf(first, 1e-3)));
+  CHECK(!columns.program().Learn(first, ServedOf(first, 100)));  // more than they say
+  CHECK(columns.program().Learn(first, ServedOf(first, 1e-3)));
   // Others that serve as much take their place until they are known as well.
   bool learnt = true;
   for (int deal = 0; deal < 30 && learnt; ++deal) {
-    const std::vector<PlacedReplica> dealt = columns.Packed(true);
-    learnt = columns.Learn(dealt, ServedOf(dealt, 1e-3));
+    const std::vector<PlacedReplica> dealt = columns.program().Pack(true);
+    learnt = columns.program().Learn(dealt, ServedOf(dealt, 1e-3));
   }
-  CHECK(columns.packed_value() < before * (1 - 1e-3));
-  CHECK(columns.packed_value() >= cloud.Serves(columns.Packed(false), groups.judge()) * (1 - 1e-3));
+  CHECK(columns.program().packed_value() < before * (1 - 1e-3));
+  CHECK(columns.program().packed_value() >=
+        cloud.Serves(columns.program().Pack(false), groups.judge()) * (1 - 1e-3));
 }
 
 }  // namespace
