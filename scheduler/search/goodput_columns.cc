@@ -37,11 +37,10 @@ bool GoodputColumns::MayHold(const Counts& set) const {
 void GoodputColumns::LayOut(Role role, const Counts& asked, double known) {
   if (!MayHold(asked)) return;
   const Counts set = twins_.FirstCopy(asked);
-  const auto [tried, fresh] = tried_.try_emplace(std::pair(role, set), known);
-  if (!fresh) {
-    if (tried->second <= known) return;
-    tried->second = known;
-  }
+  const auto [at, fresh] = tried_.try_emplace(std::pair(role, set));
+  Tried& tried = at->second;
+  if (!fresh && tried.known <= known) return;
+  tried.known = known;
   ++laid_out_;
   ReplicaShaping::Devices devices;
   for (const int p : order_) {
@@ -49,18 +48,21 @@ void GoodputColumns::LayOut(Role role, const Counts& asked, double known) {
   }
   const PlacedReplica replica = role == Role::kBoth ? layouts_.Shape(devices, known)
                                                     : layouts_.ShapeSplit(role, devices, known);
-  if (!replica.stages.empty()) tried->second = 0;
+  if (replica.stages.empty()) return;
+  tried = {0, DevicesByPool(replica.stages, pools_.size())};
   program_.Add(replica);
 }
 
 std::optional<PlacedReplica> GoodputColumns::LaidOut(Role role, const Counts& set) {
-  const PlacedReplica* replica = program_.Find(role, set);
-  if (replica == nullptr) {
-    LayOut(role, set, 0);
-    replica = program_.Find(role, set);
-  }
-  if (replica == nullptr) return std::nullopt;
-  return twins_.FromFirstCopy(set, *replica);
+  if (const PlacedReplica* known = program_.Find(role, set); known != nullptr)
+    return twins_.FromFirstCopy(set, *known);
+  LayOut(role, set, 0);
+  const auto tried = tried_.find(std::pair(role, twins_.FirstCopy(set)));
+  if (tried == tried_.end() || tried->second.used.empty()) return std::nullopt;
+  const std::optional<Counts> used = twins_.CopyWithin(tried->second.used, set);
+  const PlacedReplica* laid_out = program_.Find(role, tried->second.used);
+  if (!used || laid_out == nullptr) return std::nullopt;
+  return twins_.FromFirstCopy(*used, *laid_out);
 }
 
 void GoodputColumns::OfferRoles(const Counts& set) { OfferJoined(set, {}); }
@@ -101,7 +103,7 @@ void GoodputColumns::OfferAsItIs(PlacedReplica replica) {
   for (const LayoutStage& stage : replica.stages) {
     if (stage.pool != static_cast<int>(from)) return;
   }
-  for (size_t p = 0; p < pools_.size(); ++p) {
+  for (size_t p = 0; p < pools_.size() && !problem_.watch.Stopped(); ++p) {
     if (p == from || pools_[p].spec != pools_[from].spec || pools_[p].count < devices) continue;
     for (LayoutStage& stage : replica.stages) stage.pool = static_cast<int>(p);
     replica.rate = groups_.judge()->RateOf(SpecOf(problem_, replica));
@@ -112,7 +114,7 @@ void GoodputColumns::OfferAsItIs(PlacedReplica replica) {
 void GoodputColumns::OfferAlone() {
   const std::vector<MachineNode>& machines = problem_.graph->machines();
   const auto site = [&](size_t p) { return machines[static_cast<size_t>(pools_[p].machine)].site; };
-  for (size_t p = 0; p < pools_.size(); ++p) {
+  for (size_t p = 0; p < pools_.size() && !problem_.watch.Stopped(); ++p) {
     Counts set(pools_.size(), 0);
     for (int devices = 1; devices <= pools_[p].count; ++devices) {
       const Counts fewer = set;
@@ -192,14 +194,13 @@ void GoodputColumns::LookAround(const GoodputProgram::Used& column,
       }
     }
   }
+  Counts free;
+  for (size_t p = 0; p < set.size(); ++p) free.push_back(pools_[p].count - set[p]);
   for (const GoodputProgram::Used& other : used) {
-    Counts joined = set;
-    bool there = true;
-    for (size_t p = 0; p < joined.size(); ++p) {
-      joined[p] += other.set[p];
-      there = there && joined[p] <= pools_[p].count;
-    }
-    if (there) Consider(role, joined);
+    std::optional<Counts> joined = twins_.CopyWithin(other.set, free);
+    if (!joined) continue;
+    for (size_t p = 0; p < set.size(); ++p) (*joined)[p] += set[p];
+    Consider(role, *joined);
   }
   Counts half = set;
   for (int& devices : half) devices /= 2;

@@ -48,6 +48,7 @@ class GoodputColumns {
   // The best replica known of this role on this set, laid out where none is; none: none serves.
   std::optional<PlacedReplica> LaidOut(Role role, const Counts& set);
   GoodputProgram& program() { return program_; }
+  const TwinPools& twins() const { return twins_; }
   int64_t laid_out() const { return laid_out_; }
 
  private:
@@ -68,9 +69,13 @@ class GoodputColumns {
   const TwinPools twins_;
   GoodputProgram program_;
   GoodputLayouts layouts_;
-  const std::vector<int> order_;                     // pools, those near each other together
-  std::map<std::pair<Role, Counts>, double> tried_;  // not worth more than so many requests/s
-  std::set<Counts> fine_;                            // laid out by stage_layout
+  const std::vector<int> order_;  // pools, those near each other together
+  struct Tried {
+    double known = 0;  // it is not worth more than so many requests/s
+    Counts used;       // what the best layout needs of the set; empty: there is none
+  };
+  std::map<std::pair<Role, Counts>, Tried> tried_;  // by first copy
+  std::set<Counts> fine_;                           // laid out by stage_layout
   int64_t laid_out_ = 0, limit_ = 0;
   bool split_ = true;  // of Generate
 };

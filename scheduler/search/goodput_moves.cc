@@ -24,7 +24,7 @@ GoodputMoves::GoodputMoves(const PlacementProblem& problem, GroupLayouts* groups
                            GoodputColumns* columns)
     : problem_(problem), pools_(problem.graph->pools()), groups_(*groups), columns_(*columns) {}
 
-double GoodputMoves::AtMost(const std::vector<PlacedReplica>& replicas) const {
+double GoodputMoves::Estimate(const std::vector<PlacedReplica>& replicas) const {
   double alone = 0, prefill = 0, decode = 0;
   std::vector<const PlacedReplica*> split;
   for (const PlacedReplica& replica : replicas) {
@@ -45,6 +45,7 @@ double GoodputMoves::AtMost(const std::vector<PlacedReplica>& replicas) const {
 }
 
 void GoodputMoves::Offer(const std::vector<size_t>& gone, const std::vector<Part>& come) {
+  if (problem_.watch.Stopped()) return;
   Neighbour neighbour;
   for (const Part& part : come) {
     if (!Any(part.used)) continue;
@@ -55,9 +56,23 @@ void GoodputMoves::Offer(const std::vector<size_t>& gone, const std::vector<Part
     if (std::find(gone.begin(), gone.end(), i) == gone.end())
       neighbour.replicas.push_back(best_.replicas[i]);
   }
-  neighbour.at_most = AtMost(neighbour.replicas);
-  if (neighbour.at_most > best_.requests_per_second * kWorthMoving)
-    neighbours_.push_back(std::move(neighbour));
+  neighbour.estimate = Estimate(neighbour.replicas);
+  if (neighbour.estimate <= best_.requests_per_second * kWorthMoving) return;
+  std::vector<std::pair<Role, Counts>> key;
+  for (const PlacedReplica& replica : neighbour.replicas) {
+    const Counts set = DevicesByPool(replica.stages, pools_.size());
+    key.emplace_back(replica.role, columns_.twins().FirstCopy(set));
+  }
+  std::sort(key.begin(), key.end());
+  if (!seen_.insert(std::move(key)).second) return;
+  neighbours_.push_back(std::move(neighbour));
+  if (neighbours_.size() > 4 * kMostJudgedPerStep) KeepMostPromising();
+}
+
+void GoodputMoves::KeepMostPromising() {
+  std::stable_sort(neighbours_.begin(), neighbours_.end(),
+                   [](const Neighbour& a, const Neighbour& b) { return a.estimate > b.estimate; });
+  if (neighbours_.size() > kMostJudgedPerStep) neighbours_.resize(kMostJudgedPerStep);
 }
 
 void GoodputMoves::OfferTransfers() {
@@ -158,6 +173,7 @@ void GoodputMoves::OfferAll() {
     for (size_t p = 0; p < idle_.size(); ++p) idle_[p] -= parts_.back().used[p];
   }
   neighbours_.clear();
+  seen_.clear();
   OfferTransfers();
   OfferRoles();
   OfferCuts();
@@ -166,14 +182,12 @@ void GoodputMoves::OfferAll() {
 
 bool GoodputMoves::Step(int64_t most_judged) {
   OfferAll();
-  std::stable_sort(neighbours_.begin(), neighbours_.end(),
-                   [](const Neighbour& a, const Neighbour& b) { return a.at_most > b.at_most; });
-  if (neighbours_.size() > kMostJudgedPerStep) neighbours_.resize(kMostJudgedPerStep);
+  KeepMostPromising();
   bool moved = false;
   for (size_t n = 0; n < neighbours_.size(); ++n) {
     if (n > 0 && n % kJudgedTogether == 0 && moved) break;
     if (judged_ >= most_judged || problem_.watch.Stopped()) break;
-    if (neighbours_[n].at_most <= best_.requests_per_second * kWorthMoving) continue;
+    if (neighbours_[n].estimate <= best_.requests_per_second * kWorthMoving) continue;
     ++judged_;
     absl::StatusOr<Placement> placement =
         Assemble(problem_, std::move(neighbours_[n].replicas), groups_.judge());
@@ -189,7 +203,7 @@ bool GoodputMoves::Step(int64_t most_judged) {
 Placement GoodputMoves::Improve(Placement start, int64_t most_judged) {
   best_ = std::move(start);
   judged_ = 0;
-  while (Step(most_judged)) {
+  while (!problem_.watch.Stopped() && Step(most_judged)) {
   }
   return std::move(best_);
 }

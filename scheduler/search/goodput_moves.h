@@ -2,13 +2,16 @@
 //
 // A goodput program knows what replicas serve alone; what split ones serve depends on partners and
 // on the links between them. Idea: devices change replicas, replicas change roles, join or are cut
-// in two. Of these neighbours those that could serve most, if links and capacities were all that
-// limits pairs, are judged with everything that pairs share, some at a time, until one of them
-// serves more; the search goes on from there, and ends where none does. Heuristic. Deterministic:
-// budgets count placements. Thread rule: one thread per object; borrows what it is given.
+// in two. What these neighbours would serve is estimated: links and rates of replicas are all that
+// limits pairs, and who is not moved has the rate that its partners leave it now. The most
+// promising are judged with everything that pairs share, some at a time, until one of them serves
+// more; the search goes on from there, and ends where none does. Heuristic. Deterministic: budgets
+// count placements. Thread rule: one thread per object; borrows what it is given.
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "scheduler/search/goodput_columns.h"
@@ -29,7 +32,7 @@ class GoodputMoves {
     Counts used;
   };
   struct Neighbour {
-    double at_most = 0;  // requests per second
+    double estimate = 0;  // requests per second
     std::vector<PlacedReplica> replicas;
   };
 
@@ -39,8 +42,8 @@ class GoodputMoves {
   void OfferRoles();
   void OfferCuts();
   void OfferJoined();
-  // What replicas could serve together, their links and capacities taken alone.
-  double AtMost(const std::vector<PlacedReplica>& replicas) const;
+  double Estimate(const std::vector<PlacedReplica>& replicas) const;
+  void KeepMostPromising();
   void OfferAll();
   bool Step(int64_t most_judged);  // false: nothing is better, or enough were judged
 
@@ -52,6 +55,7 @@ class GoodputMoves {
   std::vector<Part> parts_;  // of best_
   Counts idle_;
   std::vector<Neighbour> neighbours_;
+  std::set<std::vector<std::pair<Role, Counts>>> seen_;  // neighbours, on first copies of twins
   int64_t judged_ = 0;
 };
 

@@ -87,9 +87,12 @@ void GoodputProgram::Add(const PlacedReplica& replica) {
   const double rate = replica.rate.requests_per_second;
   const auto [at, fresh] = column_of_.emplace(std::pair(replica.role, first), columns_.size());
   if (fresh) columns_.emplace_back();
-  if (!fresh && rate <= columns_[at->second].rate) return;
+  Column& column = columns_[at->second];
+  const double given = column.replica.rate.requests_per_second;
+  if (!fresh && rate <= given) return;
+  const double kept = fresh ? 1 : column.rate / given;  // of what it says, as was learnt
   const PlacedReplica moved = twins_.ToFirstCopy(set, replica);
-  columns_[at->second] = {moved, first, PartsOf(moved), rate};
+  column = {moved, first, PartsOf(moved), kept * rate};
 }
 
 const PlacedReplica* GoodputProgram::Find(Role role, const Counts& set) const {
@@ -107,7 +110,10 @@ std::vector<GoodputProgram::Used> GoodputProgram::used() const {
 
 double GoodputProgram::PriceOf(const Counts& set) const {
   double price = 0;
-  for (size_t p = 0; p < set.size(); ++p) price += set[p] * prices_[twins_.GroupOf(p)];
+  for (size_t p = 0; p < set.size(); ++p) {
+    price += set[p] * prices_[twins_.GroupOf(p)];
+    if (AboveHalf(set, p)) price += half_prices_[twins_.GroupOf(p)];
+  }
   return price;
 }
 
@@ -161,10 +167,12 @@ void GoodputProgram::PriceUnusedRoles() {
 bool GoodputProgram::Solve(bool whole, bool split, const std::vector<size_t>& chosen,
                            std::vector<double>* values) {
   LinearProgram program;
-  std::vector<int> devices, prefill, decode, variables;
+  std::vector<int> devices, halves, prefill, decode, variables;
   for (const std::vector<size_t>& group : twins_.groups()) {
     const int each = pools_[group.front()].count;
-    devices.push_back(program.AddRow(-kUnbounded, each * static_cast<double>(group.size())));
+    const auto pools = static_cast<double>(group.size());
+    devices.push_back(program.AddRow(-kUnbounded, each * pools));
+    halves.push_back(program.AddRow(-kUnbounded, pools));
   }
   for (size_t place = 0; place < links_.size(); ++place) {
     prefill.push_back(program.AddRow(-kUnbounded, 0));
@@ -185,10 +193,14 @@ bool GoodputProgram::Solve(bool whole, bool split, const std::vector<size_t>& ch
     const int copies =
         program.AddVariable(both ? column.rate : 0, 0, both || split ? kUnbounded : 0, whole);
     variables.push_back(copies);
-    Counts by_group(devices.size(), 0);
-    for (size_t p = 0; p < pools_.size(); ++p) by_group[twins_.GroupOf(p)] += column.used[p];
+    Counts by_group(devices.size(), 0), above_half(devices.size(), 0);
+    for (size_t p = 0; p < pools_.size(); ++p) {
+      by_group[twins_.GroupOf(p)] += column.used[p];
+      above_half[twins_.GroupOf(p)] += AboveHalf(column.used, p) ? 1 : 0;
+    }
     for (size_t g = 0; g < by_group.size(); ++g) {
       if (by_group[g] > 0) program.AddTerm(devices[g], copies, by_group[g]);
+      if (above_half[g] > 0) program.AddTerm(halves[g], copies, above_half[g]);
     }
     if (both) continue;
     for (const auto& [place, part] : column.parts)
@@ -196,7 +208,7 @@ bool GoodputProgram::Solve(bool whole, bool split, const std::vector<size_t>& ch
                       -part * column.rate);
   }
   const absl::StatusOr<LinearProgram::Solution> solution =
-      program.Solve(!whole, kPackingGap, kPackingNodes);
+      program.Solve(!whole, kPackingGap, kPackingNodes, problem_.watch.stop);
   if (!solution.ok()) return false;
   values->clear();
   for (const int copies : variables)
@@ -213,6 +225,7 @@ bool GoodputProgram::Solve(bool whole, bool split, const std::vector<size_t>& ch
     return prices;
   };
   prices_ = duals(devices);
+  half_prices_ = duals(halves);
   prefill_prices_ = duals(prefill);
   decode_prices_ = duals(decode);
   return true;
@@ -229,15 +242,16 @@ std::vector<size_t> GoodputProgram::Promising(bool split) const {
   }
   std::sort(ranked.begin(), ranked.end());
   std::map<Role, size_t> taken;
-  std::set<size_t> chosen(packed_[split].begin(), packed_[split].end());
+  std::set<size_t> chosen(packed_[false].begin(), packed_[false].end());
+  if (split) chosen.insert(packed_[true].begin(), packed_[true].end());
   for (const auto& [rank, c] : ranked) {
     if (taken[columns_[c].replica.role]++ < kMostPacked / (split ? 3 : 1)) chosen.insert(c);
   }
   return {chosen.begin(), chosen.end()};
 }
 
-// Twins have devices together in the program: a replica for which what is left does not do is left
-// out.
+// Twins have devices together in the program: where what is left in each of them does not do, a
+// replica is left out.
 std::vector<PlacedReplica> GoodputProgram::Placed(const std::vector<size_t>& columns) const {
   Counts free;
   for (const DevicePool& pool : pools_) free.push_back(pool.count);

@@ -9,10 +9,11 @@
 //   sum over q of s_pq <= sum over prefilling c of a_cp r_c y_c, for all p
 //   sum over p of s_pq <= sum over decoding c of a_cq r_c y_c, for all q
 //   0 <= s_pq <= what half of the links between the two places carries: with more KV comes late
+// Of twins no more have a replica of more than half of their devices than there are.
 // Its relaxation prices devices and, by place, prefilling and decoding. That the layers of two
 // replicas match, and that each side may use up the limits that both share, is left out: what a
-// deal of whole columns really served is learnt. Thread rule: one thread per object; borrows the
-// problem. Units: requests per second.
+// deal of whole columns really served is learnt. Thread rule: one thread per object; borrows what
+// it is given. Units: requests per second.
 #pragma once
 
 #include <map>
@@ -66,6 +67,9 @@ class GoodputProgram {
   };
 
   void MakePlaces();
+  bool AboveHalf(const Counts& set, size_t pool) const {
+    return 2 * set[pool] > pools_[pool].count;
+  }
   Counts UsedBy(const PlacedReplica& replica) const;
   Parts PartsOf(const PlacedReplica& replica) const;
   double WorthOf(Role role, const Parts& parts) const;
@@ -84,7 +88,7 @@ class GoodputProgram {
   std::vector<Column> columns_;
   std::map<std::pair<Role, Counts>, size_t> column_of_;
   std::vector<double> copies_;                          // by column; of the relaxation
-  std::vector<double> prices_;                          // by group of twins
+  std::vector<double> prices_, half_prices_;            // by group of twins: a device, a pool
   std::vector<double> prefill_prices_, decode_prices_;  // by place
   double value_ = 0, packed_value_ = 0;
   std::vector<size_t> packed_[2];  // the last time, without and with split ones

@@ -19,7 +19,7 @@ namespace {
 
 // Limits of TPOT that candidates are made for, as parts of the slowest replica's.
 constexpr double kParts[] = {0.7, 0.5, 0.35};
-constexpr int kFewUpTo = 100;       // devices
+constexpr int kMovesUpTo = 100;     // devices: with more there are too many neighbours
 constexpr double kBoundGap = 0.15;  // of the bound over its relaxation: limits leave more
 constexpr int64_t kMostLaidOut = 6000;
 constexpr int64_t kMostLaidOutAgain = 2000;
@@ -41,19 +41,19 @@ class GoodputSearch {
       : problem_(problem),
         groups_(problem, GroupLayoutOptions()),
         columns_(problem, &groups_),
-        few_(problem.graph->devices() <= kFewUpTo),
-        relaxes_(few_ && !AreFewDevices(problem)) {}
+        moves_(problem.graph->devices() <= kMovesUpTo),
+        relaxes_(moves_ && !AreFewDevices(problem)) {}
 
   absl::StatusOr<Placement> Run() {
-    if (relaxes_) {
-      OfferRelaxation();
-    } else if (absl::Status s = OfferCandidates(); !s.ok()) {
-      return s;
+    if (absl::Status s = CheckRoom(problem_); !s.ok()) return s;
+    if (relaxes_) OfferRelaxation();
+    if (bound_ <= 0) {  // candidates have a bound of their own, or say why nothing fits
+      if (absl::Status s = OfferCandidates(); !s.ok()) return s;
     }
     columns_.OfferAlone();
-    if (few_) columns_.OfferTogether(kMostTogether);
+    if (moves_) columns_.OfferTogether(kMostTogether);
     Generate();
-    if (few_) Move();
+    if (moves_) Move();
     if (best_.requests_per_second <= 0) return NothingInTime();
     TellOfTheOther();
     best_.upper_bound = bound_;
@@ -93,13 +93,16 @@ class GoodputSearch {
 
   // What a deal teaches of split replicas changes what is worth looking for.
   void Generate() {
-    for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
+    for (int round = 0; round < kMostRounds; ++round) {
+      if (round > 0 && problem_.watch.Stopped()) return;
       const double before = best_.requests_per_second;
       const int64_t most = round == 0 ? kMostLaidOut : kMostLaidOutAgain;
       columns_.Generate(false, most);
       Consider(Assemble(problem_, columns_.program().Pack(false), groups_.judge()));
       columns_.Generate(true, most);
       Deal();
+      problem_.watch.Report(absl::StrFormat("device sets laid out: %d, %.3f requests/s",
+                                            columns_.laid_out(), best_.requests_per_second));
       if (round > 0 && best_.requests_per_second <= before * kWorthDealing) return;
     }
   }
@@ -121,20 +124,23 @@ class GoodputSearch {
   void TellOfTheOther() {
     const bool splits = Splits(best_);
     const std::vector<Placement>& others = splits ? best_whole_ : best_split_;
-    best_.notes.push_back(
-        LosingSplitNote(!splits, others.empty() ? 0 : others.front().requests_per_second, 0));
+    if (splits || groups_.MaySplit()) {
+      best_.notes.push_back(
+          LosingSplitNote(!splits, others.empty() ? 0 : others.front().requests_per_second, 0));
+    }
     if (!others.empty()) best_.alternatives.push_back(others.front());
   }
 
-  // From the best that splits and from the best that does not: moves lead from neither to the
-  // other.
+  // From some that split and from the best that does not: moves seldom lead from one to the other.
   void Move() {
-    std::vector<Placement> starts = std::move(best_split_);
+    std::vector<Placement> starts = best_split_;
     starts.insert(starts.end(), best_whole_.begin(), best_whole_.end());
     for (const Placement& start : starts) {
       if (problem_.watch.Stopped()) return;
       GoodputMoves moves(problem_, &groups_, &columns_);
       Consider(moves.Improve(start, kMostJudged));
+      problem_.watch.Report(
+          absl::StrFormat("moves judged, %.3f requests/s", best_.requests_per_second));
     }
   }
 
@@ -151,14 +157,12 @@ class GoodputSearch {
     if (!found.ok()) return found;
     const double goodput = Consider(Assemble(problem_, found->replicas, groups_.judge()));
     if (candidates_ == 1) widest_goodput_ = goodput;
-    bool splits = false;
     for (const PlacedReplica& replica : found->replicas) {
-      splits = splits || replica.role != Role::kBoth;
       columns_.OfferRoles(UsedBy(replica));
       columns_.OfferFinely(UsedBy(replica));
       columns_.OfferAsItIs(replica);
     }
-    if (splits && !problem_.watch.Stopped()) (void)Candidate(max_tpot, false).ok();
+    if (Splits(*found) && !problem_.watch.Stopped()) (void)Candidate(max_tpot, false).ok();
     return found;
   }
 
@@ -194,7 +198,7 @@ class GoodputSearch {
   const PlacementProblem& problem_;
   GroupLayouts groups_;
   GoodputColumns columns_;
-  const bool few_, relaxes_;
+  const bool moves_, relaxes_;
   KnownLayouts known_;
   Placement best_;
   std::vector<Placement> best_split_, best_whole_;  // the best first

@@ -6,11 +6,12 @@ namespace tessera::scheduler {
 namespace {
 
 bool AreTwins(const ClusterGraph& graph, const DevicePool& a, const DevicePool& b) {
-  const auto site = [&](int machine) {
-    return graph.machines()[static_cast<size_t>(machine)].site;
-  };
   if (a.machine == b.machine || a.spec != b.spec || a.count != b.count ||
-      site(a.machine) != site(b.machine) ||
+      a.price_usd_per_hour != b.price_usd_per_hour)
+    return false;
+  const MachineNode& in_a = graph.machines()[static_cast<size_t>(a.machine)];
+  const MachineNode& in_b = graph.machines()[static_cast<size_t>(b.machine)];
+  if (in_a.site != in_b.site || in_a.uplink != in_b.uplink ||
       graph.Between(a.machine, a.machine) != graph.Between(b.machine, b.machine) ||
       graph.Between(a.machine, b.machine) != graph.Between(b.machine, a.machine))
     return false;

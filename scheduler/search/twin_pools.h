@@ -1,5 +1,5 @@
-// Pools that are alike to every search: equal devices, alone in machines of equal links to all
-// others.
+// Pools that are alike to every search: equal devices at equal prices, alone in machines of equal
+// links to all others.
 //
 // A device set and its copy on twins serve the same, so that one of them need be known: the one in
 // which earlier twins have more devices. Clusters of more than kMostPools pools are taken as if

@@ -37,6 +37,14 @@ TEST_CASE("a model larger than everything: every search says how many GiB are mi
   }
 }
 
+TEST_CASE("so does a goodput plan of more devices than are enumerated") {
+  PlannerOptions options;
+  options.goal = Goal::kGoodput;
+  const PlannerInput input =
+      Input("machines: [{name: a, devices: [{kind: T4, count: 9}]}]", "Llama-2-70B");
+  CHECK_THAT(Reason(input, options), Contains("GiB are missing"));
+}
+
 TEST_CASE("what would fit but for one machine says so of the rest, with every search") {
   const PlannerInput input = Input(
       "machines:\n- {name: a, devices: [{kind: A100-80, count: 2}]}\n"

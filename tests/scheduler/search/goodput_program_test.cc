@@ -53,9 +53,9 @@ TEST_CASE("whole replicas fill the devices of twins, each in a machine of its ow
   program.Add(Replica(Role::kBoth, 0, 1, 3));
   program.Add(Replica(Role::kBoth, 0, 1, 1));  // worse than what is known
   REQUIRE(program.Relax(true));
-  CHECK(program.value() == Approx(10 * 8 / 3.0));
-  CHECK(program.PriceOf({1, 0, 0}) == Approx(10 / 3.0));
-  CHECK(program.PriceOf({0, 1, 8}) == Approx(10 / 3.0));  // nobody asks for the third kind
+  CHECK(program.value() == Approx(26));
+  CHECK(program.PriceOf({1, 0, 0}) == Approx(3));
+  CHECK(program.PriceOf({0, 1, 8}) == Approx(3));  // nobody asks for the third kind
   const std::vector<PlacedReplica> packed = program.Pack(true);
   CHECK(program.packed_value() == Approx(26));
   std::vector<int> used(3, 0);
@@ -64,6 +64,16 @@ TEST_CASE("whole replicas fill the devices of twins, each in a machine of its ow
     used[static_cast<size_t>(replica.stages[0].pool)] += replica.stages[0].width;
   }
   CHECK(used == std::vector<int>{4, 4, 0});
+}
+
+TEST_CASE("twins have no more large replicas than there are of them") {
+  const Given given;
+  const TwinPools twins(given.graph);
+  GoodputProgram program(given.problem, twins);
+  program.Add(Replica(Role::kBoth, 0, 3, 10));
+  REQUIRE(program.Relax(true));
+  CHECK(program.value() == Approx(20));  // not 8 / 3 of them
+  CHECK(program.Pack(true).size() == 2);
 }
 
 TEST_CASE("who prefills and who decodes serve as much as the less of both, at prices that say so") {
@@ -93,21 +103,20 @@ TEST_CASE("more than half of the links serves nobody") {
   const double raw_seconds = 2 * 8 * 128 * 2 * 32 * 1000 / 0.125e9;
   CHECK(program.value() >= 0.5 / raw_seconds);
   CHECK(program.value() <= 0.5 / (0.28 * raw_seconds));
-  // Beside each other they need no link.
-  program.Add(Replica(Role::kDecode, 1, 2, 3));
-  program.Add(Replica(Role::kPrefill, 0, 2, 3));
+  // Two in one machine need no link.
+  program.Add(Replica(Role::kDecode, 2, 4, 5));
+  program.Add(Replica(Role::kPrefill, 2, 4, 4));
   REQUIRE(program.Relax(true));
-  CHECK(program.value() < 6);  // of twins nobody knows that they are one machine
+  CHECK(program.value() >= 4);
 }
 
 TEST_CASE("who served less than its column says comes down, towards that") {
   const Given given;
   const TwinPools twins(given.graph);
   GoodputProgram program(given.problem, twins);
-  program.Add(Replica(Role::kPrefill, 0, 8, 12));
-  program.Add(Replica(Role::kDecode, 2, 8, 9));
-  const std::vector<PlacedReplica> dealt = {Replica(Role::kPrefill, 0, 8, 12),
+  const std::vector<PlacedReplica> dealt = {Replica(Role::kPrefill, 0, 4, 12),
                                             Replica(Role::kDecode, 2, 8, 9)};
+  for (const PlacedReplica& replica : dealt) program.Add(replica);
   Placement placement;
   placement.shares = {{0, 1, 100}};
   CHECK(!program.Learn(dealt, placement));  // more than they say
@@ -118,7 +127,11 @@ TEST_CASE("who served less than its column says comes down, towards that") {
   placement.shares = {{0, 1, 1}};
   CHECK(program.Learn(dealt, placement));
   REQUIRE(program.Relax(true));
-  CHECK(program.value() == Approx(0.8 * 8.5));  // but not at once
+  CHECK(program.value() == Approx(0.8 * 8.5));     // but not at once
+  program.Add(Replica(Role::kDecode, 2, 8, 8.9));  // no better than what was said
+  program.Add(Replica(Role::kDecode, 2, 8, 10));
+  REQUIRE(program.Relax(true));
+  CHECK(program.value() == Approx(0.8 * 8.5 / 9 * 10));  // what was learnt holds for better ones
 }
 
 TEST_CASE("what was packed once is not forgotten for what only looks better") {

@@ -37,6 +37,10 @@ TEST_CASE("pools are twins where devices, their machines and all links are alike
   CHECK(TwinPools(GraphOf(two + Machine("c", "{kind: L40S, count: 4}"))).groups() ==
         Groups{{0, 1}, {2}});
   CHECK(TwinPools(GraphOf(two + Machine("c", kFour, "12 GB/s"))).groups() == Groups{{0, 1}, {2}});
+  const std::string uplinked =
+      "- {name: c, devices: [{kind: L4, count: 4}], inside: {bandwidth: 24 GB/s, latency: 10 us}, "
+      "uplink: {bandwidth: 100 Gbit/s, latency: 5 us}}\n";
+  CHECK(TwinPools(GraphOf(two + uplinked)).groups() == Groups{{0, 1}, {2}});
   // In a machine with others it matters which of them.
   const std::string mixed = std::string(kFour) + ", {kind: L40S, count: 1}";
   CHECK(TwinPools(GraphOf(two + Machine("c", mixed))).groups() == Groups{{0, 1}, {2}, {3}});
