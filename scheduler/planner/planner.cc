@@ -12,6 +12,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/bottleneck.h"
+#include "scheduler/planner/idle_devices.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
 #include "scheduler/planner/plan_attainment.h"
@@ -249,6 +250,11 @@ class Planner {
     Predict(placement);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
+    // Of what is rented nobody expects that all of it is used.
+    if (options_.goal == Goal::kThroughput || options_.goal == Goal::kGoodput) {
+      if (std::string idle = IdleDevicesLine(graph_, placement); !idle.empty())
+        AddLine(std::move(idle));
+    }
     Compare(placement);
     if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     if (spot_.empty()) {

@@ -73,6 +73,18 @@ TEST_CASE("a plan for requests in time promises no more than most of what a simu
   CHECK(plan.simulated().attainment() > 0.8);
 }
 
+TEST_CASE("a plan says which devices it does not use, and nothing where all are used") {
+  // Alone it cannot hold the model, and it is too far away to be a part of a replica.
+  std::string far = kPairs;
+  far.insert(far.find("tiers:"),
+             "- {name: c, site: far, devices: [{kind: T4}], inside: {bandwidth: 12 GB/s, latency: "
+             "10 us}}\n");
+  far.insert(far.find("{site:") + 1, "region: {bandwidth: 1 Mbit/s, latency: 500 ms}, ");
+  CHECK_THAT(PlanTable(PlanOf(Input(kPrompt, far), Goal::kGoodput)),
+             Contains("not used: 1 T4 (c)"));
+  CHECK_THAT(PlanTable(PlanOf(Input(kPrompt), Goal::kGoodput)), !Contains("not used"));
+}
+
 TEST_CASE("no search finds more goodput than best on few devices") {
   for (const char* workload :
        {kPrompt,
