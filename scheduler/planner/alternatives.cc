@@ -153,9 +153,7 @@ class Alternatives {
   }
 
   void Split() {
-    const bool splits =
-        std::any_of(chosen_.replicas.begin(), chosen_.replicas.end(),
-                    [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+    const bool splits = Splits(chosen_);
     std::optional<Placement> best;
     if (splits) {
       Replicas whole = chosen_.replicas;

@@ -1,13 +1,22 @@
 #include "scheduler/planner/idle_devices.h"
 
-#include <utility>
 #include <vector>
 
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
+namespace {
 
-std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placement) {
+constexpr int kMostNamed = 6;  // machines of a kind
+
+struct OfKind {
+  std::string kind, machines;
+  int devices = 0, machine_count = 0;
+};
+
+}  // namespace
+
+std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placement, bool searched) {
   const std::vector<DevicePool>& pools = graph.pools();
   std::vector<int> idle;
   for (const DevicePool& pool : pools) idle.push_back(pool.count);
@@ -15,26 +24,25 @@ std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placemen
     for (const LayoutStage& stage : replica.stages)
       idle[static_cast<size_t>(stage.pool)] -= stage.width;
   }
-  struct OfKind {
-    std::string kind, machines;
-    int devices = 0;
-  };
   std::vector<OfKind> kinds;  // in the order of the cluster
   for (size_t p = 0; p < pools.size(); ++p) {
     if (idle[p] <= 0) continue;
     size_t k = 0;
     while (k < kinds.size() && kinds[k].kind != pools[p].spec->kind) ++k;
-    if (k == kinds.size()) kinds.push_back({pools[p].spec->kind, "", 0});
+    if (k == kinds.size()) kinds.push_back({pools[p].spec->kind});
     kinds[k].devices += idle[p];
+    if (++kinds[k].machine_count > kMostNamed) continue;
     kinds[k].machines += StrCat(kinds[k].machines.empty() ? "" : ", ",
                                 graph.machines()[static_cast<size_t>(pools[p].machine)].name);
   }
   std::string line;
   for (const OfKind& one : kinds) {
+    const int more = one.machine_count - kMostNamed;
     line += StrCat(line.empty() ? "not used: " : ", ", one.devices, " ", one.kind, " (",
-                   one.machines, ")");
+                   one.machines, more > 0 ? StrCat(" and ", more, " more") : "", ")");
   }
-  return line.empty() ? line : StrCat(line, ": nothing was found that serves more with them");
+  if (line.empty() || !searched) return line;
+  return StrCat(line, ": nothing was found that serves more with them");
 }
 
 }  // namespace tessera::scheduler

@@ -156,6 +156,11 @@ Search WithoutIdle(Search search) {
   };
 }
 
+bool Splits(const Placement& placement) {
+  return std::any_of(placement.replicas.begin(), placement.replicas.end(),
+                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+}
+
 std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
   if (requests_per_second <= 0) {
     return splits ? "splitting prefill and decode between replicas brings nothing here"

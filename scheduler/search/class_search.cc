@@ -99,8 +99,7 @@ class ClassSearch {
     if (!split) return whole;
     if (!whole) return split;
     const bool better = Better(*split, *whole);
-    if (std::none_of(split->replicas.begin(), split->replicas.end(),
-                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; })) {
+    if (!Splits(*split)) {
       if (better) whole = std::move(split);
       whole->notes.push_back(LosingSplitNote(true, 0, 0));
       return whole;

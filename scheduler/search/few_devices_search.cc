@@ -469,9 +469,7 @@ class FewDevicesSearch {
   // --- What the placement says of itself ---
 
   void Explain() {
-    const bool splits =
-        std::any_of(best_->replicas.begin(), best_->replicas.end(),
-                    [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+    const bool splits = Splits(*best_);
     if (problem_.allow_split && !splits) {
       best_->notes.push_back(LosingSplitNote(true, 0, 0));
     } else if (splits) {

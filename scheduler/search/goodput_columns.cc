@@ -168,8 +168,7 @@ void GoodputColumns::Consider(Role role, const Counts& set) {
   if (worth > 0) LayOut(role, set, kNearPrice * program_.PriceOf(set) / worth);
 }
 
-void GoodputColumns::LookAround(const GoodputProgram::Used& column,
-                                const std::vector<GoodputProgram::Used>& used) {
+void GoodputColumns::LookAround(const DeviceGroup& column, const Grouping& used) {
   const auto& [role, set] = column;
   for (const Role other : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
     if (other != role) Consider(other, set);
@@ -196,8 +195,8 @@ void GoodputColumns::LookAround(const GoodputProgram::Used& column,
   }
   Counts free;
   for (size_t p = 0; p < set.size(); ++p) free.push_back(pools_[p].count - set[p]);
-  for (const GoodputProgram::Used& other : used) {
-    std::optional<Counts> joined = twins_.CopyWithin(other.set, free);
+  for (const DeviceGroup& other : used) {
+    std::optional<Counts> joined = twins_.CopyWithin(other.counts, free);
     if (!joined) continue;
     for (size_t p = 0; p < set.size(); ++p) (*joined)[p] += set[p];
     Consider(role, *joined);
@@ -214,8 +213,8 @@ void GoodputColumns::Generate(bool split, int64_t most_laid_out) {
   for (int round = 0; round < kMostRounds; ++round) {
     if (!program_.Relax(split) || program_.value() <= before || Exhausted()) return;
     before = program_.value() * (1 + 1e-6);
-    const std::vector<GoodputProgram::Used> used = program_.used();
-    for (const GoodputProgram::Used& column : used) LookAround(column, used);
+    const Grouping used = program_.used();
+    for (const DeviceGroup& column : used) LookAround(column, used);
   }
 }
 

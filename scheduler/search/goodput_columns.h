@@ -52,14 +52,18 @@ class GoodputColumns {
   int64_t laid_out() const { return laid_out_; }
 
  private:
+  struct Tried {
+    double known = 0;  // it is not worth more than so many requests/s
+    Counts used;       // what the best layout needs of the set; empty: there is none
+  };
+
   // The same as OfferRoles where that is more than these parts of the set serve.
   void OfferJoined(const Counts& set, const std::vector<Counts>& parts);
   bool MayHold(const Counts& set) const;
   // Lays out a set unless that was done, or it cannot be worth more than `known` requests/s.
   void LayOut(Role role, const Counts& set, double known);
   // What is near a set, of those that the relaxation uses.
-  void LookAround(const GoodputProgram::Used& column,
-                  const std::vector<GoodputProgram::Used>& used);
+  void LookAround(const DeviceGroup& column, const Grouping& used);
   void Consider(Role role, const Counts& set);
   bool Exhausted() const { return laid_out_ >= limit_ || problem_.watch.Stopped(); }
 
@@ -69,11 +73,7 @@ class GoodputColumns {
   const TwinPools twins_;
   GoodputProgram program_;
   GoodputLayouts layouts_;
-  const std::vector<int> order_;  // pools, those near each other together
-  struct Tried {
-    double known = 0;  // it is not worth more than so many requests/s
-    Counts used;       // what the best layout needs of the set; empty: there is none
-  };
+  const std::vector<int> order_;                    // pools, those near each other together
   std::map<std::pair<Role, Counts>, Tried> tried_;  // by first copy
   std::set<Counts> fine_;                           // laid out by stage_layout
   int64_t laid_out_ = 0, limit_ = 0;

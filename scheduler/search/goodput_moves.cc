@@ -44,12 +44,12 @@ double GoodputMoves::Estimate(const std::vector<PlacedReplica>& replicas) const 
   return alone + pairs;
 }
 
-void GoodputMoves::Offer(const std::vector<size_t>& gone, const std::vector<Part>& come) {
+void GoodputMoves::Offer(const std::vector<size_t>& gone, const Grouping& come) {
   if (problem_.watch.Stopped()) return;
   Neighbour neighbour;
-  for (const Part& part : come) {
-    if (!Any(part.used)) continue;
-    std::optional<PlacedReplica> replica = columns_.LaidOut(part.role, part.used);
+  for (const DeviceGroup& part : come) {
+    if (!Any(part.counts)) continue;
+    std::optional<PlacedReplica> replica = columns_.LaidOut(part.role, part.counts);
     if (replica) neighbour.replicas.push_back(*std::move(replica));
   }
   for (size_t i = 0; i < best_.replicas.size(); ++i) {
@@ -78,7 +78,7 @@ void GoodputMoves::KeepMostPromising() {
 void GoodputMoves::OfferTransfers() {
   const size_t count = parts_.size();
   for (size_t from = 0; from <= count; ++from) {  // count: what is idle
-    const Counts set = from < count ? parts_[from].used : idle_;
+    const Counts set = from < count ? parts_[from].counts : idle_;
     for (size_t p = 0; p < set.size(); ++p) {
       if (set[p] == 0) continue;
       for (const int devices : PartsTried(set[p])) {
@@ -86,15 +86,15 @@ void GoodputMoves::OfferTransfers() {
         less[p] -= devices;
         alone[p] = devices;
         std::vector<size_t> gone;
-        std::vector<Part> come;
+        Grouping come;
         if (from < count) {
           gone.push_back(from);
           come.push_back({parts_[from].role, less});
         }
         for (size_t to = 0; to < count; ++to) {
           if (to == from) continue;
-          Part more = parts_[to];
-          more.used[p] += devices;
+          DeviceGroup more = parts_[to];
+          more.counts[p] += devices;
           gone.push_back(to);
           come.push_back(more);
           Offer(gone, come);
@@ -117,11 +117,11 @@ void GoodputMoves::OfferRoles() {
   for (size_t i = 0; i < parts_.size(); ++i) {
     for (const Role role : kRoles) {
       if (role == parts_[i].role) continue;
-      Offer({i}, {{role, parts_[i].used}});
+      Offer({i}, {{role, parts_[i].counts}});
       for (size_t j = i + 1; j < parts_.size(); ++j) {
         for (const Role other : kRoles) {
           if (other == parts_[j].role) continue;
-          Offer({i, j}, {{role, parts_[i].used}, {other, parts_[j].used}});
+          Offer({i, j}, {{role, parts_[i].counts}, {other, parts_[j].counts}});
         }
       }
     }
@@ -136,7 +136,7 @@ void GoodputMoves::OfferCuts() {
                                          {Role::kPrefill, Role::kPrefill},
                                          {Role::kDecode, Role::kDecode}};
   for (size_t i = 0; i < parts_.size(); ++i) {
-    const Counts& set = parts_[i].used;
+    const Counts& set = parts_[i].counts;
     for (size_t p = 0; p <= set.size(); ++p) {
       Counts one(set.size(), 0), other = set;
       for (size_t q = 0; q < set.size(); ++q) {
@@ -156,8 +156,8 @@ void GoodputMoves::OfferCuts() {
 void GoodputMoves::OfferJoined() {
   for (size_t i = 0; i < parts_.size(); ++i) {
     for (size_t j = i + 1; j < parts_.size(); ++j) {
-      Counts joined = parts_[i].used;
-      for (size_t p = 0; p < joined.size(); ++p) joined[p] += parts_[j].used[p];
+      Counts joined = parts_[i].counts;
+      for (size_t p = 0; p < joined.size(); ++p) joined[p] += parts_[j].counts[p];
       Offer({i, j}, {{parts_[i].role, joined}});
       if (parts_[j].role != parts_[i].role) Offer({i, j}, {{parts_[j].role, joined}});
     }
@@ -170,7 +170,7 @@ void GoodputMoves::OfferAll() {
   for (const DevicePool& pool : pools_) idle_.push_back(pool.count);
   for (const PlacedReplica& replica : best_.replicas) {
     parts_.push_back({replica.role, DevicesByPool(replica.stages, pools_.size())});
-    for (size_t p = 0; p < idle_.size(); ++p) idle_[p] -= parts_.back().used[p];
+    for (size_t p = 0; p < idle_.size(); ++p) idle_[p] -= parts_.back().counts[p];
   }
   neighbours_.clear();
   seen_.clear();

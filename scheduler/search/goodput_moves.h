@@ -27,17 +27,13 @@ class GoodputMoves {
 
  private:
   using Counts = TwinPools::Counts;
-  struct Part {
-    Role role;
-    Counts used;
-  };
   struct Neighbour {
     double estimate = 0;  // requests per second
     std::vector<PlacedReplica> replicas;
   };
 
   // The placement with `come` in place of the parts `gone`; of those what serves nothing is idle.
-  void Offer(const std::vector<size_t>& gone, const std::vector<Part>& come);
+  void Offer(const std::vector<size_t>& gone, const Grouping& come);
   void OfferTransfers();
   void OfferRoles();
   void OfferCuts();
@@ -52,7 +48,7 @@ class GoodputMoves {
   GroupLayouts& groups_;
   GoodputColumns& columns_;
   Placement best_;
-  std::vector<Part> parts_;  // of best_
+  Grouping parts_;  // of best_
   Counts idle_;
   std::vector<Neighbour> neighbours_;
   std::set<std::vector<std::pair<Role, Counts>>> seen_;  // neighbours, on first copies of twins

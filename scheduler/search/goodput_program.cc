@@ -41,7 +41,6 @@ void GoodputProgram::MakePlaces() {
   }
   std::map<std::string, size_t> places;
   std::vector<std::set<int>> machines_of;
-  std::vector<size_t> first_pools;
   for (size_t p = 0; p < pools_.size(); ++p) {
     const auto [at, fresh] = places.try_emplace(names[p], places.size());
     place_of_.push_back(at->second);
@@ -100,8 +99,8 @@ const PlacedReplica* GoodputProgram::Find(Role role, const Counts& set) const {
   return column == column_of_.end() ? nullptr : &columns_[column->second].replica;
 }
 
-std::vector<GoodputProgram::Used> GoodputProgram::used() const {
-  std::vector<Used> used;
+Grouping GoodputProgram::used() const {
+  Grouping used;
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c] > kUsed) used.push_back({columns_[c].replica.role, columns_[c].used});
   }

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/search/device_groups.h"
 #include "scheduler/search/problem.h"
 #include "scheduler/search/twin_pools.h"
 
@@ -40,12 +41,7 @@ class GoodputProgram {
   // Solves the relaxation, without `split` for role both alone. False: it has no solution.
   bool Relax(bool split);
   double value() const { return value_; }
-  // Of the columns that the relaxation uses.
-  struct Used {
-    Role role;
-    Counts set;
-  };
-  std::vector<Used> used() const;
+  Grouping used() const;  // the columns that the relaxation uses; copies of a set are one
   double PriceOf(const Counts& set) const;
   // What a request per second is worth of a replica of this role on this set.
   double WorthOf(Role role, const Counts& set) const;

@@ -30,11 +30,6 @@ constexpr int kMostRounds = 4;
 constexpr int kMostDeals = 8;
 constexpr double kWorthDealing = 1 + 1e-3;
 
-bool Splits(const Placement& placement) {
-  return std::any_of(placement.replicas.begin(), placement.replicas.end(),
-                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
-}
-
 class GoodputSearch {
  public:
   explicit GoodputSearch(const PlacementProblem& problem)

@@ -54,7 +54,7 @@ struct PlacementProblem {
   std::map<std::string, double> search_options;  // constants of searches, see search_options.h
   bool allow_split = true;                       // replicas that only prefill or only decode
   bool prove = false;  // go for a bound also where that takes minutes; needs few devices
-  bool bound = true;  // false: nobody asks what is above the placement, where that takes time
+  bool bound = true;   // false: nobody asks what is above the placement, where that takes time
   SearchWatch watch;
 };
 
@@ -105,6 +105,9 @@ absl::Status CheckRoom(const PlacementProblem& problem);
 // between them carry the KV. FailedPrecondition if a pool is overdrawn.
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas);
+
+// Whether a replica only prefills or only decodes.
+bool Splits(const Placement& placement);
 
 // Of the best that was found with replicas that only prefill or only decode, or without, where it
 // lost; 0 requests/s: none was found.

@@ -2,11 +2,12 @@
 //
 // Problem: stage_layout finds the best stages of a device set, in milliseconds to seconds; who asks
 // what one device more or less would bring wants an answer at once. Idea: every pool is cut into
-// stages of one width (and one of what remains) or of two, the second half the first; for the sequences that KV can hold at most, and
-// for fewer, layers are dealt so that the slowest stage is as fast as it can be; widths are changed
-// pool by pool as long as that helps. Pools that are alike share a width. Stages stand in the order
-// of their machines; another order is tried where it is asked for. Heuristic: the rate is
-// that of the cost model for the stages found, which need not be the best. Answers are kept.
+// stages of one width (and one of what remains) or of two, the second half of the first; for the
+// sequences that KV can hold at most, and for fewer, layers are dealt so that the slowest stage is
+// as fast as it can be; widths are changed pool by pool as long as that helps. Pools that are alike
+// share a width. Stages stand in the order of their machines; another order is tried where it is
+// asked for. Heuristic: the rate is that of the cost model for the stages found, which need not be
+// the best. Answers are kept.
 // Deterministic. Thread rule: one thread per object; borrows problem and shapes.
 #pragma once
 

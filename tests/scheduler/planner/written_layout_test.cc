@@ -57,6 +57,18 @@ using Catch::Contains;
 
 }  // namespace
 
+TEST_CASE("a written layout says what it leaves idle, but not that nothing better was found") {
+  const auto plan = Judge(R"(
+replicas:
+- stages:
+  - {devices: [a/0..3], layers: 80}
+)");
+  REQUIRE(plan.status().message() == "");
+  const std::string table = PlanTable(*plan);
+  CHECK_THAT(table, Contains("not used: 2 A5000 (b), 2 A4000 (c)"));
+  CHECK_THAT(table, !Contains("nothing was found"));
+}
+
 TEST_CASE("the published layout fits, limited by the A5000 stage") {
   // The published figure leaves no room for the activations of large steps.
   const auto plan = Judge(kPublished, 64);

@@ -86,6 +86,52 @@ TEST_CASE("moves lead to what serves more, and leave what nothing beside is bett
   CHECK(moves.Improve(moved, 200).requests_per_second <= moved.requests_per_second * (1 + 1e-3));
 }
 
+TEST_CASE("a goodput search that is stopped answers with the best so far, whenever that is") {
+  MixedCloud cloud;
+  const absl::StatusOr<Placement> whole = SearchGoodput(cloud.problem);
+  REQUIRE(whole.status().message() == "");
+  CHECK(!whole->interrupted);
+  for (const int64_t asked : {0, 1, 20, 400, 3000}) {
+    INFO("stopped when it asks after " << asked << " times");
+    int64_t left = asked;
+    cloud.problem.watch.stop = [&left] { return left-- <= 0; };
+    const absl::StatusOr<Placement> found = SearchGoodput(cloud.problem);
+    REQUIRE(found.status().message() == "");
+    CHECK(found->interrupted);
+    CHECK(found->requests_per_second > 0);
+  }
+}
+
+TEST_CASE("a goodput search says what the other kind of plan would serve") {
+  MixedCloud cloud;
+  cloud.problem.classes[0].limits.ttft_seconds = 1.5;
+  const absl::StatusOr<Placement> found = SearchGoodput(cloud.problem);
+  REQUIRE(found.status().message() == "");
+  REQUIRE(found->alternatives.size() == 1);
+  const Placement& other = found->alternatives[0];
+  CHECK(Splits(other) != Splits(*found));
+  CHECK(other.requests_per_second <= found->requests_per_second);
+  const std::string note = LosingSplitNote(Splits(other), other.requests_per_second, 0);
+  CHECK(std::count(found->notes.begin(), found->notes.end(), note) == 1);
+  cloud.problem.allow_split = false;
+  const absl::StatusOr<Placement> unsplit = SearchGoodput(cloud.problem);
+  REQUIRE(unsplit.status().message() == "");
+  CHECK(!Splits(*unsplit));
+  CHECK(unsplit->alternatives.empty());
+  CHECK(std::count(unsplit->notes.begin(), unsplit->notes.end(), LosingSplitNote(true, 0, 0)) == 0);
+}
+
+TEST_CASE("stages may have one width in half of a pool and half of it in the rest") {
+  const MixedCloud cloud;
+  StageShapes shapes(cloud.model, MomentsOf(cloud.problem.samples), cloud.problem.options);
+  ReplicaShaping shaping(cloud.problem, &shapes);
+  REQUIRE(cloud.graph.pools()[0].count == 4);
+  const PlacedReplica& replica = shaping.ShapeHalved({{0, 4}}, 2);
+  std::vector<int> widths;
+  for (const LayoutStage& stage : replica.stages) widths.push_back(stage.width);
+  CHECK(widths == std::vector<int>{2, 1, 1});
+}
+
 // Shares of every pair of `dealt`, so small that all served `part` of what the least one can.
 Placement ServedOf(const std::vector<PlacedReplica>& dealt, double part) {
   Placement placement;

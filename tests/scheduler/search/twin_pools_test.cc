@@ -46,6 +46,18 @@ TEST_CASE("pools are twins where devices, their machines and all links are alike
   CHECK(TwinPools(GraphOf(two + Machine("c", mixed))).groups() == Groups{{0, 1}, {2}, {3}});
 }
 
+TEST_CASE("of very many pools nobody is taken for a twin") {
+  std::string many;
+  for (size_t p = 0; p < TwinPools::kMostPools; ++p)
+    many += Machine("m" + std::to_string(p), kFour);
+  CHECK(TwinPools(GraphOf(many)).groups().size() == 1);
+  const TwinPools twins(GraphOf(many + Machine("z", kFour)));
+  REQUIRE(twins.groups().size() == TwinPools::kMostPools + 1);
+  TwinPools::Counts set(twins.groups().size(), 0);
+  set.back() = 3;
+  CHECK(twins.FirstCopy(set) == set);
+}
+
 TEST_CASE("who has a link of its own is nobody's twin, nor are those that it leads to") {
   const std::string three = Machine("a", kFour) + Machine("b", kFour) + Machine("c", kFour);
   CHECK(TwinPools(GraphOf(three)).groups() == Groups{{0, 1, 2}});
