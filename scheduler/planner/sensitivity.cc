@@ -6,8 +6,9 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/input/catalogue.h"
+#include "scheduler/planner/described_links.h"
 #include "scheduler/planner/device_prices.h"
+#include "scheduler/planner/link_prices.h"
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
@@ -15,12 +16,8 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kLinkStep = 10e9 / 8;  // bytes per second: 10 Gbit/s
-constexpr double kWorthSaying = 1e-4;   // of the value
 constexpr double kOtherChoice = 1.001;  // a better layout must be better by this
 constexpr int kReplannedUpTo = 12;      // devices of a cluster that is planned again unasked
-constexpr int kMostReplannedLinks = 8;
-constexpr int kMostLinks = 40;  // links of a description that are tried one by one
 
 std::string FirstLine(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
@@ -54,38 +51,8 @@ void ScaleOutputs(double by, PlannerInput* input) {
     request.output_tokens = std::max(1.0, std::round(request.output_tokens * by));
 }
 
-struct NamedLink {
-  std::string name;
-  v1::Link* link;
-};
-
-// Every link of the description; not those that cards have by nature.
-std::vector<NamedLink> LinksOf(v1::Cluster* cluster) {
-  std::vector<NamedLink> links;
-  if (cluster->has_tiers()) {
-    v1::Tiers& tiers = *cluster->mutable_tiers();
-    if (tiers.has_machine()) links.push_back({"links inside machines", tiers.mutable_machine()});
-    if (tiers.has_rack()) links.push_back({"links within racks", tiers.mutable_rack()});
-    if (tiers.has_site()) links.push_back({"links within sites", tiers.mutable_site()});
-    if (tiers.has_region()) links.push_back({"links between sites", tiers.mutable_region()});
-  }
-  for (v1::PairLink& pair : *cluster->mutable_links())
-    links.push_back({StrCat("the link ", pair.from(), "-", pair.to()), pair.mutable_link()});
-  for (v1::Machine& machine : *cluster->mutable_machines()) {
-    if (machine.has_uplink())
-      links.push_back({StrCat("the uplink of ", machine.name()), machine.mutable_uplink()});
-    if (machine.has_inside())
-      links.push_back({StrCat("the links inside ", machine.name()), machine.mutable_inside()});
-  }
-  for (v1::Site& site : *cluster->mutable_sites()) {
-    if (site.has_uplink())
-      links.push_back({StrCat("the uplink of site ", site.name()), site.mutable_uplink()});
-  }
-  return links;
-}
-
 void ScaleLinks(double by, PlannerInput* input) {
-  for (const NamedLink& one : LinksOf(&input->cluster))
+  for (const DescribedLink& one : LinksOf(&input->cluster))
     one.link->set_bandwidth_bytes_per_second(one.link->bandwidth_bytes_per_second() * by);
   const auto scale = [by](v1::DeviceKind* kind) {
     if (!kind->has_peer_link()) return;
@@ -138,64 +105,7 @@ class Study {
           "whether another layout would then be chosen is not known: --sensitivity searches again");
   }
 
-  void Links(bool search_again) {
-    PlannerInput changed = input_;
-    std::vector<NamedLink> links = LinksOf(&changed.cluster);
-    if (links.empty() || plan_.links().empty()) {
-      plan_.add_link_prices(
-          "nothing is sent between machines: more bandwidth there brings nothing");
-    }
-    int nothing = 0;
-    std::vector<std::string> again;  // what planning again says
-    int for_nothing = 0;             // links that it says nothing good of
-    const int tried = std::min<int>(kMostLinks, static_cast<int>(links.size()));
-    for (int i = 0; i < tried; ++i) {
-      if (options_.watch.Stopped()) return;
-      v1::Link& link = *links[static_cast<size_t>(i)].link;
-      const double before = link.bandwidth_bytes_per_second();
-      link.set_bandwidth_bytes_per_second(before + kLinkStep);
-      const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(changed, judging_);
-      if (search_again && i < kMostReplannedLinks)
-        Replan(changed, links[static_cast<size_t>(i)].name, &again, &for_nothing);
-      link.set_bandwidth_bytes_per_second(before);
-      const double more = with.ok() ? PromisedRate(*with) - now_ : 0;
-      if (more <= kWorthSaying * now_) {
-        ++nothing;
-        continue;
-      }
-      plan_.add_link_prices(absl::StrFormat(
-          "10 Gbit/s more on %s (now %.3g Gbit/s) would bring this layout %.3f requests/s",
-          links[static_cast<size_t>(i)].name, before * 8e-9, more));
-    }
-    if (nothing > 0 && !plan_.links().empty()) {
-      plan_.add_link_prices(
-          absl::StrFormat("10 Gbit/s more on %s would bring this layout nothing",
-                          nothing == tried ? std::string("any link of the description")
-                          : nothing == 1   ? std::string("the one other link")
-                                         : absl::StrFormat("any of the %d other links", nothing)));
-    }
-    for (std::string& line : again) plan_.add_link_prices(std::move(line));
-    if (for_nothing > 0) {
-      plan_.add_link_prices(again.empty()
-                                ? "nor would another layout serve more with 10 Gbit/s more on one "
-                                  "link (planned again)"
-                                : StrCat("of ", for_nothing,
-                                         for_nothing == 1 ? " other link" : " other links",
-                                         " 10 Gbit/s more bring nothing (planned again)"));
-    }
-  }
-
-  void Replan(const PlannerInput& changed, const std::string& link, std::vector<std::string>* gains,
-              int* for_nothing) {
-    const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
-    const double more = best.ok() ? PromisedRate(*best) - now_ : 0;
-    if (more <= kWorthSaying * now_) {
-      ++*for_nothing;
-      return;
-    }
-    gains->push_back(
-        absl::StrFormat("10 Gbit/s more on %s bring %.3f requests/s (planned again)", link, more));
-  }
+  void Links(bool search_again) { AddLinkPrices(input_, judging_, options_, search_again, &plan_); }
 
   // What the other choices would have been worth, and what limits them.
   void Alternatives() {

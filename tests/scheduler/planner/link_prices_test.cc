@@ -55,5 +55,55 @@ TEST_CASE("a link that does not bind brings nothing") {
   CHECK_THAT(plan->link_prices(0), Catch::Contains("would bring this layout nothing"));
 }
 
+TEST_CASE("links that carry something are tried first, and what was not tried is not judged") {
+  std::string machines = "machines:\n";
+  for (int i = 0; i < 45; ++i)
+    machines += "- {name: t" + std::to_string(i) +
+                ", devices: [{kind: T4}], uplink: {bandwidth: 25 Gbit/s, latency: 20 us}}\n";
+  machines +=
+      "- {name: p, devices: [{kind: L4}], uplink: {bandwidth: 40 Mbit/s, latency: 20 us}}\n"
+      "- {name: q, devices: [{kind: L4}]}\n";
+  const PlannerInput input = tests::WrittenInput(
+      machines + "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}\n", "Llama-2-13B",
+      "classes: [{lengths: [{prompt_tokens: 500, output_tokens: 100}]}]");
+  v1::WrittenLayout layout;
+  v1::WrittenReplica& replica = *layout.add_replicas();
+  for (const char* device : {"p/0", "q/0"}) {
+    v1::WrittenStage& stage = *replica.add_stages();
+    stage.add_devices(device);
+    stage.set_layers(20);
+  }
+  PlannerOptions options;
+  options.given_search = GivenLayout(layout, "layout");
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  AddSensitivity(input, options, false, &*plan);
+  REQUIRE(plan->link_prices_size() == 2);
+  CHECK_THAT(plan->link_prices(0), Catch::Contains("10 Gbit/s more on the uplink of p"));
+  CHECK_THAT(plan->link_prices(1), Catch::Contains("any of the other 39 links tried, the fullest "
+                                                   "(7 were not tried)"));
+}
+
+TEST_CASE("a link inside a machine is tried where a replica depends on it, the catalogue's too") {
+  const PlannerInput input = tests::WrittenInput(
+      "machines: [{name: a, devices: [{kind: RTX4090, "
+      "count: 4}]}]",
+      "Qwen2.5-32B");
+  v1::WrittenLayout layout;
+  v1::WrittenStage& stage = *layout.add_replicas()->add_stages();
+  stage.add_devices("a/0..3");
+  stage.set_layers(64);
+  PlannerOptions options;
+  options.given_search = GivenLayout(layout, "layout");
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  AddSensitivity(input, options, false, &*plan);
+  REQUIRE(plan->link_prices_size() == 2);
+  CHECK_THAT(plan->link_prices(0), Catch::Contains("nothing is sent between machines"));
+  CHECK_THAT(plan->link_prices(1),
+             Catch::Contains("10 Gbit/s more on the links of RTX4090 inside machines (now 32 "
+                             "Gbit/s) would bring this layout 0."));
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
