@@ -212,7 +212,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
   EngineOptions options;
   scheduler::BatchLimits& limits = options.limits;
   const auto read = [](int64_t value, int64_t fallback) { return value == 0 ? fallback : value; };
-  limits.block_tokens = read(request.block_tokens(), 16);
+  limits.block_tokens = read(request.block_tokens(), 64);
   limits.max_sequences = read(request.max_sequences(), 256);
   limits.max_batched_tokens = read(request.max_batched_tokens(), 2048);
   limits.max_logit_rows = limits.max_sequences;

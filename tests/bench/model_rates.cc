@@ -47,7 +47,7 @@ namespace {
 using kernels::DType;
 using kernels::LinearSpec;
 
-constexpr int64_t kBlockTokens = 16;
+constexpr int64_t kBlockTokens = 64;  // the daemon's default
 constexpr int64_t kMaxBatch = 16;
 constexpr int64_t kMaxChunk = 2048;
 constexpr int64_t kReadBytes = int64_t{2} << 30;
