@@ -40,6 +40,14 @@ bool Measures(const v1::MeasuredProfile& profile) {
          profile.decode_efficiency() > 0 || profile.step_overhead_seconds() > 0;
 }
 
+// Without what separates names in plans and in changes to clusters.
+std::string PlainName(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return c == '/' || c == ';' || c <= ' ' || c == 0x7f; }, '-');
+  return name;
+}
+
 void Narrow(LinkSpec* link, const LinkSpec& by) {
   link->bytes_per_second = std::min(link->bytes_per_second, by.bytes_per_second);
   link->latency_seconds = std::max(link->latency_seconds, by.latency_seconds);
@@ -179,6 +187,13 @@ class ClusterGraphBuilder {
 
   absl::Status AddMachines(const v1::Machine& machine, const std::string& key) {
     if (machine.name().empty()) return Error(key + ".name", "is missing");
+    if (const std::string plain = PlainName(machine.name()); plain != machine.name()) {
+      return Error(key + ".name",
+                   StrCat("machine \"", machine.name(),
+                          "\": \"/\", \";\" and blanks stand between names in plans; call it for "
+                          "example ",
+                          plain));
+    }
     if (machine.devices().empty())
       return Error(key + ".devices", "machine " + machine.name() + " has no device");
     if (machine.available() < 0) return Error(key + ".available", "must not be negative");

@@ -325,10 +325,10 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
   } else if (absl::Status s = AddClasses(workload, context_tokens, file, &out); !s.ok()) {
     return s;
   }
-  if (!(workload.requests_per_second() >= 0))
-    return error("requests_per_second", "must not be negative");
-  if (!(workload.arrival_variation() >= 0))
-    return error("arrival_variation", "must not be negative");
+  if (!(workload.requests_per_second() >= 0 && std::isfinite(workload.requests_per_second())))
+    return error("requests_per_second", "must be finite and not negative");
+  if (!(workload.arrival_variation() >= 0 && std::isfinite(workload.arrival_variation())))
+    return error("arrival_variation", "must be finite and not negative");
   double prompt = 0, cached = 0;
   for (const RequestClass& c : out.classes) {
     for (RequestLengths sample : c.samples) {

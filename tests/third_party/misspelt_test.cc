@@ -80,7 +80,7 @@ TEST_CASE("of the environment, only variables that no flag has are named") {
 TEST_CASE("numbers are refused in words that fit a line") {
   for (const auto& [validator, wrong] :
        std::vector<std::pair<CLI::Validator, std::vector<std::string>>>{
-           {NonNegative(), {"abc", "-1", "", "1x", "nan"}},
+           {NonNegative(), {"abc", "-1", "", "1x", "nan", "inf"}},
            {Positive(), {"0", "abc", "-1"}},
            {WholeFrom(1), {"0", "1.5", "1e3", "", "99999999999999999999"}},
            {Between(0.01, 1), {"0", "1.1", "abc"}}}) {

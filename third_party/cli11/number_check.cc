@@ -1,6 +1,7 @@
 #include "third_party/cli11/number_check.h"
 
 #include <charconv>
+#include <cmath>
 #include <string>
 
 namespace tessera {
@@ -8,7 +9,7 @@ namespace {
 
 bool Read(const std::string& text, double& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 
 #include "proto/document.h"
 #include "scheduler/input/arrival_gaps.h"
@@ -58,17 +59,19 @@ TEST_CASE("a trace's figures are times and lengths, nothing else that reads as a
       ParseTrace("{\"timestamp\": 1, \"input_length\": 1e300, \"output_length\": 1}", "t").ok());
 }
 
-TEST_CASE("negative rates are refused") {
+TEST_CASE("rates that are negative or no number are refused") {
   v1::Workload workload;
   workload.add_classes()->add_lengths()->set_prompt_tokens(1);
   workload.mutable_classes(0)->mutable_lengths(0)->set_output_tokens(1);
   CHECK(SamplesOf(workload, {}, 0, "w").ok());
   workload.set_arrival_variation(-1);
   CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
-        "w: arrival_variation: must not be negative");
-  workload.set_requests_per_second(-1);
-  CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
-        "w: requests_per_second: must not be negative");
+        "w: arrival_variation: must be finite and not negative");
+  for (const double rate : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    workload.set_requests_per_second(rate);
+    CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
+          "w: requests_per_second: must be finite and not negative");
+  }
 }
 
 TEST_CASE("classes are mixed by their shares, and cut to the context") {
