@@ -158,18 +158,25 @@ class Reader {
     return nullptr;
   }
 
+  // What may be meant: names that hold all of the key ("variation": arrival_variation), else the
+  // one that differs in the fewest letters.
   static std::string Nearest(const Descriptor& type, const std::string& key) {
-    std::string best;
-    size_t distance = std::max<size_t>(3, key.size() / 3 + 1);
-    std::string known;
+    // People call a rate what names here say is per second.
+    const std::string words = StrCat("_", key == "rate" ? "per_second" : key, "_");
+    std::string holding, best, known;
+    // Of short keys most letters must be right: any other is as near.
+    size_t distance = std::min(std::max<size_t>(3, key.size() / 3 + 1), (key.size() + 1) / 2);
     for (int i = 0; i < type.field_count(); ++i) {
       const std::string name(WithoutUnit(type.field(i)->name()));
       known += StrCat(i == 0 ? "" : ", ", name);
+      if (StrCat("_", name, "_").find(words) != std::string::npos)
+        holding += StrCat(holding.empty() ? "" : " or ", name);
       const size_t d = EditDistance(key, name);
       if (d >= distance) continue;
       distance = d;
       best = name;
     }
+    if (!holding.empty()) return StrCat("; did you mean ", holding, "?");
     if (!best.empty()) return StrCat("; did you mean ", best, "?");
     return StrCat("; known here: ", known);
   }

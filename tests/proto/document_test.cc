@@ -5,6 +5,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/quantity.h"
+#include "proto/workload.pb.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +42,23 @@ TEST_CASE("JSON is read alike, bare numbers under the full name, enums by their 
   REQUIRE(ReadDocument("weight_dtype: float16\nreplicas: [{role: prefill}]\n", "p", &plan).ok());
   CHECK(plan.weight_dtype() == v1::DATA_TYPE_FLOAT16);
   CHECK(plan.replicas(0).role() == v1::REPLICA_ROLE_PREFILL);
+}
+
+TEST_CASE("an unknown key that says what a name says in other words suggests it") {
+  const auto of_workload = [](const std::string& text) {
+    v1::Workload workload;
+    return std::string(ReadDocument(text, "w.yaml", &workload).message());
+  };
+  CHECK(of_workload("rate: 3\n") ==
+        "w.yaml:1: rate: unknown key; did you mean requests_per_second?");
+  CHECK(of_workload("variation: 3\n") ==
+        "w.yaml:1: variation: unknown key; did you mean arrival_variation?");
+  CHECK(of_workload("classes: [{lengths: [{tokens: 3}]}]\n") ==
+        "w.yaml:1: classes[0].lengths[0].tokens: unknown key; did you mean prompt_tokens or "
+        "output_tokens?");
+  // Of a short key one wrong letter is a slip, two are another word.
+  CHECK_THAT(of_workload("race1: 3\n"), Catch::Contains("unknown key; did you mean trace?"));
+  CHECK_THAT(of_workload("tree: 3\n"), Catch::Contains("unknown key; known here: requests_per"));
 }
 
 TEST_CASE("faults name file, line, key and reason") {
