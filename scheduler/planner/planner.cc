@@ -252,7 +252,7 @@ class Planner {
     Explain(placement);
     // Of what is rented nobody expects that all of it is used.
     if (options_.goal == Goal::kThroughput || options_.goal == Goal::kGoodput) {
-      const bool searched = !options_.given_search;
+      const bool searched = !options_.given_search && !placement.interrupted;
       if (std::string idle = IdleDevicesLine(graph_, placement, searched); !idle.empty())
         AddLine(std::move(idle));
     }

@@ -88,5 +88,26 @@ TEST_CASE("best has an answer however soon it is stopped") {
   }
 }
 
+TEST_CASE("a search that was stopped does not tell that idle devices are of no use") {
+  // Too small for the model, and too far for a part of it.
+  constexpr char kFar[] = R"(
+machines:
+- {name: a, site: x, devices: [{kind: A40, count: 2}]}
+- {name: b, site: y, devices: [{kind: T4}]}
+tiers: {region: {bandwidth: 1 Mbit/s, latency: 1 s}}
+)";
+  PlannerOptions options;
+  options.watch.stop = [] { return true; };
+  const auto plan = MakePlan(Input(kFar), options);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(SaysInterrupted(*plan));
+  bool idle = false;
+  for (const std::string& line : plan->explanation()) {
+    idle = idle || line.starts_with("not used: ");
+    CHECK_THAT(line, !Catch::Contains("nothing was found"));
+  }
+  CHECK(idle);
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
