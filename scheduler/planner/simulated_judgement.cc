@@ -11,8 +11,11 @@
 namespace tessera::scheduler {
 namespace {
 
-// Of the time that a request stays, between first and last arrival.
-constexpr double kResidences = 25;
+// How often what is in the system at once comes anew between first and last arrival: so often, as
+// far as `enough_requests` go, but at least as often as the second figure: the served rate is
+// measured in the second half, in which the longest of the first requests finish as well.
+constexpr double kStays = 25;
+constexpr double kLeastStays = 12;
 // A rate is served if this much of it is: what is left is the luck of the draw.
 constexpr double kServes = 0.98;
 
@@ -23,26 +26,34 @@ class Judge {
 
   absl::StatusOr<size_t> Run() {
     Rates common = {0, candidates_.front().basis().requests_per_second()};
-    for (const v1::DeploymentPlan& plan : candidates_)
-      common.full = std::max(common.full, plan.prediction().requests_per_second());
-    most_rate_ = common.full;
-    std::vector<v1::SimulatedFigures> figures;
     for (const v1::DeploymentPlan& plan : candidates_) {
-      absl::StatusOr<v1::SimulatedFigures> seen = Simulated(plan, common);
-      if (!seen.ok()) return seen.status();
-      figures.push_back(*std::move(seen));
+      common.full = std::max(common.full, plan.prediction().requests_per_second());
+      absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, *question_.graph, {});
+      if (!replicas.ok()) return replicas.status();
+      replicas_.push_back(*std::move(replicas));
+    }
+    most_rate_ = common.full;
+    std::vector<v1::SimulatedFigures> figures(candidates_.size());
+    for (size_t i = 0; i < figures.size(); ++i) {
+      if (absl::Status s = SeeServed(i, common.full, &figures[i]); !s.ok()) return s;
+      if (!HasObjectives()) continue;
+      if (absl::Status s = SeeLatencies(i, common.usual, &figures[i]); !s.ok()) return s;
     }
     size_t best = 0;
     for (size_t i = 1; i < figures.size(); ++i) {
       if (Beats(figures, i, best)) best = i;
     }
     v1::DeploymentPlan& chosen = candidates_[best];
-    const Rates own = {chosen.prediction().requests_per_second(),
-                       chosen.basis().requests_per_second()};
-    absl::StatusOr<v1::SimulatedFigures> shown = figures[best];
-    if (own.full != common.full || own.usual != common.usual) shown = Simulated(chosen, own);
-    if (!shown.ok()) return shown.status();
-    *chosen.mutable_simulated() = *std::move(shown);
+    v1::SimulatedFigures shown = figures[best];
+    if (absl::Status s = SeeServed(best, chosen.prediction().requests_per_second(), &shown);
+        !s.ok()) {
+      return s;
+    }
+    if (absl::Status s = SeeLatencies(best, chosen.basis().requests_per_second(), &shown);
+        !s.ok()) {
+      return s;
+    }
+    *chosen.mutable_simulated() = std::move(shown);
     if (figures.size() > 1) Explain(figures, best, &chosen);
     return best;
   }
@@ -52,42 +63,54 @@ class Judge {
     double full = 0, usual = 0;
   };
 
-  absl::StatusOr<v1::SimulatedFigures> Simulated(const v1::DeploymentPlan& plan,
-                                                 const Rates& rates) const {
-    const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, *question_.graph, {});
-    if (!replicas.ok()) return replicas.status();
-    const absl::StatusOr<SimulationReport> full = At(*replicas, rates.full);
-    if (!full.ok()) return full.status();
-    const absl::StatusOr<SimulationReport> usual = At(*replicas, rates.usual);
-    if (!usual.ok()) return usual.status();
-    v1::SimulatedFigures figures;
-    figures.set_offered_requests_per_second(rates.full);
-    figures.set_requests_per_second(full->steady_requests_per_second);
-    figures.set_latency_requests_per_second(rates.usual);
-    figures.set_time_to_first_token_mean_seconds(usual->ttft.mean);
-    figures.set_time_to_first_token_p50_seconds(usual->ttft.p50);
-    figures.set_time_to_first_token_p99_seconds(usual->ttft.p99);
-    figures.set_time_per_output_token_mean_seconds(usual->tpot.mean);
-    figures.set_time_per_output_token_p50_seconds(usual->tpot.p50);
-    figures.set_time_per_output_token_p99_seconds(usual->tpot.p99);
-    figures.set_attainment(HasObjectives() ? usual->attainment : 0);
-    figures.set_requests(usual->requests);
-    figures.set_seed(question_.seed);
-    return figures;
+  // Of candidate `i`, as far as `figures` do not have it.
+  absl::Status SeeServed(size_t i, double rate, v1::SimulatedFigures* figures) const {
+    if (figures->offered_requests_per_second() == rate) return absl::OkStatus();
+    const absl::StatusOr<SimulationReport> report = At(replicas_[i], rate);
+    if (!report.ok()) return report.status();
+    figures->set_offered_requests_per_second(rate);
+    figures->set_requests_per_second(report->steady_requests_per_second);
+    figures->set_requests(report->requests);
+    figures->set_seed(question_.seed);
+    return absl::OkStatus();
+  }
+
+  // The same.
+  absl::Status SeeLatencies(size_t i, double rate, v1::SimulatedFigures* figures) const {
+    if (figures->latency_requests_per_second() == rate) return absl::OkStatus();
+    const absl::StatusOr<SimulationReport> report = At(replicas_[i], rate);
+    if (!report.ok()) return report.status();
+    figures->set_latency_requests_per_second(rate);
+    figures->set_time_to_first_token_mean_seconds(report->ttft.mean);
+    figures->set_time_to_first_token_p50_seconds(report->ttft.p50);
+    figures->set_time_to_first_token_p99_seconds(report->ttft.p99);
+    figures->set_time_per_output_token_mean_seconds(report->tpot.mean);
+    figures->set_time_per_output_token_p50_seconds(report->tpot.p50);
+    figures->set_time_per_output_token_p99_seconds(report->tpot.p99);
+    figures->set_attainment(HasObjectives() ? report->attainment : 0);
+    return absl::OkStatus();
+  }
+
+  // The same for every candidate and rate.
+  int64_t Requests() const {
+    const v1::Prediction& first = candidates_.front().prediction();
+    const double stay =
+        first.time_to_first_token_seconds() +
+        first.time_per_output_token_seconds() * candidates_.front().basis().output_tokens();
+    const auto of_stays = [&](double stays) {
+      return static_cast<int64_t>(std::ceil(stays * most_rate_ * stay));
+    };
+    return std::max(
+        std::clamp(of_stays(kStays), question_.least_requests, question_.enough_requests),
+        std::min(of_stays(kLeastStays), question_.most_requests));
   }
 
   absl::StatusOr<SimulationReport> At(const PlanReplicas& replicas, double rate) const {
-    const v1::Prediction& first = candidates_.front().prediction();
-    const double stays =
-        first.time_to_first_token_seconds() +
-        first.time_per_output_token_seconds() * candidates_.front().basis().output_tokens();
-    const auto wanted = static_cast<int64_t>(std::ceil(kResidences * most_rate_ * stays));
     SimulationSetup setup;
     setup.replicas = replicas.replicas;
     setup.transfers = replicas.transfers;
-    const ArrivalProcess process = {
-        rate, question_.workload->arrival_variation,
-        std::clamp(wanted, question_.least_requests, question_.most_requests), question_.seed};
+    const ArrivalProcess process = {rate, question_.workload->arrival_variation, Requests(),
+                                    question_.seed};
     setup.requests = RequestsFromProcess(process, question_.workload->classes);
     AskForAtMost(0, &setup.requests);
     const std::unique_ptr<Dispatcher> dispatcher = MakePlanDispatcher({{0, replicas.shares}});
@@ -137,7 +160,8 @@ class Judge {
 
   const JudgementQuestion& question_;
   std::vector<v1::DeploymentPlan>& candidates_;
-  double most_rate_ = 0;  // that any of them promises
+  std::vector<PlanReplicas> replicas_;  // of the candidates
+  double most_rate_ = 0;                // that any of them promises
 };
 
 }  // namespace

@@ -9,8 +9,9 @@
 // for a price it is what is sustained of the asked rate (more than all of it does not count), the
 // cheaper plan first.
 //
-// How many requests: enough for 25 times those that are in the system at once, within limits, so
-// that the cost is bounded: 2,000 requests of a pipeline take some hundredths of a second.
+// How many requests: enough for 25 times those that are in the system at once, or, where these are
+// many, for 12 times, within limits, so that the cost is bounded: a core simulates 20,000 requests
+// a second and more. Fewer would show how a large deployment fills, not what it serves.
 // Thread rule: pure function, deterministic. Errors: those of plan_replicas and simulator, such as
 // InvalidArgument where the simulator has no figures for a layout; the candidates are then as they
 // were.
@@ -33,7 +34,8 @@ struct JudgementQuestion {
   const WorkloadSamples* workload = nullptr;  // requests_per_second 0: as many as can be served
   Goal goal = Goal::kThroughput;
   int64_t least_requests = 2000;
-  int64_t most_requests = 6000;
+  int64_t enough_requests = 6000;
+  int64_t most_requests = 30'000;
   uint64_t seed = 1;
   double clearly = 0.02;
 };

@@ -70,6 +70,32 @@ TEST_CASE("a plan's simulated figures stand beside the predicted ones") {
   CHECK(plan->SerializeAsString() == MakePlan(asked.input, {})->SerializeAsString());
 }
 
+// Over a thousand requests are under way at once: what finishes while they gather tells little.
+TEST_CASE("what a large deployment serves is measured when it has filled") {
+  Asked asked;
+  asked.input.cluster.Clear();
+  REQUIRE(ReadDocument("machines: [{name: a, devices: [{kind: A100-80, count: 8}]}]", "c.yaml",
+                       &asked.input.cluster)
+              .message() == "");
+  asked.input.workload.mutable_classes(0)->mutable_lengths(0)->set_output_tokens(1500);
+  PlannerOptions quiet;
+  quiet.simulate = false;
+  const auto plan = MakePlan(asked.input, quiet);
+  REQUIRE(plan.status().message() == "");
+  asked.graph = *MakeClusterGraph(asked.input.cluster, asked.input.catalogue, "c.yaml");
+  asked.workload =
+      *SamplesOf(asked.input.workload, {}, asked.input.model.max_positions(), "w.yaml");
+  std::vector<v1::DeploymentPlan> usual = {*plan}, longer = {*plan};
+  REQUIRE(JudgeBySimulation(asked.question, &usual).status().message() == "");
+  CHECK(usual[0].simulated().requests() > asked.question.enough_requests);
+  asked.question.least_requests = asked.question.enough_requests =
+      5 * usual[0].simulated().requests();
+  REQUIRE(JudgeBySimulation(asked.question, &longer).status().message() == "");
+  CHECK(usual[0].simulated().requests_per_second() ==
+        Approx(longer[0].simulated().requests_per_second()).epsilon(0.03));
+  CHECK_THAT(PlanTable(usual[0]), !Catch::Contains("too few to fill"));
+}
+
 // A prompt beside the rows that decode makes their step many times longer on a slow device.
 TEST_CASE("the predicted TPOT is of steps as the batcher makes them, on a CPU too") {
   Asked asked;
