@@ -12,6 +12,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/bottleneck.h"
+#include "scheduler/planner/bound_text.h"
 #include "scheduler/planner/idle_devices.h"
 #include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
@@ -32,14 +33,10 @@ namespace {
 // Above this part of capacity waits grow quickly, which is said. Where no rate is asked for, or
 // more than is served, latencies are predicted here: at capacity a queue grows without end.
 constexpr double kHighestLoad = 0.85;
-constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
 
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
-constexpr char kKindOfPlacement[] =
-    "stages of one kind of device in one machine, as many steps under way as stages, replicas that "
-    "share no device";
 
 v1::ReplicaRole ToProto(Role role) {
   switch (role) {
@@ -517,45 +514,14 @@ class Planner {
     const bool price = options_.goal == Goal::kPrice;
     const bool proved = placement.proved && spot_.empty() &&
                         (!price || placement.requests_per_second >= asked * (1 - 1e-6));
-    plan_.mutable_certificate()->set_proved(proved);
-    if (proved && price) {
-      AddLine(
-          absl::StrFormat("proved optimum: no placement of this kind (%s) serves the asked "
-                          "%.3f requests/s for less than %.2f USD/h",
-                          kKindOfPlacement, asked, placement.usd_per_hour));
-      return;
-    }
-    if (placement.upper_bound <= 0) {
-      AddLine(StrCat("heuristic: no bound is proved, so how much ",
-                     price ? "cheaper a plan could be" : "more a plan could serve",
-                     " is not known"));
-      return;
-    }
-    const double gap =
-        std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound);
-    plan_.mutable_certificate()->set_upper_bound(placement.upper_bound);
-    plan_.mutable_certificate()->set_gap(gap);
-    if (options_.goal == Goal::kGoodput) {
-      const double tpot = problem_.options.max_tpot_seconds;
-      AddLine(absl::StrFormat(
-          "not proved to be the best: no placement of this kind (stages of one kind of device in "
-          "one machine, as many steps under way as stages) serves more than %.3f requests/s within "
-          "their limits: the gap is %.2f %%; this is the bound of the throughput with %s, which "
-          "knows neither TTFT nor end to end: part of the gap may be its own",
-          placement.upper_bound, 100 * gap,
-          std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT"));
-      return;
-    }
-    const bool best = gap < kRoundsToNothing;
-    AddLine(absl::StrFormat(
-        "%s: no placement of this kind (%s) serves more than %.3f requests/s%s, which is proved: "
-        "the gap is %.2f %%%s%s",
-        best ? "proved optimum" : "not proved to be the best", kKindOfPlacement,
-        placement.upper_bound, plan_.has_survival() ? " after the loss of a machine" : "",
-        100 * gap, best ? "" : " of that",
-        best ? ""
-             : absl::StrFormat(", and a better plan could serve %.3f requests/s more at most",
-                               placement.upper_bound - Promised(placement))));
+    v1::Certificate& certificate = *plan_.mutable_certificate();
+    certificate.set_proved(proved);
+    const BoundedPlacement bounded = {&problem_, &placement, Promised(placement), proved && price,
+                                      plan_.has_survival()};
+    AddLine(BoundLine(bounded));
+    if (bounded.cheapest || placement.upper_bound <= 0) return;
+    certificate.set_upper_bound(placement.upper_bound);
+    certificate.set_gap(GapOf(bounded));
   }
 
   void Assume() {
