@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/bottleneck.h"
 #include "scheduler/planner/overlapping_alternative.h"
 #include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -224,8 +225,9 @@ class Alternatives {
     const PlacedReplica& r = *slowest;
     const bool kv = r.rate.limit == Limit::kKv;
     const int at = kv ? r.rate.kv_limiting_stage : r.rate.slowest_stage;
-    line += StrCat(", the weakest limited by ", Name(r.rate.limit), kv ? " on " : ", slowest on ",
-                   pools_[static_cast<size_t>(r.stages[static_cast<size_t>(at)].pool)].spec->kind);
+    line +=
+        StrCat(", the weakest limited by ", LimitName(problem_, r), kv ? " on " : ", slowest on ",
+               pools_[static_cast<size_t>(r.stages[static_cast<size_t>(at)].pool)].spec->kind);
     lines_.push_back(std::move(line));
   }
 

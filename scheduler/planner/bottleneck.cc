@@ -11,7 +11,8 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kMostlyLinks = 0.5;  // of a step's way: then links are named beside stages
+constexpr double kNamedLinks = 0.02;  // of a step's way: then links are named beside stages
+constexpr double kWaysBind = 1.001;   // times the slowest stage: the way through all of them binds
 
 std::string StageName(const ClusterGraph& graph, const PlacedReplica& placed, int stage) {
   const LayoutStage& at = placed.stages[static_cast<size_t>(stage)];
@@ -47,10 +48,14 @@ std::string PaceText(const PlacementProblem& problem, const PlacedReplica& place
         HopName(graph, placed, period.slowest_hop), period.slowest_hop_seconds * 1e3, stage,
         period.slowest_stage_seconds * 1e3);
   }
-  if (period.hops_seconds > kMostlyLinks * period.latency_seconds) {
+  // However empty its links are, a pipeline of few steps under way waits for every hop.
+  if (period.seconds > kWaysBind * period.slowest_stage_seconds &&
+      period.hops_seconds > kNamedLinks * period.latency_seconds) {
     return absl::StrFormat(
-        "%s is the slowest, but %.0f %% of a step's way is spent on links, most on %s", stage,
-        100 * period.hops_seconds / period.latency_seconds,
+        "%s is the slowest, and each of the %d steps under way spends %.0f %% of its time on "
+        "links, "
+        "most on %s",
+        stage, placed.rate.micro_batches, 100 * period.hops_seconds / period.latency_seconds,
         HopName(graph, placed, period.slowest_hop));
   }
   return StrCat(stage, " is the slowest");
@@ -78,7 +83,7 @@ std::string LimitText(const PlacementProblem& problem, const PlacedReplica& plac
       behind_links
           ? (rate ? ", its own rate is limited by " : ", its own requests at once are limited by ")
           : (rate ? ", the rate is limited by " : ", requests at once are limited by ");
-  text += Name(limit);
+  text += LimitName(problem, placed);
   return limit == Limit::kKv
              ? StrCat(text, " of ",
                       StageName(*problem.graph, placed, placed.rate.kv_limiting_stage))
@@ -86,6 +91,18 @@ std::string LimitText(const PlacementProblem& problem, const PlacedReplica& plac
 }
 
 }  // namespace
+
+std::string LimitName(const PlacementProblem& problem, const PlacedReplica& placed) {
+  const ReplicaRate& rate = placed.rate;
+  if (rate.limit == Limit::kStepTokens)
+    return StrCat("--max-batched-tokens, ", problem.options.memory.max_step_tokens, " in a step");
+  if (rate.limit != Limit::kSequences) return std::string(Name(rate.limit));
+  constexpr double kRounding = 1 - 1e-6;
+  const double most = problem.options.max_sequences;
+  return rate.decode_rows * rate.micro_batches >= kRounding * most
+             ? absl::StrFormat("--max-sequences, %.0f decoding at once", most)
+             : "how many prompts may begin in one step";
+}
 
 std::string BottleneckText(const PlacementProblem& problem, const Placement& placement,
                            const v1::DeploymentPlan& plan) {

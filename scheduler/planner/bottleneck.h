@@ -17,4 +17,7 @@ namespace tessera::scheduler {
 std::string BottleneckText(const PlacementProblem& problem, const Placement& placement,
                            const v1::DeploymentPlan& plan);
 
+// What ends the growth of a replica's rate, with the option that sets it where there is one.
+std::string LimitName(const PlacementProblem& problem, const PlacedReplica& placed);
+
 }  // namespace tessera::scheduler

@@ -54,5 +54,25 @@ tiers: {site: {bandwidth: "25 Gbit/s", latency: "0.1 ms"}}
   CHECK_THAT(plan.certificate().bottleneck(), !Contains("link"));
 }
 
+TEST_CASE("a link that is far from full is named where its latency slows every step") {
+  const auto plan = PlanOn(R"(
+machines:
+- {name: a, devices: [{kind: A6000, count: 2}]}
+- {name: b, devices: [{kind: A6000, count: 2}]}
+tiers: {site: {bandwidth: "2 Gbit/s", latency: "20 ms"}}
+)");
+  for (const v1::LinkLoad& link : plan.links())
+    REQUIRE(link.bytes_per_second() < 0.5 * link.capacity_bytes_per_second());
+  CHECK_THAT(plan.certificate().bottleneck(),
+             Contains(" % of its time on links, most on the link ") && !Contains("full"));
+}
+
+TEST_CASE("what limits requests at once is named by the option that sets it") {
+  const char* kBig = "machines: [{name: a, devices: [{kind: H100-SXM, count: 8}]}]";
+  const auto plan = PlanOn(kBig);
+  CHECK_THAT(plan.certificate().bottleneck(),
+             Contains("requests at once are limited by --max-sequences, 256 decoding at once"));
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
