@@ -131,6 +131,22 @@ double AskedAttainment(const v1::DeploymentPlan& plan) {
   return asked;
 }
 
+// "90 % are asked", with each class's part where they differ.
+std::string AskedText(const v1::DeploymentPlan& plan) {
+  const auto& classes = plan.prediction().classes();
+  std::string text = absl::StrFormat("%.3g %% are asked", 100 * AskedAttainment(plan));
+  const bool alike = std::all_of(classes.begin(), classes.end(), [&](const auto& one) {
+    return one.objectives().attainment() == classes[0].objectives().attainment();
+  });
+  if (alike) return text;
+  std::string parts;
+  for (const v1::ClassPrediction& one : classes) {
+    absl::StrAppendFormat(&parts, "%s%.3g %% of %s", parts.empty() ? "" : ", ",
+                          100 * one.objectives().attainment(), one.name());
+  }
+  return StrCat(text, " (", parts, ")");
+}
+
 // What a request takes on average.
 double StaySeconds(const v1::DeploymentPlan& plan) {
   return plan.prediction().time_to_first_token_seconds() +
@@ -170,9 +186,9 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   if (s.attainment() > 0 && s.attainment() < asked - kNotLuck) {
     absl::StrAppendFormat(
         out,
-        "BEWARE: in the simulation %.1f %% are within their limits, where %.3g %% are asked: with "
-        "less than %.3f requests/s more are\n",
-        100 * s.attainment(), 100 * asked, s.latency_requests_per_second());
+        "BEWARE: in the simulation %.1f %% are within their limits, where %s: with less than %.3f "
+        "requests/s more are\n",
+        100 * s.attainment(), AskedText(plan), s.latency_requests_per_second());
   }
   const double stays = StaySeconds(plan);
   const double lasts = static_cast<double>(s.requests()) / s.offered_requests_per_second();

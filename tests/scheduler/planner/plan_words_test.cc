@@ -1,5 +1,6 @@
 // What people read of a plan, from figures that no planner made.
 #include <catch2/catch.hpp>
+#include <tuple>
 
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/planner.h"
@@ -67,6 +68,20 @@ TEST_CASE("columns stand below each other, however long the names") {
   const size_t second = table.find("  1      a-machine");
   CHECK(column("0-9", first) == column("layers", header));
   CHECK(column("0-9", second) == column("layers", header));
+}
+
+TEST_CASE("what was asked of each class is said as it was asked") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.mutable_simulated()->set_attainment(0.5);
+  for (const auto& [name, share, asked] : {std::tuple("chat", 0.7, 0.9), {"code", 0.3, 0.8}}) {
+    v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();
+    one.set_name(name);
+    one.set_share(share);
+    one.mutable_objectives()->set_attainment(asked);
+  }
+  CHECK_THAT(PlanTable(plan), Contains("where 87 % are asked (90 % of chat, 80 % of code): with"));
+  plan.mutable_prediction()->mutable_classes(1)->mutable_objectives()->set_attainment(0.9);
+  CHECK_THAT(PlanTable(plan), Contains("where 90 % are asked: with"));
 }
 
 TEST_CASE("a simulation that is far from the prediction says how far") {
