@@ -36,17 +36,17 @@ std::string OverlappingLine(const PlacementProblem& problem, const Placement& ch
   const OverlappingPlacement& best = *search.best;
   const double gain = best.requests_per_second / chosen.requests_per_second - 1;
   std::string line = absl::StrFormat(
-      "%s%.3f requests/s (%s), the best of %d that were tried (heuristic, no bound): ", kName,
+      "%s%.3f requests/s (%s), the best of %d that were tried (heuristic, no bound)", kName,
       best.requests_per_second, ChangeText(1 + gain, "as much"), search.placements);
+  if (gain <= kShown) return line;  // often nearly the plan itself
   for (size_t h = 0; h < best.holders.size() && h < kMostNamed; ++h)
-    line += StrCat(h == 0 ? "" : ", ", HolderText(problem, best.holders[h]));
+    line += StrCat(h == 0 ? ": " : ", ", HolderText(problem, best.holders[h]));
   if (best.holders.size() > kMostNamed)
     line += StrCat(" and ", best.holders.size() - kMostNamed, " holders more");
   if (!best.kept.empty())
     line += StrCat(", the other ", best.kept.size(),
                    best.kept.size() == 1 ? " replica" : " replicas", " as planned");
-  if (gain > kShown) line += "; it cannot be deployed yet: replicas of a plan share no device";
-  return line;
+  return StrCat(line, "; it cannot be deployed yet: replicas of a plan share no device");
 }
 
 }  // namespace tessera::scheduler
