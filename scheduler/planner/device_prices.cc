@@ -1,10 +1,12 @@
 #include "scheduler/planner/device_prices.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/what_if.h"
 #include "third_party/absl/str_cat.h"
 
@@ -47,6 +49,30 @@ std::vector<Place> PlacesFor(const std::string& kind, const v1::Cluster& cluster
   return places;
 }
 
+std::map<std::string, int> UsedByKind(const v1::DeploymentPlan& plan) {
+  std::map<std::string, int> used;
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) ++used[worker.kind()];
+    }
+  }
+  return used;
+}
+
+// ", together with what is idle now: 2 L4"; empty where no more than the new device is used.
+std::string WokenText(const v1::DeploymentPlan& now, const v1::DeploymentPlan& then,
+                      const std::string& kind) {
+  std::map<std::string, int> used = UsedByKind(now);
+  ++used[kind];  // the new one
+  std::string woken;
+  for (const auto& [other, count] : UsedByKind(then)) {
+    if (const int more = count - used[other]; more > 0)
+      woken +=
+          StrCat(woken.empty() ? ", together with what is idle now: " : ", ", more, " ", other);
+  }
+  return woken;
+}
+
 class Pricer {
  public:
   Pricer(const PlannerInput& input, const PlannerOptions& options, const DevicePriceOptions& prices,
@@ -75,16 +101,29 @@ class Pricer {
   }
 
  private:
-  // How much better, in the unit of the objective; empty: no plan.
-  std::optional<double> Gain(const Place& place) {
+  struct Gained {
+    double more = 0;     // in the unit of the objective
+    std::string beside;  // devices that it sets to work
+  };
+
+  // Empty: no plan.
+  std::optional<Gained> Gain(const std::string& kind, const Place& place) {
     --left_;
     PlannerInput more = input_;
     if (!ApplyChanges(place.change, &more.cluster).ok()) return std::nullopt;
     const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(more, options_);
     if (!with.ok()) return std::nullopt;
+    // Where devices are rented those that nobody uses are not idle.
     if (options_.goal == Goal::kPrice)
-      return plan_.certificate().value() - with->certificate().value();
-    return PromisedRate(*with) - PromisedRate(plan_);
+      return Gained{plan_.certificate().value() - with->certificate().value(), ""};
+    return Gained{PromisedRate(*with) - PromisedRate(plan_),
+                  options_.goal == Goal::kBudget ? "" : WokenText(plan_, *with, NameOf(kind))};
+  }
+
+  // As plans call it.
+  std::string NameOf(const std::string& kind) const {
+    const auto described = DescribedKind(input_.cluster, input_.catalogue, kind);
+    return described ? described->name() : kind;
   }
 
   void Price(const std::string& kind) {
@@ -95,10 +134,10 @@ class Pricer {
     for (const Place& place : places) {
       if (left_ <= 0 || options_.watch.Stopped()) break;
       ++tried;
-      const std::optional<double> gain = Gain(place);
-      if (!gain || *gain <= most) continue;
-      most = *gain;
-      where = place.words;
+      const std::optional<Gained> gain = Gain(kind, place);
+      if (!gain || gain->more <= most) continue;
+      most = gain->more;
+      where = place.words + gain->beside;
     }
     const std::string all =
         tried < static_cast<int>(places.size()) ? StrCat(tried, " of ", places.size()) : "all";
@@ -107,10 +146,10 @@ class Pricer {
           StrCat("one more ", kind, " brings nothing (planned again, ", all, " places tried)"));
       return;
     }
-    plan_.add_device_prices(absl::StrFormat(
-        options_.goal == Goal::kPrice ? "one more %s saves %.3f USD/h (planned again, %s)"
-                                      : "one more %s brings %.3f requests/s (planned again, %s)",
-        kind, most, where));
+    plan_.add_device_prices(
+        absl::StrFormat("one more %s %s %.3f %s (planned again, %s)", kind,
+                        options_.goal == Goal::kPrice ? "saves" : "brings", most,
+                        options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_), where));
   }
 
   const PlannerInput& input_;
@@ -133,6 +172,10 @@ int DevicesOf(const v1::Cluster& cluster) {
 double PromisedRate(const v1::DeploymentPlan& plan) {
   return plan.has_survival() ? plan.survival().requests_per_second()
                              : plan.prediction().requests_per_second();
+}
+
+std::string PromisedUnit(const v1::DeploymentPlan& plan) {
+  return plan.has_survival() ? "requests/s after the loss of a machine" : "requests/s";
 }
 
 void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,

@@ -7,6 +7,8 @@
 // place. Thread rule: pure function; deterministic.
 #pragma once
 
+#include <string>
+
 #include "proto/plan.pb.h"
 #include "scheduler/planner/planner.h"
 
@@ -27,5 +29,8 @@ int DevicesOf(const v1::Cluster& cluster);
 
 // What a plan is judged by, in requests per second: what is promised.
 double PromisedRate(const v1::DeploymentPlan& plan);
+
+// Its unit in words: "requests/s", or "requests/s after the loss of a machine".
+std::string PromisedUnit(const v1::DeploymentPlan& plan);
 
 }  // namespace tessera::scheduler

@@ -58,9 +58,9 @@ class LinkPricer {
       some_ = some_ || more > kRounding * now_;
       return;
     }
-    plan_.add_link_prices(absl::StrFormat(
-        "10 Gbit/s more on %s (now %.3g Gbit/s) would bring this layout %.3f requests/s", one.name,
-        before * 8e-9, more));
+    plan_.add_link_prices(
+        absl::StrFormat("10 Gbit/s more on %s (now %.3g Gbit/s) would bring this layout %.3f %s",
+                        one.name, before * 8e-9, more, PromisedUnit(plan_)));
   }
 
   void TellOthers(size_t links) {
@@ -85,8 +85,8 @@ class LinkPricer {
       ++replanned_for_nothing_;
       return;
     }
-    gains_.push_back(
-        absl::StrFormat("10 Gbit/s more on %s bring %.3f requests/s (planned again)", link, more));
+    gains_.push_back(absl::StrFormat("10 Gbit/s more on %s bring %.3f %s (planned again)", link,
+                                     more, PromisedUnit(plan_)));
   }
 
   void TellReplanned(size_t links) {

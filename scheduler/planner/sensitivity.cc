@@ -134,7 +134,7 @@ class Study {
 
  private:
   std::string Against(double value) const {
-    return absl::StrFormat("%.3f requests/s (%s)", value, ChangeText(value / now_));
+    return absl::StrFormat("%.3f %s (%s)", value, PromisedUnit(plan_), ChangeText(value / now_));
   }
 
   std::string Choice(const PlannerInput& changed, double value) const {
@@ -142,7 +142,8 @@ class Study {
     if (!best.ok()) return "; no other layout works either";
     const double reach = PromisedRate(*best);
     if (reach <= value * kOtherChoice) return "; the choice stays";
-    return absl::StrFormat("; another layout would be chosen, for %.3f requests/s", reach);
+    return absl::StrFormat("; another layout would be chosen, for %.3f %s", reach,
+                           PromisedUnit(plan_));
   }
 
   static void Keep(v1::Cluster* cluster, const std::function<bool(const std::string&)>& wanted) {

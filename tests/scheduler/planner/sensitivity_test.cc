@@ -109,6 +109,35 @@ TEST_CASE("one more device is priced by planning again with it in the best place
   CHECK_THAT(PlanTable(*plan), Contains("what one more device would bring:"));
 }
 
+TEST_CASE("one more device says which idle ones it sets to work") {
+  PlannerInput input = Input();
+  input.model = *BuiltInModel("Qwen2.5-14B");
+  // Alone b is too small, and a is too far from it.
+  input.cluster.clear_tiers();
+  REQUIRE(
+      ReadDocument("tiers: {site: {bandwidth: 1 Mbit/s, latency: 1 s}}", "far.yaml", &input.cluster)
+          .message() == "");
+  auto plan = MakePlan(input, {});
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() == 1);
+  AddSensitivity(input, {}, false, &*plan);
+  CHECK_THAT(LineWith(plan->device_prices(), "one more L4 brings"),
+             Contains("in machine b, together with what is idle now: 1 L4)"));
+  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40 brings"), !Contains("together"));
+}
+
+TEST_CASE("what is left after the loss of a machine is told by that name") {
+  PlannerInput input = Input();
+  input.model = *BuiltInModel("Llama-3-8B");
+  PlannerOptions options;
+  options.survive_machine_loss = true;
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  AddSensitivity(input, options, false, &*plan);
+  CHECK_THAT(LineWith(plan->sensitivity(), "efficiencies 10 % lower"),
+             Contains(" requests/s after the loss of a machine (-"));
+}
+
 TEST_CASE("estimates and measurements are told apart") {
   PlannerInput input = Input();
   auto* profile = input.cluster.mutable_machines(1)->mutable_devices(0)->mutable_profile();
