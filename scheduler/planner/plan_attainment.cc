@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -197,6 +198,36 @@ bool PredictLatencies(const ServedPlacement& served, v1::DeploymentPlan* plan) {
     AddLengths(classes[c], &out);
   }
   return waits_end;
+}
+
+std::string HardestLimitLine(const ServedPlacement& served, const v1::DeploymentPlan& plan) {
+  struct Without {
+    const char* name;
+    double attained;
+  };
+  std::vector<Without> limits;
+  for (const auto& [name, limit] : {std::pair("TTFT", &LatencyLimits::ttft_seconds),
+                                    {"TPOT", &LatencyLimits::tpot_seconds},
+                                    {"end to end", &LatencyLimits::end_to_end_seconds}}) {
+    PlacementProblem without = *served.problem;
+    bool any = false;
+    for (RequestClass& one : without.classes) {
+      any = any || std::isfinite(one.limits.*limit);
+      one.limits.*limit = std::numeric_limits<double>::infinity();
+    }
+    if (!any) continue;
+    ServedPlacement other = served;
+    other.problem = &without;
+    limits.push_back({name, Served(other, plan).All().all});
+  }
+  if (limits.size() < 2) return "";
+  std::stable_sort(limits.begin(), limits.end(),
+                   [](const Without& a, const Without& b) { return a.attained > b.attained; });
+  std::vector<std::string> parts;
+  for (const Without& one : limits)
+    parts.push_back(absl::StrFormat("%.1f %% without one of %s", 100 * one.attained, one.name));
+  return absl::StrFormat("of the limits that of %s keeps most out: %s would be within the others",
+                         limits.front().name, absl::StrJoin(parts, ", "));
 }
 
 std::string LimitsText(const v1::ServiceObjectives& objectives) {

@@ -22,6 +22,10 @@ struct ServedPlacement {
 // requests wait without end somewhere, and 0 stands for how long.
 bool PredictLatencies(const ServedPlacement& served, v1::DeploymentPlan* plan);
 
+// Which kind of limit keeps most requests out, by what part would be within their limits without
+// it; empty where there are not two kinds.
+std::string HardestLimitLine(const ServedPlacement& served, const v1::DeploymentPlan& plan);
+
 // A line for all and one for each class, each with its newline; empty: nothing was predicted.
 std::string AttainmentTable(const v1::DeploymentPlan& plan);
 

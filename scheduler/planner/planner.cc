@@ -431,6 +431,10 @@ class Planner {
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     if (unbounded && load == kHighestLoad) TellAtPromise(placement);
     const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
+    if (options_.goal == Goal::kGoodput) {
+      std::string line = HardestLimitLine({&problem_, &placement, load}, plan_);
+      if (!line.empty()) AddLine(std::move(line));
+    }
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
     AddLine(absl::StrFormat(

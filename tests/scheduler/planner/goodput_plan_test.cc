@@ -67,6 +67,19 @@ TEST_CASE("the plan that serves most and the plan that serves most in time diffe
   CHECK_THAT(PlanTable(most), Contains("TTFT and end to end are predicted, not optimised"));
 }
 
+TEST_CASE("which limit keeps most requests out is said where there are several") {
+  const auto with = [](const std::string& limits) {
+    return PlanTable(PlanOf(Input("{objectives: {" + limits +
+                                      ", attainment: 0.9}, classes: [{lengths: [{prompt_tokens: "
+                                      "1500, output_tokens: 100}]}]}",
+                                  kPair),
+                            Goal::kGoodput));
+  };
+  CHECK_THAT(with("time_to_first_token: 600 ms, time_per_output_token: 1 s"),
+             Contains("of the limits that of TTFT keeps most out: 100.0 % without one of TTFT, 9"));
+  CHECK_THAT(with("time_to_first_token: 600 ms"), !Contains("keeps most out"));
+}
+
 TEST_CASE("a plan for requests in time promises no more than most of what a simulation keeps") {
   const v1::DeploymentPlan plan = PlanOf(Input(kPrompt), Goal::kGoodput);
   CHECK(plan.prediction().attainment() >= 0.9 - 1e-6);
