@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -10,11 +13,43 @@
 namespace tessera::scheduler {
 namespace {
 
-// routed: requests are sent to it, and their latencies were predicted.
+constexpr size_t kMostNames = 6;  // of what has a line in common
+
+std::string NamesText(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i)
+    text += StrCat(i == 0 ? "" : ", ", names[i]);
+  if (names.size() > kMostNames) text += StrCat(" and ", names.size() - kMostNames, " more");
+  return text;
+}
+
+// Lines that read alike but for a name are one with all names, at the first one's place.
+class NamedLines {
+ public:
+  void Add(const std::string& name, const std::string& text) {
+    const auto [at, added] = index_.emplace(text, lines_.size());
+    if (added) lines_.emplace_back();
+    Line& line = lines_[at->second];
+    line.text = text;
+    line.names.push_back(name);
+  }
+
+  struct Line {
+    std::string text;
+    std::vector<std::string> names;
+  };
+  const std::vector<Line>& lines() const { return lines_; }
+
+ private:
+  std::map<std::string, size_t> index_;
+  std::vector<Line> lines_;
+};
+
+// Behind its name. routed: requests are sent to it, and their latencies were predicted.
 void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
   const v1::Prediction& p = replica.prediction();
-  absl::StrAppendFormat(out, "\n%s: %s; up to %.3f requests/s", replica.name(),
-                        RoleText(replica.role()), p.requests_per_second());
+  absl::StrAppendFormat(out, ": %s; up to %.3f requests/s", RoleText(replica.role()),
+                        p.requests_per_second());
   if (p.output_tokens_per_second() > 0)
     absl::StrAppendFormat(out, ", %.0f output tokens/s", p.output_tokens_per_second());
   if (p.time_to_first_token_seconds() > 0) {
@@ -69,28 +104,60 @@ void AppendLines(const char* heading, const auto& lines, std::string* out) {
   }
 }
 
-// Like replicas have like bottlenecks: said once, with all their names.
-std::vector<std::string> BottleneckLines(const std::string& bottleneck) {
-  std::vector<std::pair<std::string, std::string>> reasons;  // names, reason
+// Replicas that differ in nothing but which devices they have are shown as the first of them.
+void AppendReplicas(const v1::DeploymentPlan& plan, std::string* out) {
+  std::set<std::string> routed;
+  if (plan.prediction().time_per_output_token_seconds() > 0) {
+    for (const v1::RoutingShare& share : plan.routing()) routed.insert(share.prefill_replica());
+  }
+  NamedLines alike;
+  std::map<std::string, const v1::Replica*> replicas;
+  for (const v1::Replica& replica : plan.replicas()) {
+    replicas[replica.name()] = &replica;
+    v1::Replica nameless = replica;
+    for (v1::Stage& stage : *nameless.mutable_stages()) {
+      for (v1::PlannedWorker& worker : *stage.mutable_workers()) worker.clear_device();
+    }
+    std::string text;
+    AppendReplica(nameless, routed.contains(replica.name()), &text);
+    alike.Add(replica.name(), text);
+  }
+  for (const NamedLines::Line& line : alike.lines()) {
+    *out += StrCat("\n", NamesText(line.names));
+    if (line.names.size() > 1)
+      *out +=
+          StrCat(" (", line.names.size(), " alike, shown with the devices of ", line.names[0], ")");
+    AppendReplica(*replicas[line.names[0]], routed.contains(line.names[0]), out);
+  }
+}
+
+void AppendRouting(const v1::DeploymentPlan& plan, std::string* out) {
+  NamedLines lines;
+  for (const v1::RoutingShare& share : plan.routing()) {
+    const bool one = share.prefill_replica() == share.decode_replica();
+    lines.Add(one ? share.prefill_replica()
+                  : StrCat(share.prefill_replica(), " -> ", share.decode_replica()),
+              absl::StrFormat("  %5.1f %%  ", 100 * share.share()));
+  }
+  *out += "\nrouting:\n";
+  for (const NamedLines::Line& line : lines.lines())
+    *out += StrCat(line.text, line.names.size() > 1 ? "each of " : "", NamesText(line.names), "\n");
+}
+
+// Like replicas have like bottlenecks.
+void AppendPace(const std::string& bottleneck, std::string* out) {
+  NamedLines reasons;
   for (size_t at = 0; at < bottleneck.size();) {
     const size_t end = std::min(bottleneck.find("; ", at), bottleneck.size());
     const std::string one = bottleneck.substr(at, end - at);
     at = end + 2;
     const size_t colon = one.find(": ");
-    const std::string name = colon == std::string::npos ? "" : one.substr(0, colon);
-    const std::string reason = colon == std::string::npos ? one : one.substr(colon + 2);
-    const auto known = std::find_if(reasons.begin(), reasons.end(),
-                                    [&](const auto& other) { return other.second == reason; });
-    if (known == reasons.end()) {
-      reasons.push_back({name, reason});
-    } else {
-      known->first += StrCat(", ", name);
-    }
+    const bool named = colon != std::string::npos;
+    reasons.Add(named ? one.substr(0, colon) : "", named ? one.substr(colon) : one);
   }
-  std::vector<std::string> lines;
-  for (const auto& [names, reason] : reasons)
-    lines.push_back(names.empty() ? reason : StrCat(names, ": ", reason));
-  return lines;
+  *out += "\nwhat sets the pace:\n";
+  for (const NamedLines::Line& line : reasons.lines())
+    *out += StrCat("  ", NamesText(line.names), line.text, "\n");
 }
 
 // The busiest few; plan.json has them all.
@@ -257,21 +324,9 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       "values of the requests under way; TP: devices that share every layer of a stage; stages: "
       "hold layers and pass each step on to the next; step: computes a token of every request that "
       "is being answered and a part of new prompts\n";
-  for (const v1::Replica& replica : plan.replicas()) {
-    const bool routed = std::any_of(
-        plan.routing().begin(), plan.routing().end(),
-        [&](const v1::RoutingShare& share) { return share.prefill_replica() == replica.name(); });
-    AppendReplica(replica, routed && p.time_per_output_token_seconds() > 0, &out);
-  }
-  out += "\nrouting:\n";
-  for (const v1::RoutingShare& share : plan.routing()) {
-    const bool one = share.prefill_replica() == share.decode_replica();
-    absl::StrAppendFormat(&out, "  %5.1f %%  %s%s\n", 100 * share.share(), share.prefill_replica(),
-                          one ? "" : StrCat(" -> ", share.decode_replica()));
-  }
-  out += "\nwhat sets the pace:\n";
-  for (const std::string& line : BottleneckLines(plan.certificate().bottleneck()))
-    out += StrCat("  ", line, "\n");
+  AppendReplicas(plan, &out);
+  AppendRouting(plan, &out);
+  AppendPace(plan.certificate().bottleneck(), &out);
   AppendLinks(plan, &out);
   AppendLines("why", plan.explanation(), &out);
   AppendLines("other choices", plan.alternatives(), &out);

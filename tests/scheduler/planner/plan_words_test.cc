@@ -1,5 +1,6 @@
 // What people read of a plan, from figures that no planner made.
 #include <catch2/catch.hpp>
+#include <string>
 #include <tuple>
 
 #include "scheduler/planner/plan_text.h"
@@ -68,6 +69,31 @@ TEST_CASE("columns stand below each other, however long the names") {
   const size_t second = table.find("  1      a-machine");
   CHECK(column("0-9", first) == column("layers", header));
   CHECK(column("0-9", second) == column("layers", header));
+}
+
+TEST_CASE("replicas that read alike are shown once, with all their names") {
+  v1::DeploymentPlan plan = Predicted();
+  for (int i = 0; i < 10; ++i) {
+    const std::string name = "r" + std::to_string(i);
+    v1::Replica& replica = *plan.add_replicas();
+    replica.set_name(name);
+    replica.set_role(v1::REPLICA_ROLE_BOTH);
+    v1::PlannedWorker& worker = *replica.add_stages()->add_workers();
+    worker.set_device(name + "-machine/0");
+    worker.set_kind(i == 1 ? "A40" : "L4");
+    v1::RoutingShare& share = *plan.add_routing();
+    share.set_prefill_replica(name);
+    share.set_decode_replica(name);
+    share.set_share(0.1);
+    *plan.mutable_certificate()->mutable_bottleneck() += (i > 0 ? "; " : "") + name + ": slow";
+  }
+  const std::string table = PlanTable(plan), names = "r0, r2, r3, r4, r5, r6 and 3 more";
+  CHECK_THAT(table, Contains("\n" + names +
+                             " (9 alike, shown with the devices of r0): prefill and decode;") &&
+                        Contains("\nr1: prefill and decode;") && Contains("r0-machine/0 L4") &&
+                        Contains("r1-machine/0 A40") && !Contains("r2-machine"));
+  CHECK_THAT(table, Contains("   10.0 %  each of r0, r1, r2, r3, r4, r5 and 4 more\n"));
+  CHECK_THAT(table, Contains("  r0, r1, r2, r3, r4, r5 and 4 more: slow\n"));
 }
 
 TEST_CASE("what was asked of each class is said as it was asked") {
