@@ -29,7 +29,7 @@ std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placemen
     if (idle[p] <= 0) continue;
     size_t k = 0;
     while (k < kinds.size() && kinds[k].kind != pools[p].spec->kind) ++k;
-    if (k == kinds.size()) kinds.push_back({pools[p].spec->kind});
+    if (k == kinds.size()) kinds.emplace_back().kind = pools[p].spec->kind;
     kinds[k].devices += idle[p];
     if (++kinds[k].machine_count > kMostNamed) continue;
     kinds[k].machines += StrCat(kinds[k].machines.empty() ? "" : ", ",
