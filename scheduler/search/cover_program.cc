@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace tessera::scheduler {
 namespace {
@@ -58,10 +59,13 @@ void CoverProgram::AddLongStage(const Row& stage, const Row& before, int low_bef
   for (int l = 1; l <= most; ++l) {
     const double cost = stage[static_cast<size_t>(l - 1)];
     if (l < most && stage[static_cast<size_t>(l)] == cost) continue;
-    for (int x = low; x <= high; ++x) {
-      double& to = (*after)[static_cast<size_t>(x)];
-      to = std::min(to, before[static_cast<size_t>(std::max(low_before, x - l))] + cost);
-    }
+    const double shortest = before[static_cast<size_t>(low_before)] + cost;
+    const int within = std::min(high, low_before + l);
+    double* to = after->data();
+    for (int x = low; x <= within; ++x) to[x] = std::min(to[x], shortest);
+    const double* from = before.data();
+    for (int x = std::max(low, within + 1); x <= high; ++x)
+      to[x] = std::min(to[x], from[x - l] + cost);
   }
 }
 
@@ -79,13 +83,17 @@ CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, doub
     closest = off;
     best.layers = l;
   }
-  double least = kImpossible;
-  for (const CoverItem& item : items) {
+  // Of equal ones the one that the order of the items does not choose.
+  const auto rank = [&](const CoverItem& item) {
     const double cost = item.price + multiplier * (item.fixed + item.layer * best.layers);
-    if (item.layers < best.layers || cost >= least) continue;
-    least = cost;
-    best.item = item;
+    return std::tuple(cost, -item.layers, item.price, item.fixed, item.layer);
+  };
+  const CoverItem* cheapest = nullptr;
+  for (const CoverItem& item : items) {
+    if (item.layers < best.layers) continue;
+    if (cheapest == nullptr || rank(item) < rank(*cheapest)) cheapest = &item;
   }
+  best.item = *cheapest;
   *covered -= best.layers;
   return best;
 }
@@ -93,7 +101,7 @@ CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, doub
 CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& first,
                                               const std::vector<CoverItem>& inner,
                                               const std::vector<CoverItem>& last, int stages,
-                                              double multiplier, double limit) {
+                                              double multiplier, double limit, double worth) {
   const size_t depth = static_cast<size_t>(stages);
   if (rows_.size() < depth + 1) rows_.resize(depth + 1);
   rows_[0].assign(static_cast<size_t>(layers_) + 1, kImpossible);
@@ -118,7 +126,7 @@ CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& firs
   }
   Solution solution;
   solution.price = rows_[depth].back();
-  if (solution.price == kImpossible) return solution;
+  if (solution.price == kImpossible || (multiplier == 0 && solution.price > worth)) return solution;
   int covered = layers_;
   double value = solution.price;
   for (size_t s = depth; s >= 1; --s) {

@@ -37,11 +37,11 @@ class CoverProgram {
 
   // Exactly `stages` (>= 2), for the least price + multiplier * (seconds - limit): for every
   // multiplier >= 0 no choice of stages whose seconds keep the limit is cheaper than the solution's
-  // price. Multiplier 0: Stage::layers is the item's most, in all at least `layers`. Infinite
-  // price: impossible.
+  // price. Multiplier 0: Stage::layers is the item's most, in all at least `layers`, and a solution
+  // of a price above `worth` has no stages. Infinite price: impossible.
   Solution Cheapest(const std::vector<CoverItem>& first, const std::vector<CoverItem>& inner,
-                    const std::vector<CoverItem>& last, int stages, double multiplier,
-                    double limit);
+                    const std::vector<CoverItem>& last, int stages, double multiplier, double limit,
+                    double worth);
   // The same of as many stages as it takes, all from one list.
   Solution CheapestOfAny(const std::vector<CoverItem>& items, double multiplier, double limit);
 

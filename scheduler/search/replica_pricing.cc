@@ -132,6 +132,7 @@ void ReplicaPricing::AddTypes(int device_class) {
 
 void ReplicaPricing::MakeTypes() {
   types_.clear();
+  hops_.clear();
   spread_.clear();
   on_machine_.clear();
   for (int c = 0; c < classes_.size(); ++c) {
@@ -191,31 +192,48 @@ double ReplicaPricing::KvTokens(const Box& box) const {
   return std::max({1.0, lengths.max_sequence_tokens, rows / (1 - shapes_.options().kv_headroom)});
 }
 
-// What a hop from another machine takes longer than the best one.
-double ReplicaPricing::ApartMore(const StageType& type, double bytes) const {
-  return std::max(0.0, SecondsOver(type.apart, bytes) - SecondsOver(type.in, bytes));
+const ReplicaPricing::Hops& ReplicaPricing::HopsAt(double rows) {
+  const auto [at, fresh] = hops_.try_emplace(rows);
+  Hops& hops = at->second;
+  if (!fresh) return hops;
+  const double bytes = shapes_.RowsAt(query_->role, prompts_only_ ? 0 : rows) * shapes_.row_bytes();
+  for (const StageType& type : types_) {
+    const double best = SecondsOver(type.in, bytes);
+    hops.of_type.push_back({SecondsOver(type.in, kTokenIdBytes), best,
+                            std::max(0.0, SecondsOver(type.apart, bytes) - best)});
+  }
+  for (const int t : spread_) {
+    const double apart = SecondsOver(types_[static_cast<size_t>(t)].apart, bytes);
+    if (apart < kInfinity) hops.most_apart = std::max(hops.most_apart, apart);
+  }
+  hops.crossing = SecondsOver(crossing_, bytes);
+  return hops;
 }
 
-std::vector<CoverItem> ReplicaPricing::Items(const Box& box, StagePlace place) const {
+// Some may be replaced by others: see KeepUndominated.
+std::vector<CoverItem> ReplicaPricing::Items(const Box& box, StagePlace place) {
   const double rows = RowsHigh(box), kv = KvTokens(box), period = box.slow * rows;
   const std::vector<ShapeSeconds>& seconds =
       shapes_.SecondsAt(query_->role, prompts_only_ ? 0 : rows);
-  const double bytes = shapes_.RowsAt(query_->role, prompts_only_ ? 0 : rows) * shapes_.row_bytes();
+  const Hops& hops = HopsAt(rows);
   const bool head = place == StagePlace::kLast || place == StagePlace::kOnly;
   const double layers = shapes_.model().layers;
+  const std::vector<int>& types = TypesOf(box);
   std::vector<CoverItem> items;
-  for (const int t : TypesOf(box)) {
+  items.reserve(types.size());
+  for (const int t : types) {
     const StageType& type = types_[static_cast<size_t>(t)];
     const ShapeSeconds& s = seconds[static_cast<size_t>(type.shape)];
+    const Hop& into = hops.of_type[static_cast<size_t>(t)];
     double hop = 0, least = 0;  // activations in; into the first stage only token ids come
     if (place == StagePlace::kFirst) {
-      hop = least = SecondsOver(type.in, kTokenIdBytes);
+      hop = least = into.token_ids;
       // Nobody sends activations to its machine: what other stages there are charged comes back.
-      if (box.machine < 0) hop -= (1 - type.of_machine) * ApartMore(type, bytes);
+      if (box.machine < 0) hop -= (1 - type.of_machine) * into.apart_more;
     }
     if (place == StagePlace::kInner || place == StagePlace::kLast) {
-      hop = least = SecondsOver(type.in, bytes) + s.spread;
-      if (box.machine < 0) hop += type.of_machine * ApartMore(type, bytes);
+      hop = least = into.activations + s.spread;
+      if (box.machine < 0) hop += type.of_machine * into.apart_more;
     }
     if (least > period || !std::isfinite(hop)) continue;
     const double fixed = s.fixed + (head ? s.head : 0);
@@ -224,31 +242,24 @@ std::vector<CoverItem> ReplicaPricing::Items(const Box& box, StagePlace place) c
     if (most * kRounding < 1) continue;
     items.push_back({t, static_cast<int>(most * kRounding), type.price, fixed + hop, s.layer});
   }
-  KeepUndominated(&items);
   return items;
 }
 
 // What stages and hops may last in all within the slowest period of the box.
-double ReplicaPricing::SumLimit(const Box& box) const {
+double ReplicaPricing::SumLimit(const Box& box) {
   const double rows = RowsHigh(box);
   double limit = box.micro_batches * box.slow * rows;
   if (box.machine >= 0) return limit;
-  const double bytes = shapes_.RowsAt(query_->role, prompts_only_ ? 0 : rows) * shapes_.row_bytes();
-  double hop = 0;
-  for (const int t : spread_) {
-    const StageType& type = types_[static_cast<size_t>(t)];
-    const double apart = SecondsOver(type.apart, bytes);
-    if (apart < kInfinity) hop = std::max(hop, apart);
-  }
+  const Hops& hops = HopsAt(rows);
   // Nobody sends activations to the first machine; a box of any number of stages does not say which
   // that is.
-  if (box.stages == 0) limit += hop;
+  if (box.stages == 0) limit += hops.most_apart;
   // The way to another site and back again costs more than the best hop into a machine.
-  if (query_->site < 0) limit -= std::max(0.0, SecondsOver(crossing_, bytes) - hop);
+  if (query_->site < 0) limit -= std::max(0.0, hops.crossing - hops.most_apart);
   return limit;
 }
 
-CoverProgram::Solution ReplicaPricing::OneStage(const Box& box) const {
+CoverProgram::Solution ReplicaPricing::OneStage(const Box& box) {
   CoverProgram::Solution solution;
   for (const CoverItem& item : Items(box, StagePlace::kOnly)) {
     if (item.layers < shapes_.model().layers || item.price >= solution.price) continue;
@@ -284,9 +295,12 @@ CoverProgram::Solution ReplicaPricing::Cover(const Box& box) {
   std::vector<CoverItem> first = any ? std::vector<CoverItem>() : Items(box, StagePlace::kFirst);
   std::vector<CoverItem> inner = Items(box, StagePlace::kInner);
   std::vector<CoverItem> last = any ? std::vector<CoverItem>() : Items(box, StagePlace::kLast);
+  const double interest = Interest();
+  // Of a dearer solution nobody asks for the stages.
+  const double worth = output_ * kRounding * kRounding / (box.fast * interest);
   const auto solve = [&](double multiplier, double limit) {
     return any ? cover_.CheapestOfAny(inner, multiplier, limit)
-               : cover_.Cheapest(first, inner, last, box.stages, multiplier, limit);
+               : cover_.Cheapest(first, inner, last, box.stages, multiplier, limit, worth);
   };
   std::vector<CoverItem>* lists[] = {&first, &inner, &last};
   double per_layer = kInfinity;
@@ -295,7 +309,6 @@ CoverProgram::Solution ReplicaPricing::Cover(const Box& box) {
   }
   CoverProgram::Solution fluid;
   fluid.price = per_layer * shapes_.model().layers;
-  const double interest = Interest();
   if (BoundOf(box, fluid.price) <= interest) return fluid;
   CoverProgram::Solution best = solve(0, 0);
   if (best.price == kInfinity || BoundOf(box, best.price) <= interest || box.slow == kInfinity)
@@ -308,6 +321,7 @@ CoverProgram::Solution ReplicaPricing::Cover(const Box& box) {
   // at which both cost the same, until no third one is cheaper there.
   CoverProgram::Solution breaks = best, keeps;
   if (breaks.seconds <= limit) return best;
+  for (std::vector<CoverItem>* list : lists) KeepUndominated(list);
   double price = best.price, multiplier = best.price / limit;
   for (int i = 0; i < kMultipliers; ++i) {
     CoverProgram::Solution priced = solve(multiplier, limit);
@@ -458,10 +472,11 @@ bool ReplicaPricing::Overdrawn(const std::vector<int>& types) const {
 
 // Stages of classes that are overdrawn make room for the best of what is left. False: the layers do
 // not fit any more.
-bool ReplicaPricing::WithinCounts(const Box& box, std::vector<int>* types) const {
+bool ReplicaPricing::WithinCounts(const Box& box, std::vector<int>* types) {
   std::vector<int> left;
   for (const DeviceClass& of : classes_.all()) left.push_back(of.devices());
   std::vector<CoverItem> items = Items(box, StagePlace::kInner);
+  KeepUndominated(&items);
   std::vector<int> layers(types_.size(), 0);
   for (const CoverItem& item : items) layers[static_cast<size_t>(item.type)] = item.layers;
   int covered = 0;

@@ -17,6 +17,7 @@
 // Deterministic. Thread rule: one thread per object; borrows classes and shapes.
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -86,19 +87,28 @@ class ReplicaPricing {
   const std::vector<int>& TypesOf(const Box& box) const {
     return box.machine < 0 ? spread_ : on_machine_[static_cast<size_t>(box.machine)];
   }
-  double ApartMore(const StageType& type, double bytes) const;
-  std::vector<CoverItem> Items(const Box& box, StagePlace place) const;
-  double SumLimit(const Box& box) const;
+  // Into a stage, for activations of one step.
+  struct Hop {
+    double token_ids = 0, activations = 0;  // from where it is fastest
+    double apart_more = 0;                  // of activations, from another machine
+  };
+  struct Hops {
+    std::vector<Hop> of_type;
+    double most_apart = 0, crossing = 0;
+  };
+  const Hops& HopsAt(double rows);
+  std::vector<CoverItem> Items(const Box& box, StagePlace place);
+  double SumLimit(const Box& box);
   CoverProgram::Solution Cover(const Box& box);
   std::vector<CoverProgram::Stage> Mixed(const CoverProgram::Solution& breaks,
                                          const CoverProgram::Solution& keeps, double limit) const;
-  CoverProgram::Solution OneStage(const Box& box) const;
+  CoverProgram::Solution OneStage(const Box& box);
   double Interest() const;
   double BoundOf(const Box& box, double price) const;
   void Consider(const Box& box, const CoverProgram::Solution& solution);
   double Judge(const Box& box, const std::vector<int>& types, ClassReplica* replica);
   bool Overdrawn(const std::vector<int>& types) const;
-  bool WithinCounts(const Box& box, std::vector<int>* types) const;
+  bool WithinCounts(const Box& box, std::vector<int>* types);
 
   const DeviceClasses& classes_;
   StageShapes& shapes_;
@@ -112,6 +122,7 @@ class ReplicaPricing {
   std::vector<int> spread_;                   // the cheapest of like types
   std::vector<std::vector<int>> on_machine_;  // by machine shape
   LinkSpec crossing_;                         // best between two sites
+  std::map<double, Hops> hops_;               // by rows
   double output_ = 0;                         // requests per row of a period
   bool prompts_only_ = false;
   double limit_tpot_ = 0;
