@@ -15,14 +15,16 @@ namespace {
 constexpr int kWholeUpTo = 100;   // devices that are planned by branch and bound at once
 constexpr int kEscapeUpTo = 72;   // devices whose replicas are moved also where that loses at first
 constexpr int kMoveUpTo = 20000;  // devices whose replicas are improved by moves
-constexpr int64_t kMostJudged = 6000;  // sets of stages, in moves after planning
+constexpr int64_t kJudgedPerDevice = 200;  // sets of stages, in moves after planning
+constexpr int64_t kMostJudged = 400000;
 constexpr int64_t kMostJudgedOfFew = 20000;
 constexpr int kMostRounds = 12;     // of planning what is left
 constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
 constexpr double kBoundGap = 0.02;  // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
 constexpr int kBoundBoxes = 20000;
-constexpr int kLastBoxes = 60000;  // where there are many devices
+constexpr int kLastBoxes = 60000;             // where there are many devices
+constexpr int64_t kBoundBoxesInAll = 200000;  // and before the last
 constexpr size_t kColumnsOfPricing = 20;
 constexpr int kAllColumnsUpTo = 20000;  // devices whose columns are all kept
 constexpr int kMostGenerated = 24;      // rounds of columns
@@ -56,7 +58,8 @@ class ClassSearch {
                       problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
                       kMostGenerated, problem_.bound ? kBoundBoxes : kRestBoxes,
                       problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
-                      problem_.bound, problem_.graph->devices() <= kWholeUpTo ? 0 : kLastBoxes});
+                      problem_.bound, problem_.graph->devices() <= kWholeUpTo ? 0 : kLastBoxes,
+                      kBoundBoxesInAll});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))
@@ -123,7 +126,8 @@ class ClassSearch {
       PlanRest(&at);
       if (problem_.graph->devices() <= kMoveUpTo) {
         PlacementMoves moves(problem_, &shapes_);
-        moves.Improve(&at, Few() ? kMostJudgedOfFew : kMostJudged, Few());
+        const int64_t judged = kJudgedPerDevice * problem_.graph->devices();
+        moves.Improve(&at, Few() ? kMostJudgedOfFew : std::min(kMostJudged, judged), Few());
       }
     }
     if (at.replicas().empty()) return std::nullopt;
@@ -166,7 +170,8 @@ class ClassSearch {
     }
     const int devices = std::accumulate(free.begin(), free.end(), 0);
     const bool quick = Few();  // moves put right what that leaves
-    const int nodes = devices > kWholeUpTo ? kPartNodes : kRestNodes;
+    const bool many = devices > kWholeUpTo && !problem_.watch.Stopped();
+    const int nodes = many ? kPartNodes : kRestNodes;
     const DeviceClasses classes(*problem_.graph, free);
     PlacementProblem rest = problem_;
     if (problem_.goal == Goal::kBudget) {
@@ -199,7 +204,8 @@ class ClassSearch {
       std::vector<bool> wanted(pools.size(), true);
       for (size_t p = 0; p < pools.size() && s < sites.size(); ++p)
         wanted[p] = machines[static_cast<size_t>(pools[p].machine)].site == sites[s];
-      for (int round = 0; round < kMostRounds && !problem_.watch.Stopped(); ++round) {
+      // Who stops the search wants what its columns give: devices that are free serve nobody.
+      for (int round = 0; round < (problem_.watch.Stopped() ? 1 : kMostRounds); ++round) {
         problem_.watch.Report(absl::StrFormat("replicas placed: %d", at->replicas().size()));
         if (PlanFree(wanted, at) == 0) break;
       }

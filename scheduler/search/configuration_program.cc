@@ -297,6 +297,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
       query.target = value_ / (worth * value);
       query.known_bound = kappa / value;
       PricingAnswer answer = pricing_.Run(query);
+      if (options.certify) bound_boxes_ += answer.boxes;
       KeepLast(options.per_pricing, &answer.found);
       kappa = std::max(kappa, answer.bound * value);
       for (const ClassReplica& replica : answer.found) {
@@ -364,6 +365,7 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
     if (Relax(options.allow_split) <= 0) return std::nullopt;
     if (bound_ <= value_ * (1 + options.gap)) return std::nullopt;
     if (!options.certify && !better) return std::nullopt;
+    if (options.boxes_before > 0 && bound_boxes_ >= options.boxes_before) return best;
     const double gap = bound_ / value_ - 1;
     if (!better && !smooth && tolerance <= kLastTolerance) return std::nullopt;
     in_vain = options.certify && bound_ > before * (1 - kLeastGain) ? in_vain + 1 : 0;

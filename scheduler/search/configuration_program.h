@@ -14,6 +14,7 @@
 // columns are all there. Deterministic. Thread rule: one thread per object; borrows its problem.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -27,10 +28,11 @@ struct ConfigurationOptions {
   bool allow_split = true;
   double gap = 0.003;  // between the relaxation and the bound, at which generation stops
   int max_rounds = 60;
-  int max_boxes = 20000;   // of a pricing
-  size_t per_pricing = 0;  // columns kept of each pricing, the last and best; 0: all
-  bool certify = true;     // false: columns are wanted, there will be no bound
-  int last_boxes = 0;      // of the pricings that sharpen the best bound at the end; 0: none do
+  int max_boxes = 20000;     // of a pricing
+  size_t per_pricing = 0;    // columns kept of each pricing, the last and best; 0: all
+  bool certify = true;       // false: columns are wanted, there will be no bound
+  int last_boxes = 0;        // of the pricings that sharpen the best bound at the end; 0: none do
+  int64_t boxes_before = 0;  // of all rounds that bound before those; 0: any number
 };
 
 class ConfigurationProgram {
@@ -94,6 +96,7 @@ class ConfigurationProgram {
   double value_ = 0;
   double bound_;
   int rounds_ = 0;
+  int64_t bound_boxes_ = 0;  // split in rounds that bound
 };
 
 }  // namespace tessera::scheduler

@@ -239,6 +239,22 @@ TEST_CASE("many devices are bounded as one site and placed in each") {
   CHECK(merged.size() < apart.size());
 }
 
+TEST_CASE("a search of many devices that is stopped still uses most of them") {
+  Case c(Read(SeededCluster({3, 120, 2})));
+  c.problem.allow_split = false;
+  const ClassSearchResult whole = SearchByClass(c.problem);
+  REQUIRE(whole.placement);
+  for (const int most : {0, 3}) {
+    INFO("stopped when it asks after " << most << " times");
+    int asked = 0;
+    c.problem.watch.stop = [&] { return ++asked > most; };
+    const ClassSearchResult stopped = SearchByClass(c.problem);
+    REQUIRE(stopped.placement);
+    CHECK(stopped.placement->interrupted);
+    CHECK(stopped.placement->requests_per_second >= 0.75 * whole.placement->requests_per_second);
+  }
+}
+
 TEST_CASE("the same problem gets the same placement") {
   Case c(Read(SeededCluster({7, 40, 2})));
   const ClassSearchResult first = SearchByClass(c.problem), second = SearchByClass(c.problem);
