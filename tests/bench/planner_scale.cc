@@ -24,7 +24,7 @@ struct Bar {
   double seconds, gap, gigabytes;
 };
 constexpr Bar kBars[] = {
-    {32, 1, 5, 1, 0.15, 1}, {320, 2, 2, 10, 0.08, 1}, {10000, 10, 1, 60, 0.05, 1}};
+    {32, 1, 5, 1, 0.15, 1}, {320, 2, 5, 10, 0.08, 1}, {10000, 10, 3, 60, 0.05, 1}};
 
 double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
