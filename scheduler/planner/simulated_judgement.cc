@@ -110,7 +110,7 @@ class Judge {
     setup.replicas = replicas.replicas;
     setup.transfers = replicas.transfers;
     const ArrivalProcess process = {rate, question_.workload->arrival_variation, Requests(),
-                                    question_.seed};
+                                    question_.seed, true};
     setup.requests = RequestsFromProcess(process, question_.workload->classes);
     AskForAtMost(0, &setup.requests);
     const std::unique_ptr<Dispatcher> dispatcher = MakePlanDispatcher({{0, replicas.shares}});

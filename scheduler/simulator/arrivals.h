@@ -38,6 +38,9 @@ struct ArrivalProcess {
   double variation = 1;  // of the gaps: 1 is Poisson, above it bursts, 0 is a clock; gamma gaps
   int64_t requests = 1000;
   uint64_t seed = 1;
+  // So many come per second in this draw, not on average over all draws: near capacity the few per
+  // cent that a short draw is off by make queues many times as long.
+  bool exact = false;
 };
 // `samples` by weight; of each prompt its sample's part is cached.
 std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,

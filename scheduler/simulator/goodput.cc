@@ -23,7 +23,8 @@ absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, dou
   setup.replicas = question.replicas->replicas;
   setup.transfers = question.replicas->transfers;
   setup.requests = RequestsFromProcess(
-      {rate, question.arrival_variation, question.requests, question.seed}, *question.classes);
+      {rate, question.arrival_variation, question.requests, question.seed, true},
+      *question.classes);
   AskForAtMost(0, &setup.requests);
   const std::unique_ptr<Dispatcher> dispatcher =
       MakePlanDispatcher({{0, question.replicas->shares}});

@@ -2,8 +2,9 @@
 // rate at which enough are: what cost/attainment predicts, seen.
 //
 // The requests that came in the first tenth of the time are left out: they met empty replicas. At
-// every rate the same requests are drawn in the same order, only closer together. Thread rule: pure
-// functions, deterministic. Units: seconds, requests per second. Errors: those of the simulator.
+// every rate the same requests are drawn in the same order, only closer together, and just as many
+// per second as the rate says. Thread rule: pure functions, deterministic. Units: seconds, requests
+// per second. Errors: those of the simulator.
 #pragma once
 
 #include <cstdint>

@@ -93,6 +93,16 @@ TEST_CASE(
   CHECK(result.outcomes[2].first_token_seconds == Approx(2.3 * 0.030 + 1.3 * 0.020));
 }
 
+TEST_CASE("as many requests come as the rate says, where the draw is to be exact") {
+  const std::vector<scheduler::RequestLengths> lengths = {{100, 10}};
+  const auto drawn = scheduler::RequestsFromProcess({5, 2, 100, 1}, lengths);
+  const auto exact = scheduler::RequestsFromProcess({5, 2, 100, 1, true}, lengths);
+  CHECK(drawn.back().arrival_seconds != Approx(20).epsilon(0.001));
+  CHECK(exact.back().arrival_seconds == Approx(20));
+  CHECK(exact[7].arrival_seconds / exact[70].arrival_seconds ==
+        Approx(drawn[7].arrival_seconds / drawn[70].arrival_seconds));
+}
+
 TEST_CASE("a split request: prefill, push of its KV, decode") {
   // 400 tokens: 50 ms of prefill, 80,000 bytes: X = 80 ms.
   for (const int layers : {1, 4}) {
