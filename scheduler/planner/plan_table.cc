@@ -190,6 +190,14 @@ std::string TimesText(double simulated, double predicted) {
   return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
+// Of a plan for goodput: fewer than it promises, by more than luck.
+bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
+  constexpr double kHolds = 0.98;
+  return plan.simulated().has_attained_requests_per_second() &&
+         plan.simulated().attained_requests_per_second() <
+             kHolds * plan.prediction().requests_per_second();
+}
+
 // Part of all requests that must be within their limits; 0: none has limits.
 double AskedAttainment(const v1::DeploymentPlan& plan) {
   double asked = 0;
@@ -218,6 +226,24 @@ std::string AskedText(const v1::DeploymentPlan& plan) {
 double StaySeconds(const v1::DeploymentPlan& plan) {
   return plan.prediction().time_to_first_token_seconds() +
          plan.prediction().time_per_output_token_seconds() * plan.basis().output_tokens();
+}
+
+// Up to which rate enough are in time, where that was promised.
+void AppendAttained(const v1::DeploymentPlan& plan, std::string* out) {
+  if (!plan.simulated().has_attained_requests_per_second()) return;
+  const double attained = plan.simulated().attained_requests_per_second();
+  if (!SimulatedToAttainLess(plan)) {
+    absl::StrAppendFormat(
+        out, "  enough are within their limits there up to %.3f requests/s (cost model: %.3f)\n",
+        attained, plan.prediction().requests_per_second());
+    return;
+  }
+  absl::StrAppendFormat(
+      out,
+      "BEWARE: the cost model promises enough within their limits up to %.3f requests/s, the "
+      "simulation attains that up to %s: rely on the simulation\n",
+      plan.prediction().requests_per_second(),
+      attained > 0 ? absl::StrFormat("%.3f", attained) : "no rate that was tried");
 }
 
 // The second opinion, beside the predicted figures.
@@ -249,8 +275,10 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   if (s.attainment() > 0)
     absl::StrAppendFormat(out, "; %.2f %% within the objectives", 100 * s.attainment());
   *out += "\n";
+  AppendAttained(plan, out);
   const double asked = AskedAttainment(plan);
-  if (s.attainment() > 0 && s.attainment() < asked - kNotLuck) {
+  if (!s.has_attained_requests_per_second() && s.attainment() > 0 &&
+      s.attainment() < asked - kNotLuck) {
     absl::StrAppendFormat(
         out,
         "BEWARE: in the simulation %.1f %% are within their limits, where %s: with less than %.3f "
@@ -287,8 +315,11 @@ void AppendLatencies(const v1::DeploymentPlan& plan, std::string* out) {
 std::string PlanTable(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
   std::string out = absl::StrFormat(
-      "%s on %d replica%s: up to %.3f requests/s, %.0f output tokens/s", plan.model().name(),
+      "%s on %d replica%s: up to %.3f requests/s%s, %.0f output tokens/s", plan.model().name(),
       plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
+      SimulatedToAttainLess(plan) ? absl::StrFormat(" (by simulation: %.3f)",
+                                                    plan.simulated().attained_requests_per_second())
+                                  : "",
       p.output_tokens_per_second());
   if (p.usd_per_million_output_tokens() > 0) {
     absl::StrAppendFormat(&out, ", %s USD per million output tokens when fully used",

@@ -9,6 +9,10 @@
 // for a price it is what is sustained of the asked rate (more than all of it does not count), the
 // cheaper plan first.
 //
+// For goodput it is the largest rate, up to the promised one, at which every class attains what it
+// asks for: the cost model's formula knows neither how a router evens out replicas nor how waits
+// hang together, and near capacity a few per cent of rate decide.
+//
 // How many requests: enough for 25 times those that are in the system at once, or, where these are
 // many, for 12 times, within limits, so that the cost is bounded: a core simulates 20,000 requests
 // a second and more. Fewer would show how a large deployment fills, not what it serves.
@@ -36,6 +40,7 @@ struct JudgementQuestion {
   int64_t least_requests = 2000;
   int64_t enough_requests = 6000;
   int64_t most_requests = 30'000;
+  int64_t goodput_requests = 10'000;  // at least, for the part of them that is in time
   uint64_t seed = 1;
   double clearly = 0.02;
 };

@@ -14,7 +14,43 @@ constexpr double kMostTimes = 3;  // of the rate that is looked near
 constexpr double kLeastPart = 1.0 / 16;
 constexpr double kStep = 1.3;  // away from it until one rate is enough and the next is not
 constexpr double kResolution = 0.05;
+constexpr double kFineResolution = 0.01;
 constexpr double kServes = 0.9;  // of what comes, or a queue grows without end
+
+// Whether a rate is served with enough in time; keeps the error of the first run that failed.
+class Trial {
+ public:
+  explicit Trial(const GoodputQuestion& question) : question_(question) {}
+
+  bool Enough(double rate) {
+    if (!failed_.ok()) return false;
+    const absl::StatusOr<SimulationResult> result = SimulateAt(question_, rate);
+    if (!result.ok()) failed_ = result.status();
+    return result.ok() && ReportOf(*result, {}).steady_requests_per_second >= kServes * rate &&
+           EnoughAttained(*question_.classes, AttainedByClass(*result, *question_.classes));
+  }
+
+  // The largest that is enough of the rates from `low`, which is, to `high`, which is not.
+  absl::StatusOr<double> Between(double low, double high, double resolution) {
+    while (low > 0 && high - low > resolution && failed_.ok()) {
+      const double middle = (low + high) / 2;
+      (Enough(middle) ? low : high) = middle;
+    }
+    if (!failed_.ok()) return failed_;
+    return low;
+  }
+
+  // From `high`, which is not enough, down to the first that is, in steps; 0: not at `least`.
+  double Below(double least, double* high) {
+    double low = *high / kStep;
+    for (; low > least && !Enough(low); low /= kStep) *high = low;
+    return low > least ? low : 0;
+  }
+
+ private:
+  const GoodputQuestion& question_;
+  absl::Status failed_;
+};
 
 }  // namespace
 
@@ -49,27 +85,32 @@ std::vector<double> AttainedByClass(const SimulationResult& result,
 }
 
 absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double near) {
-  absl::Status failed;
-  const auto enough = [&](double rate) {
-    const absl::StatusOr<SimulationResult> result = SimulateAt(question, rate);
-    if (!result.ok()) failed = result.status();
-    return result.ok() && ReportOf(*result, {}).steady_requests_per_second >= kServes * rate &&
-           EnoughAttained(*question.classes, AttainedByClass(*result, *question.classes));
-  };
+  Trial trial(question);
   double low = 0, high = near;
-  if (enough(near)) {
-    for (low = near, high = kStep * near; high < kMostTimes * near && enough(high); high *= kStep)
+  if (trial.Enough(near)) {
+    for (low = near, high = kStep * near; high < kMostTimes * near && trial.Enough(high);
+         high *= kStep) {
       low = high;
+    }
   } else {
-    for (low = near / kStep; low > kLeastPart * near && !enough(low); low /= kStep) high = low;
-    if (low <= kLeastPart * near) low = 0;
+    low = trial.Below(kLeastPart * near, &high);
   }
-  while (low > 0 && high - low > kResolution * near && failed.ok()) {
-    const double middle = (low + high) / 2;
-    (enough(middle) ? low : high) = middle;
+  return trial.Between(low, high, kResolution * near);
+}
+
+absl::StatusOr<double> SimulatedGoodputUpTo(const GoodputQuestion& question, double least,
+                                            double most) {
+  Trial trial(question);
+  double low = 0, high = most;
+  if (least > 0) {
+    low = trial.Enough(least) ? least : 0;
+    if (low > 0 && trial.Enough(most)) return most;
+  } else if (trial.Enough(most)) {
+    return most;
+  } else {
+    low = trial.Below(kLeastPart * most, &high);
   }
-  if (!failed.ok()) return failed;
-  return low;
+  return trial.Between(low, high, kFineResolution * most);
 }
 
 }  // namespace tessera::scheduler

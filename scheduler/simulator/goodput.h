@@ -37,4 +37,9 @@ std::vector<double> AttainedByClass(const SimulationResult& result,
 // of `near`, looked for between 0 and three times `near`; 0: not even at a sixteenth of it.
 absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double near);
 
+// The same up to `most`, to a hundredth of it; 0: not even at `least`, where that is above 0, else
+// not at a sixteenth of `most`. One simulation tells that `least` is too much.
+absl::StatusOr<double> SimulatedGoodputUpTo(const GoodputQuestion& question, double least,
+                                            double most);
+
 }  // namespace tessera::scheduler

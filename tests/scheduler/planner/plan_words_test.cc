@@ -151,6 +151,20 @@ TEST_CASE("a simulation in which too few are in time is told, whatever was predi
   CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
 }
 
+TEST_CASE("the head of a plan for goodput shows what the simulation attains of its promise") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.mutable_prediction()->set_requests_per_second(4);
+  v1::SimulatedFigures& seen = *plan.mutable_simulated();
+  CHECK_THAT(PlanTable(plan), !Contains("by simulation"));
+  seen.set_attained_requests_per_second(3.2);
+  CHECK_THAT(PlanTable(plan), Contains("up to 4.000 requests/s (by simulation: 3.200)") &&
+                                  Contains("up to 4.000 requests/s, the simulation attains that up "
+                                           "to 3.200: rely on the simulation\n"));
+  seen.set_attained_requests_per_second(3.97);
+  CHECK_THAT(PlanTable(plan), !Contains("by simulation") && !Contains("BEWARE") &&
+                                  Contains("up to 3.970 requests/s (cost model: 4.000)"));
+}
+
 TEST_CASE("limits that too few requests keep are told, unless the plan is for goodput") {
   v1::DeploymentPlan plan = Predicted();
   v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();

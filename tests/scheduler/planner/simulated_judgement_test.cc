@@ -5,6 +5,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/simulator/goodput.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -169,6 +170,69 @@ TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says
 
   candidates = {asked.plan, asked.plan};  // a draw: the better prediction stays
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
+}
+
+// One device at all that it can serve: a queue, and few requests are answered soon.
+TEST_CASE("a plan for goodput shows up to which rate the simulation attains what is asked") {
+  Asked asked;
+  asked.question.goal = Goal::kGoodput;
+  RequestClass& one = asked.workload.classes.front();
+  one.limits = {};
+  one.limits.ttft_seconds = 0.5;
+  one.required_attainment = 0.9;
+  std::vector<v1::DeploymentPlan> plans = {asked.plan};
+  REQUIRE(JudgeBySimulation(asked.question, &plans).status().message() == "");
+  const double promised = asked.plan.prediction().requests_per_second();
+  CHECK(plans[0].prediction().requests_per_second() == promised);
+  REQUIRE(plans[0].simulated().has_attained_requests_per_second());
+  const double attained = plans[0].simulated().attained_requests_per_second();
+  CHECK(attained > 0.3 * promised);
+  CHECK(attained < 0.98 * promised);
+  CHECK_THAT(PlanTable(plans[0]),
+             Catch::Contains("(by simulation: ") && Catch::Contains("rely on the simulation"));
+
+  // With other requests than those it was found with, and more of them.
+  const auto replicas = ReplicasOfPlan(asked.plan, asked.graph, {});
+  REQUIRE(replicas.ok());
+  const GoodputQuestion other = {&*replicas, &asked.workload.classes, 1, 30'000, 77};
+  const auto within = [&](double rate) {
+    return AttainedByClass(*SimulateAt(other, rate), asked.workload.classes).front();
+  };
+  CHECK(within(0.97 * attained) > 0.9);
+  CHECK(within(1.03 * attained) < 0.9);
+
+  // A rate that is attained is not made more of than was promised.
+  plans = {asked.plan};
+  plans[0].mutable_prediction()->set_requests_per_second(0.5 * attained);
+  REQUIRE(JudgeBySimulation(asked.question, &plans).status().message() == "");
+  CHECK(plans[0].simulated().attained_requests_per_second() == 0.5 * attained);
+  CHECK_THAT(PlanTable(plans[0]), !Catch::Contains("by simulation: "));
+
+  one.limits.ttft_seconds = 1e-6;  // of nobody
+  plans = {asked.plan};
+  REQUIRE(JudgeBySimulation(asked.question, &plans).status().message() == "");
+  CHECK(plans[0].simulated().has_attained_requests_per_second());
+  CHECK(plans[0].simulated().attained_requests_per_second() == 0);
+  CHECK_THAT(PlanTable(plans[0]), Catch::Contains("no rate that was tried"));
+}
+
+TEST_CASE("plans for goodput are ranked by the rate at which the simulation attains it") {
+  Asked asked;
+  asked.question.goal = Goal::kGoodput;
+  asked.workload.classes.front().limits.ttft_seconds = 0.5;
+  asked.workload.classes.front().required_attainment = 0.9;
+  v1::DeploymentPlan slow = asked.plan;  // promises more, but starves its prompts
+  const double promised = asked.plan.prediction().requests_per_second();
+  slow.mutable_prediction()->set_requests_per_second(1.1 * promised);
+  for (v1::Replica& replica : *slow.mutable_replicas()) replica.set_max_batched_tokens(24);
+  std::vector<v1::DeploymentPlan> candidates = {slow, asked.plan};
+  CHECK(*JudgeBySimulation(asked.question, &candidates) == 1);
+  CHECK(candidates[1].simulated().attained_requests_per_second() > 0);
+  CHECK_THAT(PlanTable(candidates[1]),
+             Catch::Contains("ranks it clearly higher: it attains what is asked up to"));
+  candidates = {asked.plan, slow};
+  CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
+  CHECK_THAT(PlanTable(candidates[0]), Catch::Contains("ranks no other choice clearly higher"));
 }
 
 TEST_CASE("few devices have more than one candidate, and the proof is only of the first") {
