@@ -190,6 +190,13 @@ std::string TimesText(double simulated, double predicted) {
   return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
+// By more than a reader would expect of two figures of one thing.
+bool Disagree(double simulated, double predicted) {
+  constexpr double kMuch = 4.0 / 3;
+  return predicted > 0 && simulated > 0 &&
+         std::max(simulated / predicted, predicted / simulated) > kMuch;
+}
+
 // Of a plan for goodput: fewer than it promises, by more than luck.
 bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
   constexpr double kHolds = 0.98;
@@ -293,6 +300,13 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
         "  these came in %.0f s, and one takes %.0f s: too few to fill the replicas, which serve "
         "more; tessera simulate --requests takes more of them\n",
         lasts, stays);
+  } else if (Disagree(s.time_to_first_token_mean_seconds(),
+                      plan.prediction().time_to_first_token_seconds()) ||
+             Disagree(s.time_per_output_token_mean_seconds(),
+                      plan.prediction().time_per_output_token_seconds())) {
+    *out +=
+        "  believe the simulation where times differ by more than a third: it sends request by "
+        "request through the daemon's router and batcher; the prediction is a formula\n";
   }
 }
 

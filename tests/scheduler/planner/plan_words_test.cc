@@ -118,6 +118,9 @@ TEST_CASE("a simulation that is far from the prediction says how far") {
   seen.set_time_per_output_token_p50_seconds(0.09);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s (3.1 times the predicted), p50") &&
                                   Contains("TPOT mean 110.0 ms, p50 90.0 ms, p99"));
+  CHECK_THAT(PlanTable(plan), Contains("believe the simulation where times differ by more"));
+  seen.set_time_to_first_token_mean_seconds(1.3);
+  CHECK_THAT(PlanTable(plan), !Contains("believe the simulation"));
   seen.set_time_to_first_token_mean_seconds(0.5);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 0.5 s (0.5 times the predicted)"));
   seen.set_time_per_output_token_mean_seconds(0.3);
