@@ -17,6 +17,8 @@ namespace {
 // measured in the second half, in which the longest of the first requests finish as well.
 constexpr double kStays = 25;
 constexpr double kLeastStays = 12;
+// A simulation serves hardly more of what was predicted.
+constexpr double kMostOfPrediction = 1.1;
 // A rate is served if this much of it is: what is left is the luck of the draw.
 constexpr double kServes = 0.98;
 
@@ -37,6 +39,7 @@ class Judge {
     if (question_.goal == Goal::kGoodput) return MostInTime();
     std::vector<v1::SimulatedFigures> figures(candidates_.size());
     for (size_t i = 0; i < figures.size(); ++i) {
+      if (i > 0 && !CouldBeat(candidates_[i], figures.front())) continue;
       if (absl::Status s = SeeServed(i, common.full, &figures[i]); !s.ok()) return s;
       if (!HasObjectives()) continue;
       if (absl::Status s = SeeLatencies(i, common.usual, &figures[i]); !s.ok()) return s;
@@ -46,7 +49,12 @@ class Judge {
       if (Beats(figures, i, best)) best = i;
     }
     if (absl::Status s = Show(best, figures[best]); !s.ok()) return s;
-    if (figures.size() > 1) Explain(figures, best, &candidates_[best]);
+    const size_t other = best == 0 ? 1 : 0;
+    if (figures.size() > other && figures[other].requests() > 0) {
+      Explain(figures, best, &candidates_[best]);
+    } else if (figures.size() > 1) {
+      candidates_[best].add_explanation("the simulation ranks no other choice clearly higher");
+    }
     return best;
   }
 
@@ -154,6 +162,13 @@ class Judge {
     const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
     if (!result.ok()) return result.status();
     return ReportOf(*result, question_.workload->classes);
+  }
+
+  // Whether it promises enough to be clearly above the first, which was simulated.
+  bool CouldBeat(const v1::DeploymentPlan& plan, const v1::SimulatedFigures& first) const {
+    return HasObjectives() || question_.goal == Goal::kPrice ||
+           kMostOfPrediction * plan.prediction().requests_per_second() >
+               (1 + question_.clearly) * first.requests_per_second();
   }
 
   bool HasObjectives() const {

@@ -7,7 +7,7 @@
 // first is chosen in its place; what it shows is then simulated at its own rates. The value is
 // requests per second sustained, times the part of them within the objectives where there are any;
 // for a price it is what is sustained of the asked rate (more than all of it does not count), the
-// cheaper plan first.
+// cheaper plan first. One that promises too little for that is not simulated.
 //
 // For goodput it is the largest rate, up to the promised one, at which every class attains what it
 // asks for: the cost model's formula knows neither how a router evens out replicas nor how waits

@@ -168,6 +168,12 @@ TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says
   CHECK_THAT(PlanTable(candidates[1]),
              Catch::Contains("that come to each, the most that one of them promises"));
 
+  for (RequestClass& one : asked.workload.classes) one.limits = {};
+  candidates = {asked.plan, modest};  // too modest to be worth a simulation
+  REQUIRE(*JudgeBySimulation(asked.question, &candidates) == 0);
+  CHECK_THAT(PlanTable(candidates[0]), Catch::Contains("ranks no other choice clearly higher") &&
+                                           !Catch::Contains("the next best"));
+
   candidates = {asked.plan, asked.plan};  // a draw: the better prediction stays
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
 }
