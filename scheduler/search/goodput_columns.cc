@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "scheduler/search/layout_polish.h"
+
 namespace tessera::scheduler {
 namespace {
 
 constexpr double kNearPrice = 0.97;  // of their price: columns that whole numbers may still need
+constexpr double kNearEnough = 0.4;  // of their price: sets whose layouts may be worth a better one
 constexpr int kMostRounds = 20;
 constexpr size_t kMostFine = 60;
 
@@ -108,6 +111,12 @@ void GoodputColumns::OfferAsItIs(PlacedReplica replica) {
     for (LayoutStage& stage : replica.stages) stage.pool = static_cast<int>(p);
     replica.rate = groups_.judge()->RateOf(SpecOf(problem_, replica));
     program_.Add(replica);
+  }
+}
+
+void GoodputColumns::Polish(int64_t most_judged) {
+  for (PlacedReplica& replica : program_.NearPrice(kNearEnough)) {
+    program_.Add(PolishReplica(problem_, std::move(replica), groups_.judge(), &most_judged));
   }
 }
 

@@ -49,6 +49,8 @@ class GoodputColumns {
   std::optional<PlacedReplica> LaidOut(Role role, const Counts& set);
   GoodputProgram& program() { return program_; }
   const TwinPools& twins() const { return twins_; }
+  // Better layouts of the sets that come near their price, with at most so many judgements.
+  void Polish(int64_t most_judged);
   int64_t laid_out() const { return laid_out_; }
 
  private:

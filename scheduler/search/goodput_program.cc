@@ -99,6 +99,16 @@ const PlacedReplica* GoodputProgram::Find(Role role, const Counts& set) const {
   return column == column_of_.end() ? nullptr : &columns_[column->second].replica;
 }
 
+std::vector<PlacedReplica> GoodputProgram::NearPrice(double part) const {
+  std::vector<PlacedReplica> near;
+  for (const Column& column : columns_) {
+    if (column.replica.role != Role::kBoth) continue;
+    if (column.rate * WorthOf(Role::kBoth, column.used) >= part * PriceOf(column.used))
+      near.push_back(column.replica);
+  }
+  return near;
+}
+
 Grouping GoodputProgram::used() const {
   Grouping used;
   for (size_t c = 0; c < copies_.size(); ++c) {

@@ -46,6 +46,9 @@ class GoodputProgram {
   // What a request per second is worth of a replica of this role on this set.
   double WorthOf(Role role, const Counts& set) const;
 
+  // Replicas of role both whose rate is worth at least this part of the price of their devices.
+  std::vector<PlacedReplica> NearPrice(double part) const;
+
   // Whole columns that serve most together, none of them where nothing serves.
   std::vector<PlacedReplica> Pack(bool split);
   double packed_value() const { return packed_value_; }  // that they should serve

@@ -12,6 +12,7 @@
 #include "scheduler/search/few_devices_search.h"
 #include "scheduler/search/goodput_columns.h"
 #include "scheduler/search/goodput_moves.h"
+#include "scheduler/search/layout_polish.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -25,6 +26,7 @@ constexpr int64_t kMostLaidOut = 6000;
 constexpr int64_t kMostLaidOutAgain = 2000;
 constexpr int kMostTogether = 100;  // sets of whole pools
 constexpr int64_t kMostJudged = 400;
+constexpr int64_t kMostPolished = 2000;
 constexpr size_t kMostStarts = 3;
 constexpr int kMostRounds = 4;
 constexpr int kMostDeals = 8;
@@ -37,7 +39,8 @@ class GoodputSearch {
         groups_(problem, GroupLayoutOptions()),
         columns_(problem, &groups_),
         moves_(problem.graph->devices() <= kMovesUpTo),
-        relaxes_(moves_ && !AreFewDevices(problem)) {}
+        few_(AreFewDevices(problem)),
+        relaxes_(moves_ && !few_) {}
 
   absl::StatusOr<Placement> Run() {
     if (absl::Status s = CheckRoom(problem_); !s.ok()) return s;
@@ -49,6 +52,7 @@ class GoodputSearch {
     if (moves_) columns_.OfferTogether(kMostTogether);
     Generate();
     if (moves_) Move();
+    best_ = PolishLayouts(problem_, std::move(best_), groups_.judge(), kMostPolished);
     if (best_.requests_per_second <= 0) return NothingInTime();
     TellOfTheOther();
     best_.upper_bound = bound_;
@@ -93,6 +97,7 @@ class GoodputSearch {
       const double before = best_.requests_per_second;
       const int64_t most = round == 0 ? kMostLaidOut : kMostLaidOutAgain;
       columns_.Generate(false, most);
+      if (few_) columns_.Polish(kMostPolished);
       Consider(Assemble(problem_, columns_.program().Pack(false), groups_.judge()));
       columns_.Generate(true, most);
       Deal();
@@ -193,7 +198,7 @@ class GoodputSearch {
   const PlacementProblem& problem_;
   GroupLayouts groups_;
   GoodputColumns columns_;
-  const bool moves_, relaxes_;
+  const bool moves_, few_, relaxes_;
   KnownLayouts known_;
   Placement best_;
   std::vector<Placement> best_split_, best_whole_;  // the best first

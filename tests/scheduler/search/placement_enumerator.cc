@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "scheduler/search/goodput.h"
 #include "tests/scheduler/search/every_layout.h"
 
 namespace tessera::tests {
@@ -30,7 +31,7 @@ struct Kept {
 class AllLayouts {
  public:
   explicit AllLayouts(const scheduler::PlacementProblem& problem)
-      : problem_(problem), lengths_(scheduler::MomentsOf(problem.samples)) {
+      : problem_(problem), lengths_(scheduler::MomentsOf(problem.samples)), judge_(problem) {
     layout_.model = problem.model;
     layout_.graph = problem.graph;
     for (const auto& pool : problem.graph->pools()) {
@@ -64,6 +65,12 @@ class AllLayouts {
     return problem_.graph->pools()[static_cast<size_t>(stage.pool)].machine;
   }
 
+  double WorthOf(const scheduler::ReplicaSpec& replica) {
+    if (problem_.goal == scheduler::Goal::kGoodput)
+      return judge_.RateOf(replica).requests_per_second;
+    return CapacityOf(*problem_.model, replica, lengths_, problem_.options).requests_per_second;
+  }
+
   void Judge(const std::vector<LayoutStage>& stages) {
     ++looked_at_;
     scheduler::ReplicaSpec replica = ReplicaOf(layout_, stages);
@@ -77,8 +84,7 @@ class AllLayouts {
     for (const Role role : kRoles) {
       if (role != Role::kBoth && !problem_.allow_split) break;
       replica.role = role;
-      const double rate =
-          CapacityOf(*problem_.model, replica, lengths_, problem_.options).requests_per_second;
+      const double rate = WorthOf(replica);
       if (rate <= 0) continue;
       auto& kept = kept_[static_cast<size_t>(role)][static_cast<size_t>(used)];
       // Whoever does both sends its KV nowhere.
@@ -89,6 +95,7 @@ class AllLayouts {
 
   const scheduler::PlacementProblem& problem_;
   const scheduler::LengthMoments lengths_;
+  scheduler::ReplicaJudge judge_;
   scheduler::LayoutProblem layout_;
   std::vector<int> radix_;
   int states_ = 1;

@@ -26,7 +26,8 @@ struct EnumeratedPlacement {
   long layouts = 0;                // looked at
 };
 
-// Goal kThroughput.
+// Goal kThroughput, or kGoodput where nothing may be split: then replicas are worth what the one
+// evaluator of goodput says, and serve together what each serves alone.
 EnumeratedPlacement EnumeratePlacements(const scheduler::PlacementProblem& problem);
 
 }  // namespace tessera::tests
