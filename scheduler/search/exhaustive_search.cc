@@ -34,8 +34,14 @@ class ExhaustiveSearch {
     absl::StatusOr<Placement> placement = layouts_.Finish(best_grouping_, evaluations_);
     if (!placement.ok()) return placement;
     placement->interrupted = placement->interrupted || interrupted_;
-    if (proved_ && !placement->interrupted && problem_.goal != Goal::kPrice)
-      placement->upper_bound = bound_;
+    if (problem_.goal == Goal::kGoodput) {
+      placement->notes.push_back(
+          "every way to deal the devices was tried, but each replica only in the layouts that "
+          "serve most, with and without tighter limits of TPOT: others may serve more in time");
+    }
+    // Of no bound to the price, nor to goodput, as not every layout was judged by it.
+    const bool of_rate = problem_.goal == Goal::kThroughput || problem_.goal == Goal::kBudget;
+    if (proved_ && !placement->interrupted && of_rate) placement->upper_bound = bound_;
     return placement;
   }
 

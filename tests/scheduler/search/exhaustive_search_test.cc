@@ -54,6 +54,30 @@ TEST_CASE("exact with split roles is between the unsplit optimum and the program
   CHECK(feasible >= 5);
 }
 
+TEST_CASE("exact claims no bound for goodput, whose layouts it does not all try") {
+  LayoutInstance instance;
+  PlacementProblem problem = PlacementInstance(3001, &instance);
+  problem.allow_split = false;
+  const absl::StatusOr<Placement> rate = SearchExhaustively(problem);
+  REQUIRE(rate.status().message() == "");
+  CHECK(rate->upper_bound > 0);
+  CHECK(rate->notes.empty());
+  RequestClass all;
+  all.name = "all";
+  all.samples = problem.samples;
+  all.limits.ttft_seconds = 10;
+  all.limits.tpot_seconds = 1;
+  all.required_attainment = 0.5;
+  problem.classes = {all};
+  problem.goal = Goal::kGoodput;
+  const absl::StatusOr<Placement> goodput = SearchExhaustively(problem);
+  REQUIRE(goodput.status().message() == "");
+  CHECK(goodput->requests_per_second > 0);
+  CHECK(goodput->upper_bound == 0);
+  REQUIRE(goodput->notes.size() == 1);
+  CHECK(goodput->notes[0].find("others may serve more in time") != std::string::npos);
+}
+
 TEST_CASE("too many devices are refused by name") {
   LayoutInstance instance;
   const PlacementProblem problem = PlacementInstance(3000, &instance);
