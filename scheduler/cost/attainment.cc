@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "scheduler/cost/step_budget.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -59,10 +61,11 @@ double Largest(double low, double below, double high, const Spare& spare) {
   return low;
 }
 
-// Rows of a step, halved and halved again; those first that are likely to serve most, so that the
-// others need only be seen to serve less.
-std::vector<double> StepTokensToTry(int64_t most) {
-  std::vector<double> tokens;
+// Rows of a step: those that are `enough` where the replica serves all it can, and the most, halved
+// and halved again. Those first that are likely to serve most, so that the others need only be seen
+// to serve less.
+std::vector<double> StepTokensToTry(int64_t enough, int64_t most) {
+  std::vector<double> tokens = {static_cast<double>(enough)};
   for (auto rows = static_cast<double>(most); rows >= kFewestStepTokens; rows /= 2)
     tokens.push_back(rows);
   std::stable_sort(tokens.begin(), tokens.end(), [](double a, double b) {
@@ -508,13 +511,15 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
   if (rate.requests_per_second <= known) rate.requests_per_second = 0;
   if (rate.requests_per_second <= 0) return rate;
   const int m = rate.micro_batches;
+  Limit limit = Limit::kObjectives;
   if (lengths_.decode_steps <= 0) {  // the first token is the whole answer
     const PrefillSpeed speed = PrefillBeside(replica, m, 0, 0);
     rate.requests_per_second =
         LargestWithinLimits(rate.requests_per_second, [&](double r) { return At(speed, r, {}); });
   } else {
     rate.requests_per_second = 0;
-    for (const double tokens : StepTokensToTry(options_.memory.max_step_tokens)) {
+    const int64_t enough = StepBudget(model_, replica, lengths_, options_, capacity);
+    for (const double tokens : StepTokensToTry(enough, options_.memory.max_step_tokens)) {
       // What cannot beat the best so far is not looked at further.
       const double better = kBetter * std::max(known, rate.requests_per_second);
       if (better > capacity.requests_per_second) break;
@@ -524,11 +529,13 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
       if (!found_curve) continue;
       const ReplicaCurve& curve = *found_curve;
       // Besides, what decodes on average leaves the headroom of the KV free.
+      const auto spare_kv = [&](double r, const Attained& at) {
+        const double held = r * at.tpot_seconds * lengths_.decode_context_sum;
+        return 1 - held / ((1 - options_.kv_headroom) * capacity.kv_capacity_tokens);
+      };
       const auto spare = [&](double r) {
         const Attained at = At(curve, r);
-        const double held = r * at.tpot_seconds * lengths_.decode_context_sum;
-        return std::min(1 - held / ((1 - options_.kv_headroom) * capacity.kv_capacity_tokens),
-                        SpareAttained(classes_, at.by_class));
+        return std::min(spare_kv(r, at), SpareAttained(classes_, at.by_class));
       };
       const double found = Largest(better, spare(better), capacity.requests_per_second, spare);
       if (found <= 0) continue;
@@ -540,10 +547,12 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
       rate.period_seconds = at.tpot_seconds / m;
       rate.requests_per_second = found;
       rate.step_tokens = static_cast<int64_t>(tokens);
+      const bool by_kv = spare_kv(found, at) < SpareAttained(classes_, at.by_class);
+      limit = by_kv ? Limit::kKv : Limit::kObjectives;
     }
   }
   rate.output_tokens_per_second = rate.requests_per_second * lengths_.output_tokens;
-  if (rate.requests_per_second < capacity.requests_per_second) rate.limit = Limit::kObjectives;
+  if (rate.requests_per_second < capacity.requests_per_second) rate.limit = limit;
   return rate;
 }
 
