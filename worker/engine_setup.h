@@ -50,7 +50,7 @@ absl::StatusOr<ConfiguredEngine> SetUpEngine(const v1::ConfigureRequest& request
                                              const SetupOptions& options,
                                              const SetupProgress& progress);
 
-// Limits and sizes of the request, zeros replaced by defaults: 16 tokens per block, 256 sequences,
+// Limits and sizes of the request, zeros replaced by defaults: 64 tokens per block, 256 sequences,
 // 2048 rows of a step, 1024 waiting, the model's own context. Blocks are not known yet.
 // InvalidArgument for impossible values.
 absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& request);

@@ -13,6 +13,8 @@
 namespace tessera::scheduler {
 namespace {
 
+constexpr double kWorthTelling = 1e-3;  // of all requests: more of them would be within
+
 constexpr size_t kMostLengths = 128;  // of a class that the plan lists
 
 double FiniteOrZero(double value) { return std::isfinite(value) ? value : 0; }
@@ -223,6 +225,9 @@ std::string HardestLimitLine(const ServedPlacement& served, const v1::Deployment
   if (limits.size() < 2) return "";
   std::stable_sort(limits.begin(), limits.end(),
                    [](const Without& a, const Without& b) { return a.attained > b.attained; });
+  // None by itself where they keep out the same, or nothing.
+  const double with_all = Served(served, plan).All().all;
+  if (limits.front().attained < with_all + kWorthTelling) return "";
   std::vector<std::string> parts;
   for (const Without& one : limits)
     parts.push_back(absl::StrFormat("%.1f %% without one of %s", 100 * one.attained, one.name));

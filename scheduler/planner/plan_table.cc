@@ -241,7 +241,9 @@ void AppendAttained(const v1::DeploymentPlan& plan, std::string* out) {
   const double attained = plan.simulated().attained_requests_per_second();
   if (!SimulatedToAttainLess(plan)) {
     absl::StrAppendFormat(
-        out, "  enough are within their limits there up to %.3f requests/s (cost model: %.3f)\n",
+        out,
+        "  in longer runs of it enough are within their limits up to %.3f requests/s (cost model: "
+        "%.3f)\n",
         attained, plan.prediction().requests_per_second());
     return;
   }

@@ -54,12 +54,11 @@ class ClassSearch {
     const bool merge = problem_.graph->devices() > kWholeUpTo && problem_.goal == Goal::kThroughput;
     const DeviceClasses classes(*problem_.graph, all_, merge);
     ConfigurationProgram program(problem_, classes, &shapes_);
-    program.Generate({problem_.allow_split,
-                      problem_.graph->devices() <= kWholeUpTo ? kSmallBoundGap : kBoundGap,
-                      kMostGenerated, problem_.bound ? kBoundBoxes : kRestBoxes,
+    const bool many = problem_.graph->devices() > kWholeUpTo;
+    program.Generate({problem_.allow_split, many ? kBoundGap : kSmallBoundGap, kMostGenerated,
+                      problem_.bound ? kBoundBoxes : kRestBoxes,
                       problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
-                      problem_.bound, problem_.graph->devices() <= kWholeUpTo ? 0 : kLastBoxes,
-                      kBoundBoxesInAll});
+                      problem_.bound, many ? kLastBoxes : 0, many ? kBoundBoxesInAll : 0});
     if (problem_.goal == Goal::kPrice) program.GenerateByCost();
     ClassSearchResult result;
     if (problem_.goal != Goal::kPrice && std::isfinite(program.bound()))
@@ -73,7 +72,7 @@ class ClassSearch {
     if (try_split) {
       program.Relax(true);
       best = TheBetter(std::move(best), Planned(classes, program, true));
-    } else if (best && problem_.allow_split) {
+    } else if (best && problem_.allow_split && !problem_.watch.Stopped()) {
       best->notes.push_back(LosingSplitNote(true, 0, 0));
     }
     if (!best) return result;
@@ -104,7 +103,7 @@ class ClassSearch {
     const bool better = Better(*split, *whole);
     if (!Splits(*split)) {
       if (better) whole = std::move(split);
-      whole->notes.push_back(LosingSplitNote(true, 0, 0));
+      if (!problem_.watch.Stopped()) whole->notes.push_back(LosingSplitNote(true, 0, 0));
       return whole;
     }
     Placement& winner = better ? *split : *whole;

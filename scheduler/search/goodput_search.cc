@@ -124,7 +124,9 @@ class GoodputSearch {
   void TellOfTheOther() {
     const bool splits = Splits(best_);
     const std::vector<Placement>& others = splits ? best_whole_ : best_split_;
-    if (splits || groups_.MaySplit()) {
+    // Who was stopped has not looked at both.
+    const bool told = !others.empty() || !problem_.watch.Stopped();
+    if (told && (splits || groups_.MaySplit())) {
       best_.notes.push_back(
           LosingSplitNote(!splits, others.empty() ? 0 : others.front().requests_per_second, 0));
     }

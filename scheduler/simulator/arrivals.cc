@@ -81,7 +81,7 @@ std::vector<SimulatedRequest> Draw(const ArrivalProcess& process,
     if (!class_of.empty()) request.request_class = class_of[index];
     requests.push_back(request);
   }
-  if (!process.exact || requests.empty()) return requests;
+  if (!process.exact || now <= 0) return requests;
   const double factor = static_cast<double>(process.requests) / process.requests_per_second / now;
   for (SimulatedRequest& request : requests) request.arrival_seconds *= factor;
   return requests;
