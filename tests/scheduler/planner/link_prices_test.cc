@@ -25,6 +25,15 @@ PlannerInput Input(double site_bytes_per_second) {
 
 double Served(const v1::DeploymentPlan& plan) { return plan.prediction().requests_per_second(); }
 
+v1::DeploymentPlan PricedLayout(const PlannerInput& input, const v1::WrittenLayout& layout) {
+  PlannerOptions options;
+  options.given_search = GivenLayout(layout, "layout");
+  absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  AddSensitivity(input, options, false, &*plan);
+  return *std::move(plan);
+}
+
 TEST_CASE("10 Gbit/s more on a link that binds bring what the same layout then serves more") {
   constexpr double kSlow = 5e6, kStep = 10e9 / 8;
   const PlannerInput input = Input(kSlow);
@@ -73,15 +82,11 @@ TEST_CASE("links that carry something are tried first, and what was not tried is
     stage.add_devices(device);
     stage.set_layers(20);
   }
-  PlannerOptions options;
-  options.given_search = GivenLayout(layout, "layout");
-  auto plan = MakePlan(input, options);
-  REQUIRE(plan.status().message() == "");
-  AddSensitivity(input, options, false, &*plan);
-  REQUIRE(plan->link_prices_size() == 2);
-  CHECK_THAT(plan->link_prices(0), Catch::Contains("10 Gbit/s more on the uplink of p"));
-  CHECK_THAT(plan->link_prices(1), Catch::Contains("any of the other 39 links tried, the fullest "
-                                                   "(7 were not tried)"));
+  const v1::DeploymentPlan plan = PricedLayout(input, layout);
+  REQUIRE(plan.link_prices_size() == 2);
+  CHECK_THAT(plan.link_prices(0), Catch::Contains("10 Gbit/s more on the uplink of p"));
+  CHECK_THAT(plan.link_prices(1), Catch::Contains("any of the other 39 links tried, the fullest "
+                                                  "(7 were not tried)"));
 }
 
 TEST_CASE("a link inside a machine is tried where a replica depends on it, the catalogue's too") {
@@ -93,14 +98,10 @@ TEST_CASE("a link inside a machine is tried where a replica depends on it, the c
   v1::WrittenStage& stage = *layout.add_replicas()->add_stages();
   stage.add_devices("a/0..3");
   stage.set_layers(64);
-  PlannerOptions options;
-  options.given_search = GivenLayout(layout, "layout");
-  auto plan = MakePlan(input, options);
-  REQUIRE(plan.status().message() == "");
-  AddSensitivity(input, options, false, &*plan);
-  REQUIRE(plan->link_prices_size() == 2);
-  CHECK_THAT(plan->link_prices(0), Catch::Contains("nothing is sent between machines"));
-  CHECK_THAT(plan->link_prices(1),
+  const v1::DeploymentPlan plan = PricedLayout(input, layout);
+  REQUIRE(plan.link_prices_size() == 2);
+  CHECK_THAT(plan.link_prices(0), Catch::Contains("nothing is sent between machines"));
+  CHECK_THAT(plan.link_prices(1),
              Catch::Contains("10 Gbit/s more on the links of RTX4090 inside machines (now 32 "
                              "Gbit/s) would bring this layout 0."));
 }
