@@ -1,11 +1,10 @@
 // What readers that never read do to the others: 100 of them beside 300 that read.
 //
-//   slow_readers [READERS [NON_READERS [SECONDS [RATIO [KILOBYTES]]]]]
+//   slow_readers [READERS [NON_READERS [SECONDS [RATIO]]]]
 //
 // Bars: each non-reader is cancelled; until then it costs the coordinator at most 64 KB of pending
 // bytes (and 32 KB as any stream), with 1 MB for all together that the allocator may take; p99 of
-// the gaps between the readers' tokens stays within 1.2 times what it is without them. RATIO and
-// KILOBYTES are other bars: who gets few turns of a busy processor cancels late.
+// the gaps between the readers' tokens stays within 1.2 times what it is without them.
 
 #include <algorithm>
 #include <cstdio>
@@ -21,7 +20,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 3 ? std::atof(argv[3]) : 15;
   constexpr double kPace = 20;
   const double max_ratio = argc > 4 ? std::atof(argv[4]) : 1.2;
-  const double max_bytes = 1024 * (argc > 5 ? std::atof(argv[5]) : 64 + 32);
+  constexpr double kMaxBytes = (64 + 32) << 10;
   constexpr double kAllocatorBytes = 1 << 20;
 
   tessera::Served served({"--max-num-seqs", "65536"});
@@ -70,9 +69,9 @@ int main(int argc, char** argv) {
   std::printf("p99 gap %.1f ms alone, %.1f ms beside them: %.2fx (bar %.1fx)\n", 1e3 * p99_alone,
               1e3 * p99_beside, ratio, max_ratio);
   std::printf("at most %.1f KB a non-reader (bar %.0f); %.1f KB after its end\n", bytes / 1024,
-              max_bytes / 1024, left / 1024);
+              kMaxBytes / 1024, left / 1024);
   const bool good = worker->cancelled() == non_readers && complete == readers &&
-                    ratio <= max_ratio && bytes <= max_bytes;
+                    ratio <= max_ratio && bytes <= kMaxBytes;
   std::printf("%s\n", good ? "ok" : "UNDER THE BAR");
   return good ? 0 : 1;
 }
