@@ -53,8 +53,7 @@ std::string PaceText(const PlacementProblem& problem, const PlacedReplica& place
       period.hops_seconds > kNamedLinks * period.latency_seconds) {
     return absl::StrFormat(
         "%s is the slowest, and each of the %d steps under way spends %.0f %% of its time on "
-        "links, "
-        "most on %s",
+        "links, most on %s",
         stage, placed.rate.micro_batches, 100 * period.hops_seconds / period.latency_seconds,
         HopName(graph, placed, period.slowest_hop));
   }

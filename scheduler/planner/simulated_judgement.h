@@ -4,14 +4,15 @@
 // twice: as many per second as the best of them promises, for what it sustains; and at the rate at
 // which its latencies were predicted. The predicted value keeps its bound; the simulated one stands
 // beside it, unbounded. A candidate whose simulated value is more than `clearly` above that of the
-// first is chosen in its place; what it shows is then simulated at its own rates. The value is
-// requests per second sustained, times the part of them within the objectives where there are any;
-// for a price it is what is sustained of the asked rate (more than all of it does not count), the
-// cheaper plan first. One that promises too little for that is not simulated.
+// one chosen so far is chosen in its place; what it shows is then simulated at its own rates. The
+// value is requests per second sustained, times the part of them within the objectives where there
+// are any; for a price it is what is sustained of the asked rate (more than all of it does not
+// count), the cheaper plan first. One that promises too little for that is not simulated.
 //
 // For goodput it is the largest rate, up to the promised one, at which every class attains what it
 // asks for: the cost model's formula knows neither how a router evens out replicas nor how waits
-// hang together, and near capacity a few per cent of rate decide.
+// hang together, and near capacity a few per cent of rate decide. Each rate that is tried takes a
+// run of at least `goodput_requests`.
 //
 // How many requests: enough for 25 times those that are in the system at once, or, where these are
 // many, for 12 times, within limits, so that the cost is bounded: a core simulates 20,000 requests

@@ -9,7 +9,7 @@
 namespace tessera::tests {
 namespace {
 
-TEST_CASE("the search for goodput finds the best placement of few devices that does not split") {
+TEST_CASE("the search for goodput finds the best placement that does not split, or nearly it") {
   int feasible = 0, equal = 0, binding = 0;
   for (int seed = 0; seed < 80; ++seed) {
     CensusInstance instance;
