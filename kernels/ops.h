@@ -20,9 +20,11 @@
 //   - Outputs may not alias inputs unless the op says "in place".
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -41,11 +43,26 @@ struct LinearSpec {
   int64_t group_size = 128;          // i8: inputs that share one scale, per output row; <= 128
 };
 
+// A matrix as a checkpoint has it: blocks of rows, one below the other, that cover it in order.
+struct UnpackedRows {
+  struct Block {
+    int64_t first_row = 0;
+    TensorView rows;  // [rows, in_features]; host memory, may be strided
+  };
+  std::vector<Block> blocks;
+  // Set, with release, when PackedWeights::data holds every row. An op looks once, when it runs:
+  // the blocks' memory must outlive those that began before.
+  std::atomic<bool> packed = false;
+};
+
 // Weights in the layout this implementation computes with. `data` is device memory that the caller
 // allocated with PackedWeightBytes.
 struct PackedWeights {
   LinearSpec spec;
   std::byte* data = nullptr;
+  // Optional, where Ops::ComputesUnpacked: what stands for `data` until it is packed. Results have
+  // the same bits either way.
+  const UnpackedRows* unpacked = nullptr;
 };
 
 // ---- Rows in, rows out
@@ -252,7 +269,8 @@ struct SampleArgs {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string name() const = 0;  // kernel path: "reference", "avx2", ... (kernels/cpu/isa.h)
+  virtual std::string name()
+      const = 0;  // kernel path: "reference", "avx2", ... (kernels/cpu/isa.h)
 
   virtual absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) = 0;
   virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;
@@ -263,6 +281,8 @@ class Ops {
   virtual absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) = 0;
 
   virtual int64_t PackedWeightBytes(const LinearSpec& spec) const = 0;
+  // Whether PackedWeights::unpacked may be given.
+  virtual bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) const = 0;
   // Load time only, synchronous, host memory in: rows [first_row, first_row + source.rows()) of the
   // weight matrix [out_features, in_features] as f32|f16|bf16, converted (i8: quantised, round to
   // nearest, scale = max|w| / 127 per row and group). `source` may be released on return. Several

@@ -15,6 +15,7 @@ using Kernel = void (*)(const Args& args, ThreadPool& pool);
 
 struct LinearKernels {
   int64_t (*packed_weight_bytes)(const LinearSpec& spec);
+  bool (*computes_unpacked)(const LinearSpec& spec, const UnpackedRows& rows);
   // InvalidArgument where a weight is not finite and is to be quantised.
   absl::Status (*pack_weight_rows)(const PackedWeights& weights, int64_t first_row,
                                    const TensorView& source);

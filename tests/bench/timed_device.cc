@@ -61,6 +61,10 @@ class TimedDevice::TimedOps : public kernels::Ops {
   int64_t PackedWeightBytes(const kernels::LinearSpec& spec) const override {
     return ops_->PackedWeightBytes(spec);
   }
+  bool ComputesUnpacked(const kernels::LinearSpec& spec,
+                        const kernels::UnpackedRows& rows) const override {
+    return ops_->ComputesUnpacked(spec, rows);
+  }
   absl::Status PackWeightRows(const kernels::PackedWeights& weights, int64_t first_row,
                               const kernels::TensorView& source) override {
     return ops_->PackWeightRows(weights, first_row, source);

@@ -29,8 +29,10 @@ LinearPath PathOfIsa(Isa isa) {
                     const TensorView& in) { return cpu::PackRows(isa, w, row, in); },
       .unpack = [isa](const PackedWeights& w, int64_t row,
                       const TensorView& out) { cpu::UnpackRows(isa, w, row, out); },
-      .workspace_bytes = [isa](const LinearSpec& spec,
-                               int64_t rows) { return cpu::WorkspaceBytes(isa, spec, rows); },
+      .workspace_bytes =
+          [isa](const LinearSpec& spec, int64_t rows) {
+            return cpu::WorkspaceBytes(isa, spec, rows, TestPool().threads());
+          },
       .run = [isa](const LinearArgs& args, ThreadPool& pool) { cpu::RunLinear(isa, args, pool); },
       .run_grouped = [isa](const GroupedLinearArgs& args,
                            ThreadPool& pool) { cpu::RunGroupedLinear(isa, args, pool); },
@@ -59,7 +61,7 @@ LinearPath PathOfKernels(const KernelSet& set) {
           },
       .workspace_bytes =
           [kernels](const LinearSpec& spec, int64_t rows) {
-            return cpu::linear::DriverWorkspaceBytes(*kernels, spec, rows);
+            return cpu::linear::DriverWorkspaceBytes(*kernels, spec, rows, TestPool().threads());
           },
       .run = [kernels](const LinearArgs& args,
                        ThreadPool& pool) { cpu::linear::DriveLinear(*kernels, args, pool); },

@@ -65,6 +65,10 @@ int64_t CpuOps::PackedWeightBytes(const LinearSpec& spec) const {
   return kernels_.linear.packed_weight_bytes(spec);
 }
 
+bool CpuOps::ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) const {
+  return kernels_.linear.computes_unpacked(spec, rows);
+}
+
 absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                     const TensorView& source) {
   absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);

@@ -29,6 +29,7 @@ class CpuOps final : public Ops {
   absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) override;
 
   int64_t PackedWeightBytes(const LinearSpec& spec) const override;
+  bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) const override;
   absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                               const TensorView& source) override;
   absl::Status UnpackWeightRows(const PackedWeights& weights, int64_t first_row,

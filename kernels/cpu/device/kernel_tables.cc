@@ -16,6 +16,9 @@ namespace {
 template <Isa isa>
 struct Packed {
   static int64_t PackedWeightBytes(const LinearSpec& spec) { return cpu::PackedBytes(isa, spec); }
+  static bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) {
+    return cpu::ComputesUnpacked(spec, rows);
+  }
   static absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                      const TensorView& source) {
     return cpu::PackRows(isa, weights, first_row, source);
@@ -24,11 +27,12 @@ struct Packed {
                                const TensorView& out_f32) {
     cpu::UnpackRows(isa, weights, first_row, out_f32);
   }
-  static int64_t LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows, DType, int) {
-    return cpu::WorkspaceBytes(isa, spec, rows);
+  static int64_t LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows, DType, int threads) {
+    return cpu::WorkspaceBytes(isa, spec, rows, threads);
   }
-  static int64_t GroupedWorkspaceBytes(const LinearSpec& spec, int64_t slots, int64_t, DType, int) {
-    return cpu::WorkspaceBytes(isa, spec, slots);
+  static int64_t GroupedWorkspaceBytes(const LinearSpec& spec, int64_t slots, int64_t, DType,
+                                       int threads) {
+    return cpu::WorkspaceBytes(isa, spec, slots, threads);
   }
   static void Linear(const LinearArgs& args, ThreadPool& pool) { cpu::RunLinear(isa, args, pool); }
   static void GroupedLinear(const GroupedLinearArgs& args, ThreadPool& pool) {
@@ -39,6 +43,7 @@ struct Packed {
 template <Isa isa>
 constexpr LinearKernels PackedLinears() {
   return {.packed_weight_bytes = &Packed<isa>::PackedWeightBytes,
+          .computes_unpacked = &Packed<isa>::ComputesUnpacked,
           .pack_weight_rows = &Packed<isa>::PackWeightRows,
           .unpack_weight_rows = &Packed<isa>::UnpackWeightRows,
           .linear_workspace_bytes = &Packed<isa>::LinearWorkspaceBytes,

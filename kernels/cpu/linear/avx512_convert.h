@@ -34,13 +34,15 @@ void Narrow512(uint16_t* out_bf16, const float* in, int64_t count) {
   }
 }
 
-// Kernel::turn: a cache line of each row, a word of two inputs at a time; whole lines that nobody
-// reads soon go past the caches.
-void TurnPanel512(std::byte* panel, const uint16_t* rows, int64_t row_stride, int64_t inputs) {
+// A cache line of each row, a word of two inputs at a time.
+template <bool kReadSoon>
+void TurnLines512(std::byte* panel, const uint16_t* rows, int64_t row_stride, int64_t inputs) {
   constexpr int64_t kLineInputs = 32;
   constexpr int64_t kAheadInputs = 256;  // rows are too many for the processor to foresee each
   constexpr int kLanes = 16;
   for (int64_t first = 0; first < inputs; first += kLineInputs) {
+    const bool in_row = first + kAheadInputs < inputs;  // else in that of the next panel
+    const int64_t ahead = kAheadInputs + (in_row ? 0 : kPanelColumns * row_stride - inputs);
     for (int64_t column = 0; column < kPanelColumns; column += kLanes) {
       const uint16_t* in = rows + column * row_stride + first;
       __m512i words[kLanes];
@@ -48,18 +50,24 @@ void TurnPanel512(std::byte* panel, const uint16_t* rows, int64_t row_stride, in
       for (int i = 0; i < kLanes; ++i) {
         words[i] = _mm512_loadu_si512(in + i * row_stride);
         // Rows are often a page apart, so the first cache would not hold a line of each.
-        _mm_prefetch(reinterpret_cast<const char*>(in + i * row_stride + kAheadInputs),
-                     _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(in + i * row_stride + ahead), _MM_HINT_T1);
       }
       Transpose(words);
       std::byte* out = panel + (first / 2 * kPanelColumns + column) * 4;
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i * kPanelColumns * 4), words[i]);
+        auto* line = reinterpret_cast<__m512i*>(out + i * kPanelColumns * 4);
+        kReadSoon ? _mm512_store_si512(line, words[i]) : _mm512_stream_si512(line, words[i]);
       }
     }
   }
-  _mm_sfence();  // streamed lines are seen by whoever sees what this thread writes next
+  if (!kReadSoon) _mm_sfence();  // whoever sees what this thread writes next sees streamed lines
+}
+
+// Kernel::turn.
+void TurnPanel512(std::byte* panel, const uint16_t* rows, int64_t row_stride, int64_t inputs,
+                  bool read_soon) {
+  (read_soon ? &TurnLines512<true> : &TurnLines512<false>)(panel, rows, row_stride, inputs);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/cpu/linear/geometry.h"
+#include "kernels/cpu/linear/pack.h"
 
 namespace tessera::kernels::cpu::linear {
 namespace {
@@ -16,6 +17,7 @@ constexpr int64_t kMinTaskMultiplies = 1 << 18;
 // Rows [begin, end) of a chunk that meet the same weights.
 struct Group {
   const std::byte* weights = nullptr;
+  const UnpackedRows* unpacked = nullptr;  // where they are not packed yet
   int64_t begin = 0;
   int64_t end = 0;
 };
@@ -30,7 +32,8 @@ struct Chunk {
   const int32_t* source_rows;  // of the chunk's rows in `in`; null: row_in + i
   int64_t row_in;
   const float* bias;
-  uint32_t* words;  // [blocks][rows][kBlockWords]
+  uint32_t* words;    // [blocks][rows][kBlockWords]
+  std::byte* turned;  // a panel for each member of the pool
   int64_t rows;
   absl::Span<const Group> groups;
 };
@@ -72,7 +75,7 @@ void ConvertRow(const Chunk& chunk, int64_t row) {
   }
 }
 
-void RunPanel(const Chunk& chunk, const Group& group, int64_t panel) {
+void RunPanel(const Chunk& chunk, const Group& group, int64_t panel, int member) {
   alignas(64) float sums[kMaxChunkRows * kPanelColumns];
   alignas(64) std::byte scratch[kScratchBytes];
   const Geometry& g = *chunk.geometry;
@@ -80,6 +83,11 @@ void RunPanel(const Chunk& chunk, const Group& group, int64_t panel) {
   PanelArgs args;
   args.geometry = &g;
   args.weights = group.weights + panel * g.panel_bytes;
+  if (group.unpacked != nullptr) {
+    std::byte* turned = chunk.turned + member * g.panel_bytes;
+    TurnPanel(*chunk.kernel, g, *group.unpacked, panel, turned);
+    args.weights = turned;
+  }
   args.activations = chunk.words + group.begin * kBlockWords;
   args.block_stride_words = chunk.rows * kBlockWords;
   args.rows = group.end - group.begin;
@@ -107,23 +115,31 @@ void RunChunk(const Chunk& chunk, ThreadPool& pool) {
   const int64_t multiplies = chunk.rows * g.in_features * kPanelColumns;
   const int64_t panels_per_task = std::max<int64_t>(
       1, std::min(kMinTaskBytes / g.panel_bytes, kMinTaskMultiplies / multiplies));
-  const auto run = [&](int64_t task, int) {
+  const auto run = [&](int64_t task, int member) {
     const int64_t end = std::min(panels, (task + 1) * panels_per_task);
     for (int64_t panel = task * panels_per_task; panel < end; ++panel) {
-      RunPanel(chunk, chunk.groups[panel / g.panels], panel % g.panels);
+      RunPanel(chunk, chunk.groups[panel / g.panels], panel % g.panels, member);
     }
   };
   // Each panel asks memory for the beginning of the one behind it.
   pool.ParallelFor((panels + panels_per_task - 1) / panels_per_task, run, Schedule::kGuided);
 }
 
+std::byte* BehindWords(const TensorView& workspace, const Geometry& geometry, int64_t rows) {
+  return workspace.data + ActivationBytes(geometry, std::min(rows, kMaxChunkRows));
+}
+
 }  // namespace
 
-int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows) {
+int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows,
+                             int threads) {
   int64_t bytes = 0;
   for (const bool keep_f32 : {false, true}) {
     const Geometry geometry = MakeGeometry(spec, KernelFor(kernels, spec.weight_dtype, keep_f32));
-    bytes = std::max(bytes, ActivationBytes(geometry, std::min(rows, kMaxChunkRows)));
+    const int64_t turned_bytes =
+        spec.weight_dtype == DType::kBF16 ? threads * geometry.panel_bytes : 0;
+    bytes =
+        std::max(bytes, ActivationBytes(geometry, std::min(rows, kMaxChunkRows)) + turned_bytes);
   }
   return bytes;
 }
@@ -133,9 +149,10 @@ void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& p
       KernelFor(kernels, args.weights->spec.weight_dtype, KeepsF32(args.in, args.products));
   const Geometry geometry = MakeGeometry(args.weights->spec, kernel);
   const int64_t rows = args.out.rows();
+  const UnpackedRows* unpacked = UnpackedOf(*args.weights);
   for (int64_t begin = 0; begin < rows; begin += kMaxChunkRows) {
     const int64_t count = std::min(kMaxChunkRows, rows - begin);
-    const Group group = {args.weights->data, 0, count};
+    const Group group = {args.weights->data, unpacked, 0, count};
     TensorView out = args.out;
     out.data += begin * out.row_stride * SizeInBytes(out.dtype);
     RunChunk({.kernels = &kernels,
@@ -147,6 +164,7 @@ void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& p
               .row_in = begin,
               .bias = args.bias.As<float>(),
               .words = args.workspace.As<uint32_t>(),
+              .turned = BehindWords(args.workspace, geometry, rows),
               .rows = count,
               .groups = absl::MakeConstSpan(&group, 1)},
              pool);
@@ -169,7 +187,8 @@ void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args,
     for (int64_t slot = begin; slot < end;) {
       while (offsets[expert + 1] <= slot) ++expert;
       const int64_t stop = std::min<int64_t>(end, offsets[expert + 1]);
-      groups[count++] = {args.experts[expert].data, slot - begin, stop - begin};
+      const PackedWeights& weights = args.experts[expert];
+      groups[count++] = {weights.data, UnpackedOf(weights), slot - begin, stop - begin};
       slot = stop;
     }
     TensorView out = args.out;
@@ -184,6 +203,7 @@ void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args,
               .row_in = begin,
               .bias = nullptr,
               .words = args.workspace.As<uint32_t>(),
+              .turned = BehindWords(args.workspace, geometry, args.out.rows()),
               .rows = end - begin,
               .groups = absl::MakeConstSpan(groups, count)},
              pool);

@@ -11,7 +11,10 @@
 
 namespace tessera::kernels::cpu::linear {
 
-int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows);
+// Activation words of a chunk, then a panel for each thread, where weights that are not packed yet
+// become one.
+int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows,
+                             int threads);
 void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& pool);
 void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args, ThreadPool& pool);
 

@@ -142,13 +142,20 @@ void TurnBf16(const TensorView& source, int64_t row, int64_t inputs, std::byte* 
 }
 
 // Whole panels of bf16 that stay bf16, inputs without padding.
-void TurnPanel(const Kernel& kernel, const Geometry& g, const TensorView& source, int64_t row,
-               std::byte* panel) {
+void TurnRows(const Kernel& kernel, const Geometry& g, const TensorView& source, int64_t row,
+              std::byte* panel, bool read_soon) {
   if (kernel.turn != nullptr && reinterpret_cast<uintptr_t>(panel) % 64 == 0) {
-    kernel.turn(panel, source.Row<const uint16_t>(row), source.row_stride, g.in_features);
+    kernel.turn(panel, source.Row<const uint16_t>(row), source.row_stride, g.in_features,
+                read_soon);
   } else {
     TurnBf16(source, row, g.in_features, panel);
   }
+}
+
+const UnpackedRows::Block& BlockOf(const UnpackedRows& rows, int64_t row) {
+  auto block = rows.blocks.begin();
+  while (row >= block->first_row + block->rows.rows()) ++block;
+  return *block;
 }
 
 std::byte* SegmentOf(const PackedWeights& weights, const Geometry& g, int64_t row,
@@ -172,7 +179,7 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
   for (int64_t begin = first_row; begin < padded_end;) {
     const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
     if (turns && stop - begin == kPanelColumns && stop <= end) {
-      TurnPanel(kernel, g, source, begin - first_row, SegmentOf(weights, g, begin, 0));
+      TurnRows(kernel, g, source, begin - first_row, SegmentOf(weights, g, begin, 0), false);
       begin = stop;
       continue;
     }
@@ -197,11 +204,42 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
   return absl::OkStatus();
 }
 
+const UnpackedRows* UnpackedOf(const PackedWeights& weights) {
+  const UnpackedRows* rows = weights.unpacked;
+  return rows == nullptr || rows->packed.load(std::memory_order_acquire) ? nullptr : rows;
+}
+
+bool TurnsPanels(const LinearSpec& spec, const UnpackedRows& rows) {
+  if (spec.weight_dtype != DType::kBF16 || spec.in_features % kTurnedInputs != 0) return false;
+  int64_t next = 0;
+  for (const UnpackedRows::Block& block : rows.blocks) {
+    if (block.first_row != next || block.rows.dtype != DType::kBF16 || block.rows.rank != 2 ||
+        block.rows.shape[1] != spec.in_features || block.rows.rows() % kPanelColumns != 0) {
+      return false;
+    }
+    next += block.rows.rows();
+  }
+  return next == spec.out_features;
+}
+
+void TurnPanel(const Kernel& kernel, const Geometry& geometry, const UnpackedRows& rows,
+               int64_t panel, std::byte* out) {
+  const int64_t row = panel * kPanelColumns;
+  const UnpackedRows::Block& block = BlockOf(rows, row);
+  TurnRows(kernel, geometry, block.rows, row - block.first_row, out, true);
+}
+
 void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                   const TensorView& out_f32) {
   const Geometry g = MakeGeometry(weights.spec, kernel);
+  const UnpackedRows* unpacked = UnpackedOf(weights);
   for (int64_t i = 0; i < out_f32.rows(); ++i) {
     const int64_t row = first_row + i;
+    if (unpacked != nullptr) {
+      const UnpackedRows::Block& block = BlockOf(*unpacked, row);
+      ReadRow(block.rows, row - block.first_row, 0, g.in_features, out_f32.Row<float>(i));
+      continue;
+    }
     for (int64_t segment = 0; segment < g.segments; ++segment) {
       const ColumnSegment from = {weights.spec.weight_dtype, kernel.sign_magnitude,
                                   SegmentOf(weights, g, row, segment), row % kPanelColumns};

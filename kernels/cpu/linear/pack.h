@@ -1,5 +1,5 @@
-// Weights into and out of panels (panel_kernel.h). Load time, not on a stream. Calls for different
-// rows may run at the same time. Sizes and types have been checked.
+// Weights into and out of panels (panel_kernel.h). Load time, not on a stream, but for TurnPanel.
+// Calls for different rows may run at the same time. Sizes and types have been checked.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,16 @@ namespace tessera::kernels::cpu::linear {
 absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                         const TensorView& source);
 
+// The rows of weights that are not packed yet, or null.
+const UnpackedRows* UnpackedOf(const PackedWeights& weights);
+// Whether every panel of such a matrix lies in one block, and is turned without a conversion.
+bool TurnsPanels(const LinearSpec& spec, const UnpackedRows& rows);
+// Packs one panel of such rows, for the kernels of this thread that read it next. `out`:
+// Geometry::panel_bytes, on a cache line.
+void TurnPanel(const Kernel& kernel, const Geometry& geometry, const UnpackedRows& rows,
+               int64_t panel, std::byte* out);
+
+// Of weights that are not packed yet, their rows as they are.
 void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                   const TensorView& out_f32);
 

@@ -34,8 +34,12 @@ void UnpackRows(Isa isa, const PackedWeights& weights, int64_t first_row,
   linear::UnpackPanels(kernel, weights, first_row, out_f32);
 }
 
-int64_t WorkspaceBytes(Isa isa, const LinearSpec& spec, int64_t rows) {
-  return linear::DriverWorkspaceBytes(KernelsOf(isa), spec, rows);
+bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) {
+  return linear::TurnsPanels(spec, rows);
+}
+
+int64_t WorkspaceBytes(Isa isa, const LinearSpec& spec, int64_t rows, int threads) {
+  return linear::DriverWorkspaceBytes(KernelsOf(isa), spec, rows, threads);
 }
 
 void RunLinear(Isa isa, const LinearArgs& args, ThreadPool& pool) {

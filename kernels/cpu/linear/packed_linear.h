@@ -31,9 +31,14 @@ absl::Status PackRows(Isa isa, const PackedWeights& weights, int64_t first_row,
 void UnpackRows(Isa isa, const PackedWeights& weights, int64_t first_row,
                 const TensorView& out_f32);
 
-// Of a linear over `rows` rows, or of a grouped one over so many slots. Bounded: rows beyond some
-// hundreds are computed in pieces.
-int64_t WorkspaceBytes(Isa isa, const LinearSpec& spec, int64_t rows);
+// Whether a linear runs on such rows as they are: each thread packs a panel when it gets there,
+// into memory that stays in its caches, and forgets it. At some tens of rows and more that costs
+// next to nothing, below up to half of the rate.
+bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows);
+
+// Of a linear over `rows` rows, or of a grouped one over so many slots, on a pool of `threads`.
+// Bounded: rows beyond some hundreds are computed in pieces.
+int64_t WorkspaceBytes(Isa isa, const LinearSpec& spec, int64_t rows, int threads);
 
 void RunLinear(Isa isa, const LinearArgs& args, ThreadPool& pool);
 // Slots behind the last expert's are left as they are.

@@ -64,10 +64,10 @@ struct Kernel {
   bool pair_words;      // an activation word is a pair of bf16, else one f32
   bool sign_magnitude;  // i8 only
   // bf16 only, may be null: packs a panel's rows of bf16 as they are, `inputs` of them, a multiple
-  // of 32. Rows stand `row_stride` numbers apart, the panel on a cache line. Loading time is spent
-  // here.
-  void (*turn)(std::byte* panel, const uint16_t* rows, int64_t row_stride,
-               int64_t inputs) = nullptr;
+  // of 32. Rows stand `row_stride` numbers apart, the panel on a cache line; it goes past the
+  // caches unless it is read soon. Loading time is spent here.
+  void (*turn)(std::byte* panel, const uint16_t* rows, int64_t row_stride, int64_t inputs,
+               bool read_soon) = nullptr;
 };
 
 // bf16 and i8 weights have two kernels over the same packed bytes (equal sign_magnitude): one for

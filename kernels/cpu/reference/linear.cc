@@ -131,6 +131,7 @@ void GroupedLinear(const GroupedLinearArgs& args, ThreadPool& pool) {
 
 LinearKernels Linears() {
   return {.packed_weight_bytes = &PackedWeightBytes,
+          .computes_unpacked = [](const LinearSpec&, const UnpackedRows&) { return false; },
           .pack_weight_rows = &PackWeightRows,
           .unpack_weight_rows = &UnpackWeightRows,
           .linear_workspace_bytes = &LinearWorkspaceBytes,
