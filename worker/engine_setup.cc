@@ -130,9 +130,11 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
   if (bytes == 0) {
-    // What weights hold is taken by now; activations are promised.
-    const int64_t free = setup.memory_left ? setup.memory_left() - parts->model->activation_bytes()
-                                           : std::numeric_limits<int64_t>::max();
+    // What packed weights hold is taken by now; the rest and activations are promised.
+    const int64_t promised =
+        parts->model->activation_bytes() + parts->model->waiting_weight_bytes();
+    const int64_t free =
+        setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
     bytes = KvPoolBytes(std::min(left, free), block_bytes, *options);
   }
   if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, *options); !fits.ok()) {
@@ -254,6 +256,7 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   options.folder = request.model_folder();
   options.model = request.model();
   options.share = request.share();
+  options.pack_later = true;
   if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
   const auto types = ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype());
   if (!types.ok()) return types.status();
@@ -298,6 +301,7 @@ absl::StatusOr<ConfiguredEngine> SetUpEngine(const v1::ConfigureRequest& request
   status = WarmUp(parts.core.get(), setup.clock);
   if (!status.ok()) return status;
   timer.End();
+  parts.model->PackWeights();
   Describe(setup, *model_options, *options, parts, &configured.ready);
   LogReady(request, *options, configured.ready);
   configured.engine = std::make_shared<Engine>(std::move(parts), request.fence(), setup.clock,

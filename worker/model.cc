@@ -92,7 +92,13 @@ class Transformer : public Model {
   }
 
   TensorView logits() const override { return buffers_.logits; }
+  void PackWeights() override {
+    if (weights_->later != nullptr) weights_->later->Start();
+  }
   int64_t weight_bytes() const override { return weights_->memory.size_bytes(); }
+  int64_t waiting_weight_bytes() const override {
+    return weights_->later == nullptr ? 0 : weights_->later->waiting_bytes();
+  }
   int64_t activation_bytes() const override {
     return buffers_.bytes + attention_memory_.size_bytes();
   }

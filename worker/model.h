@@ -44,6 +44,8 @@ struct ModelOptions {
   // LinearArgs::products).
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t int8_group_size = 128;
+  // bfloat16 weights whose file is in the system's cache are not packed by Load but by PackWeights.
+  bool pack_later = false;
   StepLimits limits;
 };
 
@@ -84,7 +86,12 @@ class Model {
   // [max_logit_rows, vocabulary] f32; the first step.logit_rows.rows() rows hold the last Forward's
   // logits.
   virtual kernels::TensorView logits() const = 0;
-  virtual int64_t weight_bytes() const = 0;      // resident bytes of packed weights
+  // Begins to pack, behind the steps, what Load left to it: until then steps are slower, and have
+  // the same results. Once, and soon: files that are cut short meanwhile end the process.
+  virtual void PackWeights() {}
+  virtual int64_t weight_bytes() const = 0;  // of packed weights
+  // Of these, what is not in use yet.
+  virtual int64_t waiting_weight_bytes() const { return 0; }
   virtual int64_t activation_bytes() const = 0;  // activations and workspaces
 };
 

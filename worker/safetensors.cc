@@ -29,12 +29,13 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
   if (descriptor < 0) {
     return absl::NotFoundError(StrCat(path.string(), ": cannot be opened: ", std::strerror(errno)));
   }
-  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, descriptor));
   struct stat status = {};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) {
+    ::close(descriptor);
     return absl::InvalidArgumentError(StrCat(path.string(), ": empty, or not a regular file"));
   }
   const auto size_bytes = static_cast<int64_t>(status.st_size);
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, descriptor, size_bytes));
   // Its length, then all of it; a length that cannot be is left to the parser.
   std::string header(std::min(size_bytes, kSafetensorsPrefixBytes), '\0');
   if (absl::Status read = file->Read(0, AsBytes(header)); !read.ok()) return read;
@@ -66,6 +67,14 @@ absl::Status SafetensorsFile::Read(int64_t begin, std::span<std::byte> out) cons
     done += count;
   }
   return absl::OkStatus();
+}
+
+bool SafetensorsFile::IsCached(int64_t begin, int64_t size_bytes) const {
+  return worker::IsCached(descriptor_, begin, size_bytes);
+}
+
+std::unique_ptr<FileMapping> SafetensorsFile::Map() const {
+  return FileMapping::Create(descriptor_, size_bytes_);
 }
 
 }  // namespace tessera::worker

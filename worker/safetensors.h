@@ -1,8 +1,8 @@
 // One open safetensors file.
 //
-// Read, not mapped: a file that another process cuts short is an error here, not the end of this
-// process, and a file system over a network answers large reads better than one page fault after
-// the other.
+// Read, unless Map is asked for: a file that another process cuts short is then an error, not the
+// end of this process, and a file system over a network answers large reads better than one page
+// fault after the other.
 //
 // Thread rule: const functions may be called from any thread.
 #pragma once
@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/file_mapping.h"
 #include "worker/safetensors_header.h"
 
 namespace tessera::worker {
@@ -33,13 +34,17 @@ class SafetensorsFile {
 
   // Fills `out` from byte `begin` of the file on. Unavailable or OutOfRange, naming the file.
   absl::Status Read(int64_t begin, std::span<std::byte> out) const;
+  // See file_mapping.h.
+  bool IsCached(int64_t begin, int64_t size_bytes) const;
+  std::unique_ptr<FileMapping> Map() const;
 
  private:
-  SafetensorsFile(std::filesystem::path path, int descriptor)
-      : path_(std::move(path)), descriptor_(descriptor) {}
+  SafetensorsFile(std::filesystem::path path, int descriptor, int64_t size_bytes)
+      : path_(std::move(path)), descriptor_(descriptor), size_bytes_(size_bytes) {}
 
   const std::filesystem::path path_;
   const int descriptor_;
+  const int64_t size_bytes_;
   std::vector<SafetensorsEntry> entries_;
 };
 

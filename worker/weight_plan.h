@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -17,15 +18,10 @@
 #include "kernels/tensor.h"
 #include "worker/arena.h"
 #include "worker/checkpoint.h"
+#include "worker/later_packing.h"
+#include "worker/weight_filler.h"
 
 namespace tessera::worker {
-
-// Half-open.
-struct IndexRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
 
 // Part of a matrix in the checkpoint: [rows, columns] is its whole shape.
 struct MatrixSlice {
@@ -57,27 +53,21 @@ class WeightPlan {
   // Rows of a table that is looked up, in its own type; f32 becomes bf16 where `compact`.
   absl::Status AddTable(kernels::TensorView* target, const MatrixSlice& slice, bool compact);
 
-  // Allocates and fills. `progress(bytes_done, bytes_total)` counts bytes of the checkpoint; any of
-  // the threads calls it, one at a time.
-  absl::StatusOr<kernels::Buffer> Execute(kernels::Device& device,
-                                          const std::function<void(int64_t, int64_t)>& progress);
+  struct Loaded {
+    kernels::Buffer memory;
+    std::unique_ptr<LaterPacking> later;  // null: all is packed
+  };
+  // Allocates and fills, with `pack_later` only what cannot wait. `progress(bytes_done,
+  // bytes_total)` counts bytes of the checkpoint; any of the threads calls it, one at a time.
+  absl::StatusOr<Loaded> Execute(kernels::Device& device, bool pack_later,
+                                 const std::function<void(int64_t, int64_t)>& progress);
 
  private:
-  struct Piece {
-    CheckpointTensor source;
-    IndexRange rows;
-    IndexRange columns;
-    int64_t row_elements = 0;                        // of the whole tensor
-    const kernels::PackedWeights* packed = nullptr;  // either this
-    const kernels::TensorView* plain = nullptr;      // or this
-    int64_t first = 0;                               // row or element in the target
-  };
-  class Filler;
-
   const Checkpoint* checkpoint_;
   kernels::Ops* ops_;
   Arena arena_;
-  std::vector<Piece> pieces_;
+  std::vector<kernels::PackedWeights*> matrices_;
+  std::vector<WeightPiece> pieces_;
 };
 
 }  // namespace tessera::worker

@@ -231,9 +231,11 @@ class ModelPlanner {
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress) {
-  const auto checkpoint = Checkpoint::Open(options.folder);
+  auto checkpoint = Checkpoint::Open(options.folder);
   if (!checkpoint.ok()) return checkpoint.status();
-  return LoadWeights(options, **checkpoint, device, progress);
+  auto weights = LoadWeights(options, **checkpoint, device, progress);
+  if (weights.ok() && (*weights)->later != nullptr) (*weights)->checkpoint = *std::move(checkpoint);
+  return weights;
 }
 
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
@@ -248,9 +250,10 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
   ModelPlanner planner(options, checkpoint, (*architecture)->tensors, device.ops());
   const absl::Status status = planner.AddModel(weights.get());
   if (!status.ok()) return status;
-  absl::StatusOr<kernels::Buffer> memory = planner.plan().Execute(device, progress);
-  if (!memory.ok()) return memory.status();
-  weights->memory = *std::move(memory);
+  auto loaded = planner.plan().Execute(device, options.pack_later, progress);
+  if (!loaded.ok()) return loaded.status();
+  weights->memory = std::move(loaded->memory);
+  weights->later = std::move(loaded->later);
   return weights;
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
 #include "worker/checkpoint.h"
+#include "worker/later_packing.h"
 #include "worker/model.h"
 
 namespace tessera::worker {
@@ -64,6 +65,8 @@ struct ModelWeights {
   LinearWeights project_out;
   LinearWeights head;
   kernels::Buffer memory;
+  std::unique_ptr<Checkpoint> checkpoint;  // where `later` reads from
+  std::unique_ptr<LaterPacking> later;     // with ModelOptions::pack_later; null: all is packed
 };
 
 // Reads options.share of options.folder. Errors name file and tensor, and come before the first
@@ -71,8 +74,8 @@ struct ModelWeights {
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress);
-// The same of a checkpoint that is open; options.folder is not used. Of its tensors no byte outside
-// the share is read.
+// The same of a checkpoint that is open, and that outlives the weights; options.folder is not used.
+// Of its tensors no byte outside the share is read.
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, const Checkpoint& checkpoint, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress);

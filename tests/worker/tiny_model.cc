@@ -120,6 +120,7 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
                             .weight_dtype = options.weight_dtype,
                             .kv_dtype = options.kv_dtype,
                             .product_dtype = options.product_dtype,
+                            .pack_later = options.pack_later,
                             .limits = {.max_tokens = kMaxTokens,
                                        .max_sequences = kSequences,
                                        .max_logit_rows = options.max_logit_rows,

@@ -39,6 +39,7 @@ struct TinyOptions {
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t block_tokens = 8;
   int64_t max_logit_rows = 128;
+  bool pack_later = false;
 };
 
 // Some rows of one sequence.
@@ -64,6 +65,7 @@ class TinyModel {
                                          const std::vector<Chunk>& chunks, int64_t padding = 0);
 
   const Model& model() const { return *model_; }
+  Model& model() { return *model_; }
 
  private:
   std::unique_ptr<kernels::Device> device_;
