@@ -40,6 +40,8 @@ struct CommunicatorTier {
   int fan = 1;
   LinkSpec link;
   bool shared = false;
+
+  bool operator==(const CommunicatorTier&) const = default;
 };
 using Communicator = std::vector<CommunicatorTier>;
 

@@ -95,22 +95,37 @@ double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const Rank
 }
 
 double StageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work) {
-  const RankShare share = FullestShare(model, stage.width());
+  return StepTimer(model, work).StageSeconds(stage);
+}
+
+double StepTimer::StageSeconds(const StageSpec& stage) {
+  const bool alike = last_ != nullptr && last_->width() == stage.width() &&
+                     last_->communicator == stage.communicator;
+  last_ = &stage;
+  if (!alike) {
+    share_ = FullestShare(model_, stage.width());
+    device_ = nullptr;
+  }
+  const auto layer_seconds = [&](const DeviceSpec& device, int layer) {
+    return LayerSeconds(model_, device, share_, stage.communicator, work_, layer);
+  };
   double slowest = 0;
   const DeviceSpec* previous = nullptr;
   for (const DeviceSpec* device : stage.ranks) {
     if (device == previous) continue;
     previous = device;
     double seconds = device->step_overhead_seconds;
-    if (model.uniform()) {
-      seconds += stage.layers *
-                 LayerSeconds(model, *device, share, stage.communicator, work, stage.first_layer);
+    if (model_.uniform()) {
+      if (device != device_) layer_seconds_ = layer_seconds(*device, stage.first_layer);
+      device_ = device;
+      seconds += stage.layers * layer_seconds_;
     } else {
-      for (int layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
-        seconds += LayerSeconds(model, *device, share, stage.communicator, work, layer);
-      }
+      for (int layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer)
+        seconds += layer_seconds(*device, layer);
     }
-    if (stage.holds_head) seconds += HeadSeconds(model, *device, share, stage.communicator, work);
+    if (stage.holds_head) {
+      seconds += HeadSeconds(model_, *device, share_, stage.communicator, work_);
+    }
     slowest = std::max(slowest, seconds);
   }
   return slowest;

@@ -71,6 +71,23 @@ double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const Rank
 // The whole stage: the slowest rank's layers, head where held, and the per-step overhead.
 double StageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work);
 
+// The same of the stages of a replica, one after the other. Many of them are joined alike, whose
+// layers need be timed once. Borrows what it is given, the last stage too. One thread.
+class StepTimer {
+ public:
+  StepTimer(const ModelShape& model, const StepWork& work) : model_(model), work_(work) {}
+
+  double StageSeconds(const StageSpec& stage);
+
+ private:
+  const ModelShape& model_;
+  const StepWork& work_;
+  const StageSpec* last_ = nullptr;     // timed before
+  RankShare share_;                     // of its ranks
+  const DeviceSpec* device_ = nullptr;  // one of them of which this is known, or none
+  double layer_seconds_ = 0;            // of models whose layers are alike
+};
+
 // Activations of `rows` rows over the leader pair's link, and their spread inside the next stage.
 double HopSeconds(const ModelShape& model, const LinkSpec& link, const Communicator& next_stage,
                   double rows);

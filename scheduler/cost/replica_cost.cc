@@ -150,18 +150,22 @@ Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepW
   Period period;
   double slowest_stage = 0, slowest_hop = 0;
   const size_t stages = replica.stages.size();
+  StepTimer timer(model, work);
+  double hop = 0;
   for (size_t j = 0; j < stages; ++j) {
-    const double stage = StageSeconds(model, replica.stages[j], work);
+    const double stage = timer.StageSeconds(replica.stages[j]);
     if (stage > slowest_stage) {
       slowest_stage = stage;
       period.slowest_stage = static_cast<int>(j);
     }
     period.latency_seconds += stage;
     if (stages == 1) continue;
-    const double hop =
-        j + 1 < stages
-            ? HopSeconds(model, replica.hops[j], replica.stages[j + 1].communicator, work.rows())
-            : TransferSeconds(replica.hops[j], kTokenIdBytes * work.sampled_rows);
+    if (j + 1 == stages) {
+      hop = TransferSeconds(replica.hops[j], kTokenIdBytes * work.sampled_rows);
+    } else if (j == 0 || replica.hops[j] != replica.hops[j - 1] ||
+               replica.stages[j + 1].communicator != replica.stages[j].communicator) {
+      hop = HopSeconds(model, replica.hops[j], replica.stages[j + 1].communicator, work.rows());
+    }
     if (hop > slowest_hop) {
       slowest_hop = hop;
       period.slowest_hop = static_cast<int>(j);

@@ -1,6 +1,8 @@
 #include "scheduler/cost/replica_cost.h"
 
 #include <catch2/catch.hpp>
+#include <utility>
+#include <vector>
 
 #include "tests/scheduler/cost/shapes.h"
 
@@ -93,6 +95,42 @@ TEST_CASE("decode capacity: rows that KV holds, one token each per round trip") 
   CHECK(rate.limit == Limit::kKv);
   options.kv_headroom = 0.1;
   CHECK(CapacityWithKv(model, replica, Lengths(100, 11), options, 4200).decode_rows == Approx(18));
+}
+
+TEST_CASE("a step passes stages that are alike and unlike ones in what each takes by itself") {
+  const ModelShape model = Llama2_70B();
+  const DeviceSpec fast = A6000(), slow = A4000();
+  struct Made {
+    std::vector<const DeviceSpec*> ranks;
+    double bytes_per_second;
+    int layers;
+  };
+  const Made stages[] = {{{&fast, &fast}, 16e9, 20}, {{&fast, &fast}, 16e9, 21},
+                         {{&fast, &fast}, 4e9, 9},   {{&slow, &fast}, 4e9, 9},
+                         {{&slow, &slow}, 4e9, 9},   {{&slow}, 4e9, 6},
+                         {{&slow}, 4e9, 6}};
+  ReplicaSpec replica;
+  int first_layer = 0;
+  for (const Made& made : stages) {
+    StageSpec& stage = replica.stages.emplace_back();
+    stage.ranks = made.ranks;
+    stage.communicator = {{stage.width(), Link(made.bytes_per_second, 1e-5), false}};
+    stage.first_layer = std::exchange(first_layer, first_layer + made.layers);
+    stage.layers = made.layers;
+    // The first three hops are alike but for where they lead.
+    replica.hops.push_back(Link(replica.hops.size() < 3 ? 1e9 : 2e9, 1e-4));
+  }
+  replica.stages.back().holds_head = true;
+  const StepWork work = DecodeWork(30, 700) + PrefillWork(400, 100);
+  double seconds = 0;
+  for (size_t j = 0; j < replica.stages.size(); ++j) {
+    seconds += StageSeconds(model, replica.stages[j], work);
+    seconds +=
+        j + 1 < replica.stages.size()
+            ? HopSeconds(model, replica.hops[j], replica.stages[j + 1].communicator, work.rows())
+            : TransferSeconds(replica.hops[j], kTokenIdBytes * work.sampled_rows);
+  }
+  CHECK(PeriodOf(model, replica, work, 7).latency_seconds == Approx(seconds).epsilon(1e-12));
 }
 
 TEST_CASE("where KV holds fewer sequences than stages, fewer micro-batches run") {
