@@ -54,20 +54,41 @@ class Chain {
   // From here on another request is one more in the queue, and changes nothing else.
   int full() const { return top() + all_busy_; }
 
-  // `slowed`: where to begin with the mean that R needs; it becomes that of k. The more chunks slow
-  // who decodes, the fewer prompts are there, so there is one such mean.
-  AtCount At(int k, double* slowed) {
-    AtCount at;
-    double slope = 1, before = 0, before_over = 0;
-    for (int i = 0; i < kRounds; ++i) {
-      at = With(k, *slowed);
-      const double over = at.slowed - *slowed;
-      if (std::abs(over) <= kTolerance) break;
-      if (i > 0) slope = std::max(1.0, (before_over - over) / (*slowed - before));
-      before = std::exchange(*slowed, std::clamp(*slowed + over / slope, 0.0, 1.0));
-      before_over = over;
-      if (before == *slowed) break;
+  // The mean that R needs at one k after the other. It is smooth in k, so that the parabola through
+  // the last three mostly is near enough to the next to need no second look.
+  struct Slowed {
+    double at[3] = {0, 0, 0};  // the last first
+    int known = 0;             // of these
+    double slope = 1;
+
+    double Next() const {
+      if (known < 2) return at[0];
+      const double next = known == 2 ? 2 * at[0] - at[1] : 3 * (at[0] - at[1]) + at[2];
+      return std::clamp(next, 0.0, 1.0);
     }
+
+    void Add(double found) {
+      at[2] = at[1];
+      at[1] = at[0];
+      at[0] = found;
+      known = std::min(known + 1, 3);
+    }
+  };
+
+  // The more chunks slow who decodes, the fewer prompts are there, so there is one such mean.
+  AtCount At(int k, Slowed* slowed) {
+    AtCount at;
+    double x = slowed->Next(), before = 0, before_over = 0;
+    for (int i = 0; i < kRounds; ++i) {
+      at = With(k, x);
+      const double over = at.slowed - x;
+      if (std::abs(over) <= kTolerance) break;
+      if (i > 0) slowed->slope = std::max(1.0, (before_over - over) / (x - before));
+      before = std::exchange(x, std::clamp(x + over / slowed->slope, 0.0, 1.0));
+      before_over = over;
+      if (before == x) break;
+    }
+    slowed->Add(x);
     return at;
   }
 
@@ -199,8 +220,9 @@ class Chain {
 PromptWaits PromptWaitsAt(const PromptsAsked& asked,
                           const std::function<StepTimes(double)>& times_with) {
   Chain chain(asked, times_with);
-  double slowed = 1;
-  const AtCount endless = chain.At(chain.full(), &slowed);
+  Chain::Slowed from_above;
+  from_above.at[0] = 1;
+  const AtCount endless = chain.At(chain.full(), &from_above);
   PromptWaits waits;
   waits.most_per_second = endless.completions;
   if (asked.rate <= 0) return waits;
@@ -218,7 +240,7 @@ PromptWaits PromptWaitsAt(const PromptsAsked& asked,
     sum.alone += more * at.alone;
     sum.stepping += more * at.stepping;
   };
-  slowed = 0;
+  Chain::Slowed slowed;
   for (int k = 1; k < chain.full(); ++k) {
     const AtCount at = chain.At(k, &slowed);
     weight *= asked.rate / at.completions;
