@@ -423,32 +423,40 @@ PromptWaits AttainmentModel::WaitsOf(const ReplicaCurve& curve, double rate, dou
   return waits;
 }
 
-Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
-  const LoadAsked asked = AskedOf(rate, MostDecoding(curve, rate));
-  const auto completions = [&](double n) { return CompletionsAt(curve, n, rate); };
-  const LoadDistribution load = LoadAt(asked, completions);
-  const PromptWaits waits = WaitsOf(curve, rate, asked.most);
-  std::vector<PrefillSpeed> speeds;
-  std::vector<Chance> chances;
+AttainmentModel::Company AttainmentModel::CompanyAt(const ReplicaCurve& curve, double rate) const {
+  Company company;
+  company.most = MostDecoding(curve, rate);
+  const LoadDistribution load =
+      LoadAt(AskedOf(rate, company.most), [&](double n) { return CompletionsAt(curve, n, rate); });
+  company.mean_sequences = load.mean_sequences;
   for (const double n : load.sequences) {
     const ReplicaPace pace = PaceAt(curve, n + 1, rate);  // the request itself among them
-    Chance& chance = chances.emplace_back();
+    Chance& chance = company.chances.emplace_back();
     chance.weight = 1.0 / static_cast<double>(load.sequences.size());
-    chance.more_latency_seconds = waits.alone_seconds;
     chance.tpot_seconds = pace.tpot_seconds;
     chance.spread_per_step_seconds = pace.spread_seconds;
-    speeds.push_back(SpeedAt(curve, n));
+    company.speeds.push_back(SpeedAt(curve, n));
   }
-  for (size_t k = 0; k < chances.size(); ++k) chances[k].speed = &speeds[k];
+  for (size_t k = 0; k < company.chances.size(); ++k) company.chances[k].speed = &company.speeds[k];
+  return company;
+}
+
+Attained AttainmentModel::In(const ReplicaCurve& curve, double rate, Company company) const {
+  const PromptWaits waits = WaitsOf(curve, rate, company.most);
+  for (Chance& chance : company.chances) chance.more_latency_seconds = waits.alone_seconds;
   const double met = waits.stepping.probability;  // whoever waits is one of them
   const Delays delays = met > 0 && std::isfinite(waits.wait.mean_seconds)
                             ? Delays{met,
                                      {waits.wait.probability / met, waits.wait.mean_seconds},
                                      {1, waits.stepping.mean_seconds}}
                             : Delays{1, waits.wait, {}};
-  Attained attained = Expect(chances, delays, {});
-  attained.sequences = load.mean_sequences;
+  Attained attained = Expect(company.chances, delays, {});
+  attained.sequences = company.mean_sequences;
   return attained;
+}
+
+Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {
+  return In(curve, rate, CompanyAt(curve, rate));
 }
 
 double AttainmentModel::Delays::Exceed(double seconds) const {
@@ -533,9 +541,14 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
         const double held = r * at.tpot_seconds * lengths_.decode_context_sum;
         return 1 - held / ((1 - options_.kv_headroom) * capacity.kv_capacity_tokens);
       };
-      const auto spare = [&](double r) {
-        const Attained at = At(curve, r);
+      const auto spare_of = [&](double r, const Attained& at) {
         return std::min(spare_kv(r, at), SpareAttained(classes_, at.by_class));
+      };
+      const auto spare = [&](double r) {
+        Company company = CompanyAt(curve, r);
+        // Where too few are in time even if nobody waits, how long they wait need not be known.
+        const double unheld = spare_of(r, Expect(company.chances, {}, {}));
+        return unheld < 0 ? unheld : spare_of(r, In(curve, r, std::move(company)));
       };
       const double found = Largest(better, spare(better), capacity.requests_per_second, spare);
       if (found <= 0) continue;

@@ -204,6 +204,13 @@ class AttainmentModel {
     double tpot_seconds = 0;
     double spread_per_step_seconds = 0;  // of TPOT, shrinking with the root of the steps
   };
+  // Whom a request may find decoding.
+  struct Company {
+    double most = 1;            // sequences at once
+    double mean_sequences = 0;  // of them
+    std::vector<PrefillSpeed> speeds;
+    std::vector<Chance> chances;  // without waits; they borrow the speeds
+  };
   // What comes before its prompt is computed: for nobody with 1 - probability, else one of these,
   // both or neither.
   struct Delays {
@@ -232,6 +239,9 @@ class AttainmentModel {
   Wait WaitForStep(const PrefillSpeed& speed, const PrefillSpeed& behind, double rate) const;
   // Of prompts at `rate`, each behind those before it.
   PrefillSpeed BehindOthers(const PrefillSpeed& speed, double rate) const;
+  Company CompanyAt(const ReplicaCurve& curve, double rate) const;
+  // Of who comes into it, waits and all.
+  Attained In(const ReplicaCurve& curve, double rate, Company company) const;
   static StepTimes TimesWith(const ReplicaCurve& curve, double sequences);
   // Part of the prompts with more rows.
   double LongerThan(double rows) const;
