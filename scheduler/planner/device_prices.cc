@@ -1,9 +1,11 @@
 #include "scheduler/planner/device_prices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/cluster_graph.h"
@@ -77,7 +79,9 @@ class Pricer {
  public:
   Pricer(const PlannerInput& input, const PlannerOptions& options, const DevicePriceOptions& prices,
          v1::DeploymentPlan* plan)
-      : input_(input), options_(options), left_(prices.most_searches), plan_(*plan) {}
+      : input_(input), options_(options), left_(prices.most_searches), plan_(*plan) {
+    options_.simulate = false;
+  }
 
   void Run() {
     std::set<std::string> kinds;
@@ -85,6 +89,7 @@ class Pricer {
       for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
     }
     const int estimates = plan_.device_prices_size();
+    FindBase();
     int untried = 0;
     for (const std::string& kind : kinds) {
       if (left_ <= 0 || options_.watch.Stopped()) {
@@ -101,6 +106,22 @@ class Pricer {
   }
 
  private:
+  // The plan that those with one more device are held against: where the simulation chose, maybe
+  // another one than the plan.
+  void FindBase() {
+    base_ = plan_;
+    if (!plan_.has_simulated()) return;
+    absl::StatusOr<v1::DeploymentPlan> predicted = MakePlan(input_, options_);
+    if (!predicted.ok()) return;
+    base_ = *std::move(predicted);
+    const double base = base_.certificate().value(), now = plan_.certificate().value();
+    if (std::abs(base - now) <= kWorthSaying * now) return;
+    plan_.add_device_prices(absl::StrFormat(
+        "counted from %.3f %s, the best that is predicted: the simulation, which chose this plan, "
+        "judges none of those with more devices",
+        base, options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_)));
+  }
+
   struct Gained {
     double more = 0;     // in the unit of the objective
     std::string beside;  // devices that it sets to work
@@ -115,9 +136,9 @@ class Pricer {
     if (!with.ok()) return std::nullopt;
     // Where devices are rented those that nobody uses are not idle.
     if (options_.goal == Goal::kPrice)
-      return Gained{plan_.certificate().value() - with->certificate().value(), ""};
-    return Gained{PromisedRate(*with) - PromisedRate(plan_),
-                  options_.goal == Goal::kBudget ? "" : WokenText(plan_, *with, NameOf(kind))};
+      return Gained{base_.certificate().value() - with->certificate().value(), ""};
+    return Gained{PromisedRate(*with) - PromisedRate(base_),
+                  options_.goal == Goal::kBudget ? "" : WokenText(base_, *with, NameOf(kind))};
   }
 
   // As plans call it.
@@ -141,7 +162,7 @@ class Pricer {
     }
     const std::string all =
         tried < static_cast<int>(places.size()) ? StrCat(tried, " of ", places.size()) : "all";
-    if (most <= kWorthSaying * plan_.certificate().value()) {
+    if (most <= kWorthSaying * base_.certificate().value()) {
       plan_.add_device_prices(
           StrCat("one more ", kind, " brings nothing (planned again, ", all, " places tried)"));
       return;
@@ -153,9 +174,10 @@ class Pricer {
   }
 
   const PlannerInput& input_;
-  const PlannerOptions& options_;
+  PlannerOptions options_;  // without simulation
   int left_;
   v1::DeploymentPlan& plan_;
+  v1::DeploymentPlan base_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/planner/device_prices.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -107,6 +108,32 @@ TEST_CASE("one more device is priced by planning again with it in the best place
   CHECK_THAT(priced, Contains("(planned again, "));
   CHECK(std::atof(priced.c_str() + priced.find("brings ") + 7) == Approx(best - now).margin(1e-3));
   CHECK_THAT(PlanTable(*plan), Contains("what one more device would bring:"));
+}
+
+TEST_CASE("gains of devices are counted from what is predicted, whatever the simulation chose") {
+  PlannerInput input = Input();
+  input.model = *BuiltInModel("Llama-3-8B");
+  const PlannerOptions options;
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->has_simulated());
+  const auto priced = [&](v1::DeploymentPlan from) {
+    AddDevicePrices(input, options, {}, &from);
+    return from;
+  };
+  const v1::DeploymentPlan as_predicted = priced(*plan);
+  CHECK(LineWith(as_predicted.device_prices(), "counted from") == "");
+  // As if the simulation had preferred one that is predicted to serve less.
+  const double now = plan->prediction().requests_per_second();
+  plan->mutable_prediction()->set_requests_per_second(0.8 * now);
+  plan->mutable_certificate()->set_value(0.8 * now);
+  const v1::DeploymentPlan by_simulation = priced(*plan);
+  for (const char* kind : {"one more A100-40 brings", "one more L4 brings"}) {
+    CHECK(LineWith(by_simulation.device_prices(), kind) ==
+          LineWith(as_predicted.device_prices(), kind));
+  }
+  CHECK_THAT(LineWith(by_simulation.device_prices(), "counted from"),
+             Contains("the best that is predicted"));
 }
 
 TEST_CASE("one more device says which idle ones it sets to work") {
