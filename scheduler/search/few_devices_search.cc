@@ -23,6 +23,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kFewDevices = 8;
+constexpr int64_t kFewSets = 300;      // for the least price, which needs cheap sets only
 constexpr int64_t kExactWork = 600;    // device sets * unlike layers that take a second or so
 constexpr int64_t kProvenWork = 2000;  // the same where a proof is asked for
 constexpr int kFirstTests = 20;        // of a column's layouts, before any grouping is looked at
@@ -82,9 +83,16 @@ class FewDevicesSearch {
   FewDevicesResult Run() {
     MakeColumns();
     for (Column& column : columns_) CapWithin(column);
+    double enough_usd = kInfinity;  // of the cheapest set that serves what is required
     for (Column& column : columns_) {
       if (Stopped()) break;
+      const double usd = sets_.usd_per_hour(column.set);
+      if (usd > enough_usd) continue;  // nothing that it is part of is cheaper
       if (!std::isfinite(column.layouts->upper())) Bound(&column, 0, kFirstTests);
+      if (problem_.goal == Goal::kPrice && column.role == Role::kBoth &&
+          column.rate() >= problem_.required_requests_per_second) {
+        enough_usd = usd;
+      }
     }
     TryKnown();
     FewDevicesResult result;
@@ -534,10 +542,21 @@ class FewDevicesSearch {
   bool better_layouts_ = false;  // than those of the groupings tried
 };
 
+bool FewSets(const std::vector<DevicePool>& pools) {
+  int64_t sets = 1;
+  for (const DevicePool& pool : pools) {
+    sets *= pool.count + 1;
+    if (sets > kFewSets) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool AreFewDevices(const PlacementProblem& problem) {
-  if (problem.graph->devices() > kFewDevices) return false;
+  const bool few = problem.graph->devices() <= kFewDevices ||
+                   (problem.goal == Goal::kPrice && FewSets(problem.graph->pools()));
+  if (!few) return false;
   if (problem.model->uniform()) return true;
   const int64_t work =
       static_cast<int64_t>(DeviceSets(problem.graph->pools()).size()) * problem.model->layers;

@@ -1,4 +1,5 @@
-// Placements of up to eight devices, proved best: the part of "best" for few devices.
+// Placements of up to eight devices, proved best: the part of "best" for few devices; for the least
+// price also of more, where they make few sets.
 //
 // Idea: a column is a set of devices in a role, with the best layout known and a bound on all its
 // layouts (layout_bound; for models whose layers differ the exact program of stage_layout). The
@@ -21,7 +22,7 @@
 
 namespace tessera::scheduler {
 
-// Few enough devices for this search, and layers that it can bound.
+// Few enough devices, or sets of them, for this search, and layers that it can bound.
 bool AreFewDevices(const PlacementProblem& problem);
 
 // What a search knows of the layouts of device sets, for the next one: of problems that differ in

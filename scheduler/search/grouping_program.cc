@@ -1,6 +1,7 @@
 #include "scheduler/search/grouping_program.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tessera::scheduler {
@@ -39,9 +40,10 @@ class Fronts {
     int best_set = 0;
     size_t best_point = 0;
     double best_served = 0, best_cost = 0;
-    for (int set = 0; set < sets_.size(); ++set) {
-      if (set > 0) Fill(set);
+    for (const int set : InOrder()) {
       const double cost = sets_.usd_per_hour(set);
+      if (problem_.goal == Goal::kPrice && best_served > 0 && cost > best_cost) break;
+      if (set > 0) Fill(set);
       for (size_t i = 0; i < fronts_[static_cast<size_t>(set)].size(); ++i) {
         const Point& point = fronts_[static_cast<size_t>(set)][i];
         const double served = std::min(point.prefilled, point.decoded);
@@ -80,6 +82,20 @@ class Fronts {
   }
 
  private:
+  // Every set after those within it. Where the cheapest is wanted those that cost less come first,
+  // and others need not be looked at once one serves what is required.
+  std::vector<int> InOrder() const {
+    std::vector<int> order(static_cast<size_t>(sets_.size()));
+    std::iota(order.begin(), order.end(), 0);
+    if (problem_.goal != Goal::kPrice) return order;
+    std::vector<double> usd;
+    for (const int set : order) usd.push_back(sets_.usd_per_hour(set));
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return usd[static_cast<size_t>(a)] < usd[static_cast<size_t>(b)];
+    });
+    return order;
+  }
+
   size_t FirstPool(int set) const { return static_cast<size_t>(sets_.first_pool(set)); }
 
   bool Usable(const GroupingColumn& column) const {

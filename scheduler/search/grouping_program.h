@@ -5,8 +5,9 @@
 // prefill and that decode. Idea: that is min(B + P, B + D), so for every set of devices the
 // groupings that use exactly these are kept as a Pareto front of (B + P, B + D); each is met once,
 // by the column that holds a device of the first pool that is left. Cost follows from the devices
-// used. Complexity: pairs of device sets (at most 3^8 for eight devices) * roles * front.
-// Deterministic. Thread rule: plain values, pure functions.
+// used; where the cheapest is wanted, sets are taken by rising cost until one serves enough.
+// Complexity: pairs of device sets (at most 3^8 for eight devices) * roles * front. Deterministic.
+// Thread rule: plain values, pure functions.
 #pragma once
 
 #include <optional>
