@@ -9,10 +9,10 @@
 // The searches other than `best` are stopped after SECONDS of one core and marked so. Clusters
 // where `best` loses go to LOSSES_FOLDER as files. ONLY: a part of the names of the clusters
 // wanted. TABLE: what an earlier run printed; searches other than `best` are deterministic and
-// taken from there where it has them. OBJECTIVE: throughput (on a market with a budget: within it),
-// goodput (TTFT <= 3 s, TPOT <= 150 ms for 90 % of the requests) or price (for half of what the
-// whole cluster serves; the value is USD/h then). The model is Llama-2-70B; where that does not
-// fit, Llama-2-13B, else Llama-3-8B.
+// taken from there where it has them and they were not stopped before SECONDS. OBJECTIVE:
+// throughput (on a market with a budget: within it), goodput (TTFT <= 3 s, TPOT <= 150 ms for 90 %
+// of the requests) or price (for half of what the whole cluster serves; the value is USD/h then).
+// The model is Llama-2-70B; where that does not fit, Llama-2-13B, else Llama-3-8B.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -101,6 +101,8 @@ class Comparison {
       reached.evaluations = std::atoll(cells[5].c_str());
       reached.seconds = std::atof(cells[6].c_str());
       reached.interrupted = cells[6].find("stopped") != std::string::npos;
+      if (reached.interrupted && reached.seconds < limit_seconds_)
+        earlier_.erase({cells[1], cells[2]});
     }
     return absl::OkStatus();
   }
