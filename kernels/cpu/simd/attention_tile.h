@@ -136,20 +136,31 @@ struct RowState {
   float* totals;
 };
 
-// Puts `later` on top of `sofar`. Never inlined: every caller must get the same instructions.
+// Puts `later` on top of `sofar`. Maxima and totals are worked on in whole registers: there is room
+// for kMaxQueryRows. Never inlined: every caller must get the same instructions.
 [[gnu::noinline]] inline void Fold(const RowState& later, int64_t rows, int64_t width,
                                    const RowState& sofar) {
+  alignas(64) float keep[kMaxQueryRows], take[kMaxQueryRows];
+  const Vec none = Set(-__builtin_inff());
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    const Vec later_maxima = Load(later.maxima + r), maxima = Load(sofar.maxima + r);
+    const Vec totals = Load(sofar.totals + r);
+    const Vec next = Max(later_maxima, maxima);
+    const Vec kept = Exp(Sub(maxima, next)), taken = Exp(Sub(later_maxima, next));
+    const Vec sum = Fma(totals, kept, Mul(Load(later.totals + r), taken));
+    const VecMask empty = Equal(later_maxima, none);  // saw no key
+    Store(keep + r, kept);
+    Store(take + r, taken);
+    Store(sofar.totals + r, Select(empty, totals, sum));
+    Store(sofar.maxima + r, Select(empty, maxima, next));
+  }
   for (int64_t r = 0; r < rows; ++r) {
-    if (later.maxima[r] == -__builtin_inff()) continue;  // saw no key
-    const float next = later.maxima[r] > sofar.maxima[r] ? later.maxima[r] : sofar.maxima[r];
-    const float keep = ExpOne(sofar.maxima[r] - next), take = ExpOne(later.maxima[r] - next);
+    if (later.maxima[r] == -__builtin_inff()) continue;
     for (int64_t d = 0; d < width; d += kLanes) {
       float* sum = sofar.sums + r * width + d;
-      const Vec taken = Mul(Load(later.sums + r * width + d), Set(take));
-      Store(sum, Fma(Load(sum), Set(keep), taken));
+      const Vec taken = Mul(Load(later.sums + r * width + d), Set(take[r]));
+      Store(sum, Fma(Load(sum), Set(keep[r]), taken));
     }
-    sofar.totals[r] = __builtin_fmaf(sofar.totals[r], keep, later.totals[r] * take);
-    sofar.maxima[r] = next;
   }
 }
 
