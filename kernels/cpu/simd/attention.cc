@@ -12,16 +12,17 @@ template <typename C>
 class FloatMath {
  public:
   using Cache = C;
-  static constexpr bool kLooksAhead = false;
   static constexpr int64_t kRowsTogether =
       kMaxQueryRows;  // Softmax leaves the weights in the scores
   static constexpr int64_t kRowGroup = 1;
+  static constexpr int64_t kRowMultiple = 1;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) { return RoundUp(head_dim, kAlignFloats); }
   static int64_t Floats(int64_t width) { return kMaxQueryRows * width + 2 * kTileKeys * width; }
 
-  FloatMath(float* scratch, int64_t head_dim)
+  FloatMath(float* scratch, int64_t head_dim, int64_t stride)
       : head_dim_(head_dim),
+        stride_(stride),
         width_(PaddedWidth(head_dim)),
         q_(scratch),
         key_copies_(q_ + kMaxQueryRows * width_),
@@ -32,7 +33,7 @@ class FloatMath {
     Widen(query, q_ + r * width_);
   }
   void PutNoQuery(int64_t) {}
-  void LookAhead(const C* const*, const C* const*) {}
+  void LookAhead(const TilePlaces<C>&, const TilePlaces<C>&) {}
   void PutKeys(const C* const* keys, int64_t count) { Put(keys, count, key_copies_, keys_); }
   void PutValues(const C* const* values, int64_t count) {
     Put(values, count, value_copies_, values_);
@@ -41,7 +42,7 @@ class FloatMath {
     ScoreTile(q_ + first * width_, rows, width_, keys_, count, scale, scores);
   }
   template <typename SeenOf>
-  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of,
+  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of, bool,
                const RowState& state, float* corrections) const {
     for (int64_t r = first; r < first + rows; ++r, scores += kTileKeys) {
       const auto [begin, end] = seen_of(r);
@@ -67,9 +68,11 @@ class FloatMath {
 
   // Pointers to padded floats, for whole registers of keys: into the cache itself where they stand
   // so.
-  void Put(const C* const* rows, int64_t count, float* copies, const float** floats) const {
-    for (int64_t k = 0; k < RoundUp(count, 4); ++k)
-      floats[k] = AsFloats(rows[k], copies + k * width_);
+  void Put(const C* const* runs, int64_t count, float* copies, const float** floats) const {
+    for (int64_t k = 0; k < RoundUp(count, 4); ++k) {
+      const C* row = runs[k / kRunKeys] + k % kRunKeys * stride_;
+      floats[k] = AsFloats(row, copies + k * width_);
+    }
   }
 
   const float* AsFloats(const C* element, float* copy) const {
@@ -80,7 +83,7 @@ class FloatMath {
     return copy;
   }
 
-  const int64_t head_dim_, width_;
+  const int64_t head_dim_, stride_, width_;
   float* const q_;             // [rows][width]
   float* const key_copies_;    // [keys][width], where they cannot be read in place
   float* const value_copies_;  // same

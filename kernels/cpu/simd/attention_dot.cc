@@ -6,114 +6,12 @@
 // four bytes, one over the odd ones. So a key's words are broadcast, two at a time, from where the
 // cache has them, and no key is turned. Values are turned into [pair of keys][dimension], whose
 // lanes lie as interleaving within 128-bit lanes leaves them; Finish puts a row's sums in order.
+#include "kernels/cpu/simd/attention_products.h"
 #include "kernels/cpu/simd/attention_run.h"
 #include "kernels/cpu/simd/dot_paths.h"
 
 namespace tessera::kernels::TESSERA_SIMD_PATH {
 namespace {
-
-constexpr int64_t kBlockElements = 32;  // bf16 in a register
-constexpr int kGroup = 8;               // rows that share registers
-constexpr int kWordsTogether = 2;       // of a row or key, in one product
-constexpr int kBlockRows = 4;           // rows of accumulators, each of up to 4 registers
-constexpr int kVectors = 4;
-
-// Asks for 64 bytes at `place` of the tile to come; more than once on the way through a tile, as
-// the processor drops requests that it has no room for. Always inlined: g++ 12 takes a function
-// that only prefetches for one without effects, and drops calls of it.
-[[gnu::always_inline]] inline void AskFor(const BFloat16* place) {
-  _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T1);
-}
-
-// Sums of two keys, in lanes [row][even or odd words], to scores, in lanes [two rows][key][row].
-inline Vec AddWords(Vec first_key, Vec second_key) {
-  return Add(_mm512_shuffle_ps(first_key, second_key, 0x88),
-             _mm512_shuffle_ps(first_key, second_key, 0xdd));
-}
-
-// Scores of kGroups groups of rows and kKeys keys, times `scale`: [g][pair of keys][lane].
-// q: [g][two words][lane]; words: a multiple of kWordsTogether; ahead: keys to come.
-template <int kGroups, int kKeys>
-[[gnu::always_inline]] inline void ScoreBlock(const uint32_t* q, int64_t words,
-                                              const BFloat16* const volatile* keys,
-                                              const BFloat16* const* ahead, Vec scale,
-                                              float* scores) {
-  constexpr int kStepWords = 2 * kWordsTogether;
-  constexpr int kAskedPerStep = kKeys * kStepWords * 4 / 64;  // the keys' lines over all steps
-  Vec acc[kKeys][kGroups];
-#pragma GCC unroll 16
-  for (int k = 0; k < kKeys; ++k) {
-#pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) acc[k][g] = Zero();
-  }
-  const auto multiply = [&](int k, const BFloat16* two_words, int64_t word) {
-    int64_t bits;
-    __builtin_memcpy(&bits, two_words, sizeof(bits));
-    const auto key = reinterpret_cast<__m512bh>(_mm512_set1_epi64(bits));
-#pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) {
-      const __m512i queries = _mm512_load_si512(q + (g * words + word) * kGroup);
-      acc[k][g] = _mm512_dpbf16_ps(acc[k][g], reinterpret_cast<__m512bh>(queries), key);
-    }
-  };
-  int64_t i = 0, step = 0;
-  for (; i + kStepWords <= words; i += kStepWords, ++step) {
-#pragma GCC unroll 4
-    for (int k = 0; k < kAskedPerStep; ++k) {
-      AskFor(ahead[step * kAskedPerStep % kKeys + k] + step * kAskedPerStep / kKeys * 32);
-    }
-#pragma GCC unroll 16
-    for (int k = 0; k < kKeys; ++k) {
-      const BFloat16* key = keys[k] + 2 * i;  // read again: there are not registers for so many
-      multiply(k, key, i);
-      multiply(k, key + 2 * kWordsTogether, i + kWordsTogether);
-    }
-  }
-  for (; i < words; i += kWordsTogether) {
-#pragma GCC unroll 16
-    for (int k = 0; k < kKeys; ++k) multiply(k, keys[k] + 2 * i, i);
-  }
-#pragma GCC unroll 8
-  for (int k = 0; k < kKeys; k += 2) {
-#pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) {
-      Store(scores + (g * kTileKeys + k) * kGroup, Mul(AddWords(acc[k][g], acc[k + 1][g]), scale));
-    }
-  }
-}
-
-// out[r][v * 16 + lane] = start + sum over i of left[r][i] . right[i][v * 16 + lane], pairs of bf16
-// in words of 4 bytes, left's rows side by side (left[i * kGroup + r]); right(i, x) loads
-// right[i][...], start(r, v) is what stands before the first product.
-template <int kRows, int kCount, typename Right, typename Start, typename End>
-[[gnu::always_inline]] inline void MultiplyPairs(const uint32_t* left, const Right& right,
-                                                 int64_t steps, const Start& start,
-                                                 const End& end) {
-  Vec acc[kRows][kCount];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) acc[r][v] = start(r, v);
-  }
-  for (int64_t i = 0; i < steps; ++i) {
-    __m512i x[kCount];
-    right(i, x);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const __m512i y = _mm512_set1_epi32(static_cast<int>(left[i * kGroup + r]));
-#pragma GCC unroll 4
-      for (int v = 0; v < kCount; ++v) {
-        acc[r][v] = _mm512_dpbf16_ps(acc[r][v], reinterpret_cast<__m512bh>(x[v]),
-                                     reinterpret_cast<__m512bh>(y));
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) end(r, v, acc[r][v]);
-  }
-}
 
 // 2^x for x <= 0, relative error below 1e-4, which rounding to bf16 hides; below 2^-126 that, NaN
 // stays NaN. Adding 1.5 * 2^23 leaves the integer nearest to x in a number's low bits, from where
@@ -145,9 +43,8 @@ inline __m256 Once(Vec both) {
 }
 inline Vec OtherKey(Vec both) { return _mm512_permute_ps(both, 0x4e); }
 
-// Which keys of a tile a group's rows see: all, or for each row those of [begin, end).
+// Which keys of a tile a group's rows see: for each row those of [begin, end).
 struct SeenKeys {
-  bool all = true;
   alignas(32) int32_t begin[kGroup], end[kGroup];
 
   VecMask OfPair(int pair) const {
@@ -220,25 +117,25 @@ template <typename Seen>
 class DotMath {
  public:
   using Cache = BFloat16;
-  static constexpr bool kLooksAhead = true;
   static constexpr int64_t kRowsTogether = 2 * kGroup;
   static constexpr int64_t kRowGroup = kGroup;
+  static constexpr int64_t kRowMultiple = 2 * kWordsTogether;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) {
     return RoundUp(head_dim, kBlockElements);
   }
   static int64_t Floats(int64_t width) {
-    return kMaxQueryRows * (width / 2 + kTileKeys / 2) + kTileKeys * width;
+    return kMaxQueryRows * (width / 2 + kTileKeys / 2) + kTileKeys * width / 2;
   }
 
-  DotMath(float* scratch, int64_t head_dim)
+  DotMath(float* scratch, int64_t head_dim, int64_t stride)
       : head_dim_(head_dim),
+        stride_(stride),
         width_(PaddedWidth(head_dim)),
         query_words_(RoundUp(CeilDivide(head_dim, 2), kWordsTogether)),
         q_(reinterpret_cast<uint32_t*>(scratch)),
         weights_(q_ + kMaxQueryRows * width_ / 2),
-        key_copies_(weights_ + kMaxQueryRows * kTileKeys / 2),
-        turned_(key_copies_ + kTileKeys * width_ / 2) {}
+        turned_(weights_ + kMaxQueryRows * kTileKeys / 2) {}
 
   template <typename T>
   void PutQuery(int64_t r, const T* query) {
@@ -258,85 +155,69 @@ class DotMath {
     for (int64_t i = 0; i < query_words_; ++i) *QueryWord(r, i) = 0;
   }
 
-  void LookAhead(const BFloat16* const* keys, const BFloat16* const* values) {
-    keys_ahead_ = keys;
-    values_ahead_ = values;
+  void LookAhead(const TilePlaces<BFloat16>& next, const TilePlaces<BFloat16>& after) {
+    ahead_ = {next, after};
   }
-
-  // Read in place, but where the last words of a key would reach into what stands behind it.
-  void PutKeys(const BFloat16* const* keys, int64_t count) {
-    keys_ = keys;
-    if (head_dim_ % (2 * kWordsTogether) == 0) return;
-    auto* copy = reinterpret_cast<BFloat16*>(key_copies_);
-    for (int64_t k = 0; k < RoundUp(count, kKeysTogether); ++k, copy += width_) {
-      for (int64_t d = 0; d < width_; d += kBlockElements) {
-        _mm512_store_si512(copy + d, LoadBlock(keys[k], d));
-      }
-      copied_[k] = copy;
-    }
-    keys_ = copied_;
-  }
-
-  void PutValues(const BFloat16* const* values, int64_t) { values_ = values; }
+  void PutKeys(const BFloat16* const* runs, int64_t) { keys_ = runs; }
+  void PutValues(const BFloat16* const* runs, int64_t) { values_ = runs; }
 
   // scores: [group][pair of keys][lane].
   void Scores(int64_t first, int64_t rows, int64_t count, float scale, float* scores) {
     const uint32_t* q = q_ + first * query_words_;
     const Vec factor = Set(scale);
-    const BFloat16* const* ahead = keys_ahead_;
-    for (int64_t k = 0; k < count; k += kKeysTogether) {
+    for (int64_t k = 0; k < count;) {
+      const BFloat16* keys = keys_[k / kRunKeys] + k % kRunKeys * stride_;
+      const Ahead::Cursor asked = ahead_.At(k * stride_ / kLineElements, stride_);
       float* out = scores + k * kGroup;
       if (rows <= kGroup) {
-        ScoreBlock<1, kKeysTogether>(q, query_words_, keys_ + k, ahead + k, factor, out);
-        continue;
+        ScoreBlock<1, kRunKeys>(q, query_words_, keys, stride_, asked, factor, out);
+        k += kRunKeys;
+      } else {
+        ScoreBlock<2, kRunKeys / 2>(q, query_words_, keys, stride_, asked, factor, out);
+        k += kRunKeys / 2;
       }
-      constexpr int kHalf = kKeysTogether / 2;
-      ScoreBlock<2, kHalf>(q, query_words_, keys_ + k, ahead + k, factor, out);
-      ScoreBlock<2, kHalf>(q, query_words_, keys_ + k + kHalf, ahead + k + kHalf, factor,
-                           out + kHalf * kGroup);
     }
   }
 
   // The weights go to weights_.
   template <typename SeenOf>
-  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of,
+  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of, bool all_seen,
                const RowState& state, float* corrections) {
     for (int64_t r = first; r < first + rows; r += kGroup, scores += kTileKeys * kGroup) {
-      SeenKeys seen;
-      for (int i = 0; i < kGroup; ++i) {
-        const auto [begin, end] = seen_of(r + i);
-        seen.all = seen.all && begin <= 0 && end >= kTileKeys;
-        seen.begin[i] = static_cast<int32_t>(begin);
-        seen.end[i] = static_cast<int32_t>(end);
-      }
       uint32_t* weights = weights_ + r * kTileKeys / 2;
       // No lane is left out of most tiles. The bits are the same.
-      if (seen.all) {
+      if (all_seen) {
         SoftmaxOf(
             scores, [](int) { return FirstLanes(kLanes); }, weights, state.maxima + r,
             state.totals + r, corrections + r);
-      } else {
-        SoftmaxOf(
-            scores, [&](int pair) { return seen.OfPair(pair); }, weights, state.maxima + r,
-            state.totals + r, corrections + r);
+        continue;
       }
+      SeenKeys seen;
+      for (int i = 0; i < kGroup; ++i) {
+        const auto [begin, end] = seen_of(r + i);
+        seen.begin[i] = static_cast<int32_t>(begin);
+        seen.end[i] = static_cast<int32_t>(end);
+      }
+      SoftmaxOf(
+          scores, [&](int pair) { return seen.OfPair(pair); }, weights, state.maxima + r,
+          state.totals + r, corrections + r);
     }
   }
 
+  // Up to the last block of rows: nobody reads those behind `rows`.
   void Weigh(int64_t rows, int64_t count, const float*, const float* corrections, float* sums) {
     const int64_t pairs = CeilDivide(count, 2);
-    if (rows <= kRowsTogether) {  // turning values again is cheaper than keeping them
-      int64_t r = 0;
-      for (; r + kBlockRows <= rows; r += kBlockRows)
-        WeighTurning<kBlockRows>(r, pairs, corrections, sums);
-      for (; r < rows; ++r) WeighTurning<1>(r, pairs, corrections, sums);
-      return;
+    const bool turned = rows > kRowsTogether;  // else turning values again is cheaper
+    if (turned) TurnValues(pairs);
+    for (int64_t r = 0; r < rows; r += kBlockRows) {
+      if (turned) {
+        WeighTurned(r, pairs, corrections, sums);
+      } else if (rows > kBlockRows) {
+        WeighInPlace<2>(r, pairs, corrections, sums);
+      } else {
+        WeighInPlace<4>(r, pairs, corrections, sums);
+      }
     }
-    TurnValues(pairs);
-    int64_t r = 0;
-    for (; r + kBlockRows <= rows; r += kBlockRows)
-      WeighRows<kBlockRows>(r, pairs, corrections, sums);
-    for (; r < rows; ++r) WeighRows<1>(r, pairs, corrections, sums);
   }
 
   void Finish(float* row) const {
@@ -350,54 +231,34 @@ class DotMath {
   }
 
  private:
-  static constexpr int64_t kKeysTogether = 16;
-
   uint32_t* QueryWord(int64_t row, int64_t word) const {
     const int64_t first = row / kGroup * query_words_ + word / kWordsTogether * kWordsTogether;
     return q_ + first * kGroup + row % kGroup * kWordsTogether + word % kWordsTogether;
   }
 
-  // Dimensions [d, d + 32) of a key or value, zeros behind the last.
-  __m512i LoadBlock(const BFloat16* row, int64_t d) const {
-    const int64_t left = head_dim_ - d;
-    if (left >= kBlockElements) return _mm512_loadu_si512(row + d);
-    return _mm512_maskz_loadu_epi16((__mmask32{1} << left) - 1, row + d);
-  }
-
-  // kWhole: [d, d + 32) are dimensions, and no loop needs to look.
-  template <bool kWhole>
-  [[gnu::always_inline]] void TurnBlock(const BFloat16* const* values, int64_t pair, int64_t d,
-                                        __m512i* out) const {
-    const auto load = [ this, d ](const BFloat16* row) __attribute__((always_inline)) {
-      return kWhole ? _mm512_loadu_si512(row + d) : LoadBlock(row, d);
-    };
-    const __m512i even = load(values[2 * pair]), odd = load(values[2 * pair + 1]);
-    out[0] = _mm512_unpacklo_epi16(even, odd);
-    out[1] = _mm512_unpackhi_epi16(even, odd);
-  }
-
   void TurnValues(int64_t pairs) {
-    const BFloat16* const* values = values_;
     const int64_t width = width_;
     uint32_t* out = turned_;
     for (int64_t pair = 0; pair < pairs; ++pair) {
+      const BFloat16* value = values_[pair / kRunPairs] + pair % kRunPairs * 2 * stride_;
       for (int64_t d = 0; d < width; d += kBlockElements, out += kBlockElements) {
+        const int64_t count = Smaller(head_dim_ - d, kBlockElements);
         __m512i x[2];
-        TurnBlock<false>(values, pair, d, x);
+        TurnPair(LoadBlock(value + d, count), LoadBlock(value + stride_ + d, count), x);
         _mm512_store_si512(out, x[0]);
         _mm512_store_si512(out + kLanes, x[1]);
       }
     }
   }
 
-  template <int kRows, int kCount, typename Right>
+  template <int kCount, typename Right>
   [[gnu::always_inline]] void WeighColumns(int64_t row, int64_t pairs, int64_t d,
                                            const Right& right, const float* corrections,
                                            float* sums) {
     const int64_t width = width_;
     float* base = sums + row * width + d;
     const uint32_t* weights = weights_ + row / kGroup * kGroup * kTileKeys / 2 + row % kGroup;
-    MultiplyPairs<kRows, kCount>(
+    MultiplyPairs<kBlockRows, kCount>(
         weights, right, pairs,
         [&](int r, int v) {
           return Mul(Load(base + r * width + v * kLanes), Set(corrections[row + r]));
@@ -405,68 +266,41 @@ class DotMath {
         [&](int r, int v, Vec sum) { Store(base + r * width + v * kLanes, sum); });
   }
 
-  // From values as they stand.
-  template <int kRows>
-  void WeighTurning(int64_t row, int64_t pairs, const float* corrections, float* sums) {
-    const BFloat16 *const *values = values_, *const * ahead[] = {keys_ahead_, values_ahead_};
-    const auto ask = [&](int64_t i, int64_t d) __attribute__((always_inline)) {
-      for (const auto* rows : ahead) {
-        AskFor(rows[2 * i] + d);
-        AskFor(rows[2 * i + 1] + d);
-      }
-    };
+  // Together the passes over blocks of rows ask for every line of the tiles to come.
+  template <int kLines>
+  void WeighInPlace(int64_t row, int64_t pairs, const float* corrections, float* sums) {
+    int64_t line = row / kBlockRows * (head_dim_ / kWideElements) * kTileKeys / 2 * kLines;
     int64_t d = 0;
-    for (; d + kVectors * kLanes <= head_dim_; d += kVectors * kLanes) {
-      const auto right = [ =, this ](int64_t i, __m512i * x) __attribute__((always_inline)) {
-        ask(i, d);
-        TurnBlock<true>(values, i, d, x);
-        ask(i, d + kBlockElements);
-        TurnBlock<true>(values, i, d + kBlockElements, x + 2);
-      };
-      WeighColumns<kRows, kVectors>(row, pairs, d, right, corrections, sums);
+    for (; d + kWideElements <= head_dim_; d += kWideElements) {
+      const ValuesInPlace<kLines> values = {values_, stride_, d, ahead_, line};
+      WeighColumns<kVectors>(row, pairs, d, values, corrections, sums);
+      line += kTileKeys / 2 * kLines;
     }
     for (; d < width_; d += kBlockElements) {
-      const auto right = [ =, this ](int64_t i, __m512i * x) __attribute__((always_inline)) {
-        ask(i, d);
-        TurnBlock<false>(values, i, d, x);
-      };
-      WeighColumns<kRows, 2>(row, pairs, d, right, corrections, sums);
+      const ValuesBlock values = {values_, stride_, d, Smaller(head_dim_ - d, kBlockElements)};
+      WeighColumns<2>(row, pairs, d, values, corrections, sums);
     }
   }
 
-  // From values that were turned.
-  template <int kRows>
-  void WeighRows(int64_t row, int64_t pairs, const float* corrections, float* sums) {
-    const int64_t width = width_;
-    const uint32_t* turned = turned_;
+  void WeighTurned(int64_t row, int64_t pairs, const float* corrections, float* sums) {
     int64_t d = 0;
-    for (; d + kVectors * kLanes <= width; d += kVectors * kLanes) {
-      const auto right = [=](int64_t i, __m512i* x) {
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          x[v] = _mm512_load_si512(turned + i * width + d + v * kLanes);
-        }
-      };
-      WeighColumns<kRows, kVectors>(row, pairs, d, right, corrections, sums);
+    for (; d + kWideElements <= width_; d += kWideElements) {
+      const TurnedValues<kVectors> values = {turned_ + d, width_};
+      WeighColumns<kVectors>(row, pairs, d, values, corrections, sums);
     }
-    for (; d < width; d += kLanes) {
-      const auto right = [=](int64_t i, __m512i* x) {
-        x[0] = _mm512_load_si512(turned + i * width + d);
-      };
-      WeighColumns<kRows, 1>(row, pairs, d, right, corrections, sums);
+    for (; d < width_; d += kBlockElements) {
+      const TurnedValues<2> values = {turned_ + d, width_};
+      WeighColumns<2>(row, pairs, d, values, corrections, sums);
     }
   }
 
-  const int64_t head_dim_, width_, query_words_;
-  uint32_t* const q_;           // [group][two words][row][word]
-  uint32_t* const weights_;     // [group][kTileKeys / 2][row]
-  uint32_t* const key_copies_;  // [kTileKeys][width / 2]
-  uint32_t* const turned_;      // [kTileKeys / 2][width], of values
-  const BFloat16* const* values_ = nullptr;
-  const BFloat16* const* keys_ = nullptr;
-  const BFloat16* copied_[kTileKeys];
-  const BFloat16* const* keys_ahead_ = nullptr;  // of the tile to come, or of this one
-  const BFloat16* const* values_ahead_ = nullptr;
+  const int64_t head_dim_, stride_, width_, query_words_;
+  uint32_t* const q_;                        // [group][two words][row][word]
+  uint32_t* const weights_;                  // [group][kTileKeys / 2][row]
+  uint32_t* const turned_;                   // [kTileKeys / 2][width], of values
+  const BFloat16* const* keys_ = nullptr;    // [kTileRuns]
+  const BFloat16* const* values_ = nullptr;  // same
+  Ahead ahead_;
 };
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t kMaxQueryRows = 64;
 constexpr int64_t kTileKeys = 64;
+constexpr int64_t kRunKeys = 16;  // of a tile: these follow one another in memory
+constexpr int64_t kTileRuns = kTileKeys / kRunKeys;
 constexpr int64_t kPartitionKeys = 512;
 constexpr int64_t kMaxSharedBytes = int64_t{32} << 20;  // workspace for shared items' partitions
 

@@ -5,18 +5,21 @@
 //   Cache                   what keys and values are kept as
 //   PaddedWidth(head_dim)   the head dimension as it computes it, padded with zeros
 //   Floats(width)           of scratch that the constructor takes, 64-byte aligned
+//   kRowMultiple            keys and values must be a multiple of this many elements apart, with
+//                           zeros behind the last dimension
 //   kRowGroup               rows are computed in whole groups of this; those behind the last are
 //                           zeros, whose results nobody reads
 //   PutQuery(r, query)      row r of the item; PutNoQuery(r): zeros
-//   PutKeys, PutValues      kTileKeys pointers to head_dim elements; those behind `count` are valid
-//                           memory, but no key
+//   PutKeys, PutValues      a tile's: those behind `count` are valid memory, but no key; of values
+//                           the odd one of the last pair is finite
 //   kRowsTogether           rows whose scores are wanted before any of them goes through Softmax
-//   LookAhead               keys and values of the tile to come; of this one where there is none
+//   LookAhead               the next two tiles; where there are fewer, any
 //   Scores                  scale * q[first + i] . keys[k], kTileKeys scores to a row, in an order
 //                           of its own
 //   Softmax                 of the scores of each row r in seen_of(r) = [begin, end) of the tile,
-//                           all others count nothing; moves maxima and totals, and sets the
-//                           corrections with which the sums so far must be multiplied
+//                           all others count nothing; all_seen: that is the whole tile for every
+//                           row; moves maxima and totals, and sets the corrections with which the
+//                           sums so far must be multiplied
 //   Weigh                   sums[r][d] = sums[r][d] * corrections[r] + weighted values
 //   Finish(row)             brings a row of sums into the order of the dimensions
 // Every (row, key) and (row, dimension) sum has an order of its own that depends on neither the
@@ -40,13 +43,15 @@ constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
 // One member's scratch, in floats.
 struct Scratch {
   float* math;
+  float* copies;  // of runs that cannot be read in place: keys, then values, kTileKeys rows each
   float* scores;  // [rows][kTileKeys]
   float* corrections;
   RowState partition;
   RowState whole;
 
   static int64_t Floats(int64_t width, int64_t math_floats) {
-    return math_floats + 2 * kMaxQueryRows * width + kMaxQueryRows * kTileKeys + 5 * kMaxQueryRows;
+    return math_floats + 2 * kTileKeys * width + 2 * kMaxQueryRows * width +
+           kMaxQueryRows * kTileKeys + 5 * kMaxQueryRows;
   }
   static Scratch At(float* base, int64_t width, int64_t math_floats) {
     Scratch s;
@@ -57,6 +62,7 @@ struct Scratch {
       return begin;
     };
     s.math = take(math_floats);
+    s.copies = take(2 * kTileKeys * width);
     s.scores = take(kMaxQueryRows * kTileKeys);
     s.corrections = take(kMaxQueryRows);
     s.partition = {take(kMaxQueryRows * width), take(kMaxQueryRows), take(kMaxQueryRows)};
@@ -87,21 +93,20 @@ struct Layout {
   }
 };
 
-// `padded_rows`: those whose maxima and totals are computed, if only in passing.
-inline void Reset(const RowState& state, int64_t rows, int64_t padded_rows, int64_t width) {
+inline void Reset(const RowState& state, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows * width; i += kLanes) Store(state.sums + i, Zero());
-  for (int64_t r = 0; r < padded_rows; ++r) {
+  for (int64_t r = 0; r < rows; ++r) {
     state.maxima[r] = -__builtin_inff();
     state.totals[r] = 0;
   }
 }
 
-// Where the keys and values of a tile stand in the cache.
+// Where the keys and values of a tile stand: those of a run one after another, `stride` elements
+// apart.
 template <typename C>
 struct TilePlaces {
-  int64_t tile = -1;  // the first key's position; -1: none
-  const C* keys[kTileKeys];
-  const C* values[kTileKeys];
+  const C* keys[kTileRuns];
+  const C* values[kTileRuns];
 };
 
 // One item of a call, with the scratch of the member that works on it. T: activations.
@@ -122,7 +127,9 @@ class ItemRun {
         padded_rows_(RoundUp(rows_, Math::kRowGroup)),
         begin_(args.window == 0 ? 0 : Larger(0, item.first_position + 1 - args.window)),
         end_(item.first_position + item.tokens),
-        math_(scratch.math, head_dim_) {}
+        stride_(RoundUp(head_dim_, Math::kRowMultiple)),
+        in_place_(stride_ == head_dim_ && block_tokens_ % kRunKeys == 0),
+        math_(scratch.math, head_dim_, stride_) {}
 
   void LoadQueries() {
     for (int64_t r = 0; r < rows_; ++r) {
@@ -132,7 +139,7 @@ class ItemRun {
     for (int64_t r = rows_; r < padded_rows_; ++r) math_.PutNoQuery(r);
   }
 
-  void Clear(const RowState& state) const { Reset(state, rows_, padded_rows_, width_); }
+  void Clear(const RowState& state) const { Reset(state, padded_rows_, width_); }
 
   // One partition into `state`.
   void RunPartition(int64_t partition, const RowState& state) {
@@ -166,51 +173,98 @@ class ItemRun {
  private:
   int64_t KeysOf(int64_t tile) const { return Smaller(kTileKeys, end_ - tile); }
 
-  // Positions outside the context count nothing; they are given a neighbour that is inside.
-  void Locate(int64_t tile, TilePlaces<C>& places) const {
-    places.tile = tile;
-    const int64_t first = Larger(tile, begin_), count = KeysOf(tile), end = tile + count;
-    for (int64_t position = first; position < end;) {
-      const int64_t block = position / block_tokens_, offset = position % block_tokens_;
-      const int64_t run = Smaller(block_tokens_ - offset, end - position);
-      const int64_t element = (item_.kv_head * block_tokens_ + offset) * head_dim_;
-      const C* key = args_.cache.keys.Row<const C>(table_[block]) + element;
-      const C* value = args_.cache.values.Row<const C>(table_[block]) + element;
-      for (int64_t i = 0; i < run; ++i) {
-        const int64_t k = position + i - tile;
-        places.keys[k] = key + i * head_dim_;
-        places.values[k] = value + i * head_dim_;
-      }
-      position += run;
+  // The nearest position that is inside the context.
+  int64_t Inside(int64_t position) const { return Smaller(Larger(position, begin_), end_ - 1); }
+
+  // The key or value of `position`.
+  const C* RowOf(const TensorView& cache, int64_t position) const {
+    // Of 32 bits: dividing 64 takes longer than what it is for.
+    const auto at = static_cast<uint32_t>(position), tokens = static_cast<uint32_t>(block_tokens_);
+    return cache.Row<const C>(table_[at / tokens]) +
+           (item_.kv_head * block_tokens_ + at % tokens) * head_dim_;
+  }
+
+  // Blocks that lie outside the context may be gone: runs there are given a neighbour's place.
+  TilePlaces<C> Locate(int64_t tile) const {
+    TilePlaces<C> places;
+    for (int64_t run = 0; run < kTileRuns; ++run) {
+      const int64_t position = Inside(tile + run * kRunKeys) / kRunKeys * kRunKeys;
+      places.keys[run] = RowOf(args_.cache.keys, position);
+      places.values[run] = RowOf(args_.cache.values, position);
     }
-    const auto repeat = [&places](int64_t k, int64_t from) {
-      places.keys[k] = places.keys[from];
-      places.values[k] = places.values[from];
-    };
-    for (int64_t k = tile; k < first; ++k) repeat(k - tile, first - tile);
-    for (int64_t k = count; k < kTileKeys; ++k) repeat(k, count - 1);
+    return places;
+  }
+
+  // The run at `position`, with neighbours where the context has no keys.
+  const C* Copy(const TensorView& cache, int64_t position, C* copy) const {
+    for (int64_t i = 0; i < kRunKeys; ++i) {
+      C* row = copy + i * stride_;
+      const C* from = RowOf(cache, Inside(position + i));
+      __builtin_memcpy(row, from, head_dim_ * sizeof(C));
+      for (int64_t d = head_dim_; d < stride_; ++d) row[d] = C{};
+    }
+    return copy;
+  }
+
+  // Makes every run of the tile one that a Math can read.
+  void Complete(int64_t tile, TilePlaces<C>& places) const {
+    auto* keys = reinterpret_cast<C*>(scratch_.copies);
+    C* const values = keys + kTileKeys * stride_;
+    for (int64_t run = 0; run < kTileRuns; ++run) {
+      const int64_t position = tile + run * kRunKeys, offset = run * kRunKeys * stride_;
+      if (position >= end_) return;
+      const bool whole = position >= begin_ && position + kRunKeys <= end_;
+      if (!in_place_) {
+        places.keys[run] = Copy(args_.cache.keys, position, keys + offset);
+      }
+      // Whatever is no value must not be multiplied, not even with 0.
+      if (!in_place_ || !whole) {
+        places.values[run] = Copy(args_.cache.values, position, values + offset);
+      }
+    }
+  }
+
+  // Finds the tiles to come while this one is computed; returns whether nobody looked ahead to it.
+  bool Advance(int64_t tile) {
+    const bool first = tile != next_tile_;
+    if (first) {
+      places_[0] = Locate(tile);
+      places_[1] = Locate(tile + kTileKeys);
+    } else {
+      places_[0] = places_[1];
+      places_[1] = places_[2];
+    }
+    places_[2] = Locate(tile + 2 * kTileKeys);
+    next_tile_ = tile + kTileKeys;
+    return first;
   }
 
   void RunTile(int64_t tile, const RowState& state) {
-    TilePlaces<C>& places = places_[tile / kTileKeys % 2];
-    TilePlaces<C>& next = places_[(tile / kTileKeys + 1) % 2];
+    const bool first_tile = Advance(tile);
+    if (first_tile) {
+      math_.LookAhead(places_[0], places_[1]);  // to its values, while its keys are read
+    } else {
+      math_.LookAhead(places_[1], places_[2]);
+    }
+    TilePlaces<C> places = places_[0];
+    Complete(tile, places);
     const int64_t count = KeysOf(tile);
-    if (places.tile != tile) Locate(tile, places);
-    next.tile = -1;
-    if (Math::kLooksAhead && tile + kTileKeys < end_) Locate(tile + kTileKeys, next);
     const auto seen_of = [this, tile](int64_t row) {
       const int64_t position = item_.first_position + row / item_.heads;
       const int64_t from = args_.window == 0 ? 0 : position + 1 - args_.window;
       return std::pair{Larger(0, from - tile), position + 1 - tile};
     };
-    const TilePlaces<C>& ahead = next.tile < 0 ? places : next;
-    math_.LookAhead(ahead.keys, ahead.values);
+    const int64_t last_position = item_.first_position + item_.tokens - 1;
+    const bool all_seen = item_.first_position + 1 >= tile + kTileKeys &&
+                          (args_.window == 0 || last_position + 1 - args_.window <= tile);
     math_.PutKeys(places.keys, count);
     for (int64_t first = 0; first < rows_; first += Math::kRowsTogether) {
       const int64_t end = Smaller(first + Math::kRowsTogether, rows_);
       math_.Scores(first, end - first, count, args_.scale, scratch_.scores);
-      math_.Softmax(first, end - first, scratch_.scores, seen_of, state, scratch_.corrections);
+      math_.Softmax(first, end - first, scratch_.scores, seen_of, all_seen, state,
+                    scratch_.corrections);
     }
+    if (first_tile) math_.LookAhead(places_[1], places_[2]);
     math_.PutValues(places.values, count);
     math_.Weigh(rows_, count, scratch_.scores, scratch_.corrections, state.sums);
   }
@@ -222,8 +276,11 @@ class ItemRun {
   const int32_t* const table_;
   const int64_t rows_, padded_rows_;
   const int64_t begin_, end_;  // keys that any row sees
+  const int64_t stride_;       // of a run's keys and values
+  const bool in_place_;        // whole runs are read where the cache has them
   Math math_;
-  TilePlaces<C> places_[2];  // of this tile and of the next one
+  int64_t next_tile_ = -1;
+  TilePlaces<C> places_[3];  // of this tile and the two to come
 };
 
 inline RowState SharedState(float* shared, int64_t slot, int64_t width) {

@@ -45,7 +45,7 @@ TEST_CASE("attention: an odd head dimension, and whole tiles of many rows") {
 
 TEST_CASE("attention: windows, and blocks before the window that are gone") {
   const int64_t window = GENERATE(1, 2, 16, 33, 64, 100, 1000);
-  const int64_t block_tokens = GENERATE(1, 8, 16, 24);
+  const int64_t block_tokens = GENERATE(1, 8, 16, 24, 64);
   const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
   CAPTURE(window, block_tokens, Name(rounded));
   CheckCase({.sequences = {{1, 200, 1}, {40, 90, 2}, {70, 70, 3}},
@@ -57,13 +57,16 @@ TEST_CASE("attention: windows, and blocks before the window that are gone") {
 
 TEST_CASE("attention: contexts over several partitions") {
   const int64_t window = GENERATE(0, 600);
+  const auto [heads, head_dim, block_tokens] =
+      GENERATE(table<int64_t, int64_t, int64_t>({{2, 32, 16}, {6, 64, 64}, {2, 96, 80}}));
   const DType cache = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
-  CAPTURE(window, Name(cache), Name(products));
+  CAPTURE(window, heads, head_dim, block_tokens, Name(cache), Name(products));
   CheckCase({.sequences = {{1, 1700, 1}, {20, 530, 2}, {1, 512, 3}, {1, 513, 4}, {3, 1025, 5}},
-             .heads = 2,
+             .heads = heads,
              .kv_heads = 1,
-             .head_dim = 32,
+             .head_dim = head_dim,
+             .block_tokens = block_tokens,
              .window = window,
              .cache = cache,
              .products = products});
@@ -87,7 +90,7 @@ std::vector<float> Alone(Path& path, AttentionCase c, const Sequence& whole, int
 }
 
 TEST_CASE("attention: a row's bits depend on nothing beside it") {
-  const auto [heads, kv_heads] = GENERATE(table<int64_t, int64_t>({{4, 4}, {8, 2}}));
+  const auto [heads, kv_heads] = GENERATE(table<int64_t, int64_t>({{4, 4}, {12, 2}}));
   const int64_t window = GENERATE(0, 100);
   const int64_t head_dim = GENERATE(20, 64);
   const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products

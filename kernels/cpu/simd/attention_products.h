@@ -1,0 +1,224 @@
+// The products of attention_dot.cc, in registers: of queries with keys and of weights with values,
+// while lines of the tiles to come are asked for.
+#pragma once
+
+#include "kernels/cpu/simd/attention_run.h"
+
+namespace tessera::kernels::TESSERA_SIMD_PATH {
+namespace {
+
+constexpr int64_t kBlockElements = 32;  // bf16 in a register
+constexpr int kGroup = 8;               // rows that share registers
+constexpr int kWordsTogether = 2;       // of a row or key, in one product
+constexpr int kBlockRows = 4;           // rows of accumulators, each of up to 4 registers
+constexpr int kVectors = 4;
+constexpr int64_t kWideElements = kVectors * kLanes;  // of values that a pass turns
+
+constexpr int kLineElements = 32;  // bf16 in a line of the cache
+constexpr int64_t kRunPairs = kRunKeys / 2;
+
+// Asks for a line of memory. Always inlined: g++ 12 takes a function that only prefetches for one
+// without effects, and drops calls of it; lambdas around it need the attribute too.
+[[gnu::always_inline]] inline void AskFor(const BFloat16* place) {
+  _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T1);
+}
+
+// Keys and values of the two tiles to come, run by run and in the order of memory, as the processor
+// reads ahead itself. Each line is asked for several times on the way, as it drops requests that it
+// has no room for: once leaves memory at 0.6 of its rate, four times at 0.95.
+struct Ahead {
+  static constexpr int kRuns = 4;  // asked for side by side
+  TilePlaces<BFloat16> next, after;
+
+  struct Cursor {
+    const BFloat16* runs[kRuns];
+    int64_t element;
+
+    template <int kLines>
+    [[gnu::always_inline]] void Ask() {
+#pragma GCC unroll 4
+      for (int i = 0; i < kRuns; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kLines; ++j) AskFor(runs[i] + element + j * kLineElements);
+      }
+      element += kLines * kLineElements;
+    }
+  };
+
+  // At a line of each tile, counted around; `stride`: elements of a row.
+  [[gnu::always_inline]] Cursor At(int64_t line, int64_t stride) const {
+    const auto run_elements = static_cast<uint32_t>(kRunKeys * stride);
+    const auto element = static_cast<uint32_t>(line * kLineElements);
+    const uint32_t run = element / run_elements % kTileRuns;
+    return {{next.keys[run], next.values[run], after.keys[run], after.values[run]},
+            element % run_elements};
+  }
+};
+
+// Sums of two keys, in lanes [row][even or odd words], to scores, in lanes [two rows][key][row].
+inline Vec AddWords(Vec first_key, Vec second_key) {
+  return Add(_mm512_shuffle_ps(first_key, second_key, 0x88),
+             _mm512_shuffle_ps(first_key, second_key, 0xdd));
+}
+
+// Scores of kGroups groups of rows and kKeys keys, `stride` elements apart, times `scale`: [g][pair
+// of keys][lane]. q: [g][two words][lane]; words: a multiple of kWordsTogether.
+template <int kGroups, int kKeys>
+[[gnu::always_inline]] inline void ScoreBlock(const uint32_t* q, int64_t words,
+                                              const BFloat16* keys, int64_t stride,
+                                              Ahead::Cursor asked, Vec scale, float* scores) {
+  constexpr int kStepWords = 2 * kWordsTogether;
+  constexpr int kAskedPerStep = kKeys * kStepWords * 4 / 64;  // the keys' lines over all steps
+  Vec acc[kKeys][kGroups];
+#pragma GCC unroll 16
+  for (int k = 0; k < kKeys; ++k) {
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) acc[k][g] = Zero();
+  }
+  const auto multiply = [&](int k, const BFloat16* two_words, int64_t word) {
+    int64_t bits;
+    __builtin_memcpy(&bits, two_words, sizeof(bits));
+    const auto key = reinterpret_cast<__m512bh>(_mm512_set1_epi64(bits));
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) {
+      const __m512i queries = _mm512_load_si512(q + (g * words + word) * kGroup);
+      acc[k][g] = _mm512_dpbf16_ps(acc[k][g], reinterpret_cast<__m512bh>(queries), key);
+    }
+  };
+  // Four keys from one pointer, which is hidden: there are not registers for a pointer each, and
+  // g++ would keep them in memory and in vectors.
+  const int64_t stride3 = 3 * stride;
+  const auto each_key = [&](const BFloat16* base, const auto& visit) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kKeys; k += 4, base += 4 * stride) {
+      asm("" : "+r"(base));
+      visit(k, base);
+      visit(k + 1, base + stride);
+      visit(k + 2, base + 2 * stride);
+      visit(k + 3, base + stride3);
+    }
+  };
+  int64_t i = 0;
+  for (; i + kStepWords <= words; i += kStepWords) {
+    asked.Ask<kAskedPerStep>();
+    each_key(keys + 2 * i, [&](int k, const BFloat16* key) {
+      multiply(k, key, i);
+      multiply(k, key + 2 * kWordsTogether, i + kWordsTogether);
+    });
+  }
+  for (; i < words; i += kWordsTogether) {
+    each_key(keys + 2 * i, [&](int k, const BFloat16* key) { multiply(k, key, i); });
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < kKeys; k += 2) {
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) {
+      Store(scores + (g * kTileKeys + k) * kGroup, Mul(AddWords(acc[k][g], acc[k + 1][g]), scale));
+    }
+  }
+}
+
+// out[r][v * 16 + lane] = start + sum over i of left[r][i] . right[i][v * 16 + lane], pairs of bf16
+// in words of 4 bytes, left's rows side by side (left[i * kGroup + r]). right.Begin(run) is called
+// before the pairs of each run, right.Next(x) loads one pair; start(r, v) is what stands before the
+// first product.
+template <int kRows, int kCount, typename Right, typename Start, typename End>
+[[gnu::always_inline]] inline void MultiplyPairs(const uint32_t* left, Right right, int64_t pairs,
+                                                 const Start& start, const End& end) {
+  Vec acc[kRows][kCount];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kCount; ++v) acc[r][v] = start(r, v);
+  }
+  for (int64_t run = 0; run * kRunPairs < pairs; ++run) {
+    right.Begin(run);
+    const uint32_t* const last = left + Smaller(kRunPairs, pairs - run * kRunPairs) * kGroup;
+    for (; left != last; left += kGroup) {
+      __m512i x[kCount];
+      right.Next(x);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i y = _mm512_set1_epi32(static_cast<int>(left[r]));
+#pragma GCC unroll 4
+        for (int v = 0; v < kCount; ++v) {
+          acc[r][v] = _mm512_dpbf16_ps(acc[r][v], reinterpret_cast<__m512bh>(x[v]),
+                                       reinterpret_cast<__m512bh>(y));
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kCount; ++v) end(r, v, acc[r][v]);
+  }
+}
+
+// A block of a row's elements, zeros behind `count` of them.
+inline __m512i LoadBlock(const BFloat16* elements, int64_t count) {
+  if (count >= kBlockElements) return _mm512_loadu_si512(elements);
+  return _mm512_maskz_loadu_epi16((__mmask32{1} << count) - 1, elements);
+}
+
+// Two values, one beside the other in each word.
+[[gnu::always_inline]] inline void TurnPair(__m512i even, __m512i odd, __m512i* out) {
+  out[0] = _mm512_unpacklo_epi16(even, odd);
+  out[1] = _mm512_unpackhi_epi16(even, odd);
+}
+
+// The next two blocks of dimensions of values as they stand, all of them there. Each pair asks
+// for kLines lines of what is to come, from `line` on. What a pair takes is kept short: the
+// loads that the processor starts while it multiplies what came before read ahead too.
+template <int kLines>
+struct ValuesInPlace {
+  const BFloat16* const* runs;
+  int64_t stride, d;
+  const Ahead& ahead;
+  int64_t line;
+  const BFloat16* value = nullptr;
+  Ahead::Cursor asked = {};
+
+  [[gnu::always_inline]] void Begin(int64_t run) {
+    value = runs[run] + d;
+    asked = ahead.At(line + run * kRunPairs * kLines, stride);
+  }
+  [[gnu::always_inline]] void Next(__m512i* x) {
+    asked.Ask<kLines>();
+    for (int64_t i = 0; i < 2; ++i) {
+      TurnPair(_mm512_loadu_si512(value + i * kBlockElements),
+               _mm512_loadu_si512(value + stride + i * kBlockElements), x + 2 * i);
+    }
+    value += 2 * stride;
+  }
+};
+
+// One block of dimensions of values as they stand, `count` of them.
+struct ValuesBlock {
+  const BFloat16* const* runs;
+  int64_t stride, d, count;
+  const BFloat16* value = nullptr;
+
+  void Begin(int64_t run) { value = runs[run] + d; }
+  [[gnu::always_inline]] void Next(__m512i* x) {
+    TurnPair(LoadBlock(value, count), LoadBlock(value + stride, count), x);
+    value += 2 * stride;
+  }
+};
+
+// Values that were turned, from dimension d on.
+template <int kCount>
+struct TurnedValues {
+  const uint32_t* turned;
+  int64_t width;
+
+  void Begin(int64_t) {}
+  [[gnu::always_inline]] void Next(__m512i* x) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kCount; ++v) x[v] = _mm512_load_si512(turned + v * kLanes);
+    turned += width;
+  }
+};
+
+}  // namespace
+}  // namespace tessera::kernels::TESSERA_SIMD_PATH
