@@ -88,8 +88,8 @@ template <typename Seen>
   // Within 8 bytes, two rows of the first key and two of the second, to two pairs of keys.
   const __m512i together =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-  Vec sum = Zero();
-#pragma GCC unroll 4
+  Vec sum = Zero();  // short code: it leaves the caches before the next layer's attention
+#pragma GCC unroll 1
   for (int i = 0; i < kQuarter; i += 2) {
     Vec weight[4][2];
 #pragma GCC unroll 4
