@@ -50,9 +50,9 @@ struct UnpackedRows {
     TensorView rows;  // [rows, in_features]; host memory, may be strided
   };
   std::vector<Block> blocks;
-  // Set, with release, when PackedWeights::data holds every row. An op looks once, when it runs:
-  // the blocks' memory must outlive those that began before.
-  std::atomic<bool> packed = false;
+  // Rows before this one stand in PackedWeights::data; set with release, and only ever higher. Ops
+  // look at it as they go: the blocks' memory must outlive those that began before it was set.
+  std::atomic<int64_t> packed_rows = 0;
 };
 
 // Weights in the layout this implementation computes with. `data` is device memory that the caller

@@ -17,6 +17,14 @@ using kernels::PackedWeights;
 using kernels::TensorView;
 using kernels::UnpackedRows;
 
+namespace {
+
+// Packed in one go, before the pages they came from are let go of.
+constexpr int64_t kSlabBytes = int64_t{8} << 20;
+constexpr int64_t kSlabRows = 64;  // a multiple of every path's panels
+
+}  // namespace
+
 std::unique_ptr<LaterPacking> LaterPacking::Take(absl::Span<PackedWeights* const> matrices,
                                                  kernels::Ops* ops, int host_threads,
                                                  std::vector<WeightPiece>* pieces) {
@@ -56,10 +64,11 @@ std::unique_ptr<LaterPacking::Matrix> LaterPacking::Prepare(
   matrix->pieces = pieces;
   for (const WeightPiece& piece : pieces) {
     const SafetensorsFile* file = piece.source.file;
-    const int64_t begin = piece.FileBegin(), stride = piece.FileStride();
+    const int64_t begin = piece.FileBegin();
     const DType dtype = DTypeOf(piece.source);
-    const int64_t span = (piece.rows.size() - 1) * stride + piece.RowBytes();
-    if (begin % kernels::SizeInBytes(dtype) != 0 || !file->IsCached(begin, span)) return nullptr;
+    if (begin % kernels::SizeInBytes(dtype) != 0 || !file->IsCached(begin, piece.FileSpan())) {
+      return nullptr;
+    }
     const FileMapping* mapping = MappingOf(file);
     if (mapping == nullptr) return nullptr;
     TensorView rows(const_cast<std::byte*>(mapping->data()) + begin, dtype,
@@ -98,44 +107,52 @@ void LaterPacking::PackAll() {
       return;
     }
   }
-  // Steps that ran meanwhile have touched pages of matrices that were about to be packed.
-  for (const std::unique_ptr<Matrix>& matrix : matrices_) ReleasePages(*matrix);
+  // Steps that ran meanwhile may have touched pages of rows that had just been packed.
+  for (const std::unique_ptr<Matrix>& matrix : matrices_) {
+    for (const WeightPiece& piece : matrix->pieces) ReleasePages(piece);
+  }
   Logger("worker").info("weights are packed");
 }
 
 absl::Status LaterPacking::Pack(Matrix* matrix) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (stopped_) return absl::CancelledError("packing was stopped");
-    filler_.emplace(matrix->pieces, ops_, nullptr);
+  const kernels::LinearSpec& spec = matrix->target->spec;
+  const int64_t packed_row_bytes = ops_->PackedWeightBytes(spec) / spec.out_features;
+  for (const WeightPiece& piece : matrix->pieces) {
+    const int64_t slab_rows =
+        std::max<int64_t>(1, kSlabBytes / piece.RowBytes() / kSlabRows) * kSlabRows;
+    for (int64_t row = piece.rows.begin; row < piece.rows.end; row += slab_rows) {
+      WeightPiece slab = piece;
+      slab.rows = {row, std::min(piece.rows.end, row + slab_rows)};
+      slab.first = piece.first + row - piece.rows.begin;
+      if (const absl::Status status = Pack(slab); !status.ok()) return status;
+      matrix->rows.packed_rows.store(slab.first + slab.rows.size(), std::memory_order_release);
+      waiting_bytes_ -= slab.rows.size() * packed_row_bytes;
+      ReleasePages(slab);
+    }
   }
-  // One thread: the others compute.
-  const absl::Status status = filler_->Fill(1, [](int64_t) {});
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    filler_.reset();
-  }
-  if (!status.ok()) return status;
-  matrix->rows.packed.store(true, std::memory_order_release);
-  waiting_bytes_ -= ops_->PackedWeightBytes(matrix->target->spec);
-  ReleasePages(*matrix);
   return absl::OkStatus();
 }
 
-template <typename Use>
-void LaterPacking::ForEachPiece(const Matrix& matrix, const Use& use) const {
-  for (const WeightPiece& piece : matrix.pieces) {
-    use(*mappings_.at(piece.source.file), piece.FileBegin(),
-        (piece.rows.size() - 1) * piece.FileStride() + piece.RowBytes());
+absl::Status LaterPacking::Pack(const WeightPiece& slab) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopped_) return absl::CancelledError("packing was stopped");
+    filler_.emplace(absl::MakeConstSpan(&slab, 1), ops_, nullptr);
   }
+  // One thread: the others compute.
+  const absl::Status status = filler_->Fill(1, [](int64_t) {});
+  const std::lock_guard<std::mutex> lock(mutex_);
+  filler_.reset();
+  return status;
 }
 
 void LaterPacking::TouchPages(int threads) const {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < matrices_.size(); i = next++) {
-      ForEachPiece(*matrices_[i], [](const FileMapping& mapping, int64_t begin,
-                                     int64_t size_bytes) { mapping.Touch(begin, size_bytes); });
+      for (const WeightPiece& piece : matrices_[i]->pieces) {
+        mappings_.at(piece.source.file)->Touch(piece.FileBegin(), piece.FileSpan());
+      }
     }
   };
   std::vector<std::thread> others;
@@ -148,10 +165,8 @@ void LaterPacking::TouchPages(int threads) const {
   for (std::thread& other : others) other.join();
 }
 
-void LaterPacking::ReleasePages(const Matrix& matrix) const {
-  ForEachPiece(matrix, [](const FileMapping& mapping, int64_t begin, int64_t size_bytes) {
-    mapping.Release(begin, size_bytes);
-  });
+void LaterPacking::ReleasePages(const WeightPiece& piece) const {
+  mappings_.at(piece.source.file)->Release(piece.FileBegin(), piece.FileSpan());
 }
 
 }  // namespace tessera::worker

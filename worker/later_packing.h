@@ -2,8 +2,8 @@
 // them: a worker whose checkpoint is in the system's cache is ready at once, and fast soon after.
 //
 // Only what ops compute with unpacked (Ops::ComputesUnpacked) and the system has in memory can
-// wait. Pages of the files are let go of matrix by matrix, so that there is one copy of the weights
-// at any time. Thread rule: one thread, which may be any.
+// wait. Pages of the files are let go of some rows at a time, so that there is one copy of the
+// weights always. Thread rule: one thread, which may be any.
 #pragma once
 
 #include <atomic>
@@ -56,10 +56,9 @@ class LaterPacking {
   void TouchPages(int threads) const;
   void PackAll();
   absl::Status Pack(Matrix* matrix);
-  void ReleasePages(const Matrix& matrix) const;
-  // `use` of the mapping and the bytes of each piece.
-  template <typename Use>
-  void ForEachPiece(const Matrix& matrix, const Use& use) const;
+  // Rows of one piece, in one go.
+  absl::Status Pack(const WeightPiece& slab);
+  void ReleasePages(const WeightPiece& piece) const;
 
   kernels::Ops* const ops_;
   std::map<const SafetensorsFile*, std::unique_ptr<FileMapping>> mappings_;
@@ -67,7 +66,7 @@ class LaterPacking {
   std::atomic<int64_t> waiting_bytes_ = 0;
   std::mutex mutex_;  // over what follows
   bool stopped_ = false;
-  std::optional<WeightFiller> filler_;  // of the matrix that is being packed
+  std::optional<WeightFiller> filler_;  // of the rows that are being packed
   std::thread thread_;
 };
 

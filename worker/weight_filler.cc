@@ -64,6 +64,8 @@ int64_t WeightPiece::FileBegin() const {
          columns.begin * kernels::SizeInBytes(DTypeOf(source));
 }
 
+int64_t WeightPiece::FileSpan() const { return (rows.size() - 1) * FileStride() + RowBytes(); }
+
 // What a thread reads into: fresh memory costs more than a copy.
 struct WeightFiller::Staging {
   std::vector<std::byte> read, converted;

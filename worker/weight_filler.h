@@ -39,9 +39,10 @@ struct WeightPiece {
 
   int64_t RowBytes() const;
   int64_t bytes() const { return rows.size() * RowBytes(); }
-  // Of the first element in its file, and between rows there.
+  // Of the first element in its file, between rows there, and from the first element to the last.
   int64_t FileBegin() const;
   int64_t FileStride() const;
+  int64_t FileSpan() const;
 };
 
 // Cuts pieces into parts, which several threads take in turn, so that none waits at the end of a

@@ -30,8 +30,10 @@ def test_health_metrics_and_grpc():
             c.request("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 8, "ignore_eos": True})
         def counted():
             after = c.metrics()
-            return after if sum(v for k, v in after.items() if k.startswith("vllm:generation_tokens")) >= 30 else None
-        after = wait_for("the workers' counters", counted)
+            count = lambda name: sum(v for k, v in after.items() if k.startswith(name))
+            all_in = count("vllm:generation_tokens") >= 30 and count("vllm:request_success") >= 5
+            return after if all_in else None
+        after = wait_for("the counters", counted)
 
         def total(name):
             def of(metrics):

@@ -67,6 +67,8 @@ TEST_CASE("linear unpacked: the bits of packed weights, then those of what was p
   for (const LinearPath& path : LinearPaths()) {
     const Memory packed(path.packed_bytes(fused.spec)), unwritten(path.packed_bytes(fused.spec));
     fused.PackInto(path, packed.data());
+    const Memory some(path.packed_bytes(fused.spec));
+    std::memcpy(some.data(), packed.data(), path.packed_bytes(fused.spec) / 2);
     for (const Call& call :
          {Call{DType::kBF16, DType::kF32, 1}, Call{DType::kF32, DType::kF32, 5},
           Call{DType::kF32, DType::kBF16, 17}, Call{DType::kBF16, DType::kBF16, 600}}) {
@@ -76,12 +78,17 @@ TEST_CASE("linear unpacked: the bits of packed weights, then those of what was p
       const Matrix expected(call.activations, call.rows, fused.spec.out_features),
           out(call.activations, call.rows, fused.spec.out_features);
       Run(path, {fused.spec, packed.data()}, call, in, expected);
-      fused.unpacked.packed = false;
+      fused.unpacked.packed_rows = 0;
       Run(path, {fused.spec, unwritten.data(), &fused.unpacked}, call, in, out);
       CHECK(SameBits(out, expected));
 
+      // Some of the panels, and part of one.
+      fused.unpacked.packed_rows = 70;
+      Run(path, {fused.spec, some.data(), &fused.unpacked}, call, in, out);
+      CHECK(SameBits(out, expected));
+
       // The rows are forgotten: only the packed ones give these results.
-      other.unpacked.packed = true;
+      other.unpacked.packed_rows = fused.spec.out_features;
       Run(path, {fused.spec, packed.data(), &other.unpacked}, call, in, out);
       CHECK(SameBits(out, expected));
     }

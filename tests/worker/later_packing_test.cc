@@ -240,11 +240,13 @@ TEST_CASE("a file cut short before it is packed: said, and what is not packed st
   const std::vector<float> rows = loaded.Rows(first);
   fs::resize_file(folder.weights_path(), fs::file_size(folder.weights_path()) / 2);
   loaded.weights->later->Start();
-  for (int i = 0; i < 10000 && !first.unpacked->packed; ++i) {
+  const int64_t all_rows = first.spec.out_features;
+  for (int i = 0; i < 10000 && first.unpacked->packed_rows < all_rows; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  CHECK(first.unpacked->packed_rows == all_rows);
   CHECK(loaded.Rows(first) == rows);
-  CHECK_FALSE(last.unpacked->packed);
+  CHECK(last.unpacked->packed_rows == 0);
   CHECK(loaded.weights->later->waiting_bytes() > 0);
 }
 

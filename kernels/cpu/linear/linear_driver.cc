@@ -16,8 +16,7 @@ constexpr int64_t kMinTaskMultiplies = 1 << 18;
 
 // Rows [begin, end) of a chunk that meet the same weights.
 struct Group {
-  const std::byte* weights = nullptr;
-  const UnpackedRows* unpacked = nullptr;  // where they are not packed yet
+  const PackedWeights* weights = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
 };
@@ -82,10 +81,10 @@ void RunPanel(const Chunk& chunk, const Group& group, int64_t panel, int member)
   const int64_t column = panel * kPanelColumns;
   PanelArgs args;
   args.geometry = &g;
-  args.weights = group.weights + panel * g.panel_bytes;
-  if (group.unpacked != nullptr) {
+  args.weights = group.weights->data + panel * g.panel_bytes;
+  if (std::min(column + kPanelColumns, g.out_features) > PackedRowsOf(*group.weights)) {
     std::byte* turned = chunk.turned + member * g.panel_bytes;
-    TurnPanel(*chunk.kernel, g, *group.unpacked, panel, turned);
+    TurnPanel(*chunk.kernel, g, *group.weights->unpacked, panel, turned);
     args.weights = turned;
   }
   args.activations = chunk.words + group.begin * kBlockWords;
@@ -149,10 +148,9 @@ void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& p
       KernelFor(kernels, args.weights->spec.weight_dtype, KeepsF32(args.in, args.products));
   const Geometry geometry = MakeGeometry(args.weights->spec, kernel);
   const int64_t rows = args.out.rows();
-  const UnpackedRows* unpacked = UnpackedOf(*args.weights);
   for (int64_t begin = 0; begin < rows; begin += kMaxChunkRows) {
     const int64_t count = std::min(kMaxChunkRows, rows - begin);
-    const Group group = {args.weights->data, unpacked, 0, count};
+    const Group group = {args.weights, 0, count};
     TensorView out = args.out;
     out.data += begin * out.row_stride * SizeInBytes(out.dtype);
     RunChunk({.kernels = &kernels,
@@ -187,8 +185,7 @@ void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args,
     for (int64_t slot = begin; slot < end;) {
       while (offsets[expert + 1] <= slot) ++expert;
       const int64_t stop = std::min<int64_t>(end, offsets[expert + 1]);
-      const PackedWeights& weights = args.experts[expert];
-      groups[count++] = {weights.data, UnpackedOf(weights), slot - begin, stop - begin};
+      groups[count++] = {&args.experts[expert], slot - begin, stop - begin};
       slot = stop;
     }
     TensorView out = args.out;

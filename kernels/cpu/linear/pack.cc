@@ -204,9 +204,10 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
   return absl::OkStatus();
 }
 
-const UnpackedRows* UnpackedOf(const PackedWeights& weights) {
-  const UnpackedRows* rows = weights.unpacked;
-  return rows == nullptr || rows->packed.load(std::memory_order_acquire) ? nullptr : rows;
+int64_t PackedRowsOf(const PackedWeights& weights) {
+  return weights.unpacked == nullptr
+             ? weights.spec.out_features
+             : weights.unpacked->packed_rows.load(std::memory_order_acquire);
 }
 
 bool TurnsPanels(const LinearSpec& spec, const UnpackedRows& rows) {
@@ -232,11 +233,11 @@ void TurnPanel(const Kernel& kernel, const Geometry& geometry, const UnpackedRow
 void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                   const TensorView& out_f32) {
   const Geometry g = MakeGeometry(weights.spec, kernel);
-  const UnpackedRows* unpacked = UnpackedOf(weights);
+  const int64_t packed_rows = PackedRowsOf(weights);
   for (int64_t i = 0; i < out_f32.rows(); ++i) {
     const int64_t row = first_row + i;
-    if (unpacked != nullptr) {
-      const UnpackedRows::Block& block = BlockOf(*unpacked, row);
+    if (row >= packed_rows) {
+      const UnpackedRows::Block& block = BlockOf(*weights.unpacked, row);
       ReadRow(block.rows, row - block.first_row, 0, g.in_features, out_f32.Row<float>(i));
       continue;
     }

@@ -15,8 +15,8 @@ namespace tessera::kernels::cpu::linear {
 absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                         const TensorView& source);
 
-// The rows of weights that are not packed yet, or null.
-const UnpackedRows* UnpackedOf(const PackedWeights& weights);
+// Rows of the matrix before this one are packed.
+int64_t PackedRowsOf(const PackedWeights& weights);
 // Whether every panel of such a matrix lies in one block, and is turned without a conversion.
 bool TurnsPanels(const LinearSpec& spec, const UnpackedRows& rows);
 // Packs one panel of such rows, for the kernels of this thread that read it next. `out`:
@@ -24,7 +24,7 @@ bool TurnsPanels(const LinearSpec& spec, const UnpackedRows& rows);
 void TurnPanel(const Kernel& kernel, const Geometry& geometry, const UnpackedRows& rows,
                int64_t panel, std::byte* out);
 
-// Of weights that are not packed yet, their rows as they are.
+// Of rows that are not packed yet, these as they are.
 void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                   const TensorView& out_f32);
 
