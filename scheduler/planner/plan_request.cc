@@ -174,7 +174,8 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   input.model = *std::move(model);
   absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
   if (!plan.ok()) return AsFault(plan.status());
-  if (request.options().sensitivity()) AddSensitivity(input, options, true, &*plan);
+  const bool again = request.options().sensitivity();
+  if (again || request.options().quick_sensitivity()) AddSensitivity(input, options, again, &*plan);
   v1::PlanReply reply;
   reply.set_text(PlanTable(*plan));
   *reply.mutable_plan() = *std::move(plan);

@@ -118,6 +118,16 @@ TEST_CASE("sensitivity is answered where it is asked for") {
   REQUIRE(reply.status().message() == "");
   CHECK(reply->plan().sensitivity_size() == 6);
   CHECK_THAT(reply->text(), Contains("if the assumptions are off"));
+  // As the command does unasked: the plan's own layout, and what links bring.
+  const auto quick = Answer(asked + "options: {quick_sensitivity: true}");
+  REQUIRE(quick.status().message() == "");
+  REQUIRE(quick->plan().sensitivity_size() == 7);
+  CHECK_THAT(quick->plan().sensitivity(6), Contains("--sensitivity searches again"));
+  CHECK(!quick->plan().link_prices().empty());
+  CHECK_THAT(quick->text(), Contains("what more bandwidth would bring"));
+  // With both the search goes again.
+  const auto both = Answer(asked + "options: {quick_sensitivity: true, sensitivity: true}");
+  CHECK(both->plan().sensitivity_size() == 6);
 }
 
 }  // namespace
