@@ -194,6 +194,33 @@ TEST_CASE("goodput of a replica falls as limits tighten, arrivals bunch and more
   CHECK(goodput(3e-3, 0.9, 1) < 0.9 * before);
 }
 
+TEST_CASE("where limits leave room and KV does not, KV is what limits a goodput") {
+  const ClockReplica replica;
+  const ModelShape model = Tiny();
+  ReplicaOptions options;
+  options.max_sequences = 1000;
+  const auto within = [&](double ttft, double kv_tokens) {
+    LatencyLimits limits;
+    limits.ttft_seconds = ttft;
+    const std::vector<RequestClass> classes = {Class({{1000, 21, 1}}, limits, 0.9)};
+    const AttainmentModel judged(model, classes, options, 1);
+    ReplicaRate capacity = CapacityOf(model, replica.spec, judged.lengths(), options);
+    capacity.kv_capacity_tokens = kv_tokens;
+    const ReplicaRate rate = judged.WithinLimits(replica.spec, capacity);
+    REQUIRE(rate.requests_per_second > 0);
+    REQUIRE(rate.requests_per_second < capacity.requests_per_second);
+    // What decodes on average leaves the headroom free, and little more where KV limits.
+    const double held =
+        rate.requests_per_second * rate.tpot_seconds * judged.lengths().decode_context_sum;
+    CHECK(held <= (1 - options.kv_headroom) * kv_tokens * (1 + 1e-3));
+    if (rate.limit == Limit::kKv)
+      CHECK(held == Approx((1 - options.kv_headroom) * kv_tokens).epsilon(0.06));
+    return rate.limit;
+  };
+  CHECK(within(1000, 10'000) == Limit::kKv);
+  CHECK(within(3e-3, 1e6) == Limit::kObjectives);
+}
+
 TEST_CASE("steps with a chunk take longer than those without, and so does the mean of both") {
   // Ten requests a second bring 10,000 prompt tokens; a step of 2048 has room for 2038 beside ten.
   const ClockReplica replica;

@@ -132,13 +132,85 @@ void ShareHops(uint64_t seed, SimulationSetup* setup) {
   }
 }
 
-SimulationResult RunBy(SimulationSetup setup, bool leaps, TokenLog* log) {
+// Conversations: who finished asks again, with what was said as a prompt of which ever more is
+// cached.
+class NextCalls : public scheduler::RequestSource {
+ public:
+  void OnEnd(int32_t request, const scheduler::SimulatedRequest& what,
+             const RequestOutcome& outcome,
+             std::vector<scheduler::SimulatedRequest>* arrivals) override {
+    const int turn = what.request_class;
+    if (outcome.fate != scheduler::Fate::kFinished || turn >= kTurns) return;
+    scheduler::SimulatedRequest next = what;
+    next.request_class = turn + 1;
+    next.arrival_seconds = outcome.finished_seconds + 0.03 * (request % 5);
+    next.prompt_tokens = what.prompt_tokens + what.output_tokens;
+    next.output_tokens = 1 + (what.output_tokens * 7 + request) % 40;
+    next.cached_prompt_tokens = next.prompt_tokens * turn / (kTurns + 1);
+    arrivals->push_back(next);
+    ++calls_;
+  }
+  int64_t calls() const { return calls_; }
+
+ private:
+  static constexpr int kTurns = 3;
+  int64_t calls_ = 0;
+};
+
+// Re-planning by what it is told of the replicas: the busiest gets one more beside it, and is slow
+// until that is there.
+class Replanner {
+ public:
+  explicit Replanner(const SimulationSetup& setup) : like_(setup.replicas.front()) {}
+
+  std::vector<ScheduledChange> At(double now, std::span<const scheduler::ReplicaLoad> loads) {
+    if (added_ == 2 || like_.role != Role::kBoth) return {};
+    size_t busiest = 0;
+    for (size_t r = 0; r < loads.size(); ++r) {
+      if (loads[r].running_sequences > loads[busiest].running_sequences) busiest = r;
+    }
+    if (loads[busiest].running_sequences < 2) return {};
+    ScheduledChange slow, comes, again;
+    slow.kind = again.kind = ScheduledChange::Kind::kSlow;
+    slow.replica = again.replica = static_cast<int>(busiest);
+    slow.at_seconds = now;
+    slow.factor = 1.5;
+    comes.kind = ScheduledChange::Kind::kAdd;
+    comes.at_seconds = again.at_seconds = now + 0.4;
+    comes.added = like_;
+    comes.added->name += "+" + std::to_string(++added_);
+    return {slow, comes, again};
+  }
+  int added() const { return added_; }
+
+ private:
+  ReplicaSetup like_;
+  int added_ = 0;
+};
+
+// How much of what only some cases have there was.
+struct Beside {
+  int64_t calls = 0, added = 0;
+};
+
+SimulationResult RunBy(uint64_t seed, SimulationSetup setup, bool leaps, TokenLog* log,
+                       Beside* beside) {
   setup.leaps = leaps;
   setup.tokens = log;
+  NextCalls calls;
+  Replanner replanner(setup);
+  if (seed % 3 == 0) setup.source = &calls;
+  if (seed % 4 < 2) {
+    setup.replan = [&](double now, std::span<const scheduler::ReplicaLoad> loads) {
+      return replanner.At(now, loads);
+    };
+  }
   auto dispatcher = scheduler::MakeRouterDispatcher();
   auto result = Simulate(setup, dispatcher.get());
   INFO(result.status());
   REQUIRE(result.ok());
+  beside->calls += calls.calls();
+  beside->added += replanner.added();
   return *std::move(result);
 }
 
@@ -159,6 +231,7 @@ bool Same(const RequestOutcome& a, const RequestOutcome& b) {
 TEST_CASE("leaps change nothing but the work") {
   int64_t leapt = 0, steps = 0, preemptions = 0, retries = 0, plans = 0, plans_stepping = 0;
   int64_t missed = 0;
+  Beside beside;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     INFO("seed " << seed);
     SimulationSetup setup = RandomSetup(seed);
@@ -167,8 +240,8 @@ TEST_CASE("leaps change nothing but the work") {
       setup.limits = {{0.1, 1}};
     }
     TokenLog stepped_log, leapt_log;
-    const SimulationResult stepped = RunBy(setup, false, &stepped_log);
-    const SimulationResult leaping = RunBy(setup, true, &leapt_log);
+    const SimulationResult stepped = RunBy(seed, setup, false, &stepped_log, &beside);
+    const SimulationResult leaping = RunBy(seed, setup, true, &leapt_log, &beside);
     REQUIRE(stepped.outcomes.size() == leaping.outcomes.size());
     const auto a = stepped_log.Sorted(), b = leapt_log.Sorted();
     for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -213,6 +286,8 @@ TEST_CASE("leaps change nothing but the work") {
   CHECK(preemptions > 400);
   CHECK(retries > 100);
   CHECK(missed > 1000);
+  CHECK(beside.calls > 10000);
+  CHECK(beside.added > 200);
 }
 
 }  // namespace tessera::tests

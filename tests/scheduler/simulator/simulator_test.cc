@@ -103,6 +103,16 @@ TEST_CASE("as many requests come as the rate says, where the draw is to be exact
         Approx(drawn[7].arrival_seconds / drawn[70].arrival_seconds));
 }
 
+// Gaps of such a variation are too small to write but for one in millions.
+TEST_CASE("a draw in which all requests come at once stays one: no rate makes it longer") {
+  const std::vector<scheduler::RequestLengths> lengths = {{100, 10}};
+  for (const bool exact : {false, true}) {
+    const auto drawn = scheduler::RequestsFromProcess({5, 1e5, 20, 1, exact}, lengths);
+    REQUIRE(drawn.size() == 20);
+    for (const SimulatedRequest& request : drawn) CHECK(request.arrival_seconds == 0);
+  }
+}
+
 TEST_CASE("a split request: prefill, push of its KV, decode") {
   // 400 tokens: 50 ms of prefill, 80,000 bytes: X = 80 ms.
   for (const int layers : {1, 4}) {
