@@ -162,6 +162,8 @@ std::string PlanDiff(const v1::DeploymentPlan& from, const v1::DeploymentPlan& t
   AppendLoading(from, to, &out);
   AppendLines("explanation:", from.explanation(), to.explanation(), &out);
   AppendLines("assumptions:", from.assumptions(), to.assumptions(), &out);
+  if (const std::string estimates = EstimatesText(to); !estimates.empty())
+    out += StrCat("\n", estimates, "\n");
   return out;
 }
 

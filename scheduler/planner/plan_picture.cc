@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kCell = 58, kCellHeight = 50, kGap = 4, kPad = 10, kHead = 22;
 constexpr double kGutter = 110, kMachineGap = 26, kMargin = 24, kTitle = 64, kLine = 18;
+constexpr double kLetter = 7.2;  // as wide as letters are at most, on average
 constexpr int kPerRow = 8, kPerColumn = 4;
 
 std::string Escaped(const std::string& text) {
@@ -91,6 +92,7 @@ class Picture {
 
   std::string Draw() {
     Place();
+    width_ = std::max(width_, 1040.0);  // the legend
     DrawSites();
     // Links pass behind machines, whose text stays readable; their numbers do not.
     for (int l = 0; l < plan_.links_size(); ++l) DrawLink(plan_.links(l), l + 1);
@@ -99,11 +101,11 @@ class Picture {
     double y = bottom_ + 30;
     DrawReplicas(&y);
     DrawLinkTable(&y);
+    DrawEstimates(&y);
     const v1::Prediction& p = plan_.prediction();
     std::string title = Escaped(absl::StrFormat("%s: up to %.2f requests/s, %.0f output tokens/s",
                                                 plan_.model().name(), p.requests_per_second(),
                                                 p.output_tokens_per_second()));
-    width_ = std::max(width_, 1000.0);
     return absl::StrFormat(
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
                "height=\"%.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
@@ -354,6 +356,21 @@ class Picture {
                                             link.bytes_per_second() * 8e-9,
                                             link.capacity_bytes_per_second() * 8e-9, 100 * load)),
                     absl::StrFormat("fill=\"%s\"", LoadColour(load)));
+    }
+  }
+
+  // What the figures rest on without a measurement, in as many lines as it takes.
+  void DrawEstimates(double* y) {
+    std::string rest = EstimatesText(plan_);
+    if (rest.empty()) return;
+    *y += kLine;
+    const auto most = static_cast<size_t>((width_ - 2 * kMargin) / kLetter);
+    while (!rest.empty()) {
+      size_t end = rest.size() <= most ? rest.size() : rest.rfind(' ', most);
+      if (end == std::string::npos) end = most;  // one word
+      *y += kLine;
+      body_ += Text(kMargin, *y, Escaped(rest.substr(0, end)), "fill=\"#555\"");
+      rest.erase(0, end + 1);
     }
   }
 

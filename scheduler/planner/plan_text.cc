@@ -1,7 +1,9 @@
 #include "scheduler/planner/plan_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -63,6 +65,21 @@ std::string StageDevicesText(const v1::Stage& stage) {
 std::string UsdText(double usd) {
   if (usd < 1) return absl::StrFormat("%.3g", usd);
   return usd < 100 ? absl::StrFormat("%.2f", usd) : absl::StrFormat("%.0f", usd);
+}
+
+std::string EstimatesText(const v1::DeploymentPlan& plan) {
+  constexpr std::string_view kMark = "ESTIMATED", kOfKind = "; efficiencies ";
+  std::string kinds, others;
+  for (const std::string& line : plan.assumptions()) {
+    if (line.find(kMark) == std::string::npos) continue;
+    std::string& text = line.find(kOfKind) != std::string::npos ? kinds : others;
+    if (!text.empty()) text += &text == &kinds ? ", " : "; ";
+    text += line.substr(0, std::min(line.find(": "), line.find(" = ")));
+  }
+  if (kinds.empty() && others.empty()) return "";
+  std::string text = StrCat(kMark, ", not measured: ");
+  if (!kinds.empty()) text += StrCat("efficiencies of ", kinds, others.empty() ? "" : "; ");
+  return text + others;
 }
 
 std::string ChangeText(double ratio, const char* same) {

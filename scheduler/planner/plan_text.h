@@ -16,6 +16,10 @@ std::string RoleText(v1::ReplicaRole role);
 // "1.60", "0.127", "240": as many digits as matter.
 std::string UsdText(double usd);
 
+// "ESTIMATED, not measured: efficiencies of A40, L4; links inside 2 machines": what of the plan's
+// assumptions is so marked; empty where nothing is.
+std::string EstimatesText(const v1::DeploymentPlan& plan);
+
 // Of a ratio to what is: "+4.8 %", or `same` where that rounds to nothing.
 std::string ChangeText(double ratio, const char* same = "unchanged");
 

@@ -171,4 +171,35 @@ replicas:
   CHECK(picture == PlanPicture(*plan, *graph));
 }
 
+TEST_CASE("a picture says which of its figures are estimates, in lines that fit") {
+  PlannerInput input;
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-3-8B");
+  v1::Machine& machine = *input.cluster.add_machines();
+  machine.set_name("a");
+  for (const v1::DeviceKind& kind : input.catalogue.kinds())
+    machine.add_devices()->set_kind(kind.name());
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(500);
+  lengths->set_output_tokens(100);
+  PlannerOptions options;
+  options.simulate = false;
+  v1::WrittenLayout layout;
+  REQUIRE(ReadDocument("replicas: [{stages: [{devices: [a/0], layers: 16}, {devices: [a/1], "
+                       "layers: 16}]}]",
+                       "layout.yaml", &layout)
+              .message() == "");
+  options.given_search = GivenLayout(layout, "layout.yaml");
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  const auto graph = MakeClusterGraph(input.cluster, input.catalogue, "cluster.yaml");
+  REQUIRE(graph.ok());
+  const std::string picture = PlanPicture(*plan, *graph);
+  CHECK(Times(picture, "ESTIMATED, not measured: efficiencies of ") == 1);
+  CHECK_THAT(picture, Catch::Contains("links inside 1 machine"));
+  CheckReadable(picture);
+  plan->clear_assumptions();  // measured through and through
+  CHECK(Times(PlanPicture(*plan, *graph), "ESTIMATED") == 0);
+}
+
 }  // namespace tessera::scheduler

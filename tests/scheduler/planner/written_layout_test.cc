@@ -151,6 +151,11 @@ TEST_CASE("a difference of two plans shows figures, replicas and what must be lo
   CHECK_THAT(text, Contains("GiB on 8 devices"));
   CHECK_THAT(PlanDiff(*to, *to, "a", "b"),
              Contains("replicas: 1 stay, 0 go, 0 come") && Contains("weights to load: none"));
+  // Also where both rest on the same ones.
+  CHECK_THAT(PlanDiff(*to, *to, "a", "b"), Contains("\nESTIMATED, not measured: "));
+  v1::DeploymentPlan measured = *to;
+  measured.clear_assumptions();
+  CHECK_THAT(PlanDiff(measured, measured, "a", "b"), !Contains("ESTIMATED"));
 }
 
 }  // namespace tessera::scheduler
