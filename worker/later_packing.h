@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -42,31 +41,21 @@ class LaterPacking {
   int64_t waiting_bytes() const { return waiting_bytes_; }
 
  private:
-  struct Matrix {
-    kernels::PackedWeights* target = nullptr;
-    std::vector<WeightPiece> pieces;
-    kernels::UnpackedRows rows;
-  };
-
   explicit LaterPacking(kernels::Ops* ops) : ops_(ops) {}
-  // Null where it cannot wait.
-  std::unique_ptr<Matrix> Prepare(kernels::PackedWeights* target,
-                                  const std::vector<WeightPiece>& pieces);
+  // Whether it can wait; its pieces then do.
+  bool Add(const kernels::PackedWeights& target, const std::vector<WeightPiece>& pieces);
   const FileMapping* MappingOf(const SafetensorsFile* file);
   void TouchPages(int threads) const;
   void PackAll();
-  absl::Status Pack(Matrix* matrix);
-  // Rows of one piece, in one go.
-  absl::Status Pack(const WeightPiece& slab);
+  void NotePacked(const WeightPiece& piece, const IndexRange& rows);
   void ReleasePages(const WeightPiece& piece) const;
 
   kernels::Ops* const ops_;
   std::map<const SafetensorsFile*, std::unique_ptr<FileMapping>> mappings_;
-  std::vector<std::unique_ptr<Matrix>> matrices_;
+  std::map<const kernels::PackedWeights*, kernels::UnpackedRows> rows_;
+  std::vector<WeightPiece> pieces_;     // matrix after matrix, by their rows
+  std::optional<WeightFiller> filler_;  // of these
   std::atomic<int64_t> waiting_bytes_ = 0;
-  std::mutex mutex_;  // over what follows
-  bool stopped_ = false;
-  std::optional<WeightFiller> filler_;  // of the rows that are being packed
   std::thread thread_;
 };
 

@@ -1,8 +1,8 @@
 // One open safetensors file.
 //
-// Read, unless Map is asked for: a file that another process cuts short is then an error, not the
-// end of this process, and a file system over a network answers large reads better than one page
-// fault after the other.
+// Read, where nothing speaks for Map: a file that another process cuts short is an error to a read
+// and the end of a process that has mapped it, and a file system over a network answers large reads
+// better than one page fault after the other.
 //
 // Thread rule: const functions may be called from any thread.
 #pragma once

@@ -129,7 +129,7 @@ void WeightFiller::Work(const Done& done) {
                                                           std::string(status.message())));
     }
     if (!failure_.ok()) return;
-    done(parts_[i].rows.size() * piece.RowBytes());
+    done(piece, parts_[i].rows);
   }
 }
 

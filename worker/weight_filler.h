@@ -49,7 +49,8 @@ struct WeightPiece {
 // tensor.
 class WeightFiller {
  public:
-  using Done = std::function<void(int64_t bytes)>;
+  // Rows of a piece, numbered as its own are. With one thread of a piece in their order.
+  using Done = std::function<void(const WeightPiece& piece, const IndexRange& rows)>;
 
   // `stream` copies what is not packed; null where everything is.
   WeightFiller(absl::Span<const WeightPiece> pieces, kernels::Ops* ops, kernels::Stream* stream);

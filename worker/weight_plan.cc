@@ -94,10 +94,11 @@ absl::StatusOr<WeightPlan::Loaded> WeightPlan::Execute(
   int64_t done_bytes = 0, total_bytes = 0;
   for (const WeightPiece& piece : pieces_) total_bytes += piece.bytes();
   WeightFiller filler(pieces_, ops_, stream->get());
-  const absl::Status status = filler.Fill(device.host_threads(), [&](int64_t bytes) {
-    done_bytes += bytes;
-    if (progress) progress(done_bytes, total_bytes);
-  });
+  const absl::Status status =
+      filler.Fill(device.host_threads(), [&](const WeightPiece& piece, const IndexRange& rows) {
+        done_bytes += rows.size() * piece.RowBytes();
+        if (progress) progress(done_bytes, total_bytes);
+      });
   if (!status.ok()) return status;
   return loaded;
 }
