@@ -3,12 +3,11 @@
 // The duals that a search leaves (plan.device_prices says "estimate: the dual") are of a relaxed
 // program; these are differences between two plans of the same search. Places tried: beside the
 // devices of that kind in every machine of another shape, and as a machine of its own at every
-// site. A search that is not exact may find less with more: said as nothing. All
-// these plans are judged by what is predicted: a simulation of each, which takes longer than most
-// searches, would change which of their plans is chosen, and by that what they promise, at random.
-// So where the plan itself was chosen by simulation gains are counted from the one that is
-// predicted to be best. Cost: one search per place, and one more. Thread rule: pure function;
-// deterministic.
+// site. A search that is not exact may find less with more: said as nothing. All these plans are
+// judged by what is predicted: a simulation of each, which takes longer than most searches, would
+// change which of their plans is chosen, and by that what they promise, at random. So where the
+// plan itself was chosen by simulation gains are counted from the one that is predicted to be best.
+// Cost: one search per place, and one more. Thread rule: pure function; deterministic.
 #pragma once
 
 #include <string>

@@ -15,7 +15,8 @@ namespace {
 
 constexpr double kCell = 58, kCellHeight = 50, kGap = 4, kPad = 10, kHead = 22;
 constexpr double kGutter = 110, kMachineGap = 26, kMargin = 24, kTitle = 64, kLine = 18;
-constexpr double kLetter = 7.2;  // as wide as letters are at most, on average
+constexpr double kLetterWidth = 7.2;  // on average, of the widest text
+constexpr double kLegendWidth = 1040;
 constexpr int kPerRow = 8, kPerColumn = 4;
 
 std::string Escaped(const std::string& text) {
@@ -92,7 +93,7 @@ class Picture {
 
   std::string Draw() {
     Place();
-    width_ = std::max(width_, 1040.0);  // the legend
+    width_ = std::max(width_, kLegendWidth);
     DrawSites();
     // Links pass behind machines, whose text stays readable; their numbers do not.
     for (int l = 0; l < plan_.links_size(); ++l) DrawLink(plan_.links(l), l + 1);
@@ -364,7 +365,7 @@ class Picture {
     std::string rest = EstimatesText(plan_);
     if (rest.empty()) return;
     *y += kLine;
-    const auto most = static_cast<size_t>((width_ - 2 * kMargin) / kLetter);
+    const auto most = static_cast<size_t>((width_ - 2 * kMargin) / kLetterWidth);
     while (!rest.empty()) {
       size_t end = rest.size() <= most ? rest.size() : rest.rfind(' ', most);
       if (end == std::string::npos) end = most;  // one word
