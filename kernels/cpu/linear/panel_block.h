@@ -28,9 +28,20 @@ struct Ahead {
   int64_t size_bytes;
 };
 
+// Whether the weights of one block of rows are asked into the first cache rather than the second.
+// Where little is done with a line the loads that the processor starts by itself fetch from the
+// second early enough, and where much is done it takes longer than that; in between it would wait.
+// A line of int8 is multiplied longer than it takes to come in any case. Measured, see
+// tests/bench/RESULTS.md.
+template <typename Step>
+constexpr bool AskedNear(int rows) {
+  const int products = rows * Step::kWords;  // of a register of weights
+  return Step::kBytes == 64 || (products >= 2 && products <= 7);
+}
+
 // sums[r][c] += the products of `steps` steps for kRows rows; with `scales` (i8) += scale[c] * the
 // products.
-template <typename Step, int kRows, bool kScaled>
+template <typename Step, int kRows, bool kScaled, bool kNear>
 void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_t steps,
                    const float* scales, float* sums, Ahead ahead) {
   using Vectors = typename Step::Vectors;
@@ -46,10 +57,6 @@ void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_
   }
   const char* next = reinterpret_cast<const char*>(ahead.begin);
   const int64_t next_stride = ahead.size_bytes / steps;
-  // Wide weights come at the memory's rate, for which the second cache's distance is short; a line
-  // of int8 is multiplied longer than it takes to come, and should then be near. So should the
-  // weights of three to five rows, which no reason foretold. All measured.
-  constexpr bool kNear = Step::kBytes == 64 || (kRows >= 3 && kRows <= 5);
   constexpr auto kInto = kNear ? _MM_HINT_T0 : _MM_HINT_T1;
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 2
@@ -89,21 +96,24 @@ template <typename Step, bool kScaled>
 void MultiplyRows(const uint32_t* activations, const std::byte* weights, int64_t steps,
                   const float* scales, float* sums, int64_t rows, Ahead behind) {
   using Block = void (*)(const uint32_t*, const std::byte*, int64_t, const float*, float*, Ahead);
+  struct Blocks {
+    Block alone[Step::kMaxRows];   // computes all rows
+    Block others[Step::kMaxRows];  // asks for what is used only after other blocks of rows
+  };
   constexpr auto kBlocks = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    struct Table {
-      Block of_rows[Step::kMaxRows];
-    };
-    return Table{{&MultiplyBlock<Step, kIndex + 1, kScaled>...}};
+    return Blocks{{&MultiplyBlock<Step, kIndex + 1, kScaled, AskedNear<Step>(kIndex + 1)>...},
+                  {&MultiplyBlock<Step, kIndex + 1, kScaled, Step::kBytes == 64>...}};
   }
   (std::make_integer_sequence<int, Step::kMaxRows>());
 
   const int64_t blocks = (rows + Step::kMaxRows - 1) / Step::kMaxRows;
+  const Block* const of_rows = blocks == 1 ? kBlocks.alone : kBlocks.others;
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
     const Ahead ahead = {behind.begin + behind.size_bytes * block / blocks,
                          behind.size_bytes / blocks};
-    kBlocks.of_rows[end - begin - 1](activations + begin * kBlockWords, weights, steps, scales,
-                                     sums + begin * kPanelColumns, ahead);
+    of_rows[end - begin - 1](activations + begin * kBlockWords, weights, steps, scales,
+                             sums + begin * kPanelColumns, ahead);
   }
 }
 
