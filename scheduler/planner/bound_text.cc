@@ -12,7 +12,8 @@ namespace {
 constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
 constexpr char kKind[] =
     "this holds among layouts whose stages have one kind of device in one machine, with as many "
-    "steps under way as stages, and whose replicas share no device";
+    "steps under way as stages, and whose replicas share no device and are sent requests of every "
+    "class and length in the same mix";
 
 }  // namespace
 
