@@ -40,6 +40,8 @@ constexpr int kRestNodes = 200;
 constexpr int kPartNodes = 2000;             // of a part of many devices
 constexpr int kMostCheaper = 16;             // rounds of planning within less money
 constexpr double kCheaper = 1 - 1e-3;        // of what the cheapest placement known costs
+constexpr double kEnough = 1.02;             // of money in proportion to the rate: likely to do
+constexpr double kWorthLeaping = 0.98;       // of the money of a small step
 constexpr double kSplitWorthTrying = 1.002;  // of the relaxation without splitting
 
 class ClassSearch {
@@ -223,22 +225,43 @@ double PriceOfAll(const ClusterGraph& graph) {
   return usd;
 }
 
-// The program for the least price counts columns, and whole ones leave more served than was asked.
-// What is served for a little less money is planned with moves: as long as that is enough, it is
-// the cheaper placement.
+// The money for the next round. What serves more than is required leaps down in proportion, halfway
+// back where less was in vain, and takes small steps in the end; what misses it leaps up, then
+// takes all there is. `best`: the cheapest known, or what misses, or null. `in_vain_usd`: most with
+// which too little was served.
+double NextBudget(const Placement* best, double need, double all_usd, double in_vain_usd) {
+  if (best == nullptr) return all_usd;
+  const double in_proportion = kEnough * best->usd_per_hour * need / best->requests_per_second;
+  if (best->requests_per_second < need)
+    return in_vain_usd > 0 ? all_usd : std::min(all_usd, in_proportion);
+  const double step = best->usd_per_hour * kCheaper;
+  const double leap = std::max(in_proportion, (in_vain_usd + step) / 2);
+  return leap < step * kWorthLeaping ? leap : step;
+}
+
+// The program for the least price counts columns, and whole ones leave more served than was asked,
+// or too little where links take some. What is served for less money is planned with moves: as long
+// as that is enough, it is the cheaper placement.
 void Cheapen(const PlacementProblem& problem, std::optional<Placement>* best) {
   const double need = problem.required_requests_per_second * (1 - 1e-6);
   const auto serves = [&](const std::optional<Placement>& placement) {
     return placement && placement->requests_per_second >= need;
   };
+  const double all_usd = PriceOfAll(*problem.graph);
+  double in_vain_usd = 0;
   PlacementProblem within = problem;
   within.goal = Goal::kBudget;
   for (int round = 0; round < kMostCheaper && !problem.watch.Stopped(); ++round) {
-    within.budget_usd_per_hour =
-        serves(*best) ? (*best)->usd_per_hour * kCheaper : PriceOfAll(*problem.graph);
+    const double usd = NextBudget(*best ? &**best : nullptr, need, all_usd, in_vain_usd);
+    within.budget_usd_per_hour = usd;
     std::optional<Placement> found = ClassSearch(within).Run().placement;
-    if (!serves(found) || (serves(*best) && found->usd_per_hour >= (*best)->usd_per_hour)) return;
-    std::swap(*best, found);
+    if (serves(found) && (!serves(*best) || found->usd_per_hour < (*best)->usd_per_hour)) {
+      std::swap(*best, found);
+      continue;
+    }
+    // Nothing less is left to try.
+    if (usd >= (serves(*best) ? (*best)->usd_per_hour * kCheaper : all_usd)) break;
+    in_vain_usd = std::max(in_vain_usd, usd);
   }
   if (*best && problem.watch.Stopped()) (*best)->interrupted = true;
 }
