@@ -19,6 +19,9 @@ namespace {
 
 // Weights this far ahead are asked for; memory needs some hundred nanoseconds.
 constexpr int64_t kPrefetchBytes = 4096;
+// Those that are asked for twice: from memory, and from the second cache.
+constexpr int64_t kFarPrefetchBytes = 16384;
+constexpr int64_t kNearPrefetchBytes = 2048;
 
 // Weights to ask memory for while others are multiplied, evenly over all steps of all blocks of
 // rows: if only the first block's steps did, memory would rest while the other blocks compute, and
@@ -28,20 +31,27 @@ struct Ahead {
   int64_t size_bytes;
 };
 
-// Whether the weights of one block of rows are asked into the first cache rather than the second.
-// Where little is done with a line the loads that the processor starts by itself fetch from the
-// second early enough, and where much is done it takes longer than that; in between it would wait.
-// A line of int8 is multiplied longer than it takes to come in any case. Measured, see
-// tests/bench/RESULTS.md.
+// How the lines of weights to come are asked for.
+enum class Asked {
+  kFar,   // into the second cache
+  kNear,  // into the first
+  kTwice  // into the second, then into the first
+};
+
+// For weights that `rows` rows are multiplied with, and no others. Where little is done with a line
+// the loads that the processor starts by itself fetch from the second cache early enough; with more
+// it would wait for that. Where much is done asking twice costs nothing by comparison. A line of
+// int8 is multiplied longer than it takes to come. Measured, see tests/bench/RESULTS.md.
 template <typename Step>
-constexpr bool AskedNear(int rows) {
+constexpr Asked AskedFor(int rows) {
   const int products = rows * Step::kWords;  // of a register of weights
-  return Step::kBytes == 64 || (products >= 2 && products <= 7);
+  if (Step::kBytes == 64) return Asked::kNear;
+  return products < 2 ? Asked::kFar : products < 8 ? Asked::kNear : Asked::kTwice;
 }
 
 // sums[r][c] += the products of `steps` steps for kRows rows; with `scales` (i8) += scale[c] * the
 // products.
-template <typename Step, int kRows, bool kScaled, bool kNear>
+template <typename Step, int kRows, bool kScaled, Asked kAsked>
 void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_t steps,
                    const float* scales, float* sums, Ahead ahead) {
   using Vectors = typename Step::Vectors;
@@ -57,10 +67,16 @@ void MultiplyBlock(const uint32_t* activations, const std::byte* weights, int64_
   }
   const char* next = reinterpret_cast<const char*>(ahead.begin);
   const int64_t next_stride = ahead.size_bytes / steps;
-  constexpr auto kInto = kNear ? _MM_HINT_T0 : _MM_HINT_T1;
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 2
-    for (int line = 0; line < Step::kBytes; line += 64) _mm_prefetch(next + line, kInto);
+    for (int line = 0; line < Step::kBytes; line += 64) {
+      if constexpr (kAsked == Asked::kTwice) {
+        _mm_prefetch(next + (kFarPrefetchBytes - kPrefetchBytes) + line, _MM_HINT_T1);
+        _mm_prefetch(next - (kPrefetchBytes - kNearPrefetchBytes) + line, _MM_HINT_T0);
+      } else {
+        _mm_prefetch(next + line, kAsked == Asked::kNear ? _MM_HINT_T0 : _MM_HINT_T1);
+      }
+    }
     next += next_stride;
 #pragma GCC unroll 2
     for (int word = 0; word < Step::kWords; ++word) {
@@ -100,9 +116,10 @@ void MultiplyRows(const uint32_t* activations, const std::byte* weights, int64_t
     Block alone[Step::kMaxRows];   // computes all rows
     Block others[Step::kMaxRows];  // asks for what is used only after other blocks of rows
   };
+  constexpr Asked kForOthers = Step::kBytes == 64 ? Asked::kNear : Asked::kFar;
   constexpr auto kBlocks = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    return Blocks{{&MultiplyBlock<Step, kIndex + 1, kScaled, AskedNear<Step>(kIndex + 1)>...},
-                  {&MultiplyBlock<Step, kIndex + 1, kScaled, Step::kBytes == 64>...}};
+    return Blocks{{&MultiplyBlock<Step, kIndex + 1, kScaled, AskedFor<Step>(kIndex + 1)>...},
+                  {&MultiplyBlock<Step, kIndex + 1, kScaled, kForOthers>...}};
   }
   (std::make_integer_sequence<int, Step::kMaxRows>());
 
