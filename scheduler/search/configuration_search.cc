@@ -52,7 +52,7 @@ absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem,
   if (!AreFewDevices(problem)) return WithClasses(problem, std::nullopt);
   FewDevicesResult few = SearchFewDevices(problem, known);
   if (few.settled && few.placement) return *std::move(few.placement);
-  if (few.fits && !few.placement && problem.goal == Goal::kPrice && !problem.watch.Stopped()) {
+  if (few.settled && few.fits && problem.goal == Goal::kPrice) {
     return absl::ResourceExhaustedError("the required rate cannot be served by this cluster");
   }
   if (few.settled) return NothingFits(problem);

@@ -83,17 +83,7 @@ class FewDevicesSearch {
   FewDevicesResult Run() {
     MakeColumns();
     for (Column& column : columns_) CapWithin(column);
-    double enough_usd = kInfinity;  // of the cheapest set that serves what is required
-    for (Column& column : columns_) {
-      if (Stopped()) break;
-      const double usd = sets_.usd_per_hour(column.set);
-      if (usd > enough_usd) continue;  // nothing that it is part of is cheaper
-      if (!std::isfinite(column.layouts->upper())) Bound(&column, 0, kFirstTests);
-      if (problem_.goal == Goal::kPrice && column.role == Role::kBoth &&
-          column.rate() >= problem_.required_requests_per_second) {
-        enough_usd = usd;
-      }
-    }
+    if (!cheapest()) BoundAll();
     TryKnown();
     FewDevicesResult result;
     result.settled = Prove();
@@ -112,6 +102,8 @@ class FewDevicesSearch {
   }
 
  private:
+  bool cheapest() const { return problem_.goal == Goal::kPrice; }
+
   bool Stopped() const {
     const int64_t most = problem_.prove ? kMostProofTests : kMostTests;
     return tests_ >= most || problem_.watch.Stopped();
@@ -184,6 +176,21 @@ class FewDevicesSearch {
     for (const auto& [key, layouts] : layouts_) {
       known_->by_key[key] = {TpotOf(layouts->problem.role), layouts->upper(),
                              layouts->best().stages};
+    }
+  }
+
+  // For the least price: until a set serves what is required, and of no dearer ones.
+  void BoundAll() {
+    double enough_usd = kInfinity;
+    for (Column& column : columns_) {
+      if (Stopped()) return;
+      const double usd = sets_.usd_per_hour(column.set);
+      if (usd > enough_usd) continue;  // nothing that it is part of is cheaper
+      if (!std::isfinite(column.layouts->upper())) Bound(&column, 0, kFirstTests);
+      if (cheapest() && column.role == Role::kBoth &&
+          column.rate() >= problem_.required_requests_per_second) {
+        enough_usd = usd;
+      }
     }
   }
 
@@ -330,12 +337,20 @@ class FewDevicesSearch {
   // True: no placement is better.
   bool Prove() {
     while (true) {
-      if (better_layouts_) TryKnown();
+      if (better_layouts_ && !cheapest()) TryKnown();
       const std::vector<GroupingColumn> upper = Rated(true);
       std::optional<ColumnGrouping> grouping = BestGrouping(problem_, sets_, upper);
       upper_ = grouping ? grouping->served() : 0;
       if (!grouping || !Beats(*grouping)) return true;
-      if (Stopped()) return false;
+      // Groupings come by what they cost: the first that is known to serve enough is the cheapest.
+      if (cheapest() && IsKnownToServe(*grouping)) {
+        Offer(*grouping);
+        if (!Beats(*grouping)) return true;
+      }
+      if (Stopped()) {
+        if (!best_) TryKnown();
+        return false;
+      }
       Column* loosest = Loosest(*grouping);
       if (loosest == nullptr) {
         // Links keep the grouping below what its replicas could serve.
@@ -359,6 +374,16 @@ class FewDevicesSearch {
     }
   }
 
+  bool IsKnownToServe(const ColumnGrouping& grouping) const {
+    ColumnGrouping known;
+    for (const int c : grouping.columns) {
+      const Column& column = columns_[static_cast<size_t>(c)];
+      if (column.role != Role::kDecode) known.prefilled += column.rate();
+      if (column.role != Role::kPrefill) known.decoded += column.rate();
+    }
+    return known.served() >= problem_.required_requests_per_second;
+  }
+
   // The column of the grouping whose bound is farthest from its layout.
   Column* Loosest(const ColumnGrouping& grouping) {
     Column* loosest = nullptr;
@@ -377,7 +402,7 @@ class FewDevicesSearch {
   // Where the column's bound is that of a set around it, and that may come down to the target: this
   // set, and with it all that are within it.
   Column* WhatCaps(Column* column, double target) {
-    if (column->cap > column->layouts->upper()) return column;
+    if (!std::isfinite(column->cap) || column->cap > column->layouts->upper()) return column;
     for (Column& other : columns_) {
       if (&other != column && other.role == column->role && other.layouts->upper() <= column->cap &&
           other.layouts->rate() <= target && !IsExact(other) &&
@@ -388,11 +413,12 @@ class FewDevicesSearch {
     return column;
   }
 
-  // The rate at which the grouping would serve what the placement does.
+  // The rate at which the grouping would serve what the placement does, or for the least price what
+  // is required; of that its part by cost, where nothing is known of the column yet.
   double TargetOf(const ColumnGrouping& grouping, const Column& column) const {
-    const double value = problem_.goal == Goal::kPrice
-                             ? problem_.required_requests_per_second * (1 - 1e-4)
-                             : Value();
+    const double value = cheapest() ? problem_.required_requests_per_second * (1 - 1e-4) : Value();
+    if (cheapest() && !std::isfinite(column.upper()) && grouping.usd_per_hour > 0)
+      return value * sets_.usd_per_hour(column.set) / grouping.usd_per_hour;
     double excess = grouping.prefilled - value;
     if (column.role == Role::kDecode) excess = grouping.decoded - value;
     if (column.role == Role::kBoth) excess = grouping.served() - value;
@@ -478,6 +504,7 @@ class FewDevicesSearch {
 
   void Explain() {
     const bool splits = Splits(*best_);
+    if (splits && cheapest()) BoundAll();  // dearer ones that do not split
     if (problem_.allow_split && !splits) {
       best_->notes.push_back(LosingSplitNote(true, 0, 0));
     } else if (splits) {

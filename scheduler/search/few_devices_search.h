@@ -6,11 +6,12 @@
 // grouping that serves most by the bounds (grouping_program) is bounded further, column by column,
 // just as far as it takes to fall to the best placement known; columns whose best layouts turn out
 // better make better placements. When no grouping is above the placement any more it is proved
-// best. Sets within a set are bounded by it; sets that are alike (same devices, same links) are
-// bounded once. Splitting replicas of different machines is bounded by what the links between them
-// carry. Budget: tests of layouts, more where a proof is asked for. Deterministic. Thread rule:
-// pure function. Limits: where links bind replicas of several machines, and where tests run out,
-// the bound stays above the placement.
+// best. For the least price groupings come by what they cost, and of dearer sets nothing is asked.
+// Sets within a set are bounded by it; sets that are alike (same devices, same links) are bounded
+// once. Splitting replicas of different machines is bounded by what the links between them carry.
+// Budget: tests of layouts, more where a proof is asked for. Deterministic. Thread rule: pure
+// function. Limits: where links bind replicas of several machines, and where tests run out, the
+// bound stays above the placement.
 #pragma once
 
 #include <map>

@@ -183,19 +183,21 @@ DeviceSets::DeviceSets(const std::vector<DevicePool>& pools) {
     price_.push_back(pool.price_usd_per_hour);
     size_ *= pool.count + 1;
   }
+  within_.assign(static_cast<size_t>(size_) * static_cast<size_t>(size_), 1);
+  size_t at = 0;
+  for (int whole = 0; whole < size_; ++whole) {
+    for (int part = 0; part < size_; ++part, ++at) {
+      for (size_t p = 0; p < base_.size(); ++p) {
+        if (Digit(part, p) > Digit(whole, p)) within_[at] = 0;
+      }
+    }
+  }
 }
 
 std::vector<int> DeviceSets::Counts(int set) const {
   std::vector<int> counts;
   for (size_t p = 0; p < base_.size(); ++p) counts.push_back(Digit(set, p));
   return counts;
-}
-
-bool DeviceSets::Within(int part, int whole) const {
-  for (size_t p = 0; p < base_.size(); ++p) {
-    if (Digit(part, p) > Digit(whole, p)) return false;
-  }
-  return true;
 }
 
 double DeviceSets::usd_per_hour(int set) const {

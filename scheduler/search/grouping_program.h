@@ -17,14 +17,18 @@
 
 namespace tessera::scheduler {
 
-// Sets of devices of a few pools as numbers whose digits are devices per pool.
+// Sets of devices of a few pools as numbers whose digits are devices per pool. For hundreds of
+// sets: which are within which is a table.
 class DeviceSets {
  public:
   explicit DeviceSets(const std::vector<DevicePool>& pools);
 
   int size() const { return size_; }  // 0 is the empty set, size() - 1 all devices
   std::vector<int> Counts(int set) const;
-  bool Within(int part, int whole) const;
+  bool Within(int part, int whole) const {
+    return within_[static_cast<size_t>(whole) * static_cast<size_t>(size_) +
+                   static_cast<size_t>(part)] != 0;
+  }
   double usd_per_hour(int set) const;
   int devices(int set) const;
   int first_pool(int set) const;  // that has devices in it
@@ -35,6 +39,7 @@ class DeviceSets {
 
   std::vector<int> radix_, base_;
   std::vector<double> price_;
+  std::vector<char> within_;  // [whole * sets + part]
   int size_ = 1;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "scheduler/search/stage_sequences.h"
@@ -16,6 +17,8 @@ constexpr double kFewestRows = 1.0 / 64;
 constexpr double kNarrowest = 1 + 1e-8;  // range of rows that is not halved any more
 constexpr int kFirstSteps = 10, kSteps = 4, kFineSteps = 50;  // of bisecting a period
 constexpr int kMostMoves = 20;
+constexpr StagePlace kPlaces[] = {StagePlace::kInner, StagePlace::kFirst, StagePlace::kLast,
+                                  StagePlace::kOnly};
 
 struct Range {
   int stages = 0, micro_batches = 0;
@@ -62,8 +65,7 @@ class LayoutBound::Search {
         tolerance_(tolerance),
         shapes_(model_, problem_.lengths, problem_.options),
         prompts_only_(problem_.role == Role::kPrefill || problem_.lengths.decode_steps <= 0),
-        types_(TypesOf(problem_, &shapes_)),
-        sequences_(types_, problem_.pools, Machines()) {
+        types_(TypesOf(problem_, &shapes_)) {
     best_.rate.requests_per_second = problem_.known_rate;
     Open();
   }
@@ -100,6 +102,11 @@ class LayoutBound::Search {
     return machines;
   }
 
+  StageSequences& Sequences() {
+    if (!sequences_) sequences_.emplace(types_, problem_.pools, Machines());
+    return *sequences_;
+  }
+
   double Enough(double target) const {
     return std::max(target, best_.rate.requests_per_second) * (1 + tolerance_);
   }
@@ -114,10 +121,27 @@ class LayoutBound::Search {
             : 1 / problem_.lengths.decode_steps;
     int devices = 0;
     for (const LayoutPool& pool : problem_.pools) devices += pool.count;
+    if (MostLayers() < model_.layers) return;
     for (int stages = 1; stages <= std::min(devices, model_.layers); ++stages) {
       Open({stages, stages});
       for (int micro = 1; micro < stages && !prompts_only_; ++micro) Open({stages, micro});
     }
+  }
+
+  // Layers that memory has room for, on all devices, beside the KV of the longest sequence.
+  double MostLayers() const {
+    const double kv = std::max(1.0, problem_.lengths.max_sequence_tokens);
+    std::vector<double> of_device(problem_.pools.size(), 0);  // in the width that suits it
+    for (const StageType& type : types_) {
+      double& most = of_device[static_cast<size_t>(type.pool)];
+      for (const StagePlace place : kPlaces) {
+        const double room = shapes_[type.shape].MemoryLayers(place, kv) * kRounding;
+        most = std::max(most, std::min<double>(room, model_.layers) / type.width);
+      }
+    }
+    double layers = 0;
+    for (size_t p = 0; p < of_device.size(); ++p) layers += of_device[p] * problem_.pools[p].count;
+    return layers * kRounding;
   }
 
   double MostRows(int micro_batches) const {
@@ -162,8 +186,7 @@ class LayoutBound::Search {
       limits.fixed_seconds.push_back(s.fixed);
       limits.layer_seconds.push_back(s.layer);
       limits.head_seconds.push_back(s.head);
-      for (const StagePlace place :
-           {StagePlace::kInner, StagePlace::kFirst, StagePlace::kLast, StagePlace::kOnly}) {
+      for (const StagePlace place : kPlaces) {
         const bool head = place == StagePlace::kLast || place == StagePlace::kOnly;
         const double most = std::min({static_cast<double>(model_.layers),
                                       (period - s.fixed - (head ? s.head : 0)) / s.layer,
@@ -209,7 +232,7 @@ class LayoutBound::Search {
       per_row = std::min(per_row, slowest);
     }
     const SequenceLimits limits = LimitsAt(range, per_row * range.high);
-    return sequences_.Test(limits, stages) != Verdict::kNone;
+    return Sequences().Test(limits, stages) != Verdict::kNone;
   }
 
   // Takes away rows with which no layout is in time; false: none is with any. Of what is left the
@@ -223,7 +246,7 @@ class LayoutBound::Search {
       at.high = rows;
       const double period = problem_.options.max_tpot_seconds * kRounding / at.micro_batches;
       std::vector<LayoutStage> stages;
-      return sequences_.Test(LimitsAt(at, period), &stages) != Verdict::kNone;
+      return Sequences().Test(LimitsAt(at, period), &stages) != Verdict::kNone;
     };
     range->in_time = true;
     if (in_time(range->high)) return true;
@@ -256,10 +279,10 @@ class LayoutBound::Search {
       possible = Possible(range, slow, &stages);
     }
     if (!possible) {
-      range.bound = output_ / slow;
       if (any) {
-        closed_ = std::max(closed_, range.bound);
+        closed_ = std::max(closed_, output_ / slow);
       } else {
+        range.bound = Enough(target);  // not output_ / slow, which rounding may leave above it
         Keep(range);
       }
       return;
@@ -403,8 +426,8 @@ class LayoutBound::Search {
   StageShapes shapes_;
   const bool prompts_only_;
   const std::vector<StageType> types_;
-  StageSequences sequences_;
-  double output_ = 0;  // requests per row
+  std::optional<StageSequences> sequences_;  // from the first test on
+  double output_ = 0;                        // requests per row
   Layout best_;
   double known_bound_ = kInfinity;
   double closed_ = 0;  // bound of the ranges that are not halved any more
