@@ -20,7 +20,7 @@ inline constexpr int64_t kLeastMemoryBytes = 16 << 20;
 struct DeviceShare {
   std::vector<int> cores;    // ascending
   int64_t memory_bytes = 0;  // in all: weights, KV pool, activations
-  // Others compute on these cores too, so waits may not spin: cores that were not named may be
+  // Others compute on these cores too, so waits spin with care: cores that were not named may be
   // anybody's, and a single one is shared by this worker's compute, engine and gRPC threads.
   bool cores_shared = false;
   std::string warning;  // for the log; empty: none

@@ -33,4 +33,28 @@ bool SpinUntil(const Done& done, std::chrono::nanoseconds limit) {
   return done();
 }
 
+// Spins where other programs may need the core: only while that finds what it waits for. After a
+// spin in vain the next wait does not spin, after two in a row the next three, up to 63.
+class ThriftySpin {
+ public:
+  template <typename Done>
+  bool Until(const Done& done, std::chrono::nanoseconds limit) {
+    if (without_ > 0) {
+      --without_;
+      return done();
+    }
+    if (SpinUntil(done, limit)) {
+      in_vain_ = 0;
+      return true;
+    }
+    in_vain_ = in_vain_ < 6 ? in_vain_ + 1 : 6;
+    without_ = (1 << in_vain_) - 1;
+    return false;
+  }
+
+ private:
+  int in_vain_ = 0;
+  int without_ = 0;  // waits to come
+};
+
 }  // namespace tessera::kernels

@@ -4,12 +4,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/cpu/futex.h"
 
 namespace tessera::kernels {
 namespace {
@@ -125,6 +125,11 @@ absl::Status ThreadPool::Pin(std::thread::native_handle_type thread, int member)
   return absl::OkStatus();
 }
 
+template <typename Done>
+bool ThreadPool::Spin(const Done& done, ThriftySpin* thrifty) const {
+  return options_.cores_shared ? thrifty->Until(done, kSpinLimit) : SpinUntil(done, kSpinLimit);
+}
+
 void ThreadPool::Run(const Job& job) {
   std::lock_guard<std::mutex> turn(callers_);
   job_ = job;
@@ -140,7 +145,7 @@ void ThreadPool::Run(const Job& job) {
 
   gate_.fetch_and(~kOpen);
   const auto all_left = [this] { return (gate_.load() & kHelpers) == 0; };
-  if (SpinUntil(all_left, spin_limit_)) return;
+  if (Spin(all_left, &caller_spin_)) return;
   while (!all_left()) {
     const uint32_t gate = gate_.fetch_or(kCallerSleeps) | kCallerSleeps;
     if ((gate & kHelpers) != 0) FutexWait(gate_, gate);
@@ -161,6 +166,7 @@ void ThreadPool::Work(const Job& job, int member) {
 }
 
 void ThreadPool::HelperLoop(int member) {
+  ThriftySpin thrifty;
   while (!stop_.load()) {
     const uint32_t seen = signal_.load();
     uint32_t gate = gate_.load();
@@ -172,7 +178,7 @@ void ThreadPool::HelperLoop(int member) {
       if ((left & kHelpers) == 0 && (left & kCallerSleeps) != 0) FutexWake(gate_, 1);
     }
     const auto called = [this, seen] { return signal_.load() != seen; };
-    if (SpinUntil(called, spin_limit_)) continue;
+    if (Spin(called, &thrifty)) continue;
     sleepers_.fetch_add(1);
     while (!called()) FutexWait(signal_, seen);
     sleepers_.fetch_sub(1);

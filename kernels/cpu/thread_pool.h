@@ -3,8 +3,8 @@
 // The pool has threads() members: the thread that calls ParallelFor (member 0) and threads() - 1
 // helpers. A call allocates nothing. Helpers join a call when they get there: the caller works
 // through whatever is left, then waits only for helpers that are inside, so a helper that another
-// process keeps off its core delays nobody. Waits spin briefly where the cores are ours alone, else
-// sleep at once.
+// process keeps off its core delays nobody. Waits spin briefly, on cores that others use too only
+// while that pays (ThriftySpin), then sleep.
 //
 // Thread rule: ParallelFor may be called from several threads (they take turns), not from inside a
 // task.
@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cpu/futex.h"
 
 namespace tessera::kernels {
 
@@ -35,7 +36,7 @@ class ThreadPool {
  public:
   struct Options {
     std::vector<int> cores = {};  // one thread each; at least one, no core twice
-    bool cores_shared = false;  // other processes use these cores too: no spinning, no fixed seats
+    bool cores_shared = false;    // other processes use these cores too: no fixed seats
   };
 
   // InvalidArgument names a core that this process may not use.
@@ -45,7 +46,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
-  // How long a wait may spin before it sleeps; 0 where cores are shared.
+  // How long a wait for work may spin before it sleeps; 0 where cores are shared.
   std::chrono::nanoseconds spin_limit() const { return spin_limit_; }
   // Pins `thread`, which will call ParallelFor, to the seat of member 0.
   absl::Status PinCaller(std::thread& thread) const;
@@ -82,6 +83,8 @@ class ThreadPool {
   void Run(const Job& job);
   void Work(const Job& job, int member);
   void HelperLoop(int member);
+  template <typename Done>
+  bool Spin(const Done& done, ThriftySpin* thrifty) const;
 
   // gate_: number of helpers inside, and two flags.
   static constexpr uint32_t kOpen = 1u << 31;
@@ -91,7 +94,8 @@ class ThreadPool {
   const Options options_;
   const std::chrono::nanoseconds spin_limit_;
   std::mutex callers_;
-  Job job_;  // written while the gate is shut and nobody is inside
+  ThriftySpin caller_spin_;  // of whose turn it is
+  Job job_;                  // written while the gate is shut and nobody is inside
   std::vector<std::thread> helpers_;
 
   alignas(64) std::atomic<uint32_t> gate_{0};

@@ -19,7 +19,7 @@ struct CpuDeviceOptions {
   std::vector<int> cores = {};  // empty: all that the affinity mask and the control group allow
   int64_t memory_bytes = 0;     // 0: what the control group and the machine allow
   Isa isa = Isa::kReference;    // kernel path: see ParseIsa
-  bool cores_shared = false;    // others use these cores too: waits do not spin
+  bool cores_shared = false;    // others use these cores too: see thread_pool.h
 };
 
 // FailedPrecondition if the processor lacks `isa`, InvalidArgument for cores that cannot be used.

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/futex.h"
 #include "tests/no_more_threads.h"
 #include "third_party/linux/cpu_share.h"
 
@@ -123,6 +125,32 @@ TEST_CASE("threads that cannot be started: an error, not the end of the process"
   CHECK(pool.status().code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(pool.status().message()),
              Catch::Contains("cannot start") && Catch::Contains("unavailable; raise the limit"));
+}
+
+TEST_CASE("on shared cores waits spin only while that pays") {
+  ThriftySpin spin;
+  int asked = 0;
+  const auto spins = [&](bool found) {
+    asked = 0;
+    spin.Until(
+        [&] {
+          ++asked;
+          return found && asked > 10;
+        },
+        std::chrono::milliseconds(1));
+    return asked > 1;
+  };
+  for (int i = 0; i < 5; ++i) CHECK(spins(true));
+  CHECK(spins(false));
+  CHECK_FALSE(spins(true));  // the one after
+  CHECK(spins(false));
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(spins(false));
+  int without = 0;
+  for (int i = 0; i < 640; ++i) without += spins(false) ? 0 : 1;
+  CHECK(without > 600);
+  while (!spins(true)) {
+  }
+  CHECK(spins(true));
 }
 
 TEST_CASE("waits spin only where cores are not shared") {
