@@ -5,67 +5,35 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "proto/document.h"
-#include "scheduler/input/catalogue.h"
-#include "scheduler/input/workload_samples.h"
 #include "scheduler/search/goodput_moves.h"
-#include "scheduler/search/goodput_search.h"
-#include "tests/scheduler/cost/shapes.h"
+#include "tests/scheduler/search/mixed_cloud.h"
 
 namespace tessera::scheduler {
 namespace {
 
-struct MixedCloud {
-  ModelShape model = tests::Llama2_70B();
-  ClusterGraph graph;
-  PlacementProblem problem;
+using tests::MixedCloud;
 
-  MixedCloud() {
-    v1::Cluster cluster;
-    REQUIRE(ReadDocumentFile("deploy/clusters/mixed_cloud_32.yaml", &cluster).message() == "");
-    graph = *MakeClusterGraph(cluster, *BuiltInDevices(), "mixed_cloud_32.yaml");
-    v1::Workload workload;
-    REQUIRE(ReadDocumentFile("deploy/workloads/azure_conversation.yaml", &workload).message() ==
-            "");
-    const auto samples = SamplesOf(workload, {}, 4096, "azure_conversation.yaml");
-    REQUIRE(samples.ok());
-    RequestClass all;
-    all.name = "all";
-    all.samples = samples->samples;
-    all.limits.ttft_seconds = 3;
-    all.limits.tpot_seconds = 0.15;
-    all.required_attainment = 0.9;
-    problem.model = &model;
-    problem.graph = &graph;
-    problem.samples = all.samples;
-    problem.classes = {all};
-    problem.goal = Goal::kGoodput;
-  }
-
-  double Serves(const std::vector<PlacedReplica>& replicas, ReplicaJudge* judge) const {
-    const absl::StatusOr<Placement> placement = Assemble(problem, replicas, judge);
-    REQUIRE(placement.status().message() == "");  // refuses pools that are overdrawn
-    return placement->requests_per_second;
-  }
-};
+double Serves(const MixedCloud& cloud, const std::vector<PlacedReplica>& replicas,
+              ReplicaJudge* judge) {
+  const absl::StatusOr<Placement> placement = Assemble(cloud.problem, replicas, judge);
+  REQUIRE(placement.status().message() == "");  // refuses pools that are overdrawn
+  return placement->requests_per_second;
+}
 
 TEST_CASE("sets near those that a linear program uses serve more than parts of pools") {
   const MixedCloud cloud;
   GroupLayouts groups(cloud.problem, GroupLayoutOptions());
   GoodputColumns columns(cloud.problem, &groups);
   columns.OfferAlone();
-  const double alone = cloud.Serves(columns.program().Pack(false), groups.judge());
+  const double alone = Serves(cloud, columns.program().Pack(false), groups.judge());
   const int64_t offered = columns.laid_out();
   constexpr int64_t kMost = 2000;
   columns.Generate(false, kMost);
   CHECK(columns.laid_out() > offered);
   CHECK(columns.laid_out() <= offered + kMost);
-  const double near = cloud.Serves(columns.program().Pack(false), groups.judge());
+  const double near = Serves(cloud, columns.program().Pack(false), groups.judge());
   CHECK(near == Approx(columns.program().packed_value()).epsilon(1e-6));
   CHECK(near > 1.1 * alone);
-  const absl::StatusOr<Placement> best = SearchGoodput(cloud.problem);
-  REQUIRE(best.status().message() == "");
-  CHECK(best->requests_per_second > 1.2 * alone);
 }
 
 TEST_CASE("moves lead to what serves more, and leave what nothing beside is better than") {
@@ -82,43 +50,8 @@ TEST_CASE("moves lead to what serves more, and leave what nothing beside is bett
   CHECK(once.requests_per_second >= alone->requests_per_second);
   CHECK(moved.requests_per_second > 1.05 * alone->requests_per_second);
   CHECK(moved.requests_per_second ==
-        Approx(cloud.Serves(moved.replicas, groups.judge())).epsilon(1e-6));
+        Approx(Serves(cloud, moved.replicas, groups.judge())).epsilon(1e-6));
   CHECK(moves.Improve(moved, 200).requests_per_second <= moved.requests_per_second * (1 + 1e-3));
-}
-
-TEST_CASE("a goodput search that is stopped answers with the best so far, whenever that is") {
-  MixedCloud cloud;
-  const absl::StatusOr<Placement> whole = SearchGoodput(cloud.problem);
-  REQUIRE(whole.status().message() == "");
-  CHECK(!whole->interrupted);
-  for (const int64_t asked : {0, 1, 20, 400, 3000}) {
-    INFO("stopped when it asks after " << asked << " times");
-    int64_t left = asked;
-    cloud.problem.watch.stop = [&left] { return left-- <= 0; };
-    const absl::StatusOr<Placement> found = SearchGoodput(cloud.problem);
-    REQUIRE(found.status().message() == "");
-    CHECK(found->interrupted);
-    CHECK(found->requests_per_second > 0);
-  }
-}
-
-TEST_CASE("a goodput search says what the other kind of plan would serve") {
-  MixedCloud cloud;
-  cloud.problem.classes[0].limits.ttft_seconds = 1.5;
-  const absl::StatusOr<Placement> found = SearchGoodput(cloud.problem);
-  REQUIRE(found.status().message() == "");
-  REQUIRE(found->alternatives.size() == 1);
-  const Placement& other = found->alternatives[0];
-  CHECK(Splits(other) != Splits(*found));
-  CHECK(other.requests_per_second <= found->requests_per_second);
-  const std::string note = LosingSplitNote(Splits(other), other.requests_per_second, 0);
-  CHECK(std::count(found->notes.begin(), found->notes.end(), note) == 1);
-  cloud.problem.allow_split = false;
-  const absl::StatusOr<Placement> unsplit = SearchGoodput(cloud.problem);
-  REQUIRE(unsplit.status().message() == "");
-  CHECK(!Splits(*unsplit));
-  CHECK(unsplit->alternatives.empty());
-  CHECK(std::count(unsplit->notes.begin(), unsplit->notes.end(), LosingSplitNote(true, 0, 0)) == 0);
 }
 
 TEST_CASE("stages may have one width in half of a pool and half of it in the rest") {

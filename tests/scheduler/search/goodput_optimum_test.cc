@@ -2,6 +2,8 @@
 // with every layout.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
 
 #include "scheduler/search/goodput_search.h"
 #include "tests/scheduler/search/placement_census.h"
@@ -9,9 +11,23 @@
 namespace tessera::tests {
 namespace {
 
+// Bazel's parts of a test: which one this is, of how many.
+struct Shard {
+  int index = 0, count = 1;
+};
+
+Shard ThisShard() {
+  const char* index = std::getenv("TEST_SHARD_INDEX");
+  const char* count = std::getenv("TEST_TOTAL_SHARDS");
+  if (index == nullptr || count == nullptr || std::atoi(count) < 1) return {};
+  if (const char* heeded = std::getenv("TEST_SHARD_STATUS_FILE")) std::ofstream{heeded};
+  return {std::atoi(index), std::atoi(count)};
+}
+
 TEST_CASE("the search for goodput finds the best placement that does not split, or nearly it") {
   int feasible = 0, equal = 0, binding = 0;
-  for (int seed = 0; seed < 80; ++seed) {
+  const Shard shard = ThisShard();
+  for (int seed = shard.index; seed < 80; seed += shard.count) {
     CensusInstance instance;
     MakeCensusInstance(seed, &instance);
     if (instance.graph.devices() > 5) continue;  // minutes of trying
@@ -41,8 +57,8 @@ TEST_CASE("the search for goodput finds the best placement that does not split, 
     CHECK(found->upper_bound >= best.requests_per_second * (1 - 1e-6));
     binding += best.requests_per_second < 0.9 * found->upper_bound ? 1 : 0;
   }
-  CHECK(feasible >= 40);
-  CHECK(equal >= feasible * 97 / 100);
+  CHECK(feasible >= 40 / shard.count);
+  CHECK(equal >= feasible - (shard.count > 1 ? 1 : 3));
   CHECK(binding >= feasible / 2);
 }
 

@@ -65,10 +65,12 @@ class AllLayouts {
     return problem_.graph->pools()[static_cast<size_t>(stage.pool)].machine;
   }
 
-  double WorthOf(const scheduler::ReplicaSpec& replica) {
-    if (problem_.goal == scheduler::Goal::kGoodput)
-      return judge_.RateOf(replica).requests_per_second;
-    return CapacityOf(*problem_.model, replica, lengths_, problem_.options).requests_per_second;
+  // Where it is no more than `known` another figure that is not: goodput is at most the capacity.
+  double WorthOf(const scheduler::ReplicaSpec& replica, double known) {
+    const double capacity =
+        CapacityOf(*problem_.model, replica, lengths_, problem_.options).requests_per_second;
+    if (problem_.goal != scheduler::Goal::kGoodput || capacity <= known) return capacity;
+    return judge_.RateOf(replica).requests_per_second;
   }
 
   void Judge(const std::vector<LayoutStage>& stages) {
@@ -84,12 +86,13 @@ class AllLayouts {
     for (const Role role : kRoles) {
       if (role != Role::kBoth && !problem_.allow_split) break;
       replica.role = role;
-      const double rate = WorthOf(replica);
-      if (rate <= 0) continue;
       auto& kept = kept_[static_cast<size_t>(role)][static_cast<size_t>(used)];
       // Whoever does both sends its KV nowhere.
-      Kept& best = kept[role == Role::kBoth ? 0 : machines];
-      if (rate > best.rate) best = {rate, machines, stages};
+      const uint64_t key = role == Role::kBoth ? 0 : machines;
+      const auto best = kept.find(key);
+      const double known = best == kept.end() ? 0 : best->second.rate;
+      const double rate = WorthOf(replica, known);
+      if (rate > known) kept[key] = {rate, machines, stages};
     }
   }
 

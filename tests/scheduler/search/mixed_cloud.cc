@@ -1,0 +1,33 @@
+#include "tests/scheduler/search/mixed_cloud.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/workload_samples.h"
+
+namespace tessera::tests {
+
+MixedCloud::MixedCloud() {
+  v1::Cluster cluster;
+  REQUIRE(ReadDocumentFile("deploy/clusters/mixed_cloud_32.yaml", &cluster).message() == "");
+  graph =
+      *scheduler::MakeClusterGraph(cluster, *scheduler::BuiltInDevices(), "mixed_cloud_32.yaml");
+  v1::Workload workload;
+  REQUIRE(ReadDocumentFile("deploy/workloads/azure_conversation.yaml", &workload).message() == "");
+  const auto samples = scheduler::SamplesOf(workload, {}, 4096, "azure_conversation.yaml");
+  REQUIRE(samples.ok());
+  scheduler::RequestClass all;
+  all.name = "all";
+  all.samples = samples->samples;
+  all.limits.ttft_seconds = 3;
+  all.limits.tpot_seconds = 0.15;
+  all.required_attainment = 0.9;
+  problem.model = &model;
+  problem.graph = &graph;
+  problem.samples = all.samples;
+  problem.classes = {all};
+  problem.goal = scheduler::Goal::kGoodput;
+}
+
+}  // namespace tessera::tests

@@ -1,0 +1,21 @@
+// mixed_cloud_32.yaml with Llama-2-70B and conversations of which 90 % shall begin within 3 s and
+// go on every 150 ms.
+#pragma once
+
+#include "scheduler/search/problem.h"
+#include "tests/scheduler/cost/shapes.h"
+
+namespace tessera::tests {
+
+// Not copied: the problem borrows the other two.
+struct MixedCloud {
+  scheduler::ModelShape model = Llama2_70B();
+  scheduler::ClusterGraph graph;
+  scheduler::PlacementProblem problem;
+
+  MixedCloud();
+  MixedCloud(const MixedCloud&) = delete;
+  MixedCloud& operator=(const MixedCloud&) = delete;
+};
+
+}  // namespace tessera::tests
