@@ -214,13 +214,11 @@ class ClusterCheck {
     const double tokens = (prefills ? basis.uncached_prompt_tokens() : 0) +
                           (decodes ? std::max(0.0, basis.output_tokens() - 1) : 0);
     const double rate = replica.prediction().requests_per_second();
-    double least_tpot = 0, least_ttft = 0;
+    double least_ttft = 0;
     for (const v1::Stage& stage : replica.stages()) {
-      double read_seconds = 0;
       for (const v1::PlannedWorker& worker : stage.workers()) {
         const Device& device = devices_.at(worker.device());
         const HeldByWorker held = HeldBy(plan_, worker.share());
-        read_seconds = std::max(read_seconds, held.bytes_read_per_token / device.bytes_per_second);
         // The head computes for sampled rows alone; leave it out.
         const double head = worker.share().holds_head() ? HeadParameters(worker.share()) : 0;
         const double token_flops = 2 * (held.parameters_per_token - head);
@@ -234,7 +232,6 @@ class ClusterCheck {
             replica.name(), rate, flops / 1e12, worker.device(), device.kind,
             device.flops_per_second / 1e12));
       }
-      least_tpot += read_seconds;
     }
     const double ttft = replica.prediction().time_to_first_token_seconds();
     if (prefills && ttft > 0 && ttft * kRounding < least_ttft) {
@@ -244,6 +241,7 @@ class ClusterCheck {
           replica.name(), ttft * 1e3, least_ttft * 1e3));
     }
     const double tpot = replica.prediction().time_per_output_token_seconds();
+    const double least_tpot = LeastOf(replica).per_output_token;
     if (!decodes || tpot <= 0 || tpot * kRounding >= least_tpot) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrFormat(
         "replica %s: a TPOT of %.2f ms is predicted, but reading its weights at full memory "
@@ -251,20 +249,28 @@ class ClusterCheck {
         replica.name(), tpot * 1e3, least_tpot * 1e3));
   }
 
-  absl::Status CheckLatencies() const {
-    std::map<std::string, double> seconds;  // of a prompt token through all stages, at the peaks
-    for (const v1::Replica& replica : plan_.replicas()) {
-      for (const v1::Stage& stage : replica.stages()) {
-        double slowest = 0;
-        for (const v1::PlannedWorker& worker : stage.workers()) {
-          const double head = worker.share().holds_head() ? HeadParameters(worker.share()) : 0;
-          const double used = HeldBy(plan_, worker.share()).parameters_per_token - head;
-          slowest = std::max(slowest, 2 * used / devices_.at(worker.device()).flops_per_second);
-        }
-        seconds[replica.name()] += slowest;
+  LeastSeconds LeastOf(const v1::Replica& replica) const {
+    LeastSeconds least;
+    for (const v1::Stage& stage : replica.stages()) {
+      double computes = 0, reads = 0;  // of the slowest worker
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        const Device& device = devices_.at(worker.device());
+        const HeldByWorker held = HeldBy(plan_, worker.share());
+        const double head = worker.share().holds_head() ? HeadParameters(worker.share()) : 0;
+        computes =
+            std::max(computes, 2 * (held.parameters_per_token - head) / device.flops_per_second);
+        reads = std::max(reads, held.bytes_read_per_token / device.bytes_per_second);
       }
+      least.per_prompt_token += computes;
+      least.per_output_token += reads;
     }
-    return CheckAttainment(plan_, seconds);
+    return least;
+  }
+
+  absl::Status CheckLatencies() const {
+    std::map<std::string, LeastSeconds> least;
+    for (const v1::Replica& replica : plan_.replicas()) least[replica.name()] = LeastOf(replica);
+    return CheckAttainment(plan_, least);
   }
 
   double HeadParameters(const v1::WorkerShare& share) const {

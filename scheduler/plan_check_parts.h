@@ -27,11 +27,17 @@ double ActivationElementBytes(const v1::DeploymentPlan& plan);
 // Figures of the plan by itself: memory, KV, load of replicas.
 absl::Status CheckFigures(const v1::DeploymentPlan& plan);
 
+// What a replica needs at least, at the peaks of its devices.
+struct LeastSeconds {
+  double per_prompt_token = 0;  // through all stages
+  double per_output_token = 0;  // reading the weights, which any step does
+};
+
 // Which part of the requests is said to meet its limits: shares and sums hold, a plan for goodput
 // attains what is asked for, and nothing is promised that the predicted TPOT and, where known, the
-// least seconds of a prompt token in a prefilling replica (by its name) rule out.
+// least seconds of replicas (by name) rule out.
 absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
-                             const std::map<std::string, double>& seconds_per_prompt_token);
+                             const std::map<std::string, LeastSeconds>& least);
 
 // What the plan says of itself adds up: a basis wherever something is promised, tokens from
 // requests, all of the promised rate routed, value, bound and gap of the certificate.

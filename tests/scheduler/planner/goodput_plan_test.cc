@@ -221,6 +221,19 @@ TEST_CASE("the check refuses what no plan can attain") {
                one->mutable_objectives()->set_time_to_first_token_seconds(0.001);
              }),
              Contains("it is 0.0 % at most"));
+  // Of TPOTs whose mean is a little above the limit many are below, but next to none where the mean
+  // is near the longest that replicas can have and serve what comes.
+  const auto limit_of_mean = [](double part, Plan* all) {
+    const double mean = all->replicas(0).prediction().time_per_output_token_seconds();
+    for (Class& one : *all->mutable_prediction()->mutable_classes())
+      one.mutable_objectives()->set_time_per_output_token_seconds(part * mean);
+  };
+  CHECK(refusal([&](Class*, Plan* all) { limit_of_mean(0.98, all); }) == "");
+  CHECK_THAT(refusal([&](Class*, Plan* all) {
+               limit_of_mean(0.98, all);
+               for (v1::Replica& replica : *all->mutable_replicas()) replica.set_max_sequences(1);
+             }),
+             Contains("it is 0.0 % at most"));
   CHECK_THAT(refusal([](Class*, Plan* all) { all->mutable_prediction()->clear_classes(); }),
              Contains("says of no class"));
 }
