@@ -19,7 +19,8 @@ bool Near(double a, double b) {
   return std::abs(a - b) <= kRelative * std::max(std::abs(a), std::abs(b)) + kCents;
 }
 
-// USD per hour of one device; least and most differ where its machine may be rented as spot.
+// USD per hour of one device; least and most differ where its machine may be rented as spot. Those
+// that are used of a machine with a price pay all of it, each as much as the next.
 struct Price {
   double least = 0, most = 0;
   bool spot = false;
@@ -31,6 +32,11 @@ class PriceCheck {
              const std::map<std::string, double>& kind_prices)
       : plan_(plan) {
     for (const v1::SpotMix& mix : plan.spot()) mixes_[mix.machine()] = &mix;
+    for (const v1::Replica& replica : plan.replicas()) {
+      for (const v1::Stage& stage : replica.stages()) {
+        for (const v1::PlannedWorker& worker : stage.workers()) ++used_[CopyOf(worker)];
+      }
+    }
     for (const v1::Machine& machine : cluster.machines()) AddMachine(machine, kind_prices);
   }
 
@@ -71,22 +77,27 @@ class PriceCheck {
   }
 
  private:
+  // The machine as the plan names it: of a market one of several copies.
+  static std::string CopyOf(const v1::PlannedWorker& worker) {
+    return worker.device().substr(0, worker.device().rfind('/'));
+  }
+
   void AddMachine(const v1::Machine& machine, const std::map<std::string, double>& kind_prices) {
     machines_[machine.name()] = &machine;
-    int count = 0;
-    for (const v1::DeviceGroup& group : machine.devices()) count += std::max(1, group.count());
     for (int copy = 1; copy <= std::max(1, machine.available()); ++copy) {
       const std::string name =
           machine.available() > 1 ? absl::StrCat(machine.name(), ".", copy) : machine.name();
       machine_of_[name] = machine.name();
       int index = 0;
       for (const v1::DeviceGroup& group : machine.devices()) {
-        const double each = machine.price_usd_per_hour() / count;
+        const int used = std::max(1, used_[name]);
         Price price;
-        price.most = each > 0 ? each : kind_prices.at(group.kind());
+        price.most = machine.price_usd_per_hour() > 0 ? machine.price_usd_per_hour() / used
+                     : group.price_usd_per_hour() > 0 ? group.price_usd_per_hour()
+                                                      : kind_prices.at(group.kind());
         price.least = price.most;
         price.spot = mixes_.contains(machine.name());
-        if (price.spot) price.least = machine.spot_price_usd_per_hour() / count;
+        if (price.spot) price.least = machine.spot_price_usd_per_hour() / used;
         for (int i = 0; i < std::max(1, group.count()); ++i)
           devices_[absl::StrCat(name, "/", index++)] = price;
       }
@@ -98,7 +109,7 @@ class PriceCheck {
     for (const v1::Replica& replica : plan_.replicas()) {
       for (const v1::Stage& stage : replica.stages()) {
         for (const v1::PlannedWorker& worker : stage.workers()) {
-          const std::string name = worker.device().substr(0, worker.device().rfind('/'));
+          const std::string name = CopyOf(worker);
           used[machine_of_.at(name)].insert(name);
         }
       }
@@ -142,14 +153,15 @@ class PriceCheck {
         (said < most || Near(said, most)))
       return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %.4g USD per million output tokens are predicted; its devices cost %.4f USD/h, "
-        "which makes %.4g",
+        "%s: %.4g USD per million output tokens are predicted; what it rents costs %.4f "
+        "USD/h, which makes %.4g",
         what, said, price.most, most));
   }
 
   const v1::DeploymentPlan& plan_;
   std::map<std::string, const v1::SpotMix*> mixes_;
   std::map<std::string, const v1::Machine*> machines_;
+  std::map<std::string, int> used_;                // devices, by copy
   std::map<std::string, std::string> machine_of_;  // description's name, by copy
   std::map<std::string, Price> devices_;
 };

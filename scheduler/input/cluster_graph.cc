@@ -255,10 +255,18 @@ class ClusterGraphBuilder {
       pool.spec = Intern(SpecOf(*kind, group));
       pool.count = std::max(1, group.count());
       pool.first_index = devices;
-      pool.price_usd_per_hour = kind->price_usd_per_hour();
+      if (group.price_usd_per_hour() > 0 && machine.price_usd_per_hour() > 0) {
+        return Error(at + ".price",
+                     StrCat("machine ", machine.name(),
+                            " has a price as well: give its own where it is rented as a whole, its "
+                            "devices' where each is rented by itself"));
+      }
+      pool.price_usd_per_hour =
+          group.price_usd_per_hour() > 0 ? group.price_usd_per_hour() : kind->price_usd_per_hour();
       devices += pool.count;
       graph_.pools_.push_back(pool);
     }
+    node.price_usd_per_hour = machine.price_usd_per_hour();
     if (machine.price_usd_per_hour() > 0) {
       for (DevicePool& pool : graph_.pools_) {
         if (pool.machine == index) pool.price_usd_per_hour = machine.price_usd_per_hour() / devices;
@@ -459,6 +467,32 @@ ClusterGraph ClusterGraph::Part(const std::vector<int>& counts, std::vector<int>
     part.pools_.back().count = count;
   }
   return part;
+}
+
+double ClusterGraph::RentOf(std::span<const int> used) const {
+  double usd = 0;
+  int paid = -1;  // pools of a machine stand beside each other
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    if (used[p] == 0) continue;
+    const int machine = pools_[p].machine;
+    const double whole = machines_[static_cast<size_t>(machine)].price_usd_per_hour;
+    if (whole <= 0) {
+      usd += used[p] * pools_[p].price_usd_per_hour;
+    } else if (machine != paid) {
+      usd += whole;
+      paid = machine;
+    }
+  }
+  return usd;
+}
+
+bool ClusterGraph::rents_whole_machines() const {
+  std::vector<int> devices(machines_.size(), 0);
+  for (const DevicePool& pool : pools_) devices[static_cast<size_t>(pool.machine)] += pool.count;
+  for (size_t m = 0; m < machines_.size(); ++m) {
+    if (machines_[m].price_usd_per_hour > 0 && devices[m] > 1) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> ClusterGraph::EstimatedKinds() const {

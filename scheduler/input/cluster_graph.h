@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,7 @@ struct DevicePool {
   const DeviceSpec* spec = nullptr;
   int count = 0;
   int first_index = 0;            // of the first within its machine: devices are "machine/index"
-  double price_usd_per_hour = 0;  // of one device, the machine's price shared out
+  double price_usd_per_hour = 0;  // of one device; of a machine with a price, its part of that
 };
 
 struct MachineNode {
@@ -37,6 +38,7 @@ struct MachineNode {
   std::string rack;
   LinkSpec inside;
   std::optional<LinkSpec> uplink;
+  double price_usd_per_hour = 0;  // of the whole, where it is rented so; 0: device by device
 };
 
 class ClusterGraph {
@@ -52,6 +54,10 @@ class ClusterGraph {
     return links_[place_of_[static_cast<size_t>(from)] * places_ +
                   place_of_[static_cast<size_t>(to)]];
   }
+  // What it costs to rent what `used` devices of each pool need: machines with a price as a whole.
+  double RentOf(std::span<const int> used) const;
+  // Whether some machine is to be had only together with devices that nobody may need.
+  bool rents_whole_machines() const;
   // What all machines of a site share on their way to other sites, by site.
   const std::map<std::string, LinkSpec>& site_uplinks() const { return site_uplinks_; }
   std::string DeviceName(const DevicePool& pool, int i) const;

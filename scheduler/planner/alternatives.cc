@@ -139,15 +139,19 @@ class Alternatives {
                b.rate.requests_per_second * a.usd_per_hour;
       });
     }
-    double rate = 0, usd = 0;
+    double rate = 0;
+    std::vector<int> used(pools_.size(), 0);
     for (PlacedReplica& replica : serving) {
       if (problem_.goal == Goal::kPrice && rate >= problem_.required_requests_per_second * kAsked)
         break;
+      std::vector<int> with = used;
+      for (const LayoutStage& stage : replica.stages)
+        with[static_cast<size_t>(stage.pool)] += stage.width;
       if (problem_.goal == Goal::kBudget &&
-          usd + replica.usd_per_hour > problem_.budget_usd_per_hour)
+          problem_.graph->RentOf(with) > problem_.budget_usd_per_hour)
         continue;
       rate += replica.rate.requests_per_second;
-      usd += replica.usd_per_hour;
+      used = std::move(with);
       kept.push_back(std::move(replica));
     }
     return Assemble(problem_, std::move(kept));

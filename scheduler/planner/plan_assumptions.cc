@@ -306,8 +306,8 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
   }
   if (own > 0) {
     lines->push_back(StrCat("prices of ", own, own == 1 ? " machine" : " machines",
-                            " = as the description says, each device a like part of it: objectives "
-                            "of money count devices that are used, not whole machines"));
+                            " = as the description says, of the whole machine, paid once any of "
+                            "its devices is used"));
   }
   std::map<std::string, std::string> by_source;
   for (const std::string& name : kinds) {
@@ -329,7 +329,7 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
   }
   for (const auto& [source, prices] : by_source) {
     lines->push_back(StrCat(
-        "USD per hour of one device: ", prices, " (",
+        "USD per hour of one device that is rented by itself: ", prices, " (",
         source.empty() ? "description" : StrCat("ESTIMATED, one provider's on one day: ", source),
         ")"));
   }

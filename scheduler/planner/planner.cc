@@ -73,8 +73,8 @@ class Planner {
   }
 
  private:
-  // Searches count parts of machines at a mixed price; where machines are spot, whole ones are
-  // rented: the budget is lowered until they are within it.
+  // Searches take machines that may be spot at a mixed price. How many of them are is a whole
+  // number: the budget is lowered until these are within it.
   absl::StatusOr<Placement> Rented(const Search& search) {
     absl::StatusOr<Placement> placement = search(problem_);
     const double bound = placement.ok() ? placement->upper_bound : 0;
@@ -91,7 +91,7 @@ class Planner {
     }
     if (!placement.ok()) return placement;
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: no plan was found whose whole machines cost at most %.2f USD/h, spot "
+        absl::StrFormat("%s: no plan was found whose machines cost at most %.2f USD/h, spot "
                         "and on demand together",
                         input_.cluster_file, graph_.budget_usd_per_hour()));
   }
@@ -107,15 +107,15 @@ class Planner {
     }
     spot_ = SpotMixes(input_.cluster, options_.spot, used);
     if (spot_.empty()) return;
-    placement->usd_per_hour = 0;
-    for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
+    std::vector<int> on_demand(graph_.pools().size(), 0);  // devices of machines that only are
     for (const PlacedReplica& replica : placement->replicas) {
       for (const LayoutStage& stage : replica.stages) {
         if (!IsIn(spot_, machine_of(stage)))
-          placement->usd_per_hour +=
-              stage.width * graph_.pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour;
+          on_demand[static_cast<size_t>(stage.pool)] += stage.width;
       }
     }
+    placement->usd_per_hour = graph_.RentOf(on_demand);
+    for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
   }
 
   absl::Status WriteChecked(const Placement& placement) {
@@ -232,6 +232,11 @@ class Planner {
     });
   }
 
+  bool PricesKnown(const Placement& placement) const {
+    return std::all_of(placement.replicas.begin(), placement.replicas.end(),
+                       [&](const PlacedReplica& placed) { return PriceKnown(placed); });
+  }
+
   void Write(Placement placement) {
     *plan_.mutable_model() = input_.model;
     plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
@@ -255,9 +260,9 @@ class Planner {
     }
     Compare(placement);
     if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
-    if (spot_.empty()) {
-      for (std::string& line : RentLines(input_.cluster, plan_)) AddLine(std::move(line));
-    }
+    const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;
+    if (spot_.empty() && (money || IsMarket(input_.cluster)))
+      AddLine(RentLine(input_.cluster, plan_, PricesKnown(placement) ? placement.usd_per_hour : 0));
     for (v1::SpotMix& mix : spot_) {
       AddLine(SpotLine(mix));
       *plan_.add_spot() = std::move(mix);
@@ -412,13 +417,12 @@ class Planner {
     v1::Prediction* all = plan_.mutable_prediction();
     all->set_requests_per_second(placement.requests_per_second);
     all->set_output_tokens_per_second(placement.requests_per_second * lengths.output_tokens);
-    if (std::all_of(placement.replicas.begin(), placement.replicas.end(),
-                    [&](const PlacedReplica& placed) { return PriceKnown(placed); })) {
+    if (PricesKnown(placement)) {
       const double usd_per_million =
           placement.usd_per_hour / 3600 / all->output_tokens_per_second() * 1e6;
       all->set_usd_per_million_output_tokens(usd_per_million);
       AddLine(absl::StrFormat(
-          "its devices cost %.2f USD/h%s: %s USD per million output tokens at %.3f requests/s, "
+          "it costs %.2f USD/h to rent%s: %s USD per million output tokens at %.3f requests/s, "
           "the most that it serves%s",
           placement.usd_per_hour,
           options_.goal == Goal::kPrice ? ", which is what was minimised" : "",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
 
 #include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
@@ -10,13 +9,15 @@
 namespace tessera::scheduler {
 namespace {
 
+using CountsByKind = std::map<std::string, int>;
+
 // Devices that the plan uses, by machine.
-std::map<std::string, int> UsedOf(const v1::DeploymentPlan& plan) {
-  std::map<std::string, int> used;
+std::map<std::string, CountsByKind> UsedOf(const v1::DeploymentPlan& plan) {
+  std::map<std::string, CountsByKind> used;
   for (const v1::Replica& replica : plan.replicas()) {
     for (const v1::Stage& stage : replica.stages()) {
       for (const v1::PlannedWorker& worker : stage.workers())
-        ++used[worker.device().substr(0, worker.device().rfind('/'))];
+        ++used[worker.device().substr(0, worker.device().rfind('/'))][worker.kind()];
     }
   }
   return used;
@@ -28,53 +29,50 @@ int DevicesIn(const v1::Machine& machine) {
   return devices;
 }
 
-constexpr double kSameMoney = 0.005;  // USD/h
-
 }  // namespace
 
-std::vector<std::string> RentLines(const v1::Cluster& cluster, const v1::DeploymentPlan& plan) {
-  const bool market = std::any_of(cluster.machines().begin(), cluster.machines().end(),
-                                  [](const v1::Machine& m) { return m.available() > 1; });
-  if (!market) return {};
-  const std::map<std::string, int> used = UsedOf(plan);
-  std::string list;
-  double usd = 0, usd_used = 0;
-  bool priced = true;
+std::string RentLine(const v1::Cluster& cluster, const v1::DeploymentPlan& plan,
+                     double usd_per_hour) {
+  const std::map<std::string, CountsByKind> used = UsedOf(plan);
+  std::vector<std::string> orders;
+  int paid = 0, unused = 0;  // devices of whole machines
   for (const v1::Machine& machine : cluster.machines()) {
     const int offered = std::max(1, machine.available());
-    int count = 0, devices = 0;
+    int copies = 0, devices = 0;
+    CountsByKind kinds;
     for (int copy = 1; copy <= offered; ++copy) {
       const auto it = used.find(offered > 1 ? StrCat(machine.name(), ".", copy) : machine.name());
       if (it == used.end()) continue;
-      ++count;
-      devices += it->second;
+      ++copies;
+      for (const auto& [kind, count] : it->second) {
+        kinds[kind] += count;
+        devices += count;
+      }
     }
-    if (count == 0) continue;
-    list += StrCat(list.empty() ? "" : ", ", count, " of the ", offered, " ", machine.name());
-    usd += count * machine.price_usd_per_hour();
-    usd_used += machine.price_usd_per_hour() * devices / DevicesIn(machine);
-    priced = priced && machine.price_usd_per_hour() > 0;
+    if (copies == 0) continue;
+    if (machine.price_usd_per_hour() > 0) {
+      orders.push_back(offered > 1 ? StrCat(copies, " of the ", offered, " ", machine.name())
+                                   : machine.name());
+      paid += copies * DevicesIn(machine);
+      unused += copies * DevicesIn(machine) - devices;
+      continue;
+    }
+    for (const auto& [kind, count] : kinds)
+      orders.push_back(StrCat(count, " ", kind, " of ", machine.name(), " one by one"));
   }
-  std::string line = StrCat("rent ", list);
-  if (!priced) return {line};
-  absl::StrAppendFormat(&line, ": %.2f USD/h for whole machines", usd);
-  if (usd > usd_used + kSameMoney) {
-    absl::StrAppendFormat(
-        &line,
-        ", of which the devices that the plan uses are %.2f; the objective counts "
-        "these alone",
-        usd_used);
+  std::string line = "rent ";
+  for (const std::string& order : orders) line += (line.size() > 5 ? ", " : "") + order;
+  if (usd_per_hour > 0) absl::StrAppendFormat(&line, ": %.2f USD/h", usd_per_hour);
+  if (unused > 0) {
+    line += StrCat("; ", unused, " of the ", paid, " devices of whole machines ",
+                   unused == 1 ? "is" : "are", " paid for and not used");
   }
-  std::vector<std::string> lines = {std::move(line)};
-  const double budget = cluster.budget_usd_per_hour();
-  if (usd_used <= budget + kSameMoney && usd > budget + kSameMoney) {
-    lines.push_back(
-        absl::StrFormat("BEWARE: the %.2f USD/h for whole machines exceed the budget of %.2f: it "
-                        "counts the devices "
-                        "that are used",
-                        usd, budget));
-  }
-  return lines;
+  return line;
+}
+
+bool IsMarket(const v1::Cluster& cluster) {
+  return std::any_of(cluster.machines().begin(), cluster.machines().end(),
+                     [](const v1::Machine& m) { return m.available() > 1; });
 }
 
 }  // namespace tessera::scheduler

@@ -308,12 +308,18 @@ class Survivor {
         price ? 0 : 1, price ? problem_.required_requests_per_second : 0, kUnbounded, false);
     const int full = program.AddVariable(price ? 0 : kFullRateWeight, 0, kUnbounded, false);
     std::vector<int> variables;
+    const std::vector<int> machine_rows = AddMachines(cost_row, &program);
     for (const PlacedReplica& column : columns_) {
-      const int y = program.AddVariable(price ? -column.usd_per_hour : 0, 0, kUnbounded, true);
+      const double usd = PriceBesideMachines(column);
+      const int y = program.AddVariable(price ? -usd : 0, 0, kUnbounded, true);
       variables.push_back(y);
-      for (const LayoutStage& stage : column.stages)
+      for (const LayoutStage& stage : column.stages) {
         program.AddTerm(pool_rows[static_cast<size_t>(stage.pool)], y, stage.width);
-      program.AddTerm(cost_row, y, column.usd_per_hour);
+        const int machine = problem_.graph->pools()[static_cast<size_t>(stage.pool)].machine;
+        const int row = machine_rows[static_cast<size_t>(machine)];
+        if (row >= 0) program.AddTerm(row, y, stage.width);
+      }
+      program.AddTerm(cost_row, y, usd);
     }
     AddServed(-1, full, variables, &program);
     for (const int machine : machines_) AddServed(machine, survives, variables, &program);
@@ -326,6 +332,37 @@ class Survivor {
       chosen.replicas.insert(chosen.replicas.end(), static_cast<size_t>(copies + 0.5), columns_[c]);
     }
     return !chosen.replicas.empty() && Offer(chosen);
+  }
+
+  bool IsRentedWhole(int machine) const {
+    return (problem_.goal == Goal::kPrice || problem_.goal == Goal::kBudget) &&
+           problem_.graph->machines()[static_cast<size_t>(machine)].price_usd_per_hour > 0;
+  }
+
+  // Columns may use devices of a machine with a price where it is rented: rows by machine, -1:
+  // none.
+  std::vector<int> AddMachines(int cost_row, LinearProgram* program) const {
+    std::vector<int> rows(problem_.graph->machines().size(), -1);
+    for (size_t m = 0; m < rows.size(); ++m) {
+      if (!IsRentedWhole(static_cast<int>(m))) continue;
+      const double usd = problem_.graph->machines()[m].price_usd_per_hour;
+      rows[m] = program->AddRow(-kUnbounded, 0);
+      const int rented = program->AddVariable(problem_.goal == Goal::kPrice ? -usd : 0, 0, 1, true);
+      for (const DevicePool& pool : problem_.graph->pools()) {
+        if (pool.machine == static_cast<int>(m)) program->AddTerm(rows[m], rented, -pool.count);
+      }
+      program->AddTerm(cost_row, rented, usd);
+    }
+    return rows;
+  }
+
+  double PriceBesideMachines(const PlacedReplica& replica) const {
+    double usd = 0;
+    for (const LayoutStage& stage : replica.stages) {
+      const DevicePool& pool = problem_.graph->pools()[static_cast<size_t>(stage.pool)];
+      if (!IsRentedWhole(pool.machine)) usd += stage.width * pool.price_usd_per_hour;
+    }
+    return usd;
   }
 
   // served <= what columns that do not use the machine serve.

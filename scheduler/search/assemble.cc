@@ -15,14 +15,12 @@ absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedRepl
   std::vector<int> used(problem.graph->pools().size(), 0);
   for (PlacedReplica& replica : *replicas) {
     replica.device_index.clear();
-    replica.usd_per_hour = 0;
     for (const LayoutStage& stage : replica.stages) {
       const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(stage.pool)];
       std::vector<int>& indices = replica.device_index.emplace_back();
       for (int rank = 0; rank < stage.width; ++rank) {
         indices.push_back(used[static_cast<size_t>(stage.pool)]++);
       }
-      replica.usd_per_hour += stage.width * pool.price_usd_per_hour;
       if (used[static_cast<size_t>(stage.pool)] > pool.count) {
         return absl::FailedPreconditionError(StrCat(
             "the placement uses more than the ", pool.count, " ", pool.spec->kind, " of machine ",
@@ -31,6 +29,32 @@ absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedRepl
     }
   }
   return absl::OkStatus();
+}
+
+// What replicas use is rented; those that share a machine share its price by what its devices are
+// worth of it.
+void AddRent(const ClusterGraph& graph, Placement* placement) {
+  const std::vector<DevicePool>& pools = graph.pools();
+  std::vector<int> used(pools.size(), 0);
+  std::vector<double> parts(graph.machines().size(), 0);  // of its price, whose devices are used
+  for (const PlacedReplica& replica : placement->replicas) {
+    for (const LayoutStage& stage : replica.stages) {
+      const DevicePool& pool = pools[static_cast<size_t>(stage.pool)];
+      used[static_cast<size_t>(stage.pool)] += stage.width;
+      parts[static_cast<size_t>(pool.machine)] += stage.width * pool.price_usd_per_hour;
+    }
+  }
+  placement->usd_per_hour = graph.RentOf(used);
+  for (PlacedReplica& replica : placement->replicas) {
+    replica.usd_per_hour = 0;
+    for (const LayoutStage& stage : replica.stages) {
+      const DevicePool& pool = pools[static_cast<size_t>(stage.pool)];
+      const auto machine = static_cast<size_t>(pool.machine);
+      const double whole = graph.machines()[machine].price_usd_per_hour;
+      const double part = stage.width * pool.price_usd_per_hour;
+      replica.usd_per_hour += whole > 0 ? whole * part / parts[machine] : part;
+    }
+  }
 }
 
 // Shares of split replicas: the most that prefill, links and decode carry together.
@@ -58,7 +82,7 @@ void DropDust(std::vector<Share>* shares) {
                 [&](const Share& s) { return s.requests_per_second <= kLeastShare * served; });
 }
 
-void DropIdle(Placement* placement) {
+void DropIdle(const ClusterGraph& graph, Placement* placement) {
   std::vector<bool> busy(placement->replicas.size(), placement->shares.empty());
   for (const Share& share : placement->shares)
     busy[static_cast<size_t>(share.prefill)] = busy[static_cast<size_t>(share.decode)] = true;
@@ -67,17 +91,14 @@ void DropIdle(Placement* placement) {
   for (size_t i = 0; i < busy.size(); ++i) {
     index[i] = static_cast<int>(kept.size());
     PlacedReplica& replica = placement->replicas[i];
-    if (busy[i]) {
-      kept.push_back(std::move(replica));
-    } else {
-      placement->usd_per_hour -= replica.usd_per_hour;
-    }
+    if (busy[i]) kept.push_back(std::move(replica));
   }
   placement->replicas = std::move(kept);
   for (Share& share : placement->shares) {
     share.prefill = index[static_cast<size_t>(share.prefill)];
     share.decode = index[static_cast<size_t>(share.decode)];
   }
+  AddRent(graph, placement);
 }
 
 }  // namespace
@@ -126,11 +147,11 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
   if (absl::Status s = GiveDevices(problem, &replicas); !s.ok()) return s;
   Placement placement;
   placement.replicas = std::move(replicas);
+  AddRent(*problem.graph, &placement);
   for (size_t i = 0; i < placement.replicas.size(); ++i) {
     PlacedReplica& replica = placement.replicas[i];
     const LayoutProblem layout = OnWholeGraph(problem, replica.role);
     replica.rate = judge->RateOf(MakeReplica(layout, replica.stages));
-    placement.usd_per_hour += replica.usd_per_hour;
     if (replica.role != Role::kBoth || replica.rate.requests_per_second <= 0) continue;
     placement.shares.push_back(
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});
@@ -150,8 +171,8 @@ Search WithoutIdle(Search search) {
   return [search = std::move(search)](const PlacementProblem& problem) {
     absl::StatusOr<Placement> placement = search(problem);
     if (!placement.ok()) return placement;
-    DropIdle(&*placement);
-    for (Placement& alternative : placement->alternatives) DropIdle(&alternative);
+    DropIdle(*problem.graph, &*placement);
+    for (Placement& alternative : placement->alternatives) DropIdle(*problem.graph, &alternative);
     return placement;
   };
 }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "scheduler/search/linear_program.h"
+#include "scheduler/search/rental_sets.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -25,6 +26,8 @@ constexpr double kLeastGain = 1e-3;   // of the bound, below which a round was i
 constexpr int kMostInVain = 3;
 constexpr size_t kMostWhole = 250;  // columns of a whole-number program
 constexpr double kWorthAdding = 1 + 1e-6;
+constexpr int kRentalNodes = 20000;
+constexpr size_t kMostEstimating = 250;  // columns of an estimate
 
 double WorthOfRole(Role role, double prefill) {
   switch (role) {
@@ -187,6 +190,27 @@ double ConfigurationProgram::WorthOf(const Duals& duals) const {
   return worth;
 }
 
+double ConfigurationProgram::BoundOn(const Duals& duals) const {
+  const double worth = WorthOf(duals);
+  if (!budgeted()) return worth;
+  const std::vector<double> prices = PricesOf(duals);
+  std::vector<RentalItem> machines(static_cast<size_t>(classes_.shapes())), items;
+  for (int c = 0; c < classes_.size(); ++c) {
+    const DeviceClass& of = classes_[c];
+    const double each = prices[static_cast<size_t>(c)];
+    if (of.machine_price_usd_per_hour <= 0) {
+      items.push_back({each, of.price_usd_per_hour, of.devices()});
+      continue;
+    }
+    RentalItem& machine = machines[static_cast<size_t>(of.shape)];
+    machine.available = classes_.Machines(c);
+    machine.worth += each * of.devices() / machine.available;
+    machine.usd_per_hour = of.machine_price_usd_per_hour;
+  }
+  items.insert(items.end(), machines.begin(), machines.end());
+  return std::min(worth, MostWorth(items, problem_.budget_usd_per_hour, 1, kRentalNodes).bound);
+}
+
 std::vector<double> ConfigurationProgram::PricesOf(const Duals& duals) const {
   std::vector<double> prices = duals.devices;
   for (size_t c = 0; c < prices.size(); ++c) {
@@ -198,18 +222,24 @@ std::vector<double> ConfigurationProgram::PricesOf(const Duals& duals) const {
 
 namespace {
 
+std::vector<int> AllDevices(const DeviceClasses& classes) {
+  std::vector<int> devices;
+  for (const DeviceClass& of : classes.all()) devices.push_back(of.devices());
+  return devices;
+}
+
+// `available` devices of each class.
 Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
                   const std::vector<ClassReplica>& columns, const std::vector<size_t>& chosen,
-                  bool allow_split, bool whole) {
+                  const std::vector<int>& available, double budget, bool allow_split, bool whole) {
   const bool price = whole && problem.goal == Goal::kPrice;
   Master master;
   LinearProgram& program = master.program;
-  for (const DeviceClass& of : classes.all())
-    master.device_rows.push_back(program.AddRow(-kUnbounded, of.devices()));
+  for (const int devices : available)
+    master.device_rows.push_back(program.AddRow(-kUnbounded, devices));
   master.prefill_row = program.AddRow(-kUnbounded, 0);
   master.decode_row = program.AddRow(-kUnbounded, 0);
-  master.budget_row = program.AddRow(
-      -kUnbounded, problem.goal == Goal::kBudget ? problem.budget_usd_per_hour : kUnbounded);
+  master.budget_row = program.AddRow(-kUnbounded, budget);
   const int rate_row =
       program.AddRow(price ? problem.required_requests_per_second : -kUnbounded, kUnbounded);
   const int split = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
@@ -245,7 +275,8 @@ double ConfigurationProgram::Relax(bool allow_split) {
   if (columns_.empty()) return 0;
   std::vector<size_t> all(columns_.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  const Master master = MakeMaster(problem_, classes_, columns_, all, allow_split, false);
+  const Master master = MakeMaster(problem_, classes_, columns_, all, AllDevices(classes_),
+                                   budget(), allow_split, false);
   const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
   if (!solution.ok() || solution->objective <= 0) return 0;
   value_ = solution->objective;
@@ -308,7 +339,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
       }
     }
   }
-  if (options.certify) bound_ = std::min(bound_, kappa * worth);
+  if (options.certify) bound_ = std::min(bound_, kappa * BoundOn(at));
   return better || columns_.size() > before;
 }
 
@@ -396,10 +427,20 @@ std::vector<size_t> ConfigurationProgram::Promising(bool allow_split, size_t mos
   return chosen;
 }
 
+double ConfigurationProgram::ServedBy(const std::vector<int>& devices, bool allow_split) const {
+  const std::vector<size_t> chosen = Promising(allow_split, kMostEstimating);
+  if (chosen.empty()) return 0;
+  const Master master =
+      MakeMaster(problem_, classes_, columns_, chosen, devices, kUnbounded, allow_split, false);
+  const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
+  return solution.ok() ? solution->objective : 0;
+}
+
 std::vector<int> ConfigurationProgram::Whole(bool allow_split, double gap, int max_nodes) const {
   const std::vector<size_t> chosen = Promising(allow_split, kMostWhole);
   if (chosen.empty()) return {};
-  const Master master = MakeMaster(problem_, classes_, columns_, chosen, allow_split, true);
+  const Master master = MakeMaster(problem_, classes_, columns_, chosen, AllDevices(classes_),
+                                   budget(), allow_split, true);
   const absl::StatusOr<LinearProgram::Solution> solution =
       master.program.Solve(false, gap, max_nodes);
   if (!solution.ok()) return {};

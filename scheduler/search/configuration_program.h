@@ -11,7 +11,10 @@
 //   U = kappa * (sum_k pi_k * n_k + mu * budget)
 // is at least what any placement serves, since each of its replicas serves at most kappa times the
 // price of its devices. kappa comes over-estimated from the pricing, so U holds whether or not the
-// columns are all there. Deterministic. Thread rule: one thread per object; borrows its problem.
+// columns are all there. Within a budget the sum need not be taken over all devices: U = kappa *
+// the most that pi + mu * price come to on devices that can be rented together (rental_sets),
+// machines with a price as a whole. Deterministic. Thread rule: one thread per object; borrows its
+// problem.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "scheduler/search/class_replica.h"
+#include "scheduler/search/linear_program.h"
 #include "scheduler/search/replica_pricing.h"
 
 namespace tessera::scheduler {
@@ -50,6 +54,8 @@ class ConfigurationProgram {
   const std::vector<ClassReplica>& columns() const { return columns_; }
   const std::vector<double>& shares() const { return shares_; }  // of columns, in the relaxation
   const std::vector<double>& device_prices() const { return duals_.devices; }  // by class
+  // What a device of each class brings, its money included: no column serves more than its devices.
+  std::vector<double> device_worths() const { return PricesOf(duals_); }
   int rounds() const { return rounds_; }
 
   void Add(ClassReplica replica);  // unless it is known
@@ -58,6 +64,9 @@ class ConfigurationProgram {
   void AddLike(const ConfigurationProgram& other, size_t most);
   // Solves the relaxation over the columns so far again; its value.
   double Relax(bool allow_split);
+  // What the columns serve, cut as in the relaxation, on so many devices of each class, whatever
+  // they cost.
+  double ServedBy(const std::vector<int>& devices, bool allow_split) const;
   // Whole numbers of columns, for the problem's goal, of those that there are devices for and that
   // come closest to their price, at most `max_nodes` branchings. Empty: none was found.
   std::vector<int> Whole(bool allow_split, double gap, int max_nodes) const;
@@ -77,12 +86,14 @@ class ConfigurationProgram {
   std::optional<Duals> GenerateWhole(const ConfigurationOptions& options);
   bool GenerateQuickly(const ConfigurationOptions& options);
   double WorthOf(const Duals& duals) const;           // of all devices and the budget
+  double BoundOn(const Duals& duals) const;           // the same of what can be rented together
   double PriceOf(const ClassReplica& replica) const;  // at the relaxation's duals
   std::vector<size_t> Promising(bool allow_split, size_t most) const;
   bool PriceRound(const Duals& at, const ConfigurationOptions& options, double tolerance);
   std::vector<double> PricesOf(const Duals& duals) const;
   double CostOf(const ClassReplica& replica) const;
   bool budgeted() const { return problem_.goal == Goal::kBudget; }
+  double budget() const { return budgeted() ? problem_.budget_usd_per_hour : kUnbounded; }
 
   const PlacementProblem& problem_;
   const DeviceClasses& classes_;

@@ -5,6 +5,7 @@
 
 #include "scheduler/search/class_search.h"
 #include "scheduler/search/few_devices_search.h"
+#include "scheduler/search/rental_search.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -18,11 +19,18 @@ absl::Status NothingFits(const PlacementProblem& problem) {
              "layers, or none keeps the time per output token"));
 }
 
+ClassSearchResult SearchMany(const PlacementProblem& problem) {
+  const bool money = problem.goal == Goal::kPrice || problem.goal == Goal::kBudget;
+  if (!money || !problem.graph->rents_whole_machines()) return SearchByClass(problem);
+  return SearchRentals(
+      problem, [](const PlacementProblem& part) { return SearchConfigurations(part, nullptr); });
+}
+
 // Few devices whose proof ran out of tests: what the search by class finds may be better, and so
 // may its bound.
 absl::StatusOr<Placement> WithClasses(const PlacementProblem& problem,
                                       std::optional<Placement> known) {
-  ClassSearchResult found = SearchByClass(problem);
+  ClassSearchResult found = SearchMany(problem);
   if (!found.placement)
     return known ? *std::move(known) : absl::StatusOr<Placement>(NothingFits(problem));
   if (!known) {

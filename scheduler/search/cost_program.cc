@@ -9,6 +9,23 @@ namespace {
 
 enum class Aim { kMost, kCheapest, kFeasible };
 
+double PriceOf(const CostProgram& program, const std::vector<int>& copies) {
+  double usd = 0;
+  for (size_t c = 0; c < copies.size(); ++c)
+    usd += copies[c] * program.configurations[c].usd_per_hour;
+  for (const CostProgram::Machine& machine : program.machines) {
+    bool used = false;
+    for (size_t c = 0; c < copies.size(); ++c) {
+      for (const int n : machine.types) {
+        used = used ||
+               (copies[c] > 0 && program.configurations[c].devices[static_cast<size_t>(n)] > 0);
+      }
+    }
+    if (used) usd += machine.usd_per_hour;
+  }
+  return usd;
+}
+
 // The program for a theta, or with theta free (kMost).
 class Builder {
  public:
@@ -21,6 +38,7 @@ class Builder {
     }
     for (const int available : program.available) type_rows_.push_back(lp_.AddRow(0, available));
     cost_row_ = lp_.AddRow(-kUnbounded, program.budget_usd_per_hour);
+    for (const CostProgram::Machine& machine : program.machines) Add(machine);
     for (const CostProgram::Configuration& configuration : program.configurations)
       Add(configuration);
   }
@@ -34,7 +52,6 @@ class Builder {
     for (size_t c = 0; c < copies_.size(); ++c) {
       const double copies = solution->values[static_cast<size_t>(copies_[c])];
       rental.copies.push_back(static_cast<int>(std::lround(copies)));
-      rental.usd_per_hour += rental.copies.back() * program_.configurations[c].usd_per_hour;
       rental.shares.emplace_back();
       for (size_t w = 0; w < shares_[c].size(); ++w) {
         const int variable = shares_[c][w];
@@ -42,6 +59,7 @@ class Builder {
             variable < 0 ? 0.0 : solution->values[static_cast<size_t>(variable)] * Slice());
       }
     }
+    rental.usd_per_hour = PriceOf(program_, rental.copies);
     return rental;
   }
 
@@ -58,6 +76,17 @@ class Builder {
   // Of a class, what one unit of a share variable stands for.
   double Slice() const { return Sliced() ? 1.0 / program_.slices : 1.0; }
   bool Sliced() const { return aim_ == Aim::kCheapest && program_.slices > 0; }
+
+  // Of its types there is nothing before it is rented.
+  void Add(const CostProgram::Machine& machine) {
+    const int z = lp_.AddVariable(aim_ == Aim::kCheapest ? -machine.usd_per_hour : 0, 0, 1, true);
+    lp_.AddTerm(cost_row_, z, machine.usd_per_hour);
+    for (const int n : machine.types) {
+      int& row = type_rows_[static_cast<size_t>(n)];
+      row = lp_.AddRow(-kUnbounded, 0);
+      lp_.AddTerm(row, z, -program_.available[static_cast<size_t>(n)]);
+    }
+  }
 
   void Add(const CostProgram::Configuration& configuration) {
     double most = kUnbounded;
@@ -102,12 +131,11 @@ absl::StatusOr<Rental> With(const CostProgram& program, const std::vector<int>& 
     fixed.configurations[c].devices[c] = 1;
   }
   fixed.budget_usd_per_hour = kUnbounded;  // these copies are within it
+  fixed.machines.clear();
   absl::StatusOr<Rental> rental = Builder(fixed, Aim::kMost, 0).Solve(true, 0);
   if (!rental.ok()) return rental;
   rental->copies = copies;
-  rental->usd_per_hour = 0;
-  for (size_t c = 0; c < copies.size(); ++c)
-    rental->usd_per_hour += copies[c] * program.configurations[c].usd_per_hour;
+  rental->usd_per_hour = PriceOf(program, copies);
   return rental;
 }
 
@@ -118,27 +146,29 @@ std::vector<int> WholeCopies(const CostProgram& program, const std::vector<doubl
   std::vector<int> copies;
   std::vector<std::pair<double, size_t>> order;  // least broken first
   std::vector<int> left = program.available;
-  double usd = program.budget_usd_per_hour;
+  // As many as there are devices and money for, which a machine that is rented whole may lack.
   const auto take = [&](size_t c, int count) {
-    copies[c] += count;
-    for (size_t n = 0; n < program.configurations[c].devices.size(); ++n)
-      left[n] -= count * program.configurations[c].devices[n];
-    usd -= count * program.configurations[c].usd_per_hour;
+    const CostProgram::Configuration& configuration = program.configurations[c];
+    for (; count > 0; --count) {
+      for (size_t n = 0; n < configuration.devices.size(); ++n) {
+        if (configuration.devices[n] > left[n]) return;
+      }
+      ++copies[c];
+      if (PriceOf(program, copies) > program.budget_usd_per_hour) {
+        --copies[c];
+        return;
+      }
+      for (size_t n = 0; n < configuration.devices.size(); ++n) left[n] -= configuration.devices[n];
+    }
   };
+  copies.assign(broken.size(), 0);
   for (size_t c = 0; c < broken.size(); ++c) {
-    copies.push_back(0);
     const double whole = std::floor(broken[c] + kWhole);
     take(c, static_cast<int>(whole));
     if (broken[c] - whole > kWhole) order.push_back({whole - broken[c], c});
   }
   std::stable_sort(order.begin(), order.end());
-  for (const auto& [part, c] : order) {
-    const CostProgram::Configuration& configuration = program.configurations[c];
-    bool fits = configuration.usd_per_hour <= usd;
-    for (size_t n = 0; n < configuration.devices.size(); ++n)
-      fits = fits && configuration.devices[n] <= left[n];
-    if (fits) take(c, 1);
-  }
+  for (const auto& [part, c] : order) take(c, 1);
   return copies;
 }
 

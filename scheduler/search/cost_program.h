@@ -8,7 +8,9 @@
 // least price. Source: Demystifying Cost-Efficiency (ICML 2025), T = 1 / theta and x = z * T;
 // published as a bisection on T with a feasibility check, which is the plain program once T is 1 /
 // theta. With slices (theta = 1) every class is cut into equal ones that one configuration serves
-// whole: then it is Melange's program. Who stops a program gets the best until then, else the
+// whole: then it is Melange's program. Device types that come together, as a machine with a price,
+// are paid for once any configuration takes some of them: not in the papers, whose types are whole
+// machines. Who stops a program gets the best until then, else the
 // relaxed one rounded. Thread rule: pure functions; deterministic while nobody stops them. Errors:
 // FailedPrecondition where nothing can serve every class.
 #pragma once
@@ -23,13 +25,18 @@ namespace tessera::scheduler {
 
 struct CostProgram {
   struct Configuration {
-    std::vector<int> devices;  // by device type; empty: none that are scarce
-    double usd_per_hour = 0;
+    std::vector<int> devices;                 // by device type; empty: none that are scarce
+    double usd_per_hour = 0;                  // beside machines
     std::vector<double> requests_per_second;  // h, by class; 0: cannot serve it
   };
   std::vector<Configuration> configurations;
   std::vector<double> class_rates;  // f, requests per second
   std::vector<int> available;       // devices, by type
+  struct Machine {
+    std::vector<int> types;  // of its devices, which no other has
+    double usd_per_hour = 0;
+  };
+  std::vector<Machine> machines;  // that are rented whole
   double budget_usd_per_hour = kUnbounded;
   int slices = 0;              // per class, for CheapestRental; 0: any share
   std::function<bool()> stop;  // asked at every node of a program; empty: nobody stops it

@@ -20,6 +20,7 @@ class CostSearch {
 
   absl::StatusOr<Placement> Run() {
     for (const DevicePool& pool : pools_) program_.available.push_back(pool.count);
+    RentMachines();
     MakeBuckets();
     OneMachine();
     SideBySide();
@@ -54,6 +55,34 @@ class CostSearch {
     std::vector<RequestLengths> samples;
     LengthMoments lengths;
   };
+
+  void RentMachines() {
+    const std::vector<MachineNode>& machines = problem_.graph->machines();
+    for (size_t m = 0; m < machines.size(); ++m) {
+      CostProgram::Machine machine;
+      machine.usd_per_hour = machines[m].price_usd_per_hour;
+      int devices = 0;
+      for (size_t p = 0; p < pools_.size(); ++p) {
+        if (pools_[p].machine != static_cast<int>(m)) continue;
+        machine.types.push_back(static_cast<int>(p));
+        devices += pools_[p].count;
+      }
+      if (machine.usd_per_hour > 0 && devices > 1) program_.machines.push_back(std::move(machine));
+    }
+  }
+
+  // Beside machines that are rented whole.
+  double PriceOf(const std::vector<int>& counts) const {
+    double usd = 0;
+    for (size_t p = 0; p < counts.size(); ++p) usd += counts[p] * pools_[p].price_usd_per_hour;
+    for (const CostProgram::Machine& machine : program_.machines) {
+      for (const int n : machine.types) {
+        const auto p = static_cast<size_t>(n);
+        usd -= counts[p] * pools_[p].price_usd_per_hour;
+      }
+    }
+    return std::max(0.0, usd);
+  }
 
   // Goodput judges all classes of a replica together, so that they are one.
   void MakeBuckets() {
@@ -102,7 +131,7 @@ class CostSearch {
     // What the layout leaves idle is not rented.
     group.counts = DevicesByPool(replica.stages, pools_.size());
     groups_.push_back(group);
-    program_.configurations.push_back({group.counts, replica.usd_per_hour, RatesOf(replica)});
+    program_.configurations.push_back({group.counts, PriceOf(group.counts), RatesOf(replica)});
   }
 
   void OneMachine() {

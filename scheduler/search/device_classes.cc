@@ -12,6 +12,7 @@ namespace {
 struct ShapeKey {
   std::string site, rack;
   LinkSpec inside, uplink;
+  double price_usd_per_hour = 0;                                    // of the whole
   std::vector<std::tuple<const DeviceSpec*, int, double>> devices;  // kind, free ones, price
   auto operator<=>(const ShapeKey&) const = default;
 };
@@ -21,11 +22,8 @@ std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const 
   std::vector<ShapeKey> keys(graph.machines().size());
   for (size_t m = 0; m < keys.size(); ++m) {
     const MachineNode& machine = graph.machines()[m];
-    keys[m] = {merge_sites ? "" : machine.site,
-               merge_sites ? "" : machine.rack,
-               machine.inside,
-               machine.uplink.value_or(LinkSpec()),
-               {}};
+    keys[m] = {merge_sites ? "" : machine.site,     merge_sites ? "" : machine.rack, machine.inside,
+               machine.uplink.value_or(LinkSpec()), machine.price_usd_per_hour,      {}};
   }
   for (size_t p = 0; p < graph.pools().size(); ++p) {
     const DevicePool& pool = graph.pools()[p];
@@ -70,6 +68,7 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
                           free[p],
                           machine.inside,
                           pool.price_usd_per_hour,
+                          machine.price_usd_per_hour,
                           {}});
     }
     classes_[at->second].pools.push_back(static_cast<int>(p));
@@ -77,8 +76,10 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
   machine_devices_.assign(static_cast<size_t>(shapes_), 0);
   for (const DeviceClass& of : classes_)
     machine_devices_[static_cast<size_t>(of.shape)] += of.devices();
-  for (size_t s = 0; s < machines.size(); ++s)
-    machine_devices_[s] /= static_cast<int>(machines[s].size());
+  for (size_t s = 0; s < machines.size(); ++s) {
+    machines_.push_back(static_cast<int>(machines[s].size()));
+    machine_devices_[s] /= machines_.back();
+  }
 
   apart_.resize(static_cast<size_t>(shapes_) * static_cast<size_t>(shapes_));
   for (int a = 0; a < shapes_; ++a) {

@@ -17,12 +17,13 @@ namespace tessera::scheduler {
 
 struct DeviceClass {
   const DeviceSpec* spec = nullptr;
-  int site = 0;         // index, in the order of first appearance
-  int shape = 0;        // of the machine
-  int per_machine = 0;  // devices in each machine
-  LinkSpec inside;      // between devices of one machine
-  double price_usd_per_hour = 0;
-  std::vector<int> pools;  // of the graph, one per machine
+  int site = 0;                           // index, in the order of first appearance
+  int shape = 0;                          // of the machine
+  int per_machine = 0;                    // devices in each machine
+  LinkSpec inside;                        // between devices of one machine
+  double price_usd_per_hour = 0;          // of one device
+  double machine_price_usd_per_hour = 0;  // of the whole; 0: rented device by device
+  std::vector<int> pools;                 // of the graph, one per machine
 
   int devices() const { return per_machine * static_cast<int>(pools.size()); }
 };
@@ -46,15 +47,18 @@ class DeviceClasses {
   }
   // May a machine hold devices of both?
   bool Together(int a, int b) const { return Shape(a) == Shape(b); }
+  int shapes() const { return shapes_; }
   // Devices, of all classes, in a machine that holds this one.
   int MachineDevices(int c) const { return machine_devices_[static_cast<size_t>(Shape(c))]; }
+  // Machines that are alike to the one that holds this class.
+  int Machines(int c) const { return machines_[static_cast<size_t>(Shape(c))]; }
 
  private:
   int Shape(int c) const { return classes_[static_cast<size_t>(c)].shape; }
 
   std::vector<DeviceClass> classes_;
-  std::vector<LinkSpec> apart_;       // by pair of shapes
-  std::vector<int> machine_devices_;  // by shape
+  std::vector<LinkSpec> apart_;                  // by pair of shapes
+  std::vector<int> machine_devices_, machines_;  // by shape
   int shapes_ = 0;
   int sites_ = 0;
 };

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/search/linear_program.h"
+#include "scheduler/search/rented_replicas.h"
 #include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
 
@@ -86,8 +86,6 @@ PlacedReplica GroupLayouts::ToReplica(const Layout& layout, const std::vector<in
   replica.rate = layout.rate;
   for (LayoutStage stage : layout.stages) {
     stage.pool = members[static_cast<size_t>(stage.pool)];
-    replica.usd_per_hour +=
-        stage.width * pools_[static_cast<size_t>(stage.pool)].price_usd_per_hour;
     replica.stages.push_back(stage);
   }
   if (replica.stages.empty()) replica.rate = ReplicaRate();
@@ -117,65 +115,15 @@ const PlacedReplica& GroupLayouts::ReplicaOf(const DeviceGroup& group) {
   return by_group_.emplace(key, MakeReplicaOf(group)).first->second;
 }
 
-std::vector<bool> GroupLayouts::Chosen(const std::vector<const PlacedReplica*>& replicas) const {
-  std::vector<bool> chosen(replicas.size(), true);
-  for (size_t i = 0; i < replicas.size(); ++i)
-    chosen[i] = replicas[i]->rate.requests_per_second > 0;
-  if (problem_.goal == Goal::kThroughput || problem_.goal == Goal::kGoodput) return chosen;
-  // Replicas that are alike are one whole-number variable: without that, branching goes astray.
-  std::map<std::tuple<Role, double, double>, std::vector<size_t>> kinds;
-  for (size_t i = 0; i < replicas.size(); ++i) {
-    if (!chosen[i]) continue;
-    chosen[i] = false;
-    kinds[{replicas[i]->role, replicas[i]->rate.requests_per_second, replicas[i]->usd_per_hour}]
-        .push_back(i);
-  }
-  const bool price = problem_.goal == Goal::kPrice;
-  LinearProgram program;
-  const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
-  const int split = program.AddVariable(0, 0, kUnbounded, false);
-  // served <= both + split, split <= prefill, split <= decode
-  const int rate_row = program.AddRow(-kUnbounded, 0), prefill_row = program.AddRow(-kUnbounded, 0),
-            decode_row = program.AddRow(-kUnbounded, 0);
-  const int need_row =
-      program.AddRow(price ? problem_.required_requests_per_second : -kUnbounded, kUnbounded);
-  const int cost_row = program.AddRow(
-      -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
-  program.AddTerm(rate_row, served, 1);
-  program.AddTerm(rate_row, split, -1);
-  program.AddTerm(prefill_row, split, 1);
-  program.AddTerm(decode_row, split, 1);
-  program.AddTerm(need_row, served, 1);
-  std::vector<int> variables;
-  for (const auto& [kind, members] : kinds) {
-    const auto& [role, rate, usd] = kind;
-    const int y =
-        program.AddVariable(price ? -usd : 0, 0, static_cast<double>(members.size()), true);
-    variables.push_back(y);
-    program.AddTerm(cost_row, y, usd);
-    program.AddTerm(
-        role == Role::kBoth ? rate_row : (role == Role::kPrefill ? prefill_row : decode_row), y,
-        -rate);
-  }
-  const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(false);
-  if (!solution.ok()) return chosen;  // the required rate is out of reach: nothing is worth renting
-  size_t k = 0;
-  for (const auto& [kind, members] : kinds) {
-    const int copies = static_cast<int>(solution->values[static_cast<size_t>(variables[k++])]);
-    for (int i = 0; i < copies; ++i) chosen[members[static_cast<size_t>(i)]] = true;
-  }
-  return chosen;
-}
-
 Worth GroupLayouts::WorthOf(const Grouping& grouping) {
   std::vector<const PlacedReplica*> replicas;
   for (const DeviceGroup& group : grouping) replicas.push_back(&ReplicaOf(group));
-  const std::vector<bool> chosen = Chosen(replicas);
+  const std::vector<bool> chosen = RentedReplicas(problem_, replicas);
   Worth worth;
+  worth.usd_per_hour = RentOf(problem_, replicas, chosen);
   std::vector<const PlacedReplica*> split;
   for (size_t i = 0; i < replicas.size(); ++i) {
     if (!chosen[i]) continue;
-    worth.usd_per_hour += replicas[i]->usd_per_hour;
     if (replicas[i]->role == Role::kBoth) {
       worth.requests_per_second += replicas[i]->rate.requests_per_second;
     } else {
@@ -275,10 +223,17 @@ void GroupLayouts::Report(const char* what, int64_t evaluations, const Worth& be
 
 absl::StatusOr<Placement> GroupLayouts::Finish(const Grouping& grouping, int64_t evaluations) {
   std::vector<PlacedReplica> fine;
-  for (const DeviceGroup& group : grouping) fine.push_back(Polished(group));
+  for (const DeviceGroup& group : grouping) fine.push_back(ReplicaOf(group));
   std::vector<const PlacedReplica*> offered;
   for (const PlacedReplica& replica : fine) offered.push_back(&replica);
-  const std::vector<bool> chosen = Chosen(offered);
+  // What is not rented, and may be most of a market, need not be laid out any finer, unless nothing
+  // is: finer ones may reach the rate that is asked for.
+  std::vector<bool> chosen = RentedReplicas(problem_, offered);
+  const bool none = std::find(chosen.begin(), chosen.end(), true) == chosen.end();
+  for (size_t i = 0; i < fine.size(); ++i) {
+    if (chosen[i] || none) fine[i] = Polished(grouping[i]);
+  }
+  chosen = RentedReplicas(problem_, offered);
   std::vector<PlacedReplica> run;
   for (size_t i = 0; i < fine.size(); ++i) {
     if (chosen[i]) run.push_back(fine[i]);

@@ -70,9 +70,6 @@ class GroupLayouts {
   // are at prefill than at decode, cut where most is served. Fewer than two groups do both.
   Grouping WithRoles(Grouping grouping);
 
-  // Which replicas the goal runs: all for kThroughput, else the best choice, links left out.
-  std::vector<bool> Chosen(const std::vector<const PlacedReplica*>& replicas) const;
-
   // A search's answer after `evaluations` candidates: judged by Assemble, layouts at full
   // resolution; interrupted if the search was stopped before. ResourceExhausted where nothing
   // serves.

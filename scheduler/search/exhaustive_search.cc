@@ -12,18 +12,20 @@ namespace {
 struct Candidate {
   DeviceGroup group;
   double rate = 0;
-  double usd_per_hour = 0;
 };
 
 class ExhaustiveSearch {
  public:
   ExhaustiveSearch(const PlacementProblem& problem, const GroupLayoutOptions& layouts)
-      : problem_(problem), proved_(layouts.exact), layouts_(problem, layouts) {}
+      : problem_(problem),
+        proved_(layouts.exact),
+        layouts_(problem, layouts),
+        used_(problem.graph->pools().size(), 0) {}
 
   absl::StatusOr<Placement> Run() {
     MakeCandidates();
     if (interrupted_) TakeLargest();
-    Grow(0, layouts_.Everything(Role::kBoth).counts);
+    Grow(0);
     if (!failure_.ok()) return failure_;
     if (interrupted_ && best_grouping_.empty()) {
       GroupLayoutOptions coarse;
@@ -60,7 +62,7 @@ class ExhaustiveSearch {
         group.role = role;
         const PlacedReplica& replica = layouts_.ReplicaOf(group);
         if (replica.rate.requests_per_second <= 0) continue;
-        candidates_.push_back({group, replica.rate.requests_per_second, replica.usd_per_hour});
+        candidates_.push_back({group, replica.rate.requests_per_second});
       }
     }
   }
@@ -69,26 +71,27 @@ class ExhaustiveSearch {
   void TakeLargest() {
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.rate > b.rate; });
-    std::vector<int> free = layouts_.Everything(Role::kBoth).counts;
     for (const Candidate& candidate : candidates_) {
-      while (candidate.group.role == Role::kBoth && Affordable(candidate) &&
-             Fits(candidate, &free)) {
-        grouping_.push_back(candidate.group);
-        rates_[static_cast<size_t>(Role::kBoth)] += candidate.rate;
-        usd_per_hour_ += candidate.usd_per_hour;
+      while (candidate.group.role == Role::kBoth && Take(candidate)) {
       }
     }
     if (!grouping_.empty()) Judge();
   }
 
-  // Then its devices are taken.
-  static bool Fits(const Candidate& candidate, std::vector<int>* free) {
-    std::vector<int> rest = *free;
-    for (size_t p = 0; p < rest.size(); ++p) {
-      rest[p] -= candidate.group.counts[p];
-      if (rest[p] < 0) return false;
+  // False: there are no such devices left, or they cost too much.
+  bool Take(const Candidate& candidate) {
+    std::vector<int> used = used_;
+    for (size_t p = 0; p < used.size(); ++p) {
+      used[p] += candidate.group.counts[p];
+      if (used[p] > problem_.graph->pools()[p].count) return false;
     }
-    *free = std::move(rest);
+    const double usd = problem_.graph->RentOf(used);
+    if (problem_.goal == Goal::kBudget && usd > problem_.budget_usd_per_hour * (1 + 1e-9))
+      return false;
+    grouping_.push_back(candidate.group);
+    rates_[static_cast<size_t>(candidate.group.role)] += candidate.rate;
+    used_ = std::move(used);
+    usd_per_hour_ = usd;
     return true;
   }
 
@@ -101,28 +104,21 @@ class ExhaustiveSearch {
     return false;
   }
 
-  // Adds candidates from `first` on to grouping_; `free`: devices that are left.
-  void Grow(size_t first, const std::vector<int>& free) {
+  // Adds candidates from `first` on to grouping_.
+  void Grow(size_t first) {
     for (size_t c = first; c < candidates_.size() && failure_.ok() && !interrupted_; ++c) {
-      const Candidate& candidate = candidates_[c];
-      std::vector<int> rest = free;
-      if (!Affordable(candidate) || !Fits(candidate, &rest)) continue;
-      grouping_.push_back(candidate.group);
-      const auto role = static_cast<size_t>(candidate.group.role);
-      rates_[role] += candidate.rate;
-      usd_per_hour_ += candidate.usd_per_hour;
+      if (!Take(candidates_[c])) continue;
       Judge();
       interrupted_ = interrupted_ || problem_.watch.Stopped();
-      Grow(c, rest);
-      usd_per_hour_ -= candidate.usd_per_hour;
-      rates_[role] -= candidate.rate;
-      grouping_.pop_back();
+      Grow(c);
+      GiveBack(candidates_[c]);
     }
   }
 
-  bool Affordable(const Candidate& candidate) const {
-    return problem_.goal != Goal::kBudget ||
-           usd_per_hour_ + candidate.usd_per_hour <= problem_.budget_usd_per_hour * (1 + 1e-9);
+  void GiveBack(const Candidate& candidate) {
+    for (size_t p = 0; p < used_.size(); ++p) used_[p] -= candidate.group.counts[p];
+    rates_[static_cast<size_t>(candidate.group.role)] -= candidate.rate;
+    grouping_.pop_back();
   }
 
   void Judge() {
@@ -154,7 +150,8 @@ class ExhaustiveSearch {
   std::vector<Candidate> candidates_;
   Grouping grouping_;
   double rates_[3] = {0, 0, 0};  // of grouping_, by role
-  double usd_per_hour_ = 0;
+  std::vector<int> used_;        // devices of grouping_, by pool
+  double usd_per_hour_ = 0;      // what they cost to rent; of the last Take
   Worth best_;
   Grouping best_grouping_;
   double bound_ = 0;

@@ -78,7 +78,7 @@ class FewDevicesSearch {
         pools_(problem.graph->pools()),
         lengths_(MomentsOf(problem.samples)),
         link_bound_(problem),
-        sets_(pools_) {}
+        sets_(*problem.graph) {}
 
   FewDevicesResult Run() {
     MakeColumns();
@@ -533,11 +533,13 @@ class FewDevicesSearch {
     const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
     for (const int row : {prefill_row, decode_row, rate_row}) program.AddTerm(row, served, 1);
     for (const Column& column : columns_) {
-      const double rate = column.layouts->rate(), cost = sets_.usd_per_hour(column.set);
+      const double rate = column.layouts->rate();
       if (rate <= 0) continue;
+      const std::vector<int> counts = sets_.Counts(column.set);
+      double cost = 0;  // relaxed: of a machine no more than the part that is used
+      for (size_t p = 0; p < counts.size(); ++p) cost += counts[p] * pools_[p].price_usd_per_hour;
       const double value = price ? -cost : column.role == Role::kBoth ? rate : 0;
       const int y = program.AddVariable(value, 0, kUnbounded, false);
-      const std::vector<int> counts = sets_.Counts(column.set);
       for (size_t p = 0; p < counts.size(); ++p) {
         if (counts[p] > 0) program.AddTerm(pool_rows[p], y, counts[p]);
       }
@@ -586,7 +588,7 @@ bool AreFewDevices(const PlacementProblem& problem) {
   if (!few) return false;
   if (problem.model->uniform()) return true;
   const int64_t work =
-      static_cast<int64_t>(DeviceSets(problem.graph->pools()).size()) * problem.model->layers;
+      static_cast<int64_t>(DeviceSets(*problem.graph).size()) * problem.model->layers;
   return work <= (problem.prove ? kProvenWork : kExactWork);
 }
 

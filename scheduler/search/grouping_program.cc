@@ -176,13 +176,13 @@ class Fronts {
 
 }  // namespace
 
-DeviceSets::DeviceSets(const std::vector<DevicePool>& pools) {
-  for (const DevicePool& pool : pools) {
+DeviceSets::DeviceSets(const ClusterGraph& graph) {
+  for (const DevicePool& pool : graph.pools()) {
     radix_.push_back(size_);
     base_.push_back(pool.count + 1);
-    price_.push_back(pool.price_usd_per_hour);
     size_ *= pool.count + 1;
   }
+  for (int set = 0; set < size_; ++set) usd_per_hour_.push_back(graph.RentOf(Counts(set)));
   within_.assign(static_cast<size_t>(size_) * static_cast<size_t>(size_), 1);
   size_t at = 0;
   for (int whole = 0; whole < size_; ++whole) {
@@ -198,12 +198,6 @@ std::vector<int> DeviceSets::Counts(int set) const {
   std::vector<int> counts;
   for (size_t p = 0; p < base_.size(); ++p) counts.push_back(Digit(set, p));
   return counts;
-}
-
-double DeviceSets::usd_per_hour(int set) const {
-  double cost = 0;
-  for (size_t p = 0; p < base_.size(); ++p) cost += Digit(set, p) * price_[p];
-  return cost;
 }
 
 int DeviceSets::devices(int set) const {

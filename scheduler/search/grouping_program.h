@@ -21,7 +21,7 @@ namespace tessera::scheduler {
 // sets: which are within which is a table.
 class DeviceSets {
  public:
-  explicit DeviceSets(const std::vector<DevicePool>& pools);
+  explicit DeviceSets(const ClusterGraph& graph);
 
   int size() const { return size_; }  // 0 is the empty set, size() - 1 all devices
   std::vector<int> Counts(int set) const;
@@ -29,7 +29,8 @@ class DeviceSets {
     return within_[static_cast<size_t>(whole) * static_cast<size_t>(size_) +
                    static_cast<size_t>(part)] != 0;
   }
-  double usd_per_hour(int set) const;
+  // Of what has to be rented for it.
+  double usd_per_hour(int set) const { return usd_per_hour_[static_cast<size_t>(set)]; }
   int devices(int set) const;
   int first_pool(int set) const;  // that has devices in it
   int pools() const { return static_cast<int>(base_.size()); }
@@ -38,8 +39,8 @@ class DeviceSets {
   int Digit(int set, size_t pool) const { return set / radix_[pool] % base_[pool]; }
 
   std::vector<int> radix_, base_;
-  std::vector<double> price_;
-  std::vector<char> within_;  // [whole * sets + part]
+  std::vector<double> usd_per_hour_;  // by set
+  std::vector<char> within_;          // [whole * sets + part]
   int size_ = 1;
 };
 

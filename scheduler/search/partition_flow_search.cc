@@ -6,6 +6,7 @@
 
 #include "scheduler/search/graph_partition.h"
 #include "scheduler/search/phase_flow.h"
+#include "scheduler/search/rented_replicas.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -140,13 +141,13 @@ class PartitionFlowSearch {
     std::vector<const PlacedReplica*> replicas;
     for (const DeviceGroup& group : candidate.grouping)
       replicas.push_back(&layouts_.ReplicaOf(group));
-    const std::vector<bool> chosen = layouts_.Chosen(replicas);
+    const std::vector<bool> chosen = RentedReplicas(problem_, replicas);
+    candidate.worth.usd_per_hour = RentOf(problem_, replicas, chosen);
     std::vector<const PlacedReplica*> split;
     std::vector<size_t> index;  // of split ones in the grouping
     candidate.load.assign(replicas.size(), 0);
     for (size_t i = 0; i < replicas.size(); ++i) {
       if (!chosen[i]) continue;
-      candidate.worth.usd_per_hour += replicas[i]->usd_per_hour;
       if (replicas[i]->role == Role::kBoth) {
         candidate.worth.requests_per_second += replicas[i]->rate.requests_per_second;
         candidate.load[i] = 1;

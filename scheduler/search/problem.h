@@ -63,7 +63,7 @@ struct PlacedReplica {
   std::vector<LayoutStage> stages;             // pools: indices into graph.pools()
   std::vector<std::vector<int>> device_index;  // per stage, per rank: which device of its pool
   ReplicaRate rate;
-  double usd_per_hour = 0;
+  double usd_per_hour = 0;  // of whole machines that it shares with others its part
 };
 
 struct Share {
@@ -77,7 +77,7 @@ struct Placement {
   std::vector<PlacedReplica> replicas;
   std::vector<Share> shares;
   double requests_per_second = 0;
-  double usd_per_hour = 0;
+  double usd_per_hour = 0;  // what has to be rented, whole machines where they have a price
   double upper_bound =
       0;  // of requests_per_second, over all placements of the search's kind of layout; 0: none
   bool proved = false;             // no placement of that kind is better, for a price none cheaper

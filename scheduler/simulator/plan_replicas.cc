@@ -50,13 +50,15 @@ class Reader {
     layout_.model = &shape_;
     layout_.graph = &graph_;
     PlanReplicas out;
+    used_.assign(graph_.pools().size(), 0);
     std::map<std::string, int> index;
     for (const v1::Replica& replica : plan_.replicas()) {
       index[replica.name()] = static_cast<int>(out.replicas.size());
-      absl::StatusOr<ReplicaSetup> setup = ReadReplica(replica, &out.usd_per_hour);
+      absl::StatusOr<ReplicaSetup> setup = ReadReplica(replica);
       if (!setup.ok()) return setup.status();
       out.replicas.push_back(*std::move(setup));
     }
+    out.usd_per_hour = graph_.RentOf(used_);
     for (const v1::RoutingShare& share : plan_.routing()) {
       const auto prefill = index.find(share.prefill_replica());
       const auto decode = index.find(share.decode_replica());
@@ -77,7 +79,7 @@ class Reader {
   }
 
  private:
-  absl::StatusOr<ReplicaSetup> ReadReplica(const v1::Replica& replica, double* usd_per_hour) {
+  absl::StatusOr<ReplicaSetup> ReadReplica(const v1::Replica& replica) {
     ReplicaSetup setup;
     setup.name = replica.name();
     setup.role = FromProto(replica.role());
@@ -90,7 +92,7 @@ class Reader {
       stages.push_back(
           {*pool, stage.workers_size(), static_cast<int>(layers.end() - layers.begin())});
       const DevicePool& found = graph_.pools()[static_cast<size_t>(*pool)];
-      *usd_per_hour += found.price_usd_per_hour * stage.workers_size();
+      used_[static_cast<size_t>(*pool)] += stage.workers_size();
       setup.stage_machines.push_back(found.machine);
       std::string names = stage.workers(0).device();
       const std::string& last = stage.workers(stage.workers_size() - 1).device();
@@ -163,6 +165,7 @@ class Reader {
   ModelShape shape_;
   LayoutProblem layout_;
   std::map<std::string, int> pool_of_device_;
+  std::vector<int> used_;  // devices, by pool
 };
 
 }  // namespace

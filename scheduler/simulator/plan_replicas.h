@@ -30,7 +30,7 @@ struct PlanReplicas {
   std::vector<ReplicaSetup> replicas;  // in the plan's order
   std::vector<PairShare> shares;       // the plan's routing
   TransferSetup transfers;             // what their KV and activations pass
-  double usd_per_hour = 0;             // of all devices; 0: no prices
+  double usd_per_hour = 0;             // of what is rented; 0: no prices
 };
 
 // Stages of one kind of device in one machine each, as the planner makes them.

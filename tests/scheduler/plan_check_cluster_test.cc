@@ -133,7 +133,7 @@ TEST_CASE("USD follow from the prices of devices, machines and spot") {
   CHECK(all.usd_per_million_output_tokens() ==
         Approx(usd / 3600 / all.output_tokens_per_second() * 1e6));
   all.set_usd_per_million_output_tokens(all.usd_per_million_output_tokens() * 0.9);
-  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("its devices cost"));
+  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("what it rents costs"));
   c = Case();
   v1::Prediction& one = *c.plan.mutable_replicas(1)->mutable_prediction();
   one.set_usd_per_million_output_tokens(one.usd_per_million_output_tokens() * 1.1);
@@ -160,6 +160,24 @@ TEST_CASE("USD follow from the prices of devices, machines and spot") {
   c.plan.mutable_replicas(1)->mutable_prediction()->set_usd_per_million_output_tokens(
       (2 * price("A100-40") + 35) / rate * 1e6);  // between the two prices
   CHECK(c.Reason() == "");
+}
+
+TEST_CASE("a machine with a price is paid whole, however little of it is used") {
+  Case c;
+  std::string described = kCluster;
+  const std::string two = "devices: [{kind: L4, count: 2}]";
+  described.replace(described.find(two), two.size(),
+                    "price: 10 USD/h, devices: [{kind: L4, count: 4}]");
+  c.input = Input(described);
+  c.plan = *SplitPlanOn(c.input);
+  CHECK(c.Reason() == "");
+  const double others = 4 * FindKind(c.input.catalogue, "A100-40")->price_usd_per_hour();
+  v1::Prediction& all = *c.plan.mutable_prediction();
+  const double whole = all.usd_per_million_output_tokens();
+  CHECK(whole == Approx((others + 10) / 3600 / all.output_tokens_per_second() * 1e6));
+  // The part that its two used devices are of it.
+  all.set_usd_per_million_output_tokens(whole * (others + 5) / (others + 10));
+  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("what it rents costs"));
 }
 
 TEST_CASE("devices are those of the cluster") {

@@ -138,7 +138,7 @@ TEST_CASE("what a plan costs, and whose prices these are, is said; a rate near i
   const auto plan = MakePlan(Input(own), {});
   REQUIRE(plan.status().message() == "");
   CHECK_THAT(PlanTable(*plan),
-             Catch::Contains("its devices cost 3.44 USD/h") &&
+             Catch::Contains("it costs 3.44 USD/h to rent") &&
                  Catch::Contains("prices of 1 machine = as the description says") &&
                  Catch::Contains("A40 0.44 (ESTIMATED, one provider's on one day"));
   CHECK(plan->prediction().usd_per_million_output_tokens() > 0);
@@ -180,7 +180,7 @@ TEST_CASE("latencies and prices are those of the asked rate, each with its rate 
   input.workload.set_requests_per_second(0.5 * most);
   const auto cheap = MakePlan(input, price);
   REQUIRE(cheap.ok());
-  CHECK_THAT(PlanTable(*cheap), Catch::Contains("its devices cost 0.44 USD/h, which is what was "
+  CHECK_THAT(PlanTable(*cheap), Catch::Contains("it costs 0.44 USD/h to rent, which is what was "
                                                 "minimised") &&
                                     Catch::Contains("proved optimum: nothing serves the asked"));
 }

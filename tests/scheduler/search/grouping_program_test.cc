@@ -2,12 +2,36 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <string>
 
+#include "absl/strings/str_format.h"
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
 #include "scheduler/search/seeded_random.h"
 #include "tests/scheduler/search/placement_instance.h"
 
 namespace tessera::scheduler {
 namespace {
+
+// Two or three machines of one or two devices, rented whole or device by device.
+ClusterGraph Priced(SeededRandom* random) {
+  std::string text = "machines:\n";
+  const int machines = 2 + random->Below(2);
+  for (int m = 0; m < machines; ++m) {
+    const int count = 1 + random->Below(2);
+    const bool whole = random->Below(2) == 0;
+    const double usd = 1 + random->Unit();
+    text += absl::StrFormat("- {name: m%d, %s devices: [{kind: L4, count: %d%s}]}\n", m,
+                            whole ? absl::StrFormat("price: %.6f USD/h,", count * usd) : "", count,
+                            whole ? "" : absl::StrFormat(", price: %.6f USD/h", usd));
+  }
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(text + "tiers: {site: {bandwidth: 10 Gbit/s}}", "c", &cluster).message() ==
+          "");
+  absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(cluster, *BuiltInDevices(), "c");
+  REQUIRE(graph.status().message() == "");
+  return *std::move(graph);
+}
 
 // Every choice of columns, in falling order of their index.
 struct Brute {
@@ -40,15 +64,11 @@ TEST_CASE("the best grouping is the best of all groupings") {
   for (int seed = 0; seed < 30; ++seed) {
     INFO("seed " << seed);
     SeededRandom random(static_cast<uint64_t>(seed));
-    std::vector<DevicePool> pools(static_cast<size_t>(2 + random.Below(2)));
-    for (DevicePool& pool : pools) {
-      pool.count = 1 + random.Below(2);
-      pool.price_usd_per_hour = 1 + random.Unit();
-    }
+    const ClusterGraph graph = Priced(&random);
     tests::LayoutInstance instance;
     PlacementProblem problem = tests::PlacementInstance(3000, &instance);
     problem.allow_split = seed % 3 != 0;
-    const DeviceSets sets(pools);
+    const DeviceSets sets(graph);
     std::vector<GroupingColumn> columns;
     for (int set = 1; set < sets.size(); ++set) {
       for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {

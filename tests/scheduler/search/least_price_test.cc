@@ -80,6 +80,25 @@ TEST_CASE("what the program serves a little too little of is not rented twice ov
   CHECK(many.Cheapest(42.311).usd_per_hour < 38.25);
 }
 
+// Devices for 3.95 USD/h would do, of machines for 5.80; another search found two machines for 4.
+TEST_CASE("machines of a market are rented whole: no search is cheaper than best") {
+  Example market("rental_market.yaml");
+  for (const double rate : {3.0, 6.0}) {
+    INFO(rate);
+    const double best = market.Cheapest(rate).usd_per_hour;
+    if (rate == 3.0) CHECK(best <= 4 * (1 + 1e-9));
+    for (const std::string name : {"hexgen", "hexgen2", "thunderserve", "cost"}) {
+      INFO(name);
+      market.problem.search_options = {{"hexgen.most_evaluations", 100},
+                                       {"hexgen2.most_evaluations", 100},
+                                       {"thunderserve.steps", 10},
+                                       {"cost.most_layouts", 300}};
+      const absl::StatusOr<Placement> other = (*FindSearch(name))(market.problem);
+      if (other.ok()) CHECK(best <= other->usd_per_hour * (1 + 1e-9));
+    }
+  }
+}
+
 TEST_CASE("less asked for is not dearer, and what cannot be served is refused") {
   Example sites("three_sites_24.yaml");
   double before = 0;
