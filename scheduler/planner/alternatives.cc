@@ -8,6 +8,8 @@
 #include "scheduler/planner/bottleneck.h"
 #include "scheduler/planner/overlapping_alternative.h"
 #include "scheduler/planner/plan_text.h"
+#include "scheduler/planner/survival.h"
+#include "scheduler/search/goodput.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -23,8 +25,12 @@ using Replicas = std::vector<PlacedReplica>;
 
 class Alternatives {
  public:
-  Alternatives(const PlacementProblem& problem, const Placement& chosen)
-      : problem_(problem), chosen_(chosen), pools_(problem.graph->pools()) {
+  explicit Alternatives(const AlternativeQuestion& question)
+      : question_(question),
+        problem_(*question.problem),
+        chosen_(*question.chosen),
+        pools_(problem_.graph->pools()),
+        judge_(problem_) {
     for (size_t p = 0; p < pools_.size(); ++p) by_memory_.push_back(p);
     std::stable_sort(by_memory_.begin(), by_memory_.end(), [&](size_t a, size_t b) {
       const DeviceSpec &x = *pools_[a].spec, &y = *pools_[b].spec;
@@ -37,15 +43,52 @@ class Alternatives {
   }
 
   std::vector<std::string> Lines() {
-    if (kinds_.size() > 1) OneKind();
-    Equal();
-    if (problem_.allow_split) Split();
-    if (std::string line = OverlappingLine(problem_, chosen_); !line.empty())
-      lines_.push_back(std::move(line));
+    const int devices = problem_.graph->devices();
+    if (devices > kPlainUpTo) {
+      lines_.push_back(absl::StrFormat(
+          "one kind of device, equal stages: not tried above %d devices, where judging them takes "
+          "long",
+          kPlainUpTo));
+    } else {
+      if (kinds_.size() > 1) OneKind();
+      Equal();
+    }
+    const bool goodput = problem_.goal == Goal::kGoodput;
+    const int splits_up_to = goodput ? kGoodputSplitsUpTo : kProgramsUpTo;
+    if (problem_.allow_split && devices <= splits_up_to) Split();
+    if (problem_.allow_split && devices > splits_up_to) {
+      lines_.push_back(absl::StrFormat("%s: not tried above %d devices%s, where it takes long",
+                                       Splits(chosen_) ? kWhole : kSplit, splits_up_to,
+                                       goodput ? " for goodput" : ""));
+    }
+    Overlapping();
     return std::move(lines_);
   }
 
  private:
+  static constexpr char kWhole[] = "every replica prefills and decodes";
+  static constexpr char kSplit[] = "every replica only prefills or only decodes";
+
+  void Overlapping() {
+    constexpr char kName[] = "holders of overlapping layers: not tried, ";
+    if (problem_.graph->devices() > kProgramsUpTo) {
+      lines_.push_back(absl::StrFormat("%sthat takes long above %d devices", kName, kProgramsUpTo));
+    } else if (question_.survives || problem_.goal != Goal::kThroughput) {
+      lines_.push_back(StrCat(kName, "they are judged by throughput alone"));
+    } else if (std::string line = OverlappingLine(problem_, chosen_); !line.empty()) {
+      lines_.push_back(std::move(line));
+    }
+  }
+
+  // What it serves is what the plan is judged by.
+  absl::StatusOr<Placement> Judged(Replicas replicas) {
+    absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas), &judge_);
+    if (!placement.ok() || !question_.survives) return placement;
+    const std::vector<MachineLoss> losses = LossesOf(problem_, *placement);
+    placement->requests_per_second = losses.empty() ? 0 : losses.front().requests_per_second;
+    return placement;
+  }
+
   bool Better(const Placement& a, const std::optional<Placement>& b) const {
     if (a.requests_per_second <= 0) return false;
     if (!b) return true;
@@ -125,21 +168,21 @@ class Alternatives {
   }
 
   // Only as many replicas as the goal wants or pays for, the best for their price first.
-  absl::StatusOr<Placement> Trimmed(Replicas replicas) const {
-    absl::StatusOr<Placement> all = Assemble(problem_, std::move(replicas));
+  absl::StatusOr<Placement> Trimmed(Replicas replicas) {
+    absl::StatusOr<Placement> all = Judged(std::move(replicas));
     if (!all.ok()) return all;
     Replicas serving, kept;
     for (PlacedReplica& replica : all->replicas) {
       if (replica.rate.requests_per_second > 0) serving.push_back(std::move(replica));
     }
-    const bool money = problem_.goal != Goal::kThroughput;
+    const bool money = problem_.goal == Goal::kPrice || problem_.goal == Goal::kBudget;
     if (money) {
       std::stable_sort(serving.begin(), serving.end(), [](const auto& a, const auto& b) {
         return a.rate.requests_per_second * b.usd_per_hour >
                b.rate.requests_per_second * a.usd_per_hour;
       });
     }
-    double rate = 0;
+    double rate = 0;  // that survives, where the plan must
     std::vector<int> used(pools_.size(), 0);
     for (PlacedReplica& replica : serving) {
       if (problem_.goal == Goal::kPrice && rate >= problem_.required_requests_per_second * kAsked)
@@ -153,8 +196,11 @@ class Alternatives {
       rate += replica.rate.requests_per_second;
       used = std::move(with);
       kept.push_back(std::move(replica));
+      if (problem_.goal != Goal::kPrice || !question_.survives) continue;
+      const absl::StatusOr<Placement> so_far = Judged(kept);
+      rate = so_far.ok() ? so_far->requests_per_second : 0;
     }
-    return Assemble(problem_, std::move(kept));
+    return Judged(std::move(kept));
   }
 
   void Split() {
@@ -163,20 +209,19 @@ class Alternatives {
     if (splits) {
       Replicas whole = chosen_.replicas;
       for (PlacedReplica& replica : whole) replica.role = Role::kBoth;
-      Keep(Assemble(problem_, std::move(whole)), &best);
-      for (const Replicas& plain : plain_) Keep(Assemble(problem_, plain), &best);
-      Add("every replica prefills and decodes", best, "none of the replicas holds both");
+      Keep(Judged(std::move(whole)), &best);
+      for (const Replicas& plain : plain_) Keep(Judged(plain), &best);
+      Add(kWhole, best, "none of the replicas holds both");
       return;
     }
     Cuts(chosen_.replicas, &best);
     // The best few, which were kept last: each cut is a program of its own.
     for (size_t i = plain_.size() - std::min<size_t>(plain_.size(), 4); i < plain_.size(); ++i)
       Cuts(plain_[i], &best, 2);
-    Add("every replica only prefills or only decodes", best,
-        "it needs two replicas that each hold the model, and none were found");
+    Add(kSplit, best, "it needs two replicas that each hold the model, and none were found");
   }
 
-  void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) const {
+  void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) {
     if (replicas.size() < 2) return;
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < replicas.size(); ++i) order.push_back({-Inclination(replicas[i]), i});
@@ -187,7 +232,7 @@ class Alternatives {
       Replicas split = replicas;
       for (size_t i = 0; i < order.size(); ++i)
         split[order[i].second].role = i < prefilling ? Role::kPrefill : Role::kDecode;
-      Keep(Assemble(problem_, std::move(split)), best);
+      Keep(Judged(std::move(split)), best);
     }
   }
 
@@ -205,7 +250,8 @@ class Alternatives {
   void Add(const std::string& name, const std::optional<Placement>& found,
            const std::string& why_none) {
     if (!found) {
-      lines_.push_back(StrCat(name, ": none, ", why_none));
+      lines_.push_back(StrCat(name, ": none, ", why_none,
+                              question_.survives ? ", or a machine's loss leaves nothing" : ""));
       return;
     }
     int devices = 0;
@@ -213,8 +259,9 @@ class Alternatives {
       for (const LayoutStage& stage : replica.stages) devices += stage.width;
     }
     std::string line = absl::StrFormat(
-        "%s: %.3f requests/s (%s)", name, found->requests_per_second,
-        ChangeText(found->requests_per_second / chosen_.requests_per_second, "as much"));
+        "%s: %.3f requests/s%s (%s)", name, found->requests_per_second,
+        question_.survives ? " after the loss of a machine" : "",
+        ChangeText(found->requests_per_second / question_.promised_requests_per_second, "as much"));
     if (problem_.goal == Goal::kPrice) {
       absl::StrAppendFormat(&line, " for %.2f instead of %.2f USD/h", found->usd_per_hour,
                             chosen_.usd_per_hour);
@@ -235,9 +282,11 @@ class Alternatives {
     lines_.push_back(std::move(line));
   }
 
+  const AlternativeQuestion& question_;
   const PlacementProblem& problem_;
   const Placement& chosen_;
   const std::vector<DevicePool>& pools_;
+  ReplicaJudge judge_;  // replicas that are alike are judged once
   std::vector<size_t> by_memory_;
   std::vector<std::string> kinds_;  // most memory first
   std::vector<Replicas> plain_;     // placements of equal stages with two replicas or more
@@ -246,13 +295,8 @@ class Alternatives {
 
 }  // namespace
 
-std::vector<std::string> AlternativeLines(const PlacementProblem& problem,
-                                          const Placement& chosen) {
-  if (problem.graph->devices() > kAlternativesUpTo) {
-    return {absl::StrFormat("not known: for more than %d devices only --sensitivity searches them",
-                            kAlternativesUpTo)};
-  }
-  return Alternatives(problem, chosen).Lines();
+std::vector<std::string> AlternativeLines(const AlternativeQuestion& question) {
+  return Alternatives(question).Lines();
 }
 
 }  // namespace tessera::scheduler

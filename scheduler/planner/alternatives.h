@@ -5,9 +5,10 @@
 // They are built directly, not searched for: replicas of equal stages of one width, packed machine
 // by machine; of these the best. Splits are tried between the replicas of the plan and of the plain
 // choices, prefilling ones first by what they are better at. So each value is one that can be had,
-// not the most that its kind can reach. What replicas share of links is counted only for KV.
-// Thread rule: pure function, deterministic. Cost: some hundred placements judged, tens of
-// milliseconds.
+// not the most that its kind can reach. They are judged as the plan is: by goodput where that is
+// the goal, by what is left after the loss of a machine where the plan must survive it. What
+// replicas share of links is counted only for KV. Thread rule: pure function, deterministic. Cost:
+// some hundred placements judged, tens of milliseconds for few devices.
 #pragma once
 
 #include <string>
@@ -17,9 +18,21 @@
 
 namespace tessera::scheduler {
 
-inline constexpr int kAlternativesUpTo = 64;  // devices; above, one line says that none were made
+// Devices, above which a line says that none of a kind were tried, as judging them takes seconds:
+// equal stages, and what has a program for each placement (splits, overlapping layers).
+inline constexpr int kPlainUpTo = 128;
+inline constexpr int kProgramsUpTo = 64;
+inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged by its attainment
+
+// How the plan is judged, and its alternatives with it.
+struct AlternativeQuestion {
+  const PlacementProblem* problem = nullptr;  // borrowed, as the next
+  const Placement* chosen = nullptr;
+  double promised_requests_per_second = 0;  // by the plan
+  bool survives = false;                    // that is what is left when any machine is lost
+};
 
 // A line per choice, for DeploymentPlan.alternatives.
-std::vector<std::string> AlternativeLines(const PlacementProblem& problem, const Placement& chosen);
+std::vector<std::string> AlternativeLines(const AlternativeQuestion& question);
 
 }  // namespace tessera::scheduler

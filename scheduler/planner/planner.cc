@@ -271,12 +271,11 @@ class Planner {
     Assume();
   }
 
-  // Only where the alternatives are judged as the plan is.
   void Compare(const Placement& placement) {
-    if (options_.given_search || options_.survive_machine_loss || options_.goal == Goal::kGoodput)
-      return;
-    for (std::string& line : AlternativeLines(problem_, placement))
-      plan_.add_alternatives(std::move(line));
+    if (options_.given_search) return;
+    const AlternativeQuestion question = {&problem_, &placement, Promised(placement),
+                                          plan_.has_survival()};
+    for (std::string& line : AlternativeLines(question)) plan_.add_alternatives(std::move(line));
   }
 
   void WriteRouting(const Placement& placement) {

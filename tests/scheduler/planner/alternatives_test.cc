@@ -63,10 +63,53 @@ TEST_CASE("one device: why there is no split value is said") {
   CHECK_THAT(LineWith(plan, "holders of overlapping layers"), Catch::Contains(": none, no such"));
 }
 
-TEST_CASE("many devices: that none were made is said") {
+TEST_CASE("many devices: equal stages are judged, and what takes long is named") {
   const auto plan =
       PlanOn("machines: [{name: a, devices: [{kind: A40, count: 65}]}]", "Llama-3-8B");
-  CHECK_THAT(plan.alternatives(0), Catch::Contains("more than 64 devices"));
+  CHECK(ValueOf(LineWith(plan, "equal stages of equal width everywhere")) > 0);
+  CHECK_THAT(LineWith(plan, "every replica only prefills or only decodes"),
+             Catch::Contains(": not tried above 64 devices"));
+  CHECK_THAT(LineWith(plan, "holders of overlapping layers"), Catch::Contains(": not tried, "));
+  const auto more =
+      PlanOn("machines: [{name: a, devices: [{kind: A40, count: 129}]}]", "Llama-3-8B");
+  CHECK_THAT(LineWith(more, "one kind of device, equal stages"),
+             Catch::Contains(": not tried above 128 devices"));
+}
+
+TEST_CASE("goodput: the alternatives are judged by it, and none of them is better") {
+  PlannerOptions options;
+  options.goal = Goal::kGoodput;
+  const auto plan = MakePlan(
+      tests::WrittenInput(kMixed, "Llama-3-8B",
+                          "objectives: {time_to_first_token: 1 s, time_per_output_token: 60 ms, "
+                          "attainment: 0.9}\n"
+                          "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]"),
+      options);
+  REQUIRE(plan.status().message() == "");
+  const double value = plan->prediction().requests_per_second() * (1 + 1e-6);
+  for (const char* name :
+       {"one kind of device, the best of them A40", "equal stages of equal width everywhere",
+        "every replica only prefills or only decodes"}) {
+    INFO(name);
+    const double other = ValueOf(LineWith(*plan, name));
+    CHECK(other > 0);
+    CHECK(other <= value);
+  }
+  CHECK_THAT(LineWith(*plan, "holders of overlapping layers"),
+             Catch::Contains("judged by throughput alone"));
+}
+
+TEST_CASE("a plan that survives: the alternatives are worth what the worst loss leaves") {
+  PlannerOptions options;
+  options.survive_machine_loss = true;
+  const auto plan = PlanOn(kMixed, "Llama-3-8B", options);
+  const double value = plan.survival().requests_per_second() * (1 + 1e-6);
+  const std::string equal = LineWith(plan, "equal stages of equal width everywhere");
+  CHECK_THAT(equal, Catch::Contains(" requests/s after the loss of a machine ("));
+  CHECK(ValueOf(equal) <= value);
+  // Devices of a kind stand in one machine each.
+  CHECK_THAT(LineWith(plan, "one kind of device"),
+             Catch::Contains(": none, ") && Catch::Contains("a machine's loss leaves nothing"));
 }
 
 }  // namespace
