@@ -498,20 +498,23 @@ class Planner {
       most = std::max(most, placement.shadow_prices[p]);
     }
     if (options_.goal == Goal::kPrice) return;
+    // Of a plan that survives it matters in which machine a device is; only those there are were
+    // looked at.
+    const char* where = plan_.has_survival() ? " in a machine that has some" : "";
     std::vector<std::string> worthless;
     for (const auto& [kind, price] : by_kind) {
       if (price < 5e-4) {
         worthless.push_back(kind);
         continue;
       }
-      plan_.add_device_prices(
-          absl::StrFormat("one more %s is worth %.3f requests/s (estimate: shadow price, "
-                          "at the margin, with parts of devices)",
-                          kind, price));
+      plan_.add_device_prices(absl::StrFormat(
+          "one more %s%s is worth %.3f requests/s%s (estimate: shadow price, "
+          "at the margin, with parts of devices)",
+          kind, where, price, plan_.has_survival() ? " after the loss of a machine" : ""));
     }
     if (worthless.empty()) return;
     plan_.add_device_prices(
-        StrCat("one more ", absl::StrJoin(worthless, ", "), " would bring nothing",
+        StrCat("one more ", absl::StrJoin(worthless, ", "), where, " would bring nothing",
                options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
                " (estimate: shadow price, at the margin, with parts of devices)"));
   }

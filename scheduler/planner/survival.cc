@@ -291,24 +291,45 @@ class Survivor {
 
   // --- The program ---
 
+  bool SmallEnough() const {
+    return !columns_.empty() &&
+           static_cast<double>(columns_.size()) * static_cast<double>(machines_.size()) <=
+               options_.most_program_cells;
+  }
+
   bool Combine() {
-    if (columns_.empty() ||
-        static_cast<double>(columns_.size()) * static_cast<double>(machines_.size()) >
-            options_.most_program_cells) {
-      return false;
+    if (!SmallEnough()) return false;
+    const SurvivalProgram made = ProgramOn(AllDevices(problem_));
+    const absl::StatusOr<LinearProgram::Solution> solution =
+        made.program.Solve(false, kProgramGap, kProgramNodes);
+    if (!solution.ok()) return false;
+    Placement chosen;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const double copies = solution->values[static_cast<size_t>(made.columns[c])];
+      chosen.replicas.insert(chosen.replicas.end(), static_cast<size_t>(copies + 0.5), columns_[c]);
     }
+    return !chosen.replicas.empty() && Offer(chosen);
+  }
+
+  struct SurvivalProgram {
+    LinearProgram program;
+    int survives = 0;          // the variable of what is left
+    std::vector<int> columns;  // their variables
+  };
+
+  // On so many devices of each pool.
+  SurvivalProgram ProgramOn(const DeviceCounts& devices) const {
     LinearProgram program;
     const bool price = problem_.goal == Goal::kPrice;
     std::vector<int> pool_rows;
-    for (const DevicePool& pool : problem_.graph->pools())
-      pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
+    for (const int count : devices) pool_rows.push_back(program.AddRow(-kUnbounded, count));
     const int cost_row = program.AddRow(
         -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
     const int survives = program.AddVariable(
         price ? 0 : 1, price ? problem_.required_requests_per_second : 0, kUnbounded, false);
     const int full = program.AddVariable(price ? 0 : kFullRateWeight, 0, kUnbounded, false);
     std::vector<int> variables;
-    const std::vector<int> machine_rows = AddMachines(cost_row, &program);
+    const std::vector<int> machine_rows = AddMachines(devices, cost_row, &program);
     for (const PlacedReplica& column : columns_) {
       const double usd = PriceBesideMachines(column);
       const int y = program.AddVariable(price ? -usd : 0, 0, kUnbounded, true);
@@ -323,15 +344,34 @@ class Survivor {
     }
     AddServed(-1, full, variables, &program);
     for (const int machine : machines_) AddServed(machine, survives, variables, &program);
-    const absl::StatusOr<LinearProgram::Solution> solution =
-        program.Solve(false, kProgramGap, kProgramNodes);
-    if (!solution.ok()) return false;
-    Placement chosen;
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      const double copies = solution->values[static_cast<size_t>(variables[c])];
-      chosen.replicas.insert(chosen.replicas.end(), static_cast<size_t>(copies + 0.5), columns_[c]);
+    return {std::move(program), survives, std::move(variables)};
+  }
+
+  // What the program, cut, gains by one more device in a pool. A dual would not do: a device more
+  // in the machine that is the worst to lose brings nothing, one less there costs.
+  std::vector<double> ShadowPrices() const {
+    if (!SmallEnough() || problem_.goal == Goal::kPrice) return {};
+    const auto value = [&](const DeviceCounts& devices) {
+      const SurvivalProgram made = ProgramOn(devices);
+      const auto solution = made.program.Solve(true);
+      return solution.ok() ? solution->values[static_cast<size_t>(made.survives)] : 0;
+    };
+    const DeviceCounts all = AllDevices(problem_);
+    const double now = value(all);
+    std::map<std::string, double> known;  // by kind and machine
+    std::vector<double> prices;
+    for (size_t p = 0; p < all.size(); ++p) {
+      const DevicePool& pool = problem_.graph->pools()[p];
+      const auto [price, fresh] =
+          known.try_emplace(StrCat(pool.spec->kind, "|", ShapeOf(pool.machine)), 0);
+      if (fresh && !problem_.watch.Stopped()) {
+        DeviceCounts more = all;
+        ++more[p];
+        price->second = std::max(0.0, value(more) - now);
+      }
+      prices.push_back(price->second);
     }
-    return !chosen.replicas.empty() && Offer(chosen);
+    return prices;
   }
 
   bool IsRentedWhole(int machine) const {
@@ -341,15 +381,17 @@ class Survivor {
 
   // Columns may use devices of a machine with a price where it is rented: rows by machine, -1:
   // none.
-  std::vector<int> AddMachines(int cost_row, LinearProgram* program) const {
+  std::vector<int> AddMachines(const DeviceCounts& devices, int cost_row,
+                               LinearProgram* program) const {
     std::vector<int> rows(problem_.graph->machines().size(), -1);
     for (size_t m = 0; m < rows.size(); ++m) {
       if (!IsRentedWhole(static_cast<int>(m))) continue;
       const double usd = problem_.graph->machines()[m].price_usd_per_hour;
       rows[m] = program->AddRow(-kUnbounded, 0);
       const int rented = program->AddVariable(problem_.goal == Goal::kPrice ? -usd : 0, 0, 1, true);
-      for (const DevicePool& pool : problem_.graph->pools()) {
-        if (pool.machine == static_cast<int>(m)) program->AddTerm(rows[m], rented, -pool.count);
+      for (size_t p = 0; p < devices.size(); ++p) {
+        if (problem_.graph->pools()[p].machine == static_cast<int>(m))
+          program->AddTerm(rows[m], rented, -devices[p]);
       }
       program->AddTerm(cost_row, rented, usd);
     }
@@ -422,6 +464,7 @@ class Survivor {
     Placement placement = best_->placement;
     placement.proved = false;  // it was, to serve most while nothing is lost
     placement.alternatives.clear();
+    placement.shadow_prices = ShadowPrices();
     placement.interrupted = problem_.watch.Stopped();
     placement.evaluations = parts_.searches() + 1;
     if (problem_.goal != Goal::kPrice) placement.upper_bound = bound_;

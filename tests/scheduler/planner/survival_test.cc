@@ -218,6 +218,28 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
   CHECK(MakePlan(input, options).status().code() == absl::StatusCode::kResourceExhausted);
 }
 
+// Machines of A40s, each of which holds a replica.
+std::string PriceOfOneMore(const std::string& machines) {
+  const auto plan = MakePlan(
+      Input("machines:\n" + machines + "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}\n",
+            "Llama-3-8B"),
+      MustSurvive());
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->device_prices_size() == 1);
+  return plan->device_prices(0);
+}
+
+TEST_CASE("one more device is worth what is left more of when any machine is lost") {
+  const std::string two = ", devices: [{kind: A40, count: 2}]}\n";
+  // Beside two in each machine the third goes with the worst loss.
+  CHECK_THAT(PriceOfOneMore("- {name: a" + two + "- {name: b" + two),
+             Contains("one more A40 in a machine that has some would bring nothing"));
+  CHECK_THAT(PriceOfOneMore("- {name: a" + two + "- {name: b" + two +
+                            "- {name: c, devices: [{kind: A40}]}\n"),
+             Contains("one more A40 in a machine that has some is worth ") &&
+                 Contains(" requests/s after the loss of a machine (estimate: "));
+}
+
 TEST_CASE("a request over the network asks for it by the same name") {
   v1::PlanRequest request;
   const PlannerInput input = Input(kThree, "Llama-3-8B");
