@@ -91,6 +91,7 @@ TEST_CASE("machines of a market are rented whole: no search is cheaper than best
       INFO(name);
       market.problem.search_options = {{"hexgen.most_evaluations", 100},
                                        {"hexgen2.most_evaluations", 100},
+                                       {"hexgen2.start_growth", 1},
                                        {"thunderserve.steps", 10},
                                        {"cost.most_layouts", 300}};
       const absl::StatusOr<Placement> other = (*FindSearch(name))(market.problem);
