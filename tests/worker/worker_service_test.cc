@@ -50,8 +50,6 @@ struct Worker {
         std::this_thread::sleep_for(std::chrono::milliseconds(step_milliseconds));
         return absl::OkStatus();
       };
-      model->waiting_bytes = waiting_bytes;
-      toy = model.get();
       return std::unique_ptr<Model>(std::move(model));
     };
     options.setup.fingerprint = [](const std::filesystem::path&) {
@@ -120,8 +118,6 @@ struct Worker {
   std::atomic<int64_t> memory_left_bytes = int64_t{1} << 60;
   absl::Status load_error;
   bool load_throws = false;
-  int64_t waiting_bytes = 0;      // of weights, of a model that loads
-  const ToyModel* toy = nullptr;  // the last that was loaded
   std::unique_ptr<WorkerService> service;
   std::unique_ptr<WorkerServer> server;
   std::shared_ptr<grpc::Channel> channel;
@@ -410,20 +406,13 @@ TEST_CASE("a KV pool that nobody sized: half of what is left, at most what all s
   request.mutable_fence()->set_plan_epoch(2);
   REQUIRE(worker.Configure(request, &ready).ok());
   CHECK(ready.kv_blocks() == 7);
-  // Weights that are packed later have their memory promised, and are packed once all is set up.
-  worker.waiting_bytes = 2 * 3 * 32;
-  request.mutable_fence()->set_plan_epoch(3);
-  REQUIRE(worker.Configure(request, &ready).ok());
-  CHECK(ready.kv_blocks() == 4);
-  CHECK(worker.toy->waiting_weight_bytes() == 0);
-  worker.waiting_bytes = 0;
   worker.memory_left_bytes = 100;
-  request.mutable_fence()->set_plan_epoch(4);
+  request.mutable_fence()->set_plan_epoch(3);
   const grpc::Status status = worker.Configure(request, &ready);
   CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
   CHECK_THAT(status.error_message(), Catch::Contains("has 0 bytes, but one block") &&
                                          Catch::Contains("the machine has 100 free"));
-  request.mutable_fence()->set_plan_epoch(5);
+  request.mutable_fence()->set_plan_epoch(4);
   request.set_kv_cache_bytes(64);  // who says how much, gets it
   CHECK(worker.Configure(request, &ready).ok());
 }
