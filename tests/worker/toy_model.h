@@ -81,8 +81,11 @@ class ToyModel final : public Model {
   }
   int64_t weight_bytes() const override { return 1000; }
   int64_t activation_bytes() const override { return 100; }
+  int64_t waiting_weight_bytes() const override { return waiting_bytes; }
+  void PackWeights() override { waiting_bytes = 0; }
 
   int64_t forwards = 0;
+  int64_t waiting_bytes = 0;
   std::function<absl::Status(const StepInputs&)> on_forward;  // may refuse the step
 
  private:
