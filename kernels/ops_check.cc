@@ -194,10 +194,10 @@ absl::Status CheckKvWrite(const KvWriteArgs& args) {
   return ArgumentCheck("KvWrite")
       .Tensor("k", args.k, kActivations, {kAnySize, kAnySize, kAnySize}, kMayBeStrided)
       .Tensor("v", args.v, {args.k.dtype}, {tokens, kv_heads, head_dim}, kMayBeStrided)
-      .Tensor("cache.keys", keys, kActivations, {kAnySize, kv_heads, kAnySize, head_dim},
+      .Tensor("cache.keys", keys, kActivations, {kv_heads, kAnySize, kAnySize, head_dim},
               kMayBeStrided)
       .Tensor("cache.values", args.cache.values, {keys.dtype},
-              {keys.shape[0], kv_heads, keys.shape[2], head_dim}, kMayBeStrided)
+              {kv_heads, keys.shape[1], keys.shape[2], head_dim}, kMayBeStrided)
       .Tensor("slots", args.slots, {kI32}, {tokens})
       .status();
 }
@@ -213,7 +213,7 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
               kMayBeStrided)
       .Tensor("cache.values", args.cache.values, {keys.dtype},
               {keys.shape[0], keys.shape[1], keys.shape[2], head_dim}, kMayBeStrided)
-      .That(keys.shape[1] > 0 && heads % keys.shape[1] == 0, "q",
+      .That(keys.shape[0] > 0 && heads % keys.shape[0] == 0, "q",
             "have a number of heads that the cache's kv_heads divide")
       .Tensor("context_lengths", args.context_lengths, {kI32}, {kAnySize})
       .Tensor("query_starts", args.query_starts, {kI32}, {sequences + 1})
@@ -229,7 +229,7 @@ AttentionShape ShapeOf(const AttentionArgs& args) {
   return {.tokens = args.q.shape[0],
           .sequences = args.context_lengths.shape[0],
           .heads = args.q.shape[1],
-          .kv_heads = args.cache.keys.shape[1],
+          .kv_heads = args.cache.keys.shape[0],
           .head_dim = args.q.shape[2],
           .max_context_tokens = args.block_tables.shape[1] * args.cache.keys.shape[2],
           .activation_dtype = args.q.dtype};

@@ -73,7 +73,7 @@ class Transformer : public Model {
     for (size_t layer = 0; layer < weights_->layers.size(); ++layer) {
       const auto plane = [&](int64_t index) {
         return TensorView(memory + index * plane_bytes, options_.kv_dtype,
-                          {blocks, KvHeads(), block_tokens, options_.model.head_dim()});
+                          {KvHeads(), blocks, block_tokens, options_.model.head_dim()});
       };
       const auto first = static_cast<int64_t>(2 * layer);
       kv_.push_back({.keys = plane(first), .values = plane(first + 1)});

@@ -34,7 +34,7 @@ Maker AttentionOf(int64_t sequences, int64_t rows, int64_t context, DType cache_
     lengths.assign(sequences, static_cast<int32_t>(context));
     std::iota(tables.begin(), tables.end(), 0);
     std::shuffle(tables.begin(), tables.end(), std::mt19937_64(1));
-    const std::vector<int64_t> cache = {sequences * width, kKvHeads, kBlockTokens, kHeadDim};
+    const std::vector<int64_t> cache = {kKvHeads, sequences * width, kBlockTokens, kHeadDim};
     const Shared keys = Share(Random(path, cache_type, cache, 1));
     const Shared values = Share(Random(path, cache_type, cache, 2));
     const Shared q = Share(Random(path, DType::kF32, {tokens, kHeads, kHeadDim}, 3));
@@ -102,7 +102,7 @@ Maker RopeOf(int64_t tokens) {
 Maker KvWriteOf(int64_t tokens, DType cache_type) {
   return [=](Path& path) {
     const int64_t blocks = tokens / kBlockTokens;
-    const std::vector<int64_t> shape = {blocks, kKvHeads, kBlockTokens, kHeadDim};
+    const std::vector<int64_t> shape = {kKvHeads, blocks, kBlockTokens, kHeadDim};
     std::vector<int32_t> slots(tokens);
     std::iota(slots.begin(), slots.end(), 0);
     std::shuffle(slots.begin(), slots.end(), std::mt19937_64(1));

@@ -8,16 +8,11 @@
 namespace tessera::kernels::reference {
 namespace {
 
-// Where head `head` of `token` starts in its block.
+// Where a token's key or value starts.
 struct CachePlace {
-  int64_t block;
-  int64_t offset;  // elements from the block's start
+  int64_t head;
+  int64_t offset;  // elements from the head's first block
 };
-
-CachePlace PlaceOf(const TensorView& cache, int64_t slot, int64_t head) {
-  const int64_t block_tokens = cache.shape[2], head_dim = cache.shape[3];
-  return {slot / block_tokens, (head * block_tokens + slot % block_tokens) * head_dim};
-}
 
 double InverseFrequency(const RopeTableArgs& args, int64_t token, int64_t i) {
   const double as_given = args.inverse_frequencies.As<float>()[i];
@@ -59,7 +54,7 @@ double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePl
   double dot = 0;
   for (int64_t d = 0; d < head_dim; ++d) {
     dot += static_cast<double>(Get(args.q, row, head * head_dim + d)) *
-           Get(args.cache.keys, key.block, key.offset + d);
+           Get(args.cache.keys, key.head, key.offset + d);
   }
   return dot * args.scale;
 }
@@ -67,9 +62,9 @@ double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePl
 // Two passes over the scores instead of a buffer for them.
 void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Context& context) {
   const int64_t head_dim = args.q.shape[2];
-  const int64_t kv_head = head / (args.q.shape[1] / args.cache.keys.shape[1]);
+  const int64_t kv_head = head / (args.q.shape[1] / args.cache.keys.shape[0]);
   const auto place = [&](int64_t position) {
-    return PlaceOf(args.cache.keys, context.Slot(position), kv_head);
+    return CachePlace{kv_head, context.Slot(position) * head_dim};
   };
   double largest = -INFINITY;
   for (int64_t p = context.begin; p < context.end; ++p) {
@@ -83,7 +78,7 @@ void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Conte
       const double weight = std::exp(Score(args, row, head, place(p)) - largest);
       total += weight;
       for (int64_t d = 0; d < width; ++d) {
-        sums[d] += weight * Get(args.cache.values, place(p).block, place(p).offset + chunk + d);
+        sums[d] += weight * Get(args.cache.values, place(p).head, place(p).offset + chunk + d);
       }
     }
     for (int64_t d = 0; d < width; ++d) {
@@ -132,12 +127,10 @@ void KvWrite(const KvWriteArgs& args, ThreadPool&) {
     const int64_t slot = args.slots.As<int32_t>()[token];
     if (slot < 0) continue;
     for (int64_t head = 0; head < kv_heads; ++head) {
-      const CachePlace place = PlaceOf(args.cache.keys, slot, head);
       for (int64_t d = 0; d < head_dim; ++d) {
-        Set(args.cache.keys, place.block, place.offset + d,
-            Get(args.k, token, head * head_dim + d));
-        Set(args.cache.values, place.block, place.offset + d,
-            Get(args.v, token, head * head_dim + d));
+        const int64_t place = slot * head_dim + d;
+        Set(args.cache.keys, head, place, Get(args.k, token, head * head_dim + d));
+        Set(args.cache.values, head, place, Get(args.v, token, head * head_dim + d));
       }
     }
   }

@@ -79,7 +79,7 @@ struct Plan {
 // Lists the items of a call into `plan.items` (room for Cut::MaxItems).
 inline void ListItems(const AttentionArgs& args, const Cut& cut, Plan& plan) {
   const int32_t* starts = args.query_starts.As<int32_t>();
-  const int64_t kv_heads = args.cache.keys.shape[1];
+  const int64_t kv_heads = args.cache.keys.shape[0];
   const int64_t group = args.q.shape[1] / kv_heads;
   for (int64_t s = 0; s < args.context_lengths.rows(); ++s) {
     const int64_t rows = starts[s + 1] - starts[s];

@@ -180,8 +180,8 @@ class ItemRun {
   const C* RowOf(const TensorView& cache, int64_t position) const {
     // Of 32 bits: dividing 64 takes longer than what it is for.
     const auto at = static_cast<uint32_t>(position), tokens = static_cast<uint32_t>(block_tokens_);
-    return cache.Row<const C>(table_[at / tokens]) +
-           (item_.kv_head * block_tokens_ + at % tokens) * head_dim_;
+    return cache.Row<const C>(item_.kv_head) +
+           (table_[at / tokens] * block_tokens_ + at % tokens) * head_dim_;
   }
 
   // Blocks that lie outside the context may be gone: runs there are given a neighbour's place.
@@ -332,7 +332,7 @@ void AttendWith(const AttentionArgs& args, ThreadPool& pool) {
       .tokens = args.q.shape[0],
       .sequences = args.context_lengths.shape[0],
       .heads = args.q.shape[1],
-      .kv_heads = args.cache.keys.shape[1],
+      .kv_heads = args.cache.keys.shape[0],
       .head_dim = args.q.shape[2],
       .max_context_tokens = args.block_tables.shape[1] * args.cache.keys.shape[2],
       .activation_dtype = args.q.dtype};

@@ -40,7 +40,6 @@ void Rope(const RopeArgs& args, ThreadPool& pool) {
 
 void KvWrite(const KvWriteArgs& args, ThreadPool& pool) {
   const int64_t kv_heads = args.k.shape[1], head_dim = args.k.shape[2];
-  const int64_t block_tokens = args.cache.keys.shape[2];
   WithActivationType(args.k.dtype, [&](auto from) {
     WithActivationType(args.cache.keys.dtype, [&](auto to) {
       using From = decltype(from);
@@ -48,15 +47,12 @@ void KvWrite(const KvWriteArgs& args, ThreadPool& pool) {
       ForRows(pool, args.k.rows(), 2 * kv_heads * head_dim, [&](int64_t token) {
         const int64_t slot = args.slots.As<int32_t>()[token];
         if (slot < 0) return;
-        const int64_t block = slot / block_tokens, offset = slot % block_tokens;
         const From* k = args.k.Row<const From>(token);
         const From* v = args.v.Row<const From>(token);
-        To* keys = args.cache.keys.Row<To>(block);
-        To* values = args.cache.values.Row<To>(block);
         for (int64_t h = 0; h < kv_heads; ++h) {
-          const int64_t place = (h * block_tokens + offset) * head_dim;
-          CopyHead(k + h * head_dim, head_dim, keys + place);
-          CopyHead(v + h * head_dim, head_dim, values + place);
+          const int64_t place = slot * head_dim;
+          CopyHead(k + h * head_dim, head_dim, args.cache.keys.Row<To>(h) + place);
+          CopyHead(v + h * head_dim, head_dim, args.cache.values.Row<To>(h) + place);
         }
       });
     });

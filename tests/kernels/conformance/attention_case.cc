@@ -47,8 +47,8 @@ Pages LayOut(const AttentionCase& c) {
 
 // Keys (which 0) or values (which 1) of every sequence in their blocks, NaN everywhere else.
 std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t which) {
-  const int64_t block_elements = c.kv_heads * c.block_tokens * c.head_dim;
-  std::vector<float> cache(pages.blocks * block_elements, std::numeric_limits<float>::quiet_NaN());
+  const int64_t head_elements = pages.blocks * c.block_tokens * c.head_dim;
+  std::vector<float> cache(c.kv_heads * head_elements, std::numeric_limits<float>::quiet_NaN());
   for (size_t s = 0; s < c.sequences.size(); ++s) {
     const Sequence& sequence = c.sequences[s];
     const int64_t first_row = sequence.context_length - sequence.query_rows;
@@ -57,9 +57,9 @@ std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t
       const std::vector<float> token = TokenValues(sequence, p, c.kv_heads * c.head_dim, which);
       const int64_t block = pages.tables[s * pages.table_width + p / c.block_tokens];
       for (int64_t h = 0; h < c.kv_heads; ++h) {
-        const int64_t offset = (h * c.block_tokens + p % c.block_tokens) * c.head_dim;
+        const int64_t offset = (block * c.block_tokens + p % c.block_tokens) * c.head_dim;
         std::copy_n(token.begin() + h * c.head_dim, c.head_dim,
-                    cache.begin() + block * block_elements + offset);
+                    cache.begin() + h * head_elements + offset);
       }
     }
   }
@@ -89,7 +89,7 @@ std::vector<float> RunAttention(Path& path, const AttentionCase& c) {
     lengths.push_back(static_cast<int32_t>(s.context_length));
   }
   const int64_t tokens = starts.back();
-  const std::vector<int64_t> cache_shape = {pages.blocks, c.kv_heads, c.block_tokens, c.head_dim};
+  const std::vector<int64_t> cache_shape = {c.kv_heads, pages.blocks, c.block_tokens, c.head_dim};
   const Tensor keys(path, c.cache, cache_shape, FillCache(c, pages, 0), c.padding);
   const Tensor values(path, c.cache, cache_shape, FillCache(c, pages, 1));
   const Tensor q(path, c.activation, {tokens, c.heads, c.head_dim}, Queries(c), c.padding);

@@ -110,7 +110,7 @@ TEST_CASE("linear ops refuse what does not fit") {
 AttentionArgs GoodAttention() {
   return {.out = Elsewhere(F32({2, 4, 8})),
           .q = F32({2, 4, 8}),
-          .cache = {.keys = F32({3, 2, 4, 8}), .values = F32({3, 2, 4, 8})},
+          .cache = {.keys = F32({2, 3, 4, 8}), .values = F32({2, 3, 4, 8})},
           .query_starts = I32({2}),
           .context_lengths = I32({1}),
           .block_tables = I32({1, 3})};
@@ -120,7 +120,7 @@ TEST_CASE("attention ops refuse what does not fit") {
   Ops& ops = Reference().ops();
   Stream& stream = Reference().stream();
   AttentionArgs args = GoodAttention();
-  args.cache.values = F32({3, 2, 4, 9});
+  args.cache.values = F32({2, 3, 4, 9});
   CheckRefused(ops.Attention(args, stream), "Attention", "cache.values");
   args = GoodAttention();
   args.cache = {.keys = F32({3, 3, 4, 8}), .values = F32({3, 3, 4, 8})};
@@ -150,7 +150,7 @@ TEST_CASE("attention ops refuse what does not fit") {
   CheckRefused(
       ops.Rope({.q = F32({2, 4, 8}), .k = F32({2, 2, 8}), .cos_sin = F32({2, 10})}, stream), "Rope",
       "cos_sin");
-  CheckRefused(ops.KvWrite({.cache = {.keys = F32({3, 2, 4, 8}), .values = F32({3, 2, 4, 8})},
+  CheckRefused(ops.KvWrite({.cache = {.keys = F32({2, 3, 4, 8}), .values = F32({2, 3, 4, 8})},
                             .k = F32({2, 3, 8}),
                             .v = F32({2, 3, 8}),
                             .slots = I32({2})},

@@ -108,8 +108,8 @@ TEST_CASE("KvWrite: slots in any order, slot -1 writes nothing, types convert") 
   CheckAgainstReference(0.0, [&](Path& path) {
     const Tensor k = Random(path, type, {5, 3, head_dim}, 1, 4 * head_dim);
     const Tensor v = Random(path, type, {5, 3, head_dim}, 2, 1);
-    const Tensor keys = Random(path, cached, {4, 3, 8, head_dim}, 3, 16);
-    const Tensor values = Random(path, cached, {4, 3, 8, head_dim}, 4, 16);
+    const Tensor keys = Random(path, cached, {3, 4, 8, head_dim}, 3, 16);
+    const Tensor values = Random(path, cached, {3, 4, 8, head_dim}, 4, 16);
     const Tensor slots(path, {5}, std::vector<int32_t>{31, -1, 0, 9, 16});
     REQUIRE(
         path.ops()
