@@ -223,9 +223,11 @@ PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micr
   for (size_t c = 0; c < classes_.size(); ++c) {
     const Knots& knots = knots_[c];
     std::vector<PrefillCost> at;
+    std::vector<double> chunks;
     for (const double prompt : knots.prompts) {
       at.push_back(PrefillCostOf(model_, replica, {prompt, 1, 1, knots.prefix_hit_rate}, options,
-                                 micro_batches, decode_rows, lengths_.mean_decode_context()));
+                                 micro_batches, decode_rows, lengths_.mean_decode_context(),
+                                 knots.prefix_hit_rate > 0 ? nullptr : &chunks));
     }
     std::vector<double>& latency = speed.latency_seconds.emplace_back();
     for (size_t i = 0; i < classes_[c].samples.size(); ++i) {
@@ -300,12 +302,25 @@ std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const R
   // Nothing attains where prompts come faster than they are computed with all room there is.
   if (least_rate > 0 && least_rate > kBusiest * WaitsOf(curve, 0, most).most_per_second)
     return std::nullopt;
-  for (const double load : kLoads) {
-    curve.prefill_beside.push_back(load * most);
-    curve.prefill.push_back(
-        PrefillBeside(replica, micro_batches, load * most / micro_batches, step_tokens));
-  }
+  const auto beside = [&](double sequences) {
+    return PrefillBeside(replica, micro_batches, sequences / micro_batches, step_tokens);
+  };
+  curve.prefill.push_back(beside(most));
+  // How long decoding takes is known with that; prompts beside fewer sequences cost as much again.
+  if (least_rate > 0 && !MayDecodeInTime(curve, least_rate)) return std::nullopt;
+  for (const double load : kLoads) curve.prefill_beside.push_back(load * most);
+  for (size_t i = 0; i + 1 < curve.prefill_beside.size(); ++i)
+    curve.prefill.insert(curve.prefill.end() - 1, beside(curve.prefill_beside[i]));
   return curve;
+}
+
+bool AttainmentModel::MayDecodeInTime(const ReplicaCurve& curve, double rate) const {
+  PrefillSpeed at_once;
+  for (const RequestClass& one : classes_)
+    at_once.latency_seconds.emplace_back(one.samples.size(), 0.0);
+  Company company = DecodingAt(curve, rate);
+  for (Chance& chance : company.chances) chance.speed = &at_once;
+  return EnoughAttained(classes_, Expect(company.chances, {}, {}).by_class);
 }
 
 double AttainmentModel::MostDecoding(const ReplicaCurve& curve, double rate) const {
@@ -423,7 +438,7 @@ PromptWaits AttainmentModel::WaitsOf(const ReplicaCurve& curve, double rate, dou
   return waits;
 }
 
-AttainmentModel::Company AttainmentModel::CompanyAt(const ReplicaCurve& curve, double rate) const {
+AttainmentModel::Company AttainmentModel::DecodingAt(const ReplicaCurve& curve, double rate) const {
   Company company;
   company.most = MostDecoding(curve, rate);
   const LoadDistribution load =
@@ -435,8 +450,14 @@ AttainmentModel::Company AttainmentModel::CompanyAt(const ReplicaCurve& curve, d
     chance.weight = 1.0 / static_cast<double>(load.sequences.size());
     chance.tpot_seconds = pace.tpot_seconds;
     chance.spread_per_step_seconds = pace.spread_seconds;
-    company.speeds.push_back(SpeedAt(curve, n));
   }
+  company.sequences = load.sequences;
+  return company;
+}
+
+AttainmentModel::Company AttainmentModel::CompanyAt(const ReplicaCurve& curve, double rate) const {
+  Company company = DecodingAt(curve, rate);
+  for (const double n : company.sequences) company.speeds.push_back(SpeedAt(curve, n));
   for (size_t k = 0; k < company.chances.size(); ++k) company.chances[k].speed = &company.speeds[k];
   return company;
 }

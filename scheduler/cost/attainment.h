@@ -206,10 +206,11 @@ class AttainmentModel {
   };
   // Whom a request may find decoding.
   struct Company {
-    double most = 1;            // sequences at once
-    double mean_sequences = 0;  // of them
-    std::vector<PrefillSpeed> speeds;
-    std::vector<Chance> chances;  // without waits; they borrow the speeds
+    double most = 1;                   // sequences at once
+    double mean_sequences = 0;         // of them
+    std::vector<double> sequences;     // by chance
+    std::vector<PrefillSpeed> speeds;  // by chance
+    std::vector<Chance> chances;       // without waits; they borrow the speeds
   };
   // What comes before its prompt is computed: for nobody with 1 - probability, else one of these,
   // both or neither.
@@ -240,6 +241,10 @@ class AttainmentModel {
   // Of prompts at `rate`, each behind those before it.
   PrefillSpeed BehindOthers(const PrefillSpeed& speed, double rate) const;
   Company CompanyAt(const ReplicaCurve& curve, double rate) const;
+  // The same without speeds; of the curve's, only the one beside the most sequences is looked at.
+  Company DecodingAt(const ReplicaCurve& curve, double rate) const;
+  // Whether enough would be in time if prompts took none: the least that a rate takes to attain.
+  bool MayDecodeInTime(const ReplicaCurve& curve, double rate) const;
   // Of who comes into it, waits and all.
   Attained In(const ReplicaCurve& curve, double rate, Company company) const;
   static StepTimes TimesWith(const ReplicaCurve& curve, double sequences);

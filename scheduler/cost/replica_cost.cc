@@ -231,20 +231,30 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
 
 double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,
                              double uncached_tokens, double cached_tokens,
-                             const ReplicaOptions& options, double decode_rows,
-                             double mean_context) {
+                             const ReplicaOptions& options, double decode_rows, double mean_context,
+                             std::vector<double>* full_chunks) {
   const double budget =
       std::max(1.0, static_cast<double>(options.memory.max_step_tokens) - decode_rows);
   const int chunks = std::max(1, static_cast<int>(std::ceil(uncached_tokens / budget)));
   const StepWork beside = decode_rows > 0 ? DecodeWork(decode_rows, mean_context) : StepWork();
   double seconds = 0, done = 0;
   for (int i = 0; i < chunks; ++i) {
+    const bool last = i + 1 == chunks;
     const double tokens = std::min(budget, uncached_tokens - done);
-    const StepWork work = beside + PrefillWork(tokens, cached_tokens + done, i + 1 == chunks);
-    const Period period = PeriodOf(model, replica, work, static_cast<int>(replica.stages.size()));
-    // A chunk starts when the one before has left the last stage, and its micro-batch comes again.
-    const double round = period.seconds * static_cast<double>(replica.stages.size());
-    seconds += i + 1 == chunks ? period.latency_seconds : std::max(period.latency_seconds, round);
+    const bool known =
+        !last && full_chunks != nullptr && static_cast<size_t>(i) < full_chunks->size();
+    if (known) {
+      seconds += (*full_chunks)[static_cast<size_t>(i)];
+    } else {
+      const StepWork work = beside + PrefillWork(tokens, cached_tokens + done, last);
+      const Period period = PeriodOf(model, replica, work, static_cast<int>(replica.stages.size()));
+      // A chunk starts when the one before has left the last stage, and its micro-batch comes
+      // again.
+      const double round = period.seconds * static_cast<double>(replica.stages.size());
+      const double taken = last ? period.latency_seconds : std::max(period.latency_seconds, round);
+      if (!last && full_chunks != nullptr) full_chunks->push_back(taken);
+      seconds += taken;
+    }
     done += tokens;
   }
   return seconds;
@@ -252,14 +262,16 @@ double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica
 
 PrefillCost PrefillCostOf(const ModelShape& model, const ReplicaSpec& replica,
                           const RequestLengths& request, const ReplicaOptions& options,
-                          int micro_batches, double decode_rows, double mean_context) {
+                          int micro_batches, double decode_rows, double mean_context,
+                          std::vector<double>* full_chunks) {
   const double q = std::max(1.0, request.prompt_tokens * (1 - request.prefix_hit_rate));
   const double c = std::max(0.0, request.prompt_tokens - q);
   ReplicaOptions filled = options;
   filled.memory.max_step_tokens = PromptRows(options, q, decode_rows, micro_batches);
   const StepWork full = FullPrefillWork(filled, decode_rows, mean_context, c + q / 2, q);
-  return {q / full.prefill_tokens * PeriodOf(model, replica, full, micro_batches).seconds,
-          PrefillLatencySeconds(model, replica, q, c, options, decode_rows, mean_context)};
+  return {
+      q / full.prefill_tokens * PeriodOf(model, replica, full, micro_batches).seconds,
+      PrefillLatencySeconds(model, replica, q, c, options, decode_rows, mean_context, full_chunks)};
 }
 
 double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,

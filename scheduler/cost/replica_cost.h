@@ -93,13 +93,15 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
                            double kv_capacity_tokens);
 
 // Of one prompt in a replica where `decode_rows` rows (of a micro-batch) decode beside it.
+// `full_chunks`: as of PrefillLatencySeconds.
 struct PrefillCost {
   double service_seconds = 0;  // what it takes from the queue in front: its part of full steps
   double latency_seconds = 0;  // from its first chunk to its first token
 };
 PrefillCost PrefillCostOf(const ModelShape& model, const ReplicaSpec& replica,
                           const RequestLengths& request, const ReplicaOptions& options,
-                          int micro_batches, double decode_rows, double mean_context);
+                          int micro_batches, double decode_rows, double mean_context,
+                          std::vector<double>* full_chunks = nullptr);
 
 // Decode rows of a micro-batch at this rate: the smallest fixed point, at most what the batcher
 // takes.
@@ -108,9 +110,11 @@ double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,
                     double requests_per_second);
 
 // Of one prompt in an otherwise empty replica: the chunks pipelined through the stages.
+// `full_chunks`, of prompts that differ in nothing but their uncached tokens: seconds of the chunks
+// that fill a step, which these share; more are added where they are missing.
 double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,
                              double uncached_tokens, double cached_tokens,
                              const ReplicaOptions& options, double decode_rows = 0,
-                             double mean_context = 0);
+                             double mean_context = 0, std::vector<double>* full_chunks = nullptr);
 
 }  // namespace tessera::scheduler

@@ -42,6 +42,7 @@ struct SetLayouts {
   std::unique_ptr<LayoutBound> bound;              // null: `exact` is the best layout
   Layout exact;                                    // the best of all layouts, where that is known
   bool settled = false;                            // nothing brings the bound down
+  bool known = false;                              // as far as a search before needed it
   double listed_floor = kInfinity;                 // of by_machines
   std::optional<std::vector<Layout>> by_machines;  // none: too many
 
@@ -167,8 +168,8 @@ class FewDevicesSearch {
     const auto known = known_->by_key.find(key);
     if (known == known_->by_key.end()) return;
     const KnownLayouts::Set& set = known->second;
-    const bool tighter = TpotOf(layouts->problem.role) <= set.max_tpot_seconds;
-    layouts->bound->StartFrom(set.stages, tighter ? set.upper : kInfinity);
+    layouts->known = TpotOf(layouts->problem.role) <= set.max_tpot_seconds;
+    layouts->bound->StartFrom(set.stages, layouts->known ? set.upper : kInfinity);
   }
 
   void Remember() const {
@@ -185,7 +186,7 @@ class FewDevicesSearch {
     for (Column& column : columns_) {
       if (Stopped()) return;
       const double usd = sets_.usd_per_hour(column.set);
-      if (usd > enough_usd) continue;  // nothing that it is part of is cheaper
+      if (usd > enough_usd || column.layouts->known) continue;  // what it is part of is dearer
       if (!std::isfinite(column.layouts->upper())) Bound(&column, 0, kFirstTests);
       if (cheapest() && column.role == Role::kBoth &&
           column.rate() >= problem_.required_requests_per_second) {

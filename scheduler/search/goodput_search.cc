@@ -85,7 +85,9 @@ class GoodputSearch {
       slowest = std::max(slowest, replica.rate.tpot_seconds);
     for (const double part : kParts) {
       if (problem_.watch.Stopped() || slowest <= 0) break;
-      if (!Candidate(part * slowest, problem_.allow_split).ok()) break;  // tighter ones neither
+      const absl::StatusOr<Placement> tight = Candidate(part * slowest, problem_.allow_split);
+      // Tighter ones serve less, in time or not.
+      if (!tight.ok() || tight->requests_per_second <= best_.requests_per_second) break;
     }
     return absl::OkStatus();
   }

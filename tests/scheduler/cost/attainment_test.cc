@@ -194,6 +194,34 @@ TEST_CASE("goodput of a replica falls as limits tighten, arrivals bunch and more
   CHECK(goodput(3e-3, 0.9, 1) < 0.9 * before);
 }
 
+TEST_CASE("who asks for more than a rate that is known hears the same rate, or that it is not") {
+  const ModelShape model = Llama3_8B();
+  const DeviceSpec device = Device("card", 80, 2e12, 3e14);
+  ReplicaSpec replica = ClockReplica().spec;
+  replica.stages[0].ranks = {&device};
+  replica.stages[0].layers = model.layers;
+  const ReplicaOptions options;
+  const auto check = [&](double ttft, double tpot) {
+    LatencyLimits limits;
+    limits.ttft_seconds = ttft;
+    limits.tpot_seconds = tpot;
+    const std::vector<RequestClass> classes = {
+        Class({{1000, 21, 0.5}, {4000, 11, 0.5}}, limits, 0.9)};
+    const AttainmentModel judged(model, classes, options, 1);
+    const ReplicaRate capacity = CapacityOf(model, replica, judged.lengths(), options);
+    const double rate = judged.WithinLimits(replica, capacity).requests_per_second;
+    REQUIRE(rate > 0);
+    REQUIRE(rate < 0.99 * capacity.requests_per_second);
+    for (const double part : {0.5, 0.9, 0.99}) {
+      CHECK(judged.WithinLimits(replica, capacity, part * rate).requests_per_second ==
+            Approx(rate).epsilon(1e-5));
+    }
+    CHECK(judged.WithinLimits(replica, capacity, 1.01 * rate).requests_per_second == 0);
+  };
+  check(0.8, 10);    // prompts are what keeps requests out
+  check(60, 0.025);  // decoding is
+}
+
 TEST_CASE("where limits leave room and KV does not, KV is what limits a goodput") {
   const ClockReplica replica;
   const ModelShape model = Tiny();

@@ -211,6 +211,21 @@ TEST_CASE(
   CHECK(cost.service_seconds == Approx(1e-3).epsilon(1e-2));
 }
 
+TEST_CASE("prompts that share their full chunks take as long as alone") {
+  const ModelShape model = Llama3_8B();
+  const DeviceSpec device = Device("card", 80, 2e12, 3e14);
+  const ReplicaSpec replica = Pipeline({&device, &device}, 1e-3);
+  ReplicaOptions options;
+  options.memory.max_step_tokens = 100;
+  std::vector<double> chunks;
+  for (const double prompt : {950.0, 30.0, 400.0, 1720.0}) {
+    INFO("prompt of " << prompt << " tokens");
+    const double alone = PrefillLatencySeconds(model, replica, prompt, 0, options, 20, 500);
+    CHECK(PrefillLatencySeconds(model, replica, prompt, 0, options, 20, 500, &chunks) == alone);
+  }
+  CHECK(chunks.size() == 21);  // of 80 rows each, and 40 in the last
+}
+
 TEST_CASE("queue: M/D/1 is the special case, bursts wait longer, saturation for ever") {
   const ServiceMoments fixed = {0.1, 0.01};
   CHECK(MeanWaitSeconds(5, fixed) == Approx(0.5 * 0.1 / (2 * 0.5)));
