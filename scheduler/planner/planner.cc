@@ -498,6 +498,12 @@ class Planner {
       most = std::max(most, placement.shadow_prices[p]);
     }
     if (options_.goal == Goal::kPrice) return;
+    if (placement.shadow_prices.empty() && !options_.given_search && !plan_.has_survival()) {
+      plan_.add_device_prices(StrCat("not known: the search ",
+                                     options_.search.empty() ? "best" : options_.search,
+                                     " does not price devices; --sensitivity plans again with one "
+                                     "more of each kind"));
+    }
     // Of a plan that survives it matters in which machine a device is; only those there are were
     // looked at.
     const char* where = plan_.has_survival() ? " in a machine that has some" : "";

@@ -126,6 +126,12 @@ double GoodputProgram::PriceOf(const Counts& set) const {
   return price;
 }
 
+std::vector<double> GoodputProgram::DevicePrices() const {
+  std::vector<double> prices;
+  for (size_t p = 0; p < pools_.size(); ++p) prices.push_back(prices_[twins_.GroupOf(p)]);
+  return prices;
+}
+
 double GoodputProgram::WorthOf(Role role, const Parts& parts) const {
   if (role == Role::kBoth) return 1;
   double worth = 0;

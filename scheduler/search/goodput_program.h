@@ -43,6 +43,8 @@ class GoodputProgram {
   double value() const { return value_; }
   Grouping used() const;  // the columns that the relaxation uses; copies of a set are one
   double PriceOf(const Counts& set) const;
+  // By pool: what one device more would bring, in requests per second.
+  std::vector<double> DevicePrices() const;
   // What a request per second is worth of a replica of this role on this set.
   double WorthOf(Role role, const Counts& set) const;
 

@@ -55,6 +55,8 @@ class GoodputSearch {
     best_ = PolishLayouts(problem_, std::move(best_), groups_.judge(), kMostPolished);
     if (best_.requests_per_second <= 0) return NothingInTime();
     TellOfTheOther();
+    if (columns_.program().Relax(problem_.allow_split))
+      best_.shadow_prices = columns_.program().DevicePrices();
     best_.upper_bound = bound_;
     best_.interrupted = problem_.watch.Stopped();
     best_.evaluations = columns_.laid_out();

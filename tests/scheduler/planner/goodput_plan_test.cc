@@ -64,6 +64,8 @@ TEST_CASE("the plan that serves most and the plan that serves most in time diffe
   CHECK_THAT(PlanTable(in_time), Contains("bound of the throughput with any TPOT") &&
                                      Contains("latency objectives") && Contains("would serve") &&
                                      Contains("heuristic"));
+  REQUIRE(in_time.device_prices_size() == 1);
+  CHECK_THAT(in_time.device_prices(0), Contains("one more L4") && Contains("(estimate: shadow"));
   CHECK_THAT(PlanTable(most), Contains("TTFT and end to end are predicted, not optimised"));
 }
 
@@ -112,7 +114,10 @@ TEST_CASE("no search finds more goodput than best on few devices") {
       options.goal = Goal::kGoodput;
       options.search = search;
       const auto plan = MakePlan(input, options);
-      if (plan.ok()) CHECK(plan->prediction().requests_per_second() <= best * 1.001);
+      if (!plan.ok()) continue;
+      CHECK(plan->prediction().requests_per_second() <= best * 1.001);
+      CHECK_THAT(PlanTable(*plan), Contains(std::string("not known: the search ") + search +
+                                            " does not price devices; --sensitivity plans again"));
     }
   }
 }

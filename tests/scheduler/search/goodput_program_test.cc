@@ -76,6 +76,21 @@ TEST_CASE("twins have no more large replicas than there are of them") {
   CHECK(program.Pack(true).size() == 2);
 }
 
+TEST_CASE("a device is worth its part of the replica that one more of it would be a part of") {
+  const Given given;
+  const TwinPools twins(given.graph);
+  GoodputProgram program(given.problem, twins);
+  program.Add(Replica(Role::kBoth, 0, 2, 6));
+  program.Add(Replica(Role::kBoth, 2, 4, 4));
+  program.Add(Replica(Role::kBoth, 2, 1, 0.5));
+  REQUIRE(program.Relax(false));
+  const std::vector<double> prices = program.DevicePrices();
+  REQUIRE(prices.size() == 3);
+  CHECK(prices[0] == Approx(3));
+  CHECK(prices[1] == Approx(3));
+  CHECK(prices[2] == Approx(1));
+}
+
 TEST_CASE("who prefills and who decodes serve as much as the less of both, at prices that say so") {
   const Given given;
   const TwinPools twins(given.graph);
