@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/kv_blocks.h"
 
 namespace tessera::coordinator {
 
@@ -32,9 +33,7 @@ struct CoordinatorOptions {
   int32_t max_sequences = 0;         // 0: what the plan says, else 64
   int32_t max_batched_tokens = 0;    // 0: what the plan says, else 512
   int32_t max_waiting = 4096;        // submissions queued per worker
-  // Short blocks share more of a prefix; a CPU reads long ones faster: between the blocks of a head
-  // stand those of the other heads, into which the processor prefetches in vain.
-  int32_t block_tokens = 64;
+  int32_t block_tokens = kDefaultBlockTokens;
   int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left
   bool prefix_cache = true;
   int io_threads = 2;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "proto/kv_blocks.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/model_dtypes.h"
@@ -214,7 +215,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
   EngineOptions options;
   scheduler::BatchLimits& limits = options.limits;
   const auto read = [](int64_t value, int64_t fallback) { return value == 0 ? fallback : value; };
-  limits.block_tokens = read(request.block_tokens(), 64);
+  limits.block_tokens = read(request.block_tokens(), kDefaultBlockTokens);
   limits.max_sequences = read(request.max_sequences(), 256);
   limits.max_batched_tokens = read(request.max_batched_tokens(), 2048);
   limits.max_logit_rows = limits.max_sequences;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/kv_blocks.h"
 #include "proto/plan.pb.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/simulator/dispatcher.h"
@@ -19,8 +20,8 @@ namespace tessera::scheduler {
 struct PlanReplicaOptions {
   int64_t max_batched_tokens = 0;  // of one step; 0: what the plan says of each replica
   int64_t max_sequences = 0;       // of a replica; 0: what the plan says, else 256
-  int64_t block_tokens = 64;       // the daemon's default
-  double utilisation = 0.9;        // of memory, where the plan does not say
+  int64_t block_tokens = kDefaultBlockTokens;
+  double utilisation = 0.9;  // of memory, where the plan does not say
   double runtime_reserve_bytes = 1073741824.0;
   // What steps cost, for every replica, instead of the cost model; KV room stays the plan's.
   std::shared_ptr<const CostTable> cost;
