@@ -12,6 +12,7 @@ namespace tessera::scheduler {
 namespace {
 
 using tests::MixedCloud;
+using tests::PlacementOfParts;
 
 double Serves(const MixedCloud& cloud, const std::vector<PlacedReplica>& replicas,
               ReplicaJudge* judge) {
@@ -40,15 +41,12 @@ TEST_CASE("moves lead to what serves more, and leave what nothing beside is bett
   const MixedCloud cloud;
   GroupLayouts groups(cloud.problem, GroupLayoutOptions());
   GoodputColumns columns(cloud.problem, &groups);
-  columns.OfferAlone();
-  const absl::StatusOr<Placement> alone =
-      Assemble(cloud.problem, columns.program().Pack(false), groups.judge());
-  REQUIRE(alone.status().message() == "");
+  const Placement alone = PlacementOfParts(cloud, &groups, &columns);
   GoodputMoves moves(cloud.problem, &groups, &columns);
-  const Placement once = moves.Improve(*alone, 1);
-  const Placement moved = moves.Improve(*alone, 200);
-  CHECK(once.requests_per_second >= alone->requests_per_second);
-  CHECK(moved.requests_per_second > 1.05 * alone->requests_per_second);
+  const Placement once = moves.Improve(alone, 1);
+  const Placement moved = moves.Improve(alone, 200);
+  CHECK(once.requests_per_second >= alone.requests_per_second);
+  CHECK(moved.requests_per_second > 1.05 * alone.requests_per_second);
   CHECK(moved.requests_per_second ==
         Approx(Serves(cloud, moved.replicas, groups.judge())).epsilon(1e-6));
   CHECK(moves.Improve(moved, 200).requests_per_second <= moved.requests_per_second * (1 + 1e-3));

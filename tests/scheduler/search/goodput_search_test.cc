@@ -11,19 +11,17 @@ namespace tessera::scheduler {
 namespace {
 
 using tests::MixedCloud;
+using tests::PlacementOfParts;
 
 TEST_CASE("a goodput search serves more than parts of pools") {
   const MixedCloud cloud;
   GroupLayouts groups(cloud.problem, GroupLayoutOptions());
   GoodputColumns columns(cloud.problem, &groups);
-  columns.OfferAlone();
-  const absl::StatusOr<Placement> alone =
-      Assemble(cloud.problem, columns.program().Pack(false), groups.judge());
-  REQUIRE(alone.status().message() == "");
+  const Placement alone = PlacementOfParts(cloud, &groups, &columns);
   const absl::StatusOr<Placement> best = SearchGoodput(cloud.problem);
   REQUIRE(best.status().message() == "");
   CHECK(!best->interrupted);
-  CHECK(best->requests_per_second > 1.2 * alone->requests_per_second);
+  CHECK(best->requests_per_second > 1.2 * alone.requests_per_second);
 }
 
 TEST_CASE("a goodput search says what the other kind of plan would serve") {

@@ -1,6 +1,7 @@
 #include "tests/scheduler/search/mixed_cloud.h"
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
@@ -28,6 +29,15 @@ MixedCloud::MixedCloud() {
   problem.samples = all.samples;
   problem.classes = {all};
   problem.goal = scheduler::Goal::kGoodput;
+}
+
+scheduler::Placement PlacementOfParts(const MixedCloud& cloud, scheduler::GroupLayouts* groups,
+                                      scheduler::GoodputColumns* columns) {
+  columns->OfferAlone();
+  absl::StatusOr<scheduler::Placement> alone =
+      Assemble(cloud.problem, columns->program().Pack(false), groups->judge());
+  REQUIRE(alone.status().message() == "");
+  return *std::move(alone);
 }
 
 }  // namespace tessera::tests

@@ -2,6 +2,7 @@
 // go on every 150 ms.
 #pragma once
 
+#include "scheduler/search/goodput_columns.h"
 #include "scheduler/search/problem.h"
 #include "tests/scheduler/cost/shapes.h"
 
@@ -17,5 +18,9 @@ struct MixedCloud {
   MixedCloud(const MixedCloud&) = delete;
   MixedCloud& operator=(const MixedCloud&) = delete;
 };
+
+// What parts of its pools serve, dealt to replicas that do not split; `columns` are offered them.
+scheduler::Placement PlacementOfParts(const MixedCloud& cloud, scheduler::GroupLayouts* groups,
+                                      scheduler::GoodputColumns* columns);
 
 }  // namespace tessera::tests
