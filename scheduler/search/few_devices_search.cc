@@ -41,6 +41,7 @@ struct SetLayouts {
   LayoutProblem problem;
   std::unique_ptr<LayoutBound> bound;              // null: `exact` is the best layout
   Layout exact;                                    // the best of all layouts, where that is known
+  bool tested = false;                             // else the bound is that before any test
   bool settled = false;                            // nothing brings the bound down
   bool known = false;                              // as far as a search before needed it
   double listed_floor = kInfinity;                 // of by_machines
@@ -84,17 +85,17 @@ class FewDevicesSearch {
   FewDevicesResult Run() {
     MakeColumns();
     for (Column& column : columns_) CapWithin(column);
-    if (!cheapest()) BoundAll();
+    if (!cheapest() && !step()) BoundAll();
     TryKnown();
     FewDevicesResult result;
     result.settled = Prove();
     Remember();
     for (const Column& column : columns_) result.fits = result.fits || column.layouts->rate() > 0;
     if (!best_) return result;
-    Explain();
+    if (!step()) Explain();
     best_->interrupted = problem_.watch.Stopped();
     best_->evaluations = tests_;
-    best_->alternatives = Alternatives();
+    if (!step()) best_->alternatives = Alternatives();
     if (problem_.goal != Goal::kPrice && std::isfinite(upper_))
       best_->upper_bound = std::max(upper_, best_->requests_per_second);
     best_->proved = result.settled;
@@ -104,6 +105,7 @@ class FewDevicesSearch {
 
  private:
   bool cheapest() const { return problem_.goal == Goal::kPrice; }
+  bool step() const { return known_ != nullptr; }  // of another search
 
   bool Stopped() const {
     const int64_t most = problem_.prove ? kMostProofTests : kMostTests;
@@ -187,7 +189,7 @@ class FewDevicesSearch {
       if (Stopped()) return;
       const double usd = sets_.usd_per_hour(column.set);
       if (usd > enough_usd || column.layouts->known) continue;  // what it is part of is dearer
-      if (!std::isfinite(column.layouts->upper())) Bound(&column, 0, kFirstTests);
+      if (!column.layouts->tested) Bound(&column, 0, kFirstTests);
       if (cheapest() && column.role == Role::kBoth &&
           column.rate() >= problem_.required_requests_per_second) {
         enough_usd = usd;
@@ -198,6 +200,7 @@ class FewDevicesSearch {
   // Spends tests on a column's bound, down to the target.
   void Bound(Column* column, double target, int tests) {
     if (!column->layouts->bound) return;
+    column->layouts->tested = true;
     StartFromWithin(column);
     const double before = column->layouts->rate();
     const double upper_before = column->layouts->upper();
@@ -285,8 +288,6 @@ class FewDevicesSearch {
     return a_serves != b_serves ? a_serves : a.usd_per_hour < b.usd_per_hour;
   }
 
-  void Offer(const ColumnGrouping& grouping) { Offer(Place(grouping)); }
-
   // The better of it and the best becomes that; the other is kept as an alternative.
   void Offer(absl::StatusOr<Placement> placement) {
     if (!placement.ok() || placement->requests_per_second <= 0) return;
@@ -303,9 +304,9 @@ class FewDevicesSearch {
     better_layouts_ = false;
     const std::vector<GroupingColumn> known = Rated(false);
     PlacementProblem problem = problem_;
-    if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(*grouping);
+    if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(Place(*grouping));
     problem.allow_split = false;
-    if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(*grouping);
+    if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(Place(*grouping));
   }
 
   // Those that lost, and the best without each replica of the best grouping.
@@ -345,7 +346,7 @@ class FewDevicesSearch {
       if (!grouping || !Beats(*grouping)) return true;
       // Groupings come by what they cost: the first that is known to serve enough is the cheapest.
       if (cheapest() && IsKnownToServe(*grouping)) {
-        Offer(*grouping);
+        Offer(Place(*grouping));
         if (!Beats(*grouping)) return true;
       }
       if (Stopped()) {
@@ -361,7 +362,7 @@ class FewDevicesSearch {
         grouping = over.grouping;
         loosest = Loosest(*grouping);
         if (loosest == nullptr) {
-          Offer(*grouping);
+          Offer(Place(*grouping));
           if (!OfferOverLinks(*grouping)) left_open_ = std::max(left_open_, over.carried);
           judged_.insert(grouping->columns);
           continue;
@@ -371,7 +372,7 @@ class FewDevicesSearch {
                                             columns_.size(), 100 * (1 - Value() / upper_)));
       const double target = TargetOf(*grouping, *loosest);
       Column* column = WhatCaps(loosest, target);
-      Bound(column, target, std::isfinite(column->upper()) ? kStepTests : kFirstTests);
+      Bound(column, target, column->layouts->tested ? kStepTests : kFirstTests);
     }
   }
 
@@ -403,7 +404,7 @@ class FewDevicesSearch {
   // Where the column's bound is that of a set around it, and that may come down to the target: this
   // set, and with it all that are within it.
   Column* WhatCaps(Column* column, double target) {
-    if (!std::isfinite(column->cap) || column->cap > column->layouts->upper()) return column;
+    if (column->cap >= column->layouts->upper()) return column;
     for (Column& other : columns_) {
       if (&other != column && other.role == column->role && other.layouts->upper() <= column->cap &&
           other.layouts->rate() <= target && !IsExact(other) &&
@@ -418,7 +419,7 @@ class FewDevicesSearch {
   // is required; of that its part by cost, where nothing is known of the column yet.
   double TargetOf(const ColumnGrouping& grouping, const Column& column) const {
     const double value = cheapest() ? problem_.required_requests_per_second * (1 - 1e-4) : Value();
-    if (cheapest() && !std::isfinite(column.upper()) && grouping.usd_per_hour > 0)
+    if (cheapest() && !column.layouts->tested && grouping.usd_per_hour > 0)
       return value * sets_.usd_per_hour(column.set) / grouping.usd_per_hour;
     double excess = grouping.prefilled - value;
     if (column.role == Role::kDecode) excess = grouping.decoded - value;
@@ -496,8 +497,7 @@ class FewDevicesSearch {
     if (!best) return false;
     if (best->replicas.empty()) return true;
     whole.insert(whole.end(), best->replicas.begin(), best->replicas.end());
-    absl::StatusOr<Placement> placement = Assemble(problem_, std::move(whole));
-    Offer(std::move(placement));
+    Offer(Assemble(problem_, std::move(whole)));
     return true;
   }
 

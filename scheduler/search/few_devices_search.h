@@ -28,7 +28,9 @@ bool AreFewDevices(const PlacementProblem& problem);
 
 // What a search knows of the layouts of device sets, for the next one: of problems that differ in
 // nothing but the limit of TPOT and whether replicas may be split. A bound holds for tighter limits
-// too, a layout may still be the best one.
+// too, a layout may still be the best one. Such searches are steps of another one, which wants the
+// placement and its bound: sets are bounded only where a grouping asks for them, and prices of
+// devices, alternatives and what lost are left out.
 struct KnownLayouts {
   struct Set {
     double max_tpot_seconds = 0;

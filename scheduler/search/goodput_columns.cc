@@ -7,8 +7,8 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kNearPrice = 0.97;  // of their price: columns that whole numbers may still need
-constexpr double kNearEnough = 0.4;  // of their price: sets whose layouts may be worth a better one
+constexpr double kNearPrice = 0.97;   // of their price: columns that whole numbers may still need
+constexpr double kNearEnough = 0.65;  // of it: sets whose layouts may be worth a better one
 constexpr int kMostRounds = 20;
 constexpr size_t kMostFine = 60;
 

@@ -89,6 +89,7 @@ void GoodputProgram::Add(const PlacedReplica& replica) {
   Column& column = columns_[at->second];
   const double given = column.replica.rate.requests_per_second;
   if (!fresh && rate <= given) return;
+  ++version_;
   const double kept = fresh ? 1 : column.rate / given;  // of what it says, as was learnt
   const PlacedReplica moved = twins_.ToFirstCopy(set, replica);
   column = {moved, first, PartsOf(moved), kept * rate};
@@ -154,10 +155,14 @@ double GoodputProgram::WorthOf(Role role, const Counts& set) const {
 }
 
 bool GoodputProgram::Relax(bool split) {
+  const std::pair now(version_, split);
+  if (relaxed_ == now) return true;
+  relaxed_.first = -1;
   std::vector<size_t> all(columns_.size());
   std::iota(all.begin(), all.end(), size_t{0});
   if (columns_.empty() || !Solve(false, split, all, &copies_)) return false;
   PriceUnusedRoles();
+  relaxed_ = now;
   return true;
 }
 
@@ -257,8 +262,8 @@ std::vector<size_t> GoodputProgram::Promising(bool split) const {
   }
   std::sort(ranked.begin(), ranked.end());
   std::map<Role, size_t> taken;
-  std::set<size_t> chosen(packed_[false].begin(), packed_[false].end());
-  if (split) chosen.insert(packed_[true].begin(), packed_[true].end());
+  std::set<size_t> chosen(packed_[false].columns.begin(), packed_[false].columns.end());
+  if (split) chosen.insert(packed_[true].columns.begin(), packed_[true].columns.end());
   for (const auto& [rank, c] : ranked) {
     if (taken[columns_[c].replica.role]++ < kMostPacked / (split ? 3 : 1)) chosen.insert(c);
   }
@@ -284,6 +289,12 @@ std::vector<PlacedReplica> GoodputProgram::Pack(bool split) {
   packed_value_ = 0;
   std::vector<double> copies;
   if (!Relax(split)) return {};
+  Packing& known = packed_[split];
+  const int64_t whole_version = split ? packed_[false].version : -1;
+  if (known.version == version_ && known.whole_version == whole_version) {
+    packed_value_ = known.value;
+    return Placed(known.columns);
+  }
   const std::vector<size_t> chosen = Promising(split);
   if (chosen.empty() || !Solve(true, split, chosen, &copies)) return {};
   std::vector<size_t> packed;
@@ -297,7 +308,7 @@ std::vector<PlacedReplica> GoodputProgram::Pack(bool split) {
     };
     return most(a) > most(b);
   });
-  packed_[split] = packed;
+  known = {version_, whole_version, packed_value_, packed};
   return Placed(packed);
 }
 
@@ -320,6 +331,7 @@ bool GoodputProgram::Learn(const std::vector<PlacedReplica>& dealt, const Placem
     double& column = columns_[c].rate;
     if (rate >= column * kAsGood) continue;
     column = std::max(rate, kLeastKept * column);
+    ++version_;
     learnt = true;
   }
   return learnt;

@@ -92,7 +92,16 @@ class GoodputProgram {
   std::vector<double> prices_, half_prices_;            // by group of twins: a device, a pool
   std::vector<double> prefill_prices_, decode_prices_;  // by place
   double value_ = 0, packed_value_ = 0;
-  std::vector<size_t> packed_[2];  // the last time, without and with split ones
+  // Programs are solved once for the columns that are there.
+  struct Packing {
+    int64_t version = -1;
+    int64_t whole_version = -1;  // of the packing without split ones that it began with
+    double value = 0;
+    std::vector<size_t> columns;
+  };
+  Packing packed_[2];                               // the last time, without and with split ones
+  int64_t version_ = 0;                             // of the columns and their rates
+  std::pair<int64_t, bool> relaxed_ = {-1, false};  // version, with split ones
 };
 
 }  // namespace tessera::scheduler

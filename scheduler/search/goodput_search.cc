@@ -165,7 +165,7 @@ class GoodputSearch {
     if (candidates_ == 1) widest_goodput_ = goodput;
     for (const PlacedReplica& replica : found->replicas) {
       columns_.OfferRoles(UsedBy(replica));
-      columns_.OfferFinely(UsedBy(replica));
+      if (!few_) columns_.OfferFinely(UsedBy(replica));  // those are the best that there are
       columns_.OfferAsItIs(replica);
     }
     if (Splits(*found) && !problem_.watch.Stopped()) (void)Candidate(max_tpot, false).ok();

@@ -25,6 +25,7 @@ struct Range {
   double low = 0, high = 0;  // rows
   double bound = kInfinity;
   bool in_time = false;  // with the most rows of the range there may be layouts that keep TPOT
+  bool tested = false;   // the bound is that of a test
   bool operator<(const Range& other) const { return bound < other.bound; }
 };
 
@@ -156,7 +157,29 @@ class LayoutBound::Search {
     // Fewer micro-batches than stages: KV holds fewer sequences than stages.
     if (m < range.stages) range.high = std::min(range.high, m == 1 ? 2.0 : 1 + 1.0 / m);
     if (m > 1 && !std::isfinite(problem_.options.max_tpot_seconds)) range.low = 1;
-    if (range.high >= range.low) Keep(range);
+    if (range.high < range.low) return;
+    range.bound = output_ * range.high / LeastPeriod(range) * kRounding;
+    Keep(range);
+  }
+
+  // No layout of the range has a shorter one: layers on all devices at once, or those of one
+  // micro-batch after the other on the fastest.
+  double LeastPeriod(const Range& range) {
+    const std::vector<ShapeSeconds>& seconds =
+        shapes_.SecondsAt(problem_.role, prompts_only_ ? 0 : range.high);
+    std::vector<double> of_device(problem_.pools.size(), 0);  // layers per second
+    double fixed = kInfinity, layer = kInfinity;
+    for (const StageType& type : types_) {
+      const ShapeSeconds& s = seconds[static_cast<size_t>(type.shape)];
+      double& most = of_device[static_cast<size_t>(type.pool)];
+      most = std::max(most, 1 / (s.layer * type.width));
+      fixed = std::min(fixed, s.fixed);
+      layer = std::min(layer, s.layer);
+    }
+    double layers = 0;
+    for (size_t p = 0; p < of_device.size(); ++p) layers += of_device[p] * problem_.pools[p].count;
+    return std::max(fixed + model_.layers / layers,
+                    (range.stages * fixed + model_.layers * layer) / range.micro_batches);
   }
 
   void Keep(const Range& range) {
@@ -288,7 +311,7 @@ class LayoutBound::Search {
       return;
     }
     const bool narrow = IsNarrow(range);
-    const int steps = narrow ? kFineSteps : fast > 0 ? kSteps : kFirstSteps;
+    const int steps = narrow ? kFineSteps : range.tested ? kSteps : kFirstSteps;
     double low = fast > 0 ? fast : slow / 4096;
     std::vector<LayoutStage> tighter;
     for (int i = 0; i < steps && slow > low * (1 + tolerance_ / 4); ++i) {
@@ -302,6 +325,7 @@ class LayoutBound::Search {
     }
     Judge(range, stages);
     range.bound = std::min(range.bound, output_ / (fast > 0 ? fast : low) * kRounding);
+    range.tested = true;
     if (narrow) {
       closed_ = std::max(closed_, range.bound);
       return;

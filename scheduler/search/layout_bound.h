@@ -7,8 +7,10 @@
 // can hold at most what (p, b2) leaves each stage in seconds and b1 in bytes. stage_sequences says
 // whether an order of stages holds all layers so. Where none does at the period of the target, no
 // layout of the range reaches it; else the range is halved, best first, and every order that is
-// found becomes a layout. Complexity: tests of stage_sequences; a target well above the best layout
-// takes few. Deterministic: budgets count tests.
+// found becomes a layout. Before any test a range is bounded by all devices computing without a
+// pause, and by its micro-batches passing the fastest of them. Complexity: tests of
+// stage_sequences; a target well above the best layout takes few. Deterministic: budgets count
+// tests.
 #pragma once
 
 #include <memory>
@@ -46,7 +48,7 @@ class LayoutBound {
   int Refine(double target, int tests);
 
   const Layout& best() const;  // no stages: none above known_rate yet
-  double bound() const;        // infinite before the first Refine
+  double bound() const;
 
  private:
   class Search;
