@@ -53,6 +53,9 @@ class GoodputSearch {
     Generate();
     if (moves_) Move();
     best_ = PolishLayouts(problem_, std::move(best_), groups_.judge(), kMostPolished);
+    // Layouts made within tighter limits were judged with the steps that these leave; afresh some
+    // serve more, which is what anybody finds who judges the plan again.
+    if (best_.requests_per_second > 0) Consider(Assemble(problem_, best_.replicas));
     if (best_.requests_per_second <= 0) return NothingInTime();
     TellOfTheOther();
     if (columns_.program().Relax(problem_.allow_split))
