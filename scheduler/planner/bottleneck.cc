@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/planner/link_load.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -26,10 +27,10 @@ std::string HopName(const ClusterGraph& graph, const PlacedReplica& placed, int 
             b = graph.pools()[static_cast<size_t>(placed.stages[to].pool)].machine;
   const std::string& name = graph.machines()[static_cast<size_t>(a)].name;
   return absl::StrFormat(
-      "%s (%.3g Gbit/s)",
+      "%s (%s)",
       a == b ? StrCat("the link inside ", name)
              : StrCat("the link ", name, " -> ", graph.machines()[static_cast<size_t>(b)].name),
-      graph.Between(a, b).bytes_per_second * 8e-9);
+      GbitText(graph.Between(a, b).bytes_per_second));
 }
 
 Period SteadyPeriod(const PlacementProblem& problem, const PlacedReplica& placed) {
@@ -63,11 +64,11 @@ std::string PaceText(const PlacementProblem& problem, const PlacedReplica& place
 std::string FullText(const std::vector<v1::LinkLoad>& links) {
   std::vector<std::string> names;
   for (const v1::LinkLoad& link : links) {
-    names.push_back(absl::StrFormat("%s (%.3g Gbit/s)",
+    names.push_back(absl::StrFormat("%s (%s)",
                                     link.to().empty()
                                         ? StrCat("the uplink of ", link.from())
                                         : StrCat("the link ", link.from(), " -> ", link.to()),
-                                    link.capacity_bytes_per_second() * 8e-9));
+                                    GbitText(link.capacity_bytes_per_second())));
   }
   return StrCat(absl::StrJoin(names, " and "), names.size() == 1 ? " is full, " : " are full, ");
 }

@@ -14,16 +14,31 @@ struct OfKind {
   int devices = 0, machine_count = 0;
 };
 
-}  // namespace
-
-std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placement, bool searched) {
-  const std::vector<DevicePool>& pools = graph.pools();
+// By pool of the graph.
+std::vector<int> IdleOf(const ClusterGraph& graph, const Placement& placement) {
   std::vector<int> idle;
-  for (const DevicePool& pool : pools) idle.push_back(pool.count);
+  for (const DevicePool& pool : graph.pools()) idle.push_back(pool.count);
   for (const PlacedReplica& replica : placement.replicas) {
     for (const LayoutStage& stage : replica.stages)
       idle[static_cast<size_t>(stage.pool)] -= stage.width;
   }
+  return idle;
+}
+
+}  // namespace
+
+std::map<std::string, int> IdleByKind(const ClusterGraph& graph, const Placement& placement) {
+  const std::vector<int> idle = IdleOf(graph, placement);
+  std::map<std::string, int> kinds;
+  for (size_t p = 0; p < idle.size(); ++p) {
+    if (idle[p] > 0) kinds[graph.pools()[p].spec->kind] += idle[p];
+  }
+  return kinds;
+}
+
+std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placement, bool searched) {
+  const std::vector<DevicePool>& pools = graph.pools();
+  const std::vector<int> idle = IdleOf(graph, placement);
   std::vector<OfKind> kinds;  // in the order of the cluster
   for (size_t p = 0; p < pools.size(); ++p) {
     if (idle[p] <= 0) continue;

@@ -1,6 +1,7 @@
 // Which devices a plan leaves idle. Thread rule: pure function.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "scheduler/search/problem.h"
@@ -11,5 +12,8 @@ namespace tessera::scheduler {
 // empty where all are used. `searched`: other plans were looked for to the end, and the line says
 // so.
 std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placement, bool searched);
+
+// How many of each kind are not used; kinds of which all are used are left out.
+std::map<std::string, int> IdleByKind(const ClusterGraph& graph, const Placement& placement);
 
 }  // namespace tessera::scheduler

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/described_links.h"
 #include "scheduler/planner/device_prices.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -59,8 +60,8 @@ class LinkPricer {
       return;
     }
     plan_.add_link_prices(
-        absl::StrFormat("10 Gbit/s more on %s (now %.3g Gbit/s) would bring this layout %.3f %s",
-                        one.name, before * 8e-9, more, PromisedUnit(plan_)));
+        absl::StrFormat("10 Gbit/s more on %s (now %s) would bring this layout %.3f %s", one.name,
+                        GbitText(before), more, PromisedUnit(plan_)));
   }
 
   void TellOthers(size_t links) {

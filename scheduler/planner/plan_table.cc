@@ -144,8 +144,9 @@ void AppendRouting(const v1::DeploymentPlan& plan, std::string* out) {
     *out += StrCat(line.text, line.names.size() > 1 ? "each of " : "", NamesText(line.names), "\n");
 }
 
-// Like replicas have like bottlenecks.
+// Like replicas have like bottlenecks; plan.json has them all.
 void AppendPace(const std::string& bottleneck, std::string* out) {
+  constexpr size_t kShown = 12;
   NamedLines reasons;
   for (size_t at = 0; at < bottleneck.size();) {
     const size_t end = std::min(bottleneck.find("; ", at), bottleneck.size());
@@ -156,8 +157,16 @@ void AppendPace(const std::string& bottleneck, std::string* out) {
     reasons.Add(named ? one.substr(0, colon) : "", named ? one.substr(colon) : one);
   }
   *out += "\nwhat sets the pace:\n";
-  for (const NamedLines::Line& line : reasons.lines())
-    *out += StrCat("  ", NamesText(line.names), line.text, "\n");
+  std::vector<std::string> others;
+  for (size_t i = 0; i < reasons.lines().size(); ++i) {
+    const NamedLines::Line& line = reasons.lines()[i];
+    if (i < kShown) {
+      *out += StrCat("  ", NamesText(line.names), line.text, "\n");
+    } else {
+      others.insert(others.end(), line.names.begin(), line.names.end());
+    }
+  }
+  if (!others.empty()) *out += StrCat("  ", NamesText(others), ": see plan.json\n");
 }
 
 // The busiest few; plan.json has them all.
@@ -174,11 +183,11 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
   *out += StrCat("\n", links.size() > kShown ? "the busiest links" : "links",
                  ", at the most that the plan serves:\n");
   for (size_t i = 0; i < std::min(kShown, links.size()); ++i) {
-    absl::StrAppendFormat(out, "  %5.1f %%  %s: %.3f of %.3g Gbit/s\n", 100 * load(links[i]),
+    absl::StrAppendFormat(out, "  %5.1f %%  %s: %.3f of %s\n", 100 * load(links[i]),
                           links[i]->to().empty() ? StrCat("uplink of ", links[i]->from())
                                                  : StrCat(links[i]->from(), " -> ", links[i]->to()),
                           links[i]->bytes_per_second() * 8e-9,
-                          links[i]->capacity_bytes_per_second() * 8e-9);
+                          GbitText(links[i]->capacity_bytes_per_second()));
   }
 }
 

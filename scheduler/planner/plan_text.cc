@@ -67,6 +67,11 @@ std::string UsdText(double usd) {
   return usd < 100 ? absl::StrFormat("%.2f", usd) : absl::StrFormat("%.0f", usd);
 }
 
+std::string GbitText(double bytes_per_second) {
+  const double gbit = bytes_per_second * 8e-9;
+  return gbit < 1000 ? absl::StrFormat("%.3g Gbit/s", gbit) : absl::StrFormat("%.0f Gbit/s", gbit);
+}
+
 std::string EstimatesText(const v1::DeploymentPlan& plan) {
   constexpr std::string_view kMark = "ESTIMATED", kOfKind = "; efficiencies ";
   std::string kinds, others;

@@ -16,6 +16,9 @@ std::string RoleText(v1::ReplicaRole role);
 // "1.60", "0.127", "240": as many digits as matter.
 std::string UsdText(double usd);
 
+// "25 Gbit/s", "2400 Gbit/s", "0.05 Gbit/s".
+std::string GbitText(double bytes_per_second);
+
 // "ESTIMATED, not measured: efficiencies of A40, L4; links inside 2 machines": what of the plan's
 // assumptions is so marked; empty where nothing is.
 std::string EstimatesText(const v1::DeploymentPlan& plan);

@@ -493,6 +493,7 @@ class Planner {
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);
     std::map<std::string, double> by_kind;
+    const std::map<std::string, int> idle = IdleByKind(graph_, placement);
     for (size_t p = 0; p < placement.shadow_prices.size(); ++p) {
       double& most = by_kind[graph_.pools()[p].spec->kind];
       most = std::max(most, placement.shadow_prices[p]);
@@ -513,10 +514,15 @@ class Planner {
         worthless.push_back(kind);
         continue;
       }
+      const auto unused = idle.find(kind);
       plan_.add_device_prices(absl::StrFormat(
-          "one more %s%s is worth %.3f requests/s%s (estimate: shadow price, "
+          "one more %s%s is worth %.3f requests/s%s%s (estimate: shadow price, "
           "at the margin, with parts of devices)",
-          kind, where, price, plan_.has_survival() ? " after the loss of a machine" : ""));
+          kind, where, price, plan_.has_survival() ? " after the loss of a machine" : "",
+          unused == idle.end() || options_.goal == Goal::kBudget
+              ? ""
+              : StrCat(", if it finds a place that the ", unused->second,
+                       unused->second == 1 ? " that is" : " that are", " not used did not find")));
     }
     if (worthless.empty()) return;
     plan_.add_device_prices(

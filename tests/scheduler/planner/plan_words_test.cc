@@ -96,6 +96,16 @@ TEST_CASE("replicas that read alike are shown once, with all their names") {
   CHECK_THAT(table, Contains("  r0, r1, r2, r3, r4, r5 and 4 more: slow\n"));
 }
 
+TEST_CASE("of many reasons for the pace the first are told, and who has others") {
+  v1::DeploymentPlan plan = Predicted();
+  for (int i = 0; i < 14; ++i) {
+    *plan.mutable_certificate()->mutable_bottleneck() +=
+        (i > 0 ? "; r" : "r") + std::to_string(i) + ": reason " + std::to_string(i);
+  }
+  CHECK_THAT(PlanTable(plan),
+             Contains("  r11: reason 11\n  r12, r13: see plan.json\n") && !Contains("reason 12"));
+}
+
 TEST_CASE("what was asked of each class is said as it was asked") {
   v1::DeploymentPlan plan = Predicted();
   plan.mutable_simulated()->set_attainment(0.5);

@@ -151,6 +151,19 @@ TEST_CASE("one more device says which idle ones it sets to work") {
   CHECK_THAT(LineWith(plan->device_prices(), "one more L4 brings"),
              Contains("in machine b, together with what is idle now: 1 L4)"));
   CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40 brings"), !Contains("together"));
+  // So does an estimate, which counts parts of replicas.
+  PlannerOptions priced;
+  priced.given_search = [](const PlacementProblem& problem) {
+    absl::StatusOr<Placement> placement = (*FindSearch("best"))(problem);
+    if (placement.ok()) placement->shadow_prices.assign(problem.graph->pools().size(), 0.5);
+    return placement;
+  };
+  plan = MakePlan(input, priced);
+  REQUIRE(plan.status().message() == "");
+  CHECK_THAT(LineWith(plan->device_prices(), "one more L4 is worth 0.500 requests/s"),
+             Contains(", if it finds a place that the 1 that is not used did not find (estimate"));
+  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40 is worth 0.500 requests/s"),
+             !Contains("not used"));
 }
 
 TEST_CASE("what is left after the loss of a machine is told by that name") {
