@@ -190,7 +190,7 @@ struct AttentionArgs {
   TensorView query_starts;     // [sequences + 1] i32: first row of each sequence
   TensorView context_lengths;  // [sequences] i32: tokens in the cache, these rows included
   TensorView block_tables;     // [sequences, max_blocks] i32
-  float scale = 1.0f;
+  float scale = 1.0f;  // above 0
   int64_t window = 0;  // 0: all
   TensorView workspace = {};
   // bf16: where keys and values are bf16, queries and the weights of the values may be rounded to

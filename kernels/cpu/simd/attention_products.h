@@ -55,18 +55,19 @@ struct Ahead {
   }
 };
 
-// Sums of two keys, in lanes [row][even or odd words], to scores, in lanes [two rows][key][row].
+// Sums of two keys, in lanes [row][even or odd words], to products, in lanes [row][key].
 inline Vec AddWords(Vec first_key, Vec second_key) {
-  return Add(_mm512_shuffle_ps(first_key, second_key, 0x88),
-             _mm512_shuffle_ps(first_key, second_key, 0xdd));
+  constexpr VecMask kEven = 0x5555, kOdd = 0xaaaa;
+  const Vec crossed = _mm512_mask_blend_ps(kEven, first_key, second_key);
+  return Add(_mm512_mask_blend_ps(kOdd, first_key, second_key), _mm512_permute_ps(crossed, 0xb1));
 }
 
-// Scores of kGroups groups of rows and kKeys keys, `stride` elements apart, times `scale`: [g][pair
-// of keys][lane]. q: [g][two words][lane]; words: a multiple of kWordsTogether.
+// Products of kGroups groups of rows and kKeys keys, `stride` elements apart: [g][pair of
+// keys][lane]. q: [g][two words][lane]; words: a multiple of kWordsTogether.
 template <int kGroups, int kKeys>
 [[gnu::always_inline]] inline void ScoreBlock(const uint32_t* q, int64_t words,
                                               const BFloat16* keys, int64_t stride,
-                                              Ahead::Cursor asked, Vec scale, float* scores) {
+                                              Ahead::Cursor asked, float* scores) {
   constexpr int kStepWords = 2 * kWordsTogether;
   constexpr int kAskedPerStep = kKeys * kStepWords * 4 / 64;  // the keys' lines over all steps
   Vec acc[kKeys][kGroups];
@@ -113,7 +114,7 @@ template <int kGroups, int kKeys>
   for (int k = 0; k < kKeys; k += 2) {
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) {
-      Store(scores + (g * kTileKeys + k) * kGroup, Mul(AddWords(acc[k][g], acc[k + 1][g]), scale));
+      Store(scores + (g * kTileKeys + k) * kGroup, AddWords(acc[k][g], acc[k + 1][g]));
     }
   }
 }

@@ -54,7 +54,10 @@ std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t
     const int64_t first_row = sequence.context_length - sequence.query_rows;
     const int64_t seen = c.window == 0 ? 0 : std::max<int64_t>(0, first_row + 1 - c.window);
     for (int64_t p = seen; p < sequence.context_length; ++p) {
-      const std::vector<float> token = TokenValues(sequence, p, c.kv_heads * c.head_dim, which);
+      std::vector<float> token = TokenValues(sequence, p, c.kv_heads * c.head_dim, which);
+      if (which == 0 && p == c.nan_key) {
+        std::fill(token.begin(), token.end(), std::numeric_limits<float>::quiet_NaN());
+      }
       const int64_t block = pages.tables[s * pages.table_width + p / c.block_tokens];
       for (int64_t h = 0; h < c.kv_heads; ++h) {
         const int64_t offset = (block * c.block_tokens + p % c.block_tokens) * c.head_dim;

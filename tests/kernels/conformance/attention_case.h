@@ -20,6 +20,7 @@ struct AttentionCase {
   DType activation = DType::kF32, cache = DType::kF32, products = DType::kF32;
   uint64_t layout_seed = 1;  // which blocks of the cache a sequence gets
   int64_t padding = 8;       // elements between the rows of q and out
+  int64_t nan_key = -1;      // position whose key is NaN in every sequence; -1: none
 };
 
 // Rows of the sequences one after another, [heads * head_dim] each. Blocks that no row may see hold

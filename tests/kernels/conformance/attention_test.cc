@@ -1,6 +1,7 @@
 // Paged attention against the reference; and a row's bits against its surroundings.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <random>
 
 #include "tests/kernels/conformance/attention_case.h"
@@ -74,6 +75,31 @@ TEST_CASE("attention: contexts over several partitions") {
 
 TEST_CASE("attention: more query heads per kv head than an item takes") {
   CheckCase({.sequences = {{3, 50, 1}, {1, 9, 2}}, .heads = 71, .kv_heads = 1, .head_dim = 64});
+}
+
+TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
+  const auto [cache, products] = GENERATE(table<DType, DType>(
+      {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}}));
+  for (const int64_t nan_key : {0, 70, 98}) {
+    CAPTURE(Name(cache), Name(products), nan_key);
+    // Rows at positions 60 to 99, and one that sees every key.
+    const AttentionCase c = {.sequences = {{40, 100, 1}, {1, 600, 2}},
+                             .heads = 8,
+                             .kv_heads = 1,
+                             .cache = cache,
+                             .products = products,
+                             .nan_key = nan_key};
+    const int64_t width = c.heads * c.head_dim;
+    for (const auto& path : OtherPaths()) {
+      const std::vector<float> out = RunAttention(*path, c);
+      for (int64_t i = 0; i < 41 * width; ++i) {
+        const bool sees = i / width == 40 || 60 + i / width >= nan_key;
+        if (std::isnan(out[i]) != sees) {
+          FAIL("row " << i / width << " of " << path->name() << ": " << out[i]);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("attention: nothing to do") {

@@ -134,6 +134,9 @@ TEST_CASE("attention ops refuse what does not fit") {
   args = GoodAttention();
   args.window = -1;
   CheckRefused(ops.Attention(args, stream), "Attention", "window");
+  args.window = 0;
+  args.scale = 0;
+  CheckRefused(ops.Attention(args, stream), "Attention", "scale");
   for (const auto& path : OtherPaths()) {
     CheckRefused(path->ops().Attention(GoodAttention(), path->stream()), "Attention", "workspace");
   }
