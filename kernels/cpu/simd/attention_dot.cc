@@ -107,7 +107,7 @@ template <typename Seen>
   const Vec sum = Add(Add(sums[0], sums[1]), Add(sums[2], sums[3]));
   const Vec unsound = Mul(Add(sum, OtherKey(sum)), Zero());
   const Vec correction =
-      Add(Select(Equal(before, next), Set(1.0f), Exp(Sub(before, next))), Mul(unsound, Zero()));
+      Add(Select(Equal(before, next), Set(1.0f), Exp(Sub(before, next))), unsound);
   _mm256_storeu_ps(maxima, Once(next));
   _mm256_storeu_ps(corrections, Once(correction));
 
