@@ -24,6 +24,11 @@ int GridAbove(double rows) {
   return static_cast<int>(std::ceil(std::log2(rows) * kPerOctave - 1e-9));
 }
 
+// Highest grid point at or below.
+int GridBelow(double rows) {
+  return static_cast<int>(std::floor(std::log2(rows) * kPerOctave + 1e-9));
+}
+
 double SecondsOver(const LinkSpec& link, double bytes) {
   return link.bytes_per_second > 0 ? link.latency_seconds + bytes / link.bytes_per_second
                                    : kInfinity;
@@ -93,6 +98,7 @@ PricingAnswer ReplicaPricing::Run(const PricingQuery& query) {
     if (box.bound <= Interest()) break;
     Split(box);
   }
+  answer_.reached = best_;
   answer_.bound = std::max(best_, closed_);
   for (const Box& box : heap_) answer_.bound = std::max(answer_.bound, box.bound);
   return std::move(answer_);
@@ -382,7 +388,7 @@ void ReplicaPricing::PushRoot(int machine, int stages, int micro_batches) {
   box.slow = kInfinity;
   if (!prompts_only_) {
     const bool below_one = micro_batches == 1 || std::isfinite(limit_tpot_);
-    box.low = below_one ? kNoRows : 0;
+    box.low = below_one ? kNoRows : GridBelow(shapes_.least_rows());
     box.high = 1 << 20;
     if (stages == 0) box.high = GridAbove(micro_batches == 1 ? 2.0 : 1.0 + 1.0 / micro_batches);
     box.high = GridAbove(RowsHigh(box));

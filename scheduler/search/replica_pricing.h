@@ -39,7 +39,8 @@ struct PricingQuery {
 };
 
 struct PricingAnswer {
-  double bound = 0;  // no legal replica has a higher rate / price (or target, if above)
+  double bound = 0;    // no legal replica has a higher rate / price (or target, if above)
+  double reached = 0;  // by a replica that was found (or target, if above)
   // Above the target, or near it and of no more devices than there are.
   std::vector<ClassReplica> found;
   int boxes = 0;

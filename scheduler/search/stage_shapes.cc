@@ -65,17 +65,22 @@ ShapeSeconds StageShapes::Measure(const StageShape& shape, const StepWork& work)
   return seconds;
 }
 
+StepWork StageShapes::WorkAt(Role role, double rows) const {
+  StepWork work = SteadyWork(role, lengths_, rows, options_);
+  if (least_rows_ >= 1 || work.decode_rows <= rows) return work;
+  work.sampled_rows -= work.decode_rows - rows;
+  work.decode_context_tokens *= rows / work.decode_rows;
+  work.decode_rows = rows;
+  return work;
+}
+
 const std::vector<ShapeSeconds>& StageShapes::SecondsAt(Role role, double rows) {
   const auto [at, fresh] = seconds_.try_emplace({static_cast<int>(role), rows});
   if (!fresh) return at->second;
-  const StepWork work = SteadyWork(role, lengths_, rows, options_);
+  const StepWork work = WorkAt(role, rows);
   at->second.reserve(shapes_.size());
   for (const StageShape& shape : shapes_) at->second.push_back(Measure(shape, work));
   return at->second;
-}
-
-double StageShapes::RowsAt(Role role, double rows) const {
-  return SteadyWork(role, lengths_, rows, options_).rows();
 }
 
 }  // namespace tessera::scheduler

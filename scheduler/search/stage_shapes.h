@@ -45,9 +45,12 @@ struct ShapeSeconds {
 
 class StageShapes {
  public:
-  // Borrows model and options.
-  StageShapes(const ModelShape& model, const LengthMoments& lengths, const ReplicaOptions& options)
-      : model_(model), lengths_(lengths), options_(options) {}
+  // Borrows model and options. `least_rows`: of a step that decodes, where memory and TPOT leave
+  // one; below 1 such steps take their part of a whole row's time, for loads that are below others
+  // (request_mixes.h). At 1 they last as long as a whole row, as the cost model has it.
+  StageShapes(const ModelShape& model, const LengthMoments& lengths, const ReplicaOptions& options,
+              double least_rows = 1)
+      : model_(model), lengths_(lengths), options_(options), least_rows_(least_rows) {}
 
   // Index of a shape, new or known.
   int Intern(const DeviceSpec& spec, const LinkSpec& inside, int width);
@@ -57,7 +60,7 @@ class StageShapes {
   // Of all shapes, in a step of `rows` decode rows in a role. The reference lives until Intern.
   const std::vector<ShapeSeconds>& SecondsAt(Role role, double rows);
   // Rows of activations in that step, and bytes of a row.
-  double RowsAt(Role role, double rows) const;
+  double RowsAt(Role role, double rows) const { return WorkAt(role, rows).rows(); }
   double row_bytes() const {
     return static_cast<double>(model_.hidden) * model_.activation_bytes_per_element;
   }
@@ -65,13 +68,16 @@ class StageShapes {
   const ModelShape& model() const { return model_; }
   const LengthMoments& lengths() const { return lengths_; }
   const ReplicaOptions& options() const { return options_; }
+  double least_rows() const { return least_rows_; }
 
  private:
+  StepWork WorkAt(Role role, double rows) const;
   ShapeSeconds Measure(const StageShape& shape, const StepWork& work) const;
 
   const ModelShape& model_;
   const LengthMoments lengths_;
   const ReplicaOptions& options_;
+  const double least_rows_;
   std::vector<StageShape> shapes_;
   std::map<std::pair<int, double>, std::vector<ShapeSeconds>> seconds_;  // by role and rows
 };
