@@ -10,10 +10,14 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
-constexpr char kKind[] =
-    "this holds among layouts whose stages have one kind of device in one machine, with as many "
-    "steps under way as stages, and whose replicas share no device and are sent requests of every "
-    "class and length in the same mix";
+constexpr char kLayouts[] =
+    "layouts whose stages have one kind of device in one machine, with as many steps under way as "
+    "stages, and whose replicas share no device";
+
+std::string Kind() {
+  return StrCat("this holds among ", kLayouts,
+                " and are sent requests of every class and length in the same mix");
+}
 
 }  // namespace
 
@@ -22,13 +26,31 @@ double GapOf(const BoundedPlacement& bounded) {
   return std::max(0.0, (bound - bounded.promised) / bound);
 }
 
+std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound& routed) {
+  if (routed.kinds < 2) return "";
+  if (routed.upper_bound <= 0) {
+    return StrCat(
+        "routing by class: no bound",
+        routed.kinds > kMostRoutedKinds
+            ? StrCat(": the workload has ", routed.kinds,
+                     " classes of unlike lengths, and it is made of up to ", kMostRoutedKinds)
+            : std::string(" was found"));
+  }
+  return absl::StrFormat(
+      "routing by class: at most %.3f requests/s even if each class went to replicas of its own "
+      "choice, where this plan sends all of them everywhere in the same mix: that could bring "
+      "%.1f %% at most; it counts parts of devices, so some of it is out of reach; it holds among "
+      "%s",
+      routed.upper_bound, 100 * (routed.upper_bound / bounded.promised - 1), kLayouts);
+}
+
 std::string BoundLine(const BoundedPlacement& bounded) {
   const PlacementProblem& problem = *bounded.problem;
   const Placement& placement = *bounded.placement;
   if (bounded.cheapest) {
     return absl::StrFormat(
         "proved optimum: nothing serves the asked %.3f requests/s for less than %.2f USD/h; %s",
-        problem.required_requests_per_second, placement.usd_per_hour, kKind);
+        problem.required_requests_per_second, placement.usd_per_hour, Kind());
   }
   if (placement.upper_bound <= 0) {
     return StrCat(
@@ -44,18 +66,18 @@ std::string BoundLine(const BoundedPlacement& bounded) {
         "at most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
         "neither TTFT nor end to end: part of the gap may be its own; %s",
         placement.upper_bound, 100 * gap,
-        std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT", kKind);
+        std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT", Kind());
   }
   const char* after = bounded.survives ? " after the loss of a machine" : "";
   if (gap < kRoundsToNothing) {
     return absl::StrFormat(
         "proved optimum: nothing serves more than %.3f requests/s%s: the gap is %.2f %%; %s",
-        placement.upper_bound, after, 100 * gap, kKind);
+        placement.upper_bound, after, 100 * gap, Kind());
   }
   return absl::StrFormat(
       "not proved to be the best: a better plan could serve %.3f requests/s%s at most, %.3f more: "
       "the gap is %.2f %% of that; %s",
-      placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap, kKind);
+      placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap, Kind());
 }
 
 }  // namespace tessera::scheduler

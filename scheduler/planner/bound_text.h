@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "scheduler/search/class_routing_program.h"
 #include "scheduler/search/problem.h"
 
 namespace tessera::scheduler {
@@ -20,5 +21,9 @@ double GapOf(const BoundedPlacement& bounded);
 
 // "proved optimum: ...", "not proved to be the best: ..." or "heuristic: ...".
 std::string BoundLine(const BoundedPlacement& bounded);
+
+// "routing by class: at most ...", of plans that send classes to different replicas. Empty where
+// the workload has no classes of unlike lengths.
+std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound& routed);
 
 }  // namespace tessera::scheduler

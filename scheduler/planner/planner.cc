@@ -23,6 +23,7 @@
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/planner/weak_replicas.h"
+#include "scheduler/search/class_routing_program.h"
 #include "scheduler/search/search_options.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
@@ -69,6 +70,7 @@ class Planner {
       return WhyNoPlan(*search, problem_, placement.status(), input_.cluster_file,
                        input_.workload_file);
     }
+    BoundRouting(&*placement);
     return Judged(*std::move(placement));
   }
 
@@ -94,6 +96,18 @@ class Planner {
         absl::StrFormat("%s: no plan was found whose machines cost at most %.2f USD/h, spot "
                         "and on demand together",
                         input_.cluster_file, graph_.budget_usd_per_hour()));
+  }
+
+  // Also of plans that route by class, which those that do not are some of. Only where the search
+  // has a bound: others are asked for what they find.
+  void BoundRouting(Placement* placement) {
+    if (!options_.routing_bound || placement->upper_bound <= 0 || placement->interrupted) return;
+    if (options_.survive_machine_loss || !spot_.empty()) return;
+    problem_.watch.Report("how much plans that route by class could serve");
+    routed_ = BoundByRouting(problem_);
+    if (routed_.upper_bound <= 0) return;
+    routed_.upper_bound = std::max(routed_.upper_bound, placement->requests_per_second);
+    placement->upper_bound = std::min(placement->upper_bound, routed_.upper_bound);
   }
 
   void Rent(Placement* placement) {
@@ -544,6 +558,8 @@ class Planner {
     if (bounded.cheapest || placement.upper_bound <= 0) return;
     certificate.set_upper_bound(placement.upper_bound);
     certificate.set_gap(GapOf(bounded));
+    certificate.set_class_routing_bound(routed_.upper_bound);
+    if (std::string line = RoutingLine(bounded, routed_); !line.empty()) AddLine(std::move(line));
   }
 
   void Assume() {
@@ -562,6 +578,7 @@ class Planner {
   int64_t context_ = 0;
   v1::DeploymentPlan plan_;
   std::vector<v1::SpotMix> spot_;
+  ClassRoutingBound routed_;
 };
 
 }  // namespace

@@ -51,6 +51,13 @@ TEST_CASE("what a plan promises adds up") {
       {"is above its own upper bound",
        [&](auto& p) { p.mutable_certificate()->set_upper_bound(value / 2); }},
       {"the gap is said to be -5.0000", [](auto& p) { p.mutable_certificate()->set_gap(-5); }},
+      {"no plan that routes by class is said to serve",
+       [&](auto& p) { p.mutable_certificate()->set_class_routing_bound(value / 2); }},
+      {"plans that route by class are said to serve",
+       [&](auto& p) {
+         p.mutable_certificate()->set_upper_bound(4 * value);
+         p.mutable_certificate()->set_class_routing_bound(3 * value);
+       }},
       {"to a bound that is not given",
        [](auto& p) {
          p.mutable_certificate()->set_upper_bound(0);
