@@ -64,7 +64,7 @@ class Planner {
                                              : WithoutIdle(*std::move(search));
     }
     absl::StatusOr<Placement> placement = Rented(*search);
-    if (!placement.ok() || !(placement->requests_per_second > 0)) {
+    if (!placement.ok() || !(placement->requests_per_second >= kLeastRequestsPerSecond)) {
       const bool told = options_.given_search || !spot_.empty();
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_.cluster_file,

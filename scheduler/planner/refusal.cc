@@ -24,6 +24,13 @@ absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
     return absl::DeadlineExceededError("stopped before any plan was found; allow more time");
   if (!found.ok() && found.code() != absl::StatusCode::kResourceExhausted) return found;
   if (problem.goal == Goal::kGoodput && !found.ok()) return found;  // it knows its limits
+  if (problem.goal == Goal::kGoodput) {
+    return absl::ResourceExhaustedError(
+        StrCat(workload_file,
+               ": the best placement found meets the objectives for less than one request in three "
+               "hours; relax time_to_first_token, time_per_output_token or end_to_end, or ask for "
+               "less attainment"));
+  }
   if (problem.goal == Goal::kPrice || problem.goal == Goal::kBudget) {
     PlacementProblem all = problem;
     all.goal = Goal::kThroughput;

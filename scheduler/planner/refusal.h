@@ -11,8 +11,12 @@
 
 namespace tessera::scheduler {
 
-// `found` is what `search` said of `problem`: a status, or OK where its placement serves nothing.
-// The files are for messages.
+// Less is refused: a plan for one request in three hours helps nobody. Limits that an empty replica
+// just keeps lead to such rates.
+inline constexpr double kLeastRequestsPerSecond = 1e-4;
+
+// `found` is what `search` said of `problem`: a status, or OK where its placement serves less than
+// that. The files are for messages.
 absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
                        const absl::Status& found, const std::string& cluster_file,
                        const std::string& workload_file);

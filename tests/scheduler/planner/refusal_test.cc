@@ -61,6 +61,21 @@ TEST_CASE("what would fit but for one machine says so of the rest, with every se
   }
 }
 
+// One request in ten is never in time, so all others always have to be.
+TEST_CASE("objectives that only empty replicas keep are refused, not planned for") {
+  PlannerInput input = tests::WrittenInput(
+      "machines: [{name: a, devices: [{kind: A100-80}]}]", "Llama-2-13B",
+      "objectives: {time_to_first_token: 0.3 s, attainment: 0.9}\n"
+      "classes:\n- {name: short, share: 0.9, lengths: [{prompt_tokens: 100, output_tokens: 20}]}\n"
+      "- {name: long, share: 0.1, lengths: [{prompt_tokens: 4000, output_tokens: 20}]}");
+  PlannerOptions options;
+  options.goal = Goal::kGoodput;
+  CHECK_THAT(Reason(input, options), Contains("less than one request in three hours") &&
+                                         Contains("relax time_to_first_token"));
+  input.workload.mutable_objectives()->set_attainment(0.85);
+  CHECK(Reason(input, options) == "");
+}
+
 TEST_CASE("sequences without room for an answer are refused by the option's name") {
   const PlannerInput input =
       Input("machines: [{name: a, devices: [{kind: A100-80}]}]", "Llama-2-13B");
