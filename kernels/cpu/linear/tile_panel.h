@@ -1,10 +1,7 @@
-// One panel of a linear with AMX tiles, over a Tiles type: the instructions themselves
-// (tile_amx.cc), or an emulation of them that proves the loops where there is no AMX
-// (tests/kernels).
+// One panel of a linear with AMX tiles, over a Tiles type of kernels/cpu/amx_tiles.h.
 //
-// Eight tiles of 16 rows x 64 bytes: four hold the sums of 32 rows x 32 columns, two activations,
-// two weights. One Dot multiplies 16 rows x 16 columns x 16 pairs of bf16 (Intel SDM vol. 2,
-// TDPBF16PS). i8 weights: a few rows go through the byte tables of dot_vectors.h; for more, weights
+// Four of the tiles hold the sums of 32 rows x 32 columns, two activations, two weights. i8
+// weights: a few rows go through the byte tables of dot_vectors.h; for more, weights
 // are widened once per panel to scale * code rounded to bf16, a relative error of at most 2^-9 a
 // weight: tiles cannot be scaled by group on the way. So here a row's bits may depend on how many
 // rows are computed with it.
@@ -17,25 +14,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear/dot_vectors.h"
 #include "kernels/cpu/linear/panel_block.h"
 #include "kernels/cpu/linear/panel_kernel.h"
 
 namespace tessera::kernels::cpu::linear {
 namespace {
-
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kTilePairs = 16;
-
-// The memory operand of LDTILECFG.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
 
 enum Tile : int {
   kSum = 0,
