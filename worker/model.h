@@ -64,9 +64,8 @@ struct StepInputs {
 
 // How far a row's logits may move with what else is in the step, and with how its prompt was cut
 // into chunks. In float32 (weights, KV and products) not at all: the same bits. With bfloat16 or
-// int8 among them, |a - b| <= this much of the row's max|b|. Paths other than AMX keep the bits
-// there too; AMX widens int8 weights to bfloat16 from some rows on
-// (kernels/cpu/linear/tile_panel.h).
+// int8 among them, |a - b| <= this much of the row's max|b|. Linear layers keep the
+// bits there too, on every path (kernels/cpu/linear/panel_kernel.h).
 inline constexpr double kRoundedRowTolerance = 0.02;
 
 class Model {

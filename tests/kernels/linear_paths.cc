@@ -36,7 +36,6 @@ LinearPath PathOfIsa(Isa isa) {
       .run = [isa](const LinearArgs& args, ThreadPool& pool) { cpu::RunLinear(isa, args, pool); },
       .run_grouped = [isa](const GroupedLinearArgs& args,
                            ThreadPool& pool) { cpu::RunGroupedLinear(isa, args, pool); },
-      .row_bits_fixed_for_i8 = isa != Isa::kAmx,
   };
 }
 
@@ -69,7 +68,6 @@ LinearPath PathOfKernels(const KernelSet& set) {
           [kernels](const GroupedLinearArgs& args, ThreadPool& pool) {
             cpu::linear::DriveGroupedLinear(*kernels, args, pool);
           },
-      .row_bits_fixed_for_i8 = kernels != &cpu::linear::kEmulatedTileKernels,
   };
 }
 

@@ -23,7 +23,6 @@ struct LinearPath {
   std::function<int64_t(const LinearSpec&, int64_t)> workspace_bytes;
   std::function<void(const LinearArgs&, ThreadPool&)> run;
   std::function<void(const GroupedLinearArgs&, ThreadPool&)> run_grouped;
-  bool row_bits_fixed_for_i8 = true;  // with bf16 activations or products
 };
 
 const std::vector<LinearPath>& LinearPaths();

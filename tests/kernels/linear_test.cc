@@ -176,8 +176,6 @@ TEST_CASE("linear: a row has the same bits whatever rows and threads it is compu
   for (const LinearPath& path : LinearPaths()) {
     for (DType weight : kWeightTypes) {
       for (const auto& [activation, products] : kActivationsAndProducts) {
-        const bool rounded = activation == DType::kBF16 || products == DType::kBF16;
-        if (weight == DType::kI8 && rounded && !path.row_bits_fixed_for_i8) continue;
         const LinearSpec spec = {.in_features = 421, .out_features = 83, .weight_dtype = weight};
         const TestWeights weights(path, spec, random);
         Matrix in(activation, kRows, spec.in_features),

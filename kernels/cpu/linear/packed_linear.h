@@ -7,8 +7,7 @@
 // ops.h and the isa is one that this processor has. Packed weights belong to the isa they were
 // packed for. Precision: f32 and bf16 products are summed in f32. f32 activations keep all their
 // bits unless LinearArgs::products says bf16 and the processor multiplies bf16 pairs (AVX512_BF16
-// or AMX). Rows keep their bits whatever rows are computed with them, on every path, except i8
-// weights with bf16 products on AMX.
+// or AMX). Rows keep their bits whatever rows are computed with them, on every path.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,7 @@
 //
 // Sums: every output is one chain of multiply-adds in the order of the inputs (i8: one chain per
 // segment, scaled and added to the sum of the segments before), whatever the number of rows. That
-// gives the f32 invariance of kernels/ops.h, and the same for bf16 and i8, except i8 on AMX
-// (tile_panel.h).
+// gives the f32 invariance of kernels/ops.h, and the same for bf16 and i8.
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear/avx512_convert.h"
 #include "kernels/cpu/linear/tile_panel.h"
+#include "kernels/cpu/linear/tile_scaled_panel.h"
 
 namespace tessera::kernels::cpu::linear {
 const KernelSet kAmxKernels = {

@@ -1,10 +1,6 @@
-// One panel of a linear with AMX tiles, over a Tiles type of kernels/cpu/amx_tiles.h.
+// One panel of bf16 weights with AMX tiles, over a Tiles type of kernels/cpu/amx_tiles.h.
 //
-// Four of the tiles hold the sums of 32 rows x 32 columns, two activations, two weights. i8
-// weights: a few rows go through the byte tables of dot_vectors.h; for more, weights
-// are widened once per panel to scale * code rounded to bf16, a relative error of at most 2^-9 a
-// weight: tiles cannot be scaled by group on the way. So here a row's bits may depend on how many
-// rows are computed with it.
+// Four of the tiles hold the sums of 32 rows x 32 columns, two activations, two weights.
 //
 // Included by files with -m flags of their own, so everything here has internal linkage.
 #pragma once
@@ -15,12 +11,16 @@
 #include <cstdint>
 
 #include "kernels/cpu/amx_tiles.h"
-#include "kernels/cpu/linear/dot_vectors.h"
+#include "kernels/cpu/linear/avx512_vectors.h"
 #include "kernels/cpu/linear/panel_block.h"
 #include "kernels/cpu/linear/panel_kernel.h"
 
 namespace tessera::kernels::cpu::linear {
 namespace {
+
+// Rows that the sum tiles hold: more of them pass over the weights again.
+constexpr int64_t kRowsAtOnce = 2 * kTileRows;
+constexpr int64_t kWideTileBytes = kTilePairs * kPanelColumns * 4;  // of two tiles of weights
 
 enum Tile : int {
   kSum = 0,
@@ -28,7 +28,10 @@ enum Tile : int {
   kWeights = 6
 };  // sums: 2 * (lower rows) + (right columns)
 
-TileConfig ConfigFor(int64_t upper_rows, int64_t lower_rows) {
+// For `row_count` rows, 1..kRowsAtOnce.
+TileConfig ConfigFor(int64_t row_count) {
+  const int64_t upper_rows = row_count < kTileRows ? row_count : kTileRows;
+  const int64_t lower_rows = row_count - upper_rows;
   TileConfig config;
   const int64_t rows[8] = {upper_rows, upper_rows, lower_rows, lower_rows,
                            upper_rows, lower_rows, kTilePairs, kTilePairs};
@@ -39,126 +42,108 @@ TileConfig ConfigFor(int64_t upper_rows, int64_t lower_rows) {
   return config;
 }
 
-// Segments [first, end) of a panel, whose weights stand `stride` bytes apart as bf16 pairs.
-struct TileWeights {
-  const std::byte* data;
-  int64_t stride;
-  int64_t first;
-  int64_t end;
-};
-
-// sums += products, for rows [row, row + 32) or as many of them as there are.
+// The sum tiles, of rows in memory kPanelColumns apart.
 template <typename Tiles, bool kLower>
-void MultiplyTiles(const PanelArgs& args, const TileWeights& weights, int64_t row) {
-  constexpr int64_t kRowBytes = kBlockWords * 4, kSumBytes = kPanelColumns * 4;
-  float* sums = args.sums + row * kPanelColumns;
-  float* lower_sums = sums + kTileRows * kPanelColumns;
-  Tiles::template Load<kSum>(sums, kSumBytes);
-  Tiles::template Load<kSum + 1>(sums + 16, kSumBytes);
-  if constexpr (kLower) {
-    Tiles::template Load<kSum + 2>(lower_sums, kSumBytes);
-    Tiles::template Load<kSum + 3>(lower_sums + 16, kSumBytes);
-  }
-  for (int64_t segment = weights.first; segment < weights.end; ++segment) {
-    const SegmentPlace place = PlaceOf(args, segment);
-    const uint32_t* a = place.activations + row * kBlockWords;
-    const std::byte* w = weights.data + (segment - weights.first) * weights.stride;
-    for (int64_t pair = 0; pair < place.steps; pair += kTilePairs) {
-      Tiles::template Load<kWeights>(w, kPanelColumns * 4);
-      Tiles::template Load<kWeights + 1>(w + 64, kPanelColumns * 4);
-      Tiles::template Load<kActivations>(a, kRowBytes);
-      Tiles::template Dot<kSum, kActivations, kWeights>();
-      Tiles::template Dot<kSum + 1, kActivations, kWeights + 1>();
-      if constexpr (kLower) {
-        Tiles::template Load<kActivations + 1>(a + kTileRows * kBlockWords, kRowBytes);
-        Tiles::template Dot<kSum + 2, kActivations + 1, kWeights>();
-        Tiles::template Dot<kSum + 3, kActivations + 1, kWeights + 1>();
-      }
-      a += kTilePairs;
-      w += kTilePairs * kPanelColumns * 4;
+struct TileSums {
+  static constexpr int64_t kBytes = kPanelColumns * 4;
+  static void Zero() {
+    Tiles::template Zero<kSum>();
+    Tiles::template Zero<kSum + 1>();
+    if constexpr (kLower) {
+      Tiles::template Zero<kSum + 2>();
+      Tiles::template Zero<kSum + 3>();
     }
   }
-  Tiles::template Store<kSum>(sums, kSumBytes);
-  Tiles::template Store<kSum + 1>(sums + 16, kSumBytes);
-  if constexpr (kLower) {
-    Tiles::template Store<kSum + 2>(lower_sums, kSumBytes);
-    Tiles::template Store<kSum + 3>(lower_sums + 16, kSumBytes);
+  static void Store(float* sums) {
+    Tiles::template Store<kSum>(sums, kBytes);
+    Tiles::template Store<kSum + 1>(sums + 16, kBytes);
+    if constexpr (kLower) {
+      float* lower = sums + kTileRows * kPanelColumns;
+      Tiles::template Store<kSum + 2>(lower, kBytes);
+      Tiles::template Store<kSum + 3>(lower + 16, kBytes);
+    }
+  }
+};
+
+// Asks memory for lines of weights to come. Tiles do so little with a line that it must be on its
+// way before its load, and the first cache holds what is asked for this close: further ahead, or
+// into the second cache, measured no better (tests/bench/RESULTS.md).
+constexpr int64_t kTileAheadBytes = 2048;
+
+template <int kLines>
+void AskAhead(const std::byte* weights) {
+#pragma GCC unroll 8
+  for (int line = 0; line < kLines; ++line) {
+    _mm_prefetch(weights + kTileAheadBytes + line * 64, _MM_HINT_T0);
   }
 }
 
-template <typename Tiles>
-void MultiplyAllRows(const PanelArgs& args, const TileWeights& weights) {
-  for (int64_t row = 0; row < args.rows; row += 2 * kTileRows) {
-    const int64_t left = args.rows - row;
-    const int64_t upper = left < kTileRows ? left : kTileRows;
-    const int64_t lower = left - upper < kTileRows ? left - upper : kTileRows;
+// The sum tiles += the products of 16 pairs of inputs; kAhead: `w` stands in memory, and what comes
+// behind is asked for, evenly between the tiles.
+template <typename Tiles, bool kLower, bool kAhead>
+void MultiplyStep(const uint32_t* a, const std::byte* w) {
+  constexpr int64_t kRowBytes = kBlockWords * 4;
+  constexpr int kLines = kAhead ? kWideTileBytes / 64 / 4 : 0;
+  Tiles::template Load<kActivations>(a, kRowBytes);
+  AskAhead<kLines>(w);
+  Tiles::template Load<kWeights>(w, kPanelColumns * 4);
+  AskAhead<kLines>(w + 64 * kLines);
+  Tiles::template Dot<kSum, kActivations, kWeights>();
+  Tiles::template Load<kWeights + 1>(w + 64, kPanelColumns * 4);
+  AskAhead<kLines>(w + 2 * 64 * kLines);
+  Tiles::template Dot<kSum + 1, kActivations, kWeights + 1>();
+  AskAhead<kLines>(w + 3 * 64 * kLines);
+  if constexpr (kLower) {
+    Tiles::template Load<kActivations + 1>(a + kTileRows * kBlockWords, kRowBytes);
+    Tiles::template Dot<kSum + 2, kActivations + 1, kWeights>();
+    Tiles::template Dot<kSum + 3, kActivations + 1, kWeights + 1>();
+  }
+}
+
+// Calls fn.operator()<kLower>(row) for each kRowsAtOnce rows, with the tiles configured.
+template <typename Tiles, typename Fn>
+void ForRowBlocks(int64_t rows, const Fn& fn) {
+  for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
+    const int64_t count = rows - row < kRowsAtOnce ? rows - row : kRowsAtOnce;
     // The same for all but the last rows; setting it again would only clear the tiles.
-    if (row == 0 || lower < kTileRows) Tiles::Configure(ConfigFor(upper, lower));
-    if (lower > 0) {
-      MultiplyTiles<Tiles, true>(args, weights, row);
+    if (row == 0 || count < kRowsAtOnce) Tiles::Configure(ConfigFor(count));
+    if (count > kTileRows) {
+      fn.template operator()<true>(row);
     } else {
-      MultiplyTiles<Tiles, false>(args, weights, row);
+      fn.template operator()<false>(row);
     }
   }
+  Tiles::Release();
+}
+
+// sums = products, for rows [row, row + kRowsAtOnce) or as many of them as there are.
+template <typename Tiles, bool kLower, bool kAhead>
+void MultiplyTiles(const PanelArgs& args, int64_t row) {
+  using Sums = TileSums<Tiles, kLower>;
+  Sums::Zero();
+  for (int64_t segment = 0; segment < args.geometry->segments; ++segment) {
+    const SegmentPlace place = PlaceOf(args, segment);
+    const uint32_t* a = place.activations + row * kBlockWords;
+    const std::byte* w = place.weights;
+    for (int64_t pair = 0; pair < place.steps; pair += kTilePairs) {
+      MultiplyStep<Tiles, kLower, kAhead>(a, w);
+      a += kTilePairs;
+      w += kWideTileBytes;
+    }
+  }
+  Sums::Store(args.sums + row * kPanelColumns);
 }
 
 template <typename Tiles>
 void RunTilePanel(const PanelArgs& args) {
-  __builtin_memset(args.sums, 0, args.rows * kPanelColumns * sizeof(float));
-  const Geometry& g = *args.geometry;
-  MultiplyAllRows<Tiles>(args, {args.weights, g.segment_bytes, 0, g.segments});
-  Tiles::Release();
-  for (int64_t row = 0; row < args.rows; ++row) {
-    WriteRow<Avx512Vectors>(args, row, args.sums + row * kPanelColumns);
-  }
-}
-
-// Pairs of bf16 times a scale per column, rounded to nearest.
-__m512i ScalePairs(__m512i pairs, __m512 scales) {
-  const __m512i upper_half = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-  const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-  const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper_half));
-  const __m512i half = _mm512_set1_epi32(0x8000);
-  const __m512i even_bits =
-      _mm512_add_epi32(_mm512_castps_si512(_mm512_mul_ps(even, scales)), half);
-  const __m512i odd_bits = _mm512_add_epi32(_mm512_castps_si512(_mm512_mul_ps(odd, scales)), half);
-  return _mm512_or_si512(_mm512_srli_epi32(even_bits, 16), _mm512_and_si512(odd_bits, upper_half));
-}
-
-// One i8 segment as scaled bf16, padded with zeros to whole tiles.
-void WidenScaled(std::byte* out, const SegmentPlace& segment) {
-  const float* scales = reinterpret_cast<const float*>(segment.weights);
-  const std::byte* codes = segment.weights + kPanelColumns * sizeof(float);
-  const __m512 left = _mm512_loadu_ps(scales), right = _mm512_loadu_ps(scales + 16);
-  int64_t step = 0;
-  for (; step < segment.steps; ++step) {
-    __m512i pairs[2];
-    DotI8::Load(codes + step * DotI8::kBytes, 0, pairs);
-    _mm512_store_si512(out + step * 128, ScalePairs(pairs[0], left));
-    _mm512_store_si512(out + step * 128 + 64, ScalePairs(pairs[1], right));
-  }
-  for (; step % kTilePairs != 0; ++step) __builtin_memset(out + step * 128, 0, 128);
-}
-
-template <typename Tiles>
-void RunScaledTilePanel(const PanelArgs& args) {
-  const Geometry& g = *args.geometry;
-  // Groups that are not whole tiles would read the next group's activations.
-  if (args.rows <= DotI8::kMaxRows || g.segment_steps % kTilePairs != 0) {
-    RunScaledPanel<DotI8, DotBf16>(args);
-    return;
-  }
-  __builtin_memset(args.sums, 0, args.rows * kPanelColumns * sizeof(float));
-  const int64_t stride = g.segment_steps * kPanelColumns * 4;
-  const int64_t at_once = kScratchBytes / stride;
-  for (int64_t first = 0; first < g.segments; first += at_once) {
-    const int64_t end = first + at_once < g.segments ? first + at_once : g.segments;
-    for (int64_t segment = first; segment < end; ++segment) {
-      WidenScaled(args.scratch + (segment - first) * stride, PlaceOf(args, segment));
+  const bool once = args.rows <= kRowsAtOnce;
+  ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
+    if (once) {
+      MultiplyTiles<Tiles, kLower, true>(args, row);
+    } else {
+      MultiplyTiles<Tiles, kLower, false>(args, row);
     }
-    MultiplyAllRows<Tiles>(args, {args.scratch, stride, first, end});
-  }
-  Tiles::Release();
+  });
   for (int64_t row = 0; row < args.rows; ++row) {
     WriteRow<Avx512Vectors>(args, row, args.sums + row * kPanelColumns);
   }
