@@ -13,6 +13,7 @@ namespace {
 // A task is at least this much work, so that handing it out costs nothing by comparison.
 constexpr int64_t kMinTaskBytes = 32 << 10;
 constexpr int64_t kMinTaskMultiplies = 1 << 18;
+constexpr int64_t kMinTasksPerThread = 4;
 
 // Rows [begin, end) of a chunk that meet the same weights.
 struct Group {
@@ -74,15 +75,21 @@ void ConvertRow(const Chunk& chunk, int64_t row) {
   }
 }
 
-void RunPanel(const Chunk& chunk, const Group& group, int64_t panel, int member) {
-  alignas(64) float sums[kMaxChunkRows * kPanelColumns];
+// Panels [panel, panel + count) of a group.
+void RunPanels(const Chunk& chunk, const Group& group, int64_t panel, int64_t count, int member) {
+  alignas(64) float sums[kMaxPanels * kMaxChunkRows * kPanelColumns];
   alignas(64) std::byte scratch[kScratchBytes];
   const Geometry& g = *chunk.geometry;
   const int64_t column = panel * kPanelColumns;
+  const int64_t end_column = std::min((panel + count) * kPanelColumns, g.out_features);
   PanelArgs args;
   args.geometry = &g;
   args.weights = group.weights->data + panel * g.panel_bytes;
-  if (std::min(column + kPanelColumns, g.out_features) > PackedRowsOf(*group.weights)) {
+  if (end_column > PackedRowsOf(*group.weights)) {
+    if (count > 1) {
+      for (int64_t i = 0; i < count; ++i) RunPanels(chunk, group, panel + i, 1, member);
+      return;
+    }
     std::byte* turned = chunk.turned + member * g.panel_bytes;
     TurnPanel(*chunk.kernel, g, *group.weights->unpacked, panel, turned);
     args.weights = turned;
@@ -90,13 +97,14 @@ void RunPanel(const Chunk& chunk, const Group& group, int64_t panel, int member)
   args.activations = chunk.words + group.begin * kBlockWords;
   args.block_stride_words = chunk.rows * kBlockWords;
   args.rows = group.end - group.begin;
+  args.panels = count;
   args.sums = sums;
   args.scratch = scratch;
   args.out_bf16 = chunk.out.dtype == DType::kBF16;
   args.out_row_stride = chunk.out.row_stride;
   args.out =
       chunk.out.data + (group.begin * chunk.out.row_stride + column) * SizeInBytes(chunk.out.dtype);
-  args.columns = std::min(kPanelColumns, g.out_features - column);
+  args.columns = end_column - column;
   args.bias = chunk.bias == nullptr ? nullptr : chunk.bias + column;
   chunk.kernel->run(args);
 }
@@ -112,12 +120,20 @@ void RunChunk(const Chunk& chunk, ThreadPool& pool) {
 
   const int64_t panels = g.panels * static_cast<int64_t>(chunk.groups.size());
   const int64_t multiplies = chunk.rows * g.in_features * kPanelColumns;
-  const int64_t panels_per_task = std::max<int64_t>(
-      1, std::min(kMinTaskBytes / g.panel_bytes, kMinTaskMultiplies / multiplies));
+  // Some tasks a thread remain, to be shared out.
+  const int64_t panels_per_call =
+      chunk.rows <= kFewRows ? 1
+                             : std::clamp<int64_t>(panels / (kMinTasksPerThread * pool.threads()),
+                                                   1, chunk.kernel->max_panels);
+  const int64_t panels_per_task = std::max(
+      panels_per_call, std::min(kMinTaskBytes / g.panel_bytes, kMinTaskMultiplies / multiplies));
   const auto run = [&](int64_t task, int member) {
     const int64_t end = std::min(panels, (task + 1) * panels_per_task);
-    for (int64_t panel = task * panels_per_task; panel < end; ++panel) {
-      RunPanel(chunk, chunk.groups[panel / g.panels], panel % g.panels, member);
+    for (int64_t panel = task * panels_per_task; panel < end;) {
+      const int64_t in_group = panel % g.panels;
+      const int64_t count = std::min({panels_per_call, end - panel, g.panels - in_group});
+      RunPanels(chunk, chunk.groups[panel / g.panels], in_group, count, member);
+      panel += count;
     }
   };
   // Each panel asks memory for the beginning of the one behind it.

@@ -24,6 +24,8 @@ namespace tessera::kernels::cpu::linear {
 inline constexpr int64_t kPanelColumns = 32;
 inline constexpr int64_t kBlockWords = 128;
 inline constexpr int64_t kMaxChunkRows = 512;       // rows of one call of a panel kernel
+inline constexpr int64_t kMaxPanels = 8;            // of one call, too
+inline constexpr int64_t kFewRows = 32;             // up to so many, a call computes one panel
 inline constexpr int64_t kScratchBytes = 64 << 10;  // i8 weights, widened
 
 struct Geometry {
@@ -44,17 +46,18 @@ struct Geometry {
 
 struct PanelArgs {
   const Geometry* geometry;
-  const std::byte* weights;     // the panel
+  const std::byte* weights;     // the panels, one behind the other
   const uint32_t* activations;  // row 0 in block 0
   int64_t block_stride_words;
   int64_t rows;            // 1..kMaxChunkRows
-  float* sums;             // scratch [rows][kPanelColumns], 64-byte aligned
+  int64_t panels;          // 1..Kernel::max_panels
+  float* sums;             // scratch [panels][rows][kPanelColumns], 64-byte aligned
   std::byte* scratch;      // kScratchBytes, 64-byte aligned
-  std::byte* out;          // row 0, the panel's first column
+  std::byte* out;          // row 0, the first panel's first column
   int64_t out_row_stride;  // elements
   bool out_bf16;
-  int64_t columns;    // real ones of this panel, 1..kPanelColumns
-  const float* bias;  // of the panel's first column, or null
+  int64_t columns;    // real ones: only of the last panel some may be missing, not all
+  const float* bias;  // of the first panel's first column, or null
 };
 
 // How one weight type is computed.
@@ -67,6 +70,8 @@ struct Kernel {
   // caches unless it is read soon. Loading time is spent here.
   void (*turn)(std::byte* panel, const uint16_t* rows, int64_t row_stride, int64_t inputs,
                bool read_soon) = nullptr;
+  // Panels of one call with more than kFewRows rows, which may share what they read.
+  int max_panels = 1;
 };
 
 // bf16 and i8 weights have two kernels over the same packed bytes (equal sign_magnitude): one for

@@ -1,6 +1,10 @@
 // One panel of bf16 weights with AMX tiles, over a Tiles type of kernels/cpu/amx_tiles.h.
 //
-// Four of the tiles hold the sums of 32 rows x 32 columns, two activations, two weights.
+// Four of the tiles hold the sums of 32 rows x 32 columns, two activations, two weights. Tiles
+// multiply faster than the second cache can feed them both operands, and far faster than what is
+// behind it. So many rows take several panels at once, a piece of their inputs at a time: the
+// panels' pieces stay in the second cache for all rows, and the activations of 32 rows and one
+// segment in the first for all panels.
 //
 // Included by files with -m flags of their own, so everything here has internal linkage.
 #pragma once
@@ -20,6 +24,7 @@ namespace {
 
 // Rows that the sum tiles hold: more of them pass over the weights again.
 constexpr int64_t kRowsAtOnce = 2 * kTileRows;
+static_assert(kRowsAtOnce == kFewRows);
 constexpr int64_t kWideTileBytes = kTilePairs * kPanelColumns * 4;  // of two tiles of weights
 
 enum Tile : int {
@@ -52,6 +57,15 @@ struct TileSums {
     if constexpr (kLower) {
       Tiles::template Zero<kSum + 2>();
       Tiles::template Zero<kSum + 3>();
+    }
+  }
+  static void Load(const float* sums) {
+    Tiles::template Load<kSum>(sums, kBytes);
+    Tiles::template Load<kSum + 1>(sums + 16, kBytes);
+    if constexpr (kLower) {
+      const float* lower = sums + kTileRows * kPanelColumns;
+      Tiles::template Load<kSum + 2>(lower, kBytes);
+      Tiles::template Load<kSum + 3>(lower + 16, kBytes);
     }
   }
   static void Store(float* sums) {
@@ -116,8 +130,8 @@ void ForRowBlocks(int64_t rows, const Fn& fn) {
   Tiles::Release();
 }
 
-// sums = products, for rows [row, row + kRowsAtOnce) or as many of them as there are.
-template <typename Tiles, bool kLower, bool kAhead>
+// sums = products, for all of a few rows.
+template <typename Tiles, bool kLower>
 void MultiplyTiles(const PanelArgs& args, int64_t row) {
   using Sums = TileSums<Tiles, kLower>;
   Sums::Zero();
@@ -126,7 +140,7 @@ void MultiplyTiles(const PanelArgs& args, int64_t row) {
     const uint32_t* a = place.activations + row * kBlockWords;
     const std::byte* w = place.weights;
     for (int64_t pair = 0; pair < place.steps; pair += kTilePairs) {
-      MultiplyStep<Tiles, kLower, kAhead>(a, w);
+      MultiplyStep<Tiles, kLower, true>(a, w);
       a += kTilePairs;
       w += kWideTileBytes;
     }
@@ -134,18 +148,112 @@ void MultiplyTiles(const PanelArgs& args, int64_t row) {
   Sums::Store(args.sums + row * kPanelColumns);
 }
 
-template <typename Tiles>
-void RunTilePanel(const PanelArgs& args) {
-  const bool once = args.rows <= kRowsAtOnce;
-  ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
-    if (once) {
-      MultiplyTiles<Tiles, kLower, true>(args, row);
-    } else {
-      MultiplyTiles<Tiles, kLower, false>(args, row);
-    }
-  });
+// One of the panels.
+PanelArgs PanelOf(const PanelArgs& args, int64_t panel) {
+  const int64_t column = panel * kPanelColumns;
+  PanelArgs one = args;
+  one.panels = 1;
+  one.weights += panel * args.geometry->panel_bytes;
+  one.sums += panel * args.rows * kPanelColumns;
+  one.out += column * (args.out_bf16 ? 2 : 4);
+  one.columns = args.columns - column < kPanelColumns ? args.columns - column : kPanelColumns;
+  if (args.bias != nullptr) one.bias += column;
+  return one;
+}
+
+void WriteRows(const PanelArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     WriteRow<Avx512Vectors>(args, row, args.sums + row * kPanelColumns);
+  }
+}
+
+// Asks for a share of weights that come after those which all rows are multiplied with now: each
+// block of rows for its part, so that memory works all the time.
+void AskForShare(const std::byte* weights, int64_t size_bytes, const PanelArgs& args, int64_t row) {
+  const int64_t count = args.rows - row < kRowsAtOnce ? args.rows - row : kRowsAtOnce;
+  const std::byte* const end = weights + size_bytes * (row + count) / args.rows;
+  for (const std::byte* p = weights + size_bytes * row / args.rows; p < end; p += 64) {
+    _mm_prefetch(p, _MM_HINT_T1);
+  }
+}
+
+// A panel's share of asking for the activations that come next.
+struct NextActivations {
+  int64_t distance_words;  // from those of this segment
+  int64_t share;
+  int64_t shares;
+};
+
+// One segment: sums (+)= products, for rows [row, row + kRowsAtOnce) or as many of them as there
+// are. Each step asks for its part of what comes next: lines from behind the second cache take so
+// long that many at once would hold up the loads.
+template <typename Tiles, bool kLower>
+void MultiplySegment(const PanelArgs& args, int64_t segment, int64_t row,
+                     const NextActivations& next) {
+  using Sums = TileSums<Tiles, kLower>;
+  constexpr int64_t kRows = kLower ? kRowsAtOnce : kTileRows;
+  constexpr int64_t kLineWords = 16, kSteps = kBlockWords / kTilePairs;
+  const int64_t lines = kRows * kBlockWords / kLineWords / kSteps / next.shares;  // in a step
+  const SegmentPlace place = PlaceOf(args, segment);
+  const uint32_t* a = place.activations + row * kBlockWords;
+  const uint32_t* asked = a + next.distance_words + next.share * kSteps * lines * kLineWords;
+  float* const sums = args.sums + row * kPanelColumns;
+  if (segment == 0) {
+    Sums::Zero();
+  } else {
+    Sums::Load(sums);
+  }
+  for (int64_t pair = 0; pair < place.steps; pair += kTilePairs) {
+    for (int64_t line = 0; line < lines; ++line) {
+      _mm_prefetch(asked, _MM_HINT_T1);
+      asked += kLineWords;
+    }
+    MultiplyStep<Tiles, kLower, true>(a + pair, place.weights + pair * kPanelColumns * 4);
+  }
+  Sums::Store(sums);
+}
+
+// More than kRowsAtOnce rows.
+template <typename Tiles>
+void MultiplyPanels(const PanelArgs& args, const PanelArgs* panels) {
+  constexpr int64_t kPieceSegments = 4;  // kMaxPanels panels of 1024 inputs fill 512 KB
+  const Geometry& g = *args.geometry;
+  for (int64_t first = 0; first < g.segments; first += kPieceSegments) {
+    const int64_t end = first + kPieceSegments < g.segments ? first + kPieceSegments : g.segments;
+    // From these weights to those that are multiplied in their place next.
+    const int64_t ahead_bytes = end < g.segments
+                                    ? (end - first) * g.segment_bytes
+                                    : args.panels * g.panel_bytes - first * g.segment_bytes;
+    // From the piece's last activations of these rows to its first of the next.
+    const int64_t next_rows_words =
+        kRowsAtOnce * kBlockWords - (end - 1 - first) * args.block_stride_words;
+    ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
+      for (int64_t segment = first; segment < end; ++segment) {
+        const int64_t distance_words =
+            segment + 1 < end ? args.block_stride_words : next_rows_words;
+        for (int64_t panel = 0; panel < args.panels; ++panel) {
+          AskForShare(panels[panel].weights + segment * g.segment_bytes + ahead_bytes,
+                      g.segment_bytes, args, row);
+          MultiplySegment<Tiles, kLower>(panels[panel], segment, row,
+                                         {distance_words, panel, args.panels});
+        }
+      }
+    });
+  }
+}
+
+template <typename Tiles>
+void RunTilePanel(const PanelArgs& args) {
+  PanelArgs panels[kMaxPanels];
+  for (int64_t panel = 0; panel < args.panels; ++panel) panels[panel] = PanelOf(args, panel);
+  if (args.rows > kRowsAtOnce) MultiplyPanels<Tiles>(args, panels);
+  for (int64_t panel = 0; panel < args.panels; ++panel) {
+    if (args.rows <= kRowsAtOnce) {
+      ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
+        MultiplyTiles<Tiles, kLower>(panels[panel], row);
+      });
+    }
+    WriteRows(panels[panel]);
   }
 }
 

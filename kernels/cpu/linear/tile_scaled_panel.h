@@ -127,42 +127,63 @@ void MultiplyScaled(const PanelArgs& args, Weights& weights, int64_t first, int6
   AddScaled(sums, products, scales, rows);
 }
 
+// Segments [first, end) of a panel as bf16.
+void WidenSegments(const PanelArgs& args, int64_t first, int64_t end, std::byte* out) {
+  for (int64_t segment = first; segment < end; ++segment) {
+    const SegmentPlace place = PlaceOf(args, segment);
+    const std::byte* codes = place.weights + kPanelColumns * sizeof(float);
+    for (int64_t pair = 0; pair < place.steps; pair += kTilePairs) {
+      WidenTiles<false>(out, codes + pair * DotI8::kBytes, place.steps - pair);
+      out += kWideTileBytes;
+    }
+  }
+}
+
+// More than kRowsAtOnce rows.
+template <typename Tiles>
+void MultiplyScaledPanels(const PanelArgs& args, const PanelArgs* panels) {
+  const Geometry& g = *args.geometry;
+  const int64_t segment_bytes = g.segment_steps / kTilePairs * kWideTileBytes;  // wide
+  const int64_t at_once = kScratchBytes / kMaxPanels / segment_bytes;
+  for (int64_t first = 0; first < g.segments; first += at_once) {
+    const int64_t end = first + at_once < g.segments ? first + at_once : g.segments;
+    const int64_t next = end < g.segments ? end * g.segment_bytes : args.panels * g.panel_bytes;
+    const auto wide = [&](int64_t panel) { return args.scratch + panel * at_once * segment_bytes; };
+    for (int64_t panel = 0; panel < args.panels; ++panel) {
+      WidenSegments(panels[panel], first, end, wide(panel));
+    }
+    ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
+      for (int64_t panel = 0; panel < args.panels; ++panel) {
+        AskForShare(panels[panel].weights + next, at_once * g.segment_bytes, args, row);
+        StandingTiles weights{wide(panel)};
+        MultiplyScaled<Tiles, kLower>(panels[panel], weights, first, end, row);
+      }
+    });
+  }
+}
+
 template <typename Tiles>
 void RunScaledTilePanel(const PanelArgs& args) {
   const Geometry& g = *args.geometry;
+  PanelArgs panels[kMaxPanels];
+  for (int64_t panel = 0; panel < args.panels; ++panel) panels[panel] = PanelOf(args, panel);
   // Groups that are not whole tiles would read the next group's activations.
   if (g.segment_steps % kTilePairs != 0) {
-    RunScaledPanel<DotI8, DotBf16>(args);
+    for (int64_t panel = 0; panel < args.panels; ++panel) {
+      RunScaledPanel<DotI8, DotBf16>(panels[panel]);
+    }
     return;
   }
-  __builtin_memset(args.sums, 0, args.rows * kPanelColumns * sizeof(float));
-  if (args.rows <= kRowsAtOnce) {
-    WideTiles weights(args, args.scratch);
-    ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
-      MultiplyScaled<Tiles, kLower>(args, weights, 0, g.segments, row);
-    });
-  } else {
-    const int64_t segment_tiles = g.segment_steps / kTilePairs;
-    const int64_t at_once = kScratchBytes / (segment_tiles * kWideTileBytes);
-    for (int64_t first = 0; first < g.segments; first += at_once) {
-      const int64_t end = first + at_once < g.segments ? first + at_once : g.segments;
-      std::byte* out = args.scratch;
-      for (int64_t segment = first; segment < end; ++segment) {
-        const SegmentPlace place = PlaceOf(args, segment);
-        const std::byte* codes = place.weights + kPanelColumns * sizeof(float);
-        for (int64_t pair = 0; pair < place.steps; pair += kTilePairs) {
-          WidenTiles<false>(out, codes + pair * DotI8::kBytes, place.steps - pair);
-          out += kWideTileBytes;
-        }
-      }
+  __builtin_memset(args.sums, 0, args.panels * args.rows * kPanelColumns * sizeof(float));
+  if (args.rows > kRowsAtOnce) MultiplyScaledPanels<Tiles>(args, panels);
+  for (int64_t panel = 0; panel < args.panels; ++panel) {
+    if (args.rows <= kRowsAtOnce) {
+      WideTiles weights(panels[panel], args.scratch);
       ForRowBlocks<Tiles>(args.rows, [&]<bool kLower>(int64_t row) {
-        StandingTiles weights{args.scratch};
-        MultiplyScaled<Tiles, kLower>(args, weights, first, end, row);
+        MultiplyScaled<Tiles, kLower>(panels[panel], weights, 0, g.segments, row);
       });
     }
-  }
-  for (int64_t row = 0; row < args.rows; ++row) {
-    WriteRow<Avx512Vectors>(args, row, args.sums + row * kPanelColumns);
+    WriteRows(panels[panel]);
   }
 }
 
