@@ -79,34 +79,34 @@ struct TileSums {
   }
 };
 
-// Asks memory for lines of weights to come. Tiles do so little with a line that it must be on its
-// way before its load, and the first cache holds what is asked for this close: further ahead, or
-// into the second cache, measured no better (tests/bench/RESULTS.md).
-constexpr int64_t kTileAheadBytes = 2048;
+// Asks for lines of weights to come. Tiles do so little with a line that it must be on its way
+// before its load; but the first cache holds the activations too, so bf16 asks no further ahead
+// than it must. What is asked for further ahead, or into the second cache, comes no sooner.
+constexpr int64_t kBf16AheadBytes = 1024;
+constexpr int64_t kCodesAheadBytes = 2048;
 
 template <int kLines>
-void AskAhead(const std::byte* weights) {
+void AskFor(const std::byte* weights) {
 #pragma GCC unroll 8
-  for (int line = 0; line < kLines; ++line) {
-    _mm_prefetch(weights + kTileAheadBytes + line * 64, _MM_HINT_T0);
-  }
+  for (int line = 0; line < kLines; ++line) _mm_prefetch(weights + line * 64, _MM_HINT_T0);
 }
 
-// The sum tiles += the products of 16 pairs of inputs; kAhead: `w` stands in memory, and what comes
-// behind is asked for, evenly between the tiles.
+// The sum tiles += the products of 16 pairs of inputs; kAhead: `w` stands outside of the first
+// cache, and what comes behind is asked for, evenly between the tiles.
 template <typename Tiles, bool kLower, bool kAhead>
 void MultiplyStep(const uint32_t* a, const std::byte* w) {
   constexpr int64_t kRowBytes = kBlockWords * 4;
   constexpr int kLines = kAhead ? kWideTileBytes / 64 / 4 : 0;
+  const std::byte* const next = w + kBf16AheadBytes;
   Tiles::template Load<kActivations>(a, kRowBytes);
-  AskAhead<kLines>(w);
+  AskFor<kLines>(next);
   Tiles::template Load<kWeights>(w, kPanelColumns * 4);
-  AskAhead<kLines>(w + 64 * kLines);
+  AskFor<kLines>(next + 64 * kLines);
   Tiles::template Dot<kSum, kActivations, kWeights>();
   Tiles::template Load<kWeights + 1>(w + 64, kPanelColumns * 4);
-  AskAhead<kLines>(w + 2 * 64 * kLines);
+  AskFor<kLines>(next + 2 * 64 * kLines);
   Tiles::template Dot<kSum + 1, kActivations, kWeights + 1>();
-  AskAhead<kLines>(w + 3 * 64 * kLines);
+  AskFor<kLines>(next + 3 * 64 * kLines);
   if constexpr (kLower) {
     Tiles::template Load<kActivations + 1>(a + kTileRows * kBlockWords, kRowBytes);
     Tiles::template Dot<kSum + 2, kActivations + 1, kWeights>();

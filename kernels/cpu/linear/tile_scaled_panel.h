@@ -48,7 +48,7 @@ void WidenTiles(std::byte* out, const std::byte* codes, int64_t steps) {
   }
 #pragma GCC unroll 4
   for (int64_t step = 0; step < kTilePairs; ++step) {
-    if constexpr (kAhead) AskAhead<1>(codes);
+    if constexpr (kAhead) AskFor<1>(codes + kCodesAheadBytes);
     DotI8::Widen(out, codes, 1);
     codes += DotI8::kBytes;
     out += DotBf16::kBytes;
@@ -82,7 +82,7 @@ class WideTiles {
     pair_ = 0;
     if (++segment_ == args_.geometry->segments) return;
     place_ = PlaceOf(args_, segment_);
-    AskAhead<2>(place_.weights);  // the scales
+    AskFor<2>(place_.weights + kCodesAheadBytes);  // the scales
   }
 
   const PanelArgs& args_;
