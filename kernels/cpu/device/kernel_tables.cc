@@ -76,25 +76,28 @@ KernelTable Path() {
   return table;
 }
 
+using AttentionWorkspace = int64_t (*)(const AttentionShape&, int);
+
 // Attention in pairs of bf16 where the call allows it, else as the path has it.
-template <int64_t (*workspace_bytes)(const AttentionShape&, int), Kernel<AttentionArgs> attention>
+template <AttentionWorkspace paired_workspace, Kernel<AttentionArgs> paired>
 struct MaybePaired {
   static int64_t WorkspaceBytes(const AttentionShape& shape, int threads) {
-    return std::max(workspace_bytes(shape, threads),
-                    avx512_bf16::DotAttentionWorkspaceBytes(shape, threads));
+    return std::max(avx512::AttentionWorkspaceBytes(shape, threads),
+                    paired_workspace(shape, threads));
   }
   static void Attention(const AttentionArgs& args, ThreadPool& pool) {
-    const bool paired = args.products == DType::kBF16 && args.cache.keys.dtype == DType::kBF16;
-    (paired ? &avx512_bf16::DotAttention : attention)(args, pool);
+    const bool pairs = args.products == DType::kBF16 && args.cache.keys.dtype == DType::kBF16;
+    (pairs ? paired : &avx512::Attention)(args, pool);
+  }
+  static void FillKernels(KernelTable& table) {
+    avx512::FillKernels(table);
+    table.attention_workspace_bytes = &WorkspaceBytes;
+    table.attention = &Attention;
   }
 };
 
-void FillAvx512Bf16(KernelTable& table) {
-  avx512::FillKernels(table);
-  using Paired = MaybePaired<&avx512::AttentionWorkspaceBytes, &avx512::Attention>;
-  table.attention_workspace_bytes = &Paired::WorkspaceBytes;
-  table.attention = &Paired::Attention;
-}
+using DotPaired = MaybePaired<&avx512_bf16::DotAttentionWorkspaceBytes, &avx512_bf16::DotAttention>;
+using TilePaired = MaybePaired<&amx::TileAttentionWorkspaceBytes, &amx::TileAttention>;
 
 }  // namespace
 
@@ -103,8 +106,8 @@ KernelTable KernelsFor(Isa isa) {
     case Isa::kReference: return reference::Kernels();
     case Isa::kAvx2: return Path<Isa::kAvx2, &avx2::FillKernels, &avx2::Scans>();
     case Isa::kAvx512: return Path<Isa::kAvx512, &avx512::FillKernels, &avx512::Scans>();
-    case Isa::kAvx512Bf16: return Path<Isa::kAvx512Bf16, &FillAvx512Bf16, &avx512::Scans>();
-    case Isa::kAmx: return Path<Isa::kAmx, &FillAvx512Bf16, &avx512::Scans>();
+    case Isa::kAvx512Bf16: return Path<Isa::kAvx512Bf16, &DotPaired::FillKernels, &avx512::Scans>();
+    case Isa::kAmx: return Path<Isa::kAmx, &TilePaired::FillKernels, &avx512::Scans>();
   }
   return reference::Kernels();
 }

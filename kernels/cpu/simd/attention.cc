@@ -12,8 +12,6 @@ template <typename C>
 class FloatMath {
  public:
   using Cache = C;
-  static constexpr int64_t kRowsTogether =
-      kMaxQueryRows;  // Softmax leaves the weights in the scores
   static constexpr int64_t kRowGroup = 1;
   static constexpr int64_t kRowMultiple = 1;
 
@@ -33,25 +31,22 @@ class FloatMath {
     Widen(query, q_ + r * width_);
   }
   void PutNoQuery(int64_t) {}
-  void LookAhead(const TilePlaces<C>&, const TilePlaces<C>&) {}
-  void PutKeys(const C* const* keys, int64_t count) { Put(keys, count, key_copies_, keys_); }
-  void PutValues(const C* const* values, int64_t count) {
-    Put(values, count, value_copies_, values_);
-  }
-  void Scores(int64_t first, int64_t rows, int64_t count, float scale, float* scores) const {
-    ScoreTile(q_ + first * width_, rows, width_, keys_, count, scale, scores);
+  void LookAhead(const TilePlaces<C>*, bool) {}
+  void PutTile(const TilePlaces<C>& places, int64_t count) {
+    Put(places.keys, count, key_copies_, keys_);
+    Put(places.values, count, value_copies_, values_);
+    count_ = count;
   }
   template <typename SeenOf>
-  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of, bool,
-               const RowState& state, float* corrections) const {
-    for (int64_t r = first; r < first + rows; ++r, scores += kTileKeys) {
+  void Attend(int64_t rows, float scale, const SeenOf& seen_of, bool, float* scores,
+              const RowState& state, float* corrections) const {
+    ScoreTile(q_, rows, width_, keys_, count_, scale, scores);
+    for (int64_t r = 0; r < rows; ++r) {
       const auto [begin, end] = seen_of(r);
-      corrections[r] = SoftmaxRow(scores, begin, end, state.maxima[r], state.totals[r]);
+      corrections[r] =
+          SoftmaxRow(scores + r * kTileKeys, begin, end, state.maxima[r], state.totals[r]);
     }
-  }
-  void Weigh(int64_t rows, int64_t count, const float* scores, const float* corrections,
-             float* sums) const {
-    WeighTile(scores, corrections, rows, values_, count, width_, sums);
+    WeighTile(scores, corrections, rows, values_, count_, width_, state.sums);
   }
   void Finish(float*) const {}
 
@@ -89,6 +84,7 @@ class FloatMath {
   float* const value_copies_;  // same
   const float* keys_[kTileKeys];
   const float* values_[kTileKeys];
+  int64_t count_ = 0;
 };
 
 }  // namespace

@@ -6,51 +6,12 @@
 // four bytes, one over the odd ones. So a key's words are broadcast, two at a time, from where the
 // cache has them, and no key is turned. Values are turned into [pair of keys][dimension], whose
 // lanes lie as interleaving within 128-bit lanes leaves them; Finish puts a row's sums in order.
+#include "kernels/cpu/simd/attention_bf16.h"
 #include "kernels/cpu/simd/attention_products.h"
-#include "kernels/cpu/simd/attention_run.h"
 #include "kernels/cpu/simd/dot_paths.h"
 
 namespace tessera::kernels::TESSERA_SIMD_PATH {
 namespace {
-
-// Softmax weights are computed as bf16 at once. Exponents are counted in steps of 1/128 from
-// 2^-127 on: of such a number the low seven bits tell the mantissa and the others are bf16's
-// exponent. Off by less than 0.5 %, where rounding to bf16 alone is by 0.4 %.
-constexpr float kSteps = 128;
-constexpr float kStepsToOne = 127 * kSteps;
-
-struct Mantissas {
-  alignas(64) uint8_t of[128];  // of 2^(i / 128)
-};
-constexpr Mantissas kMantissas = [] {
-  constexpr double kStep = 1.0054299011128028;  // 2^(1/128)
-  Mantissas mantissas = {};
-  double power = 1;
-  for (uint8_t& mantissa : mantissas.of) {
-    mantissa = static_cast<uint8_t>(128 * (power - 1) + 0.5);
-    power *= kStep;
-  }
-  return mantissas;
-}();
-
-class PowersOfTwo {
- public:
-  // Pairs of bf16 [pair of keys][row], of the steps of two pairs of keys in lanes [row][key]. 0
-  // where steps are below 0.
-  [[gnu::always_inline]] __m512i Of(__m512i first_pair, __m512i second_pair) const {
-    const __m512i steps = _mm512_packus_epi32(first_pair, second_pair);
-    constexpr __mmask64 kLowBytes = 0x5555555555555555;
-    const __m512i mantissas = _mm512_maskz_permutex2var_epi8(kLowBytes, low_, steps, high_);
-    const __m512i exponents = _mm512_and_si512(steps, _mm512_set1_epi16(-128));
-    // packus left [two rows][pair of keys][row].
-    const __m512i places = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    return _mm512_permutexvar_epi32(places, _mm512_or_si512(exponents, mantissas));
-  }
-
- private:
-  const __m512i low_ = _mm512_load_si512(kMantissas.of);
-  const __m512i high_ = _mm512_load_si512(kMantissas.of + 64);
-};
 
 // A register of scores holds a group's rows for two keys, in lanes [row][key]. Twice puts a figure
 // of each row beside both.
@@ -117,6 +78,8 @@ template <typename Seen>
   const Vec base = Sub(Set(kStepsToOne), Mul(least, steps_of_one));
   const Vec factor = Mul(steps_of_one, Set(scale));
   const PowersOfTwo powers;
+  // The powers come as [two rows][pair of keys][row].
+  const __m512i places = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
   const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
   Vec added = Zero();  // [odd or even pair of keys][row]
 #pragma GCC unroll 2
@@ -125,7 +88,7 @@ template <typename Seen>
       const Vec exact = Fma(Load(products + pair * kLanes), factor, base);
       return _mm512_maskz_cvtps_epi32(seen(pair), exact);
     };
-    const __m512i pairs = powers.Of(steps(i), steps(i + 1));
+    const __m512i pairs = _mm512_permutexvar_epi32(places, powers.Of(steps(i), steps(i + 1)));
     _mm512_store_si512(weights + i * kGroup, pairs);
     added = _mm512_dpbf16_ps(added, reinterpret_cast<__m512bh>(pairs), ones);
   }
@@ -139,7 +102,6 @@ template <typename Seen>
 class DotMath {
  public:
   using Cache = BFloat16;
-  static constexpr int64_t kRowsTogether = 2 * kGroup;
   static constexpr int64_t kRowGroup = kGroup;
   static constexpr int64_t kRowMultiple = 2 * kWordsTogether;
 
@@ -177,19 +139,38 @@ class DotMath {
     for (int64_t i = 0; i < query_words_; ++i) *QueryWord(r, i) = 0;
   }
 
-  void LookAhead(const TilePlaces<BFloat16>& next, const TilePlaces<BFloat16>& after) {
-    ahead_ = {next, after};
+  // A tile that nobody asked for is asked for its values while its keys are read.
+  void LookAhead(const TilePlaces<BFloat16>* places, bool unasked) {
+    while_scoring_ = {places[unasked ? 0 : 1], places[unasked ? 1 : 2]};
+    while_weighing_ = {places[1], places[2]};
   }
-  void PutKeys(const BFloat16* const* runs, int64_t) { keys_ = runs; }
-  void PutValues(const BFloat16* const* runs, int64_t) { values_ = runs; }
+  void PutTile(const TilePlaces<BFloat16>& places, int64_t count) {
+    places_ = places;
+    count_ = count;
+  }
+
+  template <typename SeenOf>
+  void Attend(int64_t rows, float scale, const SeenOf& seen_of, bool all_seen, float* scores,
+              const RowState& state, float* corrections) {
+    for (int64_t first = 0; first < rows; first += kRowsTogether) {
+      const int64_t count = Smaller(kRowsTogether, rows - first);
+      Scores(first, count, scores);
+      Softmax(first, count, scores, scale, seen_of, all_seen, state, corrections);
+    }
+    Weigh(rows, corrections, state.sums);
+  }
+
+  void Finish(float* row) const { OrderDimensions(row, width_); }
+
+ private:
+  static constexpr int64_t kRowsTogether = 2 * kGroup;  // whose scores are kept at once
 
   // scores: products, without the scale, [group][pair of keys][lane].
-  void Scores(int64_t first, int64_t rows, int64_t count, float scale, float* scores) {
+  void Scores(int64_t first, int64_t rows, float* scores) {
     const uint32_t* q = q_ + first * query_words_;
-    scale_ = scale;
-    for (int64_t k = 0; k < count;) {
-      const BFloat16* keys = keys_[k / kRunKeys] + k % kRunKeys * stride_;
-      const Ahead::Cursor asked = ahead_.At(k * stride_ / kLineElements, stride_);
+    for (int64_t k = 0; k < count_;) {
+      const BFloat16* keys = places_.keys[k / kRunKeys] + k % kRunKeys * stride_;
+      const Ahead::Cursor asked = while_scoring_.At(k * stride_ / kLineElements, stride_);
       float* out = scores + k * kGroup;
       if (rows <= kGroup) {
         ScoreBlock<1, kRunKeys>(q, query_words_, keys, stride_, asked, out);
@@ -203,14 +184,14 @@ class DotMath {
 
   // The weights go to weights_.
   template <typename SeenOf>
-  void Softmax(int64_t first, int64_t rows, float* scores, const SeenOf& seen_of, bool all_seen,
-               const RowState& state, float* corrections) {
+  void Softmax(int64_t first, int64_t rows, const float* scores, float scale, const SeenOf& seen_of,
+               bool all_seen, const RowState& state, float* corrections) {
     for (int64_t r = first; r < first + rows; r += kGroup, scores += kTileKeys * kGroup) {
       uint32_t* weights = weights_ + r * kTileKeys / 2;
       // No lane is left out of most tiles. The bits are the same.
       if (all_seen) {
         SoftmaxOf(
-            scores, scale_, [](int) { return FirstLanes(kLanes); }, weights, state.maxima + r,
+            scores, scale, [](int) { return FirstLanes(kLanes); }, weights, state.maxima + r,
             state.totals + r, corrections + r);
         continue;
       }
@@ -221,14 +202,14 @@ class DotMath {
         seen.end[i] = static_cast<int32_t>(end);
       }
       SoftmaxOf(
-          scores, scale_, [&](int pair) { return seen.OfPair(pair); }, weights, state.maxima + r,
+          scores, scale, [&](int pair) { return seen.OfPair(pair); }, weights, state.maxima + r,
           state.totals + r, corrections + r);
     }
   }
 
   // Up to the last block of rows: nobody reads those behind `rows`.
-  void Weigh(int64_t rows, int64_t count, const float*, const float* corrections, float* sums) {
-    const int64_t pairs = CeilDivide(count, 2);
+  void Weigh(int64_t rows, const float* corrections, float* sums) {
+    const int64_t pairs = CeilDivide(count_, 2);
     const bool turned = rows > kRowsTogether;  // else turning values again is cheaper
     if (turned) TurnValues(pairs);
     for (int64_t r = 0; r < rows; r += kBlockRows) {
@@ -242,17 +223,6 @@ class DotMath {
     }
   }
 
-  void Finish(float* row) const {
-    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    for (int64_t d = 0; d < width_; d += kBlockElements) {
-      const Vec low = Load(row + d), high = Load(row + d + kLanes);
-      Store(row + d, _mm512_permutex2var_ps(low, first, high));
-      Store(row + d + kLanes, _mm512_permutex2var_ps(low, second, high));
-    }
-  }
-
- private:
   uint32_t* QueryWord(int64_t row, int64_t word) const {
     const int64_t first = row / kGroup * query_words_ + word / kWordsTogether * kWordsTogether;
     return q_ + first * kGroup + row % kGroup * kWordsTogether + word % kWordsTogether;
@@ -262,7 +232,7 @@ class DotMath {
     const int64_t width = width_;
     uint32_t* out = turned_;
     for (int64_t pair = 0; pair < pairs; ++pair) {
-      const BFloat16* value = values_[pair / kRunPairs] + pair % kRunPairs * 2 * stride_;
+      const BFloat16* value = places_.values[pair / kRunPairs] + pair % kRunPairs * 2 * stride_;
       for (int64_t d = 0; d < width; d += kBlockElements, out += kBlockElements) {
         const int64_t count = Smaller(head_dim_ - d, kBlockElements);
         __m512i x[2];
@@ -294,12 +264,13 @@ class DotMath {
     int64_t line = row / kBlockRows * (head_dim_ / kWideElements) * kTileKeys / 2 * kLines;
     int64_t d = 0;
     for (; d + kWideElements <= head_dim_; d += kWideElements) {
-      const ValuesInPlace<kLines> values = {values_, stride_, d, ahead_, line};
+      const ValuesInPlace<kLines> values = {places_.values, stride_, d, while_weighing_, line};
       WeighColumns<kVectors>(row, pairs, d, values, corrections, sums);
       line += kTileKeys / 2 * kLines;
     }
     for (; d < width_; d += kBlockElements) {
-      const ValuesBlock values = {values_, stride_, d, Smaller(head_dim_ - d, kBlockElements)};
+      const ValuesBlock values = {places_.values, stride_, d,
+                                  Smaller(head_dim_ - d, kBlockElements)};
       WeighColumns<2>(row, pairs, d, values, corrections, sums);
     }
   }
@@ -317,26 +288,22 @@ class DotMath {
   }
 
   const int64_t head_dim_, stride_, width_, query_words_;
-  uint32_t* const q_;                        // [group][two words][row][word]
-  uint32_t* const weights_;                  // [group][kTileKeys / 2][row]
-  uint32_t* const turned_;                   // [kTileKeys / 2][width], of values
-  const BFloat16* const* keys_ = nullptr;    // [kTileRuns]
-  const BFloat16* const* values_ = nullptr;  // same
-  Ahead ahead_;
-  float scale_ = 0;
+  uint32_t* const q_;            // [group][two words][row][word]
+  uint32_t* const weights_;      // [group][kTileKeys / 2][row]
+  uint32_t* const turned_;       // [kTileKeys / 2][width], of values
+  TilePlaces<BFloat16> places_;  // of this tile
+  int64_t count_ = 0;
+  Ahead while_scoring_, while_weighing_;
 };
 
 }  // namespace
 
 int64_t DotAttentionWorkspaceBytes(const AttentionShape& shape, int threads) {
-  if (shape.kv_heads <= 0 || shape.heads < shape.kv_heads) return 0;
-  return Layout::Of<DotMath>(shape, threads).total_bytes;
+  return WorkspaceBytesWith<DotMath>(shape, threads);
 }
 
 void DotAttention(const AttentionArgs& args, ThreadPool& pool) {
-  WithActivationType(args.q.dtype, [&](auto activation) {
-    AttendWith<decltype(activation), DotMath>(args, pool);
-  });
+  AttendPaired<DotMath>(args, pool);
 }
 
 }  // namespace tessera::kernels::TESSERA_SIMD_PATH

@@ -2,58 +2,16 @@
 // while lines of the tiles to come are asked for.
 #pragma once
 
-#include "kernels/cpu/simd/attention_run.h"
+#include "kernels/cpu/simd/attention_bf16.h"
 
 namespace tessera::kernels::TESSERA_SIMD_PATH {
 namespace {
 
-constexpr int64_t kBlockElements = 32;  // bf16 in a register
-constexpr int kGroup = 8;               // rows that share registers
-constexpr int kWordsTogether = 2;       // of a row or key, in one product
-constexpr int kBlockRows = 4;           // rows of accumulators, each of up to 4 registers
+constexpr int kGroup = 8;          // rows that share registers
+constexpr int kWordsTogether = 2;  // of a row or key, in one product
+constexpr int kBlockRows = 4;      // rows of accumulators, each of up to 4 registers
 constexpr int kVectors = 4;
 constexpr int64_t kWideElements = kVectors * kLanes;  // of values that a pass turns
-
-constexpr int kLineElements = 32;  // bf16 in a line of the cache
-constexpr int64_t kRunPairs = kRunKeys / 2;
-
-// Asks for a line of memory. Always inlined: g++ 12 takes a function that only prefetches for one
-// without effects, and drops calls of it; lambdas around it need the attribute too.
-[[gnu::always_inline]] inline void AskFor(const BFloat16* place) {
-  _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T1);
-}
-
-// Keys and values of the two tiles to come, run by run and in the order of memory, as the processor
-// reads ahead itself. Each line is asked for several times on the way, as it drops requests that it
-// has no room for: once leaves memory at 0.6 of its rate, four times at 0.95.
-struct Ahead {
-  static constexpr int kRuns = 4;  // asked for side by side
-  TilePlaces<BFloat16> next, after;
-
-  struct Cursor {
-    const BFloat16* runs[kRuns];
-    int64_t element;
-
-    template <int kLines>
-    [[gnu::always_inline]] void Ask() {
-#pragma GCC unroll 4
-      for (int i = 0; i < kRuns; ++i) {
-#pragma GCC unroll 4
-        for (int j = 0; j < kLines; ++j) AskFor(runs[i] + element + j * kLineElements);
-      }
-      element += kLines * kLineElements;
-    }
-  };
-
-  // At a line of each tile, counted around; `stride`: elements of a row.
-  [[gnu::always_inline]] Cursor At(int64_t line, int64_t stride) const {
-    const auto run_elements = static_cast<uint32_t>(kRunKeys * stride);
-    const auto element = static_cast<uint32_t>(line * kLineElements);
-    const uint32_t run = element / run_elements % kTileRuns;
-    return {{next.keys[run], next.values[run], after.keys[run], after.values[run]},
-            element % run_elements};
-  }
-};
 
 // Sums of two keys, in lanes [row][even or odd words], to products, in lanes [row][key].
 inline Vec AddWords(Vec first_key, Vec second_key) {
@@ -154,18 +112,6 @@ template <int kRows, int kCount, typename Right, typename Start, typename End>
 #pragma GCC unroll 4
     for (int v = 0; v < kCount; ++v) end(r, v, acc[r][v]);
   }
-}
-
-// A block of a row's elements, zeros behind `count` of them.
-inline __m512i LoadBlock(const BFloat16* elements, int64_t count) {
-  if (count >= kBlockElements) return _mm512_loadu_si512(elements);
-  return _mm512_maskz_loadu_epi16((__mmask32{1} << count) - 1, elements);
-}
-
-// Two values, one beside the other in each word.
-[[gnu::always_inline]] inline void TurnPair(__m512i even, __m512i odd, __m512i* out) {
-  out[0] = _mm512_unpacklo_epi16(even, odd);
-  out[1] = _mm512_unpackhi_epi16(even, odd);
 }
 
 // The next two blocks of dimensions of values as they stand, all of them there. Each pair asks

@@ -10,17 +10,15 @@
 //   kRowGroup               rows are computed in whole groups of this; those behind the last are
 //                           zeros, whose results nobody reads
 //   PutQuery(r, query)      row r of the item; PutNoQuery(r): zeros
-//   PutKeys, PutValues      a tile's: those behind `count` are valid memory, but no key; of values
-//                           the odd one of the last pair is finite
-//   kRowsTogether           rows whose scores are wanted before any of them goes through Softmax
-//   LookAhead               the next two tiles; where there are fewer, any
-//   Scores                  scale * q[first + i] . keys[k], kTileKeys scores to a row, in an order
-//                           of its own
-//   Softmax                 of the scores of each row r in seen_of(r) = [begin, end) of the tile,
-//                           all others count nothing; all_seen: that is the whole tile for every
-//                           row; moves maxima and totals, and sets the corrections with which the
-//                           sums so far must be multiplied
-//   Weigh                   sums[r][d] = sums[r][d] * corrections[r] + weighted values
+//   LookAhead(places, unasked)  the places of this tile and the two to come; where there are fewer,
+//                           any. unasked: nobody looked ahead to this one
+//   PutTile(places, count)  a tile's keys and values: those behind `count` are valid memory, but no
+//                           key; of values the odd one of the last pair is finite
+//   Attend(rows, scale, seen_of, all_seen, scores, state, corrections)
+//                           adds the tile to `state`: of the scores scale * q[r] . keys[k] of each
+//                           row r those in seen_of(r) = [begin, end) of the tile, all others count
+//                           nothing; all_seen: that is the whole tile for every row. Scratch:
+//                           scores [kMaxQueryRows][kTileKeys], corrections [kMaxQueryRows]
 //   Finish(row)             brings a row of sums into the order of the dimensions
 // Every (row, key) and (row, dimension) sum has an order of its own that depends on neither the
 // rows beside it nor the register blocking: that is the f32 invariance of kernels/ops.h.
@@ -240,12 +238,8 @@ class ItemRun {
   }
 
   void RunTile(int64_t tile, const RowState& state) {
-    const bool first_tile = Advance(tile);
-    if (first_tile) {
-      math_.LookAhead(places_[0], places_[1]);  // to its values, while its keys are read
-    } else {
-      math_.LookAhead(places_[1], places_[2]);
-    }
+    const bool unasked = Advance(tile);
+    math_.LookAhead(places_, unasked);
     TilePlaces<C> places = places_[0];
     Complete(tile, places);
     const int64_t count = KeysOf(tile);
@@ -257,16 +251,9 @@ class ItemRun {
     const int64_t last_position = item_.first_position + item_.tokens - 1;
     const bool all_seen = item_.first_position + 1 >= tile + kTileKeys &&
                           (args_.window == 0 || last_position + 1 - args_.window <= tile);
-    math_.PutKeys(places.keys, count);
-    for (int64_t first = 0; first < rows_; first += Math::kRowsTogether) {
-      const int64_t end = Smaller(first + Math::kRowsTogether, rows_);
-      math_.Scores(first, end - first, count, args_.scale, scratch_.scores);
-      math_.Softmax(first, end - first, scratch_.scores, seen_of, all_seen, state,
-                    scratch_.corrections);
-    }
-    if (first_tile) math_.LookAhead(places_[1], places_[2]);
-    math_.PutValues(places.values, count);
-    math_.Weigh(rows_, count, scratch_.scores, scratch_.corrections, state.sums);
+    math_.PutTile(places, count);
+    math_.Attend(rows_, args_.scale, seen_of, all_seen, scratch_.scores, state,
+                 scratch_.corrections);
   }
 
   const AttentionArgs& args_;
