@@ -292,15 +292,20 @@ class TileMath {
   }
 
   // As right operands: [16 dimensions][pair of keys][dimension][2], zeros where a product reaches
-  // beyond the keys.
+  // beyond the keys. Meanwhile the keys are brought near: loads of tiles wait longer for the second
+  // cache than what else there is to do takes.
   void TurnValues() {
     const int64_t pairs = CeilDivide(count_, 2);
     const int64_t width = width_;
     for (int64_t pair = 0; pair < pairs; ++pair) {
-      const BFloat16* value = places_.values[pair / kRunPairs] + pair % kRunPairs * 2 * stride_;
+      const int64_t offset = pair % kRunPairs * 2 * stride_;
+      const BFloat16* value = places_.values[pair / kRunPairs] + offset;
+      const BFloat16* key = places_.keys[pair / kRunPairs] + offset;
       uint32_t* out = turned_ + pair * kLanes;
       for (int64_t d = 0; d < width; d += kBlockElements, out += kTileKeys * kLanes) {
         asked_.template Ask<1>();
+        AskNear(key + d);
+        AskNear(key + stride_ + d);
         __m512i x[2];
         TurnPair(_mm512_loadu_si512(value + d), _mm512_loadu_si512(value + stride_ + d), x);
         _mm512_store_si512(out, x[0]);
