@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -75,11 +77,14 @@ std::string GbitText(double bytes_per_second) {
 std::string EstimatesText(const v1::DeploymentPlan& plan) {
   constexpr std::string_view kMark = "ESTIMATED", kOfKind = "; efficiencies ";
   std::string kinds, others;
+  std::set<std::string> named;  // each kind of device may have the same estimate
   for (const std::string& line : plan.assumptions()) {
     if (line.find(kMark) == std::string::npos) continue;
+    const std::string name = line.substr(0, std::min(line.find(": "), line.find(" = ")));
+    if (!named.insert(name).second) continue;
     std::string& text = line.find(kOfKind) != std::string::npos ? kinds : others;
     if (!text.empty()) text += &text == &kinds ? ", " : "; ";
-    text += line.substr(0, std::min(line.find(": "), line.find(" = ")));
+    text += name;
   }
   if (kinds.empty() && others.empty()) return "";
   std::string text = StrCat(kMark, ", not measured: ");

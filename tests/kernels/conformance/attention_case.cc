@@ -83,7 +83,9 @@ std::vector<float> Queries(const AttentionCase& c) {
 
 }  // namespace
 
-std::vector<float> RunAttention(Path& path, const AttentionCase& c) {
+// attend(args, shape) runs an attention whose arguments lack nothing but the workspace.
+template <typename Attend>
+std::vector<float> RunCase(Path& path, const AttentionCase& c, const Attend& attend) {
   const Pages pages = LayOut(c);
   const auto sequences = static_cast<int64_t>(c.sequences.size());
   std::vector<int32_t> starts = {0}, lengths;
@@ -110,19 +112,33 @@ std::vector<float> RunAttention(Path& path, const AttentionCase& c) {
                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                         .window = c.window};
   args.products = c.products;
-  args.workspace = path.Workspace(
-      path.ops().AttentionWorkspaceBytes({.tokens = tokens,
-                                          .sequences = sequences,
-                                          .heads = c.heads,
-                                          .kv_heads = c.kv_heads,
-                                          .head_dim = c.head_dim,
-                                          .max_context_tokens = pages.table_width * c.block_tokens,
-                                          .activation_dtype = c.activation}));
-  const absl::Status status = path.ops().Attention(args, path.stream());
-  INFO(status.message());
-  REQUIRE(status.ok());
+  attend(args, AttentionShape{.tokens = tokens,
+                              .sequences = sequences,
+                              .heads = c.heads,
+                              .kv_heads = c.kv_heads,
+                              .head_dim = c.head_dim,
+                              .max_context_tokens = pages.table_width * c.block_tokens,
+                              .activation_dtype = c.activation});
   CHECK(out.PaddingIntact());
   return out.Read();
+}
+
+std::vector<float> RunAttention(Path& path, const AttentionCase& c) {
+  return RunCase(path, c, [&path](AttentionArgs& args, const AttentionShape& shape) {
+    args.workspace = path.Workspace(path.ops().AttentionWorkspaceBytes(shape));
+    const absl::Status status = path.ops().Attention(args, path.stream());
+    INFO(status.message());
+    REQUIRE(status.ok());
+  });
+}
+
+std::vector<float> RunAttention(const AttentionKernel& kernel, ThreadPool& pool,
+                                const AttentionCase& c) {
+  Path& path = Reference();
+  return RunCase(path, c, [&](AttentionArgs& args, const AttentionShape& shape) {
+    args.workspace = path.Workspace(kernel.workspace_bytes(shape, pool.threads()));
+    kernel.attend(args, pool);
+  });
 }
 
 }  // namespace tessera::kernels::conformance

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/thread_pool.h"
 #include "tests/kernels/conformance/path.h"
 
 namespace tessera::kernels::conformance {
@@ -23,8 +24,16 @@ struct AttentionCase {
   int64_t nan_key = -1;      // position whose key is NaN in every sequence; -1: none
 };
 
+// A kernel that no path has, run on a CPU path's tensors in place of its own.
+struct AttentionKernel {
+  int64_t (*workspace_bytes)(const AttentionShape& shape, int threads);
+  void (*attend)(const AttentionArgs& args, ThreadPool& pool);
+};
+
 // Rows of the sequences one after another, [heads * head_dim] each. Blocks that no row may see hold
 // NaN, rows of q are queries of absolute positions, so chunks of one sequence can be compared.
 std::vector<float> RunAttention(Path& path, const AttentionCase& attention);
+std::vector<float> RunAttention(const AttentionKernel& kernel, ThreadPool& pool,
+                                const AttentionCase& attention);
 
 }  // namespace tessera::kernels::conformance

@@ -6,6 +6,7 @@
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/weak_replicas.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -47,6 +48,18 @@ TEST_CASE("latencies that the formula has no figure for are not left out silentl
                                   Contains("r0: prefill; up to 0.000 requests/s, TTFT unknown"));
   plan.clear_prediction();
   CHECK_THAT(PlanTable(plan), !Contains("predicted") && !Contains("unknown"));
+}
+
+TEST_CASE("an estimate that several kinds share is named once") {
+  v1::DeploymentPlan plan;
+  CHECK(EstimatesText(plan) == "");
+  for (const char* kind : {"A100", "L40S"}) {
+    plan.add_assumptions(StrCat("price of a device = ESTIMATED, one day's: ", kind));
+    plan.add_assumptions(StrCat(kind, ": 80 GiB; efficiencies ESTIMATED by likeness"));
+  }
+  plan.add_assumptions("reserve = 1 GiB");
+  CHECK(EstimatesText(plan) ==
+        "ESTIMATED, not measured: efficiencies of A100, L40S; price of a device");
 }
 
 TEST_CASE("columns stand below each other, however long the names") {

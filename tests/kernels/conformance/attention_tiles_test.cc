@@ -1,0 +1,67 @@
+// Attention over AMX tiles where there is no AMX: its tile instructions are emulated.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "tests/kernels/attention_emulated_tiles.h"
+#include "tests/kernels/conformance/attention_case.h"
+#include "third_party/linux/cpu_share.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+// None on a processor without what is not emulated.
+std::vector<AttentionKernel> Emulated() {
+  if (!DetectCpuFeatures().avx512_bf16) return {};
+  return {{&emulated::TileAttentionWorkspaceBytes, &emulated::TileAttention}};
+}
+
+AttentionCase Rounded(std::vector<Sequence> sequences) {
+  AttentionCase c = {.sequences = std::move(sequences)};
+  c.cache = c.products = DType::kBF16;
+  return c;
+}
+
+ThreadPool& Pool() {
+  static const std::unique_ptr<ThreadPool> pool = [] {
+    auto made = ThreadPool::Create({.cores = AffinityCores(), .cores_shared = true});
+    REQUIRE(made.ok());
+    return *std::move(made);
+  }();
+  return *pool;
+}
+
+TEST_CASE("emulated tiles: head dimensions, groups and windows against the reference") {
+  const auto [heads, kv_heads] =
+      GENERATE(table<int64_t, int64_t>({{4, 4}, {7, 1}, {16, 2}, {40, 1}}));
+  const int64_t head_dim = GENERATE(20, 32, 64, 96, 128);
+  const int64_t window = GENERATE(0, 33);
+  CAPTURE(heads, kv_heads, head_dim, window);
+  AttentionCase c = Rounded({{1, 37, 1}, {5, 5, 2}, {0, 20, 3}, {40, 90, 4}, {1, 600, 5}});
+  c.heads = heads;
+  c.kv_heads = kv_heads;
+  c.head_dim = head_dim;
+  c.window = window;
+  for (const AttentionKernel& kernel : Emulated()) {
+    CHECK(Difference(RunAttention(kernel, Pool(), c), RunAttention(Reference(), c), 1e-2) == "");
+  }
+}
+
+TEST_CASE("emulated tiles: a row's bits depend on nothing beside it") {
+  for (const AttentionKernel& kernel : Emulated()) {
+    const std::vector<float> whole = RunAttention(kernel, Pool(), Rounded({{130, 130, 1}}));
+    const auto width = static_cast<int64_t>(whole.size()) / 130;
+    for (const int64_t rows : {1, 3, 17, 64}) {
+      CAPTURE(rows);
+      const std::vector<float> part =
+          RunAttention(kernel, Pool(), Rounded({{2, 70, 2}, {rows, 130, 1}}));
+      CHECK(std::equal(whole.end() - rows * width, whole.end(), part.end() - rows * width));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance
