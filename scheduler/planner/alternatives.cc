@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/bottleneck.h"
@@ -17,8 +18,10 @@ namespace {
 
 constexpr int kWidths[] = {1, 2, 4, 8};
 constexpr int kMostStages = 16;
-constexpr int kStagesTried = 3;  // from the fewest that hold the model: more waste devices
+constexpr int kStagesTried = 3;  // from the fewest that hold the model: more waste devices, but
+                                 // where they leave none out
 constexpr size_t kMostCuts = 8;  // between prefilling and decoding replicas
+constexpr size_t kMostPlainCut = 16;
 constexpr double kAsked = 1 - 1e-6;
 
 using Replicas = std::vector<PlacedReplica>;
@@ -95,7 +98,9 @@ class Alternatives {
     if (problem_.goal != Goal::kPrice) return a.requests_per_second > b->requests_per_second;
     const double need = problem_.required_requests_per_second * kAsked;
     const bool serves = a.requests_per_second >= need, other = b->requests_per_second >= need;
-    return serves != other ? serves : a.usd_per_hour < b->usd_per_hour;
+    if (serves != other) return serves;
+    if (a.usd_per_hour != b->usd_per_hour) return a.usd_per_hour < b->usd_per_hour;
+    return a.requests_per_second > b->requests_per_second;
   }
 
   void Keep(absl::StatusOr<Placement> placement, std::optional<Placement>* best) const {
@@ -137,8 +142,9 @@ class Alternatives {
         if (pools_[p].count >= width) least = pools_[p].spec->memory_bytes;
       }
       int tried = 0;
-      for (int stages = 1; stages <= kMostStages && tried < kStagesTried; ++stages) {
+      for (int stages = 1; stages <= kMostStages; ++stages) {
         if (static_cast<size_t>(stages) > slots.size() || stages > problem_.model->layers) break;
+        if (tried >= kStagesTried && slots.size() % static_cast<size_t>(stages) != 0) continue;
         const double weights =
             TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
         if (weights > stages * width * least) continue;
@@ -146,9 +152,10 @@ class Alternatives {
         Keep(Trimmed(Packed(slots, stages, width)), &made);
         if (!made) continue;
         ++tried;
-        if (!Better(*made, *best)) continue;
-        if (made->replicas.size() > 1) plain_.push_back(made->replicas);
-        *best = std::move(made);
+        if (made->replicas.size() > 1) {
+          plain_.push_back({made->requests_per_second, made->replicas});
+        }
+        if (Better(*made, *best)) *best = std::move(made);
       }
     }
   }
@@ -210,15 +217,18 @@ class Alternatives {
       Replicas whole = chosen_.replicas;
       for (PlacedReplica& replica : whole) replica.role = Role::kBoth;
       Keep(Judged(std::move(whole)), &best);
-      for (const Replicas& plain : plain_) Keep(Judged(plain), &best);
+      for (const auto& [rate, plain] : plain_) Keep(Judged(plain), &best);
       Add(kWhole, best, "none of the replicas holds both");
       return;
     }
     Cuts(chosen_.replicas, &best);
-    // The best few, which were kept last: each cut is a program of its own.
-    for (size_t i = plain_.size() - std::min<size_t>(plain_.size(), 4); i < plain_.size(); ++i)
-      Cuts(plain_[i], &best, 2);
+    // The best few: each cut is a program of its own.
+    std::stable_sort(plain_.begin(), plain_.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (size_t i = 0; i < std::min(plain_.size(), kMostPlainCut); ++i)
+      Cuts(plain_[i].second, &best, 2);
     Add(kSplit, best, "it needs two replicas that each hold the model, and none were found");
+    if (best) lines_.back() += " (heuristic: replicas of this plan and of equal stages, no others)";
   }
 
   void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) {
@@ -289,7 +299,8 @@ class Alternatives {
   ReplicaJudge judge_;  // replicas that are alike are judged once
   std::vector<size_t> by_memory_;
   std::vector<std::string> kinds_;  // most memory first
-  std::vector<Replicas> plain_;     // placements of equal stages with two replicas or more
+  // Of equal stages with two replicas or more, with the requests/s that they serve.
+  std::vector<std::pair<double, Replicas>> plain_;
   std::vector<std::string> lines_;
 };
 

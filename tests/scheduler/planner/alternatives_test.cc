@@ -55,6 +55,15 @@ TEST_CASE("one kind, equal stages and splitting stand beside a plan, and none of
   CHECK(LineWith(PlanOn(kMixed, "Llama-3-8B", whole), "every replica only") == "");
 }
 
+TEST_CASE("equal stages are tried over all devices of a kind too, not only over the fewest") {
+  const std::string a = "machines: [{name: a, devices: [{kind: A100-40, count: 8}]}";
+  const double alone = PlanOn(a + "]", "Llama-2-70B").prediction().requests_per_second();
+  const auto plan = PlanOn(a + ", {name: b, devices: [{kind: L4}]}]\n"
+                               "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}",
+                           "Llama-2-70B");
+  CHECK(ValueOf(LineWith(plan, "one kind of device, the best of them A100-40")) > 0.99 * alone);
+}
+
 TEST_CASE("one device: why there is no split value is said") {
   const auto plan = PlanOn("machines: [{name: a, devices: [{kind: A40}]}]", "Llama-3-8B");
   CHECK_THAT(LineWith(plan, "every replica only prefills or only decodes"),
