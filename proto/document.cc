@@ -1,6 +1,7 @@
 #include "proto/document.h"
 
 #include <google/protobuf/descriptor.h>
+#include <utf8proc.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -18,6 +19,19 @@
 
 namespace tessera {
 namespace {
+
+bool IsUtf8(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  auto left = static_cast<utf8proc_ssize_t>(text.size());
+  while (left > 0) {
+    utf8proc_int32_t code_point;
+    const utf8proc_ssize_t size = utf8proc_iterate(bytes, left, &code_point);
+    if (size <= 0) return false;
+    bytes += size;
+    left -= size;
+  }
+  return true;
+}
 
 using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
@@ -209,6 +223,10 @@ class Reader {
     const Reflection& reflection = *message->GetReflection();
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
+        // The reader of YAML hands on what it can't decode, and plans could not be written.
+        if (!IsUtf8(node.Scalar())) {
+          return Fail(node, place, "must be UTF-8: save the file in that encoding");
+        }
         if (field.is_repeated()) {
           reflection.AddString(message, &field, node.Scalar());
         } else {

@@ -84,6 +84,9 @@ TEST_CASE("faults name file, line, key and reason") {
              Catch::Contains("c.yaml:") && Catch::Contains("neither YAML nor JSON"));
   CHECK_THAT(ErrorOf(""), Catch::Contains("is empty"));
   CHECK_THAT(ErrorOf("- 1"), Catch::Contains("must be a mapping"));
+  CHECK_THAT(ErrorOf("machines: [{name: caf\xe9}]"),
+             Catch::Contains("machines[0].name: must be UTF-8"));
+  CHECK(ErrorOf("machines: [{name: caf\xc3\xa9}]") == "");
 }
 
 TEST_CASE("aliases cannot blow a small document up") {
