@@ -156,7 +156,12 @@ std::map<std::string, double> BytesToLoad(const v1::DeploymentPlan& from,
 
 std::string PlanDiff(const v1::DeploymentPlan& from, const v1::DeploymentPlan& to,
                      const std::string& from_name, const std::string& to_name) {
-  std::string out = absl::StrFormat("  %-28s %14s %14s  %10s\n", "", from_name, to_name, "change");
+  std::string out;
+  if (from.model().name() != to.model().name()) {
+    out = StrCat("BEWARE: the models differ: ", from.model().name(), " in ", from_name, ", ",
+                 to.model().name(), " in ", to_name, "\n");
+  }
+  absl::StrAppendFormat(&out, "  %-28s %14s %14s  %10s\n", "", from_name, to_name, "change");
   AppendFigures(from, to, &out);
   AppendReplicas(from, to, &out);
   AppendLoading(from, to, &out);
