@@ -147,9 +147,10 @@ absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
     if (folder->name().empty()) folder->set_name(name);
     return folder;
   }
-  // Whoever names a path or an organisation means a folder; a plain name is looked for among the
-  // built-in ones.
-  return name.find('/') != std::string::npos ? folder.status() : built_in.status();
+  // Whoever names a path or an organisation means a folder; another name that is no folder here is
+  // looked for among the built-in ones.
+  const bool meant = name.find('/') != std::string::npos || fs::is_directory(name, error);
+  return meant ? folder.status() : built_in.status();
 }
 
 absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {

@@ -120,6 +120,19 @@ TEST_CASE("a published config.json and a trace do as well as names") {
   CHECK(plan->model().layers() == 32);
 }
 
+TEST_CASE("a folder without a slash is a folder: what is wrong with it is told") {
+  const std::filesystem::path folder = std::filesystem::path(Scratch("unused", "")).parent_path();
+  std::filesystem::create_directory(folder / "hollow");
+  std::ofstream(folder / "hollow" / "config.json") << "{}";
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+  const auto model = ReadPlannedModel("hollow");
+  const auto none = ReadPlannedModel("hollow-too");
+  std::filesystem::current_path(before);
+  CHECK_THAT(std::string(model.status().message()), Catch::Contains("architectures"));
+  CHECK_THAT(std::string(none.status().message()), Catch::Contains("no built-in model is called"));
+}
+
 TEST_CASE("latency limits by flag beat the workload's, and a class may name a trace beside it") {
   Scratch("code.csv",
           "TIMESTAMP,ContextTokens,GeneratedTokens\n"
