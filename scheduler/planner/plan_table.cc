@@ -135,8 +135,10 @@ void AppendRouting(const v1::DeploymentPlan& plan, std::string* out) {
   NamedLines lines;
   for (const v1::RoutingShare& share : plan.routing()) {
     const bool one = share.prefill_replica() == share.decode_replica();
+    const bool packed = !share.kv_codec().empty() && share.kv_codec() != "raw";
     lines.Add(one ? share.prefill_replica()
-                  : StrCat(share.prefill_replica(), " -> ", share.decode_replica()),
+                  : StrCat(share.prefill_replica(), " -> ", share.decode_replica(),
+                           packed ? StrCat(" (KV sent as ", share.kv_codec(), ")") : ""),
               absl::StrFormat("  %5.1f %%  ", 100 * share.share()));
   }
   *out += "\nrouting:\n";

@@ -91,6 +91,8 @@ TEST_CASE("a plan of the planner passes, and states what its links carry") {
   CHECK(c.plan.links(3).bytes_per_second() ==
         Approx(c.plan.links(0).bytes_per_second() + c.plan.links(1).bytes_per_second()));
   CHECK(c.plan.links(4).from() == "west");
+  c.plan.mutable_routing(0)->set_kv_codec("foo");
+  CHECK_THAT(c.Reason(), Contains("kv_codec is \"foo\", which is none of raw, int8, int4"));
 }
 
 TEST_CASE("weights, KV pool and KV limit are computed again") {

@@ -50,6 +50,18 @@ TEST_CASE("latencies that the formula has no figure for are not left out silentl
   CHECK_THAT(PlanTable(plan), !Contains("predicted") && !Contains("unknown"));
 }
 
+TEST_CASE("in which code KV is sent stands beside the share, unless it is sent as it is") {
+  v1::DeploymentPlan plan = Predicted();
+  v1::RoutingShare& share = *plan.add_routing();
+  share.set_share(1);
+  share.set_prefill_replica("r0");
+  share.set_decode_replica("r1");
+  share.set_kv_codec("raw");
+  CHECK_THAT(PlanTable(plan), Contains("100.0 %  r0 -> r1\n"));
+  share.set_kv_codec("int4");
+  CHECK_THAT(PlanTable(plan), Contains("100.0 %  r0 -> r1 (KV sent as int4)\n"));
+}
+
 TEST_CASE("an estimate that several kinds share is named once") {
   v1::DeploymentPlan plan;
   CHECK(EstimatesText(plan) == "");
