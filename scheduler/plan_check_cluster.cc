@@ -390,6 +390,40 @@ class ClusterCheck {
     return absl::OkStatus();
   }
 
+  // Bytes per second that the description gives a link of the plan, the uplinks on its way counted;
+  // nothing where it has no such link.
+  std::optional<double> CapacityOf(const v1::LinkLoad& load) const {
+    const auto from = places_.find(load.from()), to = places_.find(load.to());
+    if (load.to().empty()) {
+      const double own = from == places_.end() ? 0 : from->second.uplink;
+      const double uplink = own > 0 ? own : SiteUplink(load.from());
+      return uplink > 0 ? std::optional(uplink) : std::nullopt;
+    }
+    if (from == places_.end() || to == places_.end()) return std::nullopt;
+    std::optional<double> capacity = Bandwidth(load.from(), load.to());
+    if (!capacity) return std::nullopt;
+    const Place &a = from->second, &b = to->second;
+    const bool leaves_site = a.site != b.site;
+    for (const double uplink : {a.uplink, b.uplink, leaves_site ? SiteUplink(a.site) : 0,
+                                leaves_site ? SiteUplink(b.site) : 0}) {
+      if (uplink > 0) capacity = std::min(*capacity, uplink);
+    }
+    return capacity;
+  }
+
+  absl::Status CheckCapacity(const std::string& name, const v1::LinkLoad& load) const {
+    const std::optional<double> capacity = CapacityOf(load);
+    if (!capacity) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan speaks of ", name, ", which the description does not have"));
+    }
+    const double stated = load.capacity_bytes_per_second();
+    if (stated <= *capacity * kRounding && *capacity <= stated * kRounding) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is said to have %.6f Gbit/s; the description gives it %.6f", name,
+                        stated * 8e-9, *capacity * 8e-9));
+  }
+
   absl::Status CheckStatedLoads() const {
     if (!plan_.has_basis()) return absl::OkStatus();
     auto unstated = loads_;
@@ -404,6 +438,7 @@ class ClusterCheck {
             absl::StrFormat("%s is said to carry %.6f Gbit/s; routing and layers make it %.6f",
                             name, load.bytes_per_second() * 8e-9, carries * 8e-9));
       }
+      if (absl::Status s = CheckCapacity(name, load); !s.ok()) return s;
       if (found != unstated.end()) unstated.erase(found);
     }
     if (unstated.empty()) return absl::OkStatus();

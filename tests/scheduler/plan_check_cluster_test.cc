@@ -234,6 +234,43 @@ TEST_CASE("links join what exchanges anything, and carry it") {
   CHECK_THAT(c.Reason(), Contains("the plan does not say what the link from a to b carries"));
 }
 
+TEST_CASE("what links can carry is the description's word, not the plan's") {
+  Case c;
+  REQUIRE(c.plan.links(3).from() == "a");
+  CHECK(c.plan.links(1).capacity_bytes_per_second() == Approx(20e9 / 8));  // the tier
+  CHECK(c.plan.links(3).capacity_bytes_per_second() == Approx(50e9 / 8));  // of machine a
+  CHECK(c.plan.links(4).capacity_bytes_per_second() == Approx(30e9 / 8));  // of site west
+  c.plan.mutable_links(3)->set_capacity_bytes_per_second(25e9 / 8);
+  CHECK_THAT(c.Reason(), Contains("the uplink of a is said to have 25.000000 Gbit/s; the "
+                                  "description gives it 50.000000"));
+  c = Case();
+  c.plan.mutable_links(4)->set_capacity_bytes_per_second(60e9 / 8);
+  CHECK_THAT(c.Reason(), Contains("the uplink of west is said to have") && Contains("30.000000"));
+  c = Case();
+  c.plan.mutable_links(1)->set_capacity_bytes_per_second(1);
+  CHECK_THAT(c.Reason(), Contains("the link from a to c is said to have") && Contains("20.000000"));
+  c = Case();
+  v1::LinkLoad& unheard = *c.plan.add_links();
+  unheard.set_from("z");
+  CHECK_THAT(c.Reason(), Contains("speaks of the uplink of z, which the description does not"));
+  unheard.set_to("a");
+  CHECK_THAT(c.Reason(), Contains("speaks of the link from z to a"));
+}
+
+TEST_CASE("an uplink narrower than the links behind it is what these have") {
+  Case c;
+  c.input.cluster.mutable_machines(0)->mutable_uplink()->set_bandwidth_bytes_per_second(15e9 / 8);
+  c.input.cluster.mutable_sites(0)->mutable_uplink()->set_bandwidth_bytes_per_second(10e9 / 8);
+  const auto made = SplitPlanOn(c.input);
+  REQUIRE(made.status().message() == "");
+  c.plan = *made;
+  CHECK(c.Reason() == "");
+  CHECK(c.plan.links(0).capacity_bytes_per_second() == Approx(15e9 / 8));  // a -> b, one site
+  CHECK(c.plan.links(1).capacity_bytes_per_second() == Approx(10e9 / 8));  // a -> c, two sites
+  c.plan.mutable_links(1)->set_capacity_bytes_per_second(15e9 / 8);
+  CHECK_THAT(c.Reason(), Contains("the link from a to c is said to have") && Contains("10.000000"));
+}
+
 TEST_CASE("what shared links cannot carry is not promised") {
   PlannerInput input = Input(kCluster);
   // Two pipelines from a to b: the uplink of a would do for either, not for both.
