@@ -64,6 +64,33 @@ TEST_CASE("equal stages are tried over all devices of a kind too, not only over 
   CHECK(ValueOf(LineWith(plan, "one kind of device, the best of them A100-40")) > 0.99 * alone);
 }
 
+TEST_CASE("splits are tried on more equal stages than the best ones unsplit") {
+  const auto plan = PlanOn(R"(
+machines:
+- {name: a, devices: [{kind: H100-SXM, count: 4}]}
+- {name: b, devices: [{kind: A100-80, count: 4}]}
+tiers: {site: {bandwidth: 400 Gbit/s, latency: 10 us}}
+)",
+                           "Llama-2-70B");
+  const double value = plan.prediction().requests_per_second();
+  const double split = ValueOf(LineWith(plan, "every replica only prefills or only decodes"));
+  CHECK(split > 0.7 * value);
+  CHECK(split <= value * (1 + 1e-6));
+}
+
+TEST_CASE("of alternatives for one price the one that serves most is shown") {
+  // One device of the machine costs what all of it does.
+  auto input = tests::WrittenInput(
+      "machines: [{name: a, price: 3 USD/h, devices: [{kind: L4, count: 4}]}]", "Llama-3-8B");
+  PlannerOptions options;
+  options.goal = Goal::kPrice;
+  input.workload.set_requests_per_second(0.5);
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  const std::string equal = LineWith(*plan, "equal stages of equal width everywhere");
+  CHECK_THAT(equal, Catch::Contains("for 3.00 instead of 3.00 USD/h on 1 replica of 4 of 4 "));
+}
+
 TEST_CASE("one device: why there is no split value is said") {
   const auto plan = PlanOn("machines: [{name: a, devices: [{kind: A40}]}]", "Llama-3-8B");
   CHECK_THAT(LineWith(plan, "every replica only prefills or only decodes"),
