@@ -10,6 +10,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
+constexpr double kSaysNothing = 10;        // a bound that is further off, times what is promised
 constexpr char kLayouts[] =
     "layouts whose stages have one kind of device in one machine, with as many steps under way as "
     "stages, and whose replicas share no device";
@@ -35,6 +36,13 @@ std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound
             ? StrCat(": the workload has ", routed.kinds,
                      " classes of unlike lengths, and it is made of up to ", kMostRoutedKinds)
             : std::string(" was found"));
+  }
+  if (routed.upper_bound > kSaysNothing * bounded.promised) {
+    return absl::StrFormat(
+        "routing by class: no useful bound: the proof ended while it still allowed more than %.0f "
+        "times what this plan serves, so what sending classes to replicas of their own choice "
+        "could bring is not known",
+        kSaysNothing);
   }
   return absl::StrFormat(
       "routing by class: at most %.3f requests/s even if each class went to replicas of its own "

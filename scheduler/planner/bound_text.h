@@ -22,8 +22,9 @@ double GapOf(const BoundedPlacement& bounded);
 // "proved optimum: ...", "not proved to be the best: ..." or "heuristic: ...".
 std::string BoundLine(const BoundedPlacement& bounded);
 
-// "routing by class: at most ...", of plans that send classes to different replicas. Empty where
-// the workload has no classes of unlike lengths.
+// "routing by class: at most ...", of plans that send classes to different replicas; without a
+// figure where that is so far from the promise that it says nothing. Empty where the workload has
+// no classes of unlike lengths.
 std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound& routed);
 
 }  // namespace tessera::scheduler

@@ -3,6 +3,7 @@
 #include <string>
 #include <tuple>
 
+#include "scheduler/planner/bound_text.h"
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/weak_replicas.h"
@@ -60,6 +61,19 @@ TEST_CASE("in which code KV is sent stands beside the share, unless it is sent a
   CHECK_THAT(PlanTable(plan), Contains("100.0 %  r0 -> r1\n"));
   share.set_kv_codec("int4");
   CHECK_THAT(PlanTable(plan), Contains("100.0 %  r0 -> r1 (KV sent as int4)\n"));
+}
+
+TEST_CASE("a bound on routing by class that says nothing is not shown as a figure") {
+  BoundedPlacement bounded;
+  bounded.promised = 0.478;
+  ClassRoutingBound routed;
+  routed.kinds = 2;
+  routed.upper_bound = 0.6;
+  CHECK_THAT(RoutingLine(bounded, routed), Contains("by class: at most 0.600 requests/s") &&
+                                               Contains("could bring 25.5 % at most"));
+  routed.upper_bound = 219.9;
+  CHECK_THAT(RoutingLine(bounded, routed), Contains("by class: no useful bound: the proof ended") &&
+                                               !Contains("219") && !Contains("at most"));
 }
 
 TEST_CASE("an estimate that several kinds share is named once") {
