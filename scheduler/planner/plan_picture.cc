@@ -104,9 +104,13 @@ class Picture {
     DrawLinkTable(&y);
     DrawEstimates(&y);
     const v1::Prediction& p = plan_.prediction();
-    std::string title = Escaped(absl::StrFormat("%s: up to %.2f requests/s, %.0f output tokens/s",
-                                                plan_.model().name(), p.requests_per_second(),
-                                                p.output_tokens_per_second()));
+    const std::string beside =
+        plan_.has_survival()
+            ? absl::StrFormat("%.2f after the loss of any one machine",
+                              plan_.survival().requests_per_second())
+            : absl::StrFormat("%.0f output tokens/s", p.output_tokens_per_second());
+    std::string title = Escaped(absl::StrFormat(
+        "%s: up to %.2f requests/s, %s", plan_.model().name(), p.requests_per_second(), beside));
     return absl::StrFormat(
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
                "height=\"%.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"

@@ -337,17 +337,27 @@ void AppendLatencies(const v1::DeploymentPlan& plan, std::string* out) {
     absl::StrAppendFormat(out, ", mean TPOT %.1f ms", p.time_per_output_token_seconds() * 1e3);
 }
 
+// The promise, and what is left of it where less than all of it is to be counted on.
+std::string HeadText(const v1::DeploymentPlan& plan) {
+  std::string less;
+  if (SimulatedToAttainLess(plan)) {
+    less =
+        absl::StrFormat(" (by simulation: %.3f)", plan.simulated().attained_requests_per_second());
+  } else if (plan.has_survival()) {
+    less = absl::StrFormat(" (%.3f after the loss of any one machine)",
+                           plan.survival().requests_per_second());
+  }
+  return absl::StrFormat(
+      "%s on %d replica%s: up to %.3f requests/s%s, %.0f output tokens/s", plan.model().name(),
+      plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s",
+      plan.prediction().requests_per_second(), less, plan.prediction().output_tokens_per_second());
+}
+
 }  // namespace
 
 std::string PlanTable(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
-  std::string out = absl::StrFormat(
-      "%s on %d replica%s: up to %.3f requests/s%s, %.0f output tokens/s", plan.model().name(),
-      plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s", p.requests_per_second(),
-      SimulatedToAttainLess(plan) ? absl::StrFormat(" (by simulation: %.3f)",
-                                                    plan.simulated().attained_requests_per_second())
-                                  : "",
-      p.output_tokens_per_second());
+  std::string out = HeadText(plan);
   if (p.usd_per_million_output_tokens() > 0) {
     absl::StrAppendFormat(&out, ", %s USD per million output tokens when fully used",
                           UsdText(p.usd_per_million_output_tokens()));

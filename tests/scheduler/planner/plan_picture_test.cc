@@ -169,6 +169,11 @@ replicas:
   CHECK(Times(picture, "marker-end") == plan->links_size());
   CHECK(plan->links_size() == 2);  // KV there, activations back
   CHECK(picture == PlanPicture(*plan, *graph));
+  v1::DeploymentPlan surviving = *plan;
+  surviving.mutable_survival()->set_requests_per_second(0.25);
+  CHECK_THAT(picture, !Contains("after the loss"));
+  CHECK_THAT(PlanPicture(surviving, *graph),
+             Contains(" requests/s, 0.25 after the loss of any one machine</text>"));
 }
 
 TEST_CASE("a picture says which of its figures are estimates, in lines that fit") {

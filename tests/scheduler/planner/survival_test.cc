@@ -3,7 +3,9 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "absl/strings/str_format.h"
 #include "scheduler/plan_check.h"
+#include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -146,6 +148,10 @@ TEST_CASE("a plan says what survives, is judged by it, and plan_check recomputes
   CHECK(survives < plan->prediction().requests_per_second());
   CHECK(plan->certificate().value() == survives);
   CHECK(plan->certificate().upper_bound() >= survives);
+  const std::string beside =
+      absl::StrFormat("up to %.3f requests/s (%.3f after the loss of any one machine), ",
+                      plan->prediction().requests_per_second(), survives);
+  CHECK_THAT(PlanTable(*plan).substr(0, PlanTable(*plan).find('\n')), Contains(beside));
   CHECK_THAT(PlanTable(*plan), Contains("survives the loss of any machine with ") &&
                                    Contains("; worst: m") &&
                                    Contains("must survive the loss of any one machine = yes"));
@@ -158,7 +164,13 @@ TEST_CASE("a plan says what survives, is judged by it, and plan_check recomputes
   const auto plain = MakePlan(input, {});
   REQUIRE(plain.ok());
   CHECK_FALSE(plain->has_survival());
-  CHECK_THAT(PlanTable(*plain), Contains("must survive the loss of any one machine = no"));
+  CHECK_THAT(PlanTable(*plain), Contains("must survive the loss of any one machine = no") &&
+                                    !Contains("after the loss of any one machine)"));
+  const auto row = [](double from, double to) {
+    return absl::StrFormat("  %-28s %14.3f %14.3f", "  after a machine's loss", from, to);
+  };
+  CHECK_THAT(PlanDiff(*plan, *plan, "now", "then"), Contains(row(survives, survives)));
+  CHECK_THAT(PlanDiff(*plain, *plain, "now", "then"), !Contains("after a machine's loss"));
 }
 
 TEST_CASE("what survives is not planned for with goodput") {
