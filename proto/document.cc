@@ -33,6 +33,26 @@ bool IsUtf8(const std::string& text) {
   return true;
 }
 
+bool IsControl(char c) { return (c >= 0 && c < ' ') || c == 0x7f; }
+
+// Those of UTF-8 too, U+0080 to U+009F: terminals obey some of them.
+bool HasControls(const std::string& text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (IsControl(text[i])) return true;
+    const bool wide = text[i] == '\xc2' && i + 1 < text.size();
+    if (wide && static_cast<unsigned char>(text[i + 1]) < 0xa0) return true;
+  }
+  return false;
+}
+
+// A message goes to terminals, and what stands in it comes from the file.
+std::string WithoutControls(std::string text) {
+  std::replace_if(text.begin(), text.end(), IsControl, '?');
+  return text;
+}
+
+constexpr double kHighestNumber = 1e18;  // of those without a unit
+
 using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
@@ -150,8 +170,8 @@ class Reader {
  private:
   absl::Status Fail(const YAML::Node& node, std::string_view place, std::string_view reason) const {
     const std::string line = node.Mark().line >= 0 ? StrCat(":", node.Mark().line + 1) : "";
-    return absl::InvalidArgumentError(
-        StrCat(file_, line, ": ", place, place.empty() ? "" : ": ", reason));
+    return absl::InvalidArgumentError(StrCat(
+        file_, line, ": ", WithoutControls(StrCat(place, place.empty() ? "" : ": ", reason))));
   }
 
   absl::Status Count(const YAML::Node& node, std::string_view place) {
@@ -227,6 +247,11 @@ class Reader {
         if (!IsUtf8(node.Scalar())) {
           return Fail(node, place, "must be UTF-8: save the file in that encoding");
         }
+        // Traces have lines; names with such characters would garble every output.
+        if (!field.name().ends_with("_text") && HasControls(node.Scalar())) {
+          return Fail(node, place,
+                      "must be of one line, without tabs and other control characters");
+        }
         if (field.is_repeated()) {
           reflection.AddString(message, &field, node.Scalar());
         } else {
@@ -275,6 +300,8 @@ class Reader {
       if (!std::isfinite(number)) return Fail(node, place, "must be a finite number");
       // No quantity of ours has a direction; plain numbers may (bos_token_id: -1).
       if (suffix && number < 0) return Fail(node, place, "must not be negative");
+      if (std::abs(number) > (suffix ? Highest(suffix->dimension) : kHighestNumber))
+        return Fail(node, place, StrCat("\"", text, "\" is too large"));
       return number;
     }
     if (!suffix) {
@@ -346,7 +373,14 @@ absl::Status ReadDocument(std::string_view text, std::string_view file, Message*
         StrCat(file, ": is larger than ", kMaxDocumentBytes, " bytes"));
   }
   try {
-    const YAML::Node root = YAML::Load(std::string(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
+    for (size_t i = 1; i < documents.size(); ++i) {
+      if (documents[i].IsNull()) continue;
+      return absl::InvalidArgumentError(
+          StrCat(file, ":", documents[i].Mark().line + 1,
+                 ": another document begins here, after \"---\"; a file has one"));
+    }
     if (root.IsNull()) return absl::InvalidArgumentError(StrCat(file, ": the document is empty"));
     return Reader(file).ReadMap(root, "", message);
   } catch (const YAML::Exception& e) {

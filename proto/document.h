@@ -5,9 +5,10 @@
 // quantity with a unit ("25 GB/s"); a bare number is accepted under the full name alone. Enums are
 // written by their short name in lower case (DATA_TYPE_FLOAT16: float16). Errors name file, line,
 // key and reason: unknown keys (with the nearest known one), keys given twice, missing units, wrong
-// types, negative quantities, infinite numbers. JSON is read as the subset of YAML that it is.
-// Thread rule: pure functions. Limits: kMaxDocumentBytes, and kMaxDocumentNodes after aliases are
-// followed.
+// types, negative quantities, infinite numbers and such as nothing has (quantity.h), text with line
+// breaks or other control characters (but for keys that end in _text), a second document. JSON is
+// read as the subset of YAML that it is. Thread rule: pure functions. Limits: kMaxDocumentBytes,
+// and kMaxDocumentNodes after aliases are followed.
 #pragma once
 
 #include <google/protobuf/message.h>

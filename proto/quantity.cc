@@ -83,6 +83,18 @@ std::string_view Example(Dimension dimension) {
   return "";
 }
 
+double Highest(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::kBytes: return 1e18;
+    case Dimension::kBytesPerSecond: return 1e18;
+    case Dimension::kFlopsPerSecond: return 1e21;
+    case Dimension::kSeconds: return 1e10;
+    case Dimension::kUsdPerHour: return 1e9;
+    case Dimension::kRatio: return 1e9;
+  }
+  return 0;
+}
+
 absl::StatusOr<double> ParseQuantity(std::string_view text, Dimension dimension) {
   const std::string copy(text);
   char* end = nullptr;
@@ -99,7 +111,9 @@ absl::StatusOr<double> ParseQuantity(std::string_view text, Dimension dimension)
   if (unit.empty()) return fail("has no unit");
   const Units units = UnitsOf(dimension);
   for (size_t i = 0; i < units.count; ++i) {
-    if (units.begin[i].name == unit) return number * units.begin[i].factor;
+    if (units.begin[i].name != unit) continue;
+    const double value = number * units.begin[i].factor;
+    return value <= Highest(dimension) ? absl::StatusOr<double>(value) : fail("is too large");
   }
   std::string known;
   for (size_t i = 0; i < units.count; ++i) known += StrCat(i == 0 ? "" : ", ", units.begin[i].name);

@@ -17,8 +17,11 @@ namespace tessera {
 enum class Dimension { kBytes, kBytesPerSecond, kFlopsPerSecond, kSeconds, kUsdPerHour, kRatio };
 
 // In the base unit of the dimension. InvalidArgument with the reason and an example; for negative
-// and infinite values too.
+// values and those above Highest too.
 absl::StatusOr<double> ParseQuantity(std::string_view text, Dimension dimension);
+
+// In the base unit: far above what there is, and far below where sums and products overflow.
+double Highest(Dimension dimension);
 
 // For messages: "80 GiB".
 std::string_view Example(Dimension dimension);

@@ -89,6 +89,43 @@ TEST_CASE("faults name file, line, key and reason") {
   CHECK(ErrorOf("machines: [{name: caf\xc3\xa9}]") == "");
 }
 
+TEST_CASE("what no machine has is refused by its key, with a unit and without") {
+  for (const char* text :
+       {"machines: [{name: a, price: 1e308 USD/h}]", "machines: [{name: a, price: 1e10 USD/h}]",
+        "machines: [{name: a, price_usd_per_hour: 1e308}]"}) {
+    CHECK_THAT(ErrorOf(text),
+               Catch::StartsWith("c.yaml:1: machines[0].price") && Catch::Contains("is too large"));
+  }
+  CHECK_THAT(ErrorOf("kinds: [{dense_flops_per_second: 1e300}]"), Catch::Contains("too large"));
+  CHECK_THAT(ErrorOf("tiers: {site: {latency: 1e200 h}}"), Catch::Contains("latency: \"1e200 h\""));
+  CHECK_THAT(ErrorOf("kinds: [{prefill_efficiency: 1e300}]"), Catch::Contains("too large"));
+  CHECK(ErrorOf("budget: 1e6 USD/h") == "");
+}
+
+TEST_CASE("text that would garble what is printed is refused, and is not printed") {
+  for (const char* name :
+       {R"("a\tb")", R"("a\nb")", R"("\e[31m")", R"("a\x7f")", "\"a\xc2\x9b\""}) {
+    INFO(name);
+    const std::string error = ErrorOf(std::string("machines: [{name: ") + name + "}]");
+    CHECK(error ==
+          "c.yaml:1: machines[0].name: must be of one line, without tabs and other control "
+          "characters");
+  }
+  CHECK_THAT(ErrorOf(R"("\e[31mx": 1)"), Catch::Contains("c.yaml:1: ?[31mx: unknown key"));
+  CHECK_THAT(ErrorOf(R"(tiers: {site: {bandwidth: "\e[31m"}})"),
+             Catch::Contains("\"?[31m\" does not begin with a number"));
+  v1::Workload workload;
+  CHECK(ReadDocument("trace_text: \"a\\nb\"", "w.yaml", &workload).message() == "");
+  CHECK(workload.trace_text() == "a\nb");
+}
+
+TEST_CASE("a second document is refused, not left out") {
+  CHECK(ErrorOf("budget: 1 USD/h\n---\nbudget: 2 USD/h\n") ==
+        "c.yaml:3: another document begins here, after \"---\"; a file has one");
+  CHECK(ErrorOf("---\nbudget: 1 USD/h\n...\n") == "");
+  CHECK(ErrorOf("---\nbudget: 1 USD/h\n---\n") == "");
+}
+
 TEST_CASE("aliases cannot blow a small document up") {
   std::string text = "machines:\n- &a {name: x, devices: [";
   for (int i = 0; i < 1000; ++i) text += "{kind: T4},";
@@ -103,7 +140,8 @@ TEST_CASE("quantities") {
   CHECK(*ParseQuantity("10 \u00b5s", Dimension::kSeconds) == Approx(1e-5));
   CHECK(*ParseQuantity("155 TFLOPS", Dimension::kFlopsPerSecond) == 155e12);
   CHECK(*ParseQuantity("90 %", Dimension::kRatio) == Approx(0.9));
-  for (const char* bad : {"", "GiB", "nan GiB", "inf GiB", "80 gib", "80 GiB/s", "1e999 GB"}) {
+  for (const char* bad :
+       {"", "GiB", "nan GiB", "inf GiB", "80 gib", "80 GiB/s", "1e999 GB", "1e30 GB"}) {
     CHECK_FALSE(ParseQuantity(bad, Dimension::kBytes).ok());
   }
 }
