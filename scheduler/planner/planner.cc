@@ -67,8 +67,7 @@ class Planner {
     if (!placement.ok() || !(placement->requests_per_second >= kLeastRequestsPerSecond)) {
       const bool told = options_.given_search || !spot_.empty();
       if (told && !placement.ok()) return placement.status();
-      return WhyNoPlan(*search, problem_, placement.status(), input_.cluster_file,
-                       input_.workload_file);
+      return WhyNoPlan(*search, problem_, placement.status(), input_);
     }
     BoundRouting(&*placement);
     return Judged(*std::move(placement));
@@ -205,39 +204,9 @@ class Planner {
     problem_.options.max_tpot_seconds = options_.goal == Goal::kGoodput
                                             ? LargestUsefulTpot(workload_.classes)
                                             : LeastTpotLimit(workload_.classes);
-    if (options_.goal == Goal::kGoodput && !AnyLimits(workload_.classes)) {
-      return absl::InvalidArgumentError(
-          StrCat(input_.workload_file,
-                 ": objectives: goodput counts requests within limits, and none is given; give "
-                 "time_to_first_token, time_per_output_token or end_to_end, such as \"500 ms\""));
-    }
     problem_.required_requests_per_second = workload_.requests_per_second;
     problem_.budget_usd_per_hour = graph_.budget_usd_per_hour();
-    if (options_.goal == Goal::kPrice && workload_.requests_per_second <= 0) {
-      return absl::InvalidArgumentError(
-          StrCat(input_.workload_file,
-                 ": requests_per_second (--rate): a plan for a price needs the rate to serve"));
-    }
-    if (options_.goal == Goal::kBudget && graph_.budget_usd_per_hour() <= 0) {
-      return absl::InvalidArgumentError(
-          StrCat(input_.cluster_file,
-                 ": budget: a plan within a budget needs one, for example \"12 USD/h\""));
-    }
-    if (options_.goal == Goal::kPrice || options_.goal == Goal::kBudget) return CheckPrices();
-    return absl::OkStatus();
-  }
-
-  // A price that nobody knows would be the cheapest of all.
-  absl::Status CheckPrices() const {
-    for (const DevicePool& pool : graph_.pools()) {
-      if (pool.price_usd_per_hour > 0) continue;
-      const std::string& machine = graph_.machines()[static_cast<size_t>(pool.machine)].name;
-      return absl::InvalidArgumentError(
-          StrCat(input_.cluster_file, ": machine ", machine, ": the price of ", pool.spec->kind,
-                 " is not known, and this objective needs it; give the machine's price (price: "
-                 "\"2 USD/h\") or the kind's, under kinds"));
-    }
-    return absl::OkStatus();
+    return CheckGoal(problem_, input_);
   }
 
   bool PriceKnown(const PlacedReplica& placed) const {

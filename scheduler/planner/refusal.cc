@@ -2,8 +2,12 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -15,52 +19,207 @@ double Served(const Search& search, const PlacementProblem& problem) {
   return placement.ok() ? placement->requests_per_second : 0;
 }
 
+// A price that nobody knows would be the cheapest of all.
+absl::Status CheckPrices(const ClusterGraph& graph, const PlannerInput& input) {
+  for (const DevicePool& pool : graph.pools()) {
+    if (pool.price_usd_per_hour > 0) continue;
+    const std::string& machine = graph.machines()[static_cast<size_t>(pool.machine)].name;
+    return absl::InvalidArgumentError(
+        StrCat(input.cluster_file, ": machine ", machine, ": the price of ", pool.spec->kind,
+               " is not known, and this objective needs it; give the machine's price (price: "
+               "\"2 USD/h\") or the kind's, under kinds"));
+  }
+  return absl::OkStatus();
+}
+
+// What was asked of latencies, by the names that it was asked with.
+struct AskedLimits {
+  std::string from;   // the flags, or the file where any limit is from there
+  std::string names;  // "--max-ttft or time_per_output_token"
+};
+
+AskedLimits LimitsOf(const PlannerInput& input) {
+  const WorkloadOptions& given = input.workload_options;
+  std::vector<std::string> names, flags;
+  using Limit = double (v1::ServiceObjectives::*)() const;
+  for (const auto& [limit, flagged, flag, key] :
+       {std::tuple<Limit, bool, const char*, const char*>(
+            &v1::ServiceObjectives::time_to_first_token_seconds, given.max_ttft, "--max-ttft",
+            "time_to_first_token"),
+        {&v1::ServiceObjectives::time_per_output_token_seconds, given.max_tpot, "--max-tpot",
+         "time_per_output_token"},
+        {&v1::ServiceObjectives::end_to_end_seconds, given.max_end_to_end, "--max-e2e",
+         "end_to_end"}}) {
+    const bool for_all = (input.workload.objectives().*limit)() > 0;
+    bool in_file = for_all && !flagged;
+    for (const v1::WorkloadClass& one : input.workload.classes())
+      in_file = in_file || (one.objectives().*limit)() > 0;
+    if (for_all && flagged) {
+      names.push_back(flag);
+      flags.push_back(flag);
+    }
+    if (in_file) names.push_back(key);
+  }
+  return {flags.size() == names.size() ? absl::StrJoin(flags, ", ") : input.workload_file,
+          absl::StrJoin(names, " or ")};
+}
+
+// Who asked for the limit on TPOT that is kept.
+std::string TpotFrom(const PlacementProblem& problem, const PlannerInput& input) {
+  const bool flag = input.workload_options.max_tpot &&
+                    input.workload.objectives().time_per_output_token_seconds() ==
+                        problem.options.max_tpot_seconds;
+  return flag ? "--max-tpot" : input.workload_file;
+}
+
+// `served`: without any limit.
+absl::Status LimitInTheWay(const PlacementProblem& problem, const PlannerInput& input,
+                           const absl::Status& found, double served) {
+  if (problem.goal == Goal::kGoodput) {
+    const AskedLimits asked = LimitsOf(input);
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: the best placement found meets the objectives %s; without them these devices serve "
+        "%.3f requests/s: relax %s, or ask for less attainment",
+        asked.from,
+        found.ok() ? "for less than one request in three hours"
+                   : "for too few requests, even of those that come alone",
+        served, asked.names));
+  }
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s: no placement that was found keeps %.3g ms per output token; without this limit these "
+      "devices serve %.3f requests/s: allow more time per token",
+      TpotFrom(problem, input), problem.options.max_tpot_seconds * 1e3, served));
+}
+
+absl::Status MoneyInTheWay(const PlacementProblem& problem, const PlannerInput& input,
+                           double served) {
+  if (problem.goal == Goal::kBudget) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: budget: nothing that serves the model costs %g USD/h or less; allow more",
+        input.cluster_file, problem.budget_usd_per_hour));
+  }
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s: %g are asked, and the best plan found for all these devices serves %.3f; ask for less "
+      "or add devices",
+      input.workload_options.rate ? std::string("--rate")
+                                  : StrCat(input.workload_file, ": requests_per_second (--rate)"),
+      problem.required_requests_per_second, served));
+}
+
+// Every link that the description has a figure for, with its key.
+std::vector<std::pair<std::string, v1::Link*>> LinksOf(v1::Cluster* cluster) {
+  std::vector<std::pair<std::string, v1::Link*>> links;
+  v1::Tiers& tiers = *cluster->mutable_tiers();
+  if (tiers.has_machine()) links.emplace_back("tiers.machine", tiers.mutable_machine());
+  if (tiers.has_rack()) links.emplace_back("tiers.rack", tiers.mutable_rack());
+  if (tiers.has_site()) links.emplace_back("tiers.site", tiers.mutable_site());
+  if (tiers.has_region()) links.emplace_back("tiers.region", tiers.mutable_region());
+  for (int i = 0; i < cluster->links_size(); ++i)
+    links.emplace_back(StrCat("links[", i, "].link"), cluster->mutable_links(i)->mutable_link());
+  for (int i = 0; i < cluster->sites_size(); ++i) {
+    if (cluster->sites(i).has_uplink())
+      links.emplace_back(StrCat("sites[", i, "].uplink"),
+                         cluster->mutable_sites(i)->mutable_uplink());
+  }
+  for (int i = 0; i < cluster->machines_size(); ++i) {
+    v1::Machine& machine = *cluster->mutable_machines(i);
+    if (machine.has_inside())
+      links.emplace_back(StrCat("machines[", i, "].inside"), machine.mutable_inside());
+    if (machine.has_uplink())
+      links.emplace_back(StrCat("machines[", i, "].uplink"), machine.mutable_uplink());
+  }
+  return links;
+}
+
+// An error where it is links that leave nothing; OK where fast ones do not help.
+absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
+                           const PlannerInput& input) {
+  v1::Cluster fast = input.cluster;
+  std::string narrowest, latest;
+  double least = std::numeric_limits<double>::infinity(), longest = -1;
+  for (const auto& [key, link] : LinksOf(&fast)) {
+    if (link->bandwidth_bytes_per_second() < least) {
+      least = link->bandwidth_bytes_per_second();
+      narrowest = key;
+    }
+    if (link->latency_seconds() > longest) {
+      longest = link->latency_seconds();
+      latest = key;
+    }
+    link->Clear();
+    link->set_bandwidth_bytes_per_second(1e15);
+    link->set_latency_seconds(0);
+  }
+  const absl::StatusOr<ClusterGraph> graph =
+      MakeClusterGraph(fast, input.catalogue, input.cluster_file);
+  if (narrowest.empty() || !graph.ok()) return absl::OkStatus();
+  problem.graph = &*graph;
+  const double served = Served(search, problem);
+  if (served < kLeastRequestsPerSecond) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s: links: too slow for a model that needs several of these devices: hardly a request would "
+      "be served, with links that take no time %.3f requests/s; the narrowest is %s with %s, the "
+      "longest latency is that of %s, %.3g s",
+      input.cluster_file, served, narrowest, GbitText(least), latest, longest));
+}
+
 }  // namespace
 
+absl::Status CheckGoal(const PlacementProblem& problem, const PlannerInput& input) {
+  const bool flags = input.workload_options.lengths;  // there is no file to look into
+  switch (problem.goal) {
+    case Goal::kGoodput:
+      if (AnyLimits(problem.classes)) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          flags ? std::string("--objective goodput: counts requests within limits, and none is "
+                              "given; give --max-ttft, --max-tpot or --max-e2e, such as \"500 ms\"")
+                : StrCat(input.workload_file,
+                         ": objectives: goodput counts requests within limits, and none is given; "
+                         "give time_to_first_token, time_per_output_token or end_to_end, such as "
+                         "\"500 ms\""));
+    case Goal::kPrice:
+      if (problem.required_requests_per_second <= 0) {
+        return absl::InvalidArgumentError(
+            StrCat(flags ? std::string("--objective price")
+                         : StrCat(input.workload_file, ": requests_per_second"),
+                   ": a plan for a price needs the rate to serve; give --rate"));
+      }
+      return CheckPrices(*problem.graph, input);
+    case Goal::kBudget:
+      if (problem.budget_usd_per_hour <= 0) {
+        return absl::InvalidArgumentError(
+            StrCat(input.cluster_file,
+                   ": budget: a plan within a budget needs one, for example \"12 USD/h\""));
+      }
+      return CheckPrices(*problem.graph, input);
+    default: return absl::OkStatus();
+  }
+}
+
 absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
-                       const absl::Status& found, const std::string& cluster_file,
-                       const std::string& workload_file) {
+                       const absl::Status& found, const PlannerInput& input) {
   if (problem.watch.Stopped())
     return absl::DeadlineExceededError("stopped before any plan was found; allow more time");
   if (!found.ok() && found.code() != absl::StatusCode::kResourceExhausted) return found;
-  if (problem.goal == Goal::kGoodput && !found.ok()) return found;  // it knows its limits
-  if (problem.goal == Goal::kGoodput) {
-    return absl::ResourceExhaustedError(
-        StrCat(workload_file,
-               ": the best placement found meets the objectives for less than one request in three "
-               "hours; relax time_to_first_token, time_per_output_token or end_to_end, or ask for "
-               "less attainment"));
+  const bool money = problem.goal == Goal::kPrice || problem.goal == Goal::kBudget;
+  const bool patient = !std::isfinite(problem.options.max_tpot_seconds);
+  const bool limited = money || !patient || problem.goal == Goal::kGoodput;
+  if (!found.ok() && (!limited || !CheckRoom(problem).ok())) return found;
+  PlacementProblem less = problem;
+  less.goal = Goal::kThroughput;
+  if (money) {
+    if (const double served = Served(search, less); served >= kLeastRequestsPerSecond)
+      return MoneyInTheWay(problem, input, served);
   }
-  if (problem.goal == Goal::kPrice || problem.goal == Goal::kBudget) {
-    PlacementProblem all = problem;
-    all.goal = Goal::kThroughput;
-    if (const double served = Served(search, all); served > 0) {
-      return absl::ResourceExhaustedError(
-          problem.goal == Goal::kPrice
-              ? absl::StrFormat("%s: requests_per_second (--rate): %g are asked, and the best plan "
-                                "found for all "
-                                "these devices serves %.3f; ask for less or add devices",
-                                workload_file, problem.required_requests_per_second, served)
-              : absl::StrFormat(
-                    "%s: budget: nothing that serves the model costs %g USD/h or less; allow more",
-                    cluster_file, problem.budget_usd_per_hour));
-    }
+  less.options.max_tpot_seconds = std::numeric_limits<double>::infinity();
+  if (problem.goal == Goal::kGoodput || !patient) {
+    if (const double served = Served(search, less); served >= kLeastRequestsPerSecond)
+      return LimitInTheWay(problem, input, found, served);
   }
-  if (std::isfinite(problem.options.max_tpot_seconds)) {
-    PlacementProblem patient = problem;
-    patient.goal = Goal::kThroughput;
-    patient.options.max_tpot_seconds = std::numeric_limits<double>::infinity();
-    if (const double served = Served(search, patient); served > 0) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("%s: no placement that was found keeps %.3g ms per output token; without "
-                          "this limit these "
-                          "devices serve %.3f requests/s: allow more time per token",
-                          workload_file, problem.options.max_tpot_seconds * 1e3, served));
-    }
-  }
+  if (absl::Status links = LinksInTheWay(search, less, input); !links.ok()) return links;
   if (!found.ok()) return found;
   return absl::ResourceExhaustedError(
-      StrCat(workload_file, ": no placement of these devices serves a request"));
+      StrCat(input.cluster_file, ": no placement of these devices serves a request"));
 }
 
 }  // namespace tessera::scheduler

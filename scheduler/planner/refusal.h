@@ -1,12 +1,12 @@
-// Why a search has no answer, in words: it is asked again without the limit that was in the way.
+// Why there is no plan, in words: what a goal needs and was not given, and what a search without an
+// answer finds when it is asked again without the limit that was in the way. Faults are named as
+// the asker wrote them: a flag, or file and key.
 //
-// Thread rule: pure function; costs one or two more searches, only where there is no plan. Errors:
-// the answer is always one.
+// Thread rule: pure functions.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
+#include "scheduler/planner/planner.h"
 #include "scheduler/search/problem.h"
 
 namespace tessera::scheduler {
@@ -15,10 +15,12 @@ namespace tessera::scheduler {
 // just keeps lead to such rates.
 inline constexpr double kLeastRequestsPerSecond = 1e-4;
 
+// InvalidArgument where the goal asks for limits, a rate, a budget or prices that `input` lacks.
+absl::Status CheckGoal(const PlacementProblem& problem, const PlannerInput& input);
+
 // `found` is what `search` said of `problem`: a status, or OK where its placement serves less than
-// that. The files are for messages.
+// kLeastRequestsPerSecond. The answer is always an error. Costs one or two more searches.
 absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
-                       const absl::Status& found, const std::string& cluster_file,
-                       const std::string& workload_file);
+                       const absl::Status& found, const PlannerInput& input);
 
 }  // namespace tessera::scheduler

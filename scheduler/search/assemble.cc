@@ -131,8 +131,10 @@ absl::Status CheckRoom(const PlacementProblem& problem) {
   if (weights + kv <= usable) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrFormat("%s does not fit: weights %.2f GiB and KV of one sequence of %.0f tokens "
-                      "%.2f GiB, all devices together offer %.2f GiB: %.2f GiB are missing",
+                      "%.2f GiB, all devices together offer %.2f GiB (%g %% of the memory of each, "
+                      "less %.2f GiB for the runtime): %.2f GiB are missing",
                       problem.model->name, weights / kGib, longest, kv / kGib, usable / kGib,
+                      100 * memory.utilisation, memory.runtime_reserve_bytes / kGib,
                       (weights + kv - usable) / kGib));
 }
 

@@ -31,7 +31,8 @@ TEST_CASE("a model larger than everything: every search says how many GiB are mi
       options.goal = goal;
       // 128.48 GiB of weights, 1200 tokens of KV; 2 x (24 * 0.9 - 1) GiB.
       CHECK_THAT(Reason(input, options), Contains("weights 128.48 GiB") &&
-                                             Contains("offer 41.20 GiB") &&
+                                             Contains("offer 41.20 GiB (90 % of the memory of "
+                                                      "each, less 1.00 GiB for the runtime)") &&
                                              Contains("87.64 GiB are missing"));
     }
   }
@@ -74,6 +75,68 @@ TEST_CASE("objectives that only empty replicas keep are refused, not planned for
                                          Contains("relax time_to_first_token"));
   input.workload.mutable_objectives()->set_attainment(0.85);
   CHECK(Reason(input, options) == "");
+}
+
+// Devices that hold the model only together.
+const std::string kApart =
+    "machines: [{name: a, devices: [{kind: A40}]}, {name: b, devices: [{kind: A40}]}]\n";
+
+TEST_CASE("links that leave nothing are named, whatever the goal") {
+  for (const char* link : {"{bandwidth_bytes_per_second: 0.001, latency: 1 us}",
+                           "{bandwidth: 10 Gbit/s, latency: 300 h}"}) {
+    const PlannerInput input =
+        Input(kApart + "budget: 9 USD/h\ntiers: {site: " + link + "}", "Qwen2.5-32B");
+    for (const Goal goal : {Goal::kThroughput, Goal::kGoodput, Goal::kPrice, Goal::kBudget}) {
+      INFO(link << ", goal " << static_cast<int>(goal));
+      PlannerOptions options;
+      options.goal = goal;
+      CHECK_THAT(Reason(input, options),
+                 Catch::StartsWith("c.yaml: links: too slow for a model that needs several") &&
+                     Contains("the narrowest is tiers.site with ") &&
+                     Contains("the longest latency is that of tiers.site"));
+    }
+  }
+}
+
+TEST_CASE("limits are named as they were given: by flag, or by file and key") {
+  const std::string one = "machines: [{name: a, devices: [{kind: A40}]}]";
+  const std::string lengths = "classes: [{lengths: [{prompt_tokens: 1000, output_tokens: 200}]}]";
+  const auto with = [&](const std::string& objectives) {
+    return tests::WrittenInput(one, "Llama-3-8B", "objectives: {" + objectives + "}\n" + lengths);
+  };
+  PlannerOptions goodput;
+  goodput.goal = Goal::kGoodput;
+  PlannerInput input = with("time_per_output_token: 1 us");
+  CHECK_THAT(Reason(input, {}), Catch::StartsWith("w.yaml: no placement that was found keeps "));
+  CHECK_THAT(Reason(input, goodput), Catch::StartsWith("w.yaml: the best placement found meets") &&
+                                         Contains("relax time_per_output_token, or ask for less"));
+  input.workload_options.max_tpot = true;
+  CHECK_THAT(Reason(input, {}), Catch::StartsWith("--max-tpot: no placement that was found keeps"));
+  CHECK_THAT(Reason(input, goodput), Catch::StartsWith("--max-tpot: the best placement") &&
+                                         Contains("relax --max-tpot, or ask for less"));
+  input = with("time_to_first_token: 1 us, end_to_end: 1 us");
+  input.workload_options.max_end_to_end = true;
+  CHECK_THAT(Reason(input, goodput), Catch::StartsWith("w.yaml: the best placement") &&
+                                         Contains("relax time_to_first_token or --max-e2e, or"));
+}
+
+TEST_CASE("what a goal lacks is asked for by flag where there is no file") {
+  PlannerInput input =
+      tests::WrittenInput("machines: [{name: a, devices: [{kind: A40}]}]", "Llama-3-8B");
+  PlannerOptions goodput, price;
+  goodput.goal = Goal::kGoodput;
+  price.goal = Goal::kPrice;
+  CHECK_THAT(Reason(input, goodput), Catch::StartsWith("w.yaml: objectives: goodput counts"));
+  CHECK_THAT(Reason(input, price), Catch::StartsWith("w.yaml: requests_per_second: a plan for a"));
+  input.workload_options.lengths = true;
+  CHECK_THAT(Reason(input, goodput), Catch::StartsWith("--objective goodput: counts requests") &&
+                                         Contains("give --max-ttft, --max-tpot or --max-e2e"));
+  CHECK_THAT(Reason(input, price), Catch::StartsWith("--objective price: a plan for a price needs "
+                                                     "the rate to serve; give --rate"));
+  input.workload.set_requests_per_second(1000);
+  CHECK_THAT(Reason(input, price), Catch::StartsWith("w.yaml: requests_per_second (--rate): 1000"));
+  input.workload_options.rate = true;
+  CHECK_THAT(Reason(input, price), Catch::StartsWith("--rate: 1000 are asked"));
 }
 
 TEST_CASE("sequences without room for an answer are refused by the option's name") {
