@@ -97,12 +97,14 @@ void PlanCli::AddPlan() {
                   "Promise only what remains when any one machine is lost, and plan for that");
   plan_
       ->add_option("--spot-share", f.options.spot.share,
-                   "Part of the rented machines to have at their spot_price, 0 to 1")
+                   "Part of the rented machines that have a spot_price to have at it, 0 to 1")
       ->check(NonNegative())
       ->capture_default_str();
   plan_
       ->add_option("--spot-extra", f.options.spot.extra,
-                   "Spot machines of each kind beyond what the plan needs")
+                   "Of each machine of the description with a spot_price, how many to hope for "
+                   "beyond what the plan needs, as far as its `available` leaves any; --spot-share "
+                   "is of both together, and on demand are no more than the plan needs")
       ->check(WholeFrom(0))
       ->capture_default_str();
   plan_->add_option("--weight-read", f.weight_read, "What a machine reads of weights from its disk")

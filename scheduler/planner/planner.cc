@@ -247,7 +247,7 @@ class Planner {
     if (spot_.empty() && (money || IsMarket(input_.cluster)))
       AddLine(RentLine(input_.cluster, plan_, PricesKnown(placement) ? placement.usd_per_hour : 0));
     for (v1::SpotMix& mix : spot_) {
-      AddLine(SpotLine(mix));
+      AddLine(SpotLine(input_.cluster, options_.spot, mix));
       *plan_.add_spot() = std::move(mix);
     }
     AddMove(input_.cluster, options_.move, input_.running ? &*input_.running : nullptr, &plan_);

@@ -12,6 +12,11 @@ namespace {
 constexpr double kRounding = 1e-9;
 constexpr int kMostExtra = 1000;
 
+// Spot machines: whole ones, so that the share is never exceeded.
+int HopedFor(double share, int machines) {
+  return static_cast<int>(std::floor(share * machines + kRounding));
+}
+
 // Its name, or one of the copies "name.1" ... that a market offers.
 bool Names(const v1::Machine& machine, const std::string& node) {
   if (machine.available() <= 1) return node == machine.name();
@@ -88,8 +93,7 @@ std::vector<v1::SpotMix> SpotMixes(const v1::Cluster& cluster, const SpotOptions
     const int copies = std::max(1, machine.available());
     const int extra = std::min(options.extra, copies - target);
     const int offered = machine.spot_available() > 0 ? machine.spot_available() : copies;
-    const int spot = std::min(
-        offered, static_cast<int>(std::floor(options.share * (target + extra) + kRounding)));
+    const int spot = std::min(offered, HopedFor(options.share, target + extra));
     v1::SpotMix& mix = mixes.emplace_back();
     mix.set_machine(machine.name());
     mix.set_target(target);
@@ -115,10 +119,25 @@ std::string SpotAssumption(const SpotOptions& options) {
       options.share, options.extra, options.extra > 0 ? "options" : "option and default");
 }
 
-std::string SpotLine(const v1::SpotMix& mix) {
-  return absl::StrFormat(
-      "rent %d %s on demand and %d as spot, for %d that the plan needs: %.2f USD/h",
-      mix.on_demand(), mix.machine(), mix.spot(), mix.target(), mix.usd_per_hour());
+std::string SpotLine(const v1::Cluster& cluster, const SpotOptions& options,
+                     const v1::SpotMix& mix) {
+  std::string line =
+      absl::StrFormat("rent %d %s on demand and %d as spot, for %d that the plan needs: %.2f USD/h",
+                      mix.on_demand(), mix.machine(), mix.spot(), mix.target(), mix.usd_per_hour());
+  for (const v1::Machine& machine : cluster.machines()) {
+    if (machine.name() != mix.machine()) continue;
+    const int copies = std::max(1, machine.available());
+    const int extra = std::min(options.extra, copies - mix.target());
+    if (extra < options.extra) {
+      absl::StrAppendFormat(&line, "; of %d extra (--spot-extra) %d: `available` is %d",
+                            options.extra, extra, copies);
+    }
+    if (mix.spot() < HopedFor(options.share, mix.target() + extra)) {
+      absl::StrAppendFormat(&line, "; no more than %d are offered as spot (spot_available)",
+                            mix.spot());
+    }
+  }
+  return line;
 }
 
 }  // namespace tessera::scheduler

@@ -3,6 +3,10 @@
 // Of each machine of the description that has a spot price the plan needs some number, the target;
 // `share` of target + extra are hoped for as spot machines, and the rest is rented on demand:
 //   on demand = clamp(target + extra - ready spot, 0, target).
+// So all that is rented may be less than target + extra (few of them spot), never less than the
+// target. There are no more than `available` (1 where the description gives none) of a machine, and
+// no more of them as spot than `spot_available`: extra counts as far as these leave any, and what
+// is cut is said.
 // Machines are rented whole. Searches see the price of a machine that is spot for `share` of its
 // time; the plan's price is that of the machines. Source: SkyServe's fallback policy. Thread rule:
 // pure functions. Units: USD per hour.
@@ -21,7 +25,7 @@ namespace tessera::scheduler {
 
 struct SpotOptions {
   double share = 0;  // 0..1 of target + extra
-  int extra = 0;     // spot machines of each kind beyond the target
+  int extra = 0;     // of each machine with a spot price, beyond the target
 };
 
 // InvalidArgument naming the flag or the key of the description.
@@ -43,6 +47,7 @@ bool IsIn(const std::vector<v1::SpotMix>& mixes, const std::string& machine);
 
 // For "assumptions" and the explanation.
 std::string SpotAssumption(const SpotOptions& options);
-std::string SpotLine(const v1::SpotMix& mix);
+std::string SpotLine(const v1::Cluster& cluster, const SpotOptions& options,
+                     const v1::SpotMix& mix);
 
 }  // namespace tessera::scheduler

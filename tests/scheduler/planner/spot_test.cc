@@ -66,6 +66,37 @@ TEST_CASE("machines are counted by description, and spot ones are not more than 
   CHECK(mixes[0].on_demand() == 1);
 }
 
+TEST_CASE("extra machines are hoped for as far as there are any, and what is cut is said") {
+  const v1::Cluster cluster = Input().cluster;  // 4 available, 3 of them as spot
+  const auto line = [&](const SpotOptions& options, const std::set<std::string>& used) {
+    return SpotLine(cluster, options, SpotMixes(cluster, options, used).at(0));
+  };
+  const std::set<std::string> two = {"big.1", "big.2"}, four = {"big.1", "big.2", "big.3", "big.4"};
+  CHECK(line({0.5, 2}, two) ==
+        "rent 2 big on demand and 2 as spot, for 2 that the plan needs: 3.20 USD/h");
+  // A quarter of four: one spot machine, and never more on demand than are needed.
+  CHECK(line({0.25, 2}, two) ==
+        "rent 2 big on demand and 1 as spot, for 2 that the plan needs: 2.80 USD/h");
+  CHECK_THAT(line({0.5, 3}, two),
+             Contains("rent 2 big on demand and 2 as spot, for 2 that the plan needs") &&
+                 Catch::EndsWith("; of 3 extra (--spot-extra) 2: `available` is 4"));
+  CHECK_THAT(line({0.5, 1}, four),
+             Contains("rent 2 big on demand and 2 as spot, for 4 that the plan needs") &&
+                 Catch::EndsWith("; of 1 extra (--spot-extra) 0: `available` is 4"));
+  CHECK_THAT(line({1, 0}, four), Contains("rent 1 big on demand and 3 as spot") &&
+                                     Catch::EndsWith("; no more than 3 are offered as spot "
+                                                     "(spot_available)"));
+  // Where the description gives no `available` there is the one.
+  v1::Cluster single;
+  v1::Machine& only = *single.add_machines();
+  only.set_name("only");
+  only.set_price_usd_per_hour(2);
+  only.set_spot_price_usd_per_hour(1);
+  CHECK_THAT(SpotLine(single, {1, 1}, SpotMixes(single, {1, 1}, {"only"}).at(0)),
+             Contains("rent 0 only on demand and 1 as spot, for 1 that the plan needs") &&
+                 Catch::EndsWith("; of 1 extra (--spot-extra) 0: `available` is 1"));
+}
+
 TEST_CASE(
     "within a budget more is rented where a part is spot, and the price is that of machines") {
   const PlannerInput input = Input();
