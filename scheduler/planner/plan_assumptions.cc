@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/plan_text.h"
@@ -197,30 +198,76 @@ std::string FirstOf(const std::set<std::string>& names) {
   return names.size() > listed ? StrCat(text, " and ", names.size() - listed, " more") : text;
 }
 
-// What of a device was measured; the rest is as its kind says.
-std::string MeasuredFigures(const v1::MeasuredProfile& profile) {
-  std::string figures;
-  for (const auto& [given, name] :
-       {std::pair(profile.memory_read_bytes_per_second() > 0, "memory bandwidth"),
-        {profile.prefill_efficiency() > 0, "compute efficiency"},
-        {profile.decode_efficiency() > 0, "memory efficiency"},
-        {profile.step_overhead_seconds() > 0, "overhead"}}) {
-    if (given) figures += StrCat(figures.empty() ? "" : ", ", name);
+// What was measured of devices of one kind; the rest is as their kind says.
+struct MeasuredFigures {
+  struct Range {
+    double least = 0, most = 0;  // 0: not measured
+    void Add(double value) {
+      if (value <= 0) return;
+      least = least > 0 ? std::min(least, value) : value;
+      most = std::max(most, value);
+    }
+  };
+  Range memory, compute, memory_part, overhead;  // bytes per second, parts of the peaks, seconds
+  std::set<std::string> machines;
+
+  void Add(const v1::MeasuredProfile& profile, const std::string& machine) {
+    memory.Add(profile.memory_read_bytes_per_second());
+    compute.Add(profile.prefill_efficiency());
+    memory_part.Add(profile.decode_efficiency());
+    overhead.Add(profile.step_overhead_seconds());
+    machines.insert(machine);
   }
-  return figures;
+};
+
+std::string MeasuredText(const MeasuredFigures& measured) {
+  std::string text;
+  const auto add = [&](const MeasuredFigures::Range& range, double unit, const char* name,
+                       const char* unit_name) {
+    if (range.most <= 0) return;
+    const std::string least = absl::StrFormat("%.3g", range.least / unit);
+    const std::string most = absl::StrFormat("%.3g", range.most / unit);
+    text += StrCat(text.empty() ? "" : ", ", name, " ", least,
+                   least == most ? "" : StrCat(" to ", most), " ", unit_name);
+  };
+  add(measured.memory, 1e9, "memory bandwidth", "GB/s");
+  add(measured.compute, 0.01, "compute efficiency", "%");
+  add(measured.memory_part, 0.01, "memory efficiency", "%");
+  add(measured.overhead, 1e-6, "overhead", "us per step");
+  return text;
 }
 
-// What of its peaks a kind is said to reach, and who says so.
-std::string EfficienciesText(const v1::DeviceKind& kind, const v1::DeviceKind* own) {
-  const auto part = [](double given, double otherwise) {
-    return absl::StrFormat("%.3g %%", 100 * (given > 0 ? given : otherwise));
+// Which figures of a kind count on some device: those that are not measured there.
+struct CountedFigures {
+  bool compute = false, memory = false, overhead = false;
+
+  void Add(const v1::MeasuredProfile& profile) {
+    compute = compute || profile.prefill_efficiency() <= 0;
+    memory =
+        memory || (profile.memory_read_bytes_per_second() <= 0 && profile.decode_efficiency() <= 0);
+    overhead = overhead || profile.step_overhead_seconds() <= 0;
+  }
+};
+
+// What of its peaks a kind is said to reach, and who says so; what is measured everywhere is left
+// out.
+std::string EfficienciesText(const v1::DeviceKind& kind, const v1::DeviceKind* own,
+                             const CountedFigures& counts) {
+  std::vector<std::string> parts;
+  const auto part = [&](double given, double otherwise, const char* of) {
+    parts.push_back(absl::StrFormat("%.3g %% of %s", 100 * (given > 0 ? given : otherwise), of));
   };
-  std::string text =
-      StrCat(part(kind.prefill_efficiency(), kDefaultComputeEfficiency), " of FLOP/s, ",
-             part(kind.decode_efficiency(), kDefaultMemoryEfficiency), " of memory bandwidth");
-  if (kind.layer_overhead_seconds() > 0)
-    text += absl::StrFormat(", %.3g us per layer", 1e6 * kind.layer_overhead_seconds());
-  if (kind.prefill_efficiency() <= 0 || kind.decode_efficiency() <= 0)
+  if (counts.compute) part(kind.prefill_efficiency(), kDefaultComputeEfficiency, "FLOP/s");
+  if (counts.memory) part(kind.decode_efficiency(), kDefaultMemoryEfficiency, "memory bandwidth");
+  const bool efficiencies = !parts.empty();
+  if (counts.overhead && kind.layer_overhead_seconds() > 0)
+    parts.push_back(absl::StrFormat("%.3g us per layer", 1e6 * kind.layer_overhead_seconds()));
+  if (parts.empty()) return "";
+  const std::string figures = absl::StrJoin(parts, ", ");
+  if (!efficiencies) return StrCat("; overhead of the kind, ", figures);
+  const std::string text = StrCat("; efficiencies ", figures);
+  if ((counts.compute && kind.prefill_efficiency() <= 0) ||
+      (counts.memory && kind.decode_efficiency() <= 0))
     return text + ", ESTIMATED: the default where the description gives none";
   if (own != nullptr && (own->prefill_efficiency() > 0 || own->decode_efficiency() > 0)) {
     return StrCat(
@@ -234,15 +281,19 @@ std::string EfficienciesText(const v1::DeviceKind& kind, const v1::DeviceKind* o
 
 // A line per kind: figures and efficiencies, each marked.
 void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
-  // Machines, by kind and what was measured there.
-  std::map<std::string, std::map<std::string, std::set<std::string>>> measured;
+  struct OfKind {
+    MeasuredFigures measured;
+    CountedFigures counts;
+  };
+  std::map<std::string, OfKind> kinds;
   for (const v1::Machine& machine : input.cluster.machines()) {
     for (const v1::DeviceGroup& group : machine.devices()) {
-      auto& on = measured[group.kind()];
-      if (group.has_profile()) on[MeasuredFigures(group.profile())].insert(machine.name());
+      OfKind& of = kinds[group.kind()];
+      of.counts.Add(group.profile());
+      if (group.has_profile()) of.measured.Add(group.profile(), machine.name());
     }
   }
-  for (const auto& [name, by_figures] : measured) {
+  for (const auto& [name, of] : kinds) {
     const v1::DeviceKind kind =
         DescribedKind(input.cluster, input.catalogue, name).value_or(v1::DeviceKind());
     const auto own =
@@ -253,9 +304,10 @@ void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
         StrCat(name, ": peaks ",
                described ? std::string("of the description")
                          : StrCat("from ", kind.source(), ", compared on ", kind.source_date()),
-               "; efficiencies ", EfficienciesText(kind, described ? &*own : nullptr));
-    for (const auto& [figures, machines] : by_figures)
-      line += StrCat("; MEASURED on ", FirstOf(machines), ": ", figures);
+               EfficienciesText(kind, described ? &*own : nullptr, of.counts));
+    if (!of.measured.machines.empty())
+      line +=
+          StrCat("; MEASURED on ", FirstOf(of.measured.machines), ": ", MeasuredText(of.measured));
     lines->push_back(std::move(line));
   }
 }
@@ -296,20 +348,29 @@ void AddInside(const PlannerInput& input, std::vector<std::string>* lines) {
 // its own, that of its devices does not.
 void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
   std::set<std::string> kinds;
+  std::map<std::string, std::set<std::string>> by_source;  // "A40 0.44"
+  const auto price_text = [](const std::string& name, double price) {
+    return absl::StrFormat("%s %.2f", name, price);
+  };
   int own = 0;
   for (const v1::Machine& machine : input.cluster.machines()) {
     if (machine.price_usd_per_hour() > 0) {
       ++own;
       continue;
     }
-    for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
+    for (const v1::DeviceGroup& group : machine.devices()) {
+      if (group.price_usd_per_hour() > 0) {
+        by_source[""].insert(price_text(group.kind(), group.price_usd_per_hour()));
+      } else {
+        kinds.insert(group.kind());
+      }
+    }
   }
   if (own > 0) {
     lines->push_back(StrCat("prices of ", own, own == 1 ? " machine" : " machines",
                             " = as the description says, of the whole machine, paid once any of "
                             "its devices is used"));
   }
-  std::map<std::string, std::string> by_source;
   for (const std::string& name : kinds) {
     const v1::DeviceKind* known = FindKind(input.catalogue, name);
     double price = known != nullptr ? known->price_usd_per_hour() : 0;
@@ -324,12 +385,11 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
           StrCat("price of ", name, " = unknown; what uses it is shown without a price"));
       continue;
     }
-    std::string& prices = by_source[source];
-    prices += absl::StrFormat("%s%s %.2f", prices.empty() ? "" : ", ", name, price);
+    by_source[source].insert(price_text(name, price));
   }
   for (const auto& [source, prices] : by_source) {
     lines->push_back(StrCat(
-        "USD per hour of one device that is rented by itself: ", prices, " (",
+        "USD per hour of one device that is rented by itself: ", absl::StrJoin(prices, ", "), " (",
         source.empty() ? "description" : StrCat("ESTIMATED, one provider's on one day: ", source),
         ")"));
   }

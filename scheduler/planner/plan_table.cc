@@ -359,9 +359,12 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
   std::string out = HeadText(plan);
   if (p.usd_per_million_output_tokens() > 0) {
-    absl::StrAppendFormat(&out, ", %s USD per million output tokens when fully used",
-                          UsdText(p.usd_per_million_output_tokens()));
+    absl::StrAppendFormat(&out, ", %s USD per million output tokens when fully used%s",
+                          UsdText(p.usd_per_million_output_tokens()),
+                          PricesEstimated(plan) ? " (at ESTIMATED prices)" : "");
   }
+  if (const std::string estimates = EstimatesText(plan); !estimates.empty())
+    out += StrCat("\n", estimates, "; see assumptions");
   // Of so many requests other work was planned than they will bring.
   constexpr double kWorthSaying = 0.01;
   if (plan.basis().cut_requests_share() > kWorthSaying) {

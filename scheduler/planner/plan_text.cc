@@ -92,6 +92,14 @@ std::string EstimatesText(const v1::DeploymentPlan& plan) {
   return text + others;
 }
 
+bool PricesEstimated(const v1::DeploymentPlan& plan) {
+  return std::any_of(plan.assumptions().begin(), plan.assumptions().end(),
+                     [](const std::string& line) {
+                       return line.starts_with("USD per hour of one device") &&
+                              line.find("ESTIMATED") != std::string::npos;
+                     });
+}
+
 std::string ChangeText(double ratio, const char* same) {
   const double percent = 100 * (ratio - 1);
   return std::abs(percent) < 0.05 ? same : absl::StrFormat("%+.1f %%", percent);

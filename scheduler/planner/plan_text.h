@@ -23,6 +23,9 @@ std::string GbitText(double bytes_per_second);
 // assumptions is so marked; empty where nothing is.
 std::string EstimatesText(const v1::DeploymentPlan& plan);
 
+// Whether some price that the plan may rest on is the catalogue's.
+bool PricesEstimated(const v1::DeploymentPlan& plan);
+
 // Of a ratio to what is: "+4.8 %", or `same` where that rounds to nothing.
 std::string ChangeText(double ratio, const char* same = "unchanged");
 

@@ -144,6 +144,67 @@ TEST_CASE("what an option says of the workload is not said to be the file's") {
   CHECK(Lines(*MakePlan(input, {}), "TPOT <= 500 ms (--max-ttft, --max-tpot); ") == 1);
 }
 
+std::string LineOf(const v1::DeploymentPlan& plan, const std::string& start) {
+  for (const std::string& line : plan.assumptions()) {
+    if (line.starts_with(start)) return line;
+  }
+  return "";
+}
+
+TEST_CASE("what is measured on all devices of a kind stands instead of the catalogue's figures") {
+  using Catch::Contains;
+  const auto with = [](const std::string& a, const std::string& b) {
+    const auto plan = MakePlan(
+        tests::WrittenInput("machines:\n- {name: a, devices: [{kind: A40, profile: " + a +
+                                "}]}\n- {name: b, devices: [{kind: A40" + b +
+                                "}]}\ntiers: {site: {bandwidth: 25 Gbit/s, latency: 10 us}}",
+                            "Llama-3-8B"),
+        {});
+    REQUIRE(plan.status().message() == "");
+    return LineOf(*plan, "A40: ");
+  };
+  const std::string whole =
+      "{memory_read: 600 GB/s, prefill_efficiency: 0.61, step_overhead: 2 ms}";
+  CHECK_THAT(with(whole, ""), Contains("; efficiencies 60 % of FLOP/s, 85 % of memory bandwidth") &&
+                                  Contains("150 us per layer, ESTIMATED by likeness") &&
+                                  Contains("; MEASURED on a: memory bandwidth 600 GB/s, compute "
+                                           "efficiency 61 %, overhead 2e+03 us per step"));
+  CHECK_THAT(with(whole, ", profile: {decode_efficiency: 0.8}"),
+             Contains("; efficiencies 60 % of FLOP/s, 150 us per layer, ESTIMATED") &&
+                 !Contains("85 %") && Contains("memory efficiency 80 %"));
+  const std::string all =
+      with(whole, ", profile: {memory_read: 650 GB/s, prefill_efficiency: 0.5}");
+  CHECK_THAT(all, !Contains("ESTIMATED") && !Contains("60 %") && !Contains("85 %") &&
+                      Contains("; overhead of the kind, 150 us per layer; MEASURED on a, b: ") &&
+                      Contains("memory bandwidth 600 to 650 GB/s, compute efficiency 50 to 61 %"));
+  CHECK_THAT(with(whole, ", profile: " + whole), !Contains("150 us") && !Contains("efficiencies"));
+}
+
+TEST_CASE("prices: a group's own is the description's, and the head says which are estimates") {
+  using Catch::Contains;
+  const auto with = [](const std::string& a) {
+    const auto plan = MakePlan(
+        tests::WrittenInput("machines: [{name: a, devices: [{kind: A40" + a + "}]}]", "Llama-3-8B"),
+        {});
+    REQUIRE(plan.status().message() == "");
+    return *plan;
+  };
+  const v1::DeploymentPlan estimated = with(""), own = with(", price: 0.3 USD/h");
+  const auto head = [](const v1::DeploymentPlan& plan) {
+    const std::string table = PlanTable(plan);
+    return table.substr(0, table.find("\npredicted"));
+  };
+  CHECK_THAT(LineOf(estimated, "USD per hour"), Contains("A40 0.44 (ESTIMATED, one provider's"));
+  CHECK_THAT(head(estimated),
+             Contains("USD per million output tokens when fully used (at ESTIMATED "
+                      "prices)\nESTIMATED, not measured: efficiencies of A40; USD "
+                      "per hour of one device"));
+  CHECK(LineOf(own, "USD per hour") ==
+        "USD per hour of one device that is rented by itself: A40 0.30 (description)");
+  CHECK_THAT(head(own), Contains("USD per million output tokens when fully used\nESTIMATED, not "
+                                 "measured: efficiencies of A40; see assumptions"));
+}
+
 TEST_CASE("the seed is told where there is one") {
   PlannerOptions options;
   options.seed = 7;
