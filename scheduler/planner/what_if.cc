@@ -41,6 +41,8 @@ bool IsCount(const std::string& word, int* count) {
   return error == std::errc() && end == word.data() + word.size() && *count > 0;
 }
 
+constexpr int kMostChanged = 1'000'000;  // devices; more are looked at by nobody
+
 // Devices of a change: "2 L40S on a", "L40S at oregon".
 struct ChangedDevices {
   int count = 1;
@@ -142,6 +144,12 @@ class Editor {
   absl::StatusOr<ChangedDevices> ReadDevices(const std::vector<std::string>& words) const {
     ChangedDevices out;
     out.counted = IsCount(words[0], &out.count);
+    const bool number =
+        words.size() > 1 && words[0].find_first_not_of("0123456789.eE+-") == std::string::npos;
+    if (number && (!out.counted || out.count > kMostChanged)) {
+      return Error(StrCat("needs a whole number of devices from 1 to ", kMostChanged, ", not \"",
+                          words[0], "\""));
+    }
     size_t at = out.counted ? 1 : 0;
     if (at >= words.size()) return Error("does not say what kind of device");
     out.kind = words[at++];

@@ -128,6 +128,10 @@ TEST_CASE("a change that cannot be is refused by name") {
   CHECK_THAT(Reason("-9 T4"), Contains("the cluster has only 1 T4"));
   CHECK_THAT(Reason("+2 L4 on nowhere"), Contains("there is no machine called nowhere"));
   CHECK_THAT(Reason("+2 L4 at nowhere"), Contains("there is no site called nowhere"));
+  CHECK_THAT(Reason("+0 L40S"),
+             Contains("\"+0 L40S\": needs a whole number of devices from 1 to 1000000, not \"0\""));
+  CHECK_THAT(Reason("-1.5 T4"), Contains("from 1 to 1000000, not \"1.5\""));
+  CHECK_THAT(Reason("+2147483647 L4"), Contains("from 1 to 1000000, not \"2147483647\""));
   CHECK_THAT(Reason("+2"), Contains("does not say what kind"));
   CHECK_THAT(Reason("link north-east 10 Gbit/s"), Contains("is no pair of machines or sites"));
   CHECK_THAT(Reason("link north-south 10"), Contains("has no unit"));
