@@ -188,8 +188,12 @@ class Simulation {
     }
     const size_t failed = result.seconds.size() - seconds.size();
     const scheduler::Percentiles percentiles = scheduler::PercentilesOf(&seconds);
-    absl::StrAppendFormat(&out_.table, "  %-22s %11.1f %% %7.2f s %7.2f s %9d\n", name,
-                          100 * result.attainment, percentiles.p50, percentiles.p95, failed);
+    const auto text = [&](double value) {
+      return percentiles.values > 0 ? absl::StrFormat("%.2f", value) : std::string("-");
+    };
+    absl::StrAppendFormat(&out_.table, "  %-22s %11.1f %% %7s s %7s s %9d\n", name,
+                          100 * result.attainment, text(percentiles.p50), text(percentiles.p95),
+                          failed);
   }
 
   const std::vector<scheduler::ReplicaSetup>& replicas_;

@@ -11,8 +11,12 @@ namespace {
 
 void AppendPercentiles(const char* name, const Percentiles& p, double scale, const char* unit,
                        std::string* out) {
-  absl::StrAppendFormat(out, "  %-22s %9.3f %9.3f %9.3f %9.3f %9.3f  %s\n", name, p.mean * scale,
-                        p.p50 * scale, p.p90 * scale, p.p95 * scale, p.p99 * scale, unit);
+  absl::StrAppendFormat(out, "  %-22s", name);
+  for (const double value : {p.mean, p.p50, p.p90, p.p95, p.p99}) {
+    // No time was measured where nothing finished, or nothing came after a first token.
+    absl::StrAppendFormat(out, " %9s", p.values > 0 ? absl::StrFormat("%.3f", value * scale) : "-");
+  }
+  absl::StrAppendFormat(out, "  %s\n", unit);
 }
 
 // Finished per second while requests came, once everything had filled.
@@ -135,6 +139,7 @@ Percentiles PercentilesOf(std::vector<double>* values) {
   out.p90 = at(0.9);
   out.p95 = at(0.95);
   out.p99 = at(0.99);
+  out.values = static_cast<int64_t>(values->size());
   return out;
 }
 
@@ -271,10 +276,12 @@ std::string RatesCsv(std::span<const RatePoint> points) {
       "end_to_end_p50_seconds,end_to_end_p99_seconds\n";
   for (const RatePoint& p : points) {
     const SimulationReport& r = p.report;
-    absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n",
-                          p.requests_per_second, r.requests_per_second, r.output_tokens_per_second,
-                          r.attainment, r.ttft.p50, r.ttft.p99, r.tpot.p50, r.tpot.p99,
-                          r.end_to_end.p50, r.end_to_end.p99);
+    absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,%.9g", p.requests_per_second, r.requests_per_second,
+                          r.output_tokens_per_second, r.attainment);
+    for (const Percentiles* times : {&r.ttft, &r.tpot, &r.end_to_end}) {
+      out += times->values > 0 ? absl::StrFormat(",%.9g,%.9g", times->p50, times->p99) : ",,";
+    }
+    out += "\n";
   }
   return out;
 }

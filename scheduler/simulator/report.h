@@ -17,6 +17,7 @@ namespace tessera::scheduler {
 
 struct Percentiles {
   double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0;
+  int64_t values = 0;  // that they are of; 0: there are none, whatever stands above
 };
 // Sorts its argument.
 Percentiles PercentilesOf(std::vector<double>* values);
@@ -80,7 +81,7 @@ std::string RateText(double asked_per_second, double drawn_per_second, std::stri
 // did), replicas, attempts, preemptions.
 std::string RequestsCsv(const SimulationResult& result);
 
-// One point of a curve over rates.
+// One point of a curve over rates; latencies that nothing has are empty.
 struct RatePoint {
   double requests_per_second = 0;
   SimulationReport report;

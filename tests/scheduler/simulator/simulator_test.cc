@@ -268,6 +268,30 @@ TEST_CASE("the report: percentiles, attainment, use") {
   CHECK(scheduler::TimelineSvg(result).find("polyline") != std::string::npos);
 }
 
+TEST_CASE("times that nothing has are not said to be zero") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 1)};  // nothing comes after its first token
+  const scheduler::SimulationReport one = ReportOf(Run(setup));
+  CHECK(one.ttft.values == 1);
+  CHECK(one.tpot.values == 0);
+  const auto line = [](const scheduler::SimulationReport& report, const std::string& name) {
+    const std::string table = scheduler::ReportTable(report);
+    const size_t at = table.find("  " + name);
+    return table.substr(at, table.find('\n', at) - at);
+  };
+  const std::string none = "         -         -         -         -         -  ";
+  CHECK(line(one, "time per output token").ends_with(none + "ms"));
+  CHECK(line(one, "time to first token").find("0.020") != std::string::npos);
+  SimulationResult failed = Run(setup);
+  failed.outcomes[0].fate = scheduler::Fate::kFailed;
+  const scheduler::SimulationReport nobody = ReportOf(failed);
+  for (const char* name : {"time to first token", "  of it, queueing", "end to end"})
+    CHECK(line(nobody, name).ends_with(none + "s"));
+  const std::string csv = scheduler::RatesCsv({{{0.5, nobody}}});
+  CHECK(csv.ends_with("\n0.5,0,0,0,,,,,,\n"));
+}
+
 TEST_CASE("every class has its own limits") {
   SimulationSetup setup;
   setup.replicas = {Replica("a")};
