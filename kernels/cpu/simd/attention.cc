@@ -13,6 +13,7 @@ class FloatMath {
  public:
   using Cache = C;
   static constexpr int64_t kRowGroup = 1;
+  static constexpr int64_t kMaxItemRows = kMaxQueryRows;
   static constexpr int64_t kRowMultiple = 1;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) { return RoundUp(head_dim, kAlignFloats); }
@@ -48,7 +49,10 @@ class FloatMath {
     }
     WeighTile(scores, corrections, rows, values_, count_, width_, state.sums);
   }
-  void Finish(float*) const {}
+  void FoldInto(const RowState& later, int64_t rows, const RowState& sofar) const {
+    Fold(later, rows, width_, sofar);
+  }
+  void Finish(int64_t, float*) const {}
 
  private:
   // `head_dim_` elements as floats, then zeros up to `width_`.

@@ -77,23 +77,25 @@ inline void OrderDimensions(float* row, int64_t width) {
 }
 
 // Softmax weights are computed as bf16 at once. Exponents are counted in steps of 1/128 from
-// 2^-127 on: of such a number the low seven bits tell the mantissa and the others are bf16's
-// exponent. Off by less than 0.5 %, where rounding to bf16 alone is by 0.4 %.
+// 2^-127 on: of such a number the low seven bits would be the mantissa, and the others are bf16's
+// exponent, if 2^x were a straight line between whole x. What it loses to that line is looked up
+// for every second step. Off by less than 0.75 %, where rounding to bf16 alone is by 0.4 %.
 constexpr float kSteps = 128;
 constexpr float kStepsToOne = 127 * kSteps;
 
-struct Mantissas {
-  alignas(64) uint8_t of[128];  // of 2^(i / 128)
+struct LostToLine {
+  alignas(64) uint8_t of[64];  // in steps, by half the low seven bits
 };
-constexpr Mantissas kMantissas = [] {
+constexpr LostToLine kLostToLine = [] {
   constexpr double kStep = 1.0054299011128028;  // 2^(1/128)
-  Mantissas mantissas = {};
+  LostToLine lost = {};
   double power = 1;
-  for (uint8_t& mantissa : mantissas.of) {
-    mantissa = static_cast<uint8_t>(128 * (power - 1) + 0.5);
-    power *= kStep;
+  for (int i = 0; i < 64; ++i, power *= kStep * kStep) {
+    const double here = 2 * i + 128 - 128 * power;
+    const double next = 2 * i + 129 - 128 * power * kStep;
+    lost.of[i] = static_cast<uint8_t>((here + next) / 2 + 0.5);
   }
-  return mantissas;
+  return lost;
 }();
 
 class PowersOfTwo {
@@ -103,14 +105,12 @@ class PowersOfTwo {
   [[gnu::always_inline]] __m512i Of(__m512i first, __m512i second) const {
     const __m512i steps = _mm512_packus_epi32(first, second);
     constexpr __mmask64 kLowBytes = 0x5555555555555555;
-    const __m512i mantissas = _mm512_maskz_permutex2var_epi8(kLowBytes, low_, steps, high_);
-    const __m512i exponents = _mm512_and_si512(steps, _mm512_set1_epi16(-128));
-    return _mm512_or_si512(exponents, mantissas);
+    const __m512i half = _mm512_srli_epi16(steps, 1);
+    return _mm512_sub_epi16(steps, _mm512_maskz_permutexvar_epi8(kLowBytes, half, lost_));
   }
 
  private:
-  const __m512i low_ = _mm512_load_si512(kMantissas.of);
-  const __m512i high_ = _mm512_load_si512(kMantissas.of + 64);
+  const __m512i lost_ = _mm512_load_si512(kLostToLine.of);
 };
 
 // The whole op with the arithmetic of Math.

@@ -103,6 +103,7 @@ class DotMath {
  public:
   using Cache = BFloat16;
   static constexpr int64_t kRowGroup = kGroup;
+  static constexpr int64_t kMaxItemRows = kMaxQueryRows;
   static constexpr int64_t kRowMultiple = 2 * kWordsTogether;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) {
@@ -160,7 +161,12 @@ class DotMath {
     Weigh(rows, corrections, state.sums);
   }
 
-  void Finish(float* row) const { OrderDimensions(row, width_); }
+  void FoldInto(const RowState& later, int64_t rows, const RowState& sofar) const {
+    Fold(later, rows, width_, sofar);
+  }
+  void Finish(int64_t rows, float* sums) const {
+    for (int64_t r = 0; r < rows; ++r) OrderDimensions(sums + r * width_, width_);
+  }
 
  private:
   static constexpr int64_t kRowsTogether = 2 * kGroup;  // whose scores are kept at once

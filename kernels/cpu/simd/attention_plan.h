@@ -1,10 +1,12 @@
 // How an attention call is cut into tasks. Plain integers, no vectors.
 //
 // An item is what one pass over a context serves: some tokens of one sequence times the query heads
-// of one kv head (at most kMaxQueryRows rows), so keys and values are read once for all of them. A
-// context is cut at absolute positions into partitions, each computed on its own and folded in
-// order; whether one task does all partitions of an item or several share them changes no bit of
-// the result. Long items are shared only where there are too few items to keep every thread busy.
+// of one kv head, so keys and values are read once for all of them. Items have at most
+// kMaxQueryRows rows; where an arithmetic gains by more (Math::kMaxItemRows of attention_run.h) and
+// a call has so many tokens that every thread still finds several items, they have more. A context
+// is cut at absolute positions into partitions, each computed on its own and folded in order;
+// whether one task does all partitions of an item or several share them changes no bit of the
+// result. Long items are shared only where there are too few items to keep every thread busy.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +18,11 @@ namespace tessera::kernels::TESSERA_SIMD_PATH {
 namespace {
 
 constexpr int64_t kMaxQueryRows = 64;
+constexpr int64_t kItemsPerThread = 4;  // that larger items must leave
 constexpr int64_t kTileKeys = 64;
 constexpr int64_t kRunKeys = 16;  // of a tile: these follow one another in memory
 constexpr int64_t kTileRuns = kTileKeys / kRunKeys;
-constexpr int64_t kPartitionKeys = 512;
+constexpr int64_t kPartitionKeys = 1024;
 constexpr int64_t kMaxSharedBytes = int64_t{32} << 20;  // workspace for shared items' partitions
 
 constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -41,13 +44,28 @@ struct Item {
 struct Cut {
   int64_t heads_per_item, head_chunks, tokens_per_item;
 
-  static Cut Of(int64_t heads, int64_t kv_heads) {
+  static Cut Of(int64_t heads, int64_t kv_heads, int64_t item_rows = kMaxQueryRows) {
     const int64_t group = heads / kv_heads;
     Cut cut;
     cut.heads_per_item = Smaller(group, kMaxQueryRows);
     cut.head_chunks = CeilDivide(group, cut.heads_per_item);
-    cut.tokens_per_item = Larger(1, kMaxQueryRows / cut.heads_per_item);
+    cut.tokens_per_item = Larger(1, item_rows / cut.heads_per_item);
     return cut;
+  }
+  // Of a call: the largest items, of up to max_item_rows rows, that are enough for its threads.
+  static Cut For(const AttentionArgs& args, int64_t max_item_rows, int threads) {
+    const int64_t heads = args.q.shape[1], kv_heads = args.cache.keys.shape[0];
+    const int32_t* starts = args.query_starts.As<int32_t>();
+    for (int64_t rows = max_item_rows; rows > kMaxQueryRows; rows /= 2) {
+      const Cut cut = Of(heads, kv_heads, rows);
+      int64_t items = 0;
+      for (int64_t s = 0; s < args.context_lengths.rows(); ++s) {
+        const int64_t chunks = CeilDivide(starts[s + 1] - starts[s], cut.tokens_per_item);
+        items += chunks * kv_heads * cut.head_chunks;
+      }
+      if (items >= kItemsPerThread * threads) return cut;
+    }
+    return Of(heads, kv_heads);
   }
   int64_t MaxItems(const AttentionShape& shape) const {
     // Each sequence may leave its last item part empty.
@@ -57,7 +75,8 @@ struct Cut {
   }
 };
 
-// Room for one partition's results of one item: sums [rows][head_dim], then maxima and totals.
+// Room for one partition's results of one item of kMaxQueryRows rows: sums [rows][head_dim], then
+// maxima and totals.
 constexpr int64_t SharedFloats(int64_t head_dim) { return kMaxQueryRows * (head_dim + 2); }
 
 // Partitions that may be kept for shared items; the rest of long items goes to single tasks.
@@ -122,7 +141,8 @@ inline void ShareItems(int threads, int64_t max_shared, Plan& plan) {
     Item& item = plan.items[i];
     const int64_t partitions = item.end_partition - item.begin_partition;
     item.first_task = static_cast<int32_t>(plan.task_count);
-    const bool share = partitions > plan.partitions_per_task && shared + partitions <= max_shared;
+    const bool share = partitions > plan.partitions_per_task && shared + partitions <= max_shared &&
+                       item.heads * item.tokens <= kMaxQueryRows;
     if (share) {
       item.shared_slot = static_cast<int32_t>(shared);
       shared += partitions;

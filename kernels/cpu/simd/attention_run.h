@@ -9,6 +9,7 @@
 //                           zeros behind the last dimension
 //   kRowGroup               rows are computed in whole groups of this; those behind the last are
 //                           zeros, whose results nobody reads
+//   kMaxItemRows            of an item: a power of two, at least kMaxQueryRows
 //   PutQuery(r, query)      row r of the item; PutNoQuery(r): zeros
 //   LookAhead(places, unasked)  the places of this tile and the two to come; where there are fewer,
 //                           any. unasked: nobody looked ahead to this one
@@ -19,7 +20,8 @@
 //                           row r those in seen_of(r) = [begin, end) of the tile, all others count
 //                           nothing; all_seen: that is the whole tile for every row. Scratch:
 //                           scores [kMaxQueryRows][kTileKeys], corrections [kMaxQueryRows]
-//   Finish(row)             brings a row of sums into the order of the dimensions
+//   FoldInto(later, rows, sofar)  puts a later partition's `state` on top of others'
+//   Finish(rows, sums)      brings sums into the order [row][width], and of the dimensions
 // Every (row, key) and (row, dimension) sum has an order of its own that depends on neither the
 // rows beside it nor the register blocking: that is the f32 invariance of kernels/ops.h.
 #pragma once
@@ -47,11 +49,11 @@ struct Scratch {
   RowState partition;
   RowState whole;
 
-  static int64_t Floats(int64_t width, int64_t math_floats) {
-    return math_floats + 2 * kTileKeys * width + 2 * kMaxQueryRows * width +
-           kMaxQueryRows * kTileKeys + 5 * kMaxQueryRows;
+  static int64_t Floats(int64_t width, int64_t math_floats, int64_t max_rows) {
+    return math_floats + 2 * kTileKeys * width + 2 * max_rows * (width + 2) +
+           kMaxQueryRows * kTileKeys + kMaxQueryRows;
   }
-  static Scratch At(float* base, int64_t width, int64_t math_floats) {
+  static Scratch At(float* base, int64_t width, int64_t math_floats, int64_t max_rows) {
     Scratch s;
     float* next = base;
     const auto take = [&next](int64_t floats) {
@@ -63,8 +65,8 @@ struct Scratch {
     s.copies = take(2 * kTileKeys * width);
     s.scores = take(kMaxQueryRows * kTileKeys);
     s.corrections = take(kMaxQueryRows);
-    s.partition = {take(kMaxQueryRows * width), take(kMaxQueryRows), take(kMaxQueryRows)};
-    s.whole = {take(kMaxQueryRows * width), take(kMaxQueryRows), take(kMaxQueryRows)};
+    s.partition = {take(max_rows * width), take(max_rows), take(max_rows)};
+    s.whole = {take(max_rows * width), take(max_rows), take(max_rows)};
     return s;
   }
 };
@@ -85,7 +87,8 @@ struct Layout {
     layout.shared_offset = RoundUp(cut.MaxItems(shape) * static_cast<int64_t>(sizeof(Item)), 64);
     layout.scratch_offset =
         layout.shared_offset + layout.max_shared * SharedFloats(layout.width) * kFloat;
-    layout.scratch_bytes = RoundUp(Scratch::Floats(layout.width, layout.math_floats) * kFloat, 64);
+    const int64_t floats = Scratch::Floats(layout.width, layout.math_floats, Math::kMaxItemRows);
+    layout.scratch_bytes = RoundUp(floats * kFloat, 64);
     layout.total_bytes = layout.scratch_offset + threads * layout.scratch_bytes;
     return layout;
   }
@@ -151,15 +154,15 @@ class ItemRun {
   }
 
   void FoldInto(const RowState& partition, const RowState& whole) const {
-    Fold(partition, rows_, width_, whole);
+    math_.FoldInto(partition, rows_, whole);
   }
 
   void StoreRows(const RowState& whole) {
+    math_.Finish(rows_, whole.sums);
     for (int64_t r = 0; r < rows_; ++r) {
       T* out = args_.out.Row<T>(item_.first_row + r / item_.heads) +
                (item_.first_head + r % item_.heads) * head_dim_;
-      float* sums = whole.sums + r * width_;
-      math_.Finish(sums);
+      const float* sums = whole.sums + r * width_;
       const Vec total = Set(whole.totals[r] > 0 ? whole.totals[r] : 1.0f);
       ForVectors(head_dim_,
                  [&](int64_t d, int64_t n) { StoreUpTo(out + d, Div(Load(sums + d), total), n); });
@@ -283,8 +286,9 @@ void RunTask(const AttentionArgs& args, const Plan& plan, int64_t task, float* s
   ItemRun<T, Math> run(args, item, scratch);
   run.LoadQueries();
   if (item.shared_slot < 0) {
-    run.Clear(scratch.whole);
-    for (int64_t p = item.begin_partition; p < item.end_partition; ++p) {
+    // As if the first were folded into nothing.
+    run.RunPartition(item.begin_partition, scratch.whole);
+    for (int64_t p = item.begin_partition + 1; p < item.end_partition; ++p) {
       run.RunPartition(p, scratch.partition);
       run.FoldInto(scratch.partition, scratch.whole);
     }
@@ -328,11 +332,12 @@ void AttendWith(const AttentionArgs& args, ThreadPool& pool) {
   auto* shared = reinterpret_cast<float*>(base + layout.shared_offset);
   Plan plan;
   plan.items = reinterpret_cast<Item*>(base);
-  ListItems(args, Cut::Of(shape.heads, shape.kv_heads), plan);
+  ListItems(args, Cut::For(args, Math::kMaxItemRows, pool.threads()), plan);
   ShareItems(pool.threads(), layout.max_shared, plan);
   const auto scratch_of = [&](int member) {
     auto* scratch = base + layout.scratch_offset + member * layout.scratch_bytes;
-    return Scratch::At(reinterpret_cast<float*>(scratch), layout.width, layout.math_floats);
+    return Scratch::At(reinterpret_cast<float*>(scratch), layout.width, layout.math_floats,
+                       Math::kMaxItemRows);
   };
   pool.ParallelFor(plan.task_count, [&](int64_t task, int member) {
     RunTask<T, Math>(args, plan, task, shared, scratch_of(member));

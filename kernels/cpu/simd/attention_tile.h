@@ -136,23 +136,34 @@ struct RowState {
   float* totals;
 };
 
-// Puts `later` on top of `sofar`. Maxima and totals are worked on in whole registers: there is room
-// for kMaxQueryRows. Never inlined: every caller must get the same instructions.
+// What becomes of the sums of a register of rows where `later` is put on top of `sofar`, whose
+// maxima and totals are moved on. There is room for whole registers.
+struct Shares {
+  Vec kept, taken;  // of the sums so far, and the later ones
+  VecMask empty;    // saw no key later: nothing changes
+};
+inline Shares FoldTotals(const RowState& later, int64_t r, const RowState& sofar) {
+  const Vec later_maxima = Load(later.maxima + r), maxima = Load(sofar.maxima + r);
+  const Vec totals = Load(sofar.totals + r);
+  const Vec next = Max(later_maxima, maxima);
+  const Shares shares = {.kept = Exp(Sub(maxima, next)),
+                         .taken = Exp(Sub(later_maxima, next)),
+                         .empty = Equal(later_maxima, Set(-__builtin_inff()))};
+  const Vec sum = Fma(totals, shares.kept, Mul(Load(later.totals + r), shares.taken));
+  Store(sofar.totals + r, Select(shares.empty, totals, sum));
+  Store(sofar.maxima + r, Select(shares.empty, maxima, next));
+  return shares;
+}
+
+// Puts `later` on top of `sofar`, at most kMaxQueryRows. Never inlined: every caller must get the
+// same instructions.
 [[gnu::noinline]] inline void Fold(const RowState& later, int64_t rows, int64_t width,
                                    const RowState& sofar) {
   alignas(64) float keep[kMaxQueryRows], take[kMaxQueryRows];
-  const Vec none = Set(-__builtin_inff());
   for (int64_t r = 0; r < rows; r += kLanes) {
-    const Vec later_maxima = Load(later.maxima + r), maxima = Load(sofar.maxima + r);
-    const Vec totals = Load(sofar.totals + r);
-    const Vec next = Max(later_maxima, maxima);
-    const Vec kept = Exp(Sub(maxima, next)), taken = Exp(Sub(later_maxima, next));
-    const Vec sum = Fma(totals, kept, Mul(Load(later.totals + r), taken));
-    const VecMask empty = Equal(later_maxima, none);  // saw no key
-    Store(keep + r, kept);
-    Store(take + r, taken);
-    Store(sofar.totals + r, Select(empty, totals, sum));
-    Store(sofar.maxima + r, Select(empty, maxima, next));
+    const Shares shares = FoldTotals(later, r, sofar);
+    Store(keep + r, shares.kept);
+    Store(take + r, shares.taken);
   }
   for (int64_t r = 0; r < rows; ++r) {
     if (later.maxima[r] == -__builtin_inff()) continue;

@@ -3,168 +3,29 @@
 //
 // Scores are computed as [key][row]: keys are a left operand as the cache has them, and the queries
 // of 16 rows, turned once per item, the right one. So a register holds one key's scores of 16 rows
-// and nothing is summed or compared across lanes. The weights are then turned to [row][key], the
-// left operand of the second product, whose right one are values put in pairs of keys; that leaves
-// the dimensions of 32 in an order that Finish mends.
+// and nothing is summed or compared across lanes. The second product must have its weights or its
+// values turned. Of few rows the weights are: to [row][key], the left operand, whose right one are
+// values put in pairs of keys. Of many rows the values are, once for all: to [dimension][key], the
+// left operand, whose right one are the weights as they come; sums are [dimension][row] then. Both
+// add the same products in the same order, and leave the dimensions of 32 in an order that Finish
+// mends.
 #pragma once
 
 #include <utility>
 
 #include "kernels/cpu/amx_tiles.h"
-#include "kernels/cpu/avx512_transpose.h"
-#include "kernels/cpu/simd/attention_bf16.h"
+#include "kernels/cpu/simd/asked_lines.h"
+#include "kernels/cpu/simd/tile_softmax.h"
 
 namespace tessera::kernels::TESSERA_SIMD_PATH {
 namespace {
 
 using cpu::kTilePairs;
+static_assert(kProductPairs == kTilePairs && kGroupRows == cpu::kTileRows);
 
 constexpr int kTileWords = 16 * 16;  // of 4 bytes
-constexpr int kGroupRows = 16;       // rows that share a register of scores
 constexpr int64_t kTileRowBytes = 64;
-constexpr int64_t kProductKeys = 2 * kTilePairs;  // of one product of weights and values
-constexpr int kDimensionsTogether = 4;            // tiles of sums, of 16 dimensions each
-
-// Which keys of a tile the rows of a group see: for each row those of [begin, end).
-class SeenByRow {
- public:
-  template <typename SeenOf>
-  SeenByRow(const SeenOf& seen_of, int64_t first_row) {
-    alignas(64) int32_t begin[kGroupRows], end[kGroupRows];
-    for (int i = 0; i < kGroupRows; ++i) {
-      const auto [from, to] = seen_of(first_row + i);
-      begin[i] = static_cast<int32_t>(from);
-      end[i] = static_cast<int32_t>(to);
-    }
-    begin_ = _mm512_load_si512(begin);
-    end_ = _mm512_load_si512(end);
-  }
-  [[gnu::always_inline]] VecMask operator()(int key) const {
-    const __m512i at = _mm512_set1_epi32(key);
-    return _mm512_cmpge_epi32_mask(at, begin_) & _mm512_cmplt_epi32_mask(at, end_);
-  }
-
- private:
-  __m512i begin_, end_;
-};
-
-// Weights of a group's products with keys [key][row], times `scale`, as pairs of bf16
-// [kProductKeys keys][row][pair], 0 where a row does not see a key; the rest as SoftmaxOf of
-// attention_dot.cc does it.
-template <typename Seen, typename Ask>
-[[gnu::always_inline]] inline void SoftmaxOfGroup(const float* products, float scale,
-                                                  const Seen& seen, const Ask& ask,
-                                                  uint32_t* weights, float* maxima, float* totals,
-                                                  float* corrections) {
-  const Vec none = Set(-__builtin_inff());
-  Vec largest[4] = {none, none, none, none};
-  Vec sums[4] = {Zero(), Zero(), Zero(), Zero()};
-#pragma GCC unroll 2
-  for (int key = 0; key < kTileKeys; key += 4) {
-    ask(key);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const Vec product = Load(products + (key + j) * kLanes);
-      largest[j] = Max(largest[j], Select(seen(key + j), product, none));
-      sums[j] = Add(sums[j], Select(seen(key + j), product, Zero()));
-    }
-  }
-  const Vec of_tile = Max(Max(largest[0], largest[1]), Max(largest[2], largest[3]));
-  const Vec before = Load(maxima);
-  const Vec next = Max(Mul(of_tile, Set(scale)), before);
-  // 0, or NaN where the sum is not finite.
-  const Vec unsound = Mul(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])), Zero());
-  const Vec correction =
-      Add(Select(Equal(before, next), Set(1.0f), Exp(Sub(before, next))), unsound);
-  Store(maxima, next);
-  Store(corrections, correction);
-
-  // Where nothing was seen yet every weight is 0, whatever is subtracted.
-  const Vec steps_of_one = Set(1.44269504088896341f * kSteps);
-  const Vec least = Select(Equal(next, none), Zero(), next);
-  const Vec base = Sub(Set(kStepsToOne), Mul(least, steps_of_one));
-  const Vec factor = Mul(steps_of_one, Set(scale));
-  const PowersOfTwo powers;
-  const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
-  Vec added[2] = {Zero(), Zero()};
-  for (int first = 0; first < kTileKeys; first += kProductKeys) {
-    const auto steps = [&](int key) {
-      const Vec exact = Fma(Load(products + key * kLanes), factor, base);
-      return _mm512_maskz_cvtps_epi32(seen(key), exact);
-    };
-    __m512i pairs[kTilePairs];
-#pragma GCC unroll 16
-    for (int i = 0; i < kTilePairs; i += 2) {
-      const int key = first + 2 * i;
-      ask(key);
-      const __m512i even = powers.Of(steps(key), steps(key + 2));
-      const __m512i odd = powers.Of(steps(key + 1), steps(key + 3));
-      pairs[i] = _mm512_unpacklo_epi16(even, odd);
-      pairs[i + 1] = _mm512_unpackhi_epi16(even, odd);
-      added[0] = _mm512_dpbf16_ps(added[0], reinterpret_cast<__m512bh>(pairs[i]), ones);
-      added[1] = _mm512_dpbf16_ps(added[1], reinterpret_cast<__m512bh>(pairs[i + 1]), ones);
-    }
-    cpu::Transpose(pairs);
-#pragma GCC unroll 16
-    for (int r = 0; r < kGroupRows; ++r) {
-      _mm512_store_si512(weights + r * kTilePairs, pairs[r]);
-    }
-    weights += kTileWords;
-  }
-  Store(totals, Fma(Load(totals), correction, Add(added[0], added[1])));
-}
-
-// The lines of the next tile, values first, as they are computed. Each is asked for once, in the
-// order of memory and evenly over all that a tile takes: memory is busy only while something is
-// asked of it, and the processor reads ahead by itself only where lines follow one another at a
-// steady pace. Runs are asked for from some lines on, up to those of the tile behind. (Of 33 GB/s
-// that two cores read, asking by bursts left 18, evenly 24, some lines on 27.)
-class AskedLines {
- public:
-  void Begin(const TilePlaces<BFloat16>& next, const TilePlaces<BFloat16>& after, int64_t stride) {
-    const int64_t lines = kRunKeys * stride / kLineElements;
-    const auto put = [&](Part* to, const BFloat16* const* runs, const BFloat16* behind) {
-      to[0] = {runs[0] + kLead * kLineElements, lines - kLead};
-      for (int i = 1; i < kTileRuns; ++i) to[i] = {runs[i], lines};
-      to[kTileRuns] = {behind, kLead};
-    };
-    put(parts_, next.values, after.values[0]);
-    put(parts_ + kParts, next.keys, after.keys[0]);
-    parts_[2 * kParts] = {after.keys[0], 0};
-    part_ = parts_;
-    Enter();
-  }
-
-  template <int kLines>
-  [[gnu::always_inline]] void Ask() {
-#pragma GCC unroll 8
-    for (int i = 0; i < kLines; ++i) AskFor(place_ + i * kLineElements);
-    place_ += kLines * kLineElements;
-    left_ -= kLines;
-    if (left_ == 0) {
-      ++part_;
-      Enter();
-    }
-  }
-
- private:
-  static constexpr int64_t kLead = 8;
-  static constexpr int kParts = kTileRuns + 1;  // of values, and of keys
-  struct Part {
-    const BFloat16* place;
-    int64_t lines;
-  };
-
-  void Enter() {
-    place_ = part_->place;
-    left_ = part_->lines;
-  }
-
-  Part parts_[2 * kParts + 1];  // all that a tile asks for, and an end
-  const Part* part_ = parts_;
-  const BFloat16* place_ = nullptr;
-  int64_t left_ = 0;
-};
+constexpr int kDimensionsTogether = 4;  // tiles of sums, of 16 dimensions each
 
 // A Math of attention_run.h over tiles.
 template <typename Tiles>
@@ -172,13 +33,14 @@ class TileMath {
  public:
   using Cache = BFloat16;
   static constexpr int64_t kRowGroup = kGroupRows;
+  static constexpr int64_t kMaxItemRows = 512;  // values are turned once for all
   static constexpr int64_t kRowMultiple = kBlockElements;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) {
     return RoundUp(head_dim, kBlockElements);
   }
   static int64_t Floats(int64_t width) {
-    return kMaxQueryRows * width / 2 + kGroupRows * kTileKeys / 2 + kTileKeys * width / 2;
+    return kMaxItemRows * width / 2 + kGroupRows * kTileKeys / 2 + kTileKeys * width / 2;
   }
 
   // Tiles are the thread's for as long as this lives.
@@ -187,7 +49,7 @@ class TileMath {
         stride_(stride),
         width_(PaddedWidth(head_dim)),
         q_(reinterpret_cast<uint32_t*>(scratch)),
-        weights_(q_ + kMaxQueryRows * width_ / 2),
+        weights_(q_ + kMaxItemRows * width_ / 2),
         turned_(weights_ + kGroupRows * kTileKeys / 2) {
     cpu::TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
@@ -209,6 +71,7 @@ class TileMath {
         const int64_t left = head_dim_ - d - i;
         Store(elements + i, left > 0 ? LoadUpTo(query + d + i, Smaller(kLanes, left)) : Zero());
       }
+      largest_query_ = LargestOf(largest_query_, _mm512_load_si512(pairs));
       for (int64_t i = 0; i < kTilePairs; ++i) *QueryWord(r, d / 2 + i) = pairs[i];
     }
   }
@@ -222,44 +85,126 @@ class TileMath {
   void PutTile(const TilePlaces<BFloat16>& places, int64_t count) {
     places_ = places;
     count_ = count;
-    TurnValues();
   }
 
-  // All of a group before the next, so that what it needs stays in the first cache. Only the first
-  // asks for lines ahead.
   template <typename SeenOf>
   void Attend(int64_t rows, float scale, const SeenOf& seen_of, bool all_seen, float* scores,
               const RowState& state, float* corrections) {
-    const auto group = [&]<bool kAsk>(int64_t r, std::bool_constant<kAsk>) {
-      ScoreGroup<kAsk>(q_ + r * width_ / 2, scores);
-      const auto softmax = [&](const auto& seen) {
-        SoftmaxOfGroup(
-            scores, scale, seen,
-            [this](int) {
-              for (int64_t i = 0; kAsk && i < stride_; i += 32) asked_.template Ask<1>();
-            },
-            weights_, state.maxima + r, state.totals + r, corrections);
-      };
-      // No lane is left out of most tiles. The bits are the same.
-      if (all_seen) {
-        softmax([](int) { return FirstLanes(kLanes); });
-      } else {
-        softmax(SeenByRow(seen_of, r));
-      }
-      WeighGroup<kAsk>(corrections, state.sums + r * width_);
-    };
-    group(0, std::true_type());
-    for (int64_t r = kGroupRows; r < rows; r += kGroupRows) group(r, std::false_type());
+    if (ValuesTurned(rows)) {
+      AttendRows<true>(rows, scale, seen_of, all_seen, scores, state, corrections);
+    } else {
+      AttendRows<false>(rows, scale, seen_of, all_seen, scores, state, corrections);
+    }
   }
 
-  void Finish(float* row) const { OrderDimensions(row, width_); }
+  void FoldInto(const RowState& later, int64_t rows, const RowState& sofar) const {
+    if (!ValuesTurned(rows)) return Fold(later, rows, width_, sofar);
+    for (int64_t r = 0; r < rows; r += kGroupRows) {
+      const Shares shares = FoldTotals(later, r, sofar);
+      for (int64_t i = r * width_; i < (r + kGroupRows) * width_; i += kLanes) {
+        const Vec before = Load(sofar.sums + i);
+        const Vec sum = Fma(before, shares.kept, Mul(Load(later.sums + i), shares.taken));
+        Store(sofar.sums + i, Select(shares.empty, before, sum));
+      }
+    }
+  }
+
+  void Finish(int64_t rows, float* sums) const {
+    if (ValuesTurned(rows)) {
+      for (int64_t r = 0; r < rows; r += kGroupRows) TurnSums(sums + r * width_);
+    }
+    for (int64_t r = 0; r < rows; ++r) OrderDimensions(sums + r * width_, width_);
+  }
 
  private:
+  static constexpr int64_t kColumnWords = kTileKeys / 2 * kLanes;  // of 16 dimensions of values
   enum Tile : int { kSums = 0, kLeft = 4, kRight = 5 };  // four of sums, then the operands
 
   uint32_t* QueryWord(int64_t row, int64_t word) const {
     const int64_t tile = row / kGroupRows * (width_ / kBlockElements) + word / kTilePairs;
     return q_ + tile * kTileWords + word % kTilePairs * kGroupRows + row % kGroupRows;
+  }
+
+  static bool ValuesTurned(int64_t rows) { return rows > kMaxQueryRows; }
+
+  // Whether a group of rows in order sees any key of the tile.
+  template <typename SeenOf>
+  static bool SeesAny(const SeenOf& seen_of, int64_t r) {
+    return seen_of(r + kGroupRows - 1).second > 0 && seen_of(r).first < kTileKeys;
+  }
+
+  // The magnitudes of bf16 are in the order of their bits.
+  static __m512i LargestOf(__m512i largest, __m512i elements) {
+    return _mm512_max_epu16(largest, _mm512_and_si512(elements, _mm512_set1_epi16(0x7fff)));
+  }
+  static float AsFloat(__m512i largest) {
+    const __m256i half =
+        _mm256_max_epu16(_mm512_castsi512_si256(largest), _mm512_extracti64x4_epi64(largest, 1));
+    const __m128i quarter =
+        _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    // _mm_minpos_epu16 finds the least.
+    const __m128i least = _mm_minpos_epu16(_mm_xor_si128(quarter, _mm_set1_epi16(-1)));
+    const uint32_t bits = static_cast<uint32_t>(~_mm_cvtsi128_si32(least) & 0xffff) << 16;
+    return __builtin_bit_cast(float, bits);
+  }
+  // Whether all scores of this tile, and those before it, are moderate numbers.
+  bool Bounded(float scale) {
+    const float largest = AsFloat(largest_query_) * AsFloat(largest_key_);
+    constexpr float kMostSteps = 1 << 28;
+    bounded_ &= largest * static_cast<float>(width_) * scale * kStepsOfOne < kMostSteps;
+    return bounded_;
+  }
+
+  // Lines of the next tile are asked for as few rows are computed, by the first group; before each
+  // of many.
+  template <bool kValuesTurned, typename SeenOf>
+  void AttendRows(int64_t rows, float scale, const SeenOf& seen_of, bool all_seen, float* scores,
+                  const RowState& state, float* corrections) {
+    TurnValues<kValuesTurned>();
+    // Few rows would wait for keys that are read before their time: their references may move.
+    const bool bounded = kValuesTurned && Bounded(scale);
+    const int64_t lines = 2 * kTileKeys * stride_ / kLineElements;
+    // All of a group before the next, so that what it needs stays in the first cache.
+    for (int64_t r = 0; r < rows; r += kGroupRows) {
+      if constexpr (kValuesTurned) asked_.AskUpTo(CeilDivide(lines * kGroupRows, rows));
+      if (r > 0 && !all_seen && !SeesAny(seen_of, r)) continue;
+      const GroupSums group = {state.maxima + r, state.totals + r, corrections};
+      const auto attend = [&](const auto& seen, auto asks) {
+        AttendGroup<kValuesTurned, decltype(asks)::value>(q_ + r * width_ / 2, scale, bounded, seen,
+                                                          scores, group, state.sums + r * width_);
+      };
+      const auto attend_seen = [&](const auto& seen) {
+        if (r == 0 && !kValuesTurned) {
+          attend(seen, std::bool_constant<!kValuesTurned>());
+        } else {
+          attend(seen, std::false_type());
+        }
+      };
+      // No lane is left out of most tiles. The bits are the same.
+      if (all_seen) {
+        attend_seen([](int) { return FirstLanes(kLanes); });
+      } else {
+        attend_seen(SeenByRow(seen_of, r));
+      }
+    }
+  }
+
+  template <bool kValuesTurned, bool kAsk, typename Seen>
+  void AttendGroup(const uint32_t* q, float scale, bool bounded, const Seen& seen, float* scores,
+                   const GroupSums& group, float* sums) {
+    ScoreGroup<kAsk>(q, scores);
+    const auto ask = [this](int) {
+      for (int64_t i = 0; kAsk && i < stride_; i += kBlockElements) asked_.template Ask<1>();
+    };
+    const bool moved =
+        SoftmaxOfGroup<!kValuesTurned>(scores, scale, bounded, seen, ask, weights_, group);
+    if constexpr (kValuesTurned) {
+      if (moved) CorrectColumns(group.corrections, sums);
+      WeighTurned(sums);
+    } else {
+      if (moved) Correct(group.corrections, sums);
+      WeighGroup<kAsk>(sums);
+    }
   }
 
   // Products without the scale, [key][row].
@@ -291,32 +236,93 @@ class TileMath {
     (std::make_integer_sequence<int, kRuns>());
   }
 
-  // As right operands: [16 dimensions][pair of keys][dimension][2], zeros where a product reaches
-  // beyond the keys. Meanwhile the keys are brought near: loads of tiles wait longer for the second
-  // cache than what else there is to do takes.
+  // To right operands [16 dimensions][pair of keys][dimension][2], or left ones
+  // [16 dimensions][32 keys][dimension][pair of keys][2]; zeros where a product reaches beyond the
+  // keys. Meanwhile the keys are brought near: loads of tiles wait longer for the second cache than
+  // what else there is to do takes.
+  template <bool kTurned>
   void TurnValues() {
     const int64_t pairs = CeilDivide(count_, 2);
-    const int64_t width = width_;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const int64_t offset = pair % kRunPairs * 2 * stride_;
-      const BFloat16* value = places_.values[pair / kRunPairs] + offset;
-      const BFloat16* key = places_.keys[pair / kRunPairs] + offset;
-      uint32_t* out = turned_ + pair * kLanes;
-      for (int64_t d = 0; d < width; d += kBlockElements, out += kTileKeys * kLanes) {
-        asked_.template Ask<1>();
-        AskNear(key + d);
-        AskNear(key + stride_ + d);
-        __m512i x[2];
-        TurnPair(_mm512_loadu_si512(value + d), _mm512_loadu_si512(value + stride_ + d), x);
-        _mm512_store_si512(out, x[0]);
-        _mm512_store_si512(out + kTileKeys / 2 * kLanes, x[1]);
+    largest_key_ = _mm512_setzero_si512();
+    for (int64_t first = 0; first < pairs; first += kTilePairs) {
+      const int64_t count = Smaller(kTilePairs, pairs - first);
+      if constexpr (kTurned) {
+        for (int64_t d = 0; d < width_; d += kBlockElements) TurnBlocks(first, count, d);
+      } else {
+        for (int64_t i = 0; i < kTilePairs; ++i) PutPair(first + i, i < count);
       }
     }
-    for (int64_t pair = pairs; pair < RoundUp(pairs, kTilePairs); ++pair) {
-      uint32_t* out = turned_ + pair * kLanes;
-      for (int64_t d = 0; d < width; d += kLanes, out += kTileKeys / 2 * kLanes) {
-        _mm512_store_si512(out, _mm512_setzero_si512());
+  }
+
+  // Of some pairs of keys, 32 dimensions from d on.
+  void ReadKeys(int64_t first, int64_t count, int64_t d) {
+    __m512i largest = largest_key_;
+    for (int64_t pair = first; pair < first + count; ++pair) {
+      const BFloat16* key = KeyOf(pair, d);
+      largest = LargestOf(largest, _mm512_loadu_si512(key));
+      largest = LargestOf(largest, _mm512_loadu_si512(key + stride_));
+    }
+    largest_key_ = largest;
+  }
+
+  const BFloat16* KeyOf(int64_t pair, int64_t d) const {
+    return places_.keys[pair / kRunPairs] + pair % kRunPairs * 2 * stride_ + d;
+  }
+  const BFloat16* ValueOf(int64_t pair, int64_t d) const {
+    return places_.values[pair / kRunPairs] + pair % kRunPairs * 2 * stride_ + d;
+  }
+
+  // A pair of values, or none.
+  void PutPair(int64_t pair, bool any) {
+    uint32_t* out = turned_ + pair * kLanes;
+    for (int64_t d = 0; d < width_; d += kBlockElements, out += 2 * kColumnWords) {
+      __m512i x[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+      if (any) {
+        asked_.template Ask<1>();
+        const BFloat16 *key = KeyOf(pair, d), *value = ValueOf(pair, d);
+        AskNear(key);
+        AskNear(key + stride_);
+        TurnPair(_mm512_loadu_si512(value), _mm512_loadu_si512(value + stride_), x);
       }
+      _mm512_store_si512(out, x[0]);
+      _mm512_store_si512(out + kColumnWords, x[1]);
+    }
+  }
+
+  void TurnBlocks(int64_t first, int64_t count, int64_t d) {
+    ReadKeys(first, count, d);
+    uint32_t* out = turned_ + d / kLanes * kColumnWords + first * kLanes;
+    TurnBlock(
+        first, count, d, [](auto x, auto y) { return _mm512_unpacklo_epi16(x, y); }, out);
+    TurnBlock(
+        first, count, d, [](auto x, auto y) { return _mm512_unpackhi_epi16(x, y); },
+        out + kColumnWords);
+  }
+
+  template <typename Unpack>
+  void TurnBlock(int64_t first, int64_t count, int64_t d, const Unpack& unpack,
+                 uint32_t* out) const {
+    __m512i x[kTilePairs];
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kTilePairs; ++i) {
+      const BFloat16* value = ValueOf(first + Smaller(i, count - 1), d);
+      const __m512i pair = unpack(_mm512_loadu_si512(value), _mm512_loadu_si512(value + stride_));
+      x[i] = i < count ? pair : _mm512_setzero_si512();
+    }
+    cpu::Transpose(x);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kTilePairs; ++i) _mm512_store_si512(out + i * kLanes, x[i]);
+  }
+
+  // Sums [dimension][row] of a group to [row][dimension].
+  void TurnSums(float* sums) const {
+    auto* columns = reinterpret_cast<float*>(turned_);  // of no tile any more
+    __builtin_memcpy(columns, sums, kGroupRows * width_ * sizeof(float));
+    for (int64_t d = 0; d < width_; d += kLanes) {
+      __m512i x[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) x[i] = _mm512_load_si512(columns + (d + i) * kGroupRows);
+      cpu::Transpose(x);
+      for (int64_t r = 0; r < kGroupRows; ++r) _mm512_store_si512(sums + r * width_ + d, x[r]);
     }
   }
 
@@ -332,9 +338,15 @@ class TileMath {
     }
   }
 
+  // The same where rows are columns.
+  void CorrectColumns(const float* corrections, float* sums) const {
+    const Vec all = Load(corrections);
+    for (int64_t i = 0; i < width_ * kGroupRows; i += kLanes)
+      Store(sums + i, Mul(Load(sums + i), all));
+  }
+
   template <bool kAsk>
-  void WeighGroup(const float* corrections, float* sums) {
-    Correct(corrections, sums);
+  void WeighGroup(float* sums) {
     int64_t d = 0;
     for (; d + kDimensionsTogether * kLanes <= width_; d += kDimensionsTogether * kLanes) {
       WeighDimensions<kDimensionsTogether, kAsk>(d, sums + d);
@@ -346,7 +358,6 @@ class TileMath {
   template <int kCount, bool kAsk>
   void WeighDimensions(int64_t d, float* sums) {
     const int64_t products = CeilDivide(count_, kProductKeys);
-    constexpr int64_t kColumnWords = kTileKeys / 2 * kLanes;  // of 16 dimensions
     const uint32_t* values = turned_ + d / kLanes * kColumnWords;
     [&]<int... kColumn>(std::integer_sequence<int, kColumn...>) {
       (Tiles::template Load<kSums + kColumn>(sums + kColumn * kLanes, width_ * 4), ...);
@@ -363,12 +374,41 @@ class TileMath {
     (std::make_integer_sequence<int, kCount>());
   }
 
+  void WeighTurned(float* sums) {
+    int64_t d = 0;
+    for (; d + kDimensionsTogether * kLanes <= width_; d += kDimensionsTogether * kLanes) {
+      WeighTurnedDimensions<kDimensionsTogether>(d, sums + d * kGroupRows);
+    }
+    if (d < width_) WeighTurnedDimensions<2>(d, sums + d * kGroupRows);
+  }
+
+  template <int kCount>
+  void WeighTurnedDimensions(int64_t d, float* sums) {
+    const int64_t products = CeilDivide(count_, kProductKeys);
+    const uint32_t* values = turned_ + d / kLanes * kColumnWords;
+    [&]<int... kColumn>(std::integer_sequence<int, kColumn...>) {
+      (Tiles::template Load<kSums + kColumn>(sums + kColumn * kTileWords, kTileRowBytes), ...);
+      for (int64_t i = 0; i < products; ++i) {
+        Tiles::template Load<kLeft>(weights_ + i * kTileWords, kTileRowBytes);
+        ((Tiles::template Load<kRight + kColumn % 3>(
+              values + kColumn * kColumnWords + i * kTileWords, kTileRowBytes),
+          Tiles::template Dot<kSums + kColumn, kRight + kColumn % 3, kLeft>()),
+         ...);
+      }
+      (Tiles::template Store<kSums + kColumn>(sums + kColumn * kTileWords, kTileRowBytes), ...);
+    }
+    (std::make_integer_sequence<int, kCount>());
+  }
+
   const int64_t head_dim_, stride_, width_;
   uint32_t* const q_;            // [group][32 dimensions][pair][row]
   uint32_t* const weights_;      // of a group, [32 keys][row][pair]
-  uint32_t* const turned_;       // values, [16 dimensions][kTileKeys / 2][dimension]
+  uint32_t* const turned_;       // values, as TurnValues says
   TilePlaces<BFloat16> places_;  // of this tile
   int64_t count_ = 0;
+  __m512i largest_query_ = _mm512_setzero_si512();  // magnitudes
+  __m512i largest_key_ = _mm512_setzero_si512();
+  bool bounded_ = true;
   AskedLines asked_;
 };
 

@@ -55,6 +55,9 @@ std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t
     const int64_t seen = c.window == 0 ? 0 : std::max<int64_t>(0, first_row + 1 - c.window);
     for (int64_t p = seen; p < sequence.context_length; ++p) {
       std::vector<float> token = TokenValues(sequence, p, c.kv_heads * c.head_dim, which);
+      if (which == 0) {
+        for (float& value : token) value *= 1 + static_cast<float>(p) * c.key_growth;
+      }
       if (which == 0 && p == c.nan_key) {
         std::fill(token.begin(), token.end(), std::numeric_limits<float>::quiet_NaN());
       }

@@ -63,7 +63,7 @@ TEST_CASE("attention: contexts over several partitions") {
   const DType cache = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   CAPTURE(window, heads, head_dim, block_tokens, Name(cache), Name(products));
-  CheckCase({.sequences = {{1, 1700, 1}, {20, 530, 2}, {1, 512, 3}, {1, 513, 4}, {3, 1025, 5}},
+  CheckCase({.sequences = {{1, 2100, 1}, {20, 1040, 2}, {1, 1024, 3}, {1, 1025, 4}, {3, 530, 5}},
              .heads = heads,
              .kv_heads = 1,
              .head_dim = head_dim,
@@ -100,6 +100,17 @@ TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
       }
     }
   }
+}
+
+TEST_CASE("attention: scores that grow along the context") {
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  const float growth = GENERATE(0.02f, 2.0f);
+  CAPTURE(Name(products), growth);
+  CheckCase({.sequences = {{70, 300, 1}, {1, 500, 2}, {330, 330, 3}},
+             .activation = DType::kBF16,
+             .cache = DType::kBF16,
+             .products = products,
+             .key_growth = growth});
 }
 
 TEST_CASE("attention: nothing to do") {

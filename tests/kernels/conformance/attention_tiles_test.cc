@@ -1,6 +1,7 @@
 // Attention over AMX tiles where there is no AMX: its tile instructions are emulated.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -47,6 +48,42 @@ TEST_CASE("emulated tiles: head dimensions, groups and windows against the refer
   c.window = window;
   for (const AttentionKernel& kernel : Emulated()) {
     CHECK(Difference(RunAttention(kernel, Pool(), c), RunAttention(Reference(), c), 1e-2) == "");
+  }
+}
+
+TEST_CASE("emulated tiles: scores that grow along the context") {
+  const float growth = GENERATE(0.02f, 2.0f);
+  AttentionCase c = Rounded({{70, 300, 1}, {1, 500, 2}, {330, 330, 3}});
+  c.activation = DType::kBF16;
+  c.key_growth = growth;
+  for (const AttentionKernel& kernel : Emulated()) {
+    CHECK(Difference(RunAttention(kernel, Pool(), c), RunAttention(Reference(), c), 1e-2) == "");
+  }
+}
+
+// Items of many rows, whose values are turned, against those of few, whose weights are.
+TEST_CASE("emulated tiles: rows of a long prompt have the bits that they have alone") {
+  const int64_t head_dim = GENERATE(32, 64, 96, 128);
+  const int64_t window = GENERATE(0, 100);
+  const float growth = GENERATE(0.0f, 0.02f);
+  const int64_t nan_key = GENERATE(-1, 250);
+  CAPTURE(head_dim, window, growth, nan_key);
+  AttentionCase c = Rounded({{700, 1100, 1}});
+  c.heads = 8;
+  c.head_dim = head_dim;
+  c.window = window;
+  c.key_growth = growth;
+  c.nan_key = nan_key;
+  for (const AttentionKernel& kernel : Emulated()) {
+    const std::vector<float> whole = RunAttention(kernel, Pool(), c);
+    const auto width = static_cast<int64_t>(whole.size()) / 700;
+    for (const int64_t end : {401, 450, 1100}) {
+      c.sequences = {{2, 70, 2}, {1, end, 1}};
+      const std::vector<float> row = RunAttention(kernel, Pool(), c);
+      CAPTURE(end);
+      CHECK(std::memcmp(row.data() + 2 * width, whole.data() + (end - 401) * width,
+                        width * sizeof(float)) == 0);
+    }
   }
 }
 
