@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/planner/cluster_links.h"
 #include "scheduler/planner/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -106,45 +107,20 @@ absl::Status MoneyInTheWay(const PlacementProblem& problem, const PlannerInput& 
       problem.required_requests_per_second, served));
 }
 
-// Every link that the description has a figure for, with its key.
-std::vector<std::pair<std::string, v1::Link*>> LinksOf(v1::Cluster* cluster) {
-  std::vector<std::pair<std::string, v1::Link*>> links;
-  v1::Tiers& tiers = *cluster->mutable_tiers();
-  if (tiers.has_machine()) links.emplace_back("tiers.machine", tiers.mutable_machine());
-  if (tiers.has_rack()) links.emplace_back("tiers.rack", tiers.mutable_rack());
-  if (tiers.has_site()) links.emplace_back("tiers.site", tiers.mutable_site());
-  if (tiers.has_region()) links.emplace_back("tiers.region", tiers.mutable_region());
-  for (int i = 0; i < cluster->links_size(); ++i)
-    links.emplace_back(StrCat("links[", i, "].link"), cluster->mutable_links(i)->mutable_link());
-  for (int i = 0; i < cluster->sites_size(); ++i) {
-    if (cluster->sites(i).has_uplink())
-      links.emplace_back(StrCat("sites[", i, "].uplink"),
-                         cluster->mutable_sites(i)->mutable_uplink());
-  }
-  for (int i = 0; i < cluster->machines_size(); ++i) {
-    v1::Machine& machine = *cluster->mutable_machines(i);
-    if (machine.has_inside())
-      links.emplace_back(StrCat("machines[", i, "].inside"), machine.mutable_inside());
-    if (machine.has_uplink())
-      links.emplace_back(StrCat("machines[", i, "].uplink"), machine.mutable_uplink());
-  }
-  return links;
-}
-
 // An error where it is links that leave nothing; OK where fast ones do not help.
 absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
                            const PlannerInput& input) {
   v1::Cluster fast = input.cluster;
   std::string narrowest, latest;
   double least = std::numeric_limits<double>::infinity(), longest = -1;
-  for (const auto& [key, link] : LinksOf(&fast)) {
+  for (const auto& [name, link, load] : LinksOf(&fast)) {
     if (link->bandwidth_bytes_per_second() < least) {
       least = link->bandwidth_bytes_per_second();
-      narrowest = key;
+      narrowest = name;
     }
     if (link->latency_seconds() > longest) {
       longest = link->latency_seconds();
-      latest = key;
+      latest = name;
     }
     link->Clear();
     link->set_bandwidth_bytes_per_second(1e15);
@@ -158,9 +134,9 @@ absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
   if (served < kLeastRequestsPerSecond) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s: links: too slow for a model that needs several of these devices: hardly a request would "
-      "be served, with links that take no time %.3f requests/s; the narrowest is %s with %s, the "
-      "longest latency is that of %s, %.3g s",
-      input.cluster_file, served, narrowest, GbitText(least), latest, longest));
+      "be served, with links that take no time %.3f requests/s; the least bandwidth is %s, of "
+      "%s, the longest latency %.3g s, of %s",
+      input.cluster_file, served, GbitText(least), narrowest, longest, latest));
 }
 
 }  // namespace
