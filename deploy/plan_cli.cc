@@ -286,13 +286,18 @@ absl::Status PlanCli::CheckFiles() const {
   return absl::OkStatus();
 }
 
+absl::Status PlanCli::WritePicture(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                                   const scheduler::PlannerInput& input) const {
+  const absl::StatusOr<scheduler::ClusterGraph> graph =
+      scheduler::MakeClusterGraph(cluster, input.catalogue, input.cluster_file);
+  if (!graph.ok()) return graph.status();
+  return WriteText(picture_, scheduler::PlanPicture(plan, *graph));
+}
+
 absl::Status PlanCli::Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const {
   scheduler::AddSensitivity(question.input, question.options, sensitivity_, plan);
   if (!picture_.empty()) {
-    const absl::StatusOr<scheduler::ClusterGraph> graph = scheduler::MakeClusterGraph(
-        question.input.cluster, question.input.catalogue, question.input.cluster_file);
-    if (!graph.ok()) return graph.status();
-    if (absl::Status s = WriteText(picture_, scheduler::PlanPicture(*plan, *graph)); !s.ok())
+    if (absl::Status s = WritePicture(*plan, question.input.cluster, question.input); !s.ok())
       return s;
   }
   if (out_.empty()) return absl::OkStatus();
@@ -343,25 +348,28 @@ int PlanCli::RunPlan() {
 }
 
 int PlanCli::RunShared() {
-  if (!what_if_.empty() || !picture_.empty() || sensitivity_) {
+  if (sensitivity_) {
     return Fail(absl::InvalidArgumentError(
-        "--what-if, --picture, --sensitivity: are for one model; plan the models one by one"));
+        "--sensitivity: is for one model: the devices would have to be dealt anew for each change; "
+        "--what-if does that for one change, or plan the models one by one"));
   }
   const absl::StatusOr<std::vector<PlanQuestion>> questions =
       ReadSharedQuestions(flags_, models_, workloads_, rates_);
   if (!questions.ok()) return Fail(questions.status());
-  std::vector<scheduler::PlannerInput> inputs;
-  for (const PlanQuestion& question : *questions) inputs.push_back(question.input);
-  const absl::StatusOr<scheduler::SharedPlans> shared =
-      scheduler::PlanShared(inputs, questions->front().options);
-  if (!shared.ok()) return Fail(shared.status());
-  std::cout << shared->text;
-  for (const v1::DeploymentPlan& plan : shared->plans)
-    std::cout << "\n" << scheduler::PlanTable(plan);
+  const absl::StatusOr<SharedAnswer> answer = PlanSharedModels(*questions, what_if_);
+  if (!answer.ok()) return Fail(answer.status());
+  std::cout << answer->text;
+  const scheduler::PlannerInput& input = questions->front().input;
+  if (!picture_.empty()) {
+    const absl::Status drawn =
+        WritePicture(scheduler::PlanForPicture(answer->plans), answer->cluster, input);
+    if (!drawn.ok()) return Fail(drawn);
+    std::cout << "\ndrawn in " << picture_ << "\n";
+  }
   if (out_.empty()) return 0;
-  const std::vector<std::string> names = scheduler::PlanFileNames(out_, *shared);
+  const std::vector<std::string> names = scheduler::PlanFileNames(out_, answer->plans);
   for (size_t i = 0; i < names.size(); ++i) {
-    const absl::StatusOr<std::string> json = PlanJson(shared->plans[i]);
+    const absl::StatusOr<std::string> json = PlanJson(answer->plans.plans[i]);
     if (!json.ok()) return Fail(json.status());
     if (absl::Status s = WriteText(names[i], *json); !s.ok()) return Fail(s);
     std::cout << "\nwritten to " << names[i] << "\n";

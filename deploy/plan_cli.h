@@ -38,6 +38,8 @@ class PlanCli {
   int RunImport();
   int RunWhatIf();
   absl::Status CheckFiles() const;
+  absl::Status WritePicture(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                            const scheduler::PlannerInput& input) const;
   // Sensitivity, and the files that flags name.
   absl::Status Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const;
 

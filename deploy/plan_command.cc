@@ -234,4 +234,41 @@ absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& c
   return WhatIfAnswer{std::move(text), *std::move(question), *std::move(then)};
 }
 
+absl::StatusOr<SharedAnswer> PlanSharedModels(const std::vector<PlanQuestion>& questions,
+                                              const std::string& changes) {
+  const scheduler::PlannerOptions& options = questions.front().options;
+  std::vector<scheduler::PlannerInput> inputs;
+  for (const PlanQuestion& question : questions) inputs.push_back(question.input);
+  SharedAnswer answer;
+  answer.cluster = inputs.front().cluster;
+  if (!changes.empty()) {
+    if (absl::Status s = scheduler::ApplyChanges(changes, &answer.cluster); !s.ok())
+      return absl::Status(s.code(), StrCat("--what-if: ", StdView(s.message())));
+  }
+  absl::StatusOr<scheduler::SharedPlans> now = scheduler::PlanShared(inputs, options);
+  if (!now.ok()) return now.status();
+  if (changes.empty()) {
+    answer.text = now->text;
+    for (const v1::DeploymentPlan& plan : now->plans) answer.text += "\n" + scheduler::PlanTable(plan);
+    answer.plans = *std::move(now);
+    return answer;
+  }
+  for (scheduler::PlannerInput& input : inputs) {
+    input.cluster = answer.cluster;
+    input.cluster_file += " changed so";
+  }
+  absl::StatusOr<scheduler::SharedPlans> then = scheduler::PlanShared(inputs, options);
+  if (!then.ok()) {
+    return absl::Status(then.status().code(),
+                        StrCat("--what-if: \"", changes, "\": ", StdView(then.status().message())));
+  }
+  answer.text = StrCat("what if: ", changes, "\n\nnow: ", now->text, "\nthen: ", then->text);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    answer.text += StrCat("\n", inputs[i].model.name(), ":\n",
+                          scheduler::PlanDiff(now->plans[i], then->plans[i], "now", "then"));
+  }
+  answer.plans = *std::move(then);
+  return answer;
+}
+
 }  // namespace tessera::deploy

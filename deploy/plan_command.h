@@ -10,6 +10,7 @@
 #include "deploy/plan_file.h"
 #include "proto/plan.pb.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/shared_cluster.h"
 
 namespace tessera::deploy {
 
@@ -64,5 +65,15 @@ struct WhatIfAnswer {
   v1::DeploymentPlan plan;  // its answer
 };
 absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& changes);
+
+// Plans for models that share a cluster: as the files say where `changes` are empty, else with
+// these, and the text compares both.
+struct SharedAnswer {
+  std::string text;
+  v1::Cluster cluster;  // that the plans are for
+  scheduler::SharedPlans plans;
+};
+absl::StatusOr<SharedAnswer> PlanSharedModels(const std::vector<PlanQuestion>& questions,
+                                              const std::string& changes);
 
 }  // namespace tessera::deploy

@@ -79,7 +79,12 @@ class Sharer {
     absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
     if (!plan.ok()) return plan.status();
     plans_[i] = *std::move(plan);
-    // The planner was given a placement; where it comes from is known here.
+    // The planner was given a placement; where it comes from, and who has the other devices, is
+    // known here.
+    auto* lines = plans_[i].mutable_explanation();
+    lines->erase(std::remove_if(lines->begin(), lines->end(),
+                                [](const auto& line) { return line.starts_with("not used: "); }),
+                 lines->end());
     for (std::string& line : *plans_[i].mutable_assumptions()) {
       if (line.starts_with("search = "))
         line = StrCat("search = ", options_.search.empty() ? "best" : options_.search,
@@ -118,6 +123,7 @@ class Sharer {
       if (used[p] > problems_.front()->graph->pools()[p].count)
         return absl::InternalError("a deal uses devices twice");
     }
+    idle_ = Idle(*problems_.front()->graph, used);
     return absl::OkStatus();
   }
 
@@ -166,6 +172,18 @@ class Sharer {
     return absl::StrJoin(parts, ", ");
   }
 
+  // What the deal leaves over, by kind.
+  static std::string Idle(const ClusterGraph& graph, const std::vector<int>& used) {
+    std::map<std::string, int> kinds;
+    for (size_t p = 0; p < used.size(); ++p)
+      kinds[graph.pools()[p].spec->kind] += graph.pools()[p].count - used[p];
+    std::vector<std::string> parts;
+    for (const auto& [kind, count] : kinds) {
+      if (count > 0) parts.push_back(StrCat(count, " ", kind));
+    }
+    return absl::StrJoin(parts, ", ");
+  }
+
   std::string Text(const SharedPlans& shared) const {
     std::string out = absl::StrFormat(
         "%d models share the cluster; each serves %.3f times %s, or more\n"
@@ -194,7 +212,14 @@ class Sharer {
                              "moves (heuristic, no bound)",
                "\n");
     if (!overload_.empty()) out += StrCat("  ", overload_, "\n");
-    return out;
+    if (!idle_.empty()) out += StrCat("  used by no model: ", idle_, "\n");
+    return out +
+           "  not told where several models share a cluster: other choices, what one more device "
+           "or "
+           "more bandwidth would bring, and what if the assumptions are off: the devices would "
+           "have "
+           "to be dealt anew for each; tessera plan --what-if deals them anew for a change that "
+           "you name\n";
   }
 
   const std::vector<PlannerInput>& inputs_;
@@ -206,7 +231,7 @@ class Sharer {
   Deal deal_;
   std::vector<Placement> placements_;
   std::vector<v1::DeploymentPlan> plans_;
-  std::string overload_;
+  std::string overload_, idle_;
 };
 
 }  // namespace
@@ -216,6 +241,43 @@ absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
                                        const SharingOptions& sharing) {
   if (absl::Status s = CheckAsked(inputs, options); !s.ok()) return s;
   return Sharer(inputs, options, sharing).Run();
+}
+
+v1::DeploymentPlan PlanForPicture(const SharedPlans& shared) {
+  v1::DeploymentPlan all;
+  std::map<std::pair<std::string, std::string>, v1::LinkLoad*> links;
+  std::set<std::string> assumed;
+  v1::Prediction& sum = *all.mutable_prediction();
+  std::string& title = *all.mutable_model()->mutable_name();
+  for (size_t i = 0; i < shared.plans.size(); ++i) {
+    const v1::DeploymentPlan& plan = shared.plans[i];
+    const std::string letter = i < 26 ? std::string(1, static_cast<char>('A' + i)) : StrCat("M", i);
+    title += StrCat(i == 0 ? "" : ", ", letter, ": ", plan.model().name());
+    const auto named = [&](const std::string& name) { return StrCat(letter, ".", name); };
+    for (v1::Replica replica : plan.replicas()) {
+      replica.set_name(named(replica.name()));
+      *all.add_replicas() = std::move(replica);
+    }
+    for (v1::RoutingShare share : plan.routing()) {
+      share.set_prefill_replica(named(share.prefill_replica()));
+      share.set_decode_replica(named(share.decode_replica()));
+      *all.add_routing() = std::move(share);
+    }
+    for (const v1::LinkLoad& link : plan.links()) {
+      v1::LinkLoad*& known = links[{link.from(), link.to()}];
+      const double before = known == nullptr ? 0 : known->bytes_per_second();
+      if (known == nullptr) *(known = all.add_links()) = link;
+      known->set_bytes_per_second(before + link.bytes_per_second());
+    }
+    for (const std::string& line : plan.assumptions()) {
+      if (assumed.insert(line).second) all.add_assumptions(line);
+    }
+    sum.set_requests_per_second(sum.requests_per_second() +
+                                plan.prediction().requests_per_second());
+    sum.set_output_tokens_per_second(sum.output_tokens_per_second() +
+                                     plan.prediction().output_tokens_per_second());
+  }
+  return all;
 }
 
 std::vector<std::string> PlanFileNames(const std::string& file, const SharedPlans& shared) {

@@ -41,6 +41,11 @@ absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
                                        const PlannerOptions& options,
                                        const SharingOptions& sharing = {});
 
+// All of them as one for PlanPicture, and for nothing else: replicas are called "A.r0", with the
+// model's letter in the title, shares are of the requests of their model, what several send over a
+// link is added up.
+v1::DeploymentPlan PlanForPicture(const SharedPlans& plans);
+
 // File names of the plans: "plan.json" -> "plan.Llama-3-8B.json"; unique, whatever the models are
 // called.
 std::vector<std::string> PlanFileNames(const std::string& file, const SharedPlans& plans);

@@ -173,4 +173,57 @@ TEST_CASE("the rate of the KV codec is an option") {
              Contains("--kv-codec-rate: must be above 0"));
 }
 
+namespace {
+
+std::vector<std::string> TwoModels(const std::vector<std::string>& more) {
+  const std::string cluster = Scratch("two.yaml");
+  std::ofstream(cluster) << "machines:\n- {name: a, devices: [{kind: A40, count: 2}]}\n"
+                            "- {name: b, devices: [{kind: L4}]}\n"
+                            "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}\n";
+  std::vector<std::string> all = {cluster,   "--model",    "Qwen2.5-7B",
+                                  "--model", "Llama-3-8B", "--no-simulate"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("several models: what is not told is said, and nothing another uses is called unused") {
+  const Ran ran = Run(TwoModels({}));
+  REQUIRE(ran.err == "");
+  CHECK_THAT(ran.out, Contains("not told where several models share a cluster: other choices, ") &&
+                          Contains("tessera plan --what-if deals them anew for a change") &&
+                          !Contains("not used: "));
+  const Ran refused = Run(TwoModels({"--sensitivity"}));
+  CHECK(refused.code == 1);
+  CHECK_THAT(refused.err, Contains("--sensitivity: is for one model: the devices would have to be "
+                                   "dealt anew"));
+}
+
+TEST_CASE("several models: one picture of the cluster with the replicas of all") {
+  const std::string picture = Scratch("two.svg");
+  const Ran ran = Run(TwoModels({"--picture", picture}));
+  REQUIRE(ran.err == "");
+  CHECK_THAT(ran.out, Contains("drawn in " + picture));
+  std::ostringstream drawn;
+  drawn << std::ifstream(picture).rdbuf();
+  CHECK_THAT(drawn.str(), Contains("A: Qwen2.5-7B, B: Llama-3-8B: up to ") &&
+                              Contains(">A.r0 s0<") && Contains(">B.r0 s0<") &&
+                              Contains("A.r0: prefill and decode, 1 stage"));
+}
+
+TEST_CASE("several models: --what-if deals the devices anew, and writes the plans then") {
+  const std::string out = Scratch("two.json");
+  const Ran ran = Run(TwoModels({"--what-if", "+1 A40 on a", "--out", out}));
+  REQUIRE(ran.err == "");
+  CHECK_THAT(ran.out, Contains("what if: +1 A40 on a\n\nnow: 2 models share the cluster") &&
+                          Contains("\nthen: 2 models share the cluster") &&
+                          Contains("\nQwen2.5-7B:\n") && Contains("\nLlama-3-8B:\n") &&
+                          Contains("devices in use") &&
+                          Contains("written to " + Scratch("two.Llama-3-8B.json")));
+  CHECK(std::filesystem::exists(Scratch("two.Qwen2.5-7B.json")));
+  CHECK_THAT(Run(TwoModels({"--what-if", "+1 A40 on z"})).err,
+             Contains("--what-if: \"+1 A40 on z\": there is no machine called z"));
+}
+
 }  // namespace tessera::deploy

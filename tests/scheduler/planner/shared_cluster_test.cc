@@ -207,4 +207,46 @@ TEST_CASE("files are named after models, a request over the network has several 
              Contains("request: models"));
 }
 
+TEST_CASE("devices that no model uses are told once, and those of another model are not") {
+  const std::string cluster =
+      "machines:\n- {name: a, devices: [{kind: A40, count: 2}]}\n"
+      "- {name: b, devices: [{kind: T4}]}\ntiers: {site: {bandwidth_bytes_per_second: 1000}}";
+  // One T4 holds neither model, and the link makes it no part of a pipeline.
+  const auto shared =
+      PlanShared({Input(cluster, "Qwen2.5-14B"), Input(cluster, "Llama-2-13B")}, {});
+  REQUIRE(shared.status().message() == "");
+  CHECK_THAT(shared->text, Contains("  used by no model: 1 T4\n"));
+  for (const v1::DeploymentPlan& plan : shared->plans)
+    CHECK_THAT(PlanTable(plan), !Contains("not used: "));
+}
+
+TEST_CASE("for a picture the plans are one: replicas by letter, links added up") {
+  SharedPlans shared;
+  for (const char* model : {"first", "second"}) {
+    v1::DeploymentPlan& plan = shared.plans.emplace_back();
+    plan.mutable_model()->set_name(model);
+    plan.mutable_prediction()->set_requests_per_second(2);
+    plan.add_replicas()->set_name("r0");
+    v1::RoutingShare& share = *plan.add_routing();
+    share.set_prefill_replica("r0");
+    share.set_decode_replica("r0");
+    v1::LinkLoad& link = *plan.add_links();
+    link.set_from("a");
+    link.set_to("b");
+    link.set_bytes_per_second(3);
+    link.set_capacity_bytes_per_second(10);
+    plan.add_assumptions("search = best");
+  }
+  const v1::DeploymentPlan all = PlanForPicture(shared);
+  CHECK(all.model().name() == "A: first, B: second");
+  CHECK(all.prediction().requests_per_second() == 4);
+  REQUIRE(all.replicas_size() == 2);
+  CHECK(all.replicas(1).name() == "B.r0");
+  CHECK(all.routing(1).decode_replica() == "B.r0");
+  REQUIRE(all.links_size() == 1);
+  CHECK(all.links(0).bytes_per_second() == 6);
+  CHECK(all.links(0).capacity_bytes_per_second() == 10);
+  CHECK(all.assumptions_size() == 1);
+}
+
 }  // namespace tessera::scheduler
