@@ -70,6 +70,8 @@ void AppendFigures(const v1::DeploymentPlan& from, const v1::DeploymentPlan& to,
   const v1::Prediction &a = from.prediction(), &b = to.prediction();
   AppendFigure("requests/s, at most", "%.3f", a.requests_per_second(), b.requests_per_second(), 1,
                out);
+  AppendFigure("  attained in simulation", "%.3f", from.simulated().attained_requests_per_second(),
+               to.simulated().attained_requests_per_second(), 1, out);
   AppendFigure("  after a machine's loss", "%.3f", from.survival().requests_per_second(),
                to.survival().requests_per_second(), 1, out);
   AppendFigure("output tokens/s, at most", "%.0f", a.output_tokens_per_second(),

@@ -104,11 +104,10 @@ class Picture {
     DrawLinkTable(&y);
     DrawEstimates(&y);
     const v1::Prediction& p = plan_.prediction();
+    const std::string counted_on = CountedOnText(plan_);
     const std::string beside =
-        plan_.has_survival()
-            ? absl::StrFormat("%.2f after the loss of any one machine",
-                              plan_.survival().requests_per_second())
-            : absl::StrFormat("%.0f output tokens/s", p.output_tokens_per_second());
+        !counted_on.empty() ? counted_on
+                            : absl::StrFormat("%.0f output tokens/s", p.output_tokens_per_second());
     std::string title = Escaped(absl::StrFormat(
         "%s: up to %.2f requests/s, %s", plan_.model().name(), p.requests_per_second(), beside));
     return absl::StrFormat(

@@ -208,14 +208,6 @@ bool Disagree(double simulated, double predicted) {
          std::max(simulated / predicted, predicted / simulated) > kMuch;
 }
 
-// Of a plan for goodput: fewer than it promises, by more than luck.
-bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
-  constexpr double kHolds = 0.98;
-  return plan.simulated().has_attained_requests_per_second() &&
-         plan.simulated().attained_requests_per_second() <
-             kHolds * plan.prediction().requests_per_second();
-}
-
 // Part of all requests that must be within their limits; 0: none has limits.
 double AskedAttainment(const v1::DeploymentPlan& plan) {
   double asked = 0;
@@ -279,11 +271,16 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
       "come, %.0f %% of the predicted\n",
       s.requests(), s.seed(), s.requests_per_second(), s.offered_requests_per_second(),
       predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
-  absl::StrAppendFormat(out, "  at %.3f requests/s: TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s",
-                        s.latency_requests_per_second(), s.time_to_first_token_mean_seconds(),
-                        TimesText(s.time_to_first_token_mean_seconds(),
-                                  plan.prediction().time_to_first_token_seconds()),
-                        s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds());
+  absl::StrAppendFormat(out, "  at %.3f requests/s: ", s.latency_requests_per_second());
+  if (s.time_to_first_token_mean_seconds() > 0) {
+    absl::StrAppendFormat(out, "TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s",
+                          s.time_to_first_token_mean_seconds(),
+                          TimesText(s.time_to_first_token_mean_seconds(),
+                                    plan.prediction().time_to_first_token_seconds()),
+                          s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds());
+  } else {
+    *out += "nothing was answered";
+  }
   if (s.time_per_output_token_mean_seconds() > 0) {
     absl::StrAppendFormat(out, "; TPOT mean %.1f ms%s, p50 %.1f ms, p99 %.1f ms",
                           1e3 * s.time_per_output_token_mean_seconds(),
@@ -339,18 +336,12 @@ void AppendLatencies(const v1::DeploymentPlan& plan, std::string* out) {
 
 // The promise, and what is left of it where less than all of it is to be counted on.
 std::string HeadText(const v1::DeploymentPlan& plan) {
-  std::string less;
-  if (SimulatedToAttainLess(plan)) {
-    less =
-        absl::StrFormat(" (by simulation: %.3f)", plan.simulated().attained_requests_per_second());
-  } else if (plan.has_survival()) {
-    less = absl::StrFormat(" (%.3f after the loss of any one machine)",
-                           plan.survival().requests_per_second());
-  }
+  const std::string less = CountedOnText(plan);
   return absl::StrFormat(
       "%s on %d replica%s: up to %.3f requests/s%s, %.0f output tokens/s", plan.model().name(),
       plan.replicas_size(), plan.replicas_size() == 1 ? "" : "s",
-      plan.prediction().requests_per_second(), less, plan.prediction().output_tokens_per_second());
+      plan.prediction().requests_per_second(), less.empty() ? "" : StrCat(" (", less, ")"),
+      plan.prediction().output_tokens_per_second());
 }
 
 }  // namespace

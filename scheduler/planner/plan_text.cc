@@ -92,6 +92,21 @@ std::string EstimatesText(const v1::DeploymentPlan& plan) {
   return text + others;
 }
 
+bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
+  constexpr double kHolds = 0.98;
+  return plan.simulated().has_attained_requests_per_second() &&
+         plan.simulated().attained_requests_per_second() <
+             kHolds * plan.prediction().requests_per_second();
+}
+
+std::string CountedOnText(const v1::DeploymentPlan& plan) {
+  if (SimulatedToAttainLess(plan))
+    return absl::StrFormat("by simulation: %.3f", plan.simulated().attained_requests_per_second());
+  if (!plan.has_survival()) return "";
+  return absl::StrFormat("%.3f after the loss of any one machine",
+                         plan.survival().requests_per_second());
+}
+
 bool PricesEstimated(const v1::DeploymentPlan& plan) {
   return std::any_of(plan.assumptions().begin(), plan.assumptions().end(),
                      [](const std::string& line) {

@@ -23,6 +23,13 @@ std::string GbitText(double bytes_per_second);
 // assumptions is so marked; empty where nothing is.
 std::string EstimatesText(const v1::DeploymentPlan& plan);
 
+// Whether a plan for goodput attains less in the simulation than it promises, by more than luck.
+bool SimulatedToAttainLess(const v1::DeploymentPlan& plan);
+
+// "by simulation: 3.200", "3.000 after the loss of any one machine": the requests per second of the
+// promised ones that are to be counted on; empty where these are all.
+std::string CountedOnText(const v1::DeploymentPlan& plan);
+
 // Whether some price that the plan may rest on is the catalogue's.
 bool PricesEstimated(const v1::DeploymentPlan& plan);
 

@@ -173,7 +173,10 @@ replicas:
   surviving.mutable_survival()->set_requests_per_second(0.25);
   CHECK_THAT(picture, !Contains("after the loss"));
   CHECK_THAT(PlanPicture(surviving, *graph),
-             Contains(" requests/s, 0.25 after the loss of any one machine</text>"));
+             Contains(" requests/s, 0.250 after the loss of any one machine</text>"));
+  v1::DeploymentPlan refuted = *plan;
+  refuted.mutable_simulated()->set_attained_requests_per_second(0.125);
+  CHECK_THAT(PlanPicture(refuted, *graph), Contains(" requests/s, by simulation: 0.125</text>"));
 }
 
 TEST_CASE("a picture says which of its figures are estimates, in lines that fit") {

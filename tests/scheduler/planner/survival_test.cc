@@ -170,7 +170,13 @@ TEST_CASE("a plan says what survives, is judged by it, and plan_check recomputes
     return absl::StrFormat("  %-28s %14.3f %14.3f", "  after a machine's loss", from, to);
   };
   CHECK_THAT(PlanDiff(*plan, *plan, "now", "then"), Contains(row(survives, survives)));
-  CHECK_THAT(PlanDiff(*plain, *plain, "now", "then"), !Contains("after a machine's loss"));
+  CHECK_THAT(PlanDiff(*plain, *plain, "now", "then"),
+             !Contains("after a machine's loss") && !Contains("attained in simulation"));
+  v1::DeploymentPlan refuted = *plain;
+  refuted.mutable_simulated()->set_attained_requests_per_second(0.5);
+  CHECK_THAT(
+      PlanDiff(*plain, refuted, "now", "then"),
+      Contains(absl::StrFormat("  %-28s %14s %14.3f\n", "  attained in simulation", "-", 0.5)));
 }
 
 TEST_CASE("what survives is not planned for with goodput") {
