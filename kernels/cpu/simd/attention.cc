@@ -13,10 +13,10 @@ class FloatMath {
  public:
   using Cache = C;
   static constexpr int64_t kRowGroup = 1;
-  static constexpr int64_t kMaxItemRows = kMaxQueryRows;
   static constexpr int64_t kRowMultiple = 1;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) { return RoundUp(head_dim, kAlignFloats); }
+  static constexpr int64_t MaxItemRows(int64_t) { return kMaxQueryRows; }
   static int64_t Floats(int64_t width) { return kMaxQueryRows * width + 2 * kTileKeys * width; }
 
   FloatMath(float* scratch, int64_t head_dim, int64_t stride)

@@ -103,12 +103,12 @@ class DotMath {
  public:
   using Cache = BFloat16;
   static constexpr int64_t kRowGroup = kGroup;
-  static constexpr int64_t kMaxItemRows = kMaxQueryRows;
   static constexpr int64_t kRowMultiple = 2 * kWordsTogether;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) {
     return RoundUp(head_dim, kBlockElements);
   }
+  static constexpr int64_t MaxItemRows(int64_t) { return kMaxQueryRows; }
   static int64_t Floats(int64_t width) {
     return kMaxQueryRows * (width / 2 + kTileKeys / 2) + kTileKeys * width / 2;
   }

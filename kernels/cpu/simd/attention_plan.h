@@ -2,7 +2,7 @@
 //
 // An item is what one pass over a context serves: some tokens of one sequence times the query heads
 // of one kv head, so keys and values are read once for all of them. Items have at most
-// kMaxQueryRows rows; where an arithmetic gains by more (Math::kMaxItemRows of attention_run.h) and
+// kMaxQueryRows rows; where an arithmetic gains by more (Math::MaxItemRows of attention_run.h) and
 // a call has so many tokens that every thread still finds several items, they have more. A context
 // is cut at absolute positions into partitions, each computed on its own and folded in order;
 // whether one task does all partitions of an item or several share them changes no bit of the
@@ -22,7 +22,7 @@ constexpr int64_t kItemsPerThread = 4;  // that larger items must leave
 constexpr int64_t kTileKeys = 64;
 constexpr int64_t kRunKeys = 16;  // of a tile: these follow one another in memory
 constexpr int64_t kTileRuns = kTileKeys / kRunKeys;
-constexpr int64_t kPartitionKeys = 1024;
+constexpr int64_t kPartitionKeys = 2048;
 constexpr int64_t kMaxSharedBytes = int64_t{32} << 20;  // workspace for shared items' partitions
 
 constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }

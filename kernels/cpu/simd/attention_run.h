@@ -9,8 +9,8 @@
 //                           zeros behind the last dimension
 //   kRowGroup               rows are computed in whole groups of this; those behind the last are
 //                           zeros, whose results nobody reads
-//   kMaxItemRows            of an item: a power of two, at least kMaxQueryRows
-//   PutQuery(r, query)      row r of the item; PutNoQuery(r): zeros
+//   MaxItemRows(width)      of an item: a multiple of kMaxQueryRows
+//   PutQuery(r, query)      row r of the item, in order; PutNoQuery(r): zeros
 //   LookAhead(places, unasked)  the places of this tile and the two to come; where there are fewer,
 //                           any. unasked: nobody looked ahead to this one
 //   PutTile(places, count)  a tile's keys and values: those behind `count` are valid memory, but no
@@ -73,7 +73,7 @@ struct Scratch {
 
 // The workspace of a call: items, then shared partitions, then scratch of each member.
 struct Layout {
-  int64_t width, math_floats;
+  int64_t width, item_rows, math_floats;
   int64_t shared_offset, scratch_offset, scratch_bytes, total_bytes, max_shared;
 
   template <typename Math>
@@ -82,12 +82,13 @@ struct Layout {
     const Cut cut = Cut::Of(shape.heads, shape.kv_heads);
     Layout layout;
     layout.width = Math::PaddedWidth(shape.head_dim);
+    layout.item_rows = Math::MaxItemRows(layout.width);
     layout.math_floats = Math::Floats(layout.width);
     layout.max_shared = MaxSharedPartitions(shape, threads);
     layout.shared_offset = RoundUp(cut.MaxItems(shape) * static_cast<int64_t>(sizeof(Item)), 64);
     layout.scratch_offset =
         layout.shared_offset + layout.max_shared * SharedFloats(layout.width) * kFloat;
-    const int64_t floats = Scratch::Floats(layout.width, layout.math_floats, Math::kMaxItemRows);
+    const int64_t floats = Scratch::Floats(layout.width, layout.math_floats, layout.item_rows);
     layout.scratch_bytes = RoundUp(floats * kFloat, 64);
     layout.total_bytes = layout.scratch_offset + threads * layout.scratch_bytes;
     return layout;
@@ -332,12 +333,12 @@ void AttendWith(const AttentionArgs& args, ThreadPool& pool) {
   auto* shared = reinterpret_cast<float*>(base + layout.shared_offset);
   Plan plan;
   plan.items = reinterpret_cast<Item*>(base);
-  ListItems(args, Cut::For(args, Math::kMaxItemRows, pool.threads()), plan);
+  ListItems(args, Cut::For(args, layout.item_rows, pool.threads()), plan);
   ShareItems(pool.threads(), layout.max_shared, plan);
   const auto scratch_of = [&](int member) {
     auto* scratch = base + layout.scratch_offset + member * layout.scratch_bytes;
     return Scratch::At(reinterpret_cast<float*>(scratch), layout.width, layout.math_floats,
-                       Math::kMaxItemRows);
+                       layout.item_rows);
   };
   pool.ParallelFor(plan.task_count, [&](int64_t task, int member) {
     RunTask<T, Math>(args, plan, task, shared, scratch_of(member));

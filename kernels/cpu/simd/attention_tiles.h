@@ -25,7 +25,8 @@ static_assert(kProductPairs == kTilePairs && kGroupRows == cpu::kTileRows);
 
 constexpr int kTileWords = 16 * 16;  // of 4 bytes
 constexpr int64_t kTileRowBytes = 64;
-constexpr int kDimensionsTogether = 4;  // tiles of sums, of 16 dimensions each
+constexpr int64_t kSumsBytes = 256 << 10;  // of an item
+constexpr int kDimensionsTogether = 4;     // tiles of sums, of 16 dimensions each
 
 // A Math of attention_run.h over tiles.
 template <typename Tiles>
@@ -33,14 +34,18 @@ class TileMath {
  public:
   using Cache = BFloat16;
   static constexpr int64_t kRowGroup = kGroupRows;
-  static constexpr int64_t kMaxItemRows = 512;  // values are turned once for all
   static constexpr int64_t kRowMultiple = kBlockElements;
 
   static constexpr int64_t PaddedWidth(int64_t head_dim) {
     return RoundUp(head_dim, kBlockElements);
   }
+  // Values are turned once for all, and sums should stay in the second cache.
+  static constexpr int64_t MaxItemRows(int64_t width) {
+    return Larger(1, kSumsBytes / static_cast<int64_t>(sizeof(float)) / width / kMaxQueryRows) *
+           kMaxQueryRows;
+  }
   static int64_t Floats(int64_t width) {
-    return kMaxItemRows * width / 2 + kGroupRows * kTileKeys / 2 + kTileKeys * width / 2;
+    return MaxItemRows(width) * width / 2 + kGroupRows * kTileKeys / 2 + kTileKeys * width / 2;
   }
 
   // Tiles are the thread's for as long as this lives.
@@ -49,7 +54,7 @@ class TileMath {
         stride_(stride),
         width_(PaddedWidth(head_dim)),
         q_(reinterpret_cast<uint32_t*>(scratch)),
-        weights_(q_ + kMaxItemRows * width_ / 2),
+        weights_(q_ + MaxItemRows(width_) * width_ / 2),
         turned_(weights_ + kGroupRows * kTileKeys / 2) {
     cpu::TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
@@ -64,19 +69,21 @@ class TileMath {
 
   template <typename T>
   void PutQuery(int64_t r, const T* query) {
-    alignas(64) uint32_t pairs[kBlockElements / 2];
-    auto* elements = reinterpret_cast<BFloat16*>(pairs);
     for (int64_t d = 0; d < width_; d += kBlockElements) {
+      auto* elements = reinterpret_cast<BFloat16*>(QueryRow(r, d));
       for (int64_t i = 0; i < kBlockElements; i += kLanes) {
         const int64_t left = head_dim_ - d - i;
         Store(elements + i, left > 0 ? LoadUpTo(query + d + i, Smaller(kLanes, left)) : Zero());
       }
-      largest_query_ = LargestOf(largest_query_, _mm512_load_si512(pairs));
-      for (int64_t i = 0; i < kTilePairs; ++i) *QueryWord(r, d / 2 + i) = pairs[i];
+      largest_query_ = LargestOf(largest_query_, _mm512_load_si512(elements));
     }
+    if (r % kGroupRows == kGroupRows - 1) TurnQueries(r);
   }
   void PutNoQuery(int64_t r) {
-    for (int64_t i = 0; i < width_ / 2; ++i) *QueryWord(r, i) = 0;
+    for (int64_t d = 0; d < width_; d += kBlockElements) {
+      _mm512_store_si512(QueryRow(r, d), _mm512_setzero_si512());
+    }
+    if (r % kGroupRows == kGroupRows - 1) TurnQueries(r);
   }
 
   void LookAhead(const TilePlaces<BFloat16>* places, bool) {
@@ -120,9 +127,20 @@ class TileMath {
   static constexpr int64_t kColumnWords = kTileKeys / 2 * kLanes;  // of 16 dimensions of values
   enum Tile : int { kSums = 0, kLeft = 4, kRight = 5 };  // four of sums, then the operands
 
-  uint32_t* QueryWord(int64_t row, int64_t word) const {
-    const int64_t tile = row / kGroupRows * (width_ / kBlockElements) + word / kTilePairs;
-    return q_ + tile * kTileWords + word % kTilePairs * kGroupRows + row % kGroupRows;
+  // Where 32 dimensions of a row stand until its group is complete.
+  uint32_t* QueryRow(int64_t row, int64_t d) const {
+    const int64_t tile = (row / kGroupRows * width_ + d) / kBlockElements;
+    return q_ + tile * kTileWords + row % kGroupRows * kTilePairs;
+  }
+  // The group that ends with `row`: [row][pair] to [pair][row].
+  void TurnQueries(int64_t row) {
+    for (int64_t d = 0; d < width_; d += kBlockElements) {
+      uint32_t* tile = QueryRow(row - kGroupRows + 1, d);
+      __m512i x[kTilePairs];
+      for (int64_t i = 0; i < kTilePairs; ++i) x[i] = _mm512_load_si512(tile + i * kLanes);
+      cpu::Transpose(x);
+      for (int64_t i = 0; i < kTilePairs; ++i) _mm512_store_si512(tile + i * kLanes, x[i]);
+    }
   }
 
   static bool ValuesTurned(int64_t rows) { return rows > kMaxQueryRows; }
@@ -164,8 +182,12 @@ class TileMath {
     // Few rows would wait for keys that are read before their time: their references may move.
     const bool bounded = kValuesTurned && Bounded(scale);
     const int64_t lines = 2 * kTileKeys * stride_ / kLineElements;
-    // All of a group before the next, so that what it needs stays in the first cache.
-    for (int64_t r = 0; r < rows; r += kGroupRows) {
+    // All of a group before the next, so that what it needs stays in the first cache; every other
+    // tile from the last on, whose sums are there still.
+    const int64_t last = (rows - 1) / kGroupRows * kGroupRows;
+    if constexpr (kValuesTurned) backward_ = !backward_;
+    for (int64_t i = 0; i < rows; i += kGroupRows) {
+      const int64_t r = backward_ ? last - i : i;
       if constexpr (kValuesTurned) asked_.AskUpTo(CeilDivide(lines * kGroupRows, rows));
       if (r > 0 && !all_seen && !SeesAny(seen_of, r)) continue;
       const GroupSums group = {state.maxima + r, state.totals + r, corrections};
@@ -409,6 +431,7 @@ class TileMath {
   __m512i largest_query_ = _mm512_setzero_si512();  // magnitudes
   __m512i largest_key_ = _mm512_setzero_si512();
   bool bounded_ = true;
+  bool backward_ = false;  // groups are taken from the last to the first
   AskedLines asked_;
 };
 

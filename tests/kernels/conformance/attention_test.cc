@@ -63,7 +63,7 @@ TEST_CASE("attention: contexts over several partitions") {
   const DType cache = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   CAPTURE(window, heads, head_dim, block_tokens, Name(cache), Name(products));
-  CheckCase({.sequences = {{1, 2100, 1}, {20, 1040, 2}, {1, 1024, 3}, {1, 1025, 4}, {3, 530, 5}},
+  CheckCase({.sequences = {{1, 4200, 1}, {20, 2060, 2}, {1, 2048, 3}, {1, 2049, 4}, {3, 1025, 5}},
              .heads = heads,
              .kv_heads = 1,
              .head_dim = head_dim,
