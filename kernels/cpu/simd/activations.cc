@@ -81,6 +81,9 @@ void GatedActivate(const GatedActivationArgs& args, ThreadPool& pool) {
         const T* up = gate + width;
         T* out = args.out.Row<T>(r);
         ForVectors(width, [&](int64_t i, int64_t n) {
+          AskAhead(gate + i);
+          AskAhead(up + i);
+          AskAhead(out + i);
           const Vec active = Function::Apply(LoadUpTo(gate + i, n));
           StoreUpTo(out + i, Mul(active, LoadUpTo(up + i, n)), n);
         });

@@ -1,6 +1,8 @@
 // Spreading rows over the pool, and choosing a kernel by element type.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/half_floats.h"
 #include "kernels/tensor.h"
@@ -21,6 +23,12 @@ void ForRows(ThreadPool& pool, int64_t rows, int64_t elements, const Fn& fn) {
   pool.ParallelFor(tasks, [&](int64_t task, int) {
     for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) fn(row);
   });
+}
+
+// Asks for what stands one page further on: rows mostly follow one another, and the processor reads
+// ahead by itself only up to the end of a page.
+[[gnu::always_inline]] inline void AskAhead(const void* place) {
+  __builtin_prefetch(static_cast<const std::byte*>(place) + 4096);
 }
 
 // Calls fn with a value of the tensor's element type.

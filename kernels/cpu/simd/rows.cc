@@ -18,43 +18,51 @@ void CopyRow(const From* in, int64_t count, To* out) {
   ForVectors(count, [&](int64_t i, int64_t n) { StoreUpTo(out + i, LoadUpTo(in + i, n), n); });
 }
 
-template <typename From, typename To>
-void AddRow(const From* in, int64_t count, To* out) {
+// each(i, n) is called after out[i, i + n) was added to.
+template <typename From, typename To, typename Each>
+void AddRow(const From* in, int64_t count, To* out, const Each& each) {
   ForVectors(count, [&](int64_t i, int64_t n) {
+    AskAhead(in + i);
+    AskAhead(out + i);
     StoreUpTo(out + i, Add(LoadUpTo(out + i, n), LoadUpTo(in + i, n)), n);
+    each(i, n);
   });
 }
+template <typename From, typename To>
+void AddRow(const From* in, int64_t count, To* out) {
+  AddRow(in, count, out, [](int64_t, int64_t) {});
+}
 
-// The vector to normalise: `in`, or the residual after in was added to it.
-template <typename T>
-const T* NormInput(const T* in, T* residual, int64_t width) {
-  if (residual == nullptr) return in;
-  AddRow(in, width, residual);
+// Calls each(vector) for the vectors of what is to be normalised, and returns it: `in`, or the
+// residual after in was added to it.
+template <typename T, typename Each>
+const T* NormInput(const T* in, T* residual, int64_t width, const Each& each) {
+  if (residual == nullptr) {
+    ForVectors(width, [&](int64_t i, int64_t n) { each(LoadUpTo(in + i, n)); });
+    return in;
+  }
+  AddRow(in, width, residual, [&](int64_t i, int64_t n) { each(LoadUpTo(residual + i, n)); });
   return residual;
 }
 
 template <typename T>
 void RmsNormVector(const NormArgs& args, const T* in, T* residual, int64_t width, T* out) {
-  const T* x = NormInput(in, residual, width);
   Vec squares = Zero();
-  ForVectors(width, [&](int64_t i, int64_t n) {
-    const Vec v = LoadUpTo(x + i, n);
-    squares = Fma(v, v, squares);
-  });
+  const T* x = NormInput(in, residual, width, [&](Vec v) { squares = Fma(v, v, squares); });
   const float mean = ReduceAdd(squares) / static_cast<float>(width);
   const Vec scale = Set(1.0f / __builtin_sqrtf(mean + args.epsilon));
   const float* weight = args.weight.As<float>();
   ForVectors(width, [&](int64_t i, int64_t n) {
     const Vec v = Mul(LoadUpTo(x + i, n), scale);
+    AskAhead(out + i);
     StoreUpTo(out + i, Mul(v, LoadUpTo(weight + i, n)), n);
   });
 }
 
 template <typename T>
 void LayerNormVector(const NormArgs& args, const T* in, T* residual, int64_t width, T* out) {
-  const T* x = NormInput(in, residual, width);
   Vec sum = Zero();
-  ForVectors(width, [&](int64_t i, int64_t n) { sum = Add(sum, LoadUpTo(x + i, n)); });
+  const T* x = NormInput(in, residual, width, [&](Vec v) { sum = Add(sum, v); });
   const Vec mean = Set(ReduceAdd(sum) / static_cast<float>(width));
   Vec squares = Zero();
   ForVectors(width, [&](int64_t i, int64_t n) {

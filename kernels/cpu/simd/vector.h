@@ -24,8 +24,6 @@ namespace {
 // Cody-Waite reduction to |r| <= ln(2)/2, then the Taylor polynomial of degree 7 (remainder 5e-9).
 inline Vec Exp(Vec x) {
   const Vec lowest = Set(-87.3f);
-  const VecMask alive = AtLeast(x, lowest);
-  const VecMask dead = AtLeast(lowest, x);
   const Vec clamped = Min(Set(88.0f), Max(lowest, x));  // this order keeps NaN
   const Vec n = Round(Mul(clamped, Set(1.44269504088896341f)));
   Vec r = Fma(n, Set(-0.693359375f), clamped);
@@ -38,8 +36,7 @@ inline Vec Exp(Vec x) {
   p = Fma(p, r, Set(0.5f));
   p = Fma(p, r, Set(1.0f));
   p = Fma(p, r, Set(1.0f));
-  const Vec scaled = Scale2(p, n);
-  return Select(alive, scaled, Select(dead, Zero(), x));
+  return Select(Above(lowest, x), Zero(), Scale2(p, n));
 }
 
 inline float ExpOne(float x) {

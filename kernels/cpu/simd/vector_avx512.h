@@ -53,10 +53,13 @@ inline __m256i ToBf16(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-  const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
-  const VecMask nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet));
+  // NaN is made quiet instead of rounded.
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const VecMask number = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
+  const __m512i rounded = _mm512_mask_add_epi32(quiet, number, bits, bias);
+  const __m512i high_halves = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x1f001d, 0x1b0019, 0x170015,
+                                               0x130011, 0xf000d, 0xb0009, 0x70005, 0x30001);
+  return _mm512_castsi512_si256(_mm512_permutexvar_epi16(high_halves, rounded));
 }
 
 inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
