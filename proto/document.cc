@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "proto/file_text.h"
+#include "proto/plain_text.h"
 #include "proto/quantity.h"
 #include "third_party/absl/str_cat.h"
 
@@ -31,24 +32,6 @@ bool IsUtf8(const std::string& text) {
     left -= size;
   }
   return true;
-}
-
-bool IsControl(char c) { return (c >= 0 && c < ' ') || c == 0x7f; }
-
-// Those of UTF-8 too, U+0080 to U+009F: terminals obey some of them.
-bool HasControls(const std::string& text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (IsControl(text[i])) return true;
-    const bool wide = text[i] == '\xc2' && i + 1 < text.size();
-    if (wide && static_cast<unsigned char>(text[i + 1]) < 0xa0) return true;
-  }
-  return false;
-}
-
-// A message goes to terminals, and what stands in it comes from the file.
-std::string WithoutControls(std::string text) {
-  std::replace_if(text.begin(), text.end(), IsControl, '?');
-  return text;
 }
 
 constexpr double kHighestNumber = 1e18;  // of those without a unit

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include "proto/plain_text.h"
 #include "scheduler/plan_check.h"
 #include "third_party/absl/str_cat.h"
 
@@ -16,6 +17,10 @@ absl::StatusOr<v1::DeploymentPlan> ParsePlan(std::string_view text, std::string_
     return absl::InvalidArgumentError(StrCat(file,
                                              ": is no plan.json, as tessera plan --out writes it: ",
                                              reason.substr(0, reason.find('\n'))));
+  }
+  if (const std::string place = FieldWithControls(plan); !place.empty()) {
+    return absl::InvalidArgumentError(
+        StrCat(file, ": ", place, ": must be of one line, without control characters"));
   }
   if (absl::Status s = CheckPlan(plan); !s.ok()) {
     return absl::InvalidArgumentError(StrCat(file, ": ", StdView(s.message())));

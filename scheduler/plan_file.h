@@ -12,7 +12,8 @@ namespace tessera::scheduler {
 
 inline constexpr int64_t kMaxPlanBytes = int64_t{64} << 20;  // of a file; readers refuse more
 
-// A plan that CheckPlan accepts. InvalidArgument, naming `file`, for text of any other kind.
+// A plan that CheckPlan accepts and that can be printed. InvalidArgument, naming `file`, for text
+// of any other kind.
 absl::StatusOr<v1::DeploymentPlan> ParsePlan(std::string_view text, std::string_view file);
 
 }  // namespace tessera::scheduler

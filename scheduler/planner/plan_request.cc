@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/plain_text.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/plan_check.h"
@@ -136,6 +137,10 @@ absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, Plann
 
 absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
                                                 const v1::Model& served, SearchWatch watch) {
+  if (const std::string place = FieldWithControls(request); !place.empty()) {
+    return absl::InvalidArgumentError(
+        StrCat("request: ", place, ": must be of one line, without control characters"));
+  }
   PlannerInput input;
   input.cluster_file = "request: cluster";
   input.workload_file = "request: workload";

@@ -106,6 +106,17 @@ TEST_CASE("a file that cannot be written is told before anything is planned") {
   CHECK_FALSE(std::filesystem::exists(Scratch("gone")));
 }
 
+TEST_CASE("a plan.json with escape sequences is refused by its key, and not printed") {
+  const std::string file = Scratch("coloured.json");
+  std::ofstream(file) << R"({"model": {"name": "\u001b[31mred"}, "replicas": [{"name": "r0"}]})";
+  const Ran ran = Run({"check", file});
+  CHECK(ran.code == 1);
+  CHECK_THAT(ran.err, Contains("coloured.json: model.name: must be of one line"));
+  CHECK(ran.err.find('\x1b') == std::string::npos);
+  std::ofstream(file) << R"({"replicas": [{"name": "r0"}, {"name": "r\n1"}]})";
+  CHECK_THAT(Run({"check", file}).err, Contains("coloured.json: replicas[1].name: must be of one"));
+}
+
 TEST_CASE("requests that are cut stand beside the headline") {
   const Ran some = Run(With({"--prompt", "4000", "--output", "500", "--context", "4096"}));
   REQUIRE(some.code == 0);

@@ -70,6 +70,16 @@ TEST_CASE("a trace comes as text, of the workload or of a class; files are not r
              Contains("request: workload.trace_text:1: the header"));
 }
 
+TEST_CASE("names that would garble the answer are refused, whoever wrote the message") {
+  v1::PlanRequest request;
+  REQUIRE(ReadDocument(kCluster + "workload: {" + kLengths + "}", "r", &request).message() == "");
+  request.mutable_cluster()->mutable_machines(0)->set_site("\x1b[31m");
+  const auto reply = AnswerPlanRequest(request, *BuiltInModel("Qwen2.5-0.5B"), {});
+  CHECK(absl::IsInvalidArgument(reply.status()));
+  CHECK_THAT(std::string(reply.status().message()),
+             Contains("request: cluster.machines[0].site: must be of one line"));
+}
+
 TEST_CASE("data types, the seed and options are those of the command") {
   const std::string asked = kCluster + "workload: {" + kLengths + "}\n";
   const auto plain = Answer(asked);
