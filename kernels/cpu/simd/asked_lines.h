@@ -44,7 +44,7 @@ class AskedLines {
   }
 
  private:
-  static constexpr int64_t kLead = 8;
+  static constexpr int64_t kLead = 16;
   static constexpr int kParts = kTileRuns + 1;  // of values, and of keys
   struct Part {
     const BFloat16* place;

@@ -111,26 +111,94 @@ struct TilePlaces {
   const C* values[kTileRuns];
 };
 
+// What of a sequence's keys and values an item sees. C: what they are kept as.
+template <typename C>
+class ItemContext {
+ public:
+  ItemContext(const AttentionArgs& args, const Item& item)
+      : cache_(args.cache),
+        kv_head_(item.kv_head),
+        head_dim_(args.q.shape[2]),
+        block_tokens_(args.cache.keys.shape[2]),
+        table_(args.block_tables.Row<int32_t>(item.sequence)),
+        begin_(args.window == 0 ? 0 : Larger(0, item.first_position + 1 - args.window)),
+        end_(item.first_position + item.tokens) {}
+
+  // Keys that any row sees.
+  int64_t begin() const { return begin_; }
+  int64_t end() const { return end_; }
+  // The first tile of a partition that any row sees.
+  int64_t FirstTile(int64_t partition) const {
+    return Larger(partition * kPartitionKeys, begin_ / kTileKeys * kTileKeys);
+  }
+
+  const C* Key(int64_t position) const { return RowOf(cache_.keys, position); }
+  const C* Value(int64_t position) const { return RowOf(cache_.values, position); }
+
+  // The nearest position that is inside the context.
+  int64_t Inside(int64_t position) const { return Smaller(Larger(position, begin_), end_ - 1); }
+
+  // Blocks that lie outside the context may be gone: runs there are given a neighbour's place.
+  TilePlaces<C> Locate(int64_t tile) const {
+    TilePlaces<C> places;
+    for (int64_t run = 0; run < kTileRuns; ++run) {
+      const int64_t position = Inside(tile + run * kRunKeys) / kRunKeys * kRunKeys;
+      places.keys[run] = Key(position);
+      places.values[run] = Value(position);
+    }
+    return places;
+  }
+
+ private:
+  const C* RowOf(const TensorView& cache, int64_t position) const {
+    // Of 32 bits: dividing 64 takes longer than what it is for.
+    const auto at = static_cast<uint32_t>(position), tokens = static_cast<uint32_t>(block_tokens_);
+    return cache.Row<const C>(kv_head_) +
+           (table_[at / tokens] * block_tokens_ + at % tokens) * head_dim_;
+  }
+
+  const KvCacheView& cache_;
+  const int64_t kv_head_, head_dim_, block_tokens_;
+  const int32_t* const table_;
+  const int64_t begin_, end_;
+};
+
+// Partitions [begin, end) of an item: what a task does.
+struct TaskPart {
+  const Item* item;
+  int64_t begin, end;
+
+  static TaskPart Of(const Plan& plan, int64_t task) {
+    const Item& item = ItemOf(plan, task);
+    if (item.shared_slot < 0) return {&item, item.begin_partition, item.end_partition};
+    const int64_t begin =
+        item.begin_partition + (task - item.first_task) * plan.partitions_per_task;
+    return {&item, begin, Smaller(begin + plan.partitions_per_task, item.end_partition)};
+  }
+};
+
 // One item of a call, with the scratch of the member that works on it. T: activations.
 template <typename T, typename Math>
 class ItemRun {
  public:
   using C = typename Math::Cache;
 
-  ItemRun(const AttentionArgs& args, const Item& item, const Scratch& scratch)
+  // last_partition: of those that will be run. next: probably what the member does after them, or
+  // null.
+  ItemRun(const AttentionArgs& args, const Item& item, const Scratch& scratch,
+          int64_t last_partition, const TaskPart* next)
       : args_(args),
         item_(item),
         scratch_(scratch),
         head_dim_(args.q.shape[2]),
         width_(Math::PaddedWidth(head_dim_)),
-        block_tokens_(args.cache.keys.shape[2]),
-        table_(args.block_tables.Row<int32_t>(item.sequence)),
         rows_(static_cast<int64_t>(item.heads) * item.tokens),
         padded_rows_(RoundUp(rows_, Math::kRowGroup)),
-        begin_(args.window == 0 ? 0 : Larger(0, item.first_position + 1 - args.window)),
-        end_(item.first_position + item.tokens),
+        context_(args, item),
+        last_key_(Smaller((last_partition + 1) * kPartitionKeys, context_.end()) - 1),
+        next_(next),
         stride_(RoundUp(head_dim_, Math::kRowMultiple)),
-        in_place_(stride_ == head_dim_ && block_tokens_ % kRunKeys == 0),
+        in_place_(stride_ == head_dim_ && args.cache.keys.shape[2] % kRunKeys == 0),
         math_(scratch.math, head_dim_, stride_) {}
 
   void LoadQueries() {
@@ -146,10 +214,8 @@ class ItemRun {
   // One partition into `state`.
   void RunPartition(int64_t partition, const RowState& state) {
     Clear(state);
-    const int64_t first = partition * kPartitionKeys;
-    const int64_t last = Smaller(first + kPartitionKeys, end_);
-    const int64_t skipped = begin_ / kTileKeys * kTileKeys;  // tiles before the window
-    for (int64_t tile = Larger(first, skipped); tile < last; tile += kTileKeys) {
+    const int64_t last = Smaller((partition + 1) * kPartitionKeys, context_.end());
+    for (int64_t tile = context_.FirstTile(partition); tile < last; tile += kTileKeys) {
       RunTile(tile, state);
     }
   }
@@ -173,35 +239,20 @@ class ItemRun {
   int64_t width() const { return width_; }
 
  private:
-  int64_t KeysOf(int64_t tile) const { return Smaller(kTileKeys, end_ - tile); }
-
-  // The nearest position that is inside the context.
-  int64_t Inside(int64_t position) const { return Smaller(Larger(position, begin_), end_ - 1); }
-
-  // The key or value of `position`.
-  const C* RowOf(const TensorView& cache, int64_t position) const {
-    // Of 32 bits: dividing 64 takes longer than what it is for.
-    const auto at = static_cast<uint32_t>(position), tokens = static_cast<uint32_t>(block_tokens_);
-    return cache.Row<const C>(item_.kv_head) +
-           (table_[at / tokens] * block_tokens_ + at % tokens) * head_dim_;
-  }
-
-  // Blocks that lie outside the context may be gone: runs there are given a neighbour's place.
+  // Places of a tile of this item, or what follows its last one.
   TilePlaces<C> Locate(int64_t tile) const {
-    TilePlaces<C> places;
-    for (int64_t run = 0; run < kTileRuns; ++run) {
-      const int64_t position = Inside(tile + run * kRunKeys) / kRunKeys * kRunKeys;
-      places.keys[run] = RowOf(args_.cache.keys, position);
-      places.values[run] = RowOf(args_.cache.values, position);
-    }
-    return places;
+    if (tile <= last_key_ || next_ == nullptr) return context_.Locate(tile);
+    const ItemContext<C> next(args_, *next_->item);
+    const int64_t beyond = tile - (last_key_ / kTileKeys + 1) * kTileKeys;
+    return next.Locate(next.FirstTile(next_->begin) + beyond);
   }
 
   // The run at `position`, with neighbours where the context has no keys.
-  const C* Copy(const TensorView& cache, int64_t position, C* copy) const {
+  template <typename RowAt>
+  const C* Copy(int64_t position, const RowAt& row_at, C* copy) const {
     for (int64_t i = 0; i < kRunKeys; ++i) {
       C* row = copy + i * stride_;
-      const C* from = RowOf(cache, Inside(position + i));
+      const C* from = row_at(context_.Inside(position + i));
       __builtin_memcpy(row, from, head_dim_ * sizeof(C));
       for (int64_t d = head_dim_; d < stride_; ++d) row[d] = C{};
     }
@@ -214,14 +265,16 @@ class ItemRun {
     C* const values = keys + kTileKeys * stride_;
     for (int64_t run = 0; run < kTileRuns; ++run) {
       const int64_t position = tile + run * kRunKeys, offset = run * kRunKeys * stride_;
-      if (position >= end_) return;
-      const bool whole = position >= begin_ && position + kRunKeys <= end_;
+      if (position >= context_.end()) return;
+      const bool whole = position >= context_.begin() && position + kRunKeys <= context_.end();
       if (!in_place_) {
-        places.keys[run] = Copy(args_.cache.keys, position, keys + offset);
+        places.keys[run] = Copy(
+            position, [this](int64_t at) { return context_.Key(at); }, keys + offset);
       }
       // Whatever is no value must not be multiplied, not even with 0.
       if (!in_place_ || !whole) {
-        places.values[run] = Copy(args_.cache.values, position, values + offset);
+        places.values[run] = Copy(
+            position, [this](int64_t at) { return context_.Value(at); }, values + offset);
       }
     }
   }
@@ -246,7 +299,7 @@ class ItemRun {
     math_.LookAhead(places_, unasked);
     TilePlaces<C> places = places_[0];
     Complete(tile, places);
-    const int64_t count = KeysOf(tile);
+    const int64_t count = Smaller(kTileKeys, context_.end() - tile);
     const auto seen_of = [this, tile](int64_t row) {
       const int64_t position = item_.first_position + row / item_.heads;
       const int64_t from = args_.window == 0 ? 0 : position + 1 - args_.window;
@@ -263,12 +316,13 @@ class ItemRun {
   const AttentionArgs& args_;
   const Item& item_;
   const Scratch& scratch_;
-  const int64_t head_dim_, width_, block_tokens_;
-  const int32_t* const table_;
+  const int64_t head_dim_, width_;
   const int64_t rows_, padded_rows_;
-  const int64_t begin_, end_;  // keys that any row sees
-  const int64_t stride_;       // of a run's keys and values
-  const bool in_place_;        // whole runs are read where the cache has them
+  const ItemContext<C> context_;
+  const int64_t last_key_;  // of the last partition that will be run
+  const TaskPart* const next_;
+  const int64_t stride_;  // of a run's keys and values
+  const bool in_place_;   // whole runs are read where the cache has them
   Math math_;
   int64_t next_tile_ = -1;
   TilePlaces<C> places_[3];  // of this tile and the two to come
@@ -281,26 +335,28 @@ inline RowState SharedState(float* shared, int64_t slot, int64_t width) {
 }
 
 template <typename T, typename Math>
-void RunTask(const AttentionArgs& args, const Plan& plan, int64_t task, float* shared,
+void RunTask(const AttentionArgs& args, const Plan& plan, int64_t task, int threads, float* shared,
              const Scratch& scratch) {
-  const Item& item = ItemOf(plan, task);
-  ItemRun<T, Math> run(args, item, scratch);
+  const TaskPart part = TaskPart::Of(plan, task);
+  TaskPart next;
+  const bool any_next = task + threads < plan.task_count;
+  if (any_next) next = TaskPart::Of(plan, task + threads);
+  const Item& item = *part.item;
+  ItemRun<T, Math> run(args, item, scratch, part.end - 1, any_next ? &next : nullptr);
   run.LoadQueries();
   if (item.shared_slot < 0) {
     // As if the first were folded into nothing.
-    run.RunPartition(item.begin_partition, scratch.whole);
-    for (int64_t p = item.begin_partition + 1; p < item.end_partition; ++p) {
+    run.RunPartition(part.begin, scratch.whole);
+    for (int64_t p = part.begin + 1; p < part.end; ++p) {
       run.RunPartition(p, scratch.partition);
       run.FoldInto(scratch.partition, scratch.whole);
     }
     run.StoreRows(scratch.whole);
     return;
   }
-  const int64_t first = (task - item.first_task) * plan.partitions_per_task;
-  const int64_t count = item.end_partition - item.begin_partition;
-  for (int64_t i = first; i < Smaller(first + plan.partitions_per_task, count); ++i) {
-    run.RunPartition(item.begin_partition + i,
-                     SharedState(shared, item.shared_slot + i, run.width()));
+  for (int64_t p = part.begin; p < part.end; ++p) {
+    run.RunPartition(p,
+                     SharedState(shared, item.shared_slot + p - item.begin_partition, run.width()));
   }
 }
 
@@ -309,7 +365,7 @@ template <typename T, typename Math>
 void FoldShared(const AttentionArgs& args, const Item& item, float* shared,
                 const Scratch& scratch) {
   if (item.shared_slot < 0) return;
-  ItemRun<T, Math> run(args, item, scratch);
+  ItemRun<T, Math> run(args, item, scratch, item.end_partition - 1, nullptr);
   run.Clear(scratch.whole);
   for (int64_t i = 0; i < item.end_partition - item.begin_partition; ++i) {
     run.FoldInto(SharedState(shared, item.shared_slot + i, run.width()), scratch.whole);
@@ -341,7 +397,7 @@ void AttendWith(const AttentionArgs& args, ThreadPool& pool) {
                        layout.item_rows);
   };
   pool.ParallelFor(plan.task_count, [&](int64_t task, int member) {
-    RunTask<T, Math>(args, plan, task, shared, scratch_of(member));
+    RunTask<T, Math>(args, plan, task, pool.threads(), shared, scratch_of(member));
   });
   if (plan.task_count == plan.item_count) return;
   pool.ParallelFor(plan.item_count, [&](int64_t i, int member) {
