@@ -136,6 +136,11 @@ struct RowState {
   float* totals;
 };
 
+// Where all that a row saw is NaN it has no maximum, but a total of NaN.
+inline VecMask SawNothing(Vec maxima, Vec totals) {
+  return Equal(Select(Equal(totals, Zero()), maxima, Zero()), Set(-__builtin_inff()));
+}
+
 // What becomes of the sums of a register of rows where `later` is put on top of `sofar`, whose
 // maxima and totals are moved on. There is room for whole registers.
 struct Shares {
@@ -148,7 +153,7 @@ inline Shares FoldTotals(const RowState& later, int64_t r, const RowState& sofar
   const Vec next = Max(later_maxima, maxima);
   const Shares shares = {.kept = Exp(Sub(maxima, next)),
                          .taken = Exp(Sub(later_maxima, next)),
-                         .empty = Equal(later_maxima, Set(-__builtin_inff()))};
+                         .empty = SawNothing(later_maxima, Load(later.totals + r))};
   const Vec sum = Fma(totals, shares.kept, Mul(Load(later.totals + r), shares.taken));
   Store(sofar.totals + r, Select(shares.empty, totals, sum));
   Store(sofar.maxima + r, Select(shares.empty, maxima, next));
@@ -166,7 +171,7 @@ inline Shares FoldTotals(const RowState& later, int64_t r, const RowState& sofar
     Store(take + r, shares.taken);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    if (later.maxima[r] == -__builtin_inff()) continue;
+    if (later.maxima[r] == -__builtin_inff() && later.totals[r] == 0) continue;
     for (int64_t d = 0; d < width; d += kLanes) {
       float* sum = sofar.sums + r * width + d;
       const Vec taken = Mul(Load(later.sums + r * width + d), Set(take[r]));

@@ -80,10 +80,10 @@ TEST_CASE("attention: more query heads per kv head than an item takes") {
 TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
   const auto [cache, products] = GENERATE(table<DType, DType>(
       {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}}));
-  for (const int64_t nan_key : {0, 70, 98}) {
+  for (const int64_t nan_key : {0, 70, 98, 2048}) {
     CAPTURE(Name(cache), Name(products), nan_key);
     // Rows at positions 60 to 99, and one that sees every key.
-    const AttentionCase c = {.sequences = {{40, 100, 1}, {1, 600, 2}},
+    const AttentionCase c = {.sequences = {{40, 100, 1}, {1, 2049, 2}},
                              .heads = 8,
                              .kv_heads = 1,
                              .cache = cache,
