@@ -194,7 +194,7 @@ struct AttentionArgs {
   int64_t window = 0;  // 0: all
   TensorView workspace = {};
   // bf16: where keys and values are bf16, queries and the weights of the values may be rounded to
-  // bf16 too; sums are f32 in any case.
+  // bf16 too; sums are f32 in any case. Scores beyond 10^8 are not told apart then.
   DType products = DType::kF32;
 };  // f32 invariance; heads % kv_heads == 0, query head h reads kv head h / (heads / kv_heads)
 

@@ -15,14 +15,15 @@ class AskedLines {
  public:
   void Begin(const TilePlaces<BFloat16>& next, const TilePlaces<BFloat16>& after, int64_t stride) {
     const int64_t lines = kRunKeys * stride / kLineElements;
+    const int64_t lead = Smaller(kLead, lines / 2);
     const auto put = [&](Part* to, const BFloat16* const* runs, const BFloat16* behind) {
-      to[0] = {runs[0] + kLead * kLineElements, lines - kLead};
+      to[0] = {runs[0] + lead * kLineElements, lines - lead};
       for (int i = 1; i < kTileRuns; ++i) to[i] = {runs[i], lines};
-      to[kTileRuns] = {behind, kLead};
+      to[kTileRuns] = {behind, lead};
     };
     put(parts_, next.values, after.values[0]);
     put(parts_ + kParts, next.keys, after.keys[0]);
-    parts_[2 * kParts] = {after.keys[0], 0};
+    parts_[kEnd] = {after.keys[0], 0};
     part_ = parts_;
     Enter();
   }
@@ -33,7 +34,7 @@ class AskedLines {
     for (int i = 0; i < kLines; ++i) AskFor(place_ + i * kLineElements);
     place_ += kLines * kLineElements;
     left_ -= kLines;
-    if (left_ == 0) {
+    if (left_ <= 0 && part_ != parts_ + kEnd) {
       ++part_;
       Enter();
     }
@@ -46,6 +47,7 @@ class AskedLines {
  private:
   static constexpr int64_t kLead = 16;
   static constexpr int kParts = kTileRuns + 1;  // of values, and of keys
+  static constexpr int kEnd = 2 * kParts;
   struct Part {
     const BFloat16* place;
     int64_t lines;
@@ -56,7 +58,7 @@ class AskedLines {
     left_ = part_->lines;
   }
 
-  Part parts_[2 * kParts + 1];  // all that a tile asks for, and an end
+  Part parts_[kEnd + 1];  // all that a tile asks for, and an end
   const Part* part_ = parts_;
   const BFloat16* place_ = nullptr;
   int64_t left_ = 0;

@@ -35,9 +35,8 @@ struct Item {
   int32_t first_row, tokens;  // rows of q
   int32_t first_position;     // of the first token
   int32_t begin_partition, end_partition;
-  int32_t first_task;  // of the call
-  int32_t
-      shared_slot;  // first partition's place in the shared results, or -1: one task does it all
+  int32_t first_task;   // of the call
+  int32_t shared_slot;  // of the first partition among shared results; -1: one task does all
 };
 
 // What the cut depends on besides the lengths.
@@ -128,8 +127,8 @@ inline void ListItems(const AttentionArgs& args, const Cut& cut, Plan& plan) {
   }
 }
 
-// Decides which items are shared between tasks and numbers the tasks: two a thread, as each starts
-// on keys that nobody asked for in time.
+// Decides which items are shared between tasks and numbers the tasks: two a thread, as each may
+// start on keys that nobody asked for in time.
 inline void ShareItems(int threads, int64_t max_shared, Plan& plan) {
   int64_t total = 0;
   for (int64_t i = 0; i < plan.item_count; ++i) {

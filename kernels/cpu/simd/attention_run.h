@@ -1,7 +1,7 @@
 // Causal attention over paged keys and values, for any arithmetic: the cut into items, the walk
 // over tiles of keys, and the folding of partitions.
 //
-// A Math computes one tile (attention.cc, attention_dot.cc):
+// A Math computes one tile (attention.cc, attention_dot.cc, attention_tiles.h):
 //   Cache                   what keys and values are kept as
 //   PaddedWidth(head_dim)   the head dimension as it computes it, padded with zeros
 //   Floats(width)           of scratch that the constructor takes, 64-byte aligned
@@ -12,7 +12,7 @@
 //   MaxItemRows(width)      of an item: a multiple of kMaxQueryRows
 //   PutQuery(r, query)      row r of the item, in order; PutNoQuery(r): zeros
 //   LookAhead(places, unasked)  the places of this tile and the two to come; where there are fewer,
-//                           any. unasked: nobody looked ahead to this one
+//                           any. unasked: perhaps nobody looked ahead to this one
 //   PutTile(places, count)  a tile's keys and values: those behind `count` are valid memory, but no
 //                           key; of values the odd one of the last pair is finite
 //   Attend(rows, scale, seen_of, all_seen, scores, state, corrections)

@@ -2,8 +2,8 @@
 //
 // A row's weights are relative to a reference near its largest score. It is set by the first tile
 // that the row sees, and moved to a tile's largest score where a weight would pass 2^8: f32 sums
-// and bf16 weights are as exact there, and most tiles need neither a pass for their largest score
-// nor a correction of what was summed before.
+// and bf16 weights are as exact there, and of many rows most tiles need neither a pass for their
+// largest score nor a correction of what was summed before.
 #pragma once
 
 #include "kernels/cpu/avx512_transpose.h"

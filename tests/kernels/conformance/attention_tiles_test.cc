@@ -87,6 +87,22 @@ TEST_CASE("emulated tiles: rows of a long prompt have the bits that they have al
   }
 }
 
+TEST_CASE("emulated tiles: partitions of items of many rows are folded as those of few") {
+  AttentionCase c = Rounded({{400, 2300, 1}});
+  c.heads = c.kv_heads = 8;
+  for (const AttentionKernel& kernel : Emulated()) {
+    const std::vector<float> whole = RunAttention(kernel, Pool(), c);
+    const auto width = static_cast<int64_t>(whole.size()) / 400;
+    for (const int64_t end : {1901, 2049, 2300}) {
+      c.sequences = {{1, end, 1}};
+      const std::vector<float> row = RunAttention(kernel, Pool(), c);
+      CAPTURE(end);
+      CHECK(std::memcmp(row.data(), whole.data() + (end - 1901) * width, width * sizeof(float)) ==
+            0);
+    }
+  }
+}
+
 TEST_CASE("emulated tiles: a row's bits depend on nothing beside it") {
   for (const AttentionKernel& kernel : Emulated()) {
     const std::vector<float> whole = RunAttention(kernel, Pool(), Rounded({{130, 130, 1}}));
