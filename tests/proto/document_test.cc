@@ -122,6 +122,9 @@ TEST_CASE("text that would garble what is printed is refused, and is not printed
 TEST_CASE("a second document is refused, not left out") {
   CHECK(ErrorOf("budget: 1 USD/h\n---\nbudget: 2 USD/h\n") ==
         "c.yaml:3: another document begins here, after \"---\"; a file has one");
+  CHECK_THAT(ErrorOf("budget: 1 USD/h\n...\nbudget: 2 USD/h\n"), Catch::Contains("c.yaml:3: "));
+  CHECK_THAT(ErrorOf("budget: 1 USD/h\n--- {budget: 2 USD/h}\n"), Catch::Contains("c.yaml:2: "));
+  CHECK(ErrorOf("%YAML 1.2\n# costs\n--- \nbudget: 1 USD/h # ---\n... # end\n\n") == "");
   CHECK(ErrorOf("---\nbudget: 1 USD/h\n...\n") == "");
   CHECK(ErrorOf("---\nbudget: 1 USD/h\n---\n") == "");
 }
