@@ -15,7 +15,7 @@
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/plan_picture.h"
 #include "scheduler/planner/sensitivity.h"
-#include "scheduler/planner/shared_cluster.h"
+#include "scheduler/planner/shared_text.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/number_check.h"
 

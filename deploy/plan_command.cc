@@ -10,6 +10,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/workload_file.h"
 #include "scheduler/planner/plan_diff.h"
+#include "scheduler/planner/shared_text.h"
 #include "scheduler/planner/what_if.h"
 #include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
@@ -245,11 +246,12 @@ absl::StatusOr<SharedAnswer> PlanSharedModels(const std::vector<PlanQuestion>& q
     if (absl::Status s = scheduler::ApplyChanges(changes, &answer.cluster); !s.ok())
       return absl::Status(s.code(), StrCat("--what-if: ", StdView(s.message())));
   }
-  absl::StatusOr<scheduler::SharedPlans> now = scheduler::PlanShared(inputs, options);
+  scheduler::SharingOptions sharing;
+  sharing.choices = changes.empty();  // the difference alone is told
+  absl::StatusOr<scheduler::SharedPlans> now = scheduler::PlanShared(inputs, options, sharing);
   if (!now.ok()) return now.status();
   if (changes.empty()) {
-    answer.text = now->text;
-    for (const v1::DeploymentPlan& plan : now->plans) answer.text += "\n" + scheduler::PlanTable(plan);
+    answer.text = scheduler::SharedText(*now);
     answer.plans = *std::move(now);
     return answer;
   }

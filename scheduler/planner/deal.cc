@@ -59,6 +59,10 @@ absl::StatusOr<Placement> Dealer::Alone(size_t model) {
   return searches_[model]->On(AllDevices(*problems_[model]));
 }
 
+void Dealer::AllowMore(int searches, int64_t devices) {
+  for (const auto& search : searches_) search->AllowMore(searches, devices);
+}
+
 double Dealer::RateOn(size_t model, const DeviceCounts& part) {
   if (std::all_of(part.begin(), part.end(), [](int n) { return n == 0; })) return 0;
   const absl::StatusOr<Placement> found = searches_[model]->On(part);

@@ -33,6 +33,15 @@ class Dealer {
   // `weights`: of each model's rate. ResourceExhausted where not all are served.
   absl::StatusOr<Deal> Run(const std::vector<double>& weights);
 
+  // After Run, to judge deals beside it. More searches of parts for every model; then deals whose
+  // parts are given, without placements where a model is not served on its part.
+  using Parts = std::vector<DeviceCounts>;  // by model
+  void AllowMore(int searches, int64_t devices);
+  Deal OnParts(const Parts& parts);
+  double RateOn(size_t model, const DeviceCounts& part);  // 0: nothing is served
+  bool Better(const Deal& a, const Deal& b) const;
+  Parts PartsOf(const Deal& deal, DeviceCounts* idle) const;
+
  private:
   struct Unit {
     size_t model = 0;
@@ -40,13 +49,9 @@ class Dealer {
     DeviceCounts used;
     double rate = 0;
   };
-  using Parts = std::vector<DeviceCounts>;
 
   size_t models() const { return problems_.size(); }
-  double RateOn(size_t model, const DeviceCounts& part);
-  bool Better(const Deal& a, const Deal& b) const;
   Deal Judge(std::vector<Placement> placements) const;
-  Deal OnParts(const Parts& parts);
 
   void EveryDeal(Parts* parts, const DeviceCounts& left, size_t model);
   void AddUnit(size_t model, std::vector<PlacedReplica> replicas);
@@ -55,7 +60,6 @@ class Dealer {
   void Combine();
   void Improve();
   bool TryParts(const Parts& parts);
-  Parts PartsOf(const Deal& deal, DeviceCounts* idle) const;
 
   const std::vector<const PlacementProblem*>& problems_;
   const SharingOptions& options_;

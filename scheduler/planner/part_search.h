@@ -6,6 +6,7 @@
 // which outlive it. Deterministic. Cost: one run of the search per unlike part.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ class PartSearch {
   // The best placement for throughput of the part; pools and devices are those of the whole graph,
   // device_index is left empty. Errors: those of the search.
   absl::StatusOr<Placement> On(const DeviceCounts& part);
+
+  void AllowMore(int searches, int64_t devices) {
+    left_ = std::max(0, left_) + searches;
+    left_devices_ = std::max<int64_t>(0, left_devices_) + devices;
+  }
 
   int searches() const { return searches_; }
   bool spent() const { return left_ <= 0 || left_devices_ <= 0; }

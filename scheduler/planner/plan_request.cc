@@ -11,6 +11,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/sensitivity.h"
 #include "scheduler/planner/shared_cluster.h"
+#include "scheduler/planner/shared_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -124,12 +125,8 @@ absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, Plann
   absl::StatusOr<SharedPlans> shared = PlanShared(inputs, options);
   if (!shared.ok()) return AsFault(shared.status());
   v1::PlanReply reply;
-  std::string text = shared->text;
-  for (v1::DeploymentPlan& plan : shared->plans) {
-    text += "\n" + PlanTable(plan);
-    *reply.add_plans() = std::move(plan);
-  }
-  reply.set_text(std::move(text));
+  reply.set_text(SharedText(*shared));
+  for (v1::DeploymentPlan& plan : shared->plans) *reply.add_plans() = std::move(plan);
   return reply;
 }
 

@@ -93,17 +93,6 @@ void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
   }
 }
 
-// What a reader must not miss stands at the head.
-bool IsWarning(const std::string& line) { return line.starts_with("BEWARE: "); }
-
-void AppendLines(const char* heading, const auto& lines, std::string* out) {
-  if (std::all_of(lines.begin(), lines.end(), IsWarning)) return;
-  *out += StrCat("\n", heading, ":\n");
-  for (const std::string& line : lines) {
-    if (!IsWarning(line)) *out += StrCat("  ", line, "\n");
-  }
-}
-
 // Replicas that differ in nothing but which devices they have are shown as the first of them.
 void AppendReplicas(const v1::DeploymentPlan& plan, std::string* out) {
   std::set<std::string> routed;
@@ -391,10 +380,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   AppendPace(plan.certificate().bottleneck(), &out);
   AppendLinks(plan, &out);
   AppendLines("why", plan.explanation(), &out);
-  AppendLines("other choices", plan.alternatives(), &out);
-  AppendLines("if the assumptions are off", plan.sensitivity(), &out);
-  AppendLines("what one more device would bring", plan.device_prices(), &out);
-  AppendLines("what more bandwidth would bring", plan.link_prices(), &out);
+  AppendOutlook(plan, &out);
   AppendLines("assumptions", plan.assumptions(), &out);
   return out;
 }

@@ -120,4 +120,22 @@ std::string ChangeText(double ratio, const char* same) {
   return std::abs(percent) < 0.05 ? same : absl::StrFormat("%+.1f %%", percent);
 }
 
+bool IsWarning(const std::string& line) { return line.starts_with("BEWARE: "); }
+
+void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,
+                 std::string* out) {
+  if (std::all_of(lines.begin(), lines.end(), IsWarning)) return;
+  *out += StrCat("\n", heading, ":\n");
+  for (const std::string& line : lines) {
+    if (!IsWarning(line)) *out += StrCat("  ", line, "\n");
+  }
+}
+
+void AppendOutlook(const v1::DeploymentPlan& plan, std::string* out) {
+  AppendLines("other choices", plan.alternatives(), out);
+  AppendLines("if the assumptions are off", plan.sensitivity(), out);
+  AppendLines("what one more device would bring", plan.device_prices(), out);
+  AppendLines("what more bandwidth would bring", plan.link_prices(), out);
+}
+
 }  // namespace tessera::scheduler

@@ -2,6 +2,8 @@
 // functions.
 #pragma once
 
+#include <google/protobuf/repeated_ptr_field.h>
+
 #include <string>
 
 #include "proto/plan.pb.h"
@@ -38,5 +40,15 @@ std::string ChangeText(double ratio, const char* same = "unchanged");
 
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
 std::string StageDevicesText(const v1::Stage& stage);
+
+// What a reader must not miss: stands at the head.
+bool IsWarning(const std::string& line);
+
+// A heading and the lines below it, those at the head left out; nothing where there are none.
+void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,
+                 std::string* out);
+
+// What else is told of a plan: other choices, assumptions that are off, more devices and links.
+void AppendOutlook(const v1::DeploymentPlan& plan, std::string* out);
 
 }  // namespace tessera::scheduler

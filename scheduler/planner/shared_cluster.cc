@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/planner/deal.h"
+#include "scheduler/planner/shared_choices.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -53,10 +54,12 @@ class Sharer {
     search_ = *search;
     if (absl::Status s = Plan(0); !s.ok()) return s;
     SharedPlans shared;
-    shared.theta = deal_.theta;
     shared.of_asked = Rated();
     shared.plans = std::move(plans_);
-    Overloads(shared.plans, &shared.theta);
+    shared.weights = weights_;
+    shared.theta = CommonPart(shared.plans, weights_, &overload_);
+    for (v1::DeploymentPlan& plan : shared.plans)
+      plan.mutable_alternatives()->Add(choices_.begin(), choices_.end());
     shared.text = Text(shared);
     return shared;
   }
@@ -95,16 +98,56 @@ class Sharer {
   }
 
   absl::Status MakeDeal() {
-    Dealer dealer(problems_, search_, sharing_);
-    for (size_t i = 0; i < problems_.size(); ++i) {
+    // Of a part nobody asks what is above its placement.
+    std::vector<PlacementProblem> unbounded;
+    std::vector<const PlacementProblem*> problems;
+    for (const PlacementProblem* problem : problems_) unbounded.push_back(*problem);
+    for (PlacementProblem& problem : unbounded) {
+      problem.bound = false;
+      problems.push_back(&problem);
+    }
+    Dealer dealer(problems, search_, sharing_);
+    for (size_t i = 0; i < problems.size(); ++i) {
       const absl::StatusOr<Placement> alone = dealer.Alone(i);
-      if (!alone.ok()) return alone.status();
-      alone_.push_back(alone->requests_per_second);
-      weights_.push_back(Rated() ? inputs_[i].workload.requests_per_second() : alone_.back());
+      if (!alone.ok()) return options_.watch.Stopped() ? Interrupted() : alone.status();
+      alone_.push_back(*alone);
+    }
+    weights_ = sharing_.weights;
+    for (size_t i = weights_.size(); i < problems.size(); ++i) {
+      weights_.push_back(Rated() ? inputs_[i].workload.requests_per_second()
+                                 : alone_[i].requests_per_second);
     }
     absl::StatusOr<Deal> deal = dealer.Run(weights_);
-    if (!deal.ok()) return deal.status();
+    if (!deal.ok()) return options_.watch.Stopped() ? Interrupted() : deal.status();
     deal_ = *std::move(deal);
+    interrupted_ = options_.watch.Stopped();
+    if (sharing_.choices) TryChoices(problems, &dealer);
+    return PlaceDeal();
+  }
+
+  static absl::Status Interrupted() {
+    return absl::ResourceExhaustedError(
+        "interrupted before a deal of the devices was found; give it more time");
+  }
+
+  // Where the deal is a heuristic one of them may be better.
+  void TryChoices(const std::vector<const PlacementProblem*>& problems, Dealer* dealer) {
+    const SharingQuestion question = {*dealer, problems, weights_, alone_, Rated()};
+    std::vector<OtherDeal> others = OtherDeals(question, deal_);
+    size_t best = others.size();
+    for (size_t i = 0; i < others.size(); ++i) {
+      if (others[i].deal.placements.empty() || !dealer->Better(others[i].deal, deal_)) continue;
+      deal_ = others[i].deal;
+      best = i;
+    }
+    if (best < others.size()) {
+      chosen_ = others[best].name;
+      others.erase(others.begin() + static_cast<long>(best));
+    }
+    choices_ = ChoiceLines(question, deal_, others);
+  }
+
+  absl::Status PlaceDeal() {
     std::vector<int> used(problems_.front()->graph->pools().size(), 0);
     for (size_t i = 0; i < problems_.size(); ++i) {
       absl::StatusOr<Placement> placement = Assemble(*problems_[i], deal_.placements[i].replicas);
@@ -117,13 +160,16 @@ class Sharer {
         }
       }
       placement->notes = {Why(i)};
+      placement->interrupted = interrupted_;
       placements_.push_back(*std::move(placement));
     }
     for (size_t p = 0; p < used.size(); ++p) {
       if (used[p] > problems_.front()->graph->pools()[p].count)
         return absl::InternalError("a deal uses devices twice");
     }
-    idle_ = Idle(*problems_.front()->graph, used);
+    DeviceCounts idle = AllDevices(*problems_.front());
+    for (size_t p = 0; p < used.size(); ++p) idle[p] -= used[p];
+    idle_ = KindsText(*problems_.front()->graph, idle);
     return absl::OkStatus();
   }
 
@@ -134,30 +180,7 @@ class Sharer {
     }
     return absl::StrFormat(
         "shares the cluster with %s; with all of it to itself it would serve %.3f requests/s",
-        absl::StrJoin(others, ", "), alone_[i]);
-  }
-
-  // Links that plans load together beyond what they carry: theta is what they do carry.
-  void Overloads(const std::vector<v1::DeploymentPlan>& plans, double* theta) {
-    std::map<std::pair<std::string, std::string>, std::pair<double, double>> loads;
-    for (const v1::DeploymentPlan& plan : plans) {
-      for (const v1::LinkLoad& link : plan.links()) {
-        auto& [bytes, capacity] = loads[{link.from(), link.to()}];
-        bytes += link.bytes_per_second();
-        capacity = link.capacity_bytes_per_second();
-      }
-    }
-    double worst = kOverload;
-    for (const auto& [ends, load] : loads) {
-      if (load.first <= load.second * worst) continue;
-      worst = load.first / load.second;
-      overload_ = absl::StrFormat(
-          "%s carries %.0f %% of what the plans send over it together: theta is cut by that much",
-          ends.second.empty() ? StrCat("the uplink of ", ends.first)
-                              : StrCat("the link ", ends.first, " -> ", ends.second),
-          100 / worst);
-    }
-    if (!overload_.empty()) *theta /= worst;
+        absl::StrJoin(others, ", "), alone_[i].requests_per_second);
   }
 
   std::string Devices(const v1::DeploymentPlan& plan) const {
@@ -169,18 +192,6 @@ class Sharer {
     }
     std::vector<std::string> parts;
     for (const auto& [kind, count] : kinds) parts.push_back(StrCat(count, " ", kind));
-    return absl::StrJoin(parts, ", ");
-  }
-
-  // What the deal leaves over, by kind.
-  static std::string Idle(const ClusterGraph& graph, const std::vector<int>& used) {
-    std::map<std::string, int> kinds;
-    for (size_t p = 0; p < used.size(); ++p)
-      kinds[graph.pools()[p].spec->kind] += graph.pools()[p].count - used[p];
-    std::vector<std::string> parts;
-    for (const auto& [kind, count] : kinds) {
-      if (count > 0) parts.push_back(StrCat(count, " ", kind));
-    }
     return absl::StrJoin(parts, ", ");
   }
 
@@ -205,21 +216,19 @@ class Sharer {
                             plan.prediction().requests_per_second(), part, plan.replicas_size(),
                             Devices(plan));
     }
-    out +=
-        StrCat("  ", NameOf(least), " is what limits the deal: ",
-               deal_.exact ? "every deal of the devices was tried, each part planned by the search"
-                           : "devices were dealt by a program over parts of the cluster and "
-                             "moves (heuristic, no bound)",
-               "\n");
+    out += StrCat("  ", NameOf(least), " is what limits the deal: ", How(), "\n");
+    if (interrupted_) out += "  BEWARE: interrupted: the best deal that was found until then\n";
     if (!overload_.empty()) out += StrCat("  ", overload_, "\n");
     if (!idle_.empty()) out += StrCat("  used by no model: ", idle_, "\n");
-    return out +
-           "  not told where several models share a cluster: other choices, what one more device "
-           "or "
-           "more bandwidth would bring, and what if the assumptions are off: the devices would "
-           "have "
-           "to be dealt anew for each; tessera plan --what-if deals them anew for a change that "
-           "you name\n";
+    return out;
+  }
+
+  std::string How() const {
+    if (deal_.exact && !interrupted_)
+      return "every deal of the devices was tried, each part planned by the search";
+    return StrCat(
+        "devices were dealt by a program over parts of the cluster and moves (heuristic, no bound)",
+        chosen_.empty() ? "" : StrCat("; better than what these found was ", chosen_));
   }
 
   const std::vector<PlannerInput>& inputs_;
@@ -227,8 +236,12 @@ class Sharer {
   const SharingOptions& sharing_;
   Search search_;
   std::vector<const PlacementProblem*> problems_;
-  std::vector<double> alone_, weights_;
+  std::vector<Placement> alone_;
+  std::vector<double> weights_;
   Deal deal_;
+  bool interrupted_ = false;
+  std::string chosen_;                // of the other choices, where it is the deal
+  std::vector<std::string> choices_;  // lines about the others
   std::vector<Placement> placements_;
   std::vector<v1::DeploymentPlan> plans_;
   std::string overload_, idle_;
@@ -236,67 +249,36 @@ class Sharer {
 
 }  // namespace
 
+double CommonPart(const std::vector<v1::DeploymentPlan>& plans, const std::vector<double>& weights,
+                  std::string* overload) {
+  double theta = plans.empty() ? 0 : plans.front().prediction().requests_per_second() / weights[0];
+  std::map<std::pair<std::string, std::string>, std::pair<double, double>> loads;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    theta = std::min(theta, plans[i].prediction().requests_per_second() / weights[i]);
+    for (const v1::LinkLoad& link : plans[i].links()) {
+      auto& [bytes, capacity] = loads[{link.from(), link.to()}];
+      bytes += link.bytes_per_second();
+      capacity = link.capacity_bytes_per_second();
+    }
+  }
+  double worst = kOverload;
+  for (const auto& [ends, load] : loads) {
+    if (load.first <= load.second * worst) continue;
+    worst = load.first / load.second;
+    *overload = absl::StrFormat(
+        "%s carries %.0f %% of what the plans send over it together: theta is cut by that much",
+        ends.second.empty() ? StrCat("the uplink of ", ends.first)
+                            : StrCat("the link ", ends.first, " -> ", ends.second),
+        100 / worst);
+  }
+  return worst > kOverload ? theta / worst : theta;
+}
+
 absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
                                        const PlannerOptions& options,
                                        const SharingOptions& sharing) {
   if (absl::Status s = CheckAsked(inputs, options); !s.ok()) return s;
   return Sharer(inputs, options, sharing).Run();
-}
-
-v1::DeploymentPlan PlanForPicture(const SharedPlans& shared) {
-  v1::DeploymentPlan all;
-  std::map<std::pair<std::string, std::string>, v1::LinkLoad*> links;
-  std::set<std::string> assumed;
-  v1::Prediction& sum = *all.mutable_prediction();
-  std::string& title = *all.mutable_model()->mutable_name();
-  for (size_t i = 0; i < shared.plans.size(); ++i) {
-    const v1::DeploymentPlan& plan = shared.plans[i];
-    const std::string letter = i < 26 ? std::string(1, static_cast<char>('A' + i)) : StrCat("M", i);
-    title += StrCat(i == 0 ? "" : ", ", letter, ": ", plan.model().name());
-    const auto named = [&](const std::string& name) { return StrCat(letter, ".", name); };
-    for (v1::Replica replica : plan.replicas()) {
-      replica.set_name(named(replica.name()));
-      *all.add_replicas() = std::move(replica);
-    }
-    for (v1::RoutingShare share : plan.routing()) {
-      share.set_prefill_replica(named(share.prefill_replica()));
-      share.set_decode_replica(named(share.decode_replica()));
-      *all.add_routing() = std::move(share);
-    }
-    for (const v1::LinkLoad& link : plan.links()) {
-      v1::LinkLoad*& known = links[{link.from(), link.to()}];
-      const double before = known == nullptr ? 0 : known->bytes_per_second();
-      if (known == nullptr) *(known = all.add_links()) = link;
-      known->set_bytes_per_second(before + link.bytes_per_second());
-    }
-    for (const std::string& line : plan.assumptions()) {
-      if (assumed.insert(line).second) all.add_assumptions(line);
-    }
-    sum.set_requests_per_second(sum.requests_per_second() +
-                                plan.prediction().requests_per_second());
-    sum.set_output_tokens_per_second(sum.output_tokens_per_second() +
-                                     plan.prediction().output_tokens_per_second());
-  }
-  return all;
-}
-
-std::vector<std::string> PlanFileNames(const std::string& file, const SharedPlans& shared) {
-  const size_t slash = file.rfind('/');
-  size_t dot = file.rfind('.');
-  if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) dot = file.size();
-  std::vector<std::string> names;
-  std::set<std::string> used;
-  for (const v1::DeploymentPlan& plan : shared.plans) {
-    const std::string& full = plan.model().name();
-    std::string name = full.substr(full.find_last_not_of('/') == std::string::npos
-                                       ? 0
-                                       : full.rfind('/', full.find_last_not_of('/')) + 1);
-    std::replace(name.begin(), name.end(), '/', '_');
-    std::string unique = name;
-    for (int i = 2; !used.insert(unique).second; ++i) unique = StrCat(name, "-", i);
-    names.push_back(StrCat(file.substr(0, dot), ".", unique, file.substr(dot)));
-  }
-  return names;
 }
 
 }  // namespace tessera::scheduler

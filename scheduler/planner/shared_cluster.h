@@ -26,13 +26,19 @@ struct SharingOptions {
   int most_searched_devices = 1500;  // of these parts together, by model
   int most_units = 4000;             // of the program, by model
   int most_moves = 8;                // that improve the deal
+  bool choices = true;               // also plan the plain choices beside the deal
+  // Requests/s that theta is a multiple of, by model; empty: asked rates, else what each would
+  // serve alone.
+  std::vector<double> weights;
 };
 
+// What is told of the deal (other choices, ...) stands in every plan: it is about all of them.
 struct SharedPlans {
   std::vector<v1::DeploymentPlan> plans;  // as the inputs
   double theta = 0;                       // part of its rate that every model serves
-  bool of_asked = true;  // false: of what each would serve alone, no rates were given
-  std::string text;      // the deal as a table, and why
+  bool of_asked = true;         // false: of what each would serve alone, no rates were given
+  std::vector<double> weights;  // requests/s that theta is a multiple of, by model
+  std::string text;             // the deal as a table, and how it was found
 };
 
 // Inputs share cluster and catalogue: those of the first count. Goal::kThroughput only; rates are
@@ -41,13 +47,9 @@ absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
                                        const PlannerOptions& options,
                                        const SharingOptions& sharing = {});
 
-// All of them as one for PlanPicture, and for nothing else: replicas are called "A.r0", with the
-// model's letter in the title, shares are of the requests of their model, what several send over a
-// link is added up.
-v1::DeploymentPlan PlanForPicture(const SharedPlans& plans);
-
-// File names of the plans: "plan.json" -> "plan.Llama-3-8B.json"; unique, whatever the models are
-// called.
-std::vector<std::string> PlanFileNames(const std::string& file, const SharedPlans& plans);
+// Theta of these plans: the least part of its weight that one serves, less where links that several
+// plans load carry less than all of them send; `overload` says so then, else it stays as it is.
+double CommonPart(const std::vector<v1::DeploymentPlan>& plans, const std::vector<double>& weights,
+                  std::string* overload);
 
 }  // namespace tessera::scheduler

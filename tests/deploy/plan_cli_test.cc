@@ -202,7 +202,9 @@ std::vector<std::string> TwoModels(const std::vector<std::string>& more) {
 TEST_CASE("several models: what is not told is said, and nothing another uses is called unused") {
   const Ran ran = Run(TwoModels({}));
   REQUIRE(ran.err == "");
-  CHECK_THAT(ran.out, Contains("not told where several models share a cluster: other choices, ") &&
+  CHECK_THAT(ran.out, Contains("\nother choices:\n  ") &&
+                          Contains("each model in turn with the whole cluster, ") &&
+                          Contains("not told where several models share a cluster: what one ") &&
                           Contains("tessera plan --what-if deals them anew for a change") &&
                           !Contains("not used: "));
   const Ran refused = Run(TwoModels({"--sensitivity"}));

@@ -1,80 +1,21 @@
 #include "scheduler/planner/shared_cluster.h"
 
 #include <catch2/catch.hpp>
-#include <map>
 #include <set>
 
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_request.h"
-#include "tests/scheduler/planner/written_input.h"
+#include "scheduler/planner/shared_text.h"
+#include "tests/scheduler/planner/shared_oracle.h"
 
 namespace tessera::scheduler {
 namespace {
 
 using Catch::Contains;
-
-PlannerInput Input(const std::string& cluster, const std::string& model, double rate = 0) {
-  PlannerInput input = tests::WrittenInput(cluster, model);
-  input.workload.set_requests_per_second(rate);
-  return input;
-}
-
-// Only so many devices of each group, in the order of the description.
-v1::Cluster Part(const v1::Cluster& cluster, const std::vector<int>& counts) {
-  v1::Cluster part = cluster;
-  part.clear_machines();
-  size_t at = 0;
-  for (v1::Machine machine : cluster.machines()) {
-    v1::Machine kept = machine;
-    kept.clear_devices();
-    for (v1::DeviceGroup group : machine.devices()) {
-      const int count = counts[at++];
-      group.set_count(count);
-      if (count > 0) *kept.add_devices() = group;
-    }
-    if (!kept.devices().empty()) *part.add_machines() = kept;
-  }
-  return part;
-}
-
-double RateOn(PlannerInput input, const std::vector<int>& counts, const std::string& search) {
-  static auto& known = *new std::map<std::string, double>;
-  input.cluster = Part(input.cluster, counts);
-  if (input.cluster.machines().empty()) return 0;
-  PlannerOptions options;
-  options.search = search;
-  const std::string key = input.cluster.ShortDebugString() + input.model.name() + search;
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  const auto plan = MakePlan(input, options);
-  return known[key] = plan.ok() ? plan->prediction().requests_per_second() : 0;
-}
-
-// The best of every way to deal single devices to two models, each part planned exhaustively.
-double BestTheta(const PlannerInput& a, const PlannerInput& b, double weight_a, double weight_b) {
-  std::vector<int> all;
-  for (const v1::Machine& machine : a.cluster.machines()) {
-    for (const v1::DeviceGroup& group : machine.devices())
-      all.push_back(std::max(1, group.count()));
-  }
-  std::vector<int> part(all.size(), 0);
-  double best = 0;
-  bool more = true;
-  while (more) {
-    std::vector<int> rest = all;
-    for (size_t i = 0; i < all.size(); ++i) rest[i] -= part[i];
-    const double one = RateOn(a, part, "exact") / weight_a;
-    if (one > best) best = std::max(best, std::min(one, RateOn(b, rest, "exact") / weight_b));
-    more = false;
-    for (size_t i = 0; i < all.size() && !more; ++i) {
-      if (++part[i] <= all[i]) {
-        more = true;
-      } else {
-        part[i] = 0;
-      }
-    }
-  }
-  return best;
-}
+using tests::BestTheta;
+using tests::kMany;
+using tests::RateOn;
+using tests::SharedInput;
 
 void CheckApart(const SharedPlans& shared, const PlannerInput& input) {
   std::set<std::string> devices;
@@ -109,8 +50,8 @@ TEST_CASE("up to five devices the deal is the best of all deals") {
     for (const auto& [rate_a, rate_b] :
          {std::pair(1.0, 1.0), std::pair(3.0, 1.0), std::pair(1.0, 4.0)}) {
       INFO(cluster << rate_a << " " << rate_b);
-      const std::vector<PlannerInput> inputs = {Input(cluster, "Llama-3-8B", rate_a),
-                                                Input(cluster, "Qwen2.5-7B", rate_b)};
+      const std::vector<PlannerInput> inputs = {SharedInput(cluster, "Llama-3-8B", rate_a),
+                                                SharedInput(cluster, "Qwen2.5-7B", rate_b)};
       const auto shared = PlanShared(inputs, {});
       REQUIRE(shared.status().message() == "");
       CHECK(shared->of_asked);
@@ -122,8 +63,8 @@ TEST_CASE("up to five devices the deal is the best of all deals") {
 }
 
 TEST_CASE("where no rates are given all models reach the same part of what they serve alone") {
-  const std::vector<PlannerInput> inputs = {Input(kFive, "Llama-3-8B"),
-                                            Input(kFive, "Qwen2.5-14B")};
+  const std::vector<PlannerInput> inputs = {SharedInput(kFive, "Llama-3-8B"),
+                                            SharedInput(kFive, "Qwen2.5-14B")};
   const auto shared = PlanShared(inputs, {});
   REQUIRE(shared.status().message() == "");
   CHECK_FALSE(shared->of_asked);
@@ -134,18 +75,9 @@ TEST_CASE("where no rates are given all models reach the same part of what they 
              Contains("shares the cluster with Qwen2.5-14B") && Contains("dealt to models"));
 }
 
-constexpr char kMany[] = R"(
-machines:
-- {name: a, devices: [{kind: A100-40, count: 4}]}
-- {name: b, devices: [{kind: A40, count: 4}]}
-- {name: c, devices: [{kind: L4, count: 4}]}
-- {name: d, devices: [{kind: L4, count: 4}]}
-tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
-)";
-
 TEST_CASE("on more devices the deal is no worse than the best deal of whole machines") {
-  const std::vector<PlannerInput> inputs = {Input(kMany, "Llama-3-8B", 10),
-                                            Input(kMany, "Qwen2.5-14B", 2)};
+  const std::vector<PlannerInput> inputs = {SharedInput(kMany, "Llama-3-8B", 10),
+                                            SharedInput(kMany, "Qwen2.5-14B", 2)};
   const auto shared = PlanShared(inputs, {});
   REQUIRE(shared.status().message() == "");
   CheckApart(*shared, inputs[0]);
@@ -169,16 +101,17 @@ TEST_CASE("what cannot be shared is refused, saying why") {
   const auto refusal = [](const std::vector<PlannerInput>& inputs, const PlannerOptions& options) {
     return std::string(PlanShared(inputs, options).status().message());
   };
-  CHECK_THAT(refusal({Input(kFive, "Llama-3-8B", 1), Input(kFive, "Qwen2.5-14B")}, {}),
+  CHECK_THAT(refusal({SharedInput(kFive, "Llama-3-8B", 1), SharedInput(kFive, "Qwen2.5-14B")}, {}),
              Contains("give a rate for every model"));
   PlannerOptions options;
   options.goal = Goal::kPrice;
-  CHECK_THAT(refusal({Input(kFive, "Llama-3-8B", 1), Input(kFive, "Qwen2.5-14B", 1)}, options),
-             Contains("--objective"));
+  CHECK_THAT(
+      refusal({SharedInput(kFive, "Llama-3-8B", 1), SharedInput(kFive, "Qwen2.5-14B", 1)}, options),
+      Contains("--objective"));
   constexpr char kOne[] = "machines: [{name: a, devices: [{kind: A40}]}]";
-  CHECK_THAT(refusal({Input(kOne, "Llama-3-8B"), Input(kOne, "Qwen2.5-14B")}, {}),
+  CHECK_THAT(refusal({SharedInput(kOne, "Llama-3-8B"), SharedInput(kOne, "Qwen2.5-14B")}, {}),
              Contains("do not fit beside each other"));
-  CHECK_THAT(refusal({Input(kOne, "Llama-3-8B"), Input(kOne, "Llama-2-70B")}, {}),
+  CHECK_THAT(refusal({SharedInput(kOne, "Llama-3-8B"), SharedInput(kOne, "Llama-2-70B")}, {}),
              Contains("Llama-2-70B does not fit"));
 }
 
@@ -190,7 +123,7 @@ TEST_CASE("files are named after models, a request over the network has several 
         std::vector<std::string>{"out/plan.Llama-3-8B.json", "out/plan.qwen.json",
                                  "out/plan.Llama-3-8B-2.json"});
   v1::PlanRequest request;
-  const PlannerInput input = Input(kFive, "Llama-3-8B");
+  const PlannerInput input = SharedInput(kFive, "Llama-3-8B");
   *request.mutable_cluster() = input.cluster;
   for (const char* name : {"Llama-3-8B", "Qwen2.5-14B"}) {
     v1::ModelRequest& one = *request.add_models();
@@ -213,7 +146,7 @@ TEST_CASE("devices that no model uses are told once, and those of another model 
       "- {name: b, devices: [{kind: T4}]}\ntiers: {site: {bandwidth_bytes_per_second: 1000}}";
   // One T4 holds neither model, and the link makes it no part of a pipeline.
   const auto shared =
-      PlanShared({Input(cluster, "Qwen2.5-14B"), Input(cluster, "Llama-2-13B")}, {});
+      PlanShared({SharedInput(cluster, "Qwen2.5-14B"), SharedInput(cluster, "Llama-2-13B")}, {});
   REQUIRE(shared.status().message() == "");
   CHECK_THAT(shared->text, Contains("  used by no model: 1 T4\n"));
   for (const v1::DeploymentPlan& plan : shared->plans)
