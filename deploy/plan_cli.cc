@@ -348,15 +348,11 @@ int PlanCli::RunPlan() {
 }
 
 int PlanCli::RunShared() {
-  if (sensitivity_) {
-    return Fail(absl::InvalidArgumentError(
-        "--sensitivity: is for one model: the devices would have to be dealt anew for each change; "
-        "--what-if does that for one change, or plan the models one by one"));
-  }
   const absl::StatusOr<std::vector<PlanQuestion>> questions =
       ReadSharedQuestions(flags_, models_, workloads_, rates_);
   if (!questions.ok()) return Fail(questions.status());
-  const absl::StatusOr<SharedAnswer> answer = PlanSharedModels(*questions, what_if_);
+  const absl::StatusOr<SharedAnswer> answer = PlanSharedModels(
+      *questions, {what_if_, what_if_.empty() || !out_.empty() || sensitivity_, sensitivity_});
   if (!answer.ok()) return Fail(answer.status());
   std::cout << answer->text;
   const scheduler::PlannerInput& input = questions->front().input;

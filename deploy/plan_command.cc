@@ -10,6 +10,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/workload_file.h"
 #include "scheduler/planner/plan_diff.h"
+#include "scheduler/planner/shared_outlook.h"
 #include "scheduler/planner/shared_text.h"
 #include "scheduler/planner/what_if.h"
 #include "scheduler/planner/written_layout.h"
@@ -236,21 +237,26 @@ absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& c
 }
 
 absl::StatusOr<SharedAnswer> PlanSharedModels(const std::vector<PlanQuestion>& questions,
-                                              const std::string& changes) {
+                                              const SharedAsk& ask) {
   const scheduler::PlannerOptions& options = questions.front().options;
   std::vector<scheduler::PlannerInput> inputs;
   for (const PlanQuestion& question : questions) inputs.push_back(question.input);
   SharedAnswer answer;
   answer.cluster = inputs.front().cluster;
-  if (!changes.empty()) {
-    if (absl::Status s = scheduler::ApplyChanges(changes, &answer.cluster); !s.ok())
+  if (!ask.changes.empty()) {
+    if (absl::Status s = scheduler::ApplyChanges(ask.changes, &answer.cluster); !s.ok())
       return absl::Status(s.code(), StrCat("--what-if: ", StdView(s.message())));
   }
-  scheduler::SharingOptions sharing;
-  sharing.choices = changes.empty();  // the difference alone is told
-  absl::StatusOr<scheduler::SharedPlans> now = scheduler::PlanShared(inputs, options, sharing);
+  const auto plan = [&](bool told) -> absl::StatusOr<scheduler::SharedPlans> {
+    scheduler::SharingOptions sharing;
+    sharing.choices = told;
+    absl::StatusOr<scheduler::SharedPlans> plans = scheduler::PlanShared(inputs, options, sharing);
+    if (plans.ok() && told) scheduler::AddSharedOutlook(inputs, options, ask.search_again, &*plans);
+    return plans;
+  };
+  absl::StatusOr<scheduler::SharedPlans> now = plan(ask.outlook && ask.changes.empty());
   if (!now.ok()) return now.status();
-  if (changes.empty()) {
+  if (ask.changes.empty()) {
     answer.text = scheduler::SharedText(*now);
     answer.plans = *std::move(now);
     return answer;
@@ -259,16 +265,18 @@ absl::StatusOr<SharedAnswer> PlanSharedModels(const std::vector<PlanQuestion>& q
     input.cluster = answer.cluster;
     input.cluster_file += " changed so";
   }
-  absl::StatusOr<scheduler::SharedPlans> then = scheduler::PlanShared(inputs, options);
+  absl::StatusOr<scheduler::SharedPlans> then = plan(ask.outlook);
   if (!then.ok()) {
-    return absl::Status(then.status().code(),
-                        StrCat("--what-if: \"", changes, "\": ", StdView(then.status().message())));
+    return absl::Status(then.status().code(), StrCat("--what-if: \"", ask.changes,
+                                                     "\": ", StdView(then.status().message())));
   }
-  answer.text = StrCat("what if: ", changes, "\n\nnow: ", now->text, "\nthen: ", then->text);
+  answer.text = StrCat("what if: ", ask.changes, "\n\nnow: ", now->text, "\nthen: ", then->text);
   for (size_t i = 0; i < inputs.size(); ++i) {
     answer.text += StrCat("\n", inputs[i].model.name(), ":\n",
                           scheduler::PlanDiff(now->plans[i], then->plans[i], "now", "then"));
   }
+  if (ask.search_again)
+    answer.text += StrCat("\nthe plans then:\n\n", scheduler::SharedText(*then));
   answer.plans = *std::move(then);
   return answer;
 }

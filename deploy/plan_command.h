@@ -68,12 +68,17 @@ absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& c
 
 // Plans for models that share a cluster: as the files say where `changes` are empty, else with
 // these, and the text compares both.
+struct SharedAsk {
+  std::string changes;        // scheduler/planner/what_if
+  bool outlook = true;        // tell other choices too, and what changes would bring
+  bool search_again = false;  // that with deals made anew, however long it takes
+};
 struct SharedAnswer {
   std::string text;
   v1::Cluster cluster;  // that the plans are for
   scheduler::SharedPlans plans;
 };
 absl::StatusOr<SharedAnswer> PlanSharedModels(const std::vector<PlanQuestion>& questions,
-                                              const std::string& changes);
+                                              const SharedAsk& ask);
 
 }  // namespace tessera::deploy

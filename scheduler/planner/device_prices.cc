@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/planner/device_places.h"
 #include "scheduler/planner/what_if.h"
 #include "third_party/absl/str_cat.h"
 
@@ -16,40 +17,6 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kWorthSaying = 1e-4;  // of the value
-
-struct Place {
-  std::string change;  // as --what-if writes it
-  std::string words;
-};
-
-// Machines of one shape and site are alike to a device that joins them.
-std::string ShapeOf(const v1::Machine& machine) {
-  std::string shape = StrCat(machine.site(), "|", machine.rack());
-  for (const v1::DeviceGroup& group : machine.devices())
-    shape += StrCat("|", group.kind(), ",", group.count(), ",", group.memory_bytes());
-  return shape;
-}
-
-std::vector<Place> PlacesFor(const std::string& kind, const v1::Cluster& cluster) {
-  std::vector<Place> places;
-  std::set<std::string> shapes, sites;
-  for (const v1::Machine& machine : cluster.machines()) {
-    const bool has = std::any_of(machine.devices().begin(), machine.devices().end(),
-                                 [&](const auto& group) { return group.kind() == kind; });
-    // A change to one of several machines that a market offers would change all of them.
-    if (!has || machine.available() > 1 || !shapes.insert(ShapeOf(machine)).second) continue;
-    places.push_back(
-        {StrCat("+1 ", kind, " on ", machine.name()), StrCat("in machine ", machine.name())});
-  }
-  for (const v1::Machine& machine : cluster.machines()) {
-    if (!sites.insert(machine.site()).second) continue;
-    places.push_back(machine.site().empty()
-                         ? Place{StrCat("+1 ", kind), "as a machine of its own"}
-                         : Place{StrCat("+1 ", kind, " at ", machine.site()),
-                                 StrCat("as a machine of its own at ", machine.site())});
-  }
-  return places;
-}
 
 std::map<std::string, int> UsedByKind(const v1::DeploymentPlan& plan) {
   std::map<std::string, int> used;
@@ -84,10 +51,7 @@ class Pricer {
   }
 
   void Run() {
-    std::set<std::string> kinds;
-    for (const v1::Machine& machine : input_.cluster.machines()) {
-      for (const v1::DeviceGroup& group : machine.devices()) kinds.insert(group.kind());
-    }
+    const std::set<std::string> kinds = KindsOf(input_.cluster);
     const int estimates = plan_.device_prices_size();
     FindBase();
     int untried = 0;
@@ -128,7 +92,7 @@ class Pricer {
   };
 
   // Empty: no plan.
-  std::optional<Gained> Gain(const std::string& kind, const Place& place) {
+  std::optional<Gained> Gain(const std::string& kind, const DevicePlace& place) {
     --left_;
     PlannerInput more = input_;
     if (!ApplyChanges(place.change, &more.cluster).ok()) return std::nullopt;
@@ -151,8 +115,8 @@ class Pricer {
     double most = 0;
     std::string where;
     int tried = 0;
-    const std::vector<Place> places = PlacesFor(kind, input_.cluster);
-    for (const Place& place : places) {
+    const std::vector<DevicePlace> places = PlacesFor(kind, input_.cluster);
+    for (const DevicePlace& place : places) {
       if (left_ <= 0 || options_.watch.Stopped()) break;
       ++tried;
       const std::optional<Gained> gain = Gain(kind, place);
@@ -181,15 +145,6 @@ class Pricer {
 };
 
 }  // namespace
-
-int DevicesOf(const v1::Cluster& cluster) {
-  int64_t devices = 0;
-  for (const v1::Machine& machine : cluster.machines()) {
-    for (const v1::DeviceGroup& group : machine.devices())
-      devices += int64_t{std::max(1, machine.available())} * std::max(1, group.count());
-  }
-  return static_cast<int>(std::min<int64_t>(devices, 1 << 30));
-}
 
 double PromisedRate(const v1::DeploymentPlan& plan) {
   return plan.has_survival() ? plan.survival().requests_per_second()

@@ -27,9 +27,6 @@ struct DevicePriceOptions {
 void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,
                      const DevicePriceOptions& prices, v1::DeploymentPlan* plan);
 
-// Devices that the description offers.
-int DevicesOf(const v1::Cluster& cluster);
-
 // What a plan is judged by, in requests per second: what is promised.
 double PromisedRate(const v1::DeploymentPlan& plan);
 

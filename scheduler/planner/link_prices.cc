@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -21,47 +22,38 @@ constexpr size_t kMostReplannedLinks = 8;
 
 class LinkPricer {
  public:
-  LinkPricer(const PlannerInput& input, const PlannerOptions& judging,
-             const PlannerOptions& options, bool search_again, v1::DeploymentPlan* plan)
-      : input_(input),
-        judging_(judging),
-        options_(options),
-        search_again_(search_again),
-        plan_(*plan),
-        now_(PromisedRate(*plan)) {}
+  explicit LinkPricer(LinkQuestion question) : ask_(std::move(question)) {}
 
-  void Run() {
-    const std::vector<DescribedLink> links = LinksByLoad(plan_, &input_);
-    if (plan_.links().empty()) {
-      plan_.add_link_prices(
-          "nothing is sent between machines: more bandwidth there brings nothing");
+  std::vector<std::string> Run() {
+    const std::vector<DescribedLink> links = LinksByLoad(ask_.plan, &ask_.input);
+    if (ask_.plan.links().empty()) {
+      lines_.emplace_back("nothing is sent between machines: more bandwidth there brings nothing");
     }
     for (const DescribedLink& one : links) {
       if (tried_ == kMostLinks) break;
-      if (options_.watch.Stopped()) return;
+      if (ask_.watch.Stopped()) return std::move(lines_);
       Price(one);
     }
     TellOthers(links.size());
     TellReplanned(links.size());
+    return std::move(lines_);
   }
 
  private:
   void Price(const DescribedLink& one) {
     const double before = one.link->bandwidth_bytes_per_second();
     one.link->set_bandwidth_bytes_per_second(before + kLinkStep);
-    const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(input_, judging_);
-    if (search_again_ && tried_ < kMostReplannedLinks) Replan(one.name);
+    const double more = ask_.judge(ask_.input) - ask_.now;
+    if (ask_.replan && tried_ < kMostReplannedLinks) Replan(one.name);
     one.link->set_bandwidth_bytes_per_second(before);
     ++tried_;
-    const double more = with.ok() ? PromisedRate(*with) - now_ : 0;
-    if (more <= kWorthSaying * now_) {
+    if (more <= kWorthSaying * ask_.now) {
       ++worthless_;
-      some_ = some_ || more > kRounding * now_;
+      some_ = some_ || more > kRounding * ask_.now;
       return;
     }
-    plan_.add_link_prices(
-        absl::StrFormat("10 Gbit/s more on %s (now %s) would bring this layout %.3f %s", one.name,
-                        GbitText(before), more, PromisedUnit(plan_)));
+    lines_.push_back(absl::StrFormat("10 Gbit/s more on %s (now %s) would bring %s %.3f %s",
+                                     one.name, GbitText(before), ask_.layout, more, ask_.unit));
   }
 
   void TellOthers(size_t links) {
@@ -73,28 +65,27 @@ class LinkPricer {
             ? StrCat("any of ", worthless_ < tried_ ? "the other " : "the ", worthless_, " links",
                      untried > 0 ? StrCat(" tried, the fullest (", untried, " were not tried)")
                                  : std::string())
-        : plan_.links().empty() ? "links inside machines"
-                                : "any link that it uses or the description gives";
-    plan_.add_link_prices(StrCat("10 Gbit/s more on ", which, " would bring this layout ",
-                                 some_ ? "next to nothing, less than 0.01 %" : "nothing"));
+        : ask_.plan.links().empty() ? "links inside machines"
+                                    : "any link that is used or described";
+    lines_.push_back(StrCat("10 Gbit/s more on ", which, " would bring ", ask_.layout,
+                            some_ ? " next to nothing, less than 0.01 %" : " nothing"));
   }
 
   void Replan(const std::string& link) {
-    const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(input_, options_);
-    const double more = best.ok() ? PromisedRate(*best) - now_ : 0;
-    if (more <= kWorthSaying * now_) {
+    const double more = ask_.replan(ask_.input) - ask_.now;
+    if (more <= kWorthSaying * ask_.now) {
       ++replanned_for_nothing_;
       return;
     }
     gains_.push_back(absl::StrFormat("10 Gbit/s more on %s bring %.3f %s (planned again)", link,
-                                     more, PromisedUnit(plan_)));
+                                     more, ask_.unit));
   }
 
   void TellReplanned(size_t links) {
-    for (std::string& line : gains_) plan_.add_link_prices(std::move(line));
+    for (std::string& line : gains_) lines_.push_back(std::move(line));
     if (replanned_for_nothing_ == 0) return;
     const size_t replanned = std::min(tried_, kMostReplannedLinks);
-    plan_.add_link_prices(
+    lines_.push_back(
         gains_.empty()
             ? StrCat("nor would another layout serve more with 10 Gbit/s more on one ",
                      replanned < links ? StrCat("of the ", replanned, " fullest links") : "link",
@@ -104,12 +95,8 @@ class LinkPricer {
                      " 10 Gbit/s more bring nothing (planned again)"));
   }
 
-  PlannerInput input_;  // with one link changed at a time
-  const PlannerOptions& judging_;
-  const PlannerOptions& options_;
-  const bool search_again_;
-  v1::DeploymentPlan& plan_;
-  const double now_;
+  LinkQuestion ask_;  // with one link changed at a time
+  std::vector<std::string> lines_;
   size_t tried_ = 0, worthless_ = 0;
   bool some_ = false;               // a worthless one brings a little
   std::vector<std::string> gains_;  // what planning again says
@@ -118,9 +105,29 @@ class LinkPricer {
 
 }  // namespace
 
+std::vector<std::string> LinkPriceLines(LinkQuestion question) {
+  return LinkPricer(std::move(question)).Run();
+}
+
 void AddLinkPrices(const PlannerInput& input, const PlannerOptions& judging,
                    const PlannerOptions& options, bool search_again, v1::DeploymentPlan* plan) {
-  LinkPricer(input, judging, options, search_again, plan).Run();
+  const auto served = [](const PlannerOptions& by) {
+    return [&by](const PlannerInput& changed) {
+      const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(changed, by);
+      return with.ok() ? PromisedRate(*with) : 0;
+    };
+  };
+  LinkQuestion question;
+  question.input = input;
+  question.plan = *plan;
+  question.judge = served(judging);
+  if (search_again) question.replan = served(options);
+  question.now = PromisedRate(*plan);
+  question.unit = PromisedUnit(*plan);
+  question.layout = "this layout";
+  question.watch = options.watch;
+  for (std::string& line : LinkPriceLines(std::move(question)))
+    plan->add_link_prices(std::move(line));
 }
 
 }  // namespace tessera::scheduler

@@ -11,6 +11,7 @@
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/sensitivity.h"
 #include "scheduler/planner/shared_cluster.h"
+#include "scheduler/planner/shared_outlook.h"
 #include "scheduler/planner/shared_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -124,6 +125,9 @@ absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, Plann
   }
   absl::StatusOr<SharedPlans> shared = PlanShared(inputs, options);
   if (!shared.ok()) return AsFault(shared.status());
+  const bool again = request.options().sensitivity();
+  if (again || request.options().quick_sensitivity())
+    AddSharedOutlook(inputs, options, again, &*shared);
   v1::PlanReply reply;
   reply.set_text(SharedText(*shared));
   for (v1::DeploymentPlan& plan : shared->plans) *reply.add_plans() = std::move(plan);

@@ -120,6 +120,10 @@ std::string ChangeText(double ratio, const char* same) {
   return std::abs(percent) < 0.05 ? same : absl::StrFormat("%+.1f %%", percent);
 }
 
+std::string FirstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
 bool IsWarning(const std::string& line) { return line.starts_with("BEWARE: "); }
 
 void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,

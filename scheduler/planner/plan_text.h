@@ -5,6 +5,7 @@
 #include <google/protobuf/repeated_ptr_field.h>
 
 #include <string>
+#include <string_view>
 
 #include "proto/plan.pb.h"
 
@@ -40,6 +41,9 @@ std::string ChangeText(double ratio, const char* same = "unchanged");
 
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
 std::string StageDevicesText(const v1::Stage& stage);
+
+// Of a message.
+std::string FirstLine(std::string_view text);
 
 // What a reader must not miss: stands at the head.
 bool IsWarning(const std::string& line);

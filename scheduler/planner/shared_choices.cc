@@ -346,10 +346,6 @@ std::vector<std::string> ChoiceLines(const SharingQuestion& question, const Deal
   return lines;
 }
 
-std::string ThetaUnit(bool of_asked) {
-  return of_asked ? "times the asked rates" : "times what each model would serve alone";
-}
-
 std::string KindsText(const ClusterGraph& graph, const DeviceCounts& devices) {
   std::map<std::string, int> kinds;
   for (size_t p = 0; p < devices.size(); ++p) kinds[graph.pools()[p].spec->kind] += devices[p];

@@ -37,9 +37,6 @@ std::vector<OtherDeal> OtherDeals(const SharingQuestion& question, const Deal& d
 std::vector<std::string> ChoiceLines(const SharingQuestion& question, const Deal& deal,
                                      const std::vector<OtherDeal>& others);
 
-// "times the asked rates", or of what there is where no rates were given.
-std::string ThetaUnit(bool of_asked);
-
 // "2 A40, 4 L4"; kinds in the order of their names.
 std::string KindsText(const ClusterGraph& graph, const DeviceCounts& devices);
 

@@ -56,6 +56,7 @@ class Sharer {
     SharedPlans shared;
     shared.of_asked = Rated();
     shared.plans = std::move(plans_);
+    shared.plain = !chosen_.empty();
     shared.weights = weights_;
     shared.theta = CommonPart(shared.plans, weights_, &overload_);
     for (v1::DeploymentPlan& plan : shared.plans)
@@ -248,6 +249,10 @@ class Sharer {
 };
 
 }  // namespace
+
+std::string ThetaUnit(bool of_asked) {
+  return of_asked ? "times the asked rates" : "times what each model would serve alone";
+}
 
 double CommonPart(const std::vector<v1::DeploymentPlan>& plans, const std::vector<double>& weights,
                   std::string* overload) {

@@ -37,6 +37,7 @@ struct SharedPlans {
   std::vector<v1::DeploymentPlan> plans;  // as the inputs
   double theta = 0;                       // part of its rate that every model serves
   bool of_asked = true;         // false: of what each would serve alone, no rates were given
+  bool plain = false;           // one of the plain choices beside it turned out to be the deal
   std::vector<double> weights;  // requests/s that theta is a multiple of, by model
   std::string text;             // the deal as a table, and how it was found
 };
@@ -46,6 +47,9 @@ struct SharedPlans {
 absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
                                        const PlannerOptions& options,
                                        const SharingOptions& sharing = {});
+
+// "times the asked rates", or of what there is where no rates were given.
+std::string ThetaUnit(bool of_asked);
 
 // Theta of these plans: the least part of its weight that one serves, less where links that several
 // plans load carry less than all of them send; `overload` says so then, else it stays as it is.

@@ -13,10 +13,7 @@ namespace tessera::scheduler {
 std::string SharedText(const SharedPlans& shared) {
   std::string text =
       StrCat(shared.text,
-             "  not told where several models share a cluster: what one more device or more "
-             "bandwidth would bring, and what if the assumptions are off: the devices would have "
-             "to be dealt anew for each; tessera plan --what-if deals them anew for a change that "
-             "you name\n");
+             "  not told where several models share a cluster: what if the assumptions are off\n");
   AppendOutlook(shared.plans.front(), &text);
   for (v1::DeploymentPlan plan : shared.plans) {
     // Told of the deal already.

@@ -199,18 +199,25 @@ std::vector<std::string> TwoModels(const std::vector<std::string>& more) {
 
 }  // namespace
 
-TEST_CASE("several models: what is not told is said, and nothing another uses is called unused") {
-  const Ran ran = Run(TwoModels({}));
+TEST_CASE("several models: what stands beside the deal is told once, in every plan.json as well") {
+  const std::string out = Scratch("beside.json");
+  const Ran ran = Run(TwoModels({"--out", out}));
   REQUIRE(ran.err == "");
-  CHECK_THAT(ran.out, Contains("\nother choices:\n  ") &&
-                          Contains("each model in turn with the whole cluster, ") &&
-                          Contains("not told where several models share a cluster: what one ") &&
-                          Contains("tessera plan --what-if deals them anew for a change") &&
-                          !Contains("not used: "));
-  const Ran refused = Run(TwoModels({"--sensitivity"}));
-  CHECK(refused.code == 1);
-  CHECK_THAT(refused.err, Contains("--sensitivity: is for one model: the devices would have to be "
-                                   "dealt anew"));
+  for (const char* heading : {"\nother choices:\n  ", "\nwhat one more device would bring:\n  ",
+                              "\nwhat more bandwidth would bring:\n  "}) {
+    INFO(heading);
+    const size_t once = ran.out.find(heading);
+    CHECK(once != std::string::npos);
+    CHECK(ran.out.find(heading, once + 1) == std::string::npos);
+    for (const std::string model : {"Qwen2.5-7B", "Llama-3-8B"}) {
+      const Ran checked = Run({"check", Scratch("beside." + model + ".json"), "--cluster",
+                               Scratch("two.yaml"), "--model", model});
+      CHECK(checked.err == "");
+      CHECK_THAT(checked.out, Contains(heading) && Contains("the plan is sound"));
+    }
+  }
+  CHECK_THAT(ran.out, Contains("each model in turn with the whole cluster, ") &&
+                          Contains("one more A40 brings ") && !Contains("not used: "));
 }
 
 TEST_CASE("several models: one picture of the cluster with the replicas of all") {

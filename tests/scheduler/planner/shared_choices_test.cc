@@ -13,6 +13,7 @@ namespace {
 using Catch::Contains;
 using tests::BestTheta;
 using tests::kMany;
+using tests::kMixed;
 using tests::RateOn;
 using tests::SharedInput;
 
@@ -46,13 +47,6 @@ double ThetaOf(const SharedPlans& shared, const std::string& name) {
   REQUIRE_THAT(line, Contains(" times "));
   return std::stod(line);
 }
-
-constexpr char kMixed[] = R"(
-machines:
-- {name: a, devices: [{kind: A40}, {kind: L4, count: 2}]}
-- {name: b, devices: [{kind: L4}]}
-tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
-)";
 
 }  // namespace
 

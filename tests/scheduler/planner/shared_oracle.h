@@ -11,6 +11,13 @@
 
 namespace tessera::tests {
 
+// Four devices, of two kinds in one machine.
+inline constexpr char kMixed[] = R"(
+machines:
+- {name: a, devices: [{kind: A40}, {kind: L4, count: 2}]}
+- {name: b, devices: [{kind: L4}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)";
 // More sets of devices than are dealt one by one.
 inline constexpr char kMany[] = R"(
 machines:
