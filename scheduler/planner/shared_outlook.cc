@@ -9,6 +9,7 @@
 #include "scheduler/planner/assumption_changes.h"
 #include "scheduler/planner/device_places.h"
 #include "scheduler/planner/link_prices.h"
+#include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/shared_text.h"
 #include "scheduler/planner/what_if.h"
 #include "third_party/absl/str_cat.h"
@@ -54,6 +55,28 @@ class Outlook {
                       untried == kinds.size() ? " kinds" : " other kinds"));
   }
 
+  void Assumptions() {
+    for (const AssumptionChange& change : AssumptionChanges()) {
+      if (Stopped()) {
+        AddSensitivity("interrupted: not all assumptions were tried");
+        return;
+      }
+      const std::vector<PlannerInput> changed = Changed(inputs_, change.apply);
+      const Judged kept = Judge(changed);
+      std::string line =
+          kept.status.ok()
+              ? absl::StrFormat("%s: %.3f %s (%s), %s", change.name, kept.theta,
+                                ThetaUnit(shared_.of_asked), ChangeText(kept.theta / shared_.theta),
+                                Rates(kept.plans))
+              : StrCat(change.name, ": these layouts do not work: ", WhyNotKept(kept.status));
+      if (search_again_) line += Choice(changed, kept.theta);
+      AddSensitivity(line);
+    }
+    if (!search_again_)
+      AddSensitivity(
+          "whether another deal would then be chosen is not known: --sensitivity deals anew");
+  }
+
   void Links() {
     LinkQuestion question;
     question.input = inputs_.front();
@@ -81,6 +104,19 @@ class Outlook {
 
   void AddDevices(const std::string& line) {
     for (v1::DeploymentPlan& plan : shared_.plans) plan.add_device_prices(line);
+  }
+
+  void AddSensitivity(const std::string& line) {
+    for (v1::DeploymentPlan& plan : shared_.plans) plan.add_sensitivity(line);
+  }
+
+  std::string Choice(const std::vector<PlannerInput>& changed, double kept) const {
+    const absl::StatusOr<SharedPlans> best = PlanShared(changed, options_, dealing_);
+    if (Stopped()) return "; interrupted before it was dealt anew";
+    if (!best.ok()) return "; no other deal works either";
+    if (best->theta <= kept * kOtherChoice) return "; the deal stays";
+    return absl::StrFormat("; another deal would be chosen, for %.3f %s", best->theta,
+                           ThetaUnit(shared_.of_asked));
   }
 
   struct Judged {
@@ -167,6 +203,7 @@ void AddSharedOutlook(const std::vector<PlannerInput>& inputs, const PlannerOpti
   };
   Outlook outlook(inputs, told, search_again, shared);
   outlook.Devices();
+  outlook.Assumptions();
   outlook.Links();
 }
 

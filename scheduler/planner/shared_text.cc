@@ -11,9 +11,7 @@
 namespace tessera::scheduler {
 
 std::string SharedText(const SharedPlans& shared) {
-  std::string text =
-      StrCat(shared.text,
-             "  not told where several models share a cluster: what if the assumptions are off\n");
+  std::string text = shared.text;
   AppendOutlook(shared.plans.front(), &text);
   for (v1::DeploymentPlan plan : shared.plans) {
     // Told of the deal already.

@@ -203,8 +203,9 @@ TEST_CASE("several models: what stands beside the deal is told once, in every pl
   const std::string out = Scratch("beside.json");
   const Ran ran = Run(TwoModels({"--out", out}));
   REQUIRE(ran.err == "");
-  for (const char* heading : {"\nother choices:\n  ", "\nwhat one more device would bring:\n  ",
-                              "\nwhat more bandwidth would bring:\n  "}) {
+  for (const char* heading :
+       {"\nother choices:\n  ", "\nif the assumptions are off:\n  ",
+        "\nwhat one more device would bring:\n  ", "\nwhat more bandwidth would bring:\n  "}) {
     INFO(heading);
     const size_t once = ran.out.find(heading);
     CHECK(once != std::string::npos);
@@ -217,7 +218,12 @@ TEST_CASE("several models: what stands beside the deal is told once, in every pl
     }
   }
   CHECK_THAT(ran.out, Contains("each model in turn with the whole cluster, ") &&
-                          Contains("one more A40 brings ") && !Contains("not used: "));
+                          Contains("one more A40 brings ") && !Contains("not used: ") &&
+                          Contains("is not known: --sensitivity deals anew"));
+  const Ran again = Run(TwoModels({"--sensitivity"}));
+  REQUIRE(again.err == "");
+  CHECK_THAT(again.out,
+             Contains("; the deal stays\n") && !Contains("another deal would then be chosen"));
 }
 
 TEST_CASE("several models: one picture of the cluster with the replicas of all") {

@@ -54,7 +54,8 @@ double RateOn(PlannerInput input, const std::vector<int>& counts, const std::str
   if (input.cluster.machines().empty()) return 0;
   PlannerOptions options;
   options.search = search;
-  const std::string key = input.cluster.ShortDebugString() + input.model.name() + search;
+  const std::string key = input.cluster.SerializeAsString() + input.catalogue.SerializeAsString() +
+                          input.workload.SerializeAsString() + input.model.name() + search;
   if (const auto found = known.find(key); found != known.end()) return found->second;
   const auto plan = MakePlan(input, options);
   return known[key] = plan.ok() ? plan->prediction().requests_per_second() : 0;

@@ -134,6 +134,69 @@ tiers: {site: {bandwidth: 100 Mbit/s, latency: 50 us}}
   CHECK(std::stod(line.substr(line.find("layouts ") + 8)) == Approx(brings).margin(6e-4));
 }
 
+// Efficiencies multiply peaks.
+PlannerInput Slower(PlannerInput input, double by) {
+  for (v1::DeviceKind& kind : *input.catalogue.mutable_kinds()) {
+    kind.set_dense_flops_per_second(kind.dense_flops_per_second() * by);
+    kind.set_memory_bandwidth_bytes_per_second(kind.memory_bandwidth_bytes_per_second() * by);
+  }
+  return input;
+}
+
+TEST_CASE("where assumptions are off the layouts are judged again, and dealt anew if asked for") {
+  const std::vector<PlannerInput> inputs = {SharedInput(kMixed, "Llama-3-8B", 3),
+                                            SharedInput(kMixed, "Qwen2.5-7B", 1)};
+  const SharedPlans shared = Shared(inputs);
+  for (const bool again : {false, true}) {
+    SharedPlans told = shared;
+    AddSharedOutlook(inputs, {}, again, &told);
+    const auto& lines = told.plans[1].sensitivity();
+    REQUIRE(lines.size() == (again ? 6 : 7));
+    double slower = 1e9;
+    for (size_t i = 0; i < 2; ++i) {
+      PlannerOptions judging;
+      judging.given_search = GivenLayout(LayoutOf(shared.plans[i]), "then");
+      const auto then = MakePlan(Slower(inputs[i], 0.9), judging);
+      REQUIRE(then.ok());
+      slower = std::min(slower, then->prediction().requests_per_second() / (i == 0 ? 3 : 1));
+    }
+    const std::string line = LineWith(lines, "efficiencies 10 % lower: ");
+    INFO(line);
+    CHECK(slower < shared.theta * 0.95);
+    CHECK(std::stod(line.substr(25)) == Approx(slower).margin(6e-4));
+    CHECK_THAT(line, Contains("requests/s") && Contains("(-") && Contains("Qwen2.5-7B "));
+    CHECK_THAT(LineWith(lines, "outputs 20 % shorter: "), Contains("(+"));
+    if (!again) {
+      CHECK_THAT(lines[6], Contains("is not known: --sensitivity deals anew"));
+      continue;
+    }
+    const double best = BestTheta(Slower(inputs[0], 0.9), Slower(inputs[1], 0.9), 3, 1, "best");
+    CHECK_THAT(line, Contains(best > slower * 1.001 ? "; another deal would be chosen, for "
+                                                    : "; the deal stays"));
+    for (const std::string& each : lines)
+      CHECK_THAT(each,
+                 Contains("; another deal would be chosen, for ") || Contains("; the deal stays"));
+  }
+}
+
+TEST_CASE("a deal that is not the best where assumptions are off is said not to be") {
+  std::vector<PlannerInput> inputs = {SharedInput(kMixed, "Llama-3-8B", 3),
+                                      SharedInput(kMixed, "Qwen2.5-7B", 1)};
+  SharedPlans shared = Shared(inputs);
+  // Each model with what was dealt to the other one.
+  std::swap(inputs[0].model, inputs[1].model);
+  std::swap(shared.plans[0], shared.plans[1]);
+  const SharedPlans best = Shared(inputs);
+  std::string overload;
+  shared.theta = CommonPart(shared.plans, shared.weights, &overload);
+  REQUIRE(shared.theta < best.theta * 0.9);
+  AddSharedOutlook(inputs, {}, true, &shared);
+  // No link is in use: the best deal stays what it is.
+  const std::string line = LineWith(shared.plans[0].sensitivity(), "links 30 % faster: ");
+  REQUIRE_THAT(line, Contains("; another deal would be chosen, for "));
+  CHECK(std::stod(line.substr(line.find("chosen, for ") + 12)) == Approx(best.theta).epsilon(0.01));
+}
+
 TEST_CASE("who stops it is told what was left out") {
   const std::vector<PlannerInput> inputs = {SharedInput(kMixed, "Llama-3-8B", 3),
                                             SharedInput(kMixed, "Qwen2.5-7B", 1)};
@@ -144,6 +207,7 @@ TEST_CASE("who stops it is told what was left out") {
   CHECK_THAT(SharedText(shared),
              Contains("\n  interrupted: not dealt anew with one more of 2 kinds\n") &&
                  Contains("\n  interrupted: not all links were tried\n") &&
+                 Contains("\n  interrupted: not all assumptions were tried\n") &&
                  !Contains("dealt anew, all"));
 }
 
