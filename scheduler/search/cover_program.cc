@@ -9,6 +9,40 @@ namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
+// Of items that cost the same whatever their layers, those that hold more than any cheaper one: the
+// others change no solution.
+std::vector<CoverItem> Frontier(const std::vector<CoverItem>& items, int layers) {
+  std::vector<const CoverItem*> cheapest(static_cast<size_t>(layers) + 1, nullptr);  // by layers
+  for (const CoverItem& item : items) {
+    const CoverItem*& known = cheapest[static_cast<size_t>(std::min(item.layers, layers))];
+    if (known == nullptr || std::tuple(item.price, item.fixed, item.layer) <
+                                std::tuple(known->price, known->fixed, known->layer))
+      known = &item;
+  }
+  std::vector<CoverItem> frontier;
+  for (auto item = cheapest.rbegin(); item != cheapest.rend(); ++item) {
+    if (*item != nullptr && (frontier.empty() || (*item)->price < frontier.back().price))
+      frontier.push_back(**item);
+  }
+  return frontier;
+}
+
+// The two loops that planning waits for, in lanes as wide as the CPU has; sums and minima of single
+// lanes are the same everywhere.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TESSERA_WIDE_LANES __attribute__((target_clones("avx2", "default")))
+#else
+#define TESSERA_WIDE_LANES
+#endif
+
+TESSERA_WIDE_LANES void LowerTo(double cost, const double* from, int count, double* to) {
+  for (int x = 0; x < count; ++x) to[x] = std::min(to[x], from[x] + cost);
+}
+
+TESSERA_WIDE_LANES void LowerToLine(double fixed, double slope, int count, double* to) {
+  for (int l = 1; l <= count; ++l) to[l - 1] = std::min(to[l - 1], fixed + slope * l);
+}
+
 }  // namespace
 
 CoverProgram::Row CoverProgram::CostOf(const std::vector<CoverItem>& items,
@@ -30,9 +64,7 @@ CoverProgram::Row CoverProgram::CostOf(const std::vector<CoverItem>& items,
   }
   for (const CoverItem& item : items) {
     const double fixed = item.price + multiplier * item.fixed, slope = multiplier * item.layer;
-    double* to = cost.data();
-    for (int l = 1; l <= std::min(item.layers, end); ++l)
-      to[l - 1] = std::min(to[l - 1], fixed + slope * l);
+    LowerToLine(fixed, slope, std::min(item.layers, end), cost.data());
   }
   return cost;
 }
@@ -43,10 +75,8 @@ void CoverProgram::AddStage(const Row& stage, const Row& before, int low_before,
   after->assign(static_cast<size_t>(layers_) + 1, kImpossible);
   for (int l = 1; l <= static_cast<int>(stage.size()); ++l) {
     const double cost = stage[static_cast<size_t>(l - 1)];
-    const double* from = before.data();
-    double* to = after->data() + l;
     const int begin = std::max(low_before, low - l), end = std::min(high_before, high - l);
-    for (int x = begin; x <= end; ++x) to[x] = std::min(to[x], from[x] + cost);
+    LowerTo(cost, before.data() + begin, end - begin + 1, after->data() + l + begin);
   }
 }
 
@@ -56,16 +86,16 @@ void CoverProgram::AddLongStage(const Row& stage, const Row& before, int low_bef
                                 int high, Row* after) const {
   after->assign(static_cast<size_t>(layers_) + 1, kImpossible);
   const int most = static_cast<int>(stage.size());
+  int reached = low - 1;  // by shorter stages after the fewest layers: longer ones cost more
   for (int l = 1; l <= most; ++l) {
     const double cost = stage[static_cast<size_t>(l - 1)];
     if (l < most && stage[static_cast<size_t>(l)] == cost) continue;
     const double shortest = before[static_cast<size_t>(low_before)] + cost;
     const int within = std::min(high, low_before + l);
     double* to = after->data();
-    for (int x = low; x <= within; ++x) to[x] = std::min(to[x], shortest);
-    const double* from = before.data();
-    for (int x = std::max(low, within + 1); x <= high; ++x)
-      to[x] = std::min(to[x], from[x - l] + cost);
+    for (; reached < within; ++reached) to[reached + 1] = std::min(to[reached + 1], shortest);
+    const int begin = std::max(low, within + 1);
+    LowerTo(cost, before.data() + begin - l, high - begin + 1, to + begin);
   }
 }
 
@@ -82,16 +112,21 @@ CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, doub
     if (!(off < closest)) continue;
     closest = off;
     best.layers = l;
+    if (off == 0) break;  // as a rule: it is the sum that was kept
   }
   // Of equal ones the one that the order of the items does not choose.
-  const auto rank = [&](const CoverItem& item) {
-    const double cost = item.price + multiplier * (item.fixed + item.layer * best.layers);
-    return std::tuple(cost, -item.layers, item.price, item.fixed, item.layer);
+  const auto rank = [](const CoverItem& item) {
+    return std::tuple(-item.layers, item.price, item.fixed, item.layer);
   };
   const CoverItem* cheapest = nullptr;
+  double least = kImpossible;
   for (const CoverItem& item : items) {
     if (item.layers < best.layers) continue;
-    if (cheapest == nullptr || rank(item) < rank(*cheapest)) cheapest = &item;
+    const double cost = item.price + multiplier * (item.fixed + item.layer * best.layers);
+    if (cheapest != nullptr && (cost > least || (cost == least && rank(item) >= rank(*cheapest))))
+      continue;
+    cheapest = &item;
+    least = cost;
   }
   best.item = *cheapest;
   *covered -= best.layers;
@@ -106,10 +141,15 @@ CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& firs
   if (rows_.size() < depth + 1) rows_.resize(depth + 1);
   rows_[0].assign(static_cast<size_t>(layers_) + 1, kImpossible);
   rows_[0][0] = 0;
-  const Row costs[] = {CostOf(first, multiplier), CostOf(inner, multiplier),
-                       CostOf(last, multiplier)};
-  const auto place = [&](size_t s) { return s == 1 ? 0 : s == depth ? 2 : 1; };
+  std::vector<CoverItem> frontiers[3];
   const std::vector<CoverItem>* items[] = {&first, &inner, &last};
+  for (size_t i = 0; multiplier == 0 && i < 3; ++i) {
+    frontiers[i] = Frontier(*items[i], layers_);
+    items[i] = &frontiers[i];
+  }
+  const Row costs[] = {CostOf(*items[0], multiplier), CostOf(*items[1], multiplier),
+                       CostOf(*items[2], multiplier)};
+  const auto place = [&](size_t s) { return s == 1 ? 0 : s == depth ? 2 : 1; };
   // A stage has between one layer and the most that any item holds.
   const int most = static_cast<int>(std::max({costs[0].size(), costs[1].size(), costs[2].size()}));
   const auto low = [&](int s) { return std::max(s, layers_ - (stages - s) * most); };

@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kBetter = 1 + 1e-7;
 constexpr double kNearlyAsGood = 0.97;  // before stages are put in another order
+constexpr int64_t kMostInVain = 11000;  // sets of stages judged in moves that lose at first
 constexpr size_t kMostKicksOfTwo = 16;  // kept of one pair of replicas
 
 // All of them, half of them, one: what a move takes of so many devices.
@@ -299,7 +300,8 @@ PlacementMoves::Kick* PlacementMoves::BestKick(std::vector<size_t>* old) {
 
 void PlacementMoves::Escape() {
   std::vector<size_t> old;
-  while (!Exhausted()) {
+  int64_t gained = shaping_.judged();  // when that helped last
+  while (!Exhausted() && shaping_.judged() - gained < kMostInVain) {
     Kick* kick = BestKick(&old);
     if (kick == nullptr) return;
     kick->tried = true;
@@ -311,6 +313,7 @@ void PlacementMoves::Escape() {
     if (now_.rate() <= before.rate() * kBetter) {
       now_ = before;
     } else {
+      gained = shaping_.judged();
       Descend();
     }
   }

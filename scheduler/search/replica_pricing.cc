@@ -45,8 +45,9 @@ void Widen(LinkSpec* link, const LinkSpec& by) {
 // Items that no other one replaces at any multiplier; the first of equals stays.
 void KeepUndominated(std::vector<CoverItem>* items) {
   std::stable_sort(items->begin(), items->end(), [](const CoverItem& a, const CoverItem& b) {
-    return std::tuple(-a.layers, a.price, a.fixed, a.layer) <
-           std::tuple(-b.layers, b.price, b.fixed, b.layer);
+    if (a.layers != b.layers) return a.layers > b.layers;
+    if (a.price != b.price) return a.price < b.price;
+    return std::tuple(a.fixed, a.layer) < std::tuple(b.fixed, b.layer);
   });
   size_t kept = 0;
   for (const CoverItem& item : *items) {
