@@ -11,6 +11,7 @@
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/search/goodput.h"
+#include "scheduler/search/split_placement.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -222,13 +223,21 @@ class Alternatives {
       return;
     }
     Cuts(chosen_.replicas, &best);
+    if (problem_.goal == Goal::kThroughput) {
+      if (std::optional<Placement> found = SplitPlacement(problem_))
+        Keep(Judged(std::move(found->replicas)), &best);
+    }
     // The best few: each cut is a program of its own.
     std::stable_sort(plain_.begin(), plain_.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     for (size_t i = 0; i < std::min(plain_.size(), kMostPlainCut); ++i)
       Cuts(plain_[i].second, &best, 2);
     Add(kSplit, best, "it needs two replicas that each hold the model, and none were found");
-    if (best) lines_.back() += " (heuristic: replicas of this plan and of equal stages, no others)";
+    if (best) {
+      lines_.back() += problem_.goal == Goal::kThroughput
+                           ? " (heuristic, no bound)"
+                           : " (heuristic: replicas of this plan and of equal stages, no others)";
+    }
   }
 
   void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) {

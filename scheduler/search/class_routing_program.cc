@@ -121,7 +121,7 @@ class RoutingProgram {
       StageShapes shapes(*problem_.model, load, problem_.options);
       ConfigurationProgram program(problem_, classes_, &shapes);
       ConfigurationOptions options;
-      options.allow_split = problem_.allow_split;
+      options.roles = RolesOf(problem_);
       options.max_rounds = kSeedRounds;
       options.max_boxes = kSeedBoxes;
       options.certify = false;

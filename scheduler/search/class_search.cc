@@ -8,6 +8,7 @@
 #include "scheduler/search/class_placement.h"
 #include "scheduler/search/configuration_program.h"
 #include "scheduler/search/placement_moves.h"
+#include "scheduler/search/split_placement.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -57,7 +58,7 @@ class ClassSearch {
     const DeviceClasses classes(*problem_.graph, all_, merge);
     ConfigurationProgram program(problem_, classes, &shapes_);
     const bool many = problem_.graph->devices() > kWholeUpTo;
-    program.Generate({problem_.allow_split, many ? kBoundGap : kSmallBoundGap, kMostGenerated,
+    program.Generate({RolesOf(problem_), many ? kBoundGap : kSmallBoundGap, kMostGenerated,
                       problem_.bound ? kBoundBoxes : kRestBoxes,
                       problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
                       problem_.bound, many ? kLastBoxes : 0, many ? kBoundBoxesInAll : 0});
@@ -67,13 +68,19 @@ class ClassSearch {
       result.upper_bound = program.bound();
     const double split_value = program.value();
     const std::vector<double> prices = program.device_prices();
-    const bool try_split =
-        problem_.allow_split && split_value > kSplitWorthTrying * program.Relax(false);
+    const bool try_split = problem_.allow_split &&
+                           split_value > kSplitWorthTrying * program.Relax(RolesWanted::kWhole);
     columns_ = merge ? &program : nullptr;
     std::optional<Placement> best = Planned(classes, program, false);
     if (try_split) {
-      program.Relax(true);
-      best = TheBetter(std::move(best), Planned(classes, program, true));
+      program.Relax(RolesWanted::kAll);
+      std::optional<Placement> split = Planned(classes, program, true);
+      if (Few() && problem_.goal == Goal::kThroughput &&
+          program.Relax(RolesWanted::kSplit) > std::max(RateOf(best), RateOf(split))) {
+        std::optional<Placement> all_split = SplitPlacement(problem_);
+        if (RateOf(all_split) > RateOf(split)) split = std::move(all_split);
+      }
+      best = TheBetter(std::move(best), std::move(split));
     } else if (best && problem_.allow_split && !problem_.watch.Stopped()) {
       best->notes.push_back(LosingSplitNote(true, 0, 0));
     }
@@ -90,6 +97,10 @@ class ClassSearch {
 
  private:
   bool Few() const { return problem_.graph->devices() <= kEscapeUpTo; }
+
+  static double RateOf(const std::optional<Placement>& placement) {
+    return placement ? placement->requests_per_second : 0;
+  }
 
   bool Better(const Placement& a, const Placement& b) const {
     if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
@@ -121,7 +132,10 @@ class ClassSearch {
     const bool whole = problem_.graph->devices() <= kWholeUpTo || problem_.goal == Goal::kPrice;
     if (split || columns_ == nullptr) {
       PlaceCounts(classes, program,
-                  whole ? program.Whole(split, kPackingGap, kPackingNodes) : Floors(program), &at);
+                  whole ? program.Whole(split ? RolesWanted::kAll : RolesWanted::kWhole,
+                                        kPackingGap, kPackingNodes)
+                        : Floors(program),
+                  &at);
     }
     if (problem_.goal != Goal::kPrice) {
       PlanRest(&at);
@@ -187,9 +201,10 @@ class ClassSearch {
     }
     ConfigurationProgram program(rest, classes, &shapes_);
     if (columns_ != nullptr) program.AddLike(*columns_, kColumnsTaken);
-    program.Generate({false, kRestGap, quick ? kQuickRounds : kRestRounds,
+    program.Generate({RolesWanted::kWhole, kRestGap, quick ? kQuickRounds : kRestRounds,
                       quick ? kQuickBoxes : kRestBoxes, 0, false});
-    return PlaceCounts(classes, program, program.Whole(false, kPackingGap * 10, nodes), at);
+    return PlaceCounts(classes, program,
+                       program.Whole(RolesWanted::kWhole, kPackingGap * 10, nodes), at);
   }
 
   void PlanRest(ClassPlacement* at) {
@@ -281,7 +296,7 @@ ClassBound BoundByClass(const PlacementProblem& problem, double gap) {
   const DeviceClasses classes(*problem.graph, all);
   StageShapes shapes(*problem.model, MomentsOf(problem.samples), problem.options);
   ConfigurationProgram program(problem, classes, &shapes);
-  program.Generate({problem.allow_split, gap, kMostGenerated,
+  program.Generate({RolesOf(problem), gap, kMostGenerated,
                     problem.bound ? kBoundBoxes : kQuickBoxes, 0, problem.bound});
   ClassBound result;
   if (problem.bound && std::isfinite(program.bound())) result.upper_bound = program.bound();

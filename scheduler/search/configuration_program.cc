@@ -38,6 +38,11 @@ double WorthOfRole(Role role, double prefill) {
   return 0;
 }
 
+bool Wanted(Role role, RolesWanted roles) {
+  if (roles == RolesWanted::kAll) return true;
+  return (role == Role::kBoth) == (roles == RolesWanted::kWhole);
+}
+
 void KeepLast(size_t most, std::vector<ClassReplica>* columns) {
   if (most > 0 && columns->size() > most)
     columns->erase(columns->begin(), columns->end() - static_cast<long>(most));
@@ -51,6 +56,10 @@ struct Master {
 };
 
 }  // namespace
+
+RolesWanted RolesOf(const PlacementProblem& problem) {
+  return problem.allow_split ? RolesWanted::kAll : RolesWanted::kWhole;
+}
 
 ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
                                            const DeviceClasses& classes, StageShapes* shapes)
@@ -113,7 +122,7 @@ void ConfigurationProgram::Add(ClassReplica replica) {
 }
 
 void ConfigurationProgram::AddLike(const ConfigurationProgram& other, size_t most) {
-  for (const size_t i : other.Promising(false, most)) {
+  for (const size_t i : other.Promising(RolesWanted::kWhole, most)) {
     ClassReplica replica = other.columns_[i];
     bool there = true;
     for (ClassStage& stage : replica.stages) {
@@ -149,7 +158,7 @@ double ConfigurationProgram::CostOf(const ClassReplica& replica) const {
 }
 
 bool ConfigurationProgram::Prices(Role role, const ConfigurationOptions& options) const {
-  return role == Role::kBoth || (options.allow_split && shapes_.lengths().decode_steps > 0);
+  return role == Role::kBoth || (Wanted(role, options.roles) && shapes_.lengths().decode_steps > 0);
 }
 
 // A device is worth its part of the best replica of its like alone; these are the first columns.
@@ -231,7 +240,7 @@ std::vector<int> AllDevices(const DeviceClasses& classes) {
 // `available` devices of each class.
 Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
                   const std::vector<ClassReplica>& columns, const std::vector<size_t>& chosen,
-                  const std::vector<int>& available, double budget, bool allow_split, bool whole) {
+                  const std::vector<int>& available, double budget, RolesWanted roles, bool whole) {
   const bool price = whole && problem.goal == Goal::kPrice;
   Master master;
   LinearProgram& program = master.program;
@@ -255,7 +264,7 @@ Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
     const int y = program.AddVariable(price  ? -usd
                                       : both ? column.rate
                                              : 0,
-                                      0, both || allow_split ? kUnbounded : 0, whole);
+                                      0, Wanted(column.role, roles) ? kUnbounded : 0, whole);
     master.variables.push_back(y);
     for (int k = 0; k < classes.size(); ++k) {
       const int count = devices[static_cast<size_t>(k)];
@@ -271,12 +280,12 @@ Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
 
 }  // namespace
 
-double ConfigurationProgram::Relax(bool allow_split) {
+double ConfigurationProgram::Relax(RolesWanted roles) {
   if (columns_.empty()) return 0;
   std::vector<size_t> all(columns_.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  const Master master = MakeMaster(problem_, classes_, columns_, all, AllDevices(classes_),
-                                   budget(), allow_split, false);
+  const Master master =
+      MakeMaster(problem_, classes_, columns_, all, AllDevices(classes_), budget(), roles, false);
   const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
   if (!solution.ok() || solution->objective <= 0) return 0;
   value_ = solution->objective;
@@ -311,9 +320,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
   double kappa = 0;
   bool better = false;
   for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
-    if (role != Role::kBoth && (!options.allow_split || shapes_.lengths().decode_steps <= 0)) {
-      continue;
-    }
+    if (!Wanted(role, options.roles) || !Prices(role, options)) continue;
     const double value = WorthOfRole(role, at.prefill);
     if (value <= 0) continue;
     PricingQuery query;
@@ -363,7 +370,7 @@ bool ConfigurationProgram::GenerateQuickly(const ConfigurationOptions& options) 
     if (problem_.watch.Stopped()) return false;
     const double before = value_;
     const bool better = PriceRound(duals_, quick, kFirstTolerance);
-    if (Relax(options.allow_split) <= 0) return false;
+    if (Relax(options.roles) <= 0) return false;
     if (!better || value_ <= before * kQuickGain) return true;
   }
   return true;
@@ -375,13 +382,13 @@ void ConfigurationProgram::Generate(const ConfigurationOptions& options) {
   ConfigurationOptions last = options;
   last.max_boxes = options.last_boxes;
   PriceRound(*best, last, kLastTolerance);
-  Relax(options.allow_split);
+  Relax(options.roles);
 }
 
 // The duals of the best bound, where it can be sharpened.
 std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
     const ConfigurationOptions& options) {
-  if (columns_.empty() || Relax(options.allow_split) <= 0) duals_ = FirstGuess(options);
+  if (columns_.empty() || Relax(options.roles) <= 0) duals_ = FirstGuess(options);
   Duals best = duals_;
   if (options.certify && !GenerateQuickly(options)) return std::nullopt;
   double tolerance = kFirstTolerance;
@@ -393,7 +400,7 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
     const double before = bound_;
     const bool better = PriceRound(at, options, tolerance);
     if (bound_ < before) best = at;
-    if (Relax(options.allow_split) <= 0) return std::nullopt;
+    if (Relax(options.roles) <= 0) return std::nullopt;
     if (bound_ <= value_ * (1 + options.gap)) return std::nullopt;
     if (!options.certify && !better) return std::nullopt;
     if (options.boxes_before > 0 && bound_boxes_ >= options.boxes_before) return best;
@@ -407,11 +414,11 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
   return options.certify ? std::optional<Duals>(best) : std::nullopt;
 }
 
-std::vector<size_t> ConfigurationProgram::Promising(bool allow_split, size_t most) const {
+std::vector<size_t> ConfigurationProgram::Promising(RolesWanted roles, size_t most) const {
   std::vector<std::pair<double, size_t>> ranked;
   for (size_t i = 0; i < columns_.size(); ++i) {
     const ClassReplica& column = columns_[i];
-    if (column.role != Role::kBoth && !allow_split) continue;
+    if (!Wanted(column.role, roles)) continue;
     const std::vector<int> devices = DevicesOf(classes_, column);
     bool legal = true;
     for (int c = 0; c < classes_.size(); ++c)
@@ -427,20 +434,20 @@ std::vector<size_t> ConfigurationProgram::Promising(bool allow_split, size_t mos
   return chosen;
 }
 
-double ConfigurationProgram::ServedBy(const std::vector<int>& devices, bool allow_split) const {
-  const std::vector<size_t> chosen = Promising(allow_split, kMostEstimating);
+double ConfigurationProgram::ServedBy(const std::vector<int>& devices, RolesWanted roles) const {
+  const std::vector<size_t> chosen = Promising(roles, kMostEstimating);
   if (chosen.empty()) return 0;
   const Master master =
-      MakeMaster(problem_, classes_, columns_, chosen, devices, kUnbounded, allow_split, false);
+      MakeMaster(problem_, classes_, columns_, chosen, devices, kUnbounded, roles, false);
   const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
   return solution.ok() ? solution->objective : 0;
 }
 
-std::vector<int> ConfigurationProgram::Whole(bool allow_split, double gap, int max_nodes) const {
-  const std::vector<size_t> chosen = Promising(allow_split, kMostWhole);
+std::vector<int> ConfigurationProgram::Whole(RolesWanted roles, double gap, int max_nodes) const {
+  const std::vector<size_t> chosen = Promising(roles, kMostWhole);
   if (chosen.empty()) return {};
-  const Master master = MakeMaster(problem_, classes_, columns_, chosen, AllDevices(classes_),
-                                   budget(), allow_split, true);
+  const Master master =
+      MakeMaster(problem_, classes_, columns_, chosen, AllDevices(classes_), budget(), roles, true);
   const absl::StatusOr<LinearProgram::Solution> solution =
       master.program.Solve(false, gap, max_nodes);
   if (!solution.ok()) return {};

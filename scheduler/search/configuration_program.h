@@ -28,8 +28,16 @@
 
 namespace tessera::scheduler {
 
+// Of the columns that a placement may be made of.
+enum class RolesWanted {
+  kAll,
+  kWhole,  // that prefill and decode
+  kSplit,  // that only prefill or only decode
+};
+RolesWanted RolesOf(const PlacementProblem& problem);  // kAll or kWhole, as it allows
+
 struct ConfigurationOptions {
-  bool allow_split = true;
+  RolesWanted roles = RolesWanted::kAll;
   double gap = 0.003;  // between the relaxation and the bound, at which generation stops
   int max_rounds = 60;
   int max_boxes = 20000;     // of a pricing
@@ -63,13 +71,13 @@ class ConfigurationProgram {
   // that come closest to their price there.
   void AddLike(const ConfigurationProgram& other, size_t most);
   // Solves the relaxation over the columns so far again; its value.
-  double Relax(bool allow_split);
+  double Relax(RolesWanted roles);
   // What the columns serve, cut as in the relaxation, on so many devices of each class, whatever
   // they cost.
-  double ServedBy(const std::vector<int>& devices, bool allow_split) const;
+  double ServedBy(const std::vector<int>& devices, RolesWanted roles) const;
   // Whole numbers of columns, for the problem's goal, of those that there are devices for and that
   // come closest to their price, at most `max_nodes` branchings. Empty: none was found.
-  std::vector<int> Whole(bool allow_split, double gap, int max_nodes) const;
+  std::vector<int> Whole(RolesWanted roles, double gap, int max_nodes) const;
   // Columns that are best by what they cost in USD.
   void GenerateByCost();
 
@@ -88,7 +96,7 @@ class ConfigurationProgram {
   double WorthOf(const Duals& duals) const;           // of all devices and the budget
   double BoundOn(const Duals& duals) const;           // the same of what can be rented together
   double PriceOf(const ClassReplica& replica) const;  // at the relaxation's duals
-  std::vector<size_t> Promising(bool allow_split, size_t most) const;
+  std::vector<size_t> Promising(RolesWanted roles, size_t most) const;
   bool PriceRound(const Duals& at, const ConfigurationOptions& options, double tolerance);
   std::vector<double> PricesOf(const Duals& duals) const;
   double CostOf(const ClassReplica& replica) const;

@@ -55,7 +55,7 @@ class RentalSearch {
     program_ = &program;
     if (problem_.goal == Goal::kBudget) {
       program.Generate(
-          {problem_.allow_split, kBoundGap, kMostGenerated, kBoundBoxes, 0, problem_.bound});
+          {RolesOf(problem_), kBoundGap, kMostGenerated, kBoundBoxes, 0, problem_.bound});
       if (problem_.bound && std::isfinite(program.bound())) result.upper_bound = program.bound();
       Within(within_.budget_usd_per_hour, kUnbounded, kMostPlans);
     } else {
@@ -79,20 +79,19 @@ class RentalSearch {
   // The relaxed program within so much money.
   double Relaxed(double budget) {
     within_.budget_usd_per_hour = budget;
-    return program_->Relax(problem_.allow_split);
+    return program_->Relax(RolesOf(problem_));
   }
 
   void Cheapest() {
     const double need = problem_.required_requests_per_second;
     within_.budget_usd_per_hour = everything_;
-    program_->Generate({problem_.allow_split, kBoundGap, kMostGenerated, kQuickBoxes, 0, false});
+    program_->Generate({RolesOf(problem_), kBoundGap, kMostGenerated, kQuickBoxes, 0, false});
     const double most = program_->value();
     if (most <= 0) return;
     // What is served grows ever slower with the money, so that this is enough for the relaxation;
     // columns that save money are made here.
     within_.budget_usd_per_hour = everything_ * std::min(1.0, need / most);
-    program_->Generate(
-        {problem_.allow_split, kBoundGap, 2 * kMostGenerated, kQuickBoxes, 0, false});
+    program_->Generate({RolesOf(problem_), kBoundGap, 2 * kMostGenerated, kQuickBoxes, 0, false});
     double low = 0, high = everything_;
     for (int i = 0; i < kHalvings && high > low; ++i) {
       const double middle = (low + high) / 2;
@@ -153,7 +152,7 @@ class RentalSearch {
       for (const int pool : classes_[c].pools)
         by_class[static_cast<size_t>(c)] += devices[static_cast<size_t>(pool)];
     }
-    return program_->ServedBy(by_class, problem_.allow_split);
+    return program_->ServedBy(by_class, RolesOf(problem_));
   }
 
   // As a cluster of its own. True: asked for, and served.

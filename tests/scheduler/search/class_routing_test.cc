@@ -153,7 +153,7 @@ double BoundOfOneMix(const PlacementProblem& problem) {
   const DeviceClasses classes(*problem.graph, free);
   StageShapes shapes(*problem.model, MomentsOf(problem.samples), problem.options);
   ConfigurationProgram program(problem, classes, &shapes);
-  program.Generate({problem.allow_split});
+  program.Generate({RolesOf(problem)});
   return program.bound();
 }
 
