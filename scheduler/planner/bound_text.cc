@@ -15,12 +15,12 @@ constexpr char kLayouts[] =
     "layouts whose stages have one kind of device in one machine, with as many steps under way as "
     "stages, and whose replicas share no device";
 
-std::string Kind() {
+}  // namespace
+
+std::string BoundedLayouts() {
   return StrCat("this holds among ", kLayouts,
                 " and are sent requests of every class and length in the same mix");
 }
-
-}  // namespace
 
 double GapOf(const BoundedPlacement& bounded) {
   const double bound = bounded.placement->upper_bound;
@@ -58,7 +58,7 @@ std::string BoundLine(const BoundedPlacement& bounded) {
   if (bounded.cheapest) {
     return absl::StrFormat(
         "proved optimum: nothing serves the asked %.3f requests/s for less than %.2f USD/h; %s",
-        problem.required_requests_per_second, placement.usd_per_hour, Kind());
+        problem.required_requests_per_second, placement.usd_per_hour, BoundedLayouts());
   }
   if (placement.upper_bound <= 0) {
     return StrCat(
@@ -74,18 +74,20 @@ std::string BoundLine(const BoundedPlacement& bounded) {
         "at most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
         "neither TTFT nor end to end: part of the gap may be its own; %s",
         placement.upper_bound, 100 * gap,
-        std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT", Kind());
+        std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT",
+        BoundedLayouts());
   }
   const char* after = bounded.survives ? " after the loss of a machine" : "";
   if (gap < kRoundsToNothing) {
     return absl::StrFormat(
         "proved optimum: nothing serves more than %.3f requests/s%s: the gap is %.2f %%; %s",
-        placement.upper_bound, after, 100 * gap, Kind());
+        placement.upper_bound, after, 100 * gap, BoundedLayouts());
   }
   return absl::StrFormat(
       "not proved to be the best: a better plan could serve %.3f requests/s%s at most, %.3f more: "
       "the gap is %.2f %% of that; %s",
-      placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap, Kind());
+      placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap,
+      BoundedLayouts());
 }
 
 }  // namespace tessera::scheduler

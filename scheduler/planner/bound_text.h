@@ -22,6 +22,9 @@ double GapOf(const BoundedPlacement& bounded);
 // "proved optimum: ...", "not proved to be the best: ..." or "heuristic: ...".
 std::string BoundLine(const BoundedPlacement& bounded);
 
+// "this holds among ...": the placements that bounds speak of.
+std::string BoundedLayouts();
+
 // "routing by class: at most ...", of plans that send classes to different replicas; without a
 // figure where that is so far from the promise that it says nothing. Empty where the workload has
 // no classes of unlike lengths.

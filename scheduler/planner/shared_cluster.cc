@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/planner/bound_text.h"
 #include "scheduler/planner/deal.h"
+#include "scheduler/planner/shared_bound.h"
 #include "scheduler/planner/shared_choices.h"
 #include "third_party/absl/str_cat.h"
 
@@ -61,6 +63,7 @@ class Sharer {
     shared.theta = CommonPart(shared.plans, weights_, &overload_);
     for (v1::DeploymentPlan& plan : shared.plans)
       plan.mutable_alternatives()->Add(choices_.begin(), choices_.end());
+    if (bound_.theta > 0) Bound(&shared);
     shared.text = Text(shared);
     return shared;
   }
@@ -123,6 +126,10 @@ class Sharer {
     deal_ = *std::move(deal);
     interrupted_ = options_.watch.Stopped();
     if (sharing_.choices) TryChoices(problems, &dealer);
+    if (sharing_.bound && !options_.watch.Stopped()) {
+      options_.watch.Report("how much any deal could serve");
+      bound_ = BoundShared(problems, weights_);
+    }
     return PlaceDeal();
   }
 
@@ -171,6 +178,7 @@ class Sharer {
     DeviceCounts idle = AllDevices(*problems_.front());
     for (size_t p = 0; p < used.size(); ++p) idle[p] -= used[p];
     idle_ = KindsText(*problems_.front()->graph, idle);
+    worths_ = Worths();  // while there is a graph
     return absl::OkStatus();
   }
 
@@ -219,17 +227,48 @@ class Sharer {
     }
     out += StrCat("  ", NameOf(least), " is what limits the deal: ", How(), "\n");
     if (interrupted_) out += "  BEWARE: interrupted: the best deal that was found until then\n";
+    if (shared.upper_bound > 0) out += StrCat("  ", BoundText(shared), "\n");
     if (!overload_.empty()) out += StrCat("  ", overload_, "\n");
     if (!idle_.empty()) out += StrCat("  used by no model: ", idle_, "\n");
     return out;
   }
 
+  // In the place of what a plan says that was given its placement.
+  void Bound(SharedPlans* shared) const {
+    shared->upper_bound = bound_.theta;
+    shared->device_worths = worths_;
+    for (v1::DeploymentPlan& plan : shared->plans) {
+      for (std::string& line : *plan.mutable_explanation()) {
+        if (line.starts_with("heuristic: no bound is proved")) line = BoundText(*shared);
+      }
+    }
+  }
+
+  // By kind, where it is worth most.
+  std::map<std::string, double> Worths() const {
+    std::map<std::string, double> worths;
+    const std::vector<DevicePool>& pools = problems_.front()->graph->pools();
+    for (size_t p = 0; p < bound_.device_prices.size(); ++p) {
+      double& worth = worths[pools[p].spec->kind];
+      worth = std::max(worth, bound_.device_prices[p]);
+    }
+    return worths;
+  }
+
+  static std::string BoundText(const SharedPlans& shared) {
+    return absl::StrFormat(
+        "at most %.3f %s, whatever the deal: the gap is %.2f %%; it counts parts of devices, so "
+        "some of it is out of reach; %s",
+        shared.upper_bound, ThetaUnit(shared.of_asked),
+        100 * std::max(0.0, 1 - shared.theta / shared.upper_bound), BoundedLayouts());
+  }
+
   std::string How() const {
     if (deal_.exact && !interrupted_)
       return "every deal of the devices was tried, each part planned by the search";
-    return StrCat(
-        "devices were dealt by a program over parts of the cluster and moves (heuristic, no bound)",
-        chosen_.empty() ? "" : StrCat("; better than what these found was ", chosen_));
+    return StrCat("devices were dealt by a program over parts of the cluster and moves (heuristic",
+                  bound_.theta > 0 ? ")" : ", no bound)",
+                  chosen_.empty() ? "" : StrCat("; better than what these found was ", chosen_));
   }
 
   const std::vector<PlannerInput>& inputs_;
@@ -240,6 +279,8 @@ class Sharer {
   std::vector<Placement> alone_;
   std::vector<double> weights_;
   Deal deal_;
+  SharedBound bound_;
+  std::map<std::string, double> worths_;
   bool interrupted_ = false;
   std::string chosen_;                // of the other choices, where it is the deal
   std::vector<std::string> choices_;  // lines about the others

@@ -7,12 +7,14 @@
 // parts of the cluster (machines, pairs, sites) and the replicas of its plan on all of it; a
 // mixed-integer program takes units of all models within the devices,
 //   max theta, for every model i: sum of rates of its units >= theta * weight_i,
-// then the model that has least takes replicas' devices of the others while theta grows. Heuristic
-// there, without a bound. Links that several models load are added up afterwards. Deterministic:
-// budgets count searches. Thread rule: pure function. Errors: InvalidArgument for what cannot be
-// asked, ResourceExhausted naming the model that does not fit beside the others.
+// then the model that has least takes replicas' devices of the others while theta grows: a
+// heuristic. What no deal serves more than is bounded beside it (shared_bound). Links that several
+// models load are added up afterwards. Deterministic: budgets count searches. Thread rule: pure
+// function. Errors: InvalidArgument for what cannot be asked, ResourceExhausted naming the model
+// that does not fit beside the others.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ struct SharingOptions {
   int most_units = 4000;             // of the program, by model
   int most_moves = 8;                // that improve the deal
   bool choices = true;               // also plan the plain choices beside the deal
+  bool bound = true;                 // also say what no deal serves more than
   // Requests/s that theta is a multiple of, by model; empty: asked rates, else what each would
   // serve alone.
   std::vector<double> weights;
@@ -36,6 +39,9 @@ struct SharingOptions {
 struct SharedPlans {
   std::vector<v1::DeploymentPlan> plans;  // as the inputs
   double theta = 0;                       // part of its rate that every model serves
+  double upper_bound = 0;                 // no deal has a larger theta; 0: there is no bound
+  // Theta that one more device of a kind is worth in the program that bounds it: estimates.
+  std::map<std::string, double> device_worths;
   bool of_asked = true;         // false: of what each would serve alone, no rates were given
   bool plain = false;           // one of the plain choices beside it turned out to be the deal
   std::vector<double> weights;  // requests/s that theta is a multiple of, by model

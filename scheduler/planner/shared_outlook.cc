@@ -36,11 +36,16 @@ class Outlook {
       judging_.push_back(JudgingOf(options, plan));
     dealing_.weights = shared->weights;
     dealing_.choices = shared->plain;
+    dealing_.bound = false;
   }
 
   void Devices() {
     const std::set<std::string> kinds = KindsOf(inputs_.front().cluster);
     if (!search_again_ && DevicesOf(inputs_.front().cluster) > kReplannedUpTo) {
+      for (const auto& [kind, worth] : shared_.device_worths) {
+        AddDevices(absl::StrFormat("one more %s brings about %.3f %s (estimate: the dual)", kind,
+                                   worth, ThetaUnit(shared_.of_asked)));
+      }
       AddDevices(StrCat("not dealt anew with one more device above ", kReplannedUpTo,
                         " devices, where it takes long: --sensitivity does"));
       return;

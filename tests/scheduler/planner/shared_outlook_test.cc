@@ -102,10 +102,21 @@ TEST_CASE("a device that no model can use brings nothing, many devices are not d
                                           SharedInput(tests::kMany, "Qwen2.5-14B", 2)};
   SharedPlans deal = Shared(many);
   AddSharedOutlook(many, {}, false, &deal);
-  REQUIRE(deal.plans[0].device_prices_size() == 1);
-  CHECK_THAT(deal.plans[0].device_prices(0),
-             Contains("not dealt anew") && Contains("above 12 devices, where it takes long") &&
-                 Contains("--sensitivity"));
+  const auto& lines = deal.plans[0].device_prices();
+  REQUIRE(lines.size() == 4);  // kinds, and that these are estimates
+  CHECK_THAT(lines[3], Contains("not dealt anew") &&
+                           Contains("above 12 devices, where it takes long") &&
+                           Contains("--sensitivity"));
+  const auto worth = [&](const std::string& kind) {
+    const std::string line = LineWith(lines, "one more " + kind + " brings about ");
+    REQUIRE_THAT(line, Contains(" times the asked rates (estimate: the dual)"));
+    return std::stod(line.substr(line.find("about ") + 6));
+  };
+  CHECK(worth("A100-40") > worth("A40"));
+  CHECK(worth("A40") > worth("L4"));
+  // All devices together are worth what the bound says, or what the program serves below it.
+  CHECK(4 * worth("A100-40") + 4 * worth("A40") + 8 * worth("L4") ==
+        Approx(deal.upper_bound).epsilon(0.05));
 }
 
 TEST_CASE("a faster link brings what the same layouts serve with it") {
