@@ -48,7 +48,7 @@ class ModelColumns {
         pricing_(classes_, &shapes_) {
     ConfigurationProgram program(problem, classes_, &shapes_);
     ConfigurationOptions options;
-    options.allow_split = problem.allow_split;
+    options.roles = RolesOf(problem);
     options.max_rounds = kFirstRounds;
     options.max_boxes = kFirstBoxes;
     options.certify = false;
