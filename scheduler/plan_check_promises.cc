@@ -1,4 +1,5 @@
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -11,6 +12,8 @@ namespace {
 
 // Sums and products of the plan's figures, written to a file and read again.
 constexpr double kRelative = 1e-4;
+constexpr double kMeanRelative = 1e-3;
+constexpr double kMostOfOffered = 1.5;
 
 bool Near(double a, double b) { return std::abs(a - b) <= kRelative * std::max(a, b); }
 
@@ -80,6 +83,64 @@ absl::Status CheckServed(const v1::DeploymentPlan& plan) {
   return absl::InvalidArgumentError(absl::StrFormat(
       "%.3f requests/s are promised, but routing sends only %.2f %% of them to replicas",
       plan.prediction().requests_per_second(), 100 * served));
+}
+
+// The plan's mean latency is that of its replicas by what routing sends to them; `replica_of`:
+// the one of a pair that makes requests wait. What is not known, 0, is compared with nothing.
+absl::Status CheckMean(const v1::DeploymentPlan& plan, const char* name,
+                       const std::function<double(const v1::Prediction&)>& seconds,
+                       const std::function<std::string(const v1::RoutingShare&)>& replica_of) {
+  std::map<std::string, double> of_replica;
+  for (const v1::Replica& replica : plan.replicas())
+    of_replica[replica.name()] = seconds(replica.prediction());
+  double sum = 0, shares = 0;
+  for (const v1::RoutingShare& share : plan.routing()) {
+    const double here = of_replica[replica_of(share)];
+    if (!(here > 0)) return absl::OkStatus();
+    sum += share.share() * here;
+    shares += share.share();
+  }
+  const double mean = sum / shares, said = seconds(plan.prediction());
+  if (!(said > 0) || !(shares > 0) || std::abs(said - mean) <= kMeanRelative * mean)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the plan: %s is %g; of its replicas, by their shares, it is %g", name, said, mean));
+}
+
+absl::Status CheckLatencies(const v1::DeploymentPlan& plan) {
+  absl::Status s = CheckMean(
+      plan, "time_to_first_token_seconds",
+      [](const v1::Prediction& p) { return p.time_to_first_token_seconds(); },
+      [](const v1::RoutingShare& share) { return share.prefill_replica(); });
+  if (!s.ok()) return s;
+  return CheckMean(
+      plan, "time_per_output_token_seconds",
+      [](const v1::Prediction& p) { return p.time_per_output_token_seconds(); },
+      [](const v1::RoutingShare& share) { return share.decode_replica(); });
+}
+
+// More than came is not served, but for requests that came in the first half of the time and are
+// counted in the second.
+absl::Status CheckSimulated(const v1::SimulatedFigures& f) {
+  if (f.offered_requests_per_second() > 0 &&
+      !(f.requests_per_second() <= kMostOfOffered * f.offered_requests_per_second())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("simulated: %g requests/s are served of %g that come",
+                        f.requests_per_second(), f.offered_requests_per_second()));
+  }
+  const struct {
+    const char* name;
+    double p50, p99;
+  } times[] = {{"time_to_first_token", f.time_to_first_token_p50_seconds(),
+                f.time_to_first_token_p99_seconds()},
+               {"time_per_output_token", f.time_per_output_token_p50_seconds(),
+                f.time_per_output_token_p99_seconds()}};
+  for (const auto& time : times) {
+    if (time.p50 >= 0 && time.p50 <= time.p99) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "simulated: %s: a p50 of %g s and a p99 of %g s", time.name, time.p50, time.p99));
+  }
+  return absl::OkStatus();
 }
 
 // Plans of one mix for all are some of those that route by class.
@@ -161,6 +222,10 @@ absl::Status CheckPromises(const v1::DeploymentPlan& plan) {
     absl::Status s =
         CheckTokens(absl::StrCat("replica ", replica.name()), replica.prediction(), output);
     if (!s.ok()) return s;
+  }
+  if (absl::Status s = CheckLatencies(plan); !s.ok()) return s;
+  if (plan.has_simulated()) {
+    if (absl::Status s = CheckSimulated(plan.simulated()); !s.ok()) return s;
   }
   return CheckServed(plan);
 }

@@ -202,12 +202,14 @@ TEST_CASE("devices are those of the cluster") {
 
 TEST_CASE("no prediction beats the peaks of the devices") {
   Case c;
+  c.plan.mutable_prediction()->clear_time_per_output_token_seconds();  // the mean of the replicas'
   c.plan.mutable_replicas(1)->mutable_prediction()->set_time_per_output_token_seconds(1e-3);
   CHECK_THAT(c.Reason(), Contains("replica r1: a TPOT of 1.00 ms is predicted"));
   c = Case();
   c.plan.mutable_replicas(0)->mutable_prediction()->set_requests_per_second(1e4);
   CHECK_THAT(c.Reason(), Contains("replica r0") && Contains("whose peak is 312.0"));
   c = Case();
+  c.plan.mutable_prediction()->clear_time_to_first_token_seconds();
   c.plan.mutable_replicas(0)->mutable_prediction()->set_time_to_first_token_seconds(1e-6);
   CHECK_THAT(c.Reason(), Contains("replica r0: a TTFT of 0.00 ms is predicted"));
 }

@@ -79,6 +79,14 @@ TEST_CASE("what a plan promises adds up") {
       {"1000 micro-batches in flight",
        [](auto& p) { p.mutable_replicas(0)->set_micro_batches(1000); }},
       {"routing sends only", [](auto& p) { p.mutable_routing()->DeleteSubrange(0, 1); }},
+      {"the plan: time_per_output_token_seconds is 0.001; of its replicas",
+       [](auto& p) { p.mutable_prediction()->set_time_per_output_token_seconds(0.001); }},
+      {"the plan: time_to_first_token_seconds is 1e-06; of its replicas",
+       [](auto& p) { p.mutable_prediction()->set_time_to_first_token_seconds(1e-6); }},
+      {"simulated: 1000 requests/s are served of ",
+       [](auto& p) { p.mutable_simulated()->set_requests_per_second(1000); }},
+      {"simulated: time_to_first_token: a p50 of 50 s",
+       [](auto& p) { p.mutable_simulated()->set_time_to_first_token_p50_seconds(50); }},
       {"time_to_first_token_seconds is nan",
        [](auto& p) {
          p.mutable_replicas(0)->mutable_prediction()->set_time_to_first_token_seconds(
