@@ -28,6 +28,9 @@ double MergeKey(double tokens) {
 // Longer is no request but a fault in the file; sums over a trace stay exact.
 constexpr double kMaxTokens = 1e9;
 
+constexpr double kMostRequestsPerSecond = 1e9;
+constexpr double kMostArrivalVariation = 1000;  // that of bursty traces is about 10
+
 // Written so that NaN is outside.
 bool IsTokenCount(double tokens) { return tokens >= 0 && tokens <= kMaxTokens; }
 
@@ -327,8 +330,12 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
   }
   if (!(workload.requests_per_second() >= 0 && std::isfinite(workload.requests_per_second())))
     return error("requests_per_second", "must be finite and not negative");
+  if (workload.requests_per_second() > kMostRequestsPerSecond)
+    return error("requests_per_second", "must be at most 1e9");
   if (!(workload.arrival_variation() >= 0 && std::isfinite(workload.arrival_variation())))
     return error("arrival_variation", "must be finite and not negative");
+  if (workload.arrival_variation() > kMostArrivalVariation)
+    return error("arrival_variation", "must be at most 1000");
   double prompt = 0, cached = 0;
   for (const RequestClass& c : out.classes) {
     for (RequestLengths sample : c.samples) {

@@ -72,6 +72,13 @@ TEST_CASE("rates that are negative or no number are refused") {
     CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
           "w: requests_per_second: must be finite and not negative");
   }
+  workload.set_requests_per_second(1e300);
+  CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
+        "w: requests_per_second: must be at most 1e9");
+  workload.set_requests_per_second(1);
+  workload.set_arrival_variation(1e9);
+  CHECK(SamplesOf(workload, {}, 0, "w").status().message() ==
+        "w: arrival_variation: must be at most 1000");
 }
 
 TEST_CASE("classes are mixed by their shares, and cut to the context") {
