@@ -276,8 +276,8 @@ std::string RatesCsv(std::span<const RatePoint> points) {
       "end_to_end_p50_seconds,end_to_end_p99_seconds\n";
   for (const RatePoint& p : points) {
     const SimulationReport& r = p.report;
-    absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,%.9g", p.requests_per_second, r.requests_per_second,
-                          r.output_tokens_per_second, r.attainment);
+    absl::StrAppendFormat(&out, "%.9g,%.9g,%.9g,%.9g", p.requests_per_second,
+                          r.steady_requests_per_second, r.output_tokens_per_second, r.attainment);
     for (const Percentiles* times : {&r.ttft, &r.tpot, &r.end_to_end}) {
       out += times->values > 0 ? absl::StrFormat(",%.9g,%.9g", times->p50, times->p99) : ",,";
     }

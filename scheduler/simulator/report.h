@@ -86,6 +86,7 @@ struct RatePoint {
   double requests_per_second = 0;
   SimulationReport report;
 };
+// finished_per_second is what is sustained while requests come.
 std::string RatesCsv(std::span<const RatePoint> points);
 
 }  // namespace tessera::scheduler

@@ -290,6 +290,10 @@ TEST_CASE("times that nothing has are not said to be zero") {
     CHECK(line(nobody, name).ends_with(none + "s"));
   const std::string csv = scheduler::RatesCsv({{{0.5, nobody}}});
   CHECK(csv.ends_with("\n0.5,0,0,0,,,,,,\n"));
+  scheduler::SimulationReport drains = nobody;
+  drains.requests_per_second = 0.2;  // until the last was answered, long after they came
+  drains.steady_requests_per_second = 0.4;
+  CHECK(scheduler::RatesCsv({{{0.5, drains}}}).ends_with("\n0.5,0.4,0,0,,,,,,\n"));
 }
 
 TEST_CASE("every class has its own limits") {
