@@ -11,7 +11,6 @@
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/search/goodput.h"
-#include "scheduler/search/split_placement.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -23,6 +22,7 @@ constexpr int kStagesTried = 3;  // from the fewest that hold the model: more wa
                                  // where they leave none out
 constexpr size_t kMostCuts = 8;  // between prefilling and decoding replicas
 constexpr size_t kMostPlainCut = 16;
+constexpr double kAbove = 1 + 1e-6;
 constexpr double kAsked = 1 - 1e-6;
 
 using Replicas = std::vector<PlacedReplica>;
@@ -223,10 +223,8 @@ class Alternatives {
       return;
     }
     Cuts(chosen_.replicas, &best);
-    if (problem_.goal == Goal::kThroughput) {
-      if (std::optional<Placement> found = SplitPlacement(problem_))
-        Keep(Judged(std::move(found->replicas)), &best);
-    }
+    if (question_.split_everywhere != nullptr)
+      Keep(Judged(question_.split_everywhere->replicas), &best);
     // The best few: each cut is a program of its own.
     std::stable_sort(plain_.begin(), plain_.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -234,9 +232,11 @@ class Alternatives {
       Cuts(plain_[i].second, &best, 2);
     Add(kSplit, best, "it needs two replicas that each hold the model, and none were found");
     if (best) {
-      lines_.back() += problem_.goal == Goal::kThroughput
+      lines_.back() += question_.split_everywhere != nullptr
                            ? " (heuristic, no bound)"
                            : " (heuristic: replicas of this plan and of equal stages, no others)";
+      if (best->requests_per_second > question_.promised_requests_per_second * kAbove)
+        lines_.back() += "; more is predicted for it, but plans are chosen by simulation: see why";
     }
   }
 

@@ -29,6 +29,7 @@ inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged b
 struct AlternativeQuestion {
   const PlacementProblem* problem = nullptr;  // borrowed, as the next
   const Placement* chosen = nullptr;
+  const Placement* split_everywhere = nullptr;  // as found by SplitPlacement; null: not looked for
   double promised_requests_per_second = 0;  // by the plan
   bool survives = false;                    // that is what is left when any machine is lost
 };

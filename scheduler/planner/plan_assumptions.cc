@@ -102,9 +102,10 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
              o.weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? "as stored" : "option",
              "), KV = ", TypeName(model.kv_bytes_per_element), " (",
              o.kv_dtype == v1::DATA_TYPE_UNSPECIFIED ? "default" : "option", ")"));
-  add(StrCat(
-      "judged by simulation as well = ", Simulates(o, f.problem->graph->devices()) ? "yes" : "no",
-      o.simulate.has_value() ? " (option)" : " (default, by the number of devices)"));
+  add(StrCat("judged by simulation as well = ", f.simulates ? "yes" : "no",
+             o.simulate.has_value()
+                 ? " (option)"
+                 : " (default, by the number of devices and whether the plan splits)"));
   add(o.survive_machine_loss
           ? "must survive the loss of any one machine = yes, judged by what then remains (option)"
           : "must survive the loss of any one machine = no (default)");

@@ -16,6 +16,7 @@ struct AssumedFigures {
   const PlacementProblem* problem = nullptr;
   const WorkloadSamples* workload = nullptr;
   int64_t context_tokens = 0;
+  bool simulates = false;
 };
 
 std::vector<std::string> Assumptions(const AssumedFigures& figures);

@@ -25,6 +25,7 @@
 #include "scheduler/planner/weak_replicas.h"
 #include "scheduler/search/class_routing_program.h"
 #include "scheduler/search/search_options.h"
+#include "scheduler/search/split_placement.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
 
@@ -131,6 +132,34 @@ class Planner {
     for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
   }
 
+  bool Simulates(const Placement& placement) const {
+    const int most_devices = Splits(placement) ? 1000 : 64;
+    return options_.simulate.value_or(!options_.given_search && graph_.devices() <= most_devices);
+  }
+
+  // Stands beside every plan. Where more is predicted for it than for what was found, the
+  // simulation chooses between them.
+  void SplitEverywhere(Placement* placement) {
+    const bool best = options_.search.empty() || options_.search == PlannerOptions().search;
+    if (!best || options_.given_search || options_.survive_machine_loss || placement->interrupted ||
+        problem_.goal != Goal::kThroughput || !problem_.allow_split ||
+        graph_.devices() > kProgramsUpTo) {
+      return;
+    }
+    split_everywhere_ = SplitPlacement(problem_);
+    if (!split_everywhere_ ||
+        split_everywhere_->requests_per_second <= placement->requests_per_second * kRounding) {
+      return;
+    }
+    Placement other = std::exchange(*placement, *split_everywhere_);
+    placement->upper_bound = std::max(other.upper_bound, placement->requests_per_second);
+    placement->shadow_prices = other.shadow_prices;
+    placement->alternatives = std::exchange(other.alternatives, {});
+    if (!Splits(other))
+      placement->notes.push_back(LosingSplitNote(false, other.requests_per_second, 0));
+    placement->alternatives.push_back(std::move(other));
+  }
+
   absl::Status WriteChecked(const Placement& placement) {
     plan_.Clear();
     Write(placement);
@@ -142,9 +171,11 @@ class Planner {
 
   // The placement as a plan, or the one of its alternatives that the simulation prefers.
   absl::StatusOr<v1::DeploymentPlan> Judged(Placement placement) {
+    SplitEverywhere(&placement);
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
+    simulates_ = Simulates(placement);
     if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
-    if (placement.interrupted || !Simulates(options_, graph_.devices())) return std::move(plan_);
+    if (placement.interrupted || !simulates_) return std::move(plan_);
     if (!spot_.empty()) alternatives.clear();  // what is rented was counted for this placement
     std::vector<v1::DeploymentPlan> plans = {std::move(plan_)};
     for (Placement& alternative : alternatives) {
@@ -256,8 +287,9 @@ class Planner {
 
   void Compare(const Placement& placement) {
     if (options_.given_search) return;
-    const AlternativeQuestion question = {&problem_, &placement, Promised(placement),
-                                          plan_.has_survival()};
+    const AlternativeQuestion question = {&problem_, &placement,
+                                          split_everywhere_ ? &*split_everywhere_ : nullptr,
+                                          Promised(placement), plan_.has_survival()};
     for (std::string& line : AlternativeLines(question)) plan_.add_alternatives(std::move(line));
   }
 
@@ -532,7 +564,8 @@ class Planner {
   }
 
   void Assume() {
-    for (std::string& line : Assumptions({&input_, &options_, &problem_, &workload_, context_}))
+    for (std::string& line :
+         Assumptions({&input_, &options_, &problem_, &workload_, context_, simulates_}))
       plan_.add_assumptions(std::move(line));
   }
 
@@ -545,17 +578,14 @@ class Planner {
   WorkloadSamples workload_;
   PlacementProblem problem_;
   int64_t context_ = 0;
+  bool simulates_ = false;
+  std::optional<Placement> split_everywhere_;
   v1::DeploymentPlan plan_;
   std::vector<v1::SpotMix> spot_;
   ClassRoutingBound routed_;
 };
 
 }  // namespace
-
-bool Simulates(const PlannerOptions& options, int devices) {
-  constexpr int kMostDevices = 64;
-  return options.simulate.value_or(!options.given_search && devices <= kMostDevices);
-}
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options) {

@@ -64,13 +64,11 @@ struct PlannerOptions {
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote
   // Whether the plans that the search kept are simulated, and the one that does better there is
-  // taken; not given: for searches on up to 64 devices.
+  // taken; not given: for searches on up to 64 devices, and up to 1,000 where a plan splits
+  // prefill and decode, as what such plans promise is what simulations refute most.
   std::optional<bool> simulate;
   SearchWatch watch;
 };
-
-// Whether a plan for so many devices is simulated.
-bool Simulates(const PlannerOptions& options, int devices);
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options);

@@ -23,7 +23,8 @@ absl::Status CheckAsked(const std::vector<PlannerInput>& inputs, const PlannerOp
     return absl::InvalidArgumentError("sharing a cluster needs two models or more");
   if (options.goal != Goal::kThroughput) {
     return absl::InvalidArgumentError(
-        "--objective: several models share a cluster for throughput only; plan for a price or a "
+        "--objective: several models share a cluster for throughput only; plan for goodput, a "
+        "price or a "
         "budget model by model");
   }
   if (options.given_search)

@@ -186,13 +186,13 @@ bool Splits(const Placement& placement) {
 
 std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
   if (requests_per_second <= 0) {
-    return splits ? "splitting prefill and decode between replicas brings nothing here"
+    return splits ? "no split of prefill and decode between replicas was found that serves more"
                   : "without splitting prefill and decode between replicas nothing was found";
   }
   return absl::StrFormat(
-      "the best found %s would serve %.3f requests/s%s",
-      splits ? "with some replicas that only prefill or only decode"
-             : "where every replica prefills and decodes",
+      "%s would serve %.3f requests/s%s",
+      splits ? "the search's best with some replicas that only prefill or only decode"
+             : "the search's best where every replica prefills and decodes",
       requests_per_second,
       usd_per_hour > 0 ? absl::StrFormat(" for %.2f USD/h", usd_per_hour) : std::string());
 }

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_format.h"
 #include "scheduler/planner/planner.h"
 #include "tests/scheduler/planner/written_input.h"
 
@@ -76,6 +77,52 @@ tiers: {site: {bandwidth: 400 Gbit/s, latency: 10 us}}
   const double split = ValueOf(LineWith(plan, "every replica only prefills or only decodes"));
   CHECK(split > 0.7 * value);
   CHECK(split <= value * (1 + 1e-6));
+}
+
+constexpr char kComputersAndReaders[] = R"(
+- {name: m0%s, site: s0, devices: [{kind: A6000, count: 8}]}
+- {name: m1%s, site: s0, devices: [{kind: H20, count: 2}]}
+- {name: m2%s, site: s0, devices: [{kind: A10, count: 4}]}
+- {name: m3%s, site: s0, devices: [{kind: V100-32}]}
+- {name: m4%s, site: s0, devices: [{kind: A10, count: 8}]}
+- {name: m5%s, site: s0, devices: [{kind: V100-32}]})";
+
+// Of 2,000 tokens in and 100 out.
+v1::DeploymentPlan PlanOfPrompts(int copies, PlannerOptions options = {}) {
+  std::string cluster = "machines:";
+  for (int i = 0; i < copies; ++i) {
+    const std::string n = std::string(static_cast<size_t>(i), 'x');
+    cluster += absl::StrFormat(kComputersAndReaders, n, n, n, n, n, n);
+  }
+  cluster += "\ntiers: {site: {bandwidth: 400 Gbit/s, latency: 50 us}}\n";
+  const auto plan = MakePlan(
+      tests::WrittenInput(cluster, "OPT-30B",
+                          "classes: [{lengths: [{prompt_tokens: 2000, output_tokens: 100}]}]"),
+      options);
+  REQUIRE(plan.status().message() == "");
+  return *plan;
+}
+
+// Room that is kept where a request will decode makes split plans promise up to twice what they
+// serve.
+TEST_CASE("a plan that splits is simulated above 64 devices too, beside what does not") {
+  const auto plan = PlanOfPrompts(4);
+  const double value = plan.prediction().requests_per_second();
+  CHECK(plan.simulated().requests_per_second() > 0.9 * value);
+  PlannerOptions unseen;
+  unseen.simulate = false;
+  CHECK(PlanOfPrompts(4, unseen).prediction().requests_per_second() > 1.05 * value);
+}
+
+TEST_CASE("a split that promises more than the plan says who chose") {
+  const auto plan = PlanOfPrompts(1);
+  const std::string split = LineWith(plan, "every replica only prefills or only decodes");
+  REQUIRE(ValueOf(split) > plan.prediction().requests_per_second());
+  CHECK_THAT(split, Catch::EndsWith("plans are chosen by simulation: see why"));
+  bool told = false;
+  for (const std::string& line : plan.explanation())
+    told = told || line.starts_with("chosen because the simulation ranks it clearly higher");
+  CHECK(told);
 }
 
 TEST_CASE("of alternatives for one price the one that serves most is shown") {
