@@ -132,11 +132,6 @@ class Planner {
     for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
   }
 
-  bool Simulates(const Placement& placement) const {
-    const int most_devices = Splits(placement) ? 1000 : 64;
-    return options_.simulate.value_or(!options_.given_search && graph_.devices() <= most_devices);
-  }
-
   // Stands beside every plan. Where more is predicted for it than for what was found, the
   // simulation chooses between them.
   void SplitEverywhere(Placement* placement) {
@@ -173,7 +168,7 @@ class Planner {
   absl::StatusOr<v1::DeploymentPlan> Judged(Placement placement) {
     SplitEverywhere(&placement);
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
-    simulates_ = Simulates(placement);
+    simulates_ = Simulates(options_, graph_.devices(), Splits(placement));
     if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
     if (placement.interrupted || !simulates_) return std::move(plan_);
     if (!spot_.empty()) alternatives.clear();  // what is rented was counted for this placement
@@ -586,6 +581,11 @@ class Planner {
 };
 
 }  // namespace
+
+bool Simulates(const PlannerOptions& options, int devices, bool splits) {
+  const int most_devices = splits ? 1000 : 64;
+  return options.simulate.value_or(!options.given_search && devices <= most_devices);
+}
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options) {

@@ -70,6 +70,9 @@ struct PlannerOptions {
   SearchWatch watch;
 };
 
+// Whether plans for so many devices, of which the one found splits or does not, are simulated.
+bool Simulates(const PlannerOptions& options, int devices, bool splits);
+
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options);
 

@@ -281,15 +281,17 @@ TEST_CASE("for a price, serving more than was asked counts for nothing") {
 
 TEST_CASE("plans for many devices are simulated where that is asked for") {
   PlannerOptions options;
-  CHECK(Simulates(options, 64));
-  CHECK_FALSE(Simulates(options, 65));
+  CHECK(Simulates(options, 64, false));
+  CHECK_FALSE(Simulates(options, 65, false));
+  CHECK(Simulates(options, 1000, true));
+  CHECK_FALSE(Simulates(options, 1001, true));
   options.simulate = true;
-  CHECK(Simulates(options, 10'000));
+  CHECK(Simulates(options, 10'000, false));
   options.simulate = false;
-  CHECK_FALSE(Simulates(options, 1));
+  CHECK_FALSE(Simulates(options, 1, true));
   options.simulate.reset();
   options.given_search = [](const PlacementProblem&) { return absl::CancelledError(); };
-  CHECK_FALSE(Simulates(options, 1));  // layouts that people write, and searches again
+  CHECK_FALSE(Simulates(options, 1, false));  // layouts that people write, and searches again
 }
 
 }  // namespace tessera::scheduler
