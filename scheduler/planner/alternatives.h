@@ -4,8 +4,8 @@
 //
 // They are built directly, not searched for: replicas of equal stages of one width, packed machine
 // by machine; of these the best. Splits are tried between the replicas of the plan and of the plain
-// choices, prefilling ones first by what they are better at; for throughput they are searched for
-// as well (split_placement.h), as roles want other replicas. Each value is one that can be had,
+// choices, prefilling ones first by what they are better at; for throughput one is given besides
+// (split_placement.h), as roles want other replicas. Each value is one that can be had,
 // not the most that its kind can reach. They are judged as the plan is: by goodput where that is
 // the goal, by what is left after the loss of a machine where the plan must survive it. What
 // replicas share of links is counted only for KV. Thread rule: pure function, deterministic. Cost:
@@ -29,7 +29,8 @@ inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged b
 struct AlternativeQuestion {
   const PlacementProblem* problem = nullptr;  // borrowed, as the next
   const Placement* chosen = nullptr;
-  const Placement* split_everywhere = nullptr;  // as found by SplitPlacement; null: not looked for
+  const Placement* split_everywhere =
+      nullptr;                              // found by SplitPlacement; null: none, or not sought
   double promised_requests_per_second = 0;  // by the plan
   bool survives = false;                    // that is what is left when any machine is lost
 };

@@ -142,6 +142,7 @@ class Planner {
       return;
     }
     split_everywhere_ = SplitPlacement(problem_);
+    if (problem_.watch.Stopped()) split_everywhere_.reset();
     if (!split_everywhere_ ||
         split_everywhere_->requests_per_second <= placement->requests_per_second * kRounding) {
       return;
@@ -267,6 +268,8 @@ class Planner {
       if (std::string idle = IdleDevicesLine(graph_, placement, searched); !idle.empty())
         AddLine(std::move(idle));
     }
+    if (Splits(placement) && !simulates_)
+      AddLine("not simulated: what splits prefill and decode may serve half of what is predicted");
     Compare(placement);
     if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;

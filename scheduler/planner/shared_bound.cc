@@ -33,11 +33,6 @@ struct Duals {
   std::vector<double> devices, prefill;
 };
 
-double ValueOf(Role role, double prefill) {
-  if (role == Role::kBoth) return 1;
-  return role == Role::kPrefill ? prefill : 1 - prefill;
-}
-
 // What one model can be made of.
 class ModelColumns {
  public:
@@ -47,12 +42,7 @@ class ModelColumns {
         shapes_(*problem.model, MomentsOf(problem.samples), problem.options),
         pricing_(classes_, &shapes_) {
     ConfigurationProgram program(problem, classes_, &shapes_);
-    ConfigurationOptions options;
-    options.roles = RolesOf(problem);
-    options.max_rounds = kFirstRounds;
-    options.max_boxes = kFirstBoxes;
-    options.certify = false;
-    program.Generate(options);
+    program.Generate({RolesOf(problem), kGap, kFirstRounds, kFirstBoxes, 0, false});
     for (const ClassReplica& replica : program.columns()) Add(replica);
   }
 
@@ -72,11 +62,11 @@ class ModelColumns {
     for (const Column& column : columns_) {
       double price = 0;
       for (size_t c = 0; c < prices.size(); ++c) price += prices[c] * column.devices[c];
-      reached = std::max(reached, column.rate * ValueOf(column.role, prefill) / price);
+      reached = std::max(reached, column.rate * WorthOfRole(column.role, prefill) / price);
     }
     double kappa = reached;
     for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
-      const double value = ValueOf(role, prefill);
+      const double value = WorthOfRole(role, prefill);
       const bool splits = problem_.allow_split && shapes_.lengths().decode_steps > 0;
       if (value <= 0 || (role != Role::kBoth && !splits)) continue;
       PricingQuery query;

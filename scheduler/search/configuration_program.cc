@@ -29,15 +29,6 @@ constexpr double kWorthAdding = 1 + 1e-6;
 constexpr int kRentalNodes = 20000;
 constexpr size_t kMostEstimating = 250;  // columns of an estimate
 
-double WorthOfRole(Role role, double prefill) {
-  switch (role) {
-    case Role::kBoth: return 1;
-    case Role::kPrefill: return prefill;
-    case Role::kDecode: return 1 - prefill;
-  }
-  return 0;
-}
-
 bool Wanted(Role role, RolesWanted roles) {
   if (roles == RolesWanted::kAll) return true;
   return (role == Role::kBoth) == (roles == RolesWanted::kWhole);
@@ -56,6 +47,15 @@ struct Master {
 };
 
 }  // namespace
+
+double WorthOfRole(Role role, double prefill) {
+  switch (role) {
+    case Role::kBoth: return 1;
+    case Role::kPrefill: return prefill;
+    case Role::kDecode: return 1 - prefill;
+  }
+  return 0;
+}
 
 RolesWanted RolesOf(const PlacementProblem& problem) {
   return problem.allow_split ? RolesWanted::kAll : RolesWanted::kWhole;

@@ -35,6 +35,8 @@ enum class RolesWanted {
   kSplit,  // that only prefill or only decode
 };
 RolesWanted RolesOf(const PlacementProblem& problem);  // kAll or kWhole, as it allows
+// Of a request that a replica of this role serves, where prefilling one is worth `prefill` of it.
+double WorthOfRole(Role role, double prefill);
 
 struct ConfigurationOptions {
   RolesWanted roles = RolesWanted::kAll;

@@ -7,7 +7,7 @@
 
 #include "scheduler/search/class_placement.h"
 #include "scheduler/search/configuration_program.h"
-#include "scheduler/search/device_groups.h"
+#include "scheduler/search/goodput.h"
 #include "scheduler/search/replica_shaping.h"
 
 namespace tessera::scheduler {
@@ -158,6 +158,7 @@ class Splitter {
       const Role other = role == Role::kPrefill ? Role::kDecode : Role::kPrefill;
       const Counts own = CountsOf(now_.replicas[i]);
       if (Spent(left)) return better;
+      // Columns were laid out for classes: on these devices there may be something better.
       better = Take({{i, own, role}}) || Take({{i, own, other}}) || better;
       better = GiveFree(i, left) || Cut(i, left) || better;
       for (size_t j = 0; j < now_.replicas.size(); ++j) better = Give(i, j, left) || better;

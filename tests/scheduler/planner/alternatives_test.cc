@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_format.h"
@@ -111,7 +112,11 @@ TEST_CASE("a plan that splits is simulated above 64 devices too, beside what doe
   CHECK(plan.simulated().requests_per_second() > 0.9 * value);
   PlannerOptions unseen;
   unseen.simulate = false;
-  CHECK(PlanOfPrompts(4, unseen).prediction().requests_per_second() > 1.05 * value);
+  const auto promised = PlanOfPrompts(4, unseen);
+  CHECK(promised.prediction().requests_per_second() > 1.05 * value);
+  const auto warns = [](const std::string& line) { return line.starts_with("not simulated: "); };
+  CHECK(std::ranges::count_if(promised.explanation(), warns) == 1);
+  CHECK(std::ranges::none_of(plan.explanation(), warns));
 }
 
 TEST_CASE("a split that promises more than the plan says who chose") {
