@@ -130,6 +130,30 @@ TEST_CASE("a split that promises more than the plan says who chose") {
   CHECK(told);
 }
 
+TEST_CASE("a split of all that promises more than the search found is the plan") {
+  std::string cluster = "machines:";
+  for (const char* name : {"a", "b"}) {
+    cluster += absl::StrFormat(R"(
+- {name: %s0, site: s0, devices: [{kind: H20, count: 8}]}
+- {name: %s1, site: s0, devices: [{kind: L40S, count: 4}]}
+- {name: %s2, site: s0, devices: [{kind: L40S, count: 4}]})",
+                               name, name, name);
+  }
+  cluster += "\ntiers: {site: {bandwidth: 400 Gbit/s, latency: 50 us}}\n";
+  PlannerOptions unseen;
+  unseen.simulate = false;
+  const auto plan = MakePlan(
+      tests::WrittenInput(cluster, "LLaMA-30B",
+                          "classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]"),
+      unseen);
+  REQUIRE(plan.status().message() == "");
+  const std::string split = LineWith(*plan, "every replica only prefills or only decodes");
+  CHECK((split.empty() || ValueOf(split) <= plan->prediction().requests_per_second() * (1 + 1e-6)));
+  CHECK(std::ranges::none_of(plan->replicas(), [](const v1::Replica& replica) {
+    return replica.role() == v1::REPLICA_ROLE_BOTH;
+  }));
+}
+
 TEST_CASE("of alternatives for one price the one that serves most is shown") {
   // One device of the machine costs what all of it does.
   auto input = tests::WrittenInput(
