@@ -17,6 +17,7 @@ namespace {
 // measured in the second half, in which the longest of the first requests finish as well.
 constexpr double kStays = 25;
 constexpr double kLeastStays = 12;
+constexpr double kTimedStays = 8;  // at least, for times, which need no second half
 // A simulation serves hardly more of what was predicted.
 constexpr double kMostOfPrediction = 1.1;
 // A rate is served if this much of it is: what is left is the luck of the draw.
@@ -111,7 +112,7 @@ class Judge {
   // Of candidate `i`, as far as `figures` do not have it.
   absl::Status SeeServed(size_t i, double rate, v1::SimulatedFigures* figures) const {
     if (figures->offered_requests_per_second() == rate) return absl::OkStatus();
-    const absl::StatusOr<SimulationReport> report = At(replicas_[i], rate);
+    const absl::StatusOr<SimulationReport> report = At(replicas_[i], rate, Requests());
     if (!report.ok()) return report.status();
     figures->set_offered_requests_per_second(rate);
     figures->set_requests_per_second(report->steady_requests_per_second);
@@ -123,7 +124,7 @@ class Judge {
   // The same.
   absl::Status SeeLatencies(size_t i, double rate, v1::SimulatedFigures* figures) const {
     if (figures->latency_requests_per_second() == rate) return absl::OkStatus();
-    const absl::StatusOr<SimulationReport> report = At(replicas_[i], rate);
+    const absl::StatusOr<SimulationReport> report = At(replicas_[i], rate, Requests(kTimedStays));
     if (!report.ok()) return report.status();
     figures->set_latency_requests_per_second(rate);
     figures->set_time_to_first_token_mean_seconds(report->ttft.mean);
@@ -137,7 +138,7 @@ class Judge {
   }
 
   // The same for every candidate and rate.
-  int64_t Requests() const {
+  int64_t Requests(double least_stays = kLeastStays) const {
     const v1::Prediction& first = candidates_.front().prediction();
     const double stay =
         first.time_to_first_token_seconds() +
@@ -147,14 +148,15 @@ class Judge {
     };
     return std::max(
         std::clamp(of_stays(kStays), question_.least_requests, question_.enough_requests),
-        std::min(of_stays(kLeastStays), question_.most_requests));
+        std::min(of_stays(least_stays), question_.most_requests));
   }
 
-  absl::StatusOr<SimulationReport> At(const PlanReplicas& replicas, double rate) const {
+  absl::StatusOr<SimulationReport> At(const PlanReplicas& replicas, double rate,
+                                      int64_t requests) const {
     SimulationSetup setup;
     setup.replicas = replicas.replicas;
     setup.transfers = replicas.transfers;
-    const ArrivalProcess process = {rate, question_.workload->arrival_variation, Requests(),
+    const ArrivalProcess process = {rate, question_.workload->arrival_variation, requests,
                                     question_.seed, true};
     setup.requests = RequestsFromProcess(process, question_.workload->classes);
     AskForAtMost(0, &setup.requests);
