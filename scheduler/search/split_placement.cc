@@ -21,6 +21,7 @@ constexpr int kNodes = 500;
 constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
 constexpr int kMostPlannings = 4;   // of what is left
 constexpr double kBetter = 1 + 1e-6;
+constexpr double kFarBelow = 0.7;  // of the best: changes would not make up for that
 constexpr int kMostPasses = 8;     // over all replicas
 constexpr int kMostLaidOut = 800;  // from each start
 
@@ -144,6 +145,7 @@ class Splitter {
     absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas), &judge_);
     if (!placement.ok()) return;
     now_ = *std::move(placement);
+    if (best_ && now_.requests_per_second < kFarBelow * best_->requests_per_second) return;
     for (int pass = 0, left = kMostLaidOut; pass < kMostPasses && ChangeAll(&left); ++pass) {
     }
     if (now_.requests_per_second <= 0) return;
