@@ -8,6 +8,7 @@
 #include "scheduler/search/class_placement.h"
 #include "scheduler/search/configuration_program.h"
 #include "scheduler/search/placement_moves.h"
+#include "scheduler/search/split_placement.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -73,7 +74,13 @@ class ClassSearch {
     std::optional<Placement> best = Planned(classes, program, false);
     if (try_split) {
       program.Relax(RolesWanted::kAll);
-      best = TheBetter(std::move(best), Planned(classes, program, true));
+      std::optional<Placement> split = Planned(classes, program, true);
+      if (Few() && problem_.goal == Goal::kThroughput &&
+          program.Relax(RolesWanted::kSplit) > std::max(RateOf(best), RateOf(split))) {
+        std::optional<Placement> all_split = SplitPlacement(problem_);
+        if (RateOf(all_split) > RateOf(split)) split = std::move(all_split);
+      }
+      best = TheBetter(std::move(best), std::move(split));
     } else if (best && problem_.allow_split && !problem_.watch.Stopped()) {
       best->notes.push_back(LosingSplitNote(true, 0, 0));
     }
@@ -90,6 +97,10 @@ class ClassSearch {
 
  private:
   bool Few() const { return problem_.graph->devices() <= kEscapeUpTo; }
+
+  static double RateOf(const std::optional<Placement>& placement) {
+    return placement ? placement->requests_per_second : 0;
+  }
 
   bool Better(const Placement& a, const Placement& b) const {
     if (problem_.goal != Goal::kPrice) return a.requests_per_second > b.requests_per_second;
