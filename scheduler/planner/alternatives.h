@@ -29,8 +29,8 @@ inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged b
 struct AlternativeQuestion {
   const PlacementProblem* problem = nullptr;  // borrowed, as the next
   const Placement* chosen = nullptr;
-  const Placement* split_everywhere =
-      nullptr;                              // found by SplitPlacement; null: none, or not sought
+  // Found by SplitPlacement; null: none, or not sought.
+  const Placement* split_everywhere = nullptr;
   double promised_requests_per_second = 0;  // by the plan
   bool survives = false;                    // that is what is left when any machine is lost
 };

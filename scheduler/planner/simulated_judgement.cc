@@ -137,7 +137,7 @@ class Judge {
     return absl::OkStatus();
   }
 
-  // The same for every candidate and rate.
+  // The same for every candidate; fewer for times than for rates.
   int64_t Requests(double least_stays = kLeastStays) const {
     const v1::Prediction& first = candidates_.front().prediction();
     const double stay =
