@@ -9,6 +9,7 @@
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/workload_file.h"
+#include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/shared_outlook.h"
 #include "scheduler/planner/shared_text.h"
@@ -173,6 +174,12 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
     absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);
     if (!running.ok())
       return absl::InvalidArgumentError(StrCat("--from: ", StdView(running.status().message())));
+    const absl::Status fits = scheduler::CheckRunningPlan(*running, input.cluster, input.catalogue);
+    if (!fits.ok()) {
+      return absl::InvalidArgumentError(StrCat("--from: ", flags.running, ": ",
+                                               StdView(fits.message()), "; ", flags.cluster,
+                                               " must describe the devices it runs on"));
+    }
     input.running = *std::move(running);
   }
   if (flags.layout.empty()) return question;

@@ -14,6 +14,7 @@
 #include "deploy/simulate_workflows.h"
 #include "proto/quantity.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/plan_check.h"
 #include "scheduler/planner/move_cost.h"
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/pictures.h"
@@ -172,6 +173,12 @@ class SimulateCall {
         scheduler::MakeClusterGraph(input_.cluster, input_.catalogue, flags_.cluster);
     if (!graph.ok()) return graph.status();
     graph_ = *std::move(graph);
+    const absl::Status fits = scheduler::CheckPlanOn(plan_, input_.cluster, input_.catalogue);
+    if (!fits.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat(flags_.plan, ": ", StdView(fits.message()),
+                 "; --cluster must describe the cluster that the plan was made for"));
+    }
     scheduler::PlanReplicaOptions options;
     options.max_sequences = flags_.max_sequences;
     options.max_batched_tokens = flags_.max_batched_tokens;

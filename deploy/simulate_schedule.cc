@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "deploy/plan_file.h"
 #include "proto/quantity.h"
+#include "scheduler/plan_check.h"
 #include "scheduler/planner/move_cost.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/what_if.h"
@@ -144,6 +145,9 @@ class Reader {
     absl::StatusOr<v1::DeploymentPlan> next =
         replan.file == kNewPlan ? PlanWithoutLost(replan.at_seconds) : ReadPlanFile(replan.file);
     if (!next.ok()) return Refused(replan, next.status());
+    const scheduler::PlannerInput& input = question_.input;
+    if (absl::Status s = scheduler::CheckPlanOn(*next, input.cluster, input.catalogue); !s.ok())
+      return Refused(replan, s);
     if (next->model().layers() != running_.model().layers()) {
       return Refused(replan, absl::InvalidArgumentError(
                                  "it is for another model than the plan that runs: plan for that"));

@@ -22,10 +22,17 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan);
 
 // CheckPlan, and the plan against the cluster it is for: devices exist, are of the kind named,
 // and have the memory; machines that exchange anything are joined; no link or uplink carries more
-// than its bandwidth, and loads are as stated; USD follow from prices; no prediction beats the peaks of the devices
-// (weights read once per token at full memory bandwidth, two operations per parameter and token).
+// than its bandwidth, and loads are as stated; USD follow from prices; no prediction beats the
+// peaks of the devices (weights read once per token at full memory bandwidth, two operations per
+// parameter and token).
 absl::Status CheckPlanOn(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
                          const v1::DeviceCatalogue& catalogue);
+
+// CheckPlan of a plan that runs, and its replicas against the cluster as it is now: devices are of
+// the kind named and have the memory, no prediction beats their peaks. Machines and links may have
+// come, gone and changed since it was made: a replica of which a device is gone is not looked at.
+absl::Status CheckRunningPlan(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                              const v1::DeviceCatalogue& catalogue);
 
 // The plan is for this model: InvalidArgument naming the first field of the shape that differs. The
 // name may differ (a folder and a built-in name can mean the same model).

@@ -74,6 +74,15 @@ class ClusterCheck {
     return CheckStatedLoads();
   }
 
+  absl::Status RunOfWhatIsThere() const {
+    for (const v1::Replica& replica : plan_.replicas()) {
+      if (!IsThere(replica)) continue;
+      if (absl::Status s = CheckDevices(replica); !s.ok()) return s;
+      if (absl::Status s = CheckPeaks(replica); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
  private:
   // --- What the description says ---
 
@@ -161,6 +170,15 @@ class ClusterCheck {
   }
 
   // --- Devices ---
+
+  bool IsThere(const v1::Replica& replica) const {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        if (!devices_.contains(worker.device())) return false;
+      }
+    }
+    return true;
+  }
 
   absl::Status CheckDevices(const v1::Replica& replica) const {
     for (const v1::Stage& stage : replica.stages()) {
@@ -469,6 +487,13 @@ absl::Status CheckPlanOn(const v1::DeploymentPlan& plan, const v1::Cluster& clus
   if (absl::Status s = CheckPlan(plan); !s.ok()) return s;
   if (absl::Status s = CheckSize(cluster); !s.ok()) return s;
   return ClusterCheck(plan, cluster, catalogue).Run();
+}
+
+absl::Status CheckRunningPlan(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                              const v1::DeviceCatalogue& catalogue) {
+  if (absl::Status s = CheckPlan(plan); !s.ok()) return s;
+  if (absl::Status s = CheckSize(cluster); !s.ok()) return s;
+  return ClusterCheck(plan, cluster, catalogue).RunOfWhatIsThere();
 }
 
 }  // namespace tessera::scheduler

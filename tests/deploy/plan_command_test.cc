@@ -88,6 +88,26 @@ TEST_CASE("what a move starts from, and how fast weights are read, are flags") {
   CHECK_THAT(std::string(PlanFromFiles(flags).status().message()), Catch::Contains("--from: "));
 }
 
+TEST_CASE("the plan that runs is of the devices that are there, others may be gone") {
+  PlanFlags flags = Flags("deploy/clusters/workstations.yaml");
+  const auto first = PlanFromFiles(flags);
+  REQUIRE(first.status().message() == "");
+  REQUIRE(first->replicas_size() > 1);
+  v1::DeploymentPlan running = *first;
+  running.mutable_replicas(0)->mutable_stages(0)->mutable_workers(0)->set_kind("H100-SXM");
+  flags.running = Scratch("relabelled.json", *PlanJson(running));
+  CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+             Catch::StartsWith("--from: ") && Catch::Contains("relabelled.json: replica r0: ") &&
+                 Catch::Contains("the plan says H100-SXM; deploy/clusters/workstations.yaml must"));
+  // A machine less than the running plan has.
+  flags.running = Scratch("running.json", *PlanJson(*first));
+  flags.cluster =
+      Scratch("less.yaml", "machines:\n- {name: a, devices: [{kind: A6000, count: 4}]}");
+  const auto left = PlanFromFiles(flags);
+  REQUIRE(left.status().message() == "");
+  CHECK(left->move().seconds() >= 0);
+}
+
 TEST_CASE("a plan that somebody broke is refused") {
   const auto plan = PlanFromFiles(Flags("deploy/clusters/one_gpu.yaml"));
   REQUIRE(plan.ok());

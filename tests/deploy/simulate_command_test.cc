@@ -179,12 +179,23 @@ TEST_CASE("what cannot be simulated is refused with the reason") {
         std::string::npos);
   flags = PlannedFlags();
   flags.cluster = "deploy/clusters/one_gpu.yaml";
-  CHECK(
-      std::string(SimulateFromFiles(flags).status().message()).find("the cluster has no device") !=
-      std::string::npos);
+  CHECK_THAT(std::string(SimulateFromFiles(flags).status().message()),
+             Catch::Contains("device a/0 is not in the cluster description; --cluster must"));
   flags = PlannedFlags();
   flags.plan = "nothing.json";
   CHECK(!SimulateFromFiles(flags).ok());
+}
+
+TEST_CASE("a plan whose devices are called what they are not is not simulated") {
+  SimulateFlags flags = PlannedFlags();
+  auto plan = ReadPlanFile(flags.plan);
+  REQUIRE(plan.status().message() == "");
+  plan->mutable_replicas(0)->mutable_stages(2)->mutable_workers(1)->set_kind("H100-SXM");
+  flags.plan = Scratch("relabelled.json");
+  std::ofstream(flags.plan) << *PlanJson(*plan);
+  CHECK_THAT(std::string(SimulateFromFiles(flags).status().message()),
+             Catch::Contains(
+                 "relabelled.json: replica r0: device c/1 is a A4000, the plan says H100-SXM"));
 }
 
 }  // namespace tessera::deploy

@@ -67,6 +67,17 @@ std::string Refusal(const SimulateFlags& flags) {
 
 }  // namespace
 
+TEST_CASE("a plan that takes over is of the devices that the cluster has") {
+  SimulateFlags flags = Flags();
+  auto next = ReadPlanFile(PlanFile("next", {"a/0..3", "c/0..1"}));
+  REQUIRE(next.status().message() == "");
+  next->mutable_replicas(1)->mutable_stages(0)->mutable_workers(0)->set_kind("H100-SXM");
+  const std::string path = Scratch("relabelled.json");
+  std::ofstream(path) << *PlanJson(*next);
+  flags.replans = {path + " at 40 s"};
+  Has(Refusal(flags), "at 40 s\": replica r1: device c/0 is a A4000, the plan says H100-SXM");
+}
+
 TEST_CASE("another plan takes over at its time; what stays serves on") {
   SimulateFlags flags = Flags();
   const std::string next = PlanFile("next", {"a/0..3", "c/0..1"});
