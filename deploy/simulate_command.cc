@@ -16,6 +16,7 @@
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/move_cost.h"
+#include "scheduler/planner/plan_text.h"
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/pictures.h"
 #include "scheduler/simulator/plan_replicas.h"
@@ -83,13 +84,23 @@ class SimulateCall {
     return out;
   }
 
+  // For whoever is shown a file of this simulation alone.
+  std::string RestsOn() const {
+    if (flags_.cost_table != "model")
+      return "simulated, not measured: steps cost what DistServe's authors fitted for OPT";
+    const std::string estimates = scheduler::EstimatesText(plan_);
+    return StrCat("simulated with the cost model",
+                  estimates.empty() ? ", not measured" : StrCat("; ", estimates));
+  }
+
   absl::Status Write(const scheduler::SimulationResult& result, std::string* out) const {
     if (!flags_.csv.empty()) {
-      if (absl::Status s = WriteText(flags_.csv, RequestsCsv(result)); !s.ok()) return s;
+      if (absl::Status s = WriteText(flags_.csv, RequestsCsv(result, RestsOn())); !s.ok()) return s;
       *out += StrCat("\nrequests written to ", flags_.csv, "\n");
     }
     if (!flags_.timeline_svg.empty()) {
-      if (absl::Status s = WriteText(flags_.timeline_svg, TimelineSvg(result)); !s.ok()) return s;
+      if (absl::Status s = WriteText(flags_.timeline_svg, TimelineSvg(result, RestsOn())); !s.ok())
+        return s;
       *out += StrCat("\ntimeline written to ", flags_.timeline_svg, "\n");
     }
     return absl::OkStatus();
@@ -107,6 +118,7 @@ class SimulateCall {
     WorkflowFlags flags;
     flags.source = flags_.workflows;
     flags.csv = flags_.workflows_csv;
+    flags.rests_on = RestsOn();
     flags.workflows_per_second = flags_.requests_per_second;
     flags.workflows = flags_.requests;
     flags.seed = flags_.seed;
@@ -334,13 +346,13 @@ class SimulateCall {
       double wanted = 0;
       for (const scheduler::RequestClass& one : samples_.classes)
         wanted = std::max(wanted, one.required_attainment);
-      const std::string svg = scheduler::AttainmentSvg(points, wanted);
+      const std::string svg = scheduler::AttainmentSvg(points, wanted, RestsOn());
       if (absl::Status s = WriteText(flags_.attainment_svg, svg); !s.ok()) return s;
       *out += StrCat("\nattainment over rate written to ", flags_.attainment_svg, "\n");
     }
     if (flags_.rates_csv.empty()) return absl::OkStatus();
     *out += StrCat("\nfigures over rate written to ", flags_.rates_csv, "\n");
-    return WriteText(flags_.rates_csv, scheduler::RatesCsv(points));
+    return WriteText(flags_.rates_csv, scheduler::RatesCsv(points, RestsOn()));
   }
 
   const SimulateFlags& flags_;

@@ -58,7 +58,7 @@ class Simulation {
     WriteTable(*plain, *result, tuning.tuned);
     if (!flags_.csv.empty()) {
       std::ofstream file(flags_.csv, std::ios::binary);
-      file << WorkflowsCsv(workflows_, *result);
+      file << scheduler::CsvComment(flags_.rests_on) << WorkflowsCsv(workflows_, *result);
       file.close();
       if (!file) {
         return absl::UnavailableError(

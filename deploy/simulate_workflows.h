@@ -17,6 +17,7 @@ namespace tessera::deploy {
 struct WorkflowFlags {
   std::string source;               // file of AgentWorkflows, or "generated"; empty: none
   std::string csv;                  // a line per workflow; empty: none
+  std::string rests_on;             // what the figures rest on: the first line of the CSV
   double workflows_per_second = 0;  // 0: the file's, else 85 % of capacity
   int64_t workflows = 0;            // drawn; 0: the generator's
   uint64_t seed = 1;                // of the generator

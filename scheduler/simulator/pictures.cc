@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 
@@ -75,14 +76,43 @@ std::string Line(const Frame& frame, std::span<const std::pair<double, double>> 
   return out + "\"/>\n";
 }
 
+constexpr double kFootLine = 16;
+
+// The text in lines that the picture is wide enough for.
+std::vector<std::string> FootLines(std::string_view text) {
+  constexpr double kLetterWidth = 6.6;  // on average
+  constexpr auto kMost = static_cast<size_t>((kWidth - kLeft - kRight) / kLetterWidth);
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    size_t end = text.size() <= kMost ? text.size() : text.rfind(' ', kMost);
+    if (end == std::string_view::npos) end = kMost;  // one word
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+    if (text.starts_with(' ')) text.remove_prefix(1);
+  }
+  return lines;
+}
+
+std::string Foot(double top, const std::vector<std::string>& lines) {
+  std::string out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    absl::StrAppendFormat(&out, "<text x=\"%g\" y=\"%g\" fill=\"#555\">%s</text>\n", kLeft,
+                          top + kFootLine * static_cast<double>(i), Escaped(lines[i]));
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string AttainmentSvg(std::span<const RatePoint> points, double wanted_attainment) {
+std::string AttainmentSvg(std::span<const RatePoint> points, double wanted_attainment,
+                          std::string_view rests_on) {
+  const std::vector<std::string> foot = FootLines(rests_on);
+  const double bottom = kTop + 380;
   double most = 0;
   for (const RatePoint& p : points) most = std::max(most, p.requests_per_second);
   const Frame frame{kTop, 320, std::max(most, 1e-9), 100};
   std::string out =
-      Head(kTop + 380,
+      Head(bottom + kFootLine * static_cast<double>(foot.size()),
            "requests that meet their objectives, % over requests/s; dashed: what is asked for");
   out += frame.Axes("", 5);
   std::vector<std::pair<double, double>> line;
@@ -98,18 +128,19 @@ std::string AttainmentSvg(std::span<const RatePoint> points, double wanted_attai
                         "<line x1=\"%g\" y1=\"%.1f\" x2=\"%g\" y2=\"%.1f\" stroke=\"%s\" "
                         "stroke-dasharray=\"5 4\"/>\n",
                         kLeft, y, kWidth - kRight, y, kOrange);
-  return out + "</svg>\n";
+  return out + Foot(bottom, foot) + "</svg>\n";
 }
 
-std::string TimelineSvg(const SimulationResult& result) {
+std::string TimelineSvg(const SimulationResult& result, std::string_view rests_on) {
   constexpr double kRow = 110;
   double end = 1e-9, most = 1;
   for (const LoadSample& s : result.samples) {
     end = std::max(end, s.seconds);
     most = std::max(most, static_cast<double>(s.running + s.waiting));
   }
-  const auto replicas = static_cast<double>(result.replicas.size());
-  std::string out = Head(kTop + replicas * kRow + 20,
+  const std::vector<std::string> foot = FootLines(rests_on);
+  const double bottom = kTop + static_cast<double>(result.replicas.size()) * kRow + 20;
+  std::string out = Head(bottom + kFootLine * static_cast<double>(foot.size()),
                          "sequences over time: running (blue), with those waiting (orange); KV in "
                          "use (grey, full height = all of it)");
   for (size_t r = 0; r < result.replicas.size(); ++r) {
@@ -126,7 +157,7 @@ std::string TimelineSvg(const SimulationResult& result) {
                           Escaped(result.replicas[r].name));
     out += Line(frame, kv, kGrey) + Line(frame, all, kOrange) + Line(frame, running, kBlue);
   }
-  return out + "</svg>\n";
+  return out + Foot(bottom, foot) + "</svg>\n";
 }
 
 }  // namespace tessera::scheduler

@@ -240,8 +240,13 @@ std::string ReportTable(const SimulationReport& report, double asked_requests_pe
   return out;
 }
 
-std::string RequestsCsv(const SimulationResult& result) {
-  std::string out =
+std::string CsvComment(std::string_view text) {
+  return text.empty() ? std::string() : absl::StrFormat("# %s\n", text);
+}
+
+std::string RequestsCsv(const SimulationResult& result, std::string_view rests_on) {
+  std::string out = CsvComment(rests_on);
+  out +=
       "request,arrival_seconds,prompt_tokens,output_tokens,fate,started_seconds,"
       "first_token_seconds,finished_seconds,first_token_missed_seconds,last_token_missed_seconds,"
       "ttft_seconds,tpot_seconds,end_to_end_seconds,prefill_replica,decode_replica,attempts,"
@@ -269,8 +274,9 @@ std::string RequestsCsv(const SimulationResult& result) {
   return out;
 }
 
-std::string RatesCsv(std::span<const RatePoint> points) {
-  std::string out =
+std::string RatesCsv(std::span<const RatePoint> points, std::string_view rests_on) {
+  std::string out = CsvComment(rests_on);
+  out +=
       "requests_per_second,finished_per_second,output_tokens_per_second,attainment,"
       "ttft_p50_seconds,ttft_p99_seconds,tpot_p50_seconds,tpot_p99_seconds,"
       "end_to_end_p50_seconds,end_to_end_p99_seconds\n";

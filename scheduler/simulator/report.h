@@ -77,16 +77,20 @@ std::string ReportTable(const SimulationReport& report, double asked_requests_pe
 // "at 0.500 per second (0.520 as drawn)"; `things`: "", "requests ", ...
 std::string RateText(double asked_per_second, double drawn_per_second, std::string_view things);
 
-// One line per request: arrival, lengths, times (missed: when a limit of the setup passed; -1: none
-// did), replicas, attempts, preemptions.
-std::string RequestsCsv(const SimulationResult& result);
+// A first line "# ..." with what the figures rest on, the names of the columns, then one line per
+// request: arrival, lengths, times (missed: when a limit of the setup passed; -1: none did),
+// replicas, attempts, preemptions.
+std::string RequestsCsv(const SimulationResult& result, std::string_view rests_on);
+
+// "# ...": a line of a CSV that is no row, where `text` is not empty.
+std::string CsvComment(std::string_view text);
 
 // One point of a curve over rates; latencies that nothing has are empty.
 struct RatePoint {
   double requests_per_second = 0;
   SimulationReport report;
 };
-// finished_per_second is what is sustained while requests come.
-std::string RatesCsv(std::span<const RatePoint> points);
+// Begins as RequestsCsv does; finished_per_second is what is sustained while requests come.
+std::string RatesCsv(std::span<const RatePoint> points, std::string_view rests_on);
 
 }  // namespace tessera::scheduler

@@ -70,14 +70,23 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
     CHECK(text->ends_with("</svg>\n"));
     CHECK(text->find("polyline") != std::string::npos);
     CHECK(text->find("nan") == std::string::npos);
+    CHECK(text->find("simulated with the cost model; ESTIMATED, not measured: efficiencies of ") !=
+          std::string::npos);
   }
   const auto lines = [](const std::string& file) {
     const auto text = ReadFileText(file, 1 << 20);
     REQUIRE(text.ok());
     return std::count(text->begin(), text->end(), '\n');
   };
-  CHECK(lines(flags.csv) == 201);
-  CHECK(lines(flags.rates_csv) == 13);
+  CHECK(lines(flags.csv) == 202);
+  CHECK(lines(flags.rates_csv) == 14);
+  for (const std::string& csv : {flags.csv, flags.rates_csv}) {
+    const auto text = ReadFileText(csv, 1 << 20);
+    REQUIRE(text.ok());
+    CHECK(text->starts_with(
+        "# simulated with the cost model; ESTIMATED, not measured: efficiencies of "));
+    CHECK(text->find("\nrequest") == text->find('\n'));  // the columns come next
+  }
 }
 
 TEST_CASE("limits of flags and of classes are the simulator's: what misses one is noted") {
@@ -87,6 +96,7 @@ TEST_CASE("limits of flags and of classes are the simulator's: what misses one i
   REQUIRE(SimulateFromFiles(flags).status().message() == "");
   std::ifstream csv(flags.csv);
   std::string line;
+  std::getline(csv, line);  // what the figures rest on
   std::getline(csv, line);
   REQUIRE(line.find(",first_token_missed_seconds,last_token_missed_seconds,") != std::string::npos);
   int missed = 0;

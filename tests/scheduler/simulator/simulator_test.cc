@@ -265,7 +265,11 @@ TEST_CASE("the report: percentiles, attainment, use") {
   CHECK(scheduler::ReportTable(report).find(
             "objectives met by 50.00 % of the requests (asked: 99 %): first token within 0.05 s") !=
         std::string::npos);
-  CHECK(scheduler::TimelineSvg(result).find("polyline") != std::string::npos);
+  const std::string svg = scheduler::TimelineSvg(
+      result, "simulated; ESTIMATED, not measured: " + std::string(200, 'x') + " <H20>");
+  CHECK(svg.find("polyline") != std::string::npos);
+  CHECK(svg.find(">simulated; ESTIMATED, not measured:</text>") != std::string::npos);
+  CHECK(svg.find(" &lt;H20&gt;</text>") != std::string::npos);
 }
 
 TEST_CASE("times that nothing has are not said to be zero") {
@@ -288,12 +292,13 @@ TEST_CASE("times that nothing has are not said to be zero") {
   const scheduler::SimulationReport nobody = ReportOf(failed);
   for (const char* name : {"time to first token", "  of it, queueing", "end to end"})
     CHECK(line(nobody, name).ends_with(none + "s"));
-  const std::string csv = scheduler::RatesCsv({{{0.5, nobody}}});
+  const std::string csv = scheduler::RatesCsv({{{0.5, nobody}}}, "simulated");
+  CHECK(csv.starts_with("# simulated\nrequests_per_second,"));
   CHECK(csv.ends_with("\n0.5,0,0,0,,,,,,\n"));
   scheduler::SimulationReport drains = nobody;
   drains.requests_per_second = 0.2;  // until the last was answered, long after they came
   drains.steady_requests_per_second = 0.4;
-  CHECK(scheduler::RatesCsv({{{0.5, drains}}}).ends_with("\n0.5,0.4,0,0,,,,,,\n"));
+  CHECK(scheduler::RatesCsv({{{0.5, drains}}}, "").ends_with("\n0.5,0.4,0,0,,,,,,\n"));
 }
 
 TEST_CASE("every class has its own limits") {
