@@ -22,24 +22,72 @@ double ElementBytes(v1::DataType type) {
   return type == v1::DATA_TYPE_INT8 ? 1 : 2;
 }
 
+// What a worker of the plan holds at least, whatever the plan says of it.
+struct LeastBytes {
+  double weights = 0, kv = 0, activations = 0;
+};
+
+LeastBytes LeastOf(const v1::DeploymentPlan& plan, const v1::PlannedWorker& worker,
+                   double kv_tokens) {
+  const HeldByWorker held = HeldBy(plan, worker.share());
+  // The largest step takes a row of the hidden width for each of its tokens.
+  const double rows = std::max<double>(0, static_cast<double>(plan.basis().max_step_tokens()));
+  return {held.weight_bytes, kv_tokens * held.kv_bytes_per_token,
+          rows * plan.model().hidden() * ActivationElementBytes(plan)};
+}
+
+// Figures of 0 are as wrong as others where a plan has a basis: they were left out.
 absl::Status CheckWorker(const std::string& where, const v1::DeploymentPlan& plan,
                          const v1::PlannedWorker& worker, double kv_tokens) {
-  const HeldByWorker held = HeldBy(plan, worker.share());
+  const LeastBytes least = LeastOf(plan, worker, kv_tokens);
   const auto weights = static_cast<double>(worker.weight_bytes());
-  if (weights > 0 && weights + 1 < held.weight_bytes) {
+  if ((weights > 0 || plan.has_basis()) && weights + 1 < least.weights) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: device %s is said to hold %.3f GiB of weights, but its layers, heads and columns are "
         "%.3f GiB: %.3f GiB are missing",
-        where, worker.device(), weights / kGib, held.weight_bytes / kGib,
-        (held.weight_bytes - weights) / kGib));
+        where, worker.device(), weights / kGib, least.weights / kGib,
+        (least.weights - weights) / kGib));
   }
-  const double kv = kv_tokens * held.kv_bytes_per_token;
-  if (weights > 0 && static_cast<double>(worker.kv_bytes()) + 1 < kv) {
+  const auto kv = static_cast<double>(worker.kv_bytes());
+  if (kv + 1 < least.kv) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: device %s has %.3f GiB for KV, but %.0f tokens of its layers and heads are %.3f GiB: "
         "%.3f GiB are missing",
-        where, worker.device(), static_cast<double>(worker.kv_bytes()) / kGib, kv_tokens, kv / kGib,
-        (kv - static_cast<double>(worker.kv_bytes())) / kGib));
+        where, worker.device(), kv / kGib, kv_tokens, least.kv / kGib, (least.kv - kv) / kGib));
+  }
+  const auto activations = static_cast<double>(worker.activation_bytes());
+  if (activations + 1 < least.activations) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: device %s has %.6f GiB for activations, but a step of %d rows of %d values is %.6f",
+        where, worker.device(), activations / kGib, plan.basis().max_step_tokens(),
+        plan.model().hidden(), least.activations / kGib));
+  }
+  const double needed =
+      std::max(weights, least.weights) + kv + std::max(activations, least.activations);
+  const auto available = static_cast<double>(worker.available_bytes());
+  if (available == 0 && !plan.has_basis()) return absl::OkStatus();
+  if (needed <= available + 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: device %s needs %.2f GiB for its layers, heads and columns, KV and activations, and "
+      "offers %.2f GiB: %.2f GiB are missing",
+      where, worker.device(), needed / kGib, available / kGib, (needed - available) / kGib));
+}
+
+// Weights of another type than the plan's are twice as large or more.
+absl::Status CheckWeightType(const std::string& where, const v1::DeploymentPlan& plan,
+                             const v1::Stage& stage) {
+  constexpr double kUnevenRanks = 1.25;  // plans give every rank what the fullest holds
+  double fullest = 0;
+  for (const v1::PlannedWorker& worker : stage.workers())
+    fullest = std::max(fullest, HeldBy(plan, worker.share()).weight_bytes);
+  for (const v1::PlannedWorker& worker : stage.workers()) {
+    const auto weights = static_cast<double>(worker.weight_bytes());
+    if (weights <= kUnevenRanks * fullest + 1) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: device %s is said to hold %.3f GiB of weights, but with %g bytes each, as "
+        "weight_dtype "
+        "says, the fullest rank of the stage holds %.3f GiB",
+        where, worker.device(), weights / kGib, WeightElementBytes(plan), fullest / kGib));
   }
   return absl::OkStatus();
 }
@@ -149,6 +197,9 @@ absl::Status CheckFigures(const v1::DeploymentPlan& plan) {
         const std::string at = absl::StrCat(where, ", stage ", j);
         if (absl::Status s = CheckWorker(at, plan, worker, tokens); !s.ok()) return s;
       }
+      if (!plan.has_basis()) continue;
+      absl::Status s = CheckWeightType(absl::StrCat(where, ", stage ", j), plan, replica.stages(j));
+      if (!s.ok()) return s;
     }
     if (absl::Status s = CheckLoad(where, plan, replica, sent[replica.name()]); !s.ok()) return s;
     if (!plan.has_basis()) continue;

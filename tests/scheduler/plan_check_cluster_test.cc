@@ -117,6 +117,46 @@ TEST_CASE("weights, KV pool and KV limit are computed again") {
   CHECK_THAT(c.Reason(), Contains("replica r1") && Contains("are kept free"));
 }
 
+TEST_CASE("figures that were left out let nothing through") {
+  const auto without = [](const auto& clear) {
+    Case c;
+    for (int stage = 0; stage < 2; ++stage) {
+      for (int rank = 0; rank < 2; ++rank) clear(&c.Worker(1, stage, rank));
+    }
+    return std::string(CheckPlan(c.plan).message());
+  };
+  using Worker = v1::PlannedWorker;
+  CHECK_THAT(without([](Worker* w) { w->clear_weight_bytes(); }),
+             Contains("device b/0 is said to hold 0.000 GiB of weights"));
+  CHECK_THAT(without([](Worker* w) { w->clear_kv_bytes(); }),
+             Contains("device b/0 has 0.000 GiB for KV"));
+  CHECK_THAT(without([](Worker* w) { w->clear_activation_bytes(); }),
+             Contains("device b/0 has 0.000000 GiB for activations, but a step of 2048 rows"));
+  CHECK_THAT(without([](Worker* w) { w->clear_available_bytes(); }),
+             Contains("and offers 0.00 GiB"));
+}
+
+TEST_CASE("without any figure what the ranges hold must fit") {
+  Case c;
+  v1::DeploymentPlan bare;
+  *bare.mutable_model() = c.plan.model();
+  *bare.mutable_replicas() = c.plan.replicas();
+  for (v1::Replica& replica : *bare.mutable_replicas()) {
+    replica.clear_prediction();
+    for (v1::Stage& stage : *replica.mutable_stages()) {
+      for (v1::PlannedWorker& worker : *stage.mutable_workers()) {
+        worker.clear_weight_bytes();
+        worker.clear_kv_bytes();
+        worker.clear_activation_bytes();
+      }
+    }
+  }
+  CHECK(CheckPlan(bare).message() == "");
+  bare.mutable_replicas(0)->mutable_stages(0)->mutable_workers(1)->set_available_bytes(1LL << 33);
+  CHECK_THAT(std::string(CheckPlan(bare).message()),
+             Contains("device a/1 needs 13.") && Contains("and offers 8.00 GiB"));
+}
+
 TEST_CASE("a replica is sent no more than it serves") {
   Case c;
   auto* prediction = c.plan.mutable_replicas(0)->mutable_prediction();
