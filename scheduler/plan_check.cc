@@ -226,6 +226,7 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
   if (absl::Status s = CheckPromises(plan); !s.ok()) return s;
   if (absl::Status s = CheckFigures(plan); !s.ok()) return s;
   if (absl::Status s = CheckAttainment(plan, {}); !s.ok()) return s;
+  if (absl::Status s = CheckSteadyState(plan); !s.ok()) return s;
   return CheckSurvival(plan);
 }
 

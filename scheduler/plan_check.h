@@ -17,7 +17,9 @@ namespace tessera::scheduler {
 // its KV pool holds the replica's KV capacity, all of it fits what the device offers; KV holds the
 // longest sequence and, by Little's law, what is in flight at the predicted latency, with headroom;
 // no replica is sent more than it serves, the whole of the promised rate is sent somewhere; tokens
-// follow from requests, the gap from value and bound. Nothing of the message is trusted.
+// follow from requests, the gap from value and bound, and what is proved has none; what decodes at
+// once may, and latencies are given, but a TTFT where by the plan's formula waits have no end.
+// Nothing of the message is trusted.
 absl::Status CheckPlan(const v1::DeploymentPlan& plan);
 
 // CheckPlan, and the plan against the cluster it is for: devices exist, are of the kind named,

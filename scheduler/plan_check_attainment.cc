@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,60 @@ double LongestTpot(const v1::DeploymentPlan& plan, const v1::Replica& replica) {
 double MostWithin(double limit, double mean, double longest) {
   if (mean <= limit || std::isinf(longest)) return 1;
   return longest > mean ? (longest - mean) / (longest - limit) : 0;
+}
+
+bool IsLimit(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
+
+absl::Status CheckClass(const v1::ClassPrediction& one) {
+  const v1::ServiceObjectives& limits = one.objectives();
+  if (!IsPart(one.share()) || !IsPart(one.attainment()) || !IsPart(limits.attainment())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "class ", one.name(), ": share, attainment and what is asked for are parts, 0 to 1"));
+  }
+  if (!IsLimit(limits.time_to_first_token_seconds()) ||
+      !IsLimit(limits.time_per_output_token_seconds()) || !IsLimit(limits.end_to_end_seconds()) ||
+      !IsLimit(one.time_to_first_token_seconds()) || !IsLimit(one.end_to_end_seconds())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("class ", one.name(), ": limits and latencies are seconds, 0 (none) or more"));
+  }
+  const double ttft = one.time_to_first_token_seconds(), all = one.end_to_end_seconds();
+  if (all == 0 || ttft <= all * (1 + kRounding)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "class %s: a mean TTFT of %g s and a mean end to end of %g s, which it is part of",
+      one.name(), ttft, all));
+}
+
+// The classes together are the requests of the basis.
+absl::Status CheckLengths(const v1::DeploymentPlan& plan) {
+  double prompts = 0, outputs = 0;
+  for (const v1::ClassPrediction& one : plan.prediction().classes()) {
+    double all = 0, prompt = 0, output = 0;
+    for (const v1::LengthSample& length : one.lengths()) {
+      const double weight = length.weight() > 0 ? length.weight() : 1;
+      all += weight;
+      prompt += weight * static_cast<double>(length.prompt_tokens());
+      output += weight * static_cast<double>(length.output_tokens());
+    }
+    if (all <= 0) return absl::OkStatus();
+    prompts += one.share() * prompt / all;
+    outputs += one.share() * output / all;
+  }
+  const v1::PlanBasis& basis = plan.basis();
+  const auto near = [](double listed, double mean) {
+    return std::abs(listed - mean) <= kOfListedLengths * mean + 0.5;  // whole tokens
+  };
+  if (near(prompts, basis.prompt_tokens()) && near(outputs, basis.output_tokens()))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the classes' requests have %.1f tokens and %.1f of output on average, those "
+                      "of the basis %.1f "
+                      "and %.1f",
+                      prompts, outputs, basis.prompt_tokens(), basis.output_tokens()));
+}
+
+bool LimitsWaits(const v1::ClassPrediction& one) {
+  return one.objectives().time_to_first_token_seconds() > 0 ||
+         one.objectives().end_to_end_seconds() > 0;
 }
 
 struct DecodeTimes {
@@ -89,14 +144,17 @@ absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
                             replica.prediction().time_per_output_token_seconds(),
                             LongestTpot(plan, replica)};
   }
+  std::set<std::string> endless;  // of role both: of others some pairs may have an end
+  for (const v1::Replica& replica : plan.replicas()) {
+    if (replica.role() == v1::REPLICA_ROLE_BOTH &&
+        replica.prediction().time_to_first_token_seconds() <= 0)
+      endless.insert(replica.name());
+  }
   double shares = 0, all = 0;
   std::map<int, double> spare;  // by group of classes
   for (const v1::ClassPrediction& one : prediction.classes()) {
     const double asked = one.objectives().attainment();
-    if (!IsPart(one.share()) || !IsPart(one.attainment()) || !IsPart(asked)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "class ", one.name(), ": share, attainment and what is asked for are parts, 0 to 1"));
-    }
+    if (absl::Status s = CheckClass(one); !s.ok()) return s;
     shares += one.share();
     all += one.share() * one.attainment();
     spare[one.judged_with()] += one.share() * (one.attainment() - asked);
@@ -104,6 +162,8 @@ absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
     for (const v1::RoutingShare& share : plan.routing()) {
       const auto prompts = least.find(share.prefill_replica());
       routed += share.share();
+      // Where all wait without end none are in time.
+      if (LimitsWaits(one) && endless.contains(share.prefill_replica())) continue;
       most +=
           share.share() * MostInTime(one, tpot[share.decode_replica()],
                                      prompts == least.end() ? 0 : prompts->second.per_prompt_token);
@@ -120,6 +180,7 @@ absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
         "and %.6f",
         shares, all, prediction.attainment()));
   }
+  if (absl::Status s = CheckLengths(plan); !s.ok()) return s;
   for (const auto& [group, value] : spare) {
     if (!plan.basis().goodput() || value >= -kRounding) continue;
     for (const v1::ClassPrediction& one : prediction.classes()) {

@@ -26,7 +26,8 @@ struct Device {
 
 struct Place {
   std::string site, rack;
-  double uplink = 0;  // bytes per second, 0: none of its own
+  double uplink = 0;       // bytes per second, 0: none of its own
+  double weight_read = 0;  // bytes per second, 0: the description does not say
 };
 
 std::string Folded(const std::string& name) {
@@ -66,6 +67,7 @@ class ClusterCheck {
       if (absl::Status s = CheckPeaks(replica); !s.ok()) return s;
     }
     if (absl::Status s = CheckLatencies(); !s.ok()) return s;
+    if (absl::Status s = CheckLoading(); !s.ok()) return s;
     if (absl::Status s = CheckPrices(plan_, cluster_, kind_prices_); !s.ok()) return s;
     for (const v1::RoutingShare& share : plan_.routing()) {
       if (absl::Status s = AddTraffic(share); !s.ok()) return s;
@@ -91,7 +93,8 @@ class ClusterCheck {
       const std::string name =
           machine.available() > 1 ? absl::StrCat(machine.name(), ".", copy) : machine.name();
       places_[name] = {machine.site(), machine.rack(),
-                       machine.uplink().bandwidth_bytes_per_second()};
+                       machine.uplink().bandwidth_bytes_per_second(),
+                       machine.weight_read_bytes_per_second()};
       int index = 0;
       for (const v1::DeviceGroup& group : machine.devices()) {
         const Device device = DeviceOf(group);
@@ -289,6 +292,38 @@ class ClusterCheck {
     std::map<std::string, LeastSeconds> least;
     for (const v1::Replica& replica : plan_.replicas()) least[replica.name()] = LeastOf(replica);
     return CheckAttainment(plan_, least);
+  }
+
+  // Weights are not there before the disks that the description names have been read.
+  absl::Status CheckLoading() const {
+    std::map<std::string, double> all;  // bytes by machine
+    for (const v1::Replica& replica : plan_.replicas()) {
+      std::map<std::string, double> alone;
+      for (const v1::Stage& stage : replica.stages()) {
+        for (const v1::PlannedWorker& worker : stage.workers()) {
+          const double bytes = HeldBy(plan_, worker.share()).weight_bytes;
+          alone[MachineOf(worker)] += bytes;
+          all[MachineOf(worker)] += bytes;
+        }
+      }
+      absl::Status s =
+          CheckRead(absl::StrCat("replica ", replica.name()), replica.load_seconds(), alone);
+      if (!s.ok()) return s;
+    }
+    return CheckRead("move", plan_.move().load_seconds(), all);
+  }
+
+  absl::Status CheckRead(const std::string& what, double seconds,
+                         const std::map<std::string, double>& bytes_of) const {
+    constexpr double kWritten = 1 + 1e-4;
+    for (const auto& [machine, bytes] : bytes_of) {
+      const double read = places_.at(machine).weight_read;
+      if (seconds == 0 || read <= 0 || seconds * read * kWritten >= bytes) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: load_seconds is %g, but machine %s reads %.2f GiB of weights in %g s", what, seconds,
+          machine, bytes / kGib, bytes / read));
+    }
+    return absl::OkStatus();
   }
 
   double HeadParameters(const v1::WorkerShare& share) const {

@@ -43,6 +43,10 @@ absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
 // requests, all of the promised rate routed, value, bound and gap of the certificate.
 absl::Status CheckPromises(const v1::DeploymentPlan& plan);
 
+// What replicas are predicted to do at the rate of the basis can go on: latencies are given
+// wherever requests are sent and are none of days, and what decodes at once may.
+absl::Status CheckSteadyState(const v1::DeploymentPlan& plan);
+
 // Money: what spot and on-demand machines cost together, and USD per million output tokens, from
 // the prices of machines or else of kinds (by the name that the description uses; 0: not known).
 // Requires that every device of the plan is in the cluster.

@@ -14,6 +14,8 @@ namespace {
 constexpr double kRelative = 1e-4;
 constexpr double kMeanRelative = 1e-3;
 constexpr double kMostOfOffered = 1.5;
+constexpr double kLuck = 0.15;   // of a draw: more come in one half of the time than in the other
+constexpr double kFewStays = 4;  // in so short a time none need finish
 
 bool Near(double a, double b) { return std::abs(a - b) <= kRelative * std::max(a, b); }
 
@@ -56,6 +58,8 @@ absl::Status CheckBasis(const v1::PlanBasis& b) {
   if (!(b.decode_context_tokens() >= 0) || b.decode_context_tokens() > longest * (1 + kRelative))
     return Wrong("decode_context_tokens", b.decode_context_tokens(),
                  absl::StrFormat("between 0 and the longest sequence, %g", longest));
+  if (b.max_step_tokens() < 1)
+    return Wrong("max_step_tokens", static_cast<double>(b.max_step_tokens()), "1 or more");
   if (!(b.memory_utilisation() > 0) || b.memory_utilisation() > 1)
     return Wrong("memory_utilisation", b.memory_utilisation(), "above 0 and at most 1");
   if (!(b.runtime_reserve_bytes() >= 0))
@@ -119,15 +123,39 @@ absl::Status CheckLatencies(const v1::DeploymentPlan& plan) {
       [](const v1::RoutingShare& share) { return share.decode_replica(); });
 }
 
+// Requests drawn, over how many seconds they came, over what the mean one stays.
+double StaysOf(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& f = plan.simulated();
+  const v1::Prediction& p = plan.prediction();
+  const double steps = plan.basis().output_tokens();
+  const double stay = std::max(
+      p.time_to_first_token_seconds() + steps * p.time_per_output_token_seconds(),
+      f.time_to_first_token_mean_seconds() + steps * f.time_per_output_token_mean_seconds());
+  return static_cast<double>(f.requests()) / f.offered_requests_per_second() / stay;
+}
+
 // More than came is not served, but for requests that came in the first half of the time and are
-// counted in the second.
-absl::Status CheckSimulated(const v1::SimulatedFigures& f) {
-  if (f.offered_requests_per_second() > 0 &&
-      !(f.requests_per_second() <= kMostOfOffered * f.offered_requests_per_second())) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("simulated: %g requests/s are served of %g that come",
-                        f.requests_per_second(), f.offered_requests_per_second()));
+// counted in the second: what is in flight between them.
+absl::Status CheckSimulatedRate(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& f = plan.simulated();
+  const double offered = f.offered_requests_per_second();
+  if (!(offered > 0)) return absl::OkStatus();
+  const double stays = StaysOf(plan);
+  const double most = std::min(kMostOfOffered, 1 + kLuck + 2 / stays);
+  if (!(f.requests_per_second() <= most * offered)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "simulated: %g requests/s are served of %g that come", f.requests_per_second(), offered));
   }
+  if (f.requests_per_second() > 0 || !(stays > kFewStays)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "simulated: none of %g requests/s are served, though they came for %.0f times as long as one "
+      "stays",
+      offered, stays));
+}
+
+absl::Status CheckSimulated(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& f = plan.simulated();
+  if (absl::Status s = CheckSimulatedRate(plan); !s.ok()) return s;
   const struct {
     const char* name;
     double p50, p99;
@@ -160,6 +188,26 @@ absl::Status CheckRoutingBound(const v1::Certificate& c) {
                       bound, c.upper_bound()));
 }
 
+// A rate is proved by its bound; a price has none, and what is proved is the rent.
+absl::Status CheckProof(const v1::DeploymentPlan& plan) {
+  const v1::Certificate& c = plan.certificate();
+  if (!c.proved()) return absl::OkStatus();
+  if (c.upper_bound() > 0) {
+    if (c.gap() < kRelative) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "certificate: the plan is said to be proved the best beside a gap of %.2f %%",
+        100 * c.gap()));
+  }
+  const v1::Prediction& p = plan.prediction();
+  const double rent = p.usd_per_million_output_tokens() * p.output_tokens_per_second() * 3600 / 1e6;
+  if (Near(rent, c.value())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("certificate: the plan is said to be proved the best without a bound, which "
+                      "only the rent can "
+                      "be; its value is %g, the rent %g USD/h",
+                      c.value(), rent));
+}
+
 absl::Status CheckCertificate(const v1::DeploymentPlan& plan) {
   const v1::Certificate& c = plan.certificate();
   if (absl::Status s = CheckRoutingBound(c); !s.ok()) return s;
@@ -170,7 +218,7 @@ absl::Status CheckCertificate(const v1::DeploymentPlan& plan) {
                         c.value(), c.upper_bound()));
   }
   if (c.upper_bound() == 0) {
-    if (c.gap() == 0) return absl::OkStatus();
+    if (c.gap() == 0) return CheckProof(plan);
     return absl::InvalidArgumentError(
         absl::StrFormat("certificate: a gap of %g to a bound that is not given", c.gap()));
   }
@@ -186,10 +234,37 @@ absl::Status CheckCertificate(const v1::DeploymentPlan& plan) {
                         plan.prediction().requests_per_second()));
   }
   const double gap = (c.upper_bound() - c.value()) / c.upper_bound();
-  if (std::abs(gap - c.gap()) <= kRelative) return absl::OkStatus();
+  if (std::abs(gap - c.gap()) <= kRelative) return CheckProof(plan);
   return absl::InvalidArgumentError(
       absl::StrFormat("certificate: the gap is said to be %.4f; from %.6f to %.6f it is %.4f",
                       c.gap(), c.value(), c.upper_bound(), gap));
+}
+
+absl::Status CheckMicroBatches(const v1::Replica& replica) {
+  if (replica.micro_batches() >= 0 && replica.micro_batches() <= replica.stages_size())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("replica ", replica.name(), ": ", replica.micro_batches(),
+                   " micro-batches in flight; it has ", replica.stages_size(), " stages"));
+}
+
+// Weights of one replica are there no later than those of all.
+absl::Status CheckLoading(const v1::DeploymentPlan& plan) {
+  const double all = plan.has_move() ? plan.move().load_seconds() : 0;
+  for (const double figure : {all, plan.move().seconds(), plan.move().lost_requests(),
+                              plan.move().meanwhile_requests_per_second()}) {
+    if (figure >= 0 && std::isfinite(figure)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("move: a figure of %g; all are 0 or more", figure));
+  }
+  for (const v1::Replica& replica : plan.replicas()) {
+    const double one = replica.load_seconds();
+    if (one >= 0 && one <= (plan.has_move() ? all * (1 + kRelative) : HUGE_VAL)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("replica %s: load_seconds is %g; all replicas are said to load in %g",
+                        replica.name(), one, all));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -199,12 +274,9 @@ absl::Status CheckPromises(const v1::DeploymentPlan& plan) {
   for (const v1::Replica& replica : plan.replicas()) {
     const std::string where = absl::StrCat("replica ", replica.name());
     if (absl::Status s = CheckFinite(where, replica.prediction()); !s.ok()) return s;
-    if (replica.micro_batches() < 0 || replica.micro_batches() > replica.stages_size()) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": ", replica.micro_batches(),
-                                                     " micro-batches in flight; it has ",
-                                                     replica.stages_size(), " stages"));
-    }
+    if (absl::Status s = CheckMicroBatches(replica); !s.ok()) return s;
   }
+  if (absl::Status s = CheckLoading(plan); !s.ok()) return s;
   if (plan.has_certificate()) {
     if (absl::Status s = CheckCertificate(plan); !s.ok()) return s;
   }
@@ -225,7 +297,7 @@ absl::Status CheckPromises(const v1::DeploymentPlan& plan) {
   }
   if (absl::Status s = CheckLatencies(plan); !s.ok()) return s;
   if (plan.has_simulated()) {
-    if (absl::Status s = CheckSimulated(plan.simulated()); !s.ok()) return s;
+    if (absl::Status s = CheckSimulated(plan); !s.ok()) return s;
   }
   return CheckServed(plan);
 }

@@ -157,6 +157,13 @@ TEST_CASE("without any figure what the ranges hold must fit") {
              Contains("device a/1 needs 13.") && Contains("and offers 8.00 GiB"));
 }
 
+TEST_CASE("weights are not loaded faster than the disks that the description names") {
+  Case c;
+  CHECK(c.Reason() == "");
+  c.input.cluster.mutable_machines(1)->set_weight_read_bytes_per_second(1e9);
+  CHECK_THAT(c.Reason(), Contains("replica r1: load_seconds is ") && Contains("machine b reads"));
+}
+
 TEST_CASE("a replica is sent no more than it serves") {
   Case c;
   auto* prediction = c.plan.mutable_replicas(0)->mutable_prediction();

@@ -32,6 +32,11 @@ v1::DeploymentPlan GoodPlan() {
   return *plan;
 }
 
+void Everywhere(v1::DeploymentPlan& plan, const std::function<void(v1::Prediction*)>& change) {
+  change(plan.mutable_prediction());
+  for (v1::Replica& replica : *plan.mutable_replicas()) change(replica.mutable_prediction());
+}
+
 struct Fault {
   std::string reason;
   std::function<void(v1::DeploymentPlan&)> make;
@@ -87,6 +92,52 @@ TEST_CASE("what a plan promises adds up") {
        [](auto& p) { p.mutable_simulated()->set_requests_per_second(1000); }},
       {"simulated: time_to_first_token: a p50 of 50 s",
        [](auto& p) { p.mutable_simulated()->set_time_to_first_token_p50_seconds(50); }},
+      {"simulated: 1.25",  // of 1 that come
+       [](auto& p) {
+         p.mutable_simulated()->set_offered_requests_per_second(1);
+         p.mutable_simulated()->set_requests_per_second(1.25);
+       }},
+      {"simulated: none of ", [](auto& p) { p.mutable_simulated()->set_requests_per_second(0); }},
+      {"said to be proved the best beside a gap of 50.00 %",
+       [&](auto& p) {
+         p.mutable_certificate()->set_proved(true);
+         p.mutable_certificate()->set_upper_bound(2 * value);
+         p.mutable_certificate()->set_gap(0.5);
+         p.mutable_certificate()->set_class_routing_bound(0);
+       }},
+      {"said to be proved the best without a bound",
+       [](auto& p) {
+         p.mutable_certificate()->set_proved(true);
+         p.mutable_certificate()->set_upper_bound(0);
+         p.mutable_certificate()->set_gap(0);
+         p.mutable_certificate()->set_class_routing_bound(0);
+       }},
+      {"replica r0: no TTFT is predicted, though it and those that decode for it are sent 10 %",
+       [](auto& p) {
+         p.mutable_basis()->set_requests_per_second(0.1 * p.prediction().requests_per_second());
+         Everywhere(p, [](auto* q) { q->set_time_to_first_token_seconds(0); });
+       }},
+      {"replica r0: a TTFT of 1e+06 s is predicted",
+       [](auto& p) { Everywhere(p, [](auto* q) { q->set_time_to_first_token_seconds(1e6); }); }},
+      {"replica r0: no TPOT is predicted",
+       [](auto& p) { Everywhere(p, [](auto* q) { q->set_time_per_output_token_seconds(0); }); }},
+      {"basis: requests_per_second is 0",
+       [](auto& p) { p.mutable_basis()->set_requests_per_second(0); }},
+      {"basis: max_step_tokens is 0", [](auto& p) { p.mutable_basis()->set_max_step_tokens(0); }},
+      {"replica r0: max_batched_tokens is 0",
+       [](auto& p) { p.mutable_replicas(0)->set_max_batched_tokens(0); }},
+      {"replica r0: max_sequences is 0",
+       [](auto& p) { p.mutable_replicas(0)->set_max_sequences(0); }},
+      {" at once; it runs 1 at most", [](auto& p) { p.mutable_replicas(0)->set_max_sequences(1); }},
+      {"replica r0: load_seconds is 1e+06",
+       [](auto& p) { p.mutable_replicas(0)->set_load_seconds(1e6); }},
+      {"replica r0: load_seconds is -1",
+       [](auto& p) { p.mutable_replicas(0)->set_load_seconds(-1); }},
+      {"move: a figure of -1", [](auto& p) { p.mutable_move()->set_load_seconds(-1); }},
+      {"with 1 bytes each, as weight_dtype says",
+       [](auto& p) { p.set_weight_dtype(v1::DATA_TYPE_INT8); }},
+      {"is said to hold",  // half of what it takes
+       [](auto& p) { p.set_weight_dtype(v1::DATA_TYPE_FLOAT32); }},
       {"time_to_first_token_seconds is nan",
        [](auto& p) {
          p.mutable_replicas(0)->mutable_prediction()->set_time_to_first_token_seconds(

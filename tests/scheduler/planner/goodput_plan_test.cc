@@ -221,6 +221,20 @@ TEST_CASE("the check refuses what no plan can attain") {
                one->mutable_objectives()->set_time_per_output_token_seconds(0.001);
              }),
              Contains("it is 0.0 % at most"));
+  CHECK_THAT(
+      refusal([](Class* one, Plan*) { one->mutable_objectives()->set_end_to_end_seconds(-1); }),
+      Contains("class chat: limits and latencies are seconds"));
+  CHECK_THAT(refusal([](Class* one, Plan*) { one->set_time_to_first_token_seconds(1e3); }),
+             Contains("class chat: a mean TTFT of 1000 s"));
+  CHECK_THAT(refusal([](Class* one, Plan*) { one->mutable_lengths(0)->set_prompt_tokens(500); }),
+             Contains("the classes' requests have 500.0 tokens"));
+  // Nobody is in time where waits have no end, which is what leaving out the TTFT says.
+  CHECK_THAT(refusal([](Class*, Plan* all) {
+               all->mutable_prediction()->clear_time_to_first_token_seconds();
+               for (v1::Replica& replica : *all->mutable_replicas())
+                 replica.mutable_prediction()->clear_time_to_first_token_seconds();
+             }),
+             Contains("it is 0.0 % at most"));
   // 2 * 8e9 operations for each of 1500 tokens do not happen in a millisecond.
   CHECK_THAT(refusal([](Class* one, Plan*) {
                one->mutable_objectives()->set_time_to_first_token_seconds(0.001);
