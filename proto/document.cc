@@ -66,6 +66,14 @@ std::string_view WithoutUnit(std::string_view field_name) {
   return field_name;
 }
 
+// As examples and errors write the key: "memory", but "dense_flops_per_second", as "dense" alone
+// would not say what of.
+std::string_view ShownName(std::string_view field_name) {
+  const std::optional<Suffix> suffix = SuffixOf(field_name);
+  const bool whole = suffix && suffix->dimension == Dimension::kFlopsPerSecond;
+  return whole ? field_name : WithoutUnit(field_name);
+}
+
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -184,7 +192,7 @@ class Reader {
     // Of short keys most letters must be right: any other is as near.
     size_t distance = std::min(std::max<size_t>(3, key.size() / 3 + 1), (key.size() + 1) / 2);
     for (int i = 0; i < type.field_count(); ++i) {
-      const std::string name(WithoutUnit(type.field(i)->name()));
+      const std::string name(ShownName(type.field(i)->name()));
       known += StrCat(i == 0 ? "" : ", ", name);
       if (StrCat("_", name, "_").find(words) != std::string::npos)
         holding += StrCat(holding.empty() ? "" : " or ", name);

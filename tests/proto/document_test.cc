@@ -56,6 +56,11 @@ TEST_CASE("an unknown key that says what a name says in other words suggests it"
   CHECK(of_workload("classes: [{lengths: [{tokens: 3}]}]\n") ==
         "w.yaml:1: classes[0].lengths[0].tokens: unknown key; did you mean prompt_tokens or "
         "output_tokens?");
+  CHECK(ErrorOf("kinds: [{dense_flops: 100 TFLOPS}]") ==
+        "c.yaml:1: kinds[0].dense_flops: unknown key; did you mean dense_flops_per_second?");
+  CHECK_THAT(ErrorOf("kinds: [{xyz: 1}]"),
+             Catch::Contains("known here: name, ") && Catch::Contains(", memory, ") &&
+                 Catch::Contains(", dense_flops_per_second, peer_link, "));
   // Of a short key one wrong letter is a slip, two are another word.
   CHECK_THAT(of_workload("race1: 3\n"), Catch::Contains("unknown key; did you mean trace?"));
   CHECK_THAT(of_workload("tree: 3\n"), Catch::Contains("unknown key; known here: requests_per"));
