@@ -211,6 +211,18 @@ class ClusterGraphBuilder {
     return absl::OkStatus();
   }
 
+  // Of a machine with several devices.
+  absl::Status CheckInside(const v1::Machine& machine, const v1::Link& inside,
+                           const std::string& key) const {
+    const bool written = machine.has_inside() || cluster_.tiers().has_machine();
+    if (written || inside.bandwidth_bytes_per_second() > 0)
+      return CheckLink(inside, key + ".inside");
+    return Error(key + ".inside",
+                 StrCat("is not given, and kind ", machine.devices(0).kind(),
+                        " has no peer_link, so nothing says how fast its devices reach each other; "
+                        "give inside or tiers.machine, or the kind's peer_link"));
+  }
+
   absl::Status AddMachine(const v1::Machine& machine, const std::string& name,
                           const std::string& key) {
     MachineNode node;
@@ -275,7 +287,7 @@ class ClusterGraphBuilder {
     if (cluster_.tiers().has_machine()) inside = cluster_.tiers().machine();
     if (machine.has_inside()) inside = machine.inside();
     if (devices > 1) {
-      if (absl::Status s = CheckLink(inside, key + ".inside"); !s.ok()) return s;
+      if (absl::Status s = CheckInside(machine, inside, key); !s.ok()) return s;
     }
     node.inside = devices > 1 ? SpecOf(inside, kMachineTier) : ToSpec(inside);
     graph_.machines_.push_back(std::move(node));

@@ -53,6 +53,24 @@ TEST_CASE("every built-in model has the size in its name") {
   CHECK_THAT(std::string(BuiltInModel("x").status().message()), Catch::Contains("Mixtral-8x7B"));
 }
 
+TEST_CASE("devices of a kind without a peer_link need a link inside their machine") {
+  const std::string text = R"(
+kinds: [{name: my, memory: 24 GiB, dense_flops_per_second: 100 TFLOPS, memory_bandwidth: 900 GB/s}]
+machines:
+- {name: a, devices: [{kind: my, count: 8}]%s}
+)";
+  const auto read = [&](const std::string& more) {
+    std::string with = text;
+    return std::string(Read(with.replace(with.find("%s"), 2, more)).status().message());
+  };
+  CHECK_THAT(read(""), Catch::Contains("machines[0].inside: is not given, and kind my has no "
+                                       "peer_link") &&
+                           Catch::Contains("give inside or tiers.machine"));
+  CHECK(read(", inside: {bandwidth: 25 GB/s, latency: 10 us}") == "");
+  CHECK_THAT(read(", inside: {latency: 10 us}"),
+             Catch::Contains("machines[0].inside.bandwidth: must be above 0"));
+}
+
 TEST_CASE("links: inside, rack, site, region, pairs, and never faster than an uplink") {
   const auto graph = Read(R"(
 machines:
