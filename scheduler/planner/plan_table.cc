@@ -93,8 +93,21 @@ void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
   }
 }
 
+// The devices of those that are shown as another one, a line each while `lines` are left.
+void AppendAlike(const std::vector<std::string>& names,
+                 const std::map<std::string, const v1::Replica*>& replicas, size_t* lines,
+                 std::string* out) {
+  const size_t shown = std::min({names.size(), kMostNames, *lines + 1});
+  for (size_t i = 1; i < shown; ++i)
+    *out += StrCat("  ", names[i], ": ", ReplicaDevicesText(*replicas.at(names[i])), "\n");
+  *lines -= shown - 1;
+  if (shown < names.size())
+    *out += StrCat("  plan.json has the devices of ", names.size() - shown, " more\n");
+}
+
 // Replicas that differ in nothing but which devices they have are shown as the first of them.
 void AppendReplicas(const v1::DeploymentPlan& plan, std::string* out) {
+  size_t lines_of_alike = 40;  // of clusters of thousands nobody reads more
   std::set<std::string> routed;
   if (plan.prediction().time_per_output_token_seconds() > 0) {
     for (const v1::RoutingShare& share : plan.routing()) routed.insert(share.prefill_replica());
@@ -117,6 +130,7 @@ void AppendReplicas(const v1::DeploymentPlan& plan, std::string* out) {
       *out +=
           StrCat(" (", line.names.size(), " alike, shown with the devices of ", line.names[0], ")");
     AppendReplica(*replicas[line.names[0]], routed.contains(line.names[0]), out);
+    AppendAlike(line.names, replicas, &lines_of_alike, out);
   }
 }
 

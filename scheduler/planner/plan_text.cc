@@ -40,6 +40,18 @@ std::vector<Run> RunsOf(const v1::Stage& stage) {
   return runs;
 }
 
+std::string RunsText(const v1::Stage& stage, const char* apart) {
+  std::string text;
+  for (const Run& run : RunsOf(stage)) {
+    if (!text.empty()) text += apart;
+    text += run.machine;
+    if (!run.numbered) continue;
+    text += StrCat(run.first);
+    if (run.last > run.first) text += StrCat("..", run.last);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string RoleText(v1::ReplicaRole role) {
@@ -52,16 +64,15 @@ std::string RoleText(v1::ReplicaRole role) {
 }
 
 std::string StageDevicesText(const v1::Stage& stage) {
-  std::string text;
-  for (const Run& run : RunsOf(stage)) {
-    if (!text.empty()) text += ",";
-    text += run.machine;
-    if (!run.numbered) continue;
-    text += StrCat(run.first);
-    if (run.last > run.first) text += StrCat("..", run.last);
-  }
+  const std::string text = RunsText(stage, ",");
   const std::string& kind = stage.workers(0).kind();
   return kind.empty() ? text : StrCat(text, " ", kind);
+}
+
+std::string ReplicaDevicesText(const v1::Replica& replica) {
+  v1::Stage all;
+  for (const v1::Stage& stage : replica.stages()) all.mutable_workers()->MergeFrom(stage.workers());
+  return RunsText(all, ", ");
 }
 
 std::string UsdText(double usd) {

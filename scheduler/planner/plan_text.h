@@ -42,6 +42,9 @@ std::string ChangeText(double ratio, const char* same = "unchanged");
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
 std::string StageDevicesText(const v1::Stage& stage);
 
+// Of all stages in their order, without kinds: "a/0..3, b/0..1".
+std::string ReplicaDevicesText(const v1::Replica& replica);
+
 // Of a message.
 std::string FirstLine(std::string_view text);
 

@@ -130,9 +130,35 @@ TEST_CASE("replicas that read alike are shown once, with all their names") {
   CHECK_THAT(table, Contains("\n" + names +
                              " (9 alike, shown with the devices of r0): prefill and decode;") &&
                         Contains("\nr1: prefill and decode;") && Contains("r0-machine/0 L4") &&
-                        Contains("r1-machine/0 A40") && !Contains("r2-machine"));
+                        Contains("r1-machine/0 A40"));
+  CHECK_THAT(table, Contains("\n  r2: r2-machine/0\n  r3: r3-machine/0\n") &&
+                        Contains("\n  r6: r6-machine/0\n  plan.json has the devices of 3 more\n") &&
+                        !Contains("r7-machine"));
   CHECK_THAT(table, Contains("   10.0 %  each of r0, r1, r2, r3, r4, r5 and 4 more\n"));
   CHECK_THAT(table, Contains("  r0, r1, r2, r3, r4, r5 and 4 more: slow\n"));
+}
+
+TEST_CASE("devices of replicas that read alike stand below, stage by stage, as far as lines go") {
+  v1::DeploymentPlan plan = Predicted();
+  const auto add = [&](int kv_tokens, const std::string& machine) {
+    v1::Replica& replica = *plan.add_replicas();
+    replica.set_name("r" + std::to_string(plan.replicas_size() - 1));
+    replica.mutable_prediction()->set_kv_capacity_tokens(kv_tokens);
+    for (const char* site : {"-east", "-west"}) {
+      v1::Stage& stage = *replica.add_stages();
+      for (int i = 0; i < 4; ++i)
+        stage.add_workers()->set_device(machine + site + "/" + std::to_string(i));
+    }
+  };
+  add(1, "a");
+  add(1, "b");
+  CHECK_THAT(PlanTable(plan), Contains("\n  r1: b-east/0..3, b-west/0..3\n") &&
+                                  !Contains("plan.json has the devices"));
+  for (int i = 2; i < 100; ++i) add(i / 2 + 1, "m" + std::to_string(i));
+  const std::string table = PlanTable(plan);
+  CHECK_THAT(table, Contains("\n  r79: m79-east/0..3, m79-west/0..3\n") && !Contains("r81: m81") &&
+                        Contains("r80, r81 (2 alike, ") &&
+                        Contains("\n  plan.json has the devices of 1 more\n"));
 }
 
 TEST_CASE("of many reasons for the pace the first are told, and who has others") {
