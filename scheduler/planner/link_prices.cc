@@ -31,10 +31,15 @@ class LinkPricer {
     }
     for (const DescribedLink& one : links) {
       if (tried_ == kMostLinks) break;
-      if (ask_.watch.Stopped()) return std::move(lines_);
+      if (ask_.watch.Stopped()) break;
       Price(one);
     }
     TellOthers(links.size());
+    // Searches come last: who interrupts them has the rest.
+    for (const DescribedLink& one : links) {
+      if (!ask_.replan || replanned_ == kMostReplannedLinks || ask_.watch.Stopped()) break;
+      Replan(one);
+    }
     TellReplanned(links.size());
     return std::move(lines_);
   }
@@ -44,7 +49,6 @@ class LinkPricer {
     const double before = one.link->bandwidth_bytes_per_second();
     one.link->set_bandwidth_bytes_per_second(before + kLinkStep);
     const double more = ask_.judge(ask_.input) - ask_.now;
-    if (ask_.replan && tried_ < kMostReplannedLinks) Replan(one.name);
     one.link->set_bandwidth_bytes_per_second(before);
     ++tried_;
     if (more <= kWorthSaying * ask_.now) {
@@ -71,24 +75,27 @@ class LinkPricer {
                             some_ ? " next to nothing, less than 0.01 %" : " nothing"));
   }
 
-  void Replan(const std::string& link) {
+  void Replan(const DescribedLink& one) {
+    const double before = one.link->bandwidth_bytes_per_second();
+    one.link->set_bandwidth_bytes_per_second(before + kLinkStep);
     const double more = ask_.replan(ask_.input) - ask_.now;
+    one.link->set_bandwidth_bytes_per_second(before);
+    ++replanned_;
     if (more <= kWorthSaying * ask_.now) {
       ++replanned_for_nothing_;
       return;
     }
-    gains_.push_back(absl::StrFormat("10 Gbit/s more on %s bring %.3f %s (planned again)", link,
+    gains_.push_back(absl::StrFormat("10 Gbit/s more on %s bring %.3f %s (planned again)", one.name,
                                      more, ask_.unit));
   }
 
   void TellReplanned(size_t links) {
     for (std::string& line : gains_) lines_.push_back(std::move(line));
     if (replanned_for_nothing_ == 0) return;
-    const size_t replanned = std::min(tried_, kMostReplannedLinks);
     lines_.push_back(
         gains_.empty()
             ? StrCat("nor would another layout serve more with 10 Gbit/s more on one ",
-                     replanned < links ? StrCat("of the ", replanned, " fullest links") : "link",
+                     replanned_ < links ? StrCat("of the ", replanned_, " fullest links") : "link",
                      " (planned again)")
             : StrCat("of ", replanned_for_nothing_,
                      replanned_for_nothing_ == 1 ? " other link" : " other links",
@@ -97,7 +104,7 @@ class LinkPricer {
 
   LinkQuestion ask_;  // with one link changed at a time
   std::vector<std::string> lines_;
-  size_t tried_ = 0, worthless_ = 0;
+  size_t tried_ = 0, worthless_ = 0, replanned_ = 0;
   bool some_ = false;               // a worthless one brings a little
   std::vector<std::string> gains_;  // what planning again says
   size_t replanned_for_nothing_ = 0;

@@ -28,6 +28,7 @@ class Study {
       plan_.add_sensitivity(
           "requests/s are those that this layout can serve: its price stays as it is");
     }
+    first_ = plan_.sensitivity_size();
     for (const AssumptionChange& change : AssumptionChanges()) {
       if (options_.watch.Stopped()) return;
       PlannerInput changed = input_;
@@ -37,12 +38,22 @@ class Study {
       const double value = kept.ok() ? PromisedRate(*kept) : 0;
       line += kept.ok() ? Against(value)
                         : StrCat("this layout does not work: ", WhyNotKept(kept.status()));
-      if (search_again) line += Choice(changed, value);
+      values_.push_back(value);
       plan_.add_sensitivity(std::move(line));
     }
     if (!search_again)
       plan_.add_sensitivity(
           "whether another layout would then be chosen is not known: --sensitivity searches again");
+  }
+
+  // Behind each change: whether another layout would then be chosen.
+  void Choices() {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (options_.watch.Stopped()) return;
+      PlannerInput changed = input_;
+      AssumptionChanges()[i].apply(&changed);
+      *plan_.mutable_sensitivity(first_ + static_cast<int>(i)) += Choice(changed, values_[i]);
+    }
   }
 
   void Links(bool search_again) { AddLinkPrices(input_, judging_, options_, search_again, &plan_); }
@@ -129,6 +140,8 @@ class Study {
   PlannerOptions judging_;  // the plan's layout, no search
   v1::DeploymentPlan& plan_;
   double now_ = 0;
+  int first_ = 0;               // line of the first change
+  std::vector<double> values_;  // of the layout, by change
 };
 
 }  // namespace
@@ -143,11 +156,19 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   told.watch.progress = [&](const std::string& what) {
     options.watch.Report(StrCat("what changes would bring: ", what));
   };
-  if (search_again || quick) AddDevicePrices(input, told, {}, plan);
+  // What takes no search comes first: who interrupts the rest has it.
   Study study(input, told, plan);
   study.Changes(search_again);
   study.Links(search_again);
-  if (search_again) study.Alternatives();
+  if (search_again || quick) AddDevicePrices(input, told, {}, plan);
+  if (search_again) {
+    study.Choices();
+    study.Alternatives();
+  }
+  if (told.watch.Stopped()) {
+    plan->add_sensitivity(
+        "interrupted: what is not told of other layouts, devices and bandwidth was not looked at");
+  }
 }
 
 }  // namespace tessera::scheduler

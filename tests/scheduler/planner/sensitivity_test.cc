@@ -42,6 +42,31 @@ using Catch::Contains;
 
 }  // namespace
 
+TEST_CASE("who interrupts the searches has what takes none, and is told") {
+  const PlannerInput input = Input();
+  PlannerOptions options;
+  auto whole = MakePlan(input, options);
+  REQUIRE(whole.status().message() == "");
+  v1::DeploymentPlan stopped = *whole;
+  bool late = false;
+  options.watch.stop = [&] { return late; };
+  // As soon as a search behind those that take none says anything.
+  options.watch.progress = [&](const std::string& what) {
+    late = late || what.starts_with("what changes would bring: ");
+  };
+  AddSensitivity(input, options, true, &stopped);
+  AddSensitivity(input, {}, true, &*whole);
+  REQUIRE(late);
+  REQUIRE(whole->sensitivity_size() == 6);
+  REQUIRE(stopped.sensitivity_size() == 7);
+  for (int i = 0; i < 6; ++i)
+    CHECK(whole->sensitivity(i).starts_with(stopped.sensitivity(i) + "; "));
+  CHECK(stopped.sensitivity(6).starts_with("interrupted: "));
+  REQUIRE(!stopped.link_prices().empty());
+  CHECK(stopped.link_prices(0) == whole->link_prices(0));
+  CHECK(LineWith(whole->sensitivity(), "interrupted") == "");
+}
+
 TEST_CASE("a layout is worth less where efficiencies fall or outputs grow, and the reverse") {
   const PlannerInput input = Input();
   const PlannerOptions options;
