@@ -34,6 +34,14 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
   return file ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write ", path));
 }
 
+// Also of files that are not there yet.
+bool SameFile(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  return fs::weakly_canonical(fs::absolute(a, error), error) ==
+         fs::weakly_canonical(fs::absolute(b, error), error);
+}
+
 // To the file, or to stdout where none is named.
 absl::Status Answer(const std::string& path, const std::string& text) {
   if (!path.empty()) return WriteText(path, text);
@@ -283,7 +291,9 @@ absl::Status PlanCli::CheckFiles() const {
     if (absl::Status s = CheckCanWrite(path); !s.ok())
       return absl::InvalidArgumentError(StrCat(flag, ": ", StdView(s.message())));
   }
-  return absl::OkStatus();
+  if (out_.empty() || picture_.empty() || !SameFile(out_, picture_)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("--picture: ", picture_, " is the file of --out too; name another one"));
 }
 
 absl::Status PlanCli::WritePicture(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
@@ -343,6 +353,7 @@ int PlanCli::RunPlan() {
   const absl::Status finished = Finish(*question, &*plan);
   std::cout << scheduler::PlanTable(*plan);
   if (!finished.ok()) return Fail(finished);
+  if (!picture_.empty()) std::cout << "\ndrawn in " << picture_ << "\n";
   if (!out_.empty()) std::cout << "\nwritten to " << out_ << "\n";
   return 0;
 }

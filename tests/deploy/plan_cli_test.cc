@@ -106,6 +106,17 @@ TEST_CASE("a file that cannot be written is told before anything is planned") {
   CHECK_FALSE(std::filesystem::exists(Scratch("gone")));
 }
 
+TEST_CASE("a picture is told of, and is not the plan's own file") {
+  const std::string picture = Scratch("one.svg");
+  const Ran ran = Run(With({"--picture", picture}));
+  REQUIRE(ran.err == "");
+  CHECK_THAT(ran.out, Contains("\ndrawn in " + picture + "\n"));
+  const Ran same = Run(With({"--out", Scratch("one.json"), "--picture", Scratch("./one.json")}));
+  CHECK(same.code != 0);
+  CHECK_THAT(same.err, Contains("--picture: ") && Contains("is the file of --out too"));
+  CHECK_FALSE(std::filesystem::exists(Scratch("one.json")));
+}
+
 TEST_CASE("a plan.json with escape sequences is refused by its key, and not printed") {
   const std::string file = Scratch("coloured.json");
   std::ofstream(file) << R"({"model": {"name": "\u001b[31mred"}, "replicas": [{"name": "r0"}]})";
