@@ -10,8 +10,8 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "scheduler/cost/hardware.h"
 
 namespace tessera::scheduler {
@@ -43,7 +43,8 @@ struct CommunicatorTier {
 
   bool operator==(const CommunicatorTier&) const = default;
 };
-using Communicator = std::vector<CommunicatorTier>;
+// Mostly of one tier, in which case it owns no memory: planning makes millions of them.
+using Communicator = absl::InlinedVector<CommunicatorTier, 1>;
 
 int Ranks(const Communicator& communicator);
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "scheduler/cost/collectives.h"
 #include "scheduler/cost/hardware.h"
@@ -47,7 +48,7 @@ StepWork PrefillWork(double tokens, double cached_tokens, bool last = true);
 StepWork operator+(const StepWork& a, const StepWork& b);
 
 struct StageSpec {
-  std::vector<const DeviceSpec*> ranks;  // in rank order, borrowed; its size is the width
+  absl::InlinedVector<const DeviceSpec*, 8> ranks;  // in rank order, borrowed; as many as wide
   std::vector<std::string> rank_names;   // "machine/index" for messages; empty: kinds are shown
   Communicator communicator;             // joins the ranks; Ranks(communicator) == ranks.size()
   int first_layer = 0;

@@ -80,7 +80,10 @@ double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stag
                         const MemoryOptions& options, int* limiting_stage) {
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < stages.size(); ++i) {
+    const DeviceSpec* previous = nullptr;
     for (const DeviceSpec* device : stages[i].ranks) {
+      if (device == previous) continue;
+      previous = device;
       const double tokens =
           MemoryOfRank(model, stages[i], *device, options, stages.size() > 1).kv_tokens();
       if (tokens >= least) continue;

@@ -86,6 +86,7 @@ double LargestRowsWithinTpot(const ModelShape& model, const ReplicaSpec& replica
                              const LengthMoments& lengths, const ReplicaOptions& options,
                              double bound, int micro_batches) {
   const double max_tpot = options.max_tpot_seconds;
+  if (max_tpot == kInfinity) return bound;
   const auto tpot = [&](double b) {
     return micro_batches *
            PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), micro_batches)

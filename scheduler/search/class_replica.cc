@@ -12,6 +12,8 @@ ReplicaSpec SpecOf(const DeviceClasses& classes, const ClassReplica& replica) {
   spec.role = replica.role;
   int layer = 0;
   const size_t stages = replica.stages.size();
+  spec.stages.reserve(stages);
+  spec.hops.reserve(stages);
   int left = 0;  // devices of the current stage's class that its machine still has
   for (size_t i = 0; i < stages; ++i) {
     const ClassStage& stage = replica.stages[i];

@@ -492,6 +492,8 @@ std::vector<int> DevicesByPool(const std::vector<LayoutStage>& stages, size_t po
 ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutStage>& stages) {
   ReplicaSpec replica;
   replica.role = problem.role;
+  replica.stages.reserve(stages.size());
+  replica.hops.reserve(stages.size());
   int layer = 0;
   for (size_t i = 0; i < stages.size(); ++i) {
     replica.stages.push_back(MakeStage(problem, stages[i], layer));
