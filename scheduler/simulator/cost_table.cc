@@ -16,6 +16,11 @@ class ModelCostTable : public CostTable {
     for (const StageSpec& stage : replica_.stages) {
       for (const DeviceSpec* device : stage.ranks) linear_ &= device == stage.ranks.front();
     }
+    for (size_t j = 0; j < replica_.hops.size(); ++j) {
+      like_before_.push_back(
+          j > 0 && j + 1 < replica_.hops.size() && replica_.hops[j] == replica_.hops[j - 1] &&
+          replica_.stages[j + 1].communicator == replica_.stages[j].communicator);
+    }
   }
 
   int stages() const override { return static_cast<int>(replica_.stages.size()); }
@@ -23,14 +28,20 @@ class ModelCostTable : public CostTable {
 
   void Step(const StepWork& work, std::span<StageTime> times) const override {
     const size_t stages = replica_.stages.size();
+    StepTimer timer(model_, work);
     for (size_t j = 0; j < stages; ++j) {
-      times[j].stage_seconds = StageSeconds(model_, replica_.stages[j], work);
+      times[j].stage_seconds = timer.StageSeconds(replica_.stages[j]);
       times[j].hop_seconds = 0;
       if (stages == 1) continue;
-      times[j].hop_seconds =
-          j + 1 < stages ? HopSeconds(model_, replica_.hops[j], replica_.stages[j + 1].communicator,
-                                      work.rows())
-                         : TransferSeconds(replica_.hops[j], kTokenIdBytes * work.sampled_rows);
+      if (j + 1 == stages) {
+        times[j].hop_seconds =
+            TransferSeconds(replica_.hops[j], kTokenIdBytes * work.sampled_rows);
+      } else if (like_before_[j]) {
+        times[j].hop_seconds = times[j - 1].hop_seconds;
+      } else {
+        times[j].hop_seconds = HopSeconds(model_, replica_.hops[j],
+                                          replica_.stages[j + 1].communicator, work.rows());
+      }
     }
   }
 
@@ -38,6 +49,7 @@ class ModelCostTable : public CostTable {
   const ModelShape model_;
   const ReplicaSpec replica_;
   bool linear_ = true;
+  std::vector<bool> like_before_;  // by hop: as long as the one before it
 };
 
 class FittedCostTable : public CostTable {
