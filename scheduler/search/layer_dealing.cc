@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <tuple>
+
+#include "absl/container/inlined_vector.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -35,10 +39,15 @@ double WaterLevel(int layers, const std::vector<DealtStage>& stages) {
 }  // namespace
 
 bool DealLayersEvenly(int layers, std::vector<DealtStage>* stages) {
+  int64_t room = 0;
+  for (const DealtStage& stage : *stages) {
+    if (stage.most < 1) return false;
+    room += stage.most;
+  }
+  if (room < layers) return false;
   int rest = layers;
   const double level = WaterLevel(layers, *stages);
   for (DealtStage& stage : *stages) {
-    if (stage.most < 1) return false;
     const double within = std::floor(LayersWithin(stage, level));
     stage.layers = static_cast<int>(std::clamp(within, 1.0, static_cast<double>(stage.most)));
     rest -= stage.layers;
@@ -48,23 +57,22 @@ bool DealLayersEvenly(int layers, std::vector<DealtStage>* stages) {
     for (DealtStage& stage : *stages) rest -= stage.layers = 1;
     if (rest < 0) return false;
   }
+  for (DealtStage& stage : *stages) stage.next = stage.fixed + stage.layer * (stage.layers + 1);
   for (; rest > 0; --rest) {
     DealtStage* first = nullptr;
-    double least = 0;
     for (DealtStage& stage : *stages) {
-      const double until = stage.fixed + stage.layer * (stage.layers + 1);
-      if (stage.layers >= stage.most || (first != nullptr && until >= least)) continue;
-      first = &stage;
-      least = until;
+      if (stage.layers < stage.most && (first == nullptr || stage.next < first->next))
+        first = &stage;
     }
     if (first == nullptr) return false;
     ++first->layers;
+    first->next = first->fixed + first->layer * (first->layers + 1);
   }
   return true;
 }
 
 bool DealLayersWithin(int layers, double seconds, std::vector<DealtStage>* stages) {
-  std::vector<DealtStage*> fastest_first;
+  absl::InlinedVector<DealtStage*, 16> fastest_first;
   int rest = layers;
   for (DealtStage& stage : *stages) {
     if (stage.most < 1) return false;
@@ -72,8 +80,9 @@ bool DealLayersWithin(int layers, double seconds, std::vector<DealtStage>* stage
     fastest_first.push_back(&stage);
   }
   if (rest < 0) return false;
-  std::stable_sort(fastest_first.begin(), fastest_first.end(),
-                   [](const DealtStage* a, const DealtStage* b) { return a->layer < b->layer; });
+  std::sort(fastest_first.begin(), fastest_first.end(), [](const DealtStage* a, const DealtStage* b) {
+    return std::tie(a->layer, a) < std::tie(b->layer, b);
+  });
   for (DealtStage* stage : fastest_first) {
     const double within = std::floor(LayersWithin(*stage, seconds));
     const int more =

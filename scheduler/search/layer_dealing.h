@@ -15,6 +15,7 @@ struct DealtStage {
   double layer = 0;  // seconds per layer; above 0
   int most = 0;      // layers that it can hold
   int layers = 0;    // out
+  double next = 0;   // out, of DealLayersEvenly: seconds with a layer more
 };
 
 // At least one layer each. False: they do not fit.

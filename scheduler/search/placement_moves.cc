@@ -39,20 +39,26 @@ ReplicaShaping::Devices PlacementMoves::DevicesOf(const Counts& counts) const {
   return devices;
 }
 
-PlacementMoves::Member PlacementMoves::MemberOf(PlacedReplica replica) {
+PlacementMoves::Member PlacementMoves::MemberOf(PlacedReplica replica) const {
   Member member;
   member.counts.assign(problem_.graph->pools().size(), 0);
   replica.usd_per_hour = 0;
-  std::vector<int> key;
   for (const LayoutStage& stage : replica.stages) {
     const size_t pool = static_cast<size_t>(stage.pool);
     member.counts[pool] += stage.width;
     replica.usd_per_hour += stage.width * problem_.graph->pools()[pool].price_usd_per_hour;
-    key.insert(key.end(), {stage.pool, stage.width, stage.layers});
   }
-  member.id = ids_.try_emplace(std::move(key), static_cast<int>(ids_.size())).first->second;
   member.replica = std::move(replica);
   return member;
+}
+
+// Most that are judged never join.
+void PlacementMoves::Join(Member member) {
+  std::vector<int> key;
+  for (const LayoutStage& stage : member.replica.stages)
+    key.insert(key.end(), {stage.pool, stage.width, stage.layers});
+  member.id = ids_.try_emplace(std::move(key), static_cast<int>(ids_.size())).first->second;
+  now_.members.push_back(std::move(member));
 }
 
 PlacementMoves::Member PlacementMoves::Shaped(const Counts& counts, const Member& like,
@@ -83,7 +89,7 @@ void PlacementMoves::Replace(const std::vector<size_t>& old, std::vector<Member>
   for (Member& member : fresh) {
     if (member.rate() <= 0) continue;
     count(member, -1);
-    now_.members.push_back(std::move(member));
+    Join(std::move(member));
   }
   std::vector<int> key = {-1};
   key.insert(key.end(), now_.free.begin(), now_.free.end());
@@ -330,7 +336,7 @@ void PlacementMoves::Improve(ClassPlacement* at, int64_t most_judged, bool escap
     Member member = MemberOf(replica);
     now_.usd_per_hour += member.replica.usd_per_hour;
     if (replica.role == Role::kBoth) {
-      now_.members.push_back(std::move(member));
+      Join(std::move(member));
     } else {
       others.push_back(replica);
     }

@@ -36,7 +36,7 @@ class PlacementMoves {
   struct Member {
     Counts counts;
     PlacedReplica replica;
-    int id = 0;  // the same for the same stages
+    int id = 0;  // of those that joined: the same for the same stages
     double rate() const { return replica.rate.requests_per_second; }
   };
   struct State {
@@ -55,7 +55,8 @@ class PlacementMoves {
   using Ids = std::pair<int, int>;  // of two members, or of one and -1
 
   ReplicaShaping::Devices DevicesOf(const Counts& counts) const;
-  Member MemberOf(PlacedReplica replica);
+  Member MemberOf(PlacedReplica replica) const;
+  void Join(Member member);
   // On these devices, or some of them, `like` that replica where only `changed` pools differ.
   Member Shaped(const Counts& counts, const Member& like, const std::vector<int>& changed);
   Member ShapedAnew(const Counts& counts);

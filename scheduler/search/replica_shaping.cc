@@ -23,12 +23,6 @@ double SecondsOver(const LinkSpec& link, double bytes) {
   return link.latency_seconds + bytes / link.bytes_per_second;
 }
 
-bool SameLayers(const std::vector<LayoutStage>& a, const std::vector<LayoutStage>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), [](const LayoutStage& x, const LayoutStage& y) {
-    return x.layers == y.layers;
-  });
-}
-
 // Where stages of the same devices and width stand beside each other: [begin, end).
 std::vector<std::pair<size_t, size_t>> BlocksOf(const std::vector<LayoutStage>& stages) {
   std::vector<std::pair<size_t, size_t>> blocks;
@@ -149,6 +143,7 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
     const double most = shapes_[static_cast<int>(shape)].MemoryLayers(PlaceOf(i, count), kv);
     dealt[i] = {s.fixed + (i + 1 == count ? s.head : 0), s.layer, static_cast<int>(most), 0};
   }
+  if (!DealLayersEvenly(shapes_.model().layers, &dealt_)) return 0;
   const double bytes = shapes_.RowsAt(role_, rows) * shapes_.row_bytes();
   double slowest_hop = 0, all_hops = 0;
   for (size_t i = 0; i < count && count > 1; ++i) {
@@ -162,16 +157,15 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
     all_hops += hop;
   }
   const double period = DealFor(micro, slowest_hop, all_hops);
-  if (period <= 0) return 0;
   if (!prompts_only && micro * period > problem_.options.max_tpot_seconds) return 0;
   for (size_t i = 0; i < count; ++i) (*stages)[i].layers = dealt_[i].layers;
   if (prompts_only) return 1 / period;
   return rows / (period * lengths.decode_steps);
 }
 
-// Layers of dealt_ for the shortest period: that of the slowest stage or hop, or what all of them
-// take, divided by the micro-batches on their way. Where that is more, fast stages take layers over
-// from slow ones until both are the same. 0: the layers do not fit.
+// Layers of dealt_, which are dealt evenly, for the shortest period: that of the slowest stage or
+// hop, or what all of them take, divided by the micro-batches on their way. Where that is more, fast
+// stages take layers over from slow ones until both are the same.
 double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops) {
   const auto measure = [&] {
     std::pair<double, double> slowest_and_part(slowest_hop, all_hops);
@@ -183,12 +177,11 @@ double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops
     slowest_and_part.second /= micro;
     return slowest_and_part;
   };
-  const int layers = shapes_.model().layers;
-  if (!DealLayersEvenly(layers, &dealt_)) return 0;
   auto [low, high] = measure();
   double period = std::max(low, high);
   if (high <= low) return period;
-  std::vector<DealtStage> best = dealt_;
+  const int layers = shapes_.model().layers;
+  leanest_ = dealt_;
   for (int i = 0; i < kLeanSteps; ++i) {
     const double limit = (low + high) / 2;
     const bool fits = DealLayersWithin(layers, limit, &dealt_);
@@ -196,20 +189,23 @@ double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops
     (fits && slowest > part ? high : low) = limit;
     if (!fits || std::max(slowest, part) >= period) continue;
     period = std::max(slowest, part);
-    best = dealt_;
+    leanest_ = dealt_;
   }
-  dealt_ = best;
+  dealt_.swap(leanest_);
   return period;
 }
 
-// What was dealt for some numbers of sequences, by its rate there.
-std::vector<std::pair<double, std::vector<LayoutStage>>> ReplicaShaping::Deals(
-    std::vector<LayoutStage> stages) {
-  std::vector<std::pair<double, std::vector<LayoutStage>>> deals;
+// What was dealt to the stages for some numbers of sequences, by its rate there.
+void ReplicaShaping::MakeDeals(std::vector<LayoutStage>* stages) {
+  deals_.clear();
+  deal_layers_.clear();
   double best = 0, best_sequences = 0;
   const auto deal = [&](double sequences) {
-    const double rate = Deal(sequences, &stages);
-    if (rate > best * kWorthJudging) deals.emplace_back(rate, stages);
+    const double rate = Deal(sequences, stages);
+    if (rate > best * kWorthJudging) {
+      deals_.emplace_back(rate, deal_layers_.size());
+      for (const LayoutStage& stage : *stages) deal_layers_.push_back(stage.layers);
+    }
     if (rate <= best) return false;
     best = rate;
     best_sequences = sequences;
@@ -231,9 +227,9 @@ std::vector<std::pair<double, std::vector<LayoutStage>>> ReplicaShaping::Deals(
     const double from = best_sequences;
     if (!deal(from / step)) deal(from * step);
   }
-  std::stable_sort(deals.begin(), deals.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  return deals;
+  std::sort(deals_.begin(), deals_.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
 }
 
 const PlacedReplica& ReplicaShaping::Judge(std::vector<LayoutStage> stages, bool carefully) {
@@ -242,18 +238,22 @@ const PlacedReplica& ReplicaShaping::Judge(std::vector<LayoutStage> stages, bool
   if (!fresh || stages.empty()) return best;
   ++judged_;
   size_t left = carefully ? kDealsJudged : 1;
-  const std::vector<LayoutStage>* before = nullptr;
-  const auto deals = Deals(std::move(stages));
-  for (const auto& [rate, dealt] : deals) {
-    if (before != nullptr && SameLayers(*before, dealt)) continue;
-    before = &dealt;
-    PlacedReplica replica;
-    replica.stages = dealt;
-    ReplicaSpec spec = MakeReplica(layout_, replica.stages);
-    spec.role = replica.role = role_;
-    replica.rate = CapacityOf(*problem_.model, spec, shapes_.lengths(), problem_.options);
-    if (replica.rate.requests_per_second > best.rate.requests_per_second || best.stages.empty())
-      best = std::move(replica);
+  const int* before = nullptr;
+  MakeDeals(&stages);
+  for (const auto& [rate, begin] : deals_) {
+    const int* layers = &deal_layers_[begin];
+    if (before != nullptr && std::equal(layers, layers + stages.size(), before)) continue;
+    before = layers;
+    for (size_t i = 0; i < stages.size(); ++i) stages[i].layers = layers[i];
+    ReplicaSpec spec = MakeReplica(layout_, stages);
+    spec.role = role_;
+    const ReplicaRate judged =
+        CapacityOf(*problem_.model, spec, shapes_.lengths(), problem_.options);
+    if (judged.requests_per_second > best.rate.requests_per_second || best.stages.empty()) {
+      best.role = role_;
+      best.stages = stages;
+      best.rate = judged;
+    }
     if (--left == 0) break;
   }
   return best;

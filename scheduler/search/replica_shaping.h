@@ -64,7 +64,7 @@ class ReplicaShaping {
   std::vector<LayoutStage> StagesOf(const Devices& devices, const Widths& widths) const;
   // Layers dealt to these stages, whatever theirs are.
   const PlacedReplica& Judge(std::vector<LayoutStage> stages, bool carefully);
-  std::vector<std::pair<double, std::vector<LayoutStage>>> Deals(std::vector<LayoutStage> stages);
+  void MakeDeals(std::vector<LayoutStage>* stages);
   // Layers of the stages for so many sequences at once; requests per second, 0: they do not fit.
   double Deal(double sequences, std::vector<LayoutStage>* stages);
   double DealFor(double micro, double slowest_hop, double all_hops);
@@ -80,7 +80,10 @@ class ReplicaShaping {
   std::map<Devices, PlacedReplica> shaped_;
   ByStages judged_stages_[2];  // the second carefully
   ByStages reordered_;
-  std::vector<DealtStage> dealt_;  // of Deal
+  std::vector<DealtStage> dealt_, leanest_;  // of Deal
+  // Of MakeDeals: requests per second, and where in deal_layers_ the layers of the stages begin.
+  std::vector<std::pair<double, size_t>> deals_;
+  std::vector<int> deal_layers_;
   int64_t judged_ = 0;
 };
 

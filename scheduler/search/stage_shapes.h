@@ -9,9 +9,10 @@
 // Units: bytes, seconds.
 #pragma once
 
-#include <map>
+#include <utility>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "scheduler/cost/replica_cost.h"
 
 namespace tessera::scheduler {
@@ -79,7 +80,8 @@ class StageShapes {
   const ReplicaOptions& options_;
   const double least_rows_;
   std::vector<StageShape> shapes_;
-  std::map<std::pair<int, double>, std::vector<ShapeSeconds>> seconds_;  // by role and rows
+  absl::node_hash_map<std::pair<int, double>, std::vector<ShapeSeconds>>
+      seconds_;  // by role and rows
 };
 
 }  // namespace tessera::scheduler
