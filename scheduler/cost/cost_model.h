@@ -49,8 +49,8 @@ StepWork operator+(const StepWork& a, const StepWork& b);
 
 struct StageSpec {
   absl::InlinedVector<const DeviceSpec*, 8> ranks;  // in rank order, borrowed; as many as wide
-  std::vector<std::string> rank_names;   // "machine/index" for messages; empty: kinds are shown
-  Communicator communicator;             // joins the ranks; Ranks(communicator) == ranks.size()
+  std::vector<std::string> rank_names;  // "machine/index" for messages; empty: kinds are shown
+  Communicator communicator;            // joins the ranks; Ranks(communicator) == ranks.size()
   int first_layer = 0;
   int layers = 0;
   bool holds_embedding = false;  // first stage

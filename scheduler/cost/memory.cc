@@ -79,7 +79,13 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const D
 double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
                         const MemoryOptions& options, int* limiting_stage) {
   double least = std::numeric_limits<double>::infinity();
+  const auto like_before = [&](size_t i) {
+    const StageSpec &a = stages[i - 1], &b = stages[i];
+    return model.uniform() && a.layers == b.layers && a.holds_embedding == b.holds_embedding &&
+           a.holds_head == b.holds_head && a.ranks == b.ranks;
+  };
   for (size_t i = 0; i < stages.size(); ++i) {
+    if (i > 0 && like_before(i)) continue;
     const DeviceSpec* previous = nullptr;
     for (const DeviceSpec* device : stages[i].ranks) {
       if (device == previous) continue;

@@ -34,13 +34,12 @@ class ModelCostTable : public CostTable {
       times[j].hop_seconds = 0;
       if (stages == 1) continue;
       if (j + 1 == stages) {
-        times[j].hop_seconds =
-            TransferSeconds(replica_.hops[j], kTokenIdBytes * work.sampled_rows);
+        times[j].hop_seconds = TransferSeconds(replica_.hops[j], kTokenIdBytes * work.sampled_rows);
       } else if (like_before_[j]) {
         times[j].hop_seconds = times[j - 1].hop_seconds;
       } else {
-        times[j].hop_seconds = HopSeconds(model_, replica_.hops[j],
-                                          replica_.stages[j + 1].communicator, work.rows());
+        times[j].hop_seconds =
+            HopSeconds(model_, replica_.hops[j], replica_.stages[j + 1].communicator, work.rows());
       }
     }
   }
