@@ -70,18 +70,18 @@ bool HopSharing::Update(double now, bool started, KvNetwork* network, Replicas& 
   version_ = network->version();
   bool cut = false;
   for (Sharing& s : sharing_) {
-    std::vector<double> delays;
+    delays_.clear();
     for (const std::vector<int>& hop : s.hops) {
       double alone = 0;
       for (const int link : hop) {
         alone = std::max(alone, 1 / network->links()[static_cast<size_t>(link)].bytes_per_second);
       }
       const double shared = hop.empty() ? 0 : 1 / network->RateOfHop(hop, s.bytes_per_second);
-      delays.push_back(std::max(0.0, shared - alone));
+      delays_.push_back(std::max(0.0, shared - alone));
     }
-    if (delays == s.delays) continue;
-    replicas[static_cast<size_t>(s.replica)]->SetHopDelays(delays, now, started);
-    s.delays = std::move(delays);
+    if (delays_ == s.delays) continue;
+    replicas[static_cast<size_t>(s.replica)]->SetHopDelays(delays_, now, started);
+    s.delays.swap(delays_);
     cut = true;
   }
   return cut;

@@ -34,6 +34,7 @@ class HopSharing {
   };
   std::vector<Sharing> sharing_;
   std::vector<KvNetwork::Background> background_;
+  std::vector<double> delays_;  // reused memory
   int64_t version_ = -1;
 };
 

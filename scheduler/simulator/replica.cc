@@ -1,6 +1,7 @@
 #include "scheduler/simulator/replica.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "third_party/absl/str_cat.h"
@@ -20,6 +21,8 @@ SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const Stepping
       listener_(listener),
       lane_limits_(LimitsOfMicroBatch(setup_.limits, std::max(1, setup_.micro_batches))),
       next_end_(kInfinity) {
+  const auto block = static_cast<uint64_t>(setup_.limits.block_tokens);
+  if (std::has_single_bit(block)) block_shift_ = std::countr_zero(block);
   const auto stages = static_cast<size_t>(setup_.cost->stages());
   lanes_.resize(static_cast<size_t>(std::max(1, setup_.micro_batches)));
   counters_.stage_busy_seconds.assign(stages, 0);

@@ -217,13 +217,18 @@ class SimulatedReplica {
   void Cut(double now, bool started = false);
   void UpdateNextEnd();
   void Requeue(SimulatedSequence sequence);
-  int64_t Blocks(int64_t tokens) const { return BlocksFor(tokens, setup_.limits.block_tokens); }
+  // BlocksFor without a division, which is most of a planned step, where a shift does.
+  int64_t Blocks(int64_t tokens) const {
+    const int64_t block = setup_.limits.block_tokens;
+    return block_shift_ >= 0 ? (tokens + block - 1) >> block_shift_ : BlocksFor(tokens, block);
+  }
 
   const int index_;
   const ReplicaSetup setup_;
   const SteppingOptions options_;
   ReplicaListener* const listener_;
   BatchLimits lane_limits_;
+  int block_shift_ = -1;  // of tokens to blocks, where these have a power of two
 
   ReplicaLoad load_;
   ReplicaCounters counters_;

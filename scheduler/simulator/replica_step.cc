@@ -353,9 +353,6 @@ void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
   lane.busy = false;
   counters_.busy_seconds += now - lane.start;
   ++counters_.steps;
-  // As the engine hands tokens on: single rows first.
-  std::stable_partition(lane.scheduled.begin(), lane.scheduled.end(),
-                        [](const Scheduled& s) { return s.rows == 1; });
   lane.decoding = lane.scheduled.size() == lane.running.size();
   double gap = 0;
   int64_t equal_gaps = 0;
@@ -363,14 +360,14 @@ void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
     if (equal_gaps > 0 && gap > 0) NoteTokenGap(equal_gaps, gap, &load_);
     equal_gaps = 0;
   };
-  for (const Scheduled& s : lane.scheduled) {
+  const auto end_rows = [&](const Scheduled& s) {
     SimulatedSequence& sequence = lane.running[s.index];
     sequence.computed_tokens += s.rows;
     counters_.rows += s.rows;
     if (s.rows > 1 || sequence.prompt_pending) counters_.prompt_tokens += s.rows;
     if (sequence.computed_tokens < sequence.known_tokens) {
       lane.decoding = false;
-      continue;
+      return;
     }
     if (!sequence.prompt_pending) {
       const double own = now - sequence.last_token_seconds;
@@ -379,6 +376,12 @@ void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
       ++equal_gaps;
     }
     EmitToken(sequence, now);
+  };
+  // As the engine hands tokens on: single rows first.
+  for (const bool single : {true, false}) {
+    for (const Scheduled& s : lane.scheduled) {
+      if ((s.rows == 1) == single) end_rows(s);
+    }
   }
   note();
   lane.last_end = now;
