@@ -11,20 +11,21 @@ constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 // Of items that cost the same whatever their layers, those that hold more than any cheaper one: the
 // others change no solution.
-std::vector<CoverItem> Frontier(const std::vector<CoverItem>& items, int layers) {
-  std::vector<const CoverItem*> cheapest(static_cast<size_t>(layers) + 1, nullptr);  // by layers
+void Frontier(const std::vector<CoverItem>& items, int layers,
+              std::vector<const CoverItem*>* by_layers, std::vector<CoverItem>* frontier) {
+  std::vector<const CoverItem*>& cheapest = *by_layers;
+  cheapest.assign(static_cast<size_t>(layers) + 1, nullptr);
   for (const CoverItem& item : items) {
     const CoverItem*& known = cheapest[static_cast<size_t>(std::min(item.layers, layers))];
     if (known == nullptr || std::tuple(item.price, item.fixed, item.layer) <
                                 std::tuple(known->price, known->fixed, known->layer))
       known = &item;
   }
-  std::vector<CoverItem> frontier;
+  frontier->clear();
   for (auto item = cheapest.rbegin(); item != cheapest.rend(); ++item) {
-    if (*item != nullptr && (frontier.empty() || (*item)->price < frontier.back().price))
-      frontier.push_back(**item);
+    if (*item != nullptr && (frontier->empty() || (*item)->price < frontier->back().price))
+      frontier->push_back(**item);
   }
-  return frontier;
 }
 
 // The two loops that planning waits for, in lanes as wide as the CPU has; sums and minima of single
@@ -142,11 +143,10 @@ CoverProgram::Solution CoverProgram::Cheapest(const std::vector<CoverItem>& firs
   if (rows_.size() < depth + 1) rows_.resize(depth + 1);
   rows_[0].assign(static_cast<size_t>(layers_) + 1, kImpossible);
   rows_[0][0] = 0;
-  std::vector<CoverItem> frontiers[3];
   const std::vector<CoverItem>* items[] = {&first, &inner, &last};
   for (size_t i = 0; multiplier == 0 && i < 3; ++i) {
-    frontiers[i] = Frontier(*items[i], layers_);
-    items[i] = &frontiers[i];
+    Frontier(*items[i], layers_, &by_layers_, &frontiers_[i]);
+    items[i] = &frontiers_[i];
   }
   const Row costs[] = {CostOf(*items[0], multiplier), CostOf(*items[1], multiplier),
                        CostOf(*items[2], multiplier)};

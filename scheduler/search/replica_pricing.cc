@@ -78,6 +78,7 @@ PricingAnswer ReplicaPricing::Run(const PricingQuery& query) {
   answer_ = {};
   heap_.clear();
   seen_.clear();
+  seen_with_load_.clear();
   closed_ = 0;
   best_ = query.target;
   const LengthMoments& lengths = shapes_.lengths();
@@ -514,8 +515,17 @@ bool ReplicaPricing::WithinCounts(const Box& box, std::vector<int>* types) {
   return covered >= shapes_.model().layers && !types->empty();
 }
 
+std::pair<double, double> ReplicaPricing::LoadOf(const Box& box,
+                                                 const std::vector<int>& types) const {
+  Box at = box;
+  at.stages = static_cast<int>(types.size());
+  if (box.stages > 0) at.micro_batches = at.stages;
+  return {prompts_only_ ? 0 : RowsHigh(at), KvTokens(at)};
+}
+
 // Rate over price of a replica of these stages, judged by the cost model; 0: it does not fit.
-double ReplicaPricing::Judge(const Box& box, const std::vector<int>& types, ClassReplica* replica) {
+double ReplicaPricing::Judge(std::pair<double, double> load, const std::vector<int>& types,
+                             ClassReplica* replica) {
   replica->role = query_->role;
   double price = 0;
   for (const int t : types) {
@@ -524,11 +534,8 @@ double ReplicaPricing::Judge(const Box& box, const std::vector<int>& types, Clas
     price += type.price;
   }
   OrderStages(classes_, replica);
-  Box at = box;
-  at.stages = static_cast<int>(types.size());
-  if (box.stages > 0) at.micro_batches = at.stages;
-  const double rows = prompts_only_ ? 0 : RowsHigh(at);
-  if (!DealLayers(classes_, &shapes_, rows, KvTokens(at), replica) &&
+  const auto [rows, kv_tokens] = load;
+  if (!DealLayers(classes_, &shapes_, rows, kv_tokens, replica) &&
       !DealLayers(classes_, &shapes_, rows, shapes_.lengths().max_sequence_tokens, replica)) {
     return 0;
   }
@@ -543,16 +550,20 @@ void ReplicaPricing::Consider(const Box& box, const CoverProgram::Solution& solu
   for (const CoverProgram::Stage& stage : solution.stages) types.push_back(stage.item.type);
   if (types.empty()) return;
   const bool overdrawn = Overdrawn(types);
-  ClassReplica replica;
-  const double ratio = Judge(box, types, &replica);
-  if (ratio > best_) {
-    best_ = ratio;
-    answer_.found.push_back(std::move(replica));
+  const std::pair<double, double> load = LoadOf(box, types);
+  // What was judged before is no better than the best since then.
+  if (seen_with_load_.emplace(load, types).second) {
+    ClassReplica replica;
+    const double ratio = Judge(load, types, &replica);
+    if (ratio > best_) {
+      best_ = ratio;
+      answer_.found.push_back(std::move(replica));
+    }
   }
   if (!overdrawn || query_->only_class >= 0 || !WithinCounts(box, &types)) return;
   if (!seen_.insert(types).second) return;
   ClassReplica legal;
-  if (Judge(box, types, &legal) > kNearTarget * query_->target)
+  if (Judge(LoadOf(box, types), types, &legal) > kNearTarget * query_->target)
     answer_.found.push_back(std::move(legal));
 }
 

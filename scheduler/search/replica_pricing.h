@@ -18,9 +18,10 @@
 #pragma once
 
 #include <map>
-#include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "scheduler/search/class_replica.h"
 #include "scheduler/search/cover_program.h"
 
@@ -107,14 +108,19 @@ class ReplicaPricing {
   double Interest() const;
   double BoundOf(const Box& box, double price) const;
   void Consider(const Box& box, const CoverProgram::Solution& solution);
-  double Judge(const Box& box, const std::vector<int>& types, ClassReplica* replica);
+  // What a replica of these stages is judged with: decode rows and tokens of KV.
+  std::pair<double, double> LoadOf(const Box& box, const std::vector<int>& types) const;
+  double Judge(std::pair<double, double> load, const std::vector<int>& types,
+               ClassReplica* replica);
   bool Overdrawn(const std::vector<int>& types) const;
   bool WithinCounts(const Box& box, std::vector<int>* types);
 
   const DeviceClasses& classes_;
   StageShapes& shapes_;
   CoverProgram cover_;
-  std::set<std::vector<int>> seen_;         // types of replicas that were judged
+  // Types of replicas that were judged, with their load where it is that of their box.
+  absl::flat_hash_set<std::vector<int>> seen_;
+  absl::flat_hash_set<std::pair<std::pair<double, double>, std::vector<int>>> seen_with_load_;
   std::vector<std::vector<int>> shape_of_;  // by class, by width - 1
 
   // Of the query at hand.
