@@ -15,11 +15,14 @@ struct DealtStage {
   double layer = 0;  // seconds per layer; above 0
   int most = 0;      // layers that it can hold
   int layers = 0;    // out
-  double next = 0;   // out, of DealLayersEvenly: seconds with a layer more
 };
 
-// At least one layer each. False: they do not fit.
+// How long the slowest takes at least, one layer each and whatever they can hold. 0: not known.
+double LeastSlowestSeconds(int layers, const std::vector<DealtStage>& stages);
+// At least one layer each. False: they do not fit. `least_seconds`: that of these stages, from who
+// knows it.
 bool DealLayersEvenly(int layers, std::vector<DealtStage>* stages);
+bool DealLayersEvenly(int layers, double least_seconds, std::vector<DealtStage>* stages);
 // No stage of more than one layer takes more than `seconds`; the sum of their seconds is least.
 bool DealLayersWithin(int layers, double seconds, std::vector<DealtStage>* stages);
 

@@ -18,6 +18,7 @@ constexpr double kWorthJudging = 0.95;  // of the best deal
 constexpr size_t kDealsJudged = 4;      // by the cost model, where an order is looked for
 constexpr int kMostReorders = 3;
 constexpr double kBetter = 1 + 1e-9;
+constexpr double kRounding = 1 + 1e-9;
 
 double SecondsOver(const LinkSpec& link, double bytes) {
   return link.latency_seconds + bytes / link.bytes_per_second;
@@ -113,7 +114,7 @@ std::vector<LayoutStage> ReplicaShaping::StagesOf(const Devices& devices,
   return stages;
 }
 
-double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) {
+double ReplicaShaping::Deal(double sequences, double least_rate, std::vector<LayoutStage>* stages) {
   const size_t count = stages->size();
   const LengthMoments& lengths = shapes_.lengths();
   const bool prompts_only = role_ == Role::kPrefill;
@@ -130,20 +131,30 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
   const double kv = std::max({1.0, lengths.max_sequence_tokens,
                               rows * micro * std::max(1.0, lengths.mean_decode_context()) /
                                   (1 - problem_.options.kv_headroom)});
-  const std::vector<ShapeSeconds>& seconds = shapes_.SecondsAt(role_, rows);
   const auto shape_of = [&](const LayoutStage& of) {
     return static_cast<size_t>(
         shape_of_[static_cast<size_t>(of.pool)][static_cast<size_t>(of.width - 1)]);
   };
-  std::vector<DealtStage>& dealt = dealt_;
-  dealt.resize(count);
+  dealt_.resize(count);
+  int64_t room = 0;  // known before any seconds are, and mostly too little for many sequences
   for (size_t i = 0; i < count; ++i) {
-    const size_t shape = shape_of((*stages)[i]);
-    const ShapeSeconds& s = seconds[shape];
-    const double most = shapes_[static_cast<int>(shape)].MemoryLayers(PlaceOf(i, count), kv);
-    dealt[i] = {s.fixed + (i + 1 == count ? s.head : 0), s.layer, static_cast<int>(most), 0};
+    const StageShape& shape = shapes_[static_cast<int>(shape_of((*stages)[i]))];
+    dealt_[i].most = static_cast<int>(shape.MemoryLayers(PlaceOf(i, count), kv));
+    room += dealt_[i].most;
   }
-  if (!DealLayersEvenly(shapes_.model().layers, &dealt_)) return 0;
+  if (room < shapes_.model().layers) return 0;
+  const std::vector<ShapeSeconds>& seconds = shapes_.SecondsAt(role_, rows);
+  for (size_t i = 0; i < count; ++i) {
+    const ShapeSeconds& of = seconds[shape_of((*stages)[i])];
+    dealt_[i].fixed = of.fixed + (i + 1 == count ? of.head : 0);
+    dealt_[i].layer = of.layer;
+  }
+  const auto rate_at = [&](double period) {
+    return prompts_only ? 1 / period : rows / (period * lengths.decode_steps);
+  };
+  const double least_seconds = LeastSlowestSeconds(shapes_.model().layers, dealt_);
+  if (rate_at(least_seconds) * kRounding <= least_rate) return 0;
+  if (!DealLayersEvenly(shapes_.model().layers, least_seconds, &dealt_)) return 0;
   const double bytes = shapes_.RowsAt(role_, rows) * shapes_.row_bytes();
   double slowest_hop = 0, all_hops = 0;
   for (size_t i = 0; i < count && count > 1; ++i) {
@@ -159,13 +170,12 @@ double ReplicaShaping::Deal(double sequences, std::vector<LayoutStage>* stages) 
   const double period = DealFor(micro, slowest_hop, all_hops);
   if (!prompts_only && micro * period > problem_.options.max_tpot_seconds) return 0;
   for (size_t i = 0; i < count; ++i) (*stages)[i].layers = dealt_[i].layers;
-  if (prompts_only) return 1 / period;
-  return rows / (period * lengths.decode_steps);
+  return rate_at(period);
 }
 
 // Layers of dealt_, which are dealt evenly, for the shortest period: that of the slowest stage or
-// hop, or what all of them take, divided by the micro-batches on their way. Where that is more, fast
-// stages take layers over from slow ones until both are the same.
+// hop, or what all of them take, divided by the micro-batches on their way. Where that is more,
+// fast stages take layers over from slow ones until both are the same.
 double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops) {
   const auto measure = [&] {
     std::pair<double, double> slowest_and_part(slowest_hop, all_hops);
@@ -201,7 +211,7 @@ void ReplicaShaping::MakeDeals(std::vector<LayoutStage>* stages) {
   deal_layers_.clear();
   double best = 0, best_sequences = 0;
   const auto deal = [&](double sequences) {
-    const double rate = Deal(sequences, stages);
+    const double rate = Deal(sequences, best * kWorthJudging, stages);
     if (rate > best * kWorthJudging) {
       deals_.emplace_back(rate, deal_layers_.size());
       for (const LayoutStage& stage : *stages) deal_layers_.push_back(stage.layers);

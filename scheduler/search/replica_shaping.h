@@ -65,8 +65,9 @@ class ReplicaShaping {
   // Layers dealt to these stages, whatever theirs are.
   const PlacedReplica& Judge(std::vector<LayoutStage> stages, bool carefully);
   void MakeDeals(std::vector<LayoutStage>* stages);
-  // Layers of the stages for so many sequences at once; requests per second, 0: they do not fit.
-  double Deal(double sequences, std::vector<LayoutStage>* stages);
+  // Layers of the stages for so many sequences at once; requests per second, 0: they do not fit, or
+  // serve no more than that.
+  double Deal(double sequences, double least_rate, std::vector<LayoutStage>* stages);
   double DealFor(double micro, double slowest_hop, double all_hops);
   std::vector<std::vector<int>> Alike(const Devices& devices) const;
   void Descend(const Devices& devices, const std::vector<std::vector<int>>& groups, Widths* widths,
