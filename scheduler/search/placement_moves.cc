@@ -7,7 +7,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kBetter = 1 + 1e-7;
-constexpr double kNearlyAsGood = 0.97;  // before stages are put in another order
+constexpr double kNearlyAsGood = 0.97;  // before stages change order and widths
 constexpr int64_t kMostInVain = 11000;  // sets of stages judged in moves that lose at first
 constexpr size_t kMostKicksOfTwo = 16;  // kept of one pair of replicas
 
@@ -120,7 +120,7 @@ bool PlacementMoves::Take(const std::vector<size_t>& old, std::vector<Member> fr
     return false;
   double after = RateOf(fresh);
   if (after > before * kNearlyAsGood && after <= before * kBetter) {
-    for (Member& member : fresh) member = MemberOf(shaping_.Reordered(member.replica));
+    for (Member& member : fresh) member = MemberOf(shaping_.Refined(member.replica, care_));
     after = RateOf(fresh);
   }
   for (const Member& member : fresh) {
@@ -139,7 +139,7 @@ bool PlacementMoves::Take(const std::vector<size_t>& old, std::vector<Member> fr
 
 bool PlacementMoves::LayOutAnew(size_t i) {
   if (Take({i}, {ShapedAnew(now_.members[i].counts)})) return true;
-  return Take({i}, {MemberOf(shaping_.Reordered(now_.members[i].replica))});
+  return Take({i}, {MemberOf(shaping_.Refined(now_.members[i].replica, care_))});
 }
 
 bool PlacementMoves::GiveFree(size_t i) {
@@ -329,6 +329,7 @@ void PlacementMoves::Improve(ClassPlacement* at, int64_t most_judged, bool escap
   if (problem_.goal == Goal::kPrice || MomentsOf(problem_.samples).decode_steps <= 0) return;
   limit_ = shaping_.judged() + most_judged;
   escape_ = escape;
+  care_ = ReplicaShaping::Care::kSome;
   now_ = {};
   now_.free = at->free();
   std::vector<PlacedReplica> others;
@@ -344,6 +345,10 @@ void PlacementMoves::Improve(ClassPlacement* at, int64_t most_judged, bool escap
   Replace({}, {});
   Descend();
   if (escape_) Escape();
+  care_ = ReplicaShaping::Care::kFull;
+  looked_at_.clear();
+  limit_ = shaping_.judged() + most_judged / 4;
+  Descend();
   ClassPlacement improved(problem_);
   for (PlacedReplica& replica : others) improved.Put(std::move(replica));
   for (Member& member : now_.members) improved.Put(std::move(member.replica));

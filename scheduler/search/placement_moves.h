@@ -7,9 +7,10 @@
 // the cost model, and taken where the rate of all replicas rises (and money suffices); stages are
 // put in another order where that could decide. Where no move helps, the move that loses least is
 // made all the same and what it leaves is improved without going back: kept where all rises in the
-// end, undone otherwise. What was looked at is not looked at again while its replicas stay.
-// Replicas of the roles prefill and decode stay as they are. Deterministic: the budget counts
-// judgements. Thread rule: one thread per object; borrows problem and shapes.
+// end, undone otherwise. In the end moves are looked at again with more care for layouts. What was
+// looked at is not looked at again while its replicas stay. Replicas of the roles prefill and
+// decode stay as they are. Deterministic: the budget counts judgements. Thread rule: one thread per
+// object; borrows problem and shapes.
 #pragma once
 
 #include <cstdint>
@@ -89,6 +90,7 @@ class PlacementMoves {
   State now_;
   int64_t limit_ = 0;
   bool escape_ = false;
+  ReplicaShaping::Care care_ = ReplicaShaping::Care::kSome;
   std::map<std::vector<int>, int> ids_;   // of stages and of free devices
   std::set<std::vector<int>> looked_at_;  // ids of members and free devices where no move helps
   std::map<Ids, std::vector<Kick>> kicks_;

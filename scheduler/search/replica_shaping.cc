@@ -16,21 +16,25 @@ constexpr int kRefinements = 2;     // of the best number of sequences
 constexpr int kLeanSteps = 4;
 constexpr double kWorthJudging = 0.95;  // of the best deal
 constexpr size_t kDealsJudged = 4;      // by the cost model, where an order is looked for
-constexpr int kMostReorders = 3;
+constexpr int kMostRefinings = 3;
+constexpr int kMoreLayers = 3;  // than a stage has
 constexpr double kBetter = 1 + 1e-9;
+constexpr double kRoundsDown = 1 + 1e-12;  // so that room for a layer is not lost
 constexpr double kRounding = 1 + 1e-9;
 
 double SecondsOver(const LinkSpec& link, double bytes) {
   return link.latency_seconds + bytes / link.bytes_per_second;
 }
 
+bool SameDevices(const LayoutStage& a, const LayoutStage& b) {
+  return a.pool == b.pool && a.width == b.width;
+}
+
 // Where stages of the same devices and width stand beside each other: [begin, end).
 std::vector<std::pair<size_t, size_t>> BlocksOf(const std::vector<LayoutStage>& stages) {
   std::vector<std::pair<size_t, size_t>> blocks;
   for (size_t i = 0; i < stages.size(); ++i) {
-    const bool same =
-        i > 0 && stages[i].pool == stages[i - 1].pool && stages[i].width == stages[i - 1].width;
-    if (!same) blocks.emplace_back(i, i);
+    if (i == 0 || !SameDevices(stages[i], stages[i - 1])) blocks.emplace_back(i, i);
     blocks.back().second = i + 1;
   }
   return blocks;
@@ -52,10 +56,7 @@ std::vector<int> PoolsByPlace(const ClusterGraph& graph) {
 
 bool ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& a,
                                            const std::vector<LayoutStage>& b) const {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const LayoutStage& x, const LayoutStage& y) {
-                      return x.pool == y.pool && x.width == y.width;
-                    });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), SameDevices);
 }
 
 size_t ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& stages) const {
@@ -205,11 +206,23 @@ double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops
   return period;
 }
 
-// What was dealt to the stages for some numbers of sequences, by its rate there.
-void ReplicaShaping::MakeDeals(std::vector<LayoutStage>* stages) {
+// Whose KV this stage has room for beside so many layers.
+double ReplicaShaping::SequencesBeside(int layers, const LayoutStage& stage,
+                                       StagePlace place) const {
+  const StageShape& shape =
+      shapes_[shape_of_[static_cast<size_t>(stage.pool)][static_cast<size_t>(stage.width - 1)]];
+  const double kv_tokens = (shape.room(place) / layers - shape.layer_bytes) / shape.kv_token_bytes;
+  return (1 - problem_.options.kv_headroom) * kv_tokens /
+         std::max(1.0, shapes_.lengths().mean_decode_context()) / kRoundsDown;
+}
+
+// What was dealt to the stages for some numbers of sequences, by its rate there. With full
+// care also for those beyond which one of the stages could not have a layer more.
+void ReplicaShaping::MakeDeals(Care care, std::vector<LayoutStage>* stages) {
   deals_.clear();
   deal_layers_.clear();
   double best = 0, best_sequences = 0;
+  std::vector<LayoutStage> best_stages;
   const auto deal = [&](double sequences) {
     const double rate = Deal(sequences, best * kWorthJudging, stages);
     if (rate > best * kWorthJudging) {
@@ -219,6 +232,7 @@ void ReplicaShaping::MakeDeals(std::vector<LayoutStage>* stages) {
     if (rate <= best) return false;
     best = rate;
     best_sequences = sequences;
+    if (care == Care::kFull) best_stages = *stages;
     return true;
   };
   double sequences = problem_.options.max_sequences;
@@ -237,19 +251,27 @@ void ReplicaShaping::MakeDeals(std::vector<LayoutStage>* stages) {
     const double from = best_sequences;
     if (!deal(from / step)) deal(from * step);
   }
+  const std::vector<LayoutStage> base =
+      role_ == Role::kPrefill ? std::vector<LayoutStage>() : best_stages;
+  for (size_t i = 0; i < base.size(); ++i) {
+    const StagePlace place = PlaceOf(i, base.size());
+    if (i > 1 && place == StagePlace::kInner && SameDevices(base[i], base[i - 1])) continue;
+    for (int more = 0; more <= kMoreLayers; ++more)
+      deal(SequencesBeside(base[i].layers + more, base[i], place));
+  }
   std::sort(deals_.begin(), deals_.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
 }
 
-const PlacedReplica& ReplicaShaping::Judge(std::vector<LayoutStage> stages, bool carefully) {
-  const auto [at, fresh] = judged_stages_[carefully].try_emplace(stages);
+const PlacedReplica& ReplicaShaping::Judge(std::vector<LayoutStage> stages, Care care) {
+  const auto [at, fresh] = judged_stages_[static_cast<int>(care)].try_emplace(stages);
   PlacedReplica& best = at->second;
   if (!fresh || stages.empty()) return best;
   ++judged_;
-  size_t left = carefully ? kDealsJudged : 1;
+  size_t left = care == Care::kQuick ? 1 : kDealsJudged;
   const int* before = nullptr;
-  MakeDeals(&stages);
+  MakeDeals(care, &stages);
   for (const auto& [rate, begin] : deals_) {
     const int* layers = &deal_layers_[begin];
     if (before != nullptr && std::equal(layers, layers + stages.size(), before)) continue;
@@ -294,7 +316,7 @@ void ReplicaShaping::Descend(const Devices& devices, const std::vector<std::vect
       Widths other = *widths;
       for (const int pool : group) other[pool] = width;
       if (other == *widths) continue;
-      const PlacedReplica& tried = Judge(StagesOf(devices, other), false);
+      const PlacedReplica& tried = Judge(StagesOf(devices, other), Care::kQuick);
       if (tried.rate.requests_per_second <= best->rate.requests_per_second * kBetter) continue;
       *best = tried;
       *widths = std::move(other);
@@ -306,7 +328,7 @@ const PlacedReplica& ReplicaShaping::ShapeUniform(const Devices& devices, int wi
   Widths uniform;
   for (const auto& [pool, count] : devices)
     uniform[pool] = std::min({width, count, MaxWidth(*problem_.model)});
-  return Judge(StagesOf(devices, uniform), false);
+  return Judge(StagesOf(devices, uniform), Care::kQuick);
 }
 
 const PlacedReplica& ReplicaShaping::ShapeHalved(const Devices& devices, int width) {
@@ -320,7 +342,7 @@ const PlacedReplica& ReplicaShaping::ShapeHalved(const Devices& devices, int wid
       left -= here;
     }
   }
-  return Judge(std::move(stages), false);
+  return Judge(std::move(stages), Care::kQuick);
 }
 
 const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
@@ -336,7 +358,7 @@ const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
       changed = changed || count >= width;
     }
     if (!changed) break;
-    const PlacedReplica& tried = Judge(StagesOf(devices, uniform), false);
+    const PlacedReplica& tried = Judge(StagesOf(devices, uniform), Care::kQuick);
     if (width > 1 && tried.rate.requests_per_second <= best.rate.requests_per_second) continue;
     best = tried;
     widths = std::move(uniform);
@@ -353,7 +375,7 @@ const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
 PlacedReplica ReplicaShaping::ShapeLike(const Devices& devices, const Widths& known,
                                         const std::vector<int>& changed) {
   Widths widths = known;
-  PlacedReplica best = Judge(StagesOf(devices, widths), false);
+  PlacedReplica best = Judge(StagesOf(devices, widths), Care::kQuick);
   std::vector<std::vector<int>> groups;
   for (const int pool : changed) {
     const bool there = std::any_of(devices.begin(), devices.end(),
@@ -364,39 +386,60 @@ PlacedReplica ReplicaShaping::ShapeLike(const Devices& devices, const Widths& kn
   return best;
 }
 
-// Blocks of like stages go to another place, or one of them to an end.
-const PlacedReplica& ReplicaShaping::Reordered(const PlacedReplica& replica) {
-  const auto [at, fresh] = reordered_.try_emplace(replica.stages);
+// Blocks of like stages go to another place, or one of them to an end; the last of a block is cut
+// in two, or joined with the one before it.
+std::vector<std::vector<LayoutStage>> ReplicaShaping::Near(const std::vector<LayoutStage>& stages,
+                                                           Care care) const {
+  std::vector<std::vector<LayoutStage>> near;
+  const std::vector<std::pair<size_t, size_t>> blocks = BlocksOf(stages);
+  for (const auto& [begin, end] : blocks) {
+    const auto move = [&](size_t from, size_t to) {
+      std::vector<LayoutStage>& moved = near.emplace_back(stages);
+      const auto part = moved.begin() + static_cast<long>(from);
+      const auto rest = moved.begin() + static_cast<long>(end);
+      if (to <= from) {
+        std::rotate(moved.begin() + static_cast<long>(to), part, rest);
+      } else {
+        std::rotate(part, rest, moved.begin() + static_cast<long>(to));
+      }
+    };
+    for (const auto& [other_begin, other_end] : blocks) {
+      if (other_begin < begin) move(begin, other_begin);
+      if (other_begin > begin) move(begin, other_end);
+    }
+    if (end - begin > 1 && blocks.size() > 1) {
+      move(end - 1, 0);
+      move(end - 1, stages.size());
+    }
+    if (care != Care::kFull) continue;
+    const LayoutStage& last = stages[end - 1];
+    if (last.width > 1) {
+      std::vector<LayoutStage>& cut = near.emplace_back(stages);
+      cut[end - 1].width = last.width / 2;
+      cut.insert(cut.begin() + static_cast<long>(end), {last.pool, last.width - last.width / 2, 0});
+    }
+    if (end - begin > 1 && 2 * last.width <= MaxWidth(*problem_.model)) {
+      std::vector<LayoutStage>& joined = near.emplace_back(stages);
+      joined[end - 2].width *= 2;
+      joined.erase(joined.begin() + static_cast<long>(end) - 1);
+    }
+  }
+  return near;
+}
+
+const PlacedReplica& ReplicaShaping::Refined(const PlacedReplica& replica, Care care) {
+  const auto [at, fresh] = refined_[static_cast<int>(care)].try_emplace(replica.stages);
   PlacedReplica& best = at->second;
   if (!fresh) return best;
-  best = Judge(replica.stages, true);
+  best = Judge(replica.stages, care);
   if (best.rate.requests_per_second < replica.rate.requests_per_second) best = replica;
-  for (int pass = 0; pass < kMostReorders; ++pass) {
-    const PlacedReplica before = best;
-    const std::vector<std::pair<size_t, size_t>> blocks = BlocksOf(before.stages);
-    if (blocks.size() < 2) return best;
-    for (const auto& [begin, end] : blocks) {
-      const auto consider = [&](size_t from, size_t to) {
-        std::vector<LayoutStage> stages = before.stages;
-        const auto part = stages.begin() + static_cast<long>(from);
-        const auto rest = stages.begin() + static_cast<long>(end);
-        if (to <= from) {
-          std::rotate(stages.begin() + static_cast<long>(to), part, rest);
-        } else {
-          std::rotate(part, rest, stages.begin() + static_cast<long>(to));
-        }
-        const PlacedReplica& tried = Judge(std::move(stages), true);
-        if (tried.rate.requests_per_second > best.rate.requests_per_second * kBetter) best = tried;
-      };
-      for (const auto& [other_begin, other_end] : blocks) {
-        if (other_begin < begin) consider(begin, other_begin);
-        if (other_begin > begin) consider(begin, other_end);
-      }
-      if (end - begin < 2) continue;
-      consider(end - 1, 0);
-      consider(end - 1, before.stages.size());
+  for (int pass = 0; pass < kMostRefinings; ++pass) {
+    const double before = best.rate.requests_per_second;
+    for (std::vector<LayoutStage>& stages : Near(best.stages, care)) {
+      const PlacedReplica& tried = Judge(std::move(stages), care);
+      if (tried.rate.requests_per_second > best.rate.requests_per_second * kBetter) best = tried;
     }
-    if (best.rate.requests_per_second <= before.rate.requests_per_second * kBetter) break;
+    if (best.rate.requests_per_second <= before * kBetter) break;
   }
   return best;
 }

@@ -5,10 +5,10 @@
 // stages of one width (and one of what remains) or of two, the second half of the first; for the
 // sequences that KV can hold at most, and for fewer, layers are dealt so that the slowest stage is
 // as fast as it can be; widths are changed pool by pool as long as that helps. Pools that are alike
-// share a width. Stages stand in the order of their machines; another order is tried where it is
-// asked for. Heuristic: the rate is that of the cost model for the stages found, which need not be
-// the best. Answers are kept.
-// Deterministic. Thread rule: one thread per object; borrows problem and shapes.
+// share a width. Stages stand in the order of their machines; other orders and single widths are
+// tried where that is asked for. Heuristic: the rate is that of the cost model for the stages
+// found, which need not be the best. Answers are kept. Deterministic. Thread rule: one thread per
+// object; borrows problem and shapes.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,9 @@ class ReplicaShaping {
  public:
   // Devices of pools of the graph, by pool; no pool twice, no count of 0.
   using Devices = std::vector<std::pair<int, int>>;
+  // How many ways to deal layers to stages are looked at: one; the few best by what is quick to
+  // compute; those of loads at which a stage can just have a layer more as well.
+  enum class Care { kQuick, kSome, kFull };
   using Widths = std::map<int, int>;  // of stages, by pool; 0: the pool stays idle
 
   ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes, Role role = Role::kBoth);
@@ -47,8 +50,10 @@ class ReplicaShaping {
   PlacedReplica ShapeLike(const Devices& devices, const Widths& known,
                           const std::vector<int>& changed);
   static Widths WidthsOf(const PlacedReplica& replica);
-  // The same stages in the order that serves most: which is first and last, what is beside what.
-  const PlacedReplica& Reordered(const PlacedReplica& replica);
+  // The same devices a few steps from these stages, where that serves more: which is first and
+  // last, what is beside what and with full care some
+  // of a pool wider than the others. Not quick.
+  const PlacedReplica& Refined(const PlacedReplica& replica, Care care);
 
   int64_t judged() const { return judged_; }  // sets of stages so far
 
@@ -63,12 +68,15 @@ class ReplicaShaping {
   std::vector<int> WidthsToTry(int devices) const;
   std::vector<LayoutStage> StagesOf(const Devices& devices, const Widths& widths) const;
   // Layers dealt to these stages, whatever theirs are.
-  const PlacedReplica& Judge(std::vector<LayoutStage> stages, bool carefully);
-  void MakeDeals(std::vector<LayoutStage>* stages);
+  const PlacedReplica& Judge(std::vector<LayoutStage> stages, Care care);
+  double SequencesBeside(int layers, const LayoutStage& stage, StagePlace place) const;
+  void MakeDeals(Care care, std::vector<LayoutStage>* stages);
   // Layers of the stages for so many sequences at once; requests per second, 0: they do not fit, or
   // serve no more than that.
   double Deal(double sequences, double least_rate, std::vector<LayoutStage>* stages);
   double DealFor(double micro, double slowest_hop, double all_hops);
+  std::vector<std::vector<LayoutStage>> Near(const std::vector<LayoutStage>& stages,
+                                             Care care) const;
   std::vector<std::vector<int>> Alike(const Devices& devices) const;
   void Descend(const Devices& devices, const std::vector<std::vector<int>>& groups, Widths* widths,
                PlacedReplica* best);
@@ -79,8 +87,8 @@ class ReplicaShaping {
   LayoutProblem layout_;                    // of the whole graph, for MakeReplica
   std::vector<std::vector<int>> shape_of_;  // by pool, by width - 1
   std::map<Devices, PlacedReplica> shaped_;
-  ByStages judged_stages_[2];  // the second carefully
-  ByStages reordered_;
+  ByStages judged_stages_[3];                // by care
+  ByStages refined_[3];                      // the same
   std::vector<DealtStage> dealt_, leanest_;  // of Deal
   // Of MakeDeals: requests per second, and where in deal_layers_ the layers of the stages begin.
   std::vector<std::pair<double, size_t>> deals_;
