@@ -132,28 +132,18 @@ class Planner {
     for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
   }
 
-  // Stands beside every plan. Where more is predicted for it than for what was found, the
-  // simulation chooses between them.
-  void SplitEverywhere(Placement* placement) {
+  // What splitting everywhere would serve stands beside every plan.
+  void SplitEverywhere(const Placement& placement) {
     const bool best = options_.search.empty() || options_.search == PlannerOptions().search;
-    if (!best || options_.given_search || options_.survive_machine_loss || placement->interrupted ||
+    if (!best || options_.given_search || options_.survive_machine_loss || placement.interrupted ||
         problem_.goal != Goal::kThroughput || !problem_.allow_split ||
         graph_.devices() > kProgramsUpTo) {
       return;
     }
-    split_everywhere_ = SplitPlacement(problem_);
+    const bool everywhere = std::ranges::none_of(
+        placement.replicas, [](const auto& replica) { return replica.role == Role::kBoth; });
+    split_everywhere_ = everywhere ? placement : SplitPlacement(problem_);
     if (problem_.watch.Stopped()) split_everywhere_.reset();
-    if (!split_everywhere_ ||
-        split_everywhere_->requests_per_second <= placement->requests_per_second * kRounding) {
-      return;
-    }
-    Placement other = std::exchange(*placement, *split_everywhere_);
-    placement->upper_bound = std::max(other.upper_bound, placement->requests_per_second);
-    placement->shadow_prices = other.shadow_prices;
-    placement->alternatives = std::exchange(other.alternatives, {});
-    if (!Splits(other))
-      placement->notes.push_back(LosingSplitNote(false, other.requests_per_second, 0));
-    placement->alternatives.push_back(std::move(other));
   }
 
   absl::Status WriteChecked(const Placement& placement) {
@@ -167,7 +157,7 @@ class Planner {
 
   // The placement as a plan, or the one of its alternatives that the simulation prefers.
   absl::StatusOr<v1::DeploymentPlan> Judged(Placement placement) {
-    SplitEverywhere(&placement);
+    SplitEverywhere(placement);
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
     simulates_ = Simulates(options_, graph_.devices(), Splits(placement));
     if (absl::Status s = WriteChecked(placement); !s.ok()) return s;

@@ -72,14 +72,8 @@ class ClassSearch {
                            split_value > kSplitWorthTrying * program.Relax(RolesWanted::kWhole);
     columns_ = merge ? &program : nullptr;
     std::optional<Placement> best = Planned(classes, program, false);
-    if (try_split) {
-      program.Relax(RolesWanted::kAll);
-      std::optional<Placement> split = Planned(classes, program, true);
-      if (Few() && problem_.goal == Goal::kThroughput &&
-          program.Relax(RolesWanted::kSplit) > std::max(RateOf(best), RateOf(split))) {
-        std::optional<Placement> all_split = SplitPlacement(problem_);
-        if (RateOf(all_split) > RateOf(split)) split = std::move(all_split);
-      }
+    std::optional<Placement> split = Split(classes, try_split, RateOf(best), &program);
+    if (split) {
       best = TheBetter(std::move(best), std::move(split));
     } else if (best && problem_.allow_split && !problem_.watch.Stopped()) {
       best->notes.push_back(LosingSplitNote(true, 0, 0));
@@ -107,6 +101,26 @@ class ClassSearch {
     const double need = problem_.required_requests_per_second * (1 - 1e-6);
     const bool a_serves = a.requests_per_second >= need, b_serves = b.requests_per_second >= need;
     return a_serves != b_serves ? a_serves : a.usd_per_hour < b.usd_per_hour;
+  }
+
+  // With replicas that only prefill or only decode. `promising`: the relaxation serves more with
+  // them. None: it does not, or nothing was found.
+  std::optional<Placement> Split(const DeviceClasses& classes, bool promising, double whole_rate,
+                                 ConfigurationProgram* program) {
+    if (!problem_.allow_split) return std::nullopt;
+    std::optional<Placement> split;
+    if (promising) {
+      program->Relax(RolesWanted::kAll);
+      split = Planned(classes, *program, true);
+    }
+    if (!Few() || problem_.goal != Goal::kThroughput) return split;
+    // Whole numbers of columns of all roles leave prefill and decode unequal.
+    if (program->Relax(RolesWanted::kSplit) > std::max(whole_rate, RateOf(split))) {
+      std::optional<Placement> all = SplitPlacement(problem_);
+      if (RateOf(all) > RateOf(split)) split = std::move(all);
+    }
+    if (promising && split) split = ImproveSplit(problem_, *std::move(split));
+    return split;
   }
 
   std::optional<Placement> TheBetter(std::optional<Placement> whole,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <utility>
 
 namespace tessera::scheduler {
@@ -52,6 +54,23 @@ std::vector<MachineFlow> FlowsOf(const PlacementProblem& problem, const PlacedRe
     }
   }
   return flows;
+}
+
+// Every prefilling replica sends to all that decode by their capacity. Where links carry that, what
+// is served is all that the scarcer role can do.
+bool LinksCarryProportions(const Transport& transport, double prefill, double decode) {
+  std::vector<double> rates;
+  for (const Transport::Pair& pair : transport.pairs) {
+    rates.push_back(transport.capacity[static_cast<size_t>(pair.prefill)] *
+                    transport.capacity[static_cast<size_t>(pair.decode)] /
+                    std::max(prefill, decode));
+    if (rates.back() > pair.link_rate) return false;
+  }
+  return std::all_of(transport.shared.begin(), transport.shared.end(), [&](const LoadedLink& link) {
+    double load = 0;
+    for (const auto& [pair, factor] : link.uses) load += factor * rates[pair];
+    return load <= link.rate;
+  });
 }
 
 }  // namespace
@@ -106,6 +125,21 @@ absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
   if (!solution.ok()) return solution.status();
   for (double& rate : solution->values) rate = std::max(0.0, rate);
   return std::move(solution->values);
+}
+
+double ServedBy(const Transport& transport) {
+  std::map<int, double> prefilling, decoding;  // capacities
+  for (const Transport::Pair& pair : transport.pairs) {
+    prefilling[pair.prefill] = transport.capacity[static_cast<size_t>(pair.prefill)];
+    decoding[pair.decode] = transport.capacity[static_cast<size_t>(pair.decode)];
+  }
+  double prefill = 0, decode = 0;
+  for (const auto& [replica, capacity] : prefilling) prefill += capacity;
+  for (const auto& [replica, capacity] : decoding) decode += capacity;
+  if (std::min(prefill, decode) <= 0) return 0;
+  if (LinksCarryProportions(transport, prefill, decode)) return std::min(prefill, decode);
+  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  return rates.ok() ? std::accumulate(rates->begin(), rates->end(), 0.0) : 0;
 }
 
 }  // namespace tessera::scheduler

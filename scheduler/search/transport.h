@@ -41,4 +41,7 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
 // Rate of every pair.
 absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport);
 
+// Their sum, without the program where links do not bind; 0 where it has no solution.
+double ServedBy(const Transport& transport);
+
 }  // namespace tessera::scheduler

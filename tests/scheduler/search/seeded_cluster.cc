@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -34,6 +35,15 @@ constexpr Shape kShapes[] = {
     {"A6000", 2, "A5000", 2},     {"A100-40", 2, "A40", 2},    {"L40S", 4, "L4", 4},
 };
 
+// Some compute much for what they read, the others read much: prefill and decode are better apart.
+constexpr Shape kComputersAndReaders[] = {
+    {"H20", 8, nullptr, 0},     {"H20", 4, nullptr, 0},     {"H20", 2, nullptr, 0},
+    {"L40S", 8, nullptr, 0},    {"L40S", 4, nullptr, 0},    {"RTX4090", 8, nullptr, 0},
+    {"RTX4090", 4, nullptr, 0}, {"V100-32", 8, nullptr, 0}, {"V100-32", 4, nullptr, 0},
+    {"A10", 4, nullptr, 0},     {"A6000", 4, nullptr, 0},
+};
+constexpr double kFastUplinks[] = {100, 200, 400};  // Gbit/s
+
 // Gbit/s: what networks have.
 constexpr double kUplinks[] = {10, 25, 40, 100};  // of a shape
 constexpr double kNetworks[] = {10, 25, 40, 100, 200};
@@ -55,8 +65,9 @@ class Writer {
                             options_.devices, options_.sites,
                             options_.unlike_links ? ", unlike links" : "");
     for (int left = options_.devices; left > 0; ++machines_) AddMachine(&left);
+    const double alike = options_.splitting ? 400 : 100;
     text_ += "tiers:\n  site: " +
-             Link(options_.unlike_links ? kNetworks[links_.Below(5)] : 100, "30 us") + "\n";
+             Link(options_.unlike_links ? kNetworks[links_.Below(5)] : alike, "30 us") + "\n";
     if (options_.unlike_links)
       text_ += "  rack: " + Link(kNetworks[links_.Below(5)], "20 us") + "\n";
     if (options_.sites > 1) text_ += "  region: " + Link(2, "30 ms") + "\n";
@@ -69,8 +80,12 @@ class Writer {
   size_t Pick(size_t n) { return static_cast<size_t>(random_() % n); }
 
   void AddMachine(int* left) {
-    const size_t index = Pick(std::size(kShapes));
-    const Shape& shape = kShapes[index];
+    const std::span<const Shape> shapes =
+        options_.splitting ? std::span<const Shape>(kComputersAndReaders) : kShapes;
+    const std::span<const double> uplinks =
+        options_.splitting ? std::span<const double>(kFastUplinks) : kUplinks;
+    const size_t index = Pick(shapes.size());
+    const Shape& shape = shapes[index];
     const int count = std::min(*left, shape.count);
     *left -= count;
     text_ += absl::StrFormat("- {name: m%d, site: s%d, devices: [{kind: %s, count: %d}", machines_,
@@ -79,7 +94,7 @@ class Writer {
     if (second > 0)
       absl::StrAppendFormat(&text_, ", {kind: %s, count: %d}", shape.second_kind, second);
     *left -= second;
-    text_ += "], uplink: " + Link(kUplinks[index % std::size(kUplinks)], "20 us");
+    text_ += "], uplink: " + Link(uplinks[index % uplinks.size()], "20 us");
     if (options_.unlike_links) {
       absl::StrAppendFormat(&text_, ", rack: r%d", links_.Below(2));
       // Cards without peer access fall back to about 4 GB/s.

@@ -13,6 +13,8 @@ struct SeededClusterOptions {
   int sites = 1;    // machines are dealt to them in turn
   // Racks, cards without peer access and direct links between machines as well.
   bool unlike_links = false;
+  // Other machines: some that compute much beside some that read much, on a fast network.
+  bool splitting = false;
 };
 
 // YAML as people write it, so that an instance can be kept as a file and planned by hand.

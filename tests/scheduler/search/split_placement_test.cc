@@ -44,36 +44,6 @@ TEST_CASE("where the best of all placements is split, what is found comes near i
   CHECK(worst >= 0.5);
 }
 
-// Whole numbers of columns of all roles leave prefill and decode unequal here.
-TEST_CASE("the default search takes a split of all replicas that serves more") {
-  v1::Cluster cluster;
-  REQUIRE(ReadDocument(R"(
-machines:
-- {name: a, site: s, devices: [{kind: H20, count: 8}]}
-- {name: b, site: s, devices: [{kind: H20, count: 8}]}
-- {name: c, site: s, devices: [{kind: L40S, count: 4}]}
-- {name: d, site: s, devices: [{kind: L40S, count: 4}]}
-- {name: e, site: s, devices: [{kind: L40S, count: 4}]}
-- {name: f, site: s, devices: [{kind: L40S, count: 4}]}
-tiers: {site: {bandwidth: 400 Gbit/s, latency: 50 us}}
-)",
-                       "cluster", &cluster)
-              .ok());
-  const ModelShape model = Llama30B();
-  const absl::StatusOr<ClusterGraph> graph =
-      MakeClusterGraph(cluster, *BuiltInDevices(), "cluster");
-  REQUIRE(graph.ok());
-  PlacementProblem problem;
-  problem.model = &model;
-  problem.graph = &*graph;
-  problem.samples = {{1155, 211, 1}};
-  const std::optional<Placement> split = SplitPlacement(problem);
-  REQUIRE(split);
-  const absl::StatusOr<Placement> best = (*FindSearch("best"))(problem);
-  REQUIRE(best.ok());
-  CHECK(best->requests_per_second >= split->requests_per_second * (1 - 1e-6));
-}
-
 TEST_CASE("the searches that split for the sake of it find little better on larger clusters") {
   int beside = 0;
   for (int seed = 0; seed < 8; ++seed) {

@@ -34,6 +34,34 @@ TEST_CASE("shares are limited by replicas, by links and by shared links") {
   CHECK(SolveTransport(Transport())->empty());
 }
 
+TEST_CASE("what is served is the program's sum, whether or not links bind") {
+  SeededRandom random(11);
+  int bound = 0, free = 0;
+  for (int i = 0; i < 200; ++i) {
+    Transport transport;
+    const int prefills = 1 + random.Below(4), decodes = 1 + random.Below(4);
+    for (int r = 0; r < prefills + decodes; ++r) transport.capacity.push_back(random.Unit() * 10);
+    const double widest = 1 + random.Unit() * 30;
+    LoadedLink uplink;
+    for (int p = 0; p < prefills; ++p) {
+      for (int d = 0; d < decodes; ++d) {
+        if (p == 0) uplink.uses.push_back({transport.pairs.size(), 1 + random.Unit()});
+        transport.pairs.push_back({p, prefills + d, random.Unit() * widest});
+      }
+    }
+    uplink.rate = random.Unit() * widest;
+    transport.shared.push_back(uplink);
+    const double best = Sum(*SolveTransport(transport));
+    CHECK(ServedBy(transport) == Approx(best).epsilon(1e-9));
+    for (Transport::Pair& pair : transport.pairs) pair.link_rate = kUnbounded;
+    transport.shared.clear();
+    ++(best < ServedBy(transport) * (1 - 1e-6) ? bound : free);
+  }
+  CHECK(bound >= 20);
+  CHECK(free >= 20);
+  CHECK(ServedBy(Transport()) == 0);
+}
+
 TEST_CASE("the maximum flow is the program's optimum") {
   SeededRandom random(7);
   for (int i = 0; i < 50; ++i) {
