@@ -18,9 +18,9 @@ LinkSpec Pcie() {
   return link;
 }
 
-StageSpec Stage(std::vector<const DeviceSpec*> ranks, int first_layer, int layers, int of_layers) {
+StageSpec Stage(const std::vector<const DeviceSpec*>& ranks, int first_layer, int layers, int of_layers) {
   StageSpec stage;
-  stage.ranks = std::move(ranks);
+  stage.ranks.assign(ranks.begin(), ranks.end());
   stage.communicator = {{stage.width(), Pcie(), false}};
   stage.first_layer = first_layer;
   stage.layers = layers;

@@ -101,7 +101,7 @@ TEST_CASE("a step passes stages that are alike and unlike ones in what each take
   const ModelShape model = Llama2_70B();
   const DeviceSpec fast = A6000(), slow = A4000();
   struct Made {
-    std::vector<const DeviceSpec*> ranks;
+    decltype(StageSpec::ranks) ranks;
     double bytes_per_second;
     int layers;
   };
