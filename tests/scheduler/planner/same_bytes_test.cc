@@ -69,7 +69,7 @@ TEST_CASE("24 devices: goodput") {
   CheckSameBytes(On("three_sites_24.yaml"), options);
 }
 
-TEST_CASE("a market of 104 devices: within a budget, and the least price") {
+TEST_CASE("a market of 88 devices: within a budget, and the least price") {
   PlannerInput input = On("rental_market.yaml");
   PlannerOptions options;
   options.goal = Goal::kBudget;
