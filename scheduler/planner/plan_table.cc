@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -196,18 +197,23 @@ void AppendLinks(const v1::DeploymentPlan& plan, std::string* out) {
   }
 }
 
+// What another draw of requests may come to.
+bool IsLuck(double simulated, double predicted, double standard_error) {
+  return std::abs(simulated - predicted) <= 2 * standard_error;
+}
+
 // Of a figure that is far from what was predicted.
-std::string TimesText(double simulated, double predicted) {
+std::string TimesText(double simulated, double predicted, double error = 0) {
   constexpr double kFar = 1.25;
   const double times = predicted > 0 ? simulated / predicted : 1;
-  if (times < kFar && times > 1 / kFar) return "";
+  if ((times < kFar && times > 1 / kFar) || IsLuck(simulated, predicted, error)) return "";
   return absl::StrFormat(" (%.2g times the predicted)", times);
 }
 
 // By more than a reader would expect of two figures of one thing.
-bool Disagree(double simulated, double predicted) {
+bool Disagree(double simulated, double predicted, double error = 0) {
   constexpr double kMuch = 4.0 / 3;
-  return predicted > 0 && simulated > 0 &&
+  return predicted > 0 && simulated > 0 && !IsLuck(simulated, predicted, error) &&
          std::max(simulated / predicted, predicted / simulated) > kMuch;
 }
 
@@ -276,10 +282,12 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
       predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
   absl::StrAppendFormat(out, "  at %.3f requests/s: ", s.latency_requests_per_second());
   if (s.time_to_first_token_mean_seconds() > 0) {
-    absl::StrAppendFormat(out, "TTFT mean %.3g s%s, p50 %.3g s, p99 %.3g s",
+    const double error = s.time_to_first_token_error_seconds();
+    absl::StrAppendFormat(out, "TTFT mean %.3g s%s%s, p50 %.3g s, p99 %.3g s",
                           s.time_to_first_token_mean_seconds(),
+                          error > 0 ? absl::StrFormat(" +- %.2g s", error) : "",
                           TimesText(s.time_to_first_token_mean_seconds(),
-                                    plan.prediction().time_to_first_token_seconds()),
+                                    plan.prediction().time_to_first_token_seconds(), error),
                           s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds());
   } else {
     *out += "nothing was answered";
@@ -314,7 +322,8 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
         "more; tessera simulate --requests takes more of them\n",
         lasts, stays);
   } else if (Disagree(s.time_to_first_token_mean_seconds(),
-                      plan.prediction().time_to_first_token_seconds()) ||
+                      plan.prediction().time_to_first_token_seconds(),
+                      s.time_to_first_token_error_seconds()) ||
              Disagree(s.time_per_output_token_mean_seconds(),
                       plan.prediction().time_per_output_token_seconds())) {
     *out +=

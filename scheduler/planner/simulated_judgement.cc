@@ -128,6 +128,8 @@ class Judge {
     if (!report.ok()) return report.status();
     figures->set_latency_requests_per_second(rate);
     figures->set_time_to_first_token_mean_seconds(report->ttft.mean);
+    if (std::isfinite(report->ttft_error_seconds))
+      figures->set_time_to_first_token_error_seconds(report->ttft_error_seconds);
     figures->set_time_to_first_token_p50_seconds(report->ttft.p50);
     figures->set_time_to_first_token_p99_seconds(report->ttft.p99);
     figures->set_time_per_output_token_mean_seconds(report->tpot.mean);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -143,6 +145,22 @@ Percentiles PercentilesOf(std::vector<double>* values) {
   return out;
 }
 
+double ErrorOfMean(std::span<const double> values) {
+  constexpr size_t kBatches = 10;
+  const size_t length = values.size() / kBatches;
+  if (length < 2) return std::numeric_limits<double>::infinity();
+  double sum = 0, squares = 0;
+  for (size_t batch = 0; batch < kBatches; ++batch) {
+    const auto part = values.subspan(batch * length, length);
+    const double mean =
+        std::accumulate(part.begin(), part.end(), 0.0) / static_cast<double>(length);
+    sum += mean;
+    squares += mean * mean;
+  }
+  const double variance = (squares - sum * sum / kBatches) / (kBatches - 1);
+  return std::sqrt(std::max(0.0, variance) / kBatches);
+}
+
 SimulationReport ReportOf(const SimulationResult& result, std::span<const RequestClass> classes,
                           double usd_per_hour) {
   SimulationReport report;
@@ -169,6 +187,7 @@ SimulationReport ReportOf(const SimulationResult& result, std::span<const Reques
     end_to_end.push_back(outcome.end_to_end_seconds(request));
     if (outcome.output_tokens > 1) tpot.push_back(outcome.tpot_seconds());
   }
+  report.ttft_error_seconds = ErrorOfMean(ttft);
   report.ttft = PercentilesOf(&ttft);
   report.tpot = PercentilesOf(&tpot);
   report.end_to_end = PercentilesOf(&end_to_end);

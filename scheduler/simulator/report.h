@@ -19,6 +19,9 @@ struct Percentiles {
   double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0;
   int64_t values = 0;  // that they are of; 0: there are none, whatever stands above
 };
+// Standard error of the mean of values one after the other that hang together, such as waits: from
+// the means of ten batches of them. Infinite: there are too few to tell.
+double ErrorOfMean(std::span<const double> values);
 // Sorts its argument.
 Percentiles PercentilesOf(std::vector<double>* values);
 
@@ -56,6 +59,7 @@ struct SimulationReport {
   double steady_requests_per_second = 0;
   double output_tokens_per_second = 0;
   Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
+  double ttft_error_seconds = 0;             // of its mean, see ErrorOfMean
   double attainment = 1;  // of all requests, each with the limits of its class; failed ones miss
   std::vector<ClassAttainment> classes;  // those that were given
   std::vector<DeviceUse> devices;

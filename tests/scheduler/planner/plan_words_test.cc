@@ -194,6 +194,14 @@ TEST_CASE("a simulation that is far from the prediction says how far") {
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s (3.1 times the predicted), p50") &&
                                   Contains("TPOT mean 110.0 ms, p50 90.0 ms, p99"));
   CHECK_THAT(PlanTable(plan), Contains("believe the simulation where times differ by more"));
+  // Another draw may come to as much as the prediction.
+  seen.set_time_to_first_token_error_seconds(1.2);
+  CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s +- 1.2 s, p50"));
+  CHECK_THAT(PlanTable(plan), !Contains("believe the simulation"));
+  seen.set_time_to_first_token_error_seconds(0.3);
+  CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s +- 0.3 s (3.1 times the predicted), p50"));
+  CHECK_THAT(PlanTable(plan), Contains("believe the simulation"));
+  seen.clear_time_to_first_token_error_seconds();
   seen.set_time_to_first_token_mean_seconds(1.3);
   CHECK_THAT(PlanTable(plan), !Contains("believe the simulation"));
   seen.set_time_to_first_token_mean_seconds(0.5);

@@ -2,6 +2,7 @@
 #include "scheduler/simulator/simulator.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/pictures.h"
@@ -238,6 +239,19 @@ TEST_CASE("setups that cannot be are refused") {
   REQUIRE(result.ok());
   CHECK(result->outcomes[0].fate == scheduler::Fate::kFailed);
   CHECK(result->outcomes[1].fate == scheduler::Fate::kFinished);
+}
+
+TEST_CASE("the error of a mean comes of batches: what hangs together says less") {
+  CHECK(std::isinf(scheduler::ErrorOfMean({})));
+  CHECK(scheduler::ErrorOfMean(std::vector<double>(50, 3.0)) == Approx(0).margin(1e-12));
+  // 0 and 1 in turn: all batches have the same mean. Ten batches of 0 to 9: sd 3.0277, by root 10.
+  std::vector<double> in_turn, stairs;
+  for (int i = 0; i < 100; ++i) {
+    in_turn.push_back(i % 2);
+    stairs.push_back(i / 10);
+  }
+  CHECK(scheduler::ErrorOfMean(in_turn) == Approx(0).margin(1e-12));
+  CHECK(scheduler::ErrorOfMean(stairs) == Approx(0.957427).epsilon(1e-5));
 }
 
 TEST_CASE("the report: percentiles, attainment, use") {
