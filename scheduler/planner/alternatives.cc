@@ -235,7 +235,8 @@ class Alternatives {
       lines_.back() += question_.split_everywhere != nullptr
                            ? " (heuristic, no bound)"
                            : " (heuristic: replicas of this plan and of equal stages, no others)";
-      if (best->requests_per_second > question_.promised_requests_per_second * kAbove)
+      if (problem_.goal != Goal::kPrice &&
+          best->requests_per_second > question_.promised_requests_per_second * kAbove)
         lines_.back() += "; more is predicted for it, but plans are chosen by simulation: see why";
     }
   }
@@ -273,20 +274,18 @@ class Alternatives {
                               question_.survives ? ", or a machine's loss leaves nothing" : ""));
       return;
     }
-    int devices = 0;
-    for (const PlacedReplica& replica : found->replicas) {
-      for (const LayoutStage& stage : replica.stages) devices += stage.width;
-    }
     std::string line = absl::StrFormat(
         "%s: %.3f requests/s%s (%s)", name, found->requests_per_second,
         question_.survives ? " after the loss of a machine" : "",
         ChangeText(found->requests_per_second / question_.promised_requests_per_second, "as much"));
     if (problem_.goal == Goal::kPrice) {
-      absl::StrAppendFormat(&line, " for %.2f instead of %.2f USD/h", found->usd_per_hour,
-                            chosen_.usd_per_hour);
+      line += found->usd_per_hour == chosen_.usd_per_hour
+                  ? absl::StrFormat(" for the same %.2f USD/h", found->usd_per_hour)
+                  : absl::StrFormat(" for %.2f instead of %.2f USD/h", found->usd_per_hour,
+                                    chosen_.usd_per_hour);
     }
     absl::StrAppendFormat(&line, " on %d replica%s of %d of %d devices", found->replicas.size(),
-                          found->replicas.size() == 1 ? "" : "s", devices,
+                          found->replicas.size() == 1 ? "" : "s", DevicesUsed(*found),
                           problem_.graph->devices());
     const auto slowest = std::min_element(
         found->replicas.begin(), found->replicas.end(), [](const auto& a, const auto& b) {

@@ -10,7 +10,8 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
-constexpr double kSaysNothing = 10;        // a bound that is further off, times what is promised
+constexpr double kWideGap = 0.2;
+constexpr double kSaysNothing = 10;  // a bound that is further off, times what is promised
 constexpr char kLayouts[] =
     "layouts whose stages have one kind of device in one machine, with as many steps under way as "
     "stages, and whose replicas share no device";
@@ -77,6 +78,13 @@ std::string BoundLine(const BoundedPlacement& bounded) {
         std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT",
         BoundedLayouts());
   }
+  const char* wide = gap < kWideGap     ? ""
+                     : bounded.survives ? "; the bound is that of the cluster without one machine "
+                                          "and counts parts of devices and replicas, so a gap as "
+                                          "wide as this says little of the plan"
+                                        : "; the bound counts parts of devices and replicas, of "
+                                          "which few fit here, so a gap as wide as this says "
+                                          "little of the plan";
   const char* after = bounded.survives ? " after the loss of a machine" : "";
   if (gap < kRoundsToNothing) {
     return absl::StrFormat(
@@ -85,8 +93,8 @@ std::string BoundLine(const BoundedPlacement& bounded) {
   }
   return absl::StrFormat(
       "not proved to be the best: a better plan could serve %.3f requests/s%s at most, %.3f more: "
-      "the gap is %.2f %% of that; %s",
-      placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap,
+      "the gap is %.2f %% of that%s; %s",
+      placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap, wide,
       BoundedLayouts());
 }
 

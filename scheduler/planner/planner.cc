@@ -159,7 +159,7 @@ class Planner {
   absl::StatusOr<v1::DeploymentPlan> Judged(Placement placement) {
     SplitEverywhere(placement);
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
-    simulates_ = Simulates(options_, graph_.devices(), Splits(placement));
+    simulates_ = Simulates(options_, DevicesUsed(placement), Splits(placement));
     if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
     if (placement.interrupted || !simulates_) return std::move(plan_);
     if (!spot_.empty()) alternatives.clear();  // what is rented was counted for this placement
@@ -437,6 +437,12 @@ class Planner {
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     if (unbounded && load == kHighestLoad) TellAtPromise(placement);
     const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
+    if (options_.goal == Goal::kPrice && !waits_end) {
+      AddLine(absl::StrFormat(
+          "BEWARE: the asked %.3f requests/s are %.0f %% of the most that this cheapest plan "
+          "serves: by the formula queues grow without end; --rate %.3f leaves them room",
+          asked, 100 * load, asked / kHighestLoad));
+    }
     if (options_.goal == Goal::kGoodput) {
       std::string line = HardestLimitLine({&problem_, &placement, load}, plan_);
       if (!line.empty()) AddLine(std::move(line));

@@ -64,13 +64,13 @@ struct PlannerOptions {
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote
   // Whether the plans that the search kept are simulated, and the one that does better there is
-  // taken; not given: for searches on up to 64 devices, and up to 1,000 where a plan splits
+  // taken; not given: for plans that use up to 64 devices, and up to 1,000 where a plan splits
   // prefill and decode, as what such plans promise is what simulations refute most.
   std::optional<bool> simulate;
   SearchWatch watch;
 };
 
-// Whether plans for so many devices, of which the one found splits or does not, are simulated.
+// Whether plans that use so many devices, of which the one found splits or does not, are simulated.
 bool Simulates(const PlannerOptions& options, int devices, bool splits);
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,

@@ -184,6 +184,14 @@ bool Splits(const Placement& placement) {
                      [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
 }
 
+int DevicesUsed(const Placement& placement) {
+  int devices = 0;
+  for (const PlacedReplica& replica : placement.replicas) {
+    for (const LayoutStage& stage : replica.stages) devices += stage.width;
+  }
+  return devices;
+}
+
 std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
   if (requests_per_second <= 0) {
     return splits ? "no split of prefill and decode between replicas was found that serves more"

@@ -109,6 +109,8 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
 // Whether a replica only prefills or only decodes.
 bool Splits(const Placement& placement);
 
+int DevicesUsed(const Placement& placement);
+
 // Of the best that was found with replicas that only prefill or only decode, or without, where it
 // lost; 0 requests/s: none was found.
 std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour);

@@ -164,7 +164,7 @@ TEST_CASE("of alternatives for one price the one that serves most is shown") {
   const auto plan = MakePlan(input, options);
   REQUIRE(plan.status().message() == "");
   const std::string equal = LineWith(*plan, "equal stages of equal width everywhere");
-  CHECK_THAT(equal, Catch::Contains("for 3.00 instead of 3.00 USD/h on 1 replica of 4 of 4 "));
+  CHECK_THAT(equal, Catch::Contains("for the same 3.00 USD/h on 1 replica of 4 of 4 "));
 }
 
 TEST_CASE("one device: why there is no split value is said") {

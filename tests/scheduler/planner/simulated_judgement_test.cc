@@ -6,6 +6,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/simulator/goodput.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -277,6 +278,20 @@ TEST_CASE("for a price, serving more than was asked counts for nothing") {
   asked.workload.requests_per_second = asked.plan.prediction().requests_per_second();
   candidates = {slow, asked.plan};
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 1);
+}
+
+// Of a market most is not rented.
+TEST_CASE("a plan of few devices of the many that are offered is simulated") {
+  const auto input = tests::WrittenInput(
+      "budget: 2 USD/h\nmachines: [{name: a, available: 30, price: 1.5 USD/h, "
+      "devices: [{kind: A6000, count: 4}]}]\n"
+      "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}",
+      "Llama-3-8B");
+  PlannerOptions options;
+  options.goal = Goal::kBudget;
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->simulated().requests() > 0);
 }
 
 TEST_CASE("plans for many devices are simulated where that is asked for") {
