@@ -15,6 +15,8 @@
 namespace tessera::scheduler {
 namespace {
 
+constexpr double kServesAsked = 1 - 1e-6;
+
 class Study {
  public:
   Study(const PlannerInput& input, const PlannerOptions& options, v1::DeploymentPlan* plan)
@@ -88,10 +90,21 @@ class Study {
   std::string Choice(const PlannerInput& changed, double value) const {
     const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
     if (!best.ok()) return "; no other layout works either";
+    if (options_.goal == Goal::kPrice) return CheapestChoice(*best, value);
     const double reach = PromisedRate(*best);
     if (reach <= value * kOtherChoice) return "; the choice stays";
     return absl::StrFormat("; another layout would be chosen, for %.3f %s", reach,
                            PromisedUnit(plan_));
+  }
+
+  // The layout's price stays, as long as it still serves what was asked: `value` requests/s.
+  std::string CheapestChoice(const v1::DeploymentPlan& best, double value) const {
+    const double own_usd = plan_.certificate().value(), usd = best.certificate().value();
+    const bool serves = value >= input_.workload.requests_per_second() * kServesAsked;
+    if (serves && usd * kOtherChoice >= own_usd) return "; the choice stays";
+    return absl::StrFormat("; another layout would be chosen, for %.2f instead of %.2f USD/h%s",
+                           usd, own_usd,
+                           serves ? "" : ", as this one no longer serves what is asked");
   }
 
   static void Keep(v1::Cluster* cluster, const std::function<bool(const std::string&)>& wanted) {

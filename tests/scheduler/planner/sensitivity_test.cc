@@ -3,9 +3,12 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/planner/assumption_changes.h"
 #include "scheduler/planner/device_prices.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -201,6 +204,71 @@ TEST_CASE("what is left after the loss of a machine is told by that name") {
   AddSensitivity(input, options, false, &*plan);
   CHECK_THAT(LineWith(plan->sensitivity(), "efficiencies 10 % lower"),
              Contains(" requests/s after the loss of a machine (-"));
+}
+
+// Of workstations: what is told of a changed assumption is what planning the changed input gives.
+TEST_CASE("a changed assumption that changes the choice says so, for throughput and for a price") {
+  PlannerInput input = tests::WrittenInput(R"(
+machines:
+- {name: a, devices: [{kind: A6000, count: 4}]}
+- {name: b, devices: [{kind: A5000, count: 2}]}
+- {name: c, devices: [{kind: A4000, count: 2}]}
+tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
+)",
+                                           "Llama-3-8B");
+  for (const Goal goal : {Goal::kThroughput, Goal::kPrice}) {
+    INFO("goal " << static_cast<int>(goal));
+    PlannerOptions options;
+    options.goal = goal;
+    options.simulate = false;
+    int stays = 0, goes = 0;
+    for (const double rate : {5.0, 6.0, 7.0, 8.0}) {
+      INFO(rate << " requests/s");
+      if (goal == Goal::kPrice) input.workload.set_requests_per_second(rate);
+      auto plan = MakePlan(input, options);
+      REQUIRE(plan.status().message() == "");
+      AddSensitivity(input, options, true, &*plan);
+      for (const AssumptionChange& change : AssumptionChanges()) {
+        INFO(change.name);
+        PlannerInput changed = input;
+        change.apply(&changed);
+        const auto again = MakePlan(changed, options);
+        REQUIRE(again.status().message() == "");
+        const std::string line = LineWith(plan->sensitivity(), change.name);
+        const double kept = ValueIn(line), usd = again->certificate().value();
+        const bool serves = kept >= rate * (1 - 1e-3);
+        const bool same =
+            goal == Goal::kPrice
+                ? serves && usd * kOtherChoice >= plan->certificate().value()
+                : again->prediction().requests_per_second() <= kept * kOtherChoice + 1e-3;
+        ++(same ? stays : goes);
+        CHECK_THAT(line,
+                   Contains(same ? "; the choice stays" : "; another layout would be chosen"));
+        if (same || goal != Goal::kPrice) continue;
+        CHECK_THAT(line, Contains(absl::StrFormat("for %.2f instead of", usd)));
+      }
+      if (goal == Goal::kThroughput) break;
+    }
+    CHECK(stays > 0);
+    if (goal == Goal::kPrice) CHECK(goes > 0);
+  }
+}
+
+TEST_CASE("the cheapest plan that is full says that queues grow, and what leaves them room") {
+  PlannerInput input = tests::WrittenInput(
+      "machines: [{name: a, devices: [{kind: A6000, count: 2}]}]", "Llama-3-8B");
+  PlannerOptions options;
+  options.simulate = false;
+  const double most = MakePlan(input, options)->prediction().requests_per_second();
+  options.goal = Goal::kPrice;
+  const auto warns = [&](double part) {
+    input.workload.set_requests_per_second(part * most);
+    const auto plan = MakePlan(input, options);
+    REQUIRE(plan.status().message() == "");
+    return LineWith(plan->explanation(), "BEWARE: the asked ");
+  };
+  CHECK_THAT(warns(0.999), Contains("are 100 % of the most that this cheapest plan serves"));
+  CHECK(warns(0.6) == "");
 }
 
 TEST_CASE("estimates and measurements are told apart") {
