@@ -143,6 +143,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
         StrCat("request: ", place, ": must be of one line, without control characters"));
   }
   PlannerInput input;
+  input.by_request = true;
   input.cluster_file = "request: cluster";
   input.workload_file = "request: workload";
   input.cluster = request.cluster();

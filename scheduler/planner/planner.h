@@ -36,6 +36,7 @@ struct PlannerInput {
   std::vector<TraceRequest> trace;       // where the workload names one
   std::string cluster_file = "cluster";  // for messages
   std::string workload_file = "workload";
+  bool by_request = false;  // over the network, where there are no flags
   WorkloadOptions workload_options;
   std::optional<v1::DeploymentPlan> running;  // what the move starts from; empty: nothing runs
 };

@@ -103,7 +103,8 @@ absl::Status MoneyInTheWay(const PlacementProblem& problem, const PlannerInput& 
       "%s: %g are asked, and the best plan found for all these devices serves %.3f; ask for less "
       "or add devices",
       input.workload_options.rate ? std::string("--rate")
-                                  : StrCat(input.workload_file, ": requests_per_second (--rate)"),
+                                  : StrCat(input.workload_file, ": requests_per_second",
+                                           input.by_request ? "" : " (--rate)"),
       problem.required_requests_per_second, served));
 }
 
@@ -158,7 +159,8 @@ absl::Status CheckGoal(const PlacementProblem& problem, const PlannerInput& inpu
         return absl::InvalidArgumentError(
             StrCat(flags ? std::string("--objective price")
                          : StrCat(input.workload_file, ": requests_per_second"),
-                   ": a plan for a price needs the rate to serve; give --rate"));
+                   ": a plan for a price needs the rate to serve; give ",
+                   input.by_request ? "it, such as 2.5" : "--rate"));
       }
       return CheckPrices(*problem.graph, input);
     case Goal::kBudget:

@@ -48,6 +48,17 @@ TEST_CASE("goodput is planned for, and what is attained comes with the plan") {
   CHECK(faster->plan().prediction().classes().empty());
   CHECK_THAT(Refusal(kCluster + "objective: goodput\nworkload: {" + kLengths + "}"),
              Contains("request: workload: objectives: goodput counts requests within limits"));
+  // There are no flags here.
+  CHECK_THAT(
+      Refusal(kCluster + "objective: price\nworkload: {" + kLengths + "}"),
+      Contains("request: workload: requests_per_second: a plan for a price needs the rate to "
+               "serve; give it, such as 2.5"));
+  CHECK_THAT(
+      std::string(Answer(kCluster + "objective: price\nworkload: {requests_per_second: 1e6, " +
+                         kLengths + "}")
+                      .status()
+                      .message()),
+      Contains("request: workload: requests_per_second: 1e+06 are asked"));
 }
 
 TEST_CASE("a trace comes as text, of the workload or of a class; files are not read") {
