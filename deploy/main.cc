@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/cluster_client.h"
 #include "deploy/complete.h"
+#include "deploy/failure.h"
 #include "deploy/plan_cli.h"
 #include "deploy/simulate_command.h"
 #include "deploy/up.h"
@@ -23,11 +24,6 @@
 
 namespace tessera::deploy {
 namespace {
-
-int Fail(const absl::Status& status) {
-  std::cerr << "tessera: " << std::string(status.message()) << "\n";
-  return 1;
-}
 
 absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   CompleteOptions question;
@@ -176,16 +172,19 @@ int Main(int argc, char** argv) {
   SimulateFlags simulate;
   AddSimulate(app, &simulate);
   const std::span<const char* const> arguments(argv + 1, argc - 1);
-  if (const std::string unknown = UnknownArgument(app, arguments); !unknown.empty()) {
-    std::cerr << "tessera: " << unknown << "\n";
-    return 2;
-  }
+  if (const std::string unknown = UnknownArgument(app, arguments); !unknown.empty())
+    return FailUsage(unknown);
   if (arguments.empty()) {
-    std::cerr << "tessera: a subcommand is needed\n" << app.help();
-    return 2;
+    const int code = FailUsage("a subcommand is needed");
+    std::cerr << app.help();
+    return code;
   }
   ReadEnvironment(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return FailParse(app, *NamedApps(app, arguments).back(), error);
+  }
   if (app.got_subcommand("status")) return RunStatus(status);
   if (app.got_subcommand("complete")) return RunComplete(complete);
   if (app.got_subcommand("plan")) return plan.Run();

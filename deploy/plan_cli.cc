@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "deploy/describe_machine.h"
+#include "deploy/failure.h"
 #include "deploy/helix_import.h"
 #include "deploy/plan_watch.h"
 #include "proto/document.h"
@@ -21,11 +22,6 @@
 
 namespace tessera::deploy {
 namespace {
-
-int Fail(const absl::Status& status) {
-  std::cerr << "tessera: " << std::string(status.message()) << "\n";
-  return 1;
-}
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -330,8 +326,8 @@ int PlanCli::RunWhatIf() {
 
 int PlanCli::RunPlan() {
   if (flags_.cluster.empty() || models_.empty()) {
-    return Fail(absl::InvalidArgumentError(
-        "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME"));
+    return FailUsage(
+        "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME");
   }
   flags_.options.allow_split = !no_split_;
   PlanWatch watch(time_limit_seconds_);

@@ -98,7 +98,7 @@ TEST_CASE("a file that cannot be written is told before anything is planned") {
     INFO(flag);
     // A cluster that is not there would be told of, if it were read.
     const Ran ran = Run({"gone.yaml", "--model", "Qwen2.5-7B", flag, Scratch("gone/plan")});
-    CHECK(ran.code == 1);
+    CHECK(ran.code == 2);
     CHECK_THAT(ran.err, Contains(std::string(flag) + ": cannot write ") &&
                             Contains("there is no folder " + Scratch("gone")));
     CHECK_THAT(Run(With({flag, Scratch("")})).err, Contains("it is a folder"));
