@@ -22,17 +22,15 @@ void AppendPercentiles(const char* name, const Percentiles& p, double scale, con
 }
 
 // Finished per second while requests came, once everything had filled.
-double SteadyRate(const SimulationResult& result, double first, double last) {
-  constexpr double kFilling = 0.5;
-  const double from = first + kFilling * (last - first);
-  if (last <= from) return 0;
+double SteadyRate(const SimulationResult& result, double from, double to) {
+  if (to <= from) return 0;
   int64_t finished = 0;
   for (const RequestOutcome& outcome : result.outcomes) {
     const bool counts = outcome.fate == Fate::kFinished && outcome.finished_seconds > from &&
-                        outcome.finished_seconds <= last;
+                        outcome.finished_seconds <= to;
     finished += counts ? 1 : 0;
   }
-  return static_cast<double>(finished) / (last - from);
+  return static_cast<double>(finished) / (to - from);
 }
 
 // Output tokens per second while requests came, or, where too few came, over the whole time.
@@ -199,7 +197,10 @@ SimulationReport ReportOf(const SimulationResult& result, std::span<const Reques
     report.requests_per_second = static_cast<double>(report.finished) / report.seconds;
     report.output_tokens_per_second = static_cast<double>(report.output_tokens) / report.seconds;
   }
-  report.steady_requests_per_second = SteadyRate(result, first, last);
+  constexpr double kFilling = 0.5;
+  report.steady_from_seconds = first + kFilling * (last - first);
+  report.steady_to_seconds = last;
+  report.steady_requests_per_second = SteadyRate(result, report.steady_from_seconds, last);
   const double tokens_per_second = SteadyTokens(report);
   if (usd_per_hour > 0 && tokens_per_second > 0)
     report.usd_per_million_output_tokens = usd_per_hour / 3600 / tokens_per_second * 1e6;
@@ -221,8 +222,12 @@ std::string ReportTable(const SimulationReport& report, double asked_requests_pe
                       RateText(asked_requests_per_second, report.arrivals_per_second, ""),
                       report.finished, report.failed, report.seconds);
   const bool steady = report.steady_requests_per_second > 0;
-  absl::StrAppendFormat(&out, "throughput%s: %.3f requests/s, %.0f output tokens/s",
-                        steady ? " while requests came" : "",
+  const std::string window =
+      steady ? absl::StrFormat(
+                   " in the second half of the time in which requests came (%.1f to %.1f s)",
+                   report.steady_from_seconds, report.steady_to_seconds)
+             : std::string();
+  absl::StrAppendFormat(&out, "throughput%s: %.3f requests/s, %.0f output tokens/s", window,
                         steady ? report.steady_requests_per_second : report.requests_per_second,
                         SteadyTokens(report));
   if (report.usd_per_million_output_tokens > 0) {

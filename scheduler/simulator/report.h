@@ -57,6 +57,7 @@ struct SimulationReport {
   // first and last arrival. What a deployment sustains; the figure above pays for
   // filling and draining it.
   double steady_requests_per_second = 0;
+  double steady_from_seconds = 0, steady_to_seconds = 0;  // that time
   double output_tokens_per_second = 0;
   Percentiles ttft, tpot, end_to_end, wait;  // wait: arrival to first step
   double ttft_error_seconds = 0;             // of its mean, see ErrorOfMean

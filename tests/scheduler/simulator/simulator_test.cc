@@ -176,6 +176,35 @@ TEST_CASE("a lost replica's requests go on elsewhere with what they have") {
   CHECK(o.finished_seconds == Approx(0.1 + 0.010 + 0.0108 + 41 * 0.011));
 }
 
+TEST_CASE("a lost replica shows no KV in use") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  setup.requests = {Request(0, 100, 50)};
+  setup.changes = {Change(0.1, ScheduledChange::Kind::kLose, 0),
+                   Change(0.3, ScheduledChange::Kind::kRecover, 0)};
+  setup.sample_seconds = 0.05;
+  int before = 0, lost = 0, after = 0;
+  for (const scheduler::LoadSample& sample : Run(setup).samples) {
+    if (sample.seconds > 0.01 && sample.seconds < 0.09) before += sample.kv_used > 0 ? 1 : 0;
+    if (sample.seconds > 0.11 && sample.seconds < 0.29) lost += sample.kv_used == 0 ? 1 : 0;
+    if (sample.seconds > 0.31 && sample.seconds < 0.5) after += sample.kv_used > 0 ? 1 : 0;
+  }
+  CHECK(before == 1);
+  CHECK(lost == 3);
+  CHECK(after > 0);
+}
+
+TEST_CASE("a rate says of which time it is") {
+  SimulationSetup setup;
+  setup.replicas = {Replica("a")};
+  for (int i = 0; i < 11; ++i) setup.requests.push_back(Request(10 + i, 100, 2));
+  CHECK(
+      scheduler::ReportTable(ReportOf(Run(setup)))
+          .find(
+              "throughput in the second half of the time in which requests came (15.0 to 20.0 s): "
+              "1.000 requests/s, ") != std::string::npos);
+}
+
 TEST_CASE("without a replica requests wait for one, not for ever") {
   SimulationSetup setup;
   setup.replicas = {Replica("a")};
