@@ -175,6 +175,38 @@ TEST_CASE("role both computes the prompts beside the decodes") {
   CHECK(rate.requests_per_second == Approx(1 / rate.period_seconds));
 }
 
+TEST_CASE("role prefill serves a prompt as its slowest stage does, and answers after all stages") {
+  const ModelShape model = DenseShape("two layers", 2, 1024, 8, 8, 4096, 1000);
+  DeviceSpec fast = Device("fast", 80, 100, 1000), slow = Device("slow", 80, 40, 1000);
+  for (DeviceSpec* device : {&fast, &slow}) {
+    device->compute_efficiency = 0.5;
+    device->memory_efficiency = 0.8;
+  }
+  fast.layer_overhead_seconds = 20e-6;
+  slow.layer_overhead_seconds = 30e-6;
+  ReplicaSpec replica = Pipeline({&fast, &slow}, 0);
+  replica.role = Role::kPrefill;
+  for (LinkSpec& hop : replica.hops) hop = Link(10e9, 50e-6);
+  ReplicaOptions options;
+  options.max_sequences = 2;  // one in each of two steps: a step is one prompt
+  // A prompt of 512 tokens: 2*P*T + 2*T^2*n*h_d FLOPs of a layer; the last stage reads the head's
+  // 1,000 rows of 1,024 for one row. Then 512 rows of 1,024 in two bytes, and a token id back.
+  const double parameters = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096;
+  const double flops = 2 * parameters * 512 + 2.0 * 512 * 512 * 1024;
+  const double tau0 = flops / 50e12 + 20e-6;
+  const double tau1 = flops / 20e12 + 30e-6 + 1000 * 1024 * 2 / 800e9 + 2 * 1000 * 1024 / 20e12;
+  const double h0 = 50e-6 + 512 * 1024 * 2 / 10e9, h1 = 50e-6 + kTokenIdBytes / 10e9;
+  const double all = tau0 + h0 + tau1 + h1;
+  REQUIRE(tau1 > all / 2);  // two in flight keep the slowest stage busy
+  const ReplicaRate rate = CapacityOf(model, replica, Lengths(512, 100), options);
+  CHECK(rate.prefill_tokens == 512);
+  CHECK(rate.requests_per_second == Approx(1 / tau1).epsilon(1e-12));
+  CHECK(rate.slowest_stage == 1);
+  const PrefillCost cost = PrefillCostOf(model, replica, {512, 100, 1}, options, 2, 0, 0);
+  CHECK(cost.service_seconds == Approx(tau1).epsilon(1e-12));
+  CHECK(cost.latency_seconds == Approx(all).epsilon(1e-12));
+}
+
 TEST_CASE("a limit on TPOT ends the growth of rows, or makes a replica useless") {
   const ModelShape model = Llama2_70B();
   const DeviceSpec device = Device("big", 200, 1000, 3000);
