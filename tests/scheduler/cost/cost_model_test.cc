@@ -121,6 +121,55 @@ TEST_CASE("the head of Llama-3-8B reads 1.05 GB per step, 2.4 layers' worth") {
   CHECK((with - without) / (without / 2) == Approx(2.41).epsilon(0.01));
 }
 
+TEST_CASE(
+    "a rank computes its rows of the logits, and the first one gathers what it lacks of them") {
+  const ModelShape model = Llama3_8B();
+  DeviceSpec device = Device("x", 80, 100, 1000);
+  device.compute_efficiency = 0.5;
+  device.memory_efficiency = 0.8;
+  const StepWork work = DecodeWork(32, 700);
+  for (const int width : {1, 2, 4, 8}) {
+    INFO("width " << width);
+    // 128,256 rows of 4,096 in two bytes; logits of two bytes over 25 GB/s.
+    const double parameters = 128256.0 / width * 4096;
+    const double gather = width == 1 ? 0 : 10e-6 + 32 * 128256 * 2.0 * (width - 1) / width / 25e9;
+    CHECK(HeadSeconds(model, device, FullestShare(model, width), {{width, Pcie(), false}}, work) ==
+          Approx(parameters * 2 / 800e9 + 2 * parameters * 32 / 50e12 + gather).epsilon(1e-12));
+  }
+  // Over two tiers the slower link takes them all, shared by the ranks of a machine where it is.
+  LinkSpec outside = Pcie();
+  outside.bytes_per_second = 5e9;
+  outside.latency_seconds = 40e-6;
+  const double lacking = 32 * 128256 * 2.0 * 3 / 4;
+  for (const bool shared : {false, true}) {
+    CHECK(GatherSeconds({{2, Pcie(), false}, {2, outside, shared}}, 32 * 128256 * 2.0) ==
+          Approx(40e-6 + lacking / (shared ? 2.5e9 : 5e9)).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("tied embeddings are held once by a stage that has both, twice over two stages") {
+  ModelShape model = DenseShape("small", 4, 1024, 8, 2, 4096, 30000);
+  // 2*H*(n*h_d) + 2*H*(n_kv*h_d) + 3*H*F, and V*H.
+  const double layer = 2.0 * 1024 * 1024 + 2 * 1024 * 256 + 3 * 1024 * 4096.0;
+  const double table = 30000.0 * 1024;
+  const DeviceSpec device = A6000();
+  const auto bytes = [&](int first_layer, int layers, int width) {
+    const std::vector<const DeviceSpec*> ranks(static_cast<size_t>(width), &device);
+    return StageWeightBytes(model, Stage(ranks, first_layer, layers, 4));
+  };
+  for (const bool tied : {false, true}) {
+    INFO("tied " << tied);
+    model.tied_embeddings = tied;
+    for (const int width : {1, 2}) {
+      CHECK(bytes(0, 4, width) == 2 * (4 * layer + (tied ? 1 : 2) * table) / width);
+      CHECK(bytes(0, 3, width) == 2 * (3 * layer + table) / width);
+      CHECK(bytes(3, 1, width) == 2 * (1 * layer + table) / width);
+    }
+    CHECK(bytes(1, 2, 1) == 2 * 2 * layer);
+    CHECK(TotalParameters(model) == 4 * layer + (tied ? 1 : 2) * table);
+  }
+}
+
 TEST_CASE("two all-reduces per layer, and a stage waits for its slowest rank") {
   const ModelShape model = Llama2_70B();
   const DeviceSpec fast = Device("fast", 80, 100, 2000), slow = Device("slow", 80, 100, 1000);
