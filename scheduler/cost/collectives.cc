@@ -40,13 +40,22 @@ double HierarchicalSeconds(int ranks, double bytes, const LinkSpec& link, const 
   return best;
 }
 
+// Of rings among a and then among b ranks and back, a * b = ranks; infinite for primes. The sides
+// of the squarest grid add up to least.
+double GridRounds(int ranks) {
+  for (int a = static_cast<int>(std::sqrt(ranks)); a >= 2; --a) {
+    if (ranks % a == 0) return 2 * (a - 1) + 2 * (ranks / a - 1);
+  }
+  return kNever;
+}
+
 // `sharding`: only algorithms that go through a state where every rank has one share of the sum.
 CollectiveCost CheapestOnOneLink(int ranks, double bytes, const LinkSpec& link,
                                  const ReduceCost& cost, bool sharding = false) {
   CollectiveCost best = {kNever, AllReduceKind::kNone};
   for (const AllReduceKind kind :
        {AllReduceKind::kOneShot, AllReduceKind::kTwoPhase, AllReduceKind::kRing,
-        AllReduceKind::kHalvingDoubling, AllReduceKind::kHierarchical}) {
+        AllReduceKind::kHalvingDoubling, AllReduceKind::kHierarchical, AllReduceKind::kGridRing}) {
     if (sharding && kind == AllReduceKind::kOneShot) continue;
     const double seconds = AllReduceSecondsBy(kind, ranks, bytes, link, cost);
     if (seconds < best.seconds) best = {seconds, kind};
@@ -102,6 +111,7 @@ std::string_view Name(AllReduceKind kind) {
     case AllReduceKind::kHalvingDoubling: return "halving-doubling";
     case AllReduceKind::kTwoPhase: return "two-phase";
     case AllReduceKind::kHierarchical: return "hierarchical";
+    case AllReduceKind::kGridRing: return "grid ring";
     case AllReduceKind::kTiered: return "tiered";
   }
   return "?";
@@ -130,6 +140,8 @@ double AllReduceSecondsBy(AllReduceKind kind, int ranks, double bytes, const Lin
     case AllReduceKind::kTwoPhase:
       return Seconds({2, sent, reduced, (n + 1) * bytes / n, n}, link, cost);
     case AllReduceKind::kHierarchical: return HierarchicalSeconds(ranks, bytes, link, cost);
+    case AllReduceKind::kGridRing:
+      return Seconds({GridRounds(ranks), sent, reduced, 3 * reduced, 2}, link, cost);
     case AllReduceKind::kNone:
     case AllReduceKind::kTiered: break;
   }

@@ -23,6 +23,7 @@ enum class AllReduceKind {
   kHalvingDoubling,  // ranks are a power of two
   kTwoPhase,         // direct reduce-scatter, direct all-gather
   kHierarchical,     // direct, ranks = m1 * m2
+  kGridRing,         // rings along both sides of a grid, ranks = a * b; pays where incast does
   kTiered,           // by tier, see above
 };
 std::string_view Name(AllReduceKind kind);
@@ -54,7 +55,7 @@ struct CollectiveCost {
 };
 
 // One algorithm among `ranks` equal ranks on one link; infinite where it does not apply.
-// kHierarchical takes the best factorisation of ranks into m1 * m2, both at least 2.
+// kHierarchical and kGridRing take the best factorisation of ranks, both factors at least 2.
 double AllReduceSecondsBy(AllReduceKind kind, int ranks, double bytes, const LinkSpec& link,
                           const ReduceCost& cost);
 

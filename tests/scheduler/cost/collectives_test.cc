@@ -36,6 +36,16 @@ TEST_CASE("reducing and touching bytes is charged per row of the table") {
   CHECK(By(AllReduceKind::kHierarchical, 4, 1e6, cost) == Approx(190e-6 + 0.75e-6 + 22.5e-6));
 }
 
+TEST_CASE("on a grid, rings go round both of its sides instead of all ranks") {
+  const ReduceCost cost = {1e-12, 1e-11};
+  // 2 x 3: 2*1 + 2*2 rounds of 10 us; as many bytes as by one ring.
+  CHECK(By(AllReduceKind::kGridRing, 6, 6e6, cost) == Approx(60e-6 + 1000e-6 + 5e-6 + 150e-6));
+  CHECK(By(AllReduceKind::kRing, 6, 6e6, cost) == Approx(100e-6 + 1000e-6 + 5e-6 + 150e-6));
+  CHECK(By(AllReduceKind::kGridRing, 12, 12e6) == Approx(100e-6 + 2200e-6));  // 3 x 4, not 2 x 6
+  CHECK(By(AllReduceKind::kGridRing, 9, 9e6) == Approx(80e-6 + 1600e-6));
+  CHECK(By(AllReduceKind::kGridRing, 7, 1e6) > 1e300);
+}
+
 TEST_CASE("halving-doubling needs a power of two, hierarchy a factor") {
   CHECK(By(AllReduceKind::kHalvingDoubling, 6, 1e6) > 1e300);
   CHECK(By(AllReduceKind::kHierarchical, 5, 1e6) > 1e300);
@@ -49,7 +59,9 @@ TEST_CASE("small messages go one-shot, large ones in two phases, incast leads to
   LinkSpec narrow = Link();
   narrow.incast_threshold = 2;
   narrow.incast_seconds_per_byte = 1e-9;
-  CHECK(AllReduce({{6, narrow, false}}, 100e6, {}).kind == AllReduceKind::kRing);
+  CHECK(AllReduce({{5, narrow, false}}, 100e6, {}).kind == AllReduceKind::kRing);
+  CHECK(AllReduce({{6, narrow, false}}, 100e6, {}).kind == AllReduceKind::kGridRing);
+  CHECK(AllReduce({{8, narrow, false}}, 100e6, {}).kind == AllReduceKind::kHalvingDoubling);
   CHECK(AllReduce({{1, Link(), false}}, 1e6, {}).seconds == 0);
 }
 
