@@ -46,6 +46,29 @@ TEST_CASE("on a grid, rings go round both of its sides instead of all ranks") {
   CHECK(By(AllReduceKind::kGridRing, 7, 1e6) > 1e300);
 }
 
+TEST_CASE("each byte takes longer for every sender beyond the threshold") {
+  LinkSpec link = Link();
+  link.incast_threshold = 2;
+  link.incast_seconds_per_byte = 1e-11;  // 10 us per MB and sender
+  const auto excess = [&](AllReduceKind kind, int ranks, double bytes) {
+    return AllReduceSecondsBy(kind, ranks, bytes, link, {}) - By(kind, ranks, bytes);
+  };
+  // (w - w_t) * V * epsilon: w is all ranks where everybody sends to everybody.
+  CHECK(excess(AllReduceKind::kOneShot, 4, 1e6) == Approx(2 * 3e6 * 1e-11));
+  CHECK(excess(AllReduceKind::kTwoPhase, 4, 1e6) == Approx(2 * 1.5e6 * 1e-11));
+  CHECK(excess(AllReduceKind::kTwoPhase, 6, 6e6) == Approx(4 * 10e6 * 1e-11));
+  // 6 = 2 * 3: w is 3.
+  CHECK(excess(AllReduceKind::kHierarchical, 6, 6e6) == Approx(1 * 10e6 * 1e-11));
+  // Two at a time are not beyond it, nor are two ranks.
+  for (const AllReduceKind kind :
+       {AllReduceKind::kRing, AllReduceKind::kHalvingDoubling, AllReduceKind::kGridRing})
+    CHECK(excess(kind, 4, 1e6) == 0);
+  CHECK(excess(AllReduceKind::kOneShot, 2, 1e6) == 0);
+  link.incast_threshold = 5;  // nobody is given back what stays below it
+  CHECK(excess(AllReduceKind::kOneShot, 4, 1e6) == 0);
+  CHECK(excess(AllReduceKind::kOneShot, 6, 1e6) == Approx(1 * 5e6 * 1e-11));
+}
+
 TEST_CASE("halving-doubling needs a power of two, hierarchy a factor") {
   CHECK(By(AllReduceKind::kHalvingDoubling, 6, 1e6) > 1e300);
   CHECK(By(AllReduceKind::kHierarchical, 5, 1e6) > 1e300);
