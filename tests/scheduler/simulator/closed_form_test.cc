@@ -112,16 +112,37 @@ TEST_CASE("the wait of M/G/1 with the lengths of conversations") {
 }
 
 TEST_CASE("DistServe's fits as a cost table") {
-  const auto fit = scheduler::DistServeLatencies("13B-TP1");
-  REQUIRE(fit.ok());
-  const auto table = scheduler::MakeFittedCostTable(*fit);
-  scheduler::StageTime time;
-  table->Step(scheduler::PrefillWork(1000, 0), {&time, 1});
-  CHECK(time.stage_seconds == Approx(0.01810 + 0.10191 + 0.00712));
-  table->Step(scheduler::DecodeWork(10, 1000), {&time, 1});
-  CHECK(time.stage_seconds == Approx(0.01993 + 6.27e-7 * 10000 + 10 * 3.851e-5));
-  table->Step(scheduler::DecodeWork(100, 1000), {&time, 1});
-  CHECK(time.stage_seconds == Approx(0.00717 + 5.80e-7 * 100000 + 100 * 15.831e-5));
+  // As published, in ms: prefill a, b, c; decode of fewer than 95 rows a, b, c; of more.
+  const struct {
+    const char* name;
+    double prefill[3], decode[3], large[3];
+  } published[] = {
+      {"13B-TP1", {18.10, .10191, 7.12e-6}, {19.93, 6.27e-4, .03851}, {7.17, 5.80e-4, .15831}},
+      {"13B-TP2", {14.74, .06858, 2.45e-6}, {13.29, 3.41e-4, .06296}, {10.64, 3.12e-4, .08563}},
+      {"66B-TP4", {29.44, .15135, 8.32e-6}, {30.76, 4.52e-4, .06328}, {27.47, 4.05e-4, .12481}},
+      {"66B-TP8", {25.49, .10659, 3.39e-6}, {23.16, 2.27e-4, .04801}, {21.72, 3.76e-4, .08979}},
+  };
+  for (const auto& of : published) {
+    INFO(of.name);
+    const auto fit = scheduler::DistServeLatencies(of.name);
+    REQUIRE(fit.ok());
+    const auto table = scheduler::MakeFittedCostTable(*fit);
+    const auto ms = [&](const scheduler::StepWork& work) {
+      scheduler::StageTime time;
+      table->Step(work, {&time, 1});
+      CHECK(time.hop_seconds == 0);
+      return time.stage_seconds * 1e3;
+    };
+    // a + b * len + c * len^2; a + b * contexts + c * rows.
+    CHECK(ms(scheduler::PrefillWork(1000, 0)) ==
+          Approx(of.prefill[0] + of.prefill[1] * 1000 + of.prefill[2] * 1e6).epsilon(1e-12));
+    for (const double rows : {10, 94})
+      CHECK(ms(scheduler::DecodeWork(rows, 1000)) ==
+            Approx(of.decode[0] + of.decode[1] * 1000 * rows + of.decode[2] * rows).epsilon(1e-12));
+    for (const double rows : {95, 200})
+      CHECK(ms(scheduler::DecodeWork(rows, 1000)) ==
+            Approx(of.large[0] + of.large[1] * 1000 * rows + of.large[2] * rows).epsilon(1e-12));
+  }
   CHECK(scheduler::DistServeLatencies("7B").status().message() ==
         "there is no fit called \"7B\"; there are 13B-TP1, 13B-TP2, 66B-TP4, 66B-TP8");
 }
