@@ -2,9 +2,14 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <map>
+#include <utility>
 
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
 #include "scheduler/search/problem.h"
+#include "tests/scheduler/cost/shapes.h"
 #include "tests/scheduler/search/placement_instance.h"
+#include "tests/scheduler/search/seeded_cluster.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -107,7 +112,7 @@ TEST_CASE("searches say how far they are") {
   LayoutInstance instance;
   PlacementProblem problem = PlacementInstance(3005, &instance);
   for (const std::string& name : SearchNames()) {
-    if (name == "best") continue;  // quicker than it would be read, here
+    if (name == "best") continue;  // says other things, below
     INFO(name);
     int layouts = 0, others = 0;
     problem.watch.progress = [&](const std::string& what) {
@@ -116,6 +121,29 @@ TEST_CASE("searches say how far they are") {
     REQUIRE((*FindSearch(name))(problem).ok());
     CHECK(layouts > 0);
     CHECK(others > 0);
+  }
+}
+
+TEST_CASE("best says how far it is, on few devices and on many") {
+  LayoutInstance instance;
+  PlacementProblem few = PlacementInstance(3005, &instance);
+  const ModelShape model = Llama2_70B();
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(SeededCluster({1, 16, 2}), "seeded cluster", &cluster).ok());
+  const auto graph = MakeClusterGraph(cluster, *BuiltInDevices(), "seeded cluster");
+  REQUIRE(graph.ok());
+  PlacementProblem many = few;
+  many.model = &model;
+  many.graph = &*graph;
+  for (const auto& [problem, says] :
+       {std::pair(&few, "layouts of "), std::pair(&many, "replicas placed: ")}) {
+    INFO(says);
+    int said = 0;
+    problem->watch.progress = [&, says = says](const std::string& what) {
+      said += what.starts_with(says) ? 1 : 0;
+    };
+    REQUIRE((*FindSearch("best"))(*problem).ok());
+    CHECK(said > 0);
   }
 }
 
