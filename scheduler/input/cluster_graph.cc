@@ -468,6 +468,7 @@ ClusterGraph ClusterGraph::Part(const std::vector<int>& counts, std::vector<int>
   part.links_ = links_;
   part.places_ = places_;
   part.site_uplinks_ = site_uplinks_;
+  part.together_ = together_;
   part.budget_ = budget_;
   kept->clear();
   for (size_t p = 0; p < pools_.size(); ++p) {
@@ -481,24 +482,37 @@ ClusterGraph ClusterGraph::Part(const std::vector<int>& counts, std::vector<int>
   return part;
 }
 
+void ClusterGraph::PriceTogether(const std::vector<int>& machines,
+                                 std::vector<double> usd_per_hour) {
+  for (const int machine : machines)
+    machines_[static_cast<size_t>(machine)].priced_with = static_cast<int>(together_.size());
+  together_.push_back(std::move(usd_per_hour));
+}
+
 double ClusterGraph::RentOf(std::span<const int> used) const {
   double usd = 0;
-  int paid = -1;  // pools of a machine stand beside each other
+  std::vector<size_t> together(together_.size(), 0);  // machines
+  int paid = -1;                                      // pools of a machine stand beside each other
   for (size_t p = 0; p < pools_.size(); ++p) {
     if (used[p] == 0) continue;
     const int machine = pools_[p].machine;
-    const double whole = machines_[static_cast<size_t>(machine)].price_usd_per_hour;
-    if (whole <= 0) {
+    const MachineNode& node = machines_[static_cast<size_t>(machine)];
+    if (node.price_usd_per_hour <= 0) {
       usd += used[p] * pools_[p].price_usd_per_hour;
-    } else if (machine != paid) {
-      usd += whole;
-      paid = machine;
+    } else if (std::exchange(paid, machine) != machine) {
+      if (node.priced_with < 0) {
+        usd += node.price_usd_per_hour;
+      } else {
+        ++together[static_cast<size_t>(node.priced_with)];
+      }
     }
   }
+  for (size_t i = 0; i < together.size(); ++i) usd += together_[i][together[i]];
   return usd;
 }
 
 bool ClusterGraph::rents_whole_machines() const {
+  if (!together_.empty()) return true;
   std::vector<int> devices(machines_.size(), 0);
   for (const DevicePool& pool : pools_) devices[static_cast<size_t>(pool.machine)] += pool.count;
   for (size_t m = 0; m < machines_.size(); ++m) {

@@ -39,6 +39,7 @@ struct MachineNode {
   LinkSpec inside;
   std::optional<LinkSpec> uplink;
   double price_usd_per_hour = 0;  // of the whole, where it is rented so; 0: device by device
+  int priced_with = -1;           // index into prices_together(); -1: it costs its price
 };
 
 class ClusterGraph {
@@ -56,7 +57,12 @@ class ClusterGraph {
   }
   // What it costs to rent what `used` devices of each pool need: machines with a price as a whole.
   double RentOf(std::span<const int> used) const;
-  // Whether some machine is to be had only together with devices that nobody may need.
+  // What none, one, two ... of machines cost that are rented together, at least the price of each
+  // one: such as where a whole number of them is spot. In order of PriceTogether.
+  const std::vector<std::vector<double>>& prices_together() const { return together_; }
+  void PriceTogether(const std::vector<int>& machines, std::vector<double> usd_per_hour);
+  // Whether some machine is to be had only together with devices that nobody may need, or at a
+  // price that depends on how many of them are rented.
   bool rents_whole_machines() const;
   // What all machines of a site share on their way to other sites, by site.
   const std::map<std::string, LinkSpec>& site_uplinks() const { return site_uplinks_; }
@@ -80,6 +86,7 @@ class ClusterGraph {
   size_t places_ = 0;
   std::map<std::string, LinkSpec> site_uplinks_;
   std::map<std::string, double> default_latencies_;
+  std::vector<std::vector<double>> together_;
   double budget_ = 0;
 };
 

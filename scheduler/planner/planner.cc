@@ -66,7 +66,7 @@ class Planner {
     }
     absl::StatusOr<Placement> placement = Rented(*search);
     if (!placement.ok() || !(placement->requests_per_second >= kLeastRequestsPerSecond)) {
-      const bool told = options_.given_search || !spot_.empty();
+      const bool told = options_.given_search || spot();
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_);
     }
@@ -75,15 +75,14 @@ class Planner {
   }
 
  private:
-  // Searches take machines that may be spot at a mixed price. How many of them are is a whole
-  // number: the budget is lowered until these are within it.
+  // Some searches count machines that may be spot one by one, at a mixed price. How many of them
+  // are is a whole number: the budget is lowered until these are within it.
   absl::StatusOr<Placement> Rented(const Search& search) {
     absl::StatusOr<Placement> placement = search(problem_);
     const double bound = placement.ok() ? placement->upper_bound : 0;
     for (int round = 0; placement.ok() && round < kMostBudgetRounds; ++round) {
-      Rent(&*placement);
       placement->upper_bound = bound;
-      if (spot_.empty() || options_.goal != Goal::kBudget || options_.given_search ||
+      if (!spot() || options_.goal != Goal::kBudget || options_.given_search ||
           placement->usd_per_hour <= graph_.budget_usd_per_hour() * kRounding) {
         return placement;
       }
@@ -102,7 +101,7 @@ class Planner {
   // has a bound: others are asked for what they find.
   void BoundRouting(Placement* placement) {
     if (!options_.routing_bound || placement->upper_bound <= 0 || placement->interrupted) return;
-    if (options_.survive_machine_loss || !spot_.empty()) return;
+    if (options_.survive_machine_loss || spot()) return;
     problem_.watch.Report("how much plans that route by class could serve");
     routed_ = BoundByRouting(problem_);
     if (routed_.upper_bound <= 0) return;
@@ -110,26 +109,16 @@ class Planner {
     placement->upper_bound = std::min(placement->upper_bound, routed_.upper_bound);
   }
 
-  void Rent(Placement* placement) {
+  void Rent(const Placement& placement) {
     std::set<std::string> used;
     const auto machine_of = [&](const LayoutStage& stage) {
       const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
       return graph_.machines()[static_cast<size_t>(pool.machine)].name;
     };
-    for (const PlacedReplica& replica : placement->replicas) {
+    for (const PlacedReplica& replica : placement.replicas) {
       for (const LayoutStage& stage : replica.stages) used.insert(machine_of(stage));
     }
     spot_ = SpotMixes(input_.cluster, options_.spot, used);
-    if (spot_.empty()) return;
-    std::vector<int> on_demand(graph_.pools().size(), 0);  // devices of machines that only are
-    for (const PlacedReplica& replica : placement->replicas) {
-      for (const LayoutStage& stage : replica.stages) {
-        if (!IsIn(spot_, machine_of(stage)))
-          on_demand[static_cast<size_t>(stage.pool)] += stage.width;
-      }
-    }
-    placement->usd_per_hour = graph_.RentOf(on_demand);
-    for (const v1::SpotMix& mix : spot_) placement->usd_per_hour += mix.usd_per_hour();
   }
 
   // What splitting everywhere would serve stands beside every plan.
@@ -148,6 +137,7 @@ class Planner {
 
   absl::Status WriteChecked(const Placement& placement) {
     plan_.Clear();
+    Rent(placement);
     Write(placement);
     absl::Status checked = CheckPlanOn(plan_, input_.cluster, input_.catalogue);
     if (checked.ok()) return checked;
@@ -162,7 +152,6 @@ class Planner {
     simulates_ = Simulates(options_, DevicesUsed(placement), Splits(placement));
     if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
     if (placement.interrupted || !simulates_) return std::move(plan_);
-    if (!spot_.empty()) alternatives.clear();  // what is rented was counted for this placement
     std::vector<v1::DeploymentPlan> plans = {std::move(plan_)};
     for (Placement& alternative : alternatives) {
       if (!(alternative.requests_per_second > 0)) continue;
@@ -192,6 +181,7 @@ class Planner {
         WithSpotPrices(input_.cluster, options_.spot), input_.catalogue, input_.cluster_file);
     if (!graph.ok()) return graph.status();
     graph_ = *std::move(graph);
+    PriceSpot(input_.cluster, options_.spot, &graph_);
     context_ = options_.context_tokens > 0 ? options_.context_tokens : shape_.max_positions;
     absl::StatusOr<WorkloadSamples> samples =
         SamplesOf(input_.workload, input_.trace, context_, input_.workload_file);
@@ -543,7 +533,7 @@ class Planner {
   void Bound(const Placement& placement) {
     const double asked = workload_.requests_per_second;
     const bool price = options_.goal == Goal::kPrice;
-    const bool proved = placement.proved && spot_.empty() &&
+    const bool proved = placement.proved && !spot() &&
                         (!price || placement.requests_per_second >= asked * (1 - 1e-6));
     v1::Certificate& certificate = *plan_.mutable_certificate();
     certificate.set_proved(proved);
@@ -562,6 +552,8 @@ class Planner {
          Assumptions({&input_, &options_, &problem_, &workload_, context_, simulates_}))
       plan_.add_assumptions(std::move(line));
   }
+
+  bool spot() const { return options_.spot.share > 0; }
 
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 

@@ -24,6 +24,21 @@ bool Names(const v1::Machine& machine, const std::string& node) {
   return dot != std::string::npos && node.substr(0, dot) == machine.name();
 }
 
+v1::SpotMix MixOf(const v1::Machine& machine, const SpotOptions& options, int target) {
+  const int copies = std::max(1, machine.available());
+  const int extra = target > 0 ? std::min(options.extra, copies - target) : 0;
+  const int offered = machine.spot_available() > 0 ? machine.spot_available() : copies;
+  const int spot = std::min(offered, HopedFor(options.share, target + extra));
+  v1::SpotMix mix;
+  mix.set_machine(machine.name());
+  mix.set_target(target);
+  mix.set_spot(spot);
+  mix.set_on_demand(OnDemand(target, extra, spot));
+  mix.set_usd_per_hour(mix.on_demand() * machine.price_usd_per_hour() +
+                       spot * machine.spot_price_usd_per_hour());
+  return mix;
+}
+
 }  // namespace
 
 absl::Status CheckSpot(const v1::Cluster& cluster, const SpotOptions& options,
@@ -89,20 +104,24 @@ std::vector<v1::SpotMix> SpotMixes(const v1::Cluster& cluster, const SpotOptions
     if (machine.spot_price_usd_per_hour() <= 0) continue;
     const auto target = static_cast<int>(std::count_if(
         used.begin(), used.end(), [&](const std::string& node) { return Names(machine, node); }));
-    if (target == 0) continue;
-    const int copies = std::max(1, machine.available());
-    const int extra = std::min(options.extra, copies - target);
-    const int offered = machine.spot_available() > 0 ? machine.spot_available() : copies;
-    const int spot = std::min(offered, HopedFor(options.share, target + extra));
-    v1::SpotMix& mix = mixes.emplace_back();
-    mix.set_machine(machine.name());
-    mix.set_target(target);
-    mix.set_spot(spot);
-    mix.set_on_demand(OnDemand(target, extra, spot));
-    mix.set_usd_per_hour(mix.on_demand() * machine.price_usd_per_hour() +
-                         spot * machine.spot_price_usd_per_hour());
+    if (target > 0) mixes.push_back(MixOf(machine, options, target));
   }
   return mixes;
+}
+
+void PriceSpot(const v1::Cluster& cluster, const SpotOptions& options, ClusterGraph* graph) {
+  if (options.share <= 0) return;
+  for (const v1::Machine& machine : cluster.machines()) {
+    if (machine.spot_price_usd_per_hour() <= 0) continue;
+    std::vector<int> copies;
+    std::vector<double> prices = {0};
+    for (size_t m = 0; m < graph->machines().size(); ++m) {
+      if (!Names(machine, graph->machines()[m].name)) continue;
+      copies.push_back(static_cast<int>(m));
+      prices.push_back(MixOf(machine, options, static_cast<int>(copies.size())).usd_per_hour());
+    }
+    graph->PriceTogether(copies, std::move(prices));
+  }
 }
 
 bool IsIn(const std::vector<v1::SpotMix>& mixes, const std::string& machine) {

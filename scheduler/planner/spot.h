@@ -7,9 +7,9 @@
 // target. There are no more than `available` (1 where the description gives none) of a machine, and
 // no more of them as spot than `spot_available`: extra counts as far as these leave any, and what
 // is cut is said.
-// Machines are rented whole. Searches see the price of a machine that is spot for `share` of its
-// time; the plan's price is that of the machines. Source: SkyServe's fallback policy. Thread rule:
-// pure functions. Units: USD per hour.
+// Machines are rented whole, and what so many of them cost together is what searches count; their
+// relaxations count the price of a machine that is spot for `share` of its time, which is never
+// more. Source: SkyServe's fallback policy. Thread rule: pure functions. Units: USD per hour.
 #pragma once
 
 #include <set>
@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "proto/cluster.pb.h"
 #include "proto/plan.pb.h"
+#include "scheduler/input/cluster_graph.h"
 
 namespace tessera::scheduler {
 
@@ -34,8 +35,10 @@ absl::Status CheckSpot(const v1::Cluster& cluster, const SpotOptions& options,
 
 int OnDemand(int target, int extra, int ready_spot);
 
-// Prices as a search should see them.
+// Prices of single machines as relaxations should see them.
 v1::Cluster WithSpotPrices(const v1::Cluster& cluster, const SpotOptions& options);
+// What so many of each machine cost together, in a graph of the cluster with those prices.
+void PriceSpot(const v1::Cluster& cluster, const SpotOptions& options, ClusterGraph* graph);
 
 // Of the machines that are used (by their names in the graph: "h100x2.3"); only those with a spot
 // price, and none where the share is 0.

@@ -57,7 +57,10 @@ absl::StatusOr<Placement> WithClasses(const PlacementProblem& problem,
 
 absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem,
                                                KnownLayouts* known) {
-  if (!AreFewDevices(problem)) return WithClasses(problem, std::nullopt);
+  // Where prices depend on how many machines are rented, a set of devices has none of its own.
+  const bool money = problem.goal == Goal::kPrice || problem.goal == Goal::kBudget;
+  const bool priced_together = money && !problem.graph->prices_together().empty();
+  if (priced_together || !AreFewDevices(problem)) return WithClasses(problem, std::nullopt);
   FewDevicesResult few = SearchFewDevices(problem, known);
   if (few.settled && few.placement) return *std::move(few.placement);
   if (few.settled && few.fits && problem.goal == Goal::kPrice) {

@@ -19,8 +19,9 @@ std::vector<std::tuple<const DeviceSpec*, int, double>> DevicesIn(const ClusterG
 bool AreAlike(const ClusterGraph& graph, int a, int b) {
   const MachineNode& in_a = graph.machines()[static_cast<size_t>(a)];
   const MachineNode& in_b = graph.machines()[static_cast<size_t>(b)];
-  if (in_a.price_usd_per_hour != in_b.price_usd_per_hour || in_a.site != in_b.site ||
-      in_a.rack != in_b.rack || in_a.uplink != in_b.uplink || in_a.inside != in_b.inside)
+  if (in_a.price_usd_per_hour != in_b.price_usd_per_hour || in_a.priced_with != in_b.priced_with ||
+      in_a.site != in_b.site || in_a.rack != in_b.rack || in_a.uplink != in_b.uplink ||
+      in_a.inside != in_b.inside)
     return false;
   const auto machines = static_cast<int>(graph.machines().size());
   if (graph.machines().size() > RentalOffers::kMostCompared) return true;
@@ -71,6 +72,14 @@ RentalOffers::RentalOffers(const ClusterGraph& graph) : graph_(graph) {
       if (!whole) offer.available += graph.pools()[static_cast<size_t>(pools[i])].count;
     }
     if (whole) ++offers_[group->offers[0]].available;
+  }
+  for (RentalOffer& offer : offers_) {
+    const int machine = graph.pools()[static_cast<size_t>(offer.pools.front())].machine;
+    const int together = graph.machines()[static_cast<size_t>(machine)].priced_with;
+    if (!offer.whole || together < 0) continue;
+    const std::vector<double>& prices = graph.prices_together()[static_cast<size_t>(together)];
+    // Else some of them are unlike the others, and another offer.
+    if (prices.size() > static_cast<size_t>(offer.available)) offer.prices = prices;
   }
 }
 

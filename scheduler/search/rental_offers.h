@@ -14,10 +14,12 @@
 namespace tessera::scheduler {
 
 struct RentalOffer {
-  double usd_per_hour = 0;  // of one unit
+  double usd_per_hour = 0;  // of one unit; with `prices`: at least
   int available = 0;        // units
   bool whole = false;       // a unit is a machine, else a device
   std::vector<int> pools;   // in order of the units: whole: those of a machine beside each other
+  // Of none, one, two ... units, where that is not in proportion: see ClusterGraph.
+  std::vector<double> prices = {};
 };
 
 class RentalOffers {

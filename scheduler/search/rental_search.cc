@@ -46,7 +46,8 @@ class RentalSearch {
         within_(problem) {
     within_.goal = Goal::kBudget;
     for (const RentalOffer& offer : offers_.all())
-      everything_ += offer.available * offer.usd_per_hour;
+      everything_ += offer.prices.empty() ? offer.available * offer.usd_per_hour
+                                          : offer.prices[static_cast<size_t>(offer.available)];
   }
 
   ClassSearchResult Run() {
@@ -119,7 +120,8 @@ class RentalSearch {
     }
     std::vector<RentalItem> items;
     for (const RentalOffer& offer : offers_.all())
-      items.push_back({offers_.WorthOf(offer, worths), offer.usd_per_hour, offer.available});
+      items.push_back(
+          {offers_.WorthOf(offer, worths), offer.usd_per_hour, offer.available, offer.prices});
     std::vector<std::pair<double, std::vector<int>>> sets;  // with what they promise, negated
     for (const RentalSets::Set& set : MostWorth(items, budget, kMostSets, kSetNodes).best) {
       std::vector<int> devices = offers_.Devices(set.counts);

@@ -47,7 +47,10 @@ class Knapsack {
 
   bool Full() const {
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (now_.counts[i] < items_[i].available && items_[i].usd_per_hour <= left()) return false;
+      const int count = now_.counts[i];
+      if (count < items_[i].available &&
+          items_[i].UsdOf(count + 1) - items_[i].UsdOf(count) <= left())
+        return false;
     }
     return true;
   }
@@ -72,11 +75,10 @@ class Knapsack {
     int& count = now_.counts[order_[depth]];
     const RentalSets::Set before = now_;
     count = item.available;
-    if (item.usd_per_hour > 0)
-      count = std::min(count, static_cast<int>(std::floor(left() / item.usd_per_hour)));
+    while (count > 0 && item.UsdOf(count) > left()) --count;
     for (; count >= 0; --count) {
       now_.worth = before.worth + count * item.worth;
-      now_.usd_per_hour = before.usd_per_hour + count * item.usd_per_hour;
+      now_.usd_per_hour = before.usd_per_hour + item.UsdOf(count);
       const bool full = sets_.best.size() == most_;
       if (full && now_.worth + Relaxed(depth + 1) <= sets_.best.back().worth) break;
       Grow(depth + 1);

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_format.h"
 #include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -122,6 +123,68 @@ TEST_CASE(
   const auto full = MakePlan(asked, options);
   REQUIRE(full.ok());
   CHECK(cheap->certificate().value() < full->certificate().value());
+}
+
+constexpr char kHopper[] =
+    "- {name: h, available: 4, price: 5 USD/h, spot_price: 2 USD/h, spot_available: 3, devices: "
+    "[{kind: H100-SXM, count: 2}]}\n";
+constexpr char kAmpere[] =
+    "- {name: a, available: 6, price: 2 USD/h, spot_price: 0.9 USD/h, devices: [{kind: A6000, "
+    "count: 4}]}\n";
+
+// Of Llama-2-70B, half of the machines hoped for as spot.
+v1::DeploymentPlan Rented(const std::string& machines, Goal goal, double amount) {
+  PlannerInput input = tests::WrittenInput(
+      absl::StrFormat("%smachines:\n%stiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}\n",
+                      goal == Goal::kBudget ? absl::StrFormat("budget: %g USD/h\n", amount) : "",
+                      machines),
+      "Llama-2-70B");
+  if (goal == Goal::kPrice) input.workload.set_requests_per_second(amount);
+  PlannerOptions options;
+  options.goal = goal;
+  options.spot.share = 0.5;
+  options.simulate = false;
+  const auto plan = MakePlan(input, options);
+  INFO(plan.status().message());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+double UsdOf(const v1::DeploymentPlan& plan) {
+  double usd = 0;
+  for (const v1::SpotMix& mix : plan.spot()) usd += mix.usd_per_hour();
+  return usd;
+}
+
+// One machine is none that is spot, two are one: what they cost is not in proportion.
+TEST_CASE("an offer that is left out makes no plan cheaper or stronger") {
+  const std::string both = std::string(kHopper) + kAmpere;
+  for (const double rate : {4.0, 6.0, 9.0, 12.0}) {
+    INFO(rate << " requests/s");
+    const v1::DeploymentPlan plan = Rented(both, Goal::kPrice, rate);
+    CHECK(plan.certificate().value() == Approx(UsdOf(plan)));
+    CHECK(plan.prediction().requests_per_second() >= rate * (1 - 1e-6));
+    for (const char* only : {kHopper, kAmpere}) {
+      const double alone = Rented(only, Goal::kPrice, rate).certificate().value();
+      CHECK(plan.certificate().value() <= alone * (1 + 1e-9));
+    }
+    for (const std::string& line : plan.alternatives()) {
+      const size_t at = line.find(" for ");
+      if (at == std::string::npos || line.find(" instead of ") == std::string::npos) continue;
+      INFO(line);
+      CHECK(std::stod(line.substr(at + 5)) >= plan.certificate().value() - 0.005);
+    }
+  }
+  for (const double budget : {6.0, 9.0, 12.0}) {
+    INFO(budget << " USD/h");
+    const v1::DeploymentPlan plan = Rented(both, Goal::kBudget, budget);
+    CHECK(UsdOf(plan) <= budget * (1 + 1e-9));
+    CHECK(plan.certificate().upper_bound() >= plan.prediction().requests_per_second());
+    for (const char* only : {kHopper, kAmpere}) {
+      const double alone = Rented(only, Goal::kBudget, budget).prediction().requests_per_second();
+      CHECK(plan.prediction().requests_per_second() >= alone * (1 - 1e-3));
+    }
+  }
 }
 
 TEST_CASE("nonsense is refused by name") {

@@ -19,14 +19,15 @@ struct Brute {
     if (item == items.size()) {
       bool full = true;
       for (size_t i = 0; i < items.size(); ++i)
-        full = full && ((*counts)[i] == items[i].available || items[i].usd_per_hour > left);
+        full = full && ((*counts)[i] == items[i].available ||
+                        items[i].UsdOf((*counts)[i] + 1) - items[i].UsdOf((*counts)[i]) > left);
       if (full) worths.push_back(-worth);
       return;
     }
     const RentalItem& of = items[item];
-    for (int count = 0; count <= of.available && count * of.usd_per_hour <= left; ++count) {
+    for (int count = 0; count <= of.available && of.UsdOf(count) <= left; ++count) {
       counts->push_back(count);
-      Grow(item + 1, left - count * of.usd_per_hour, worth + count * of.worth, counts);
+      Grow(item + 1, left - of.UsdOf(count), worth + count * of.worth, counts);
       counts->pop_back();
     }
   }
@@ -37,6 +38,13 @@ std::vector<RentalItem> RandomItems(uint64_t seed) {
   std::vector<RentalItem> items(static_cast<size_t>(1 + random.Below(4)));
   for (RentalItem& item : items)
     item = {random.Unit() * 3, 0.3 + random.Unit(), 1 + random.Below(3)};
+  // Of some the first costs more than those after it.
+  for (RentalItem& item : items) {
+    if (random.Below(2) == 0) continue;
+    item.prices = {0};
+    for (int count = 1; count <= item.available; ++count)
+      item.prices.push_back(count * item.usd_per_hour + 0.2);
+  }
   return items;
 }
 
@@ -59,7 +67,7 @@ TEST_CASE("the sets worth most are those of a trial of all") {
       for (size_t n = 0; n < items.size(); ++n) {
         CHECK(set.counts[n] <= items[n].available);
         worth += set.counts[n] * items[n].worth;
-        usd += set.counts[n] * items[n].usd_per_hour;
+        usd += items[n].UsdOf(set.counts[n]);
       }
       CHECK(set.worth == Approx(worth).margin(1e-9));
       CHECK(set.usd_per_hour == Approx(usd).margin(1e-9));
