@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -17,6 +18,8 @@ constexpr double kCell = 58, kCellHeight = 50, kGap = 4, kPad = 10, kHead = 22;
 constexpr double kGutter = 110, kMachineGap = 26, kMargin = 24, kTitle = 64, kLine = 18;
 constexpr double kLetterWidth = 7.2;  // on average, of the widest text
 constexpr double kLegendWidth = 1040;
+// A screen: what is wider is shown smaller, until nobody can read it.
+constexpr double kMostWidth = 1880, kRowGap = 24;
 constexpr int kPerRow = 8, kPerColumn = 4;
 
 std::string Escaped(const std::string& text) {
@@ -33,20 +36,11 @@ std::string Escaped(const std::string& text) {
   return out;
 }
 
-// Neighbouring numbers get unlike hues, all light enough for black text.
-std::string ColourOf(int replica) {
-  const double hue = std::fmod(210 + 137.508 * replica, 360) / 60;
-  const double lightness = replica % 2 == 0 ? 0.78 : 0.70;
-  const double chroma = 0.6 * (1 - std::abs(2 * lightness - 1));
-  const double second = chroma * (1 - std::abs(std::fmod(hue, 2) - 1));
-  constexpr int kOrder[6][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}};
-  const double parts[3] = {chroma, second, 0};
-  const int* order = kOrder[static_cast<int>(hue) % 6];
-  int rgb[3];
-  for (int i = 0; i < 3; ++i)
-    rgb[i] = static_cast<int>(std::lround(255 * (parts[order[i]] + lightness - chroma / 2)));
-  return absl::StrFormat("#%02x%02x%02x", rgb[0], rgb[1], rgb[2]);
-}
+// All light enough for black text, and at least 34 apart from each other in CIELAB (as Euclid
+// measures), 26 from white and from the grey of idle devices.
+constexpr const char* kColours[] = {"#78b4e1", "#ff8778", "#b4f096", "#c3a5ff",
+                                    "#ffd296", "#4bf0ff", "#ff78b4", "#a5a52d",
+                                    "#78b496", "#c39696", "#d2872d", "#00ffd2"};
 
 const char* LoadColour(double load) {
   return load < 0.5 ? "#3a8f5c" : load < 0.8 ? "#d08a1d" : "#c0392b";
@@ -64,9 +58,16 @@ struct Point {
 
 struct Box {
   double x = 0, y = 0, width = 0, height = 0;
-  int column = 0;
   double middle() const { return y + height / 2; }
   double right() const { return x + width; }
+  // Whether one stands above the other, in whatever row of sites.
+  bool Overlaps(const Box& other) const { return x < other.right() && other.x < right(); }
+  // Itself is as well.
+  bool IsNear(const Box& other) const {
+    constexpr double kNear = 160;
+    return x < other.right() + kNear && other.x < right() + kNear &&
+           y < other.y + other.height + kNear && other.y < y + height + kNear;
+  }
 };
 
 struct Use {
@@ -93,6 +94,7 @@ class Picture {
 
   std::string Draw() {
     Place();
+    Colour();
     width_ = std::max(width_, kLegendWidth);
     DrawSites();
     // Links pass behind machines, whose text stays readable; their numbers do not.
@@ -135,47 +137,99 @@ class Picture {
     return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
   }
 
-  // Machines by site, in columns.
+  double WidthOf(size_t machine) const {
+    const int columns = std::clamp(static_cast<int>(devices_[machine].size()), 3, kPerRow);
+    return 2 * kPad + columns * (kCell + kGap) - kGap;
+  }
+
+  double HeightOf(size_t machine) const {
+    const int rows = (static_cast<int>(devices_[machine].size()) + kPerRow - 1) / kPerRow;
+    return kHead + kPad + rows * (kCellHeight + kGap);
+  }
+
+  // Sites from left to right, in as many rows as a screen makes of them.
   void Place() {
     boxes_.resize(graph_.machines().size());
     std::vector<std::string> sites;
-    for (const MachineNode& machine : graph_.machines()) {
-      if (std::find(sites.begin(), sites.end(), machine.site) == sites.end())
-        sites.push_back(machine.site);
+    std::map<std::string, std::vector<size_t>> machines;
+    for (size_t m = 0; m < boxes_.size(); ++m) {
+      const std::string& site = graph_.machines()[m].site;
+      if (!machines.contains(site)) sites.push_back(site);
+      machines[site].push_back(m);
     }
-    double x = kMargin + kPad;
-    int column = 0;
+    double x = kMargin, top = kTitle;
     bottom_ = kTitle;
     for (const std::string& site : sites) {
-      double y = kTitle + kHead + kPad, width = 0;
-      int in_column = 0;
-      Box& around = sites_[site];
-      around.x = x - kPad;
-      around.y = kTitle;
-      for (size_t m = 0; m < boxes_.size(); ++m) {
-        if (graph_.machines()[m].site != site) continue;
-        if (in_column == kPerColumn) {
-          x += width + kGutter;
-          y = kTitle + kHead + kPad;
-          width = in_column = 0;
-          ++column;
-        }
-        const int devices = static_cast<int>(devices_[m].size());
-        const int columns = std::clamp(devices, 3, kPerRow),
-                  rows = (devices + kPerRow - 1) / kPerRow;
-        boxes_[m] = {x, y, 2 * kPad + columns * (kCell + kGap) - kGap,
-                     kHead + kPad + rows * (kCellHeight + kGap), column};
-        width = std::max(width, boxes_[m].width);
-        y += boxes_[m].height + kMachineGap;
-        around.height = std::max(around.height, y - kMachineGap + kPad - kTitle);
-        ++in_column;
+      Box around = PlaceSite(machines[site], x, top);
+      if (x > kMargin && around.right() > kMostWidth - kMargin) {
+        top = bottom_ + kRowGap;
+        around = PlaceSite(machines[site], kMargin, top);
       }
-      around.width = x + width + kGutter - kPad - around.x;
-      x += width + kGutter + kPad;
-      ++column;
+      sites_[site] = around;
+      x = around.right() + kPad;
+      width_ = std::max(width_, x + kMargin);
       bottom_ = std::max(bottom_, around.y + around.height);
     }
-    width_ = x + kMargin;
+  }
+
+  // Machines of a site in columns, no more of them than a screen has room for.
+  Box PlaceSite(const std::vector<size_t>& machines, double left, double top) {
+    double widest = 0;
+    for (const size_t m : machines) widest = std::max(widest, WidthOf(m));
+    const auto columns = static_cast<size_t>(
+        std::max(1.0, std::floor((kMostWidth - 2 * kMargin - kPad) / (widest + kGutter))));
+    const size_t per_column =
+        std::max<size_t>(kPerColumn, (machines.size() + columns - 1) / columns);
+    Box around = {left, top, 0, 0};
+    double x = left + kPad, y = 0, width = 0;
+    for (size_t i = 0; i < machines.size(); ++i) {
+      if (i % per_column == 0) {
+        x += i == 0 ? 0 : width + kGutter;
+        y = top + kHead + kPad;
+        width = 0;
+      }
+      Box& box = boxes_[machines[i]];
+      box = {x, y, WidthOf(machines[i]), HeightOf(machines[i])};
+      width = std::max(width, box.width);
+      y += box.height + kMachineGap;
+      around.height = std::max(around.height, y - kMachineGap + kPad - top);
+    }
+    around.width = x + width + kGutter - kPad - left;
+    return around;
+  }
+
+  // Replicas of neighbouring machines differ in colour, and all do while there are enough.
+  void Colour() {
+    const auto replicas = static_cast<size_t>(plan_.replicas_size());
+    std::vector<std::set<int>> in_machine(boxes_.size()), near(replicas);
+    for (size_t m = 0; m < boxes_.size(); ++m) {
+      for (const Device& device : devices_[m]) {
+        const auto used = uses_.find(device.name);
+        if (used != uses_.end()) in_machine[m].insert(used->second.replica);
+      }
+    }
+    for (size_t a = 0; a < boxes_.size(); ++a) {
+      for (size_t b = 0; b < boxes_.size(); ++b) {
+        if (!boxes_[a].IsNear(boxes_[b])) continue;
+        for (const int replica : in_machine[a])
+          near[static_cast<size_t>(replica)].insert(in_machine[b].begin(), in_machine[b].end());
+      }
+    }
+    std::array<int, std::size(kColours)> times = {};
+    for (size_t r = 0; r < replicas; ++r) {
+      std::array<int, std::size(kColours)> cost = times;
+      if (r > 0) near[r].insert(static_cast<int>(r) - 1);  // in the list below
+      for (const int other : near[r]) {
+        if (other < static_cast<int>(r)) cost[colours_[static_cast<size_t>(other)]] += 1 << 20;
+      }
+      colours_.push_back(
+          static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin()));
+      ++times[colours_.back()];
+    }
+  }
+
+  const char* ColourOf(int replica) const {
+    return kColours[colours_[static_cast<size_t>(replica)]];
   }
 
   void DrawSites() {
@@ -215,9 +269,9 @@ class Picture {
                           Escaped(device.kind));
     const double middle = x + kCell / 2;
     const std::string centred = "text-anchor=\"middle\" ";
-    const bool squeezed = device.kind.size() > 10;
+    const bool squeezed = device.kind.size() > 9;
     body_ += Text(middle, y + 40, Escaped(device.kind),
-                  centred + "font-size=\"9\" fill=\"#333\"" +
+                  centred + "font-size=\"10\" fill=\"#333\"" +
                       (squeezed ? " textLength=\"52\" lengthAdjust=\"spacingAndGlyphs\"" : ""));
     if (idle) {
       body_ += Text(middle, y + 20, "idle", centred + "fill=\"#777\"");
@@ -259,10 +313,10 @@ class Picture {
     const double shift = from < to ? -7 : 7;
     const double y1 = a.middle() + shift, y2 = b.middle() + shift;
     double x1 = 0, x2 = 0, bend1 = 0, bend2 = 0;
-    if (a.column == b.column) {
+    if (a.Overlaps(b)) {
       x1 = a.right();
       x2 = b.right();
-      const double out = 26 + 14.0 * (arcs_[a.column]++ % 6);
+      const double out = 26 + 14.0 * (arcs_[a.x]++ % 6);
       bend1 = bend2 = std::max(x1, x2) + out;
     } else {
       const bool rightwards = a.x < b.x;
@@ -384,7 +438,8 @@ class Picture {
   std::vector<std::vector<Device>> devices_;  // by machine
   std::vector<Box> boxes_;                    // by machine
   std::map<std::string, Box> sites_;
-  std::map<int, int> arcs_;  // drawn so far, by column
+  std::map<double, int> arcs_;   // drawn so far, by the column's left
+  std::vector<size_t> colours_;  // by replica
   std::vector<Point> labels_;
   double width_ = 0, bottom_ = 0;
   std::string body_, numbers_;  // numbers of links, in front of all

@@ -1,7 +1,10 @@
 #include "scheduler/planner/plan_picture.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +61,13 @@ void CheckReadable(const std::string& picture) {
   char* end = nullptr;
   const double width = std::strtod(picture.c_str() + box + 13, &end);
   const double height = std::strtod(end, nullptr);
+  // On a screen it is shown no wider than that.
+  constexpr double kScreen = 1900, kLeastLetters = 10;
+  double letters = 12;
+  for (size_t at = picture.find("font-size=\""); at != std::string::npos;
+       at = picture.find("font-size=\"", at + 1))
+    letters = std::min(letters, std::stod(picture.substr(at + 11)));
+  CHECK(letters * std::min(1.0, kScreen / width) >= kLeastLetters);
   // Links pass behind machines and their devices, their numbers before them.
   const size_t last_link = picture.rfind("marker-end"), first_number = picture.find("<circle");
   if (last_link != std::string::npos) {
@@ -88,6 +98,73 @@ void CheckReadable(const std::string& picture) {
   }
 }
 
+struct Lab {
+  double l = 0, a = 0, b = 0;
+};
+
+// Of "#78b4e1", for a white of D65.
+Lab LabOf(const std::string& colour) {
+  double rgb[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const double part = std::stoi(colour.substr(1 + 2 * i, 2), nullptr, 16) / 255.0;
+    rgb[i] = part <= 0.04045 ? part / 12.92 : std::pow((part + 0.055) / 1.055, 2.4);
+  }
+  const auto root = [](double t) { return t > 0.008856 ? std::cbrt(t) : 7.787 * t + 16 / 116.0; };
+  const double x = root((0.41246 * rgb[0] + 0.35758 * rgb[1] + 0.18044 * rgb[2]) / 0.95047);
+  const double y = root(0.21267 * rgb[0] + 0.71515 * rgb[1] + 0.07217 * rgb[2]);
+  const double z = root((0.01933 * rgb[0] + 0.11919 * rgb[1] + 0.9503 * rgb[2]) / 1.08883);
+  return {116 * y - 16, 500 * (x - y), 200 * (y - z)};
+}
+
+double Apart(const std::string& one, const std::string& other) {
+  const Lab a = LabOf(one), b = LabOf(other);
+  return std::hypot(a.l - b.l, a.a - b.a, a.b - b.b);
+}
+
+// By device, from the squares.
+std::map<std::string, std::string> ColoursOf(const std::string& picture) {
+  std::map<std::string, std::string> colours;
+  for (size_t at = picture.find("<title>"); at != std::string::npos;
+       at = picture.find("<title>", at + 1)) {
+    const size_t fill = picture.rfind("fill=\"", at) + 6, name = at + 7;
+    colours[picture.substr(name, picture.find(',', name) - name)] = picture.substr(fill, 7);
+  }
+  return colours;
+}
+
+// Replicas of the same machine, and those of machines that follow each other, can be told apart,
+// each has one colour, and none that of idle devices.
+void CheckColours(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
+                  const std::string& picture) {
+  constexpr double kApart = 25;
+  const std::map<std::string, std::string> colours = ColoursOf(picture);
+  std::map<std::string, std::set<int>> in_machine;
+  std::vector<std::string> of_replica;
+  for (int r = 0; r < plan.replicas_size(); ++r) {
+    for (const v1::Stage& stage : plan.replicas(r).stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        const std::string& colour = colours.at(worker.device());
+        of_replica.resize(static_cast<size_t>(r) + 1, colour);
+        CHECK(of_replica.back() == colour);
+        in_machine[worker.device().substr(0, worker.device().rfind('/'))].insert(r);
+      }
+    }
+    CHECK(Apart(of_replica.back(), "#dddddd") > kApart);
+  }
+  for (int m = 0; m < cluster.machines_size(); ++m) {
+    std::set<int> here = in_machine[cluster.machines(m).name()];
+    if (m > 0) here.merge(std::set<int>(in_machine[cluster.machines(m - 1).name()]));
+    for (const int a : here) {
+      for (const int b : here) {
+        INFO("replicas " << a << " and " << b << " at " << cluster.machines(m).name());
+        if (a < b)
+          CHECK(Apart(of_replica[static_cast<size_t>(a)], of_replica[static_cast<size_t>(b)]) >
+                kApart);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("58 devices in four regions can be read, whatever their links") {
@@ -107,6 +184,11 @@ TEST_CASE("58 devices in four regions can be read, whatever their links") {
   const std::string picture = PlanPicture(*planned, *graph);
   CHECK(Times(picture, "<title>") == 58);
   CheckReadable(picture);
+  CheckColours(*planned, input.cluster, picture);
+  // So few replicas all differ: those of the list below the cluster are compared across it.
+  std::set<std::string> colours;
+  for (const auto& [device, colour] : ColoursOf(picture)) colours.insert(colour);
+  CHECK(static_cast<int>(colours.size()) >= planned->replicas_size());
   // Pipelines over machines near and far, so that links go everywhere.
   v1::WrittenLayout layout;
   REQUIRE(ReadDocument(R"(
@@ -124,7 +206,40 @@ replicas:
   const auto crowded = MakePlan(input, options);
   REQUIRE(crowded.status().message() == "");
   CHECK(crowded->links_size() == 6);
-  CheckReadable(PlanPicture(*crowded, *graph));
+  const std::string crowd = PlanPicture(*crowded, *graph);
+  CheckReadable(crowd);
+  CheckColours(*crowded, input.cluster, crowd);
+}
+
+TEST_CASE("one site of 40 machines and 80 replicas fits a screen, and neighbours differ") {
+  PlannerInput input;
+  std::string cluster = "machines:\n", replicas = "replicas:\n";
+  for (int m = 0; m < 40; ++m) {
+    const std::string name = "m" + std::to_string(m);
+    cluster += "- {name: " + name + ", devices: [{kind: A40, count: 4}]}\n";
+    for (const char* devices : {"/0..1", "/2..3"})
+      replicas += "- {stages: [{devices: [" + name + devices + "], layers: 32}]}\n";
+  }
+  cluster += "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}\n";
+  REQUIRE(ReadDocument(cluster, "cluster.yaml", &input.cluster).message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-3-8B");
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(500);
+  lengths->set_output_tokens(100);
+  v1::WrittenLayout layout;
+  REQUIRE(ReadDocument(replicas, "layout.yaml", &layout).message() == "");
+  PlannerOptions options;
+  options.simulate = false;
+  options.given_search = GivenLayout(layout, "layout.yaml");
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() == 80);
+  const auto graph = MakeClusterGraph(input.cluster, input.catalogue, "cluster.yaml");
+  REQUIRE(graph.ok());
+  const std::string picture = PlanPicture(*plan, *graph);
+  CheckReadable(picture);
+  CheckColours(*plan, input.cluster, picture);
 }
 
 TEST_CASE("a picture shows every machine, device, stage and loaded link, and is well formed") {
