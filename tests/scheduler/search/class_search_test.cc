@@ -55,6 +55,19 @@ PlacedReplica Replica(std::vector<LayoutStage> stages) {
   return replica;
 }
 
+void FindsAsMuchAs(const std::vector<std::vector<LayoutStage>>& replicas,
+                   const PlacementProblem& problem) {
+  std::vector<PlacedReplica> placed;
+  for (const std::vector<LayoutStage>& stages : replicas) placed.push_back(Replica(stages));
+  const absl::StatusOr<Placement> known = Assemble(problem, placed);
+  REQUIRE(known.ok());
+  REQUIRE(known->requests_per_second > 1);
+  const ClassSearchResult found = SearchByClass(problem);
+  REQUIRE(found.placement);
+  CHECK(found.placement->requests_per_second >= known->requests_per_second * (1 - kLoss));
+  CHECK(found.placement->requests_per_second <= found.upper_bound * (1 + 1e-9));
+}
+
 // Columns of the program took pairs of V100 and left the one beside the RTX3090 idle: 8.8 % less.
 TEST_CASE("one replica of all devices is found where no column is that") {
   Case c(Read(
@@ -68,13 +81,7 @@ TEST_CASE("one replica of all devices is found where no column is that") {
   std::vector<LayoutStage> stages = {{1, 1, 3}, {2, 1, 7}};
   stages.insert(stages.end(), 8, {3, 1, 7});
   stages.insert(stages.end(), 2, {0, 1, 7});
-  const absl::StatusOr<Placement> known = Assemble(c.problem, {Replica(stages)});
-  REQUIRE(known.ok());
-  REQUIRE(known->requests_per_second > 1);
-  const ClassSearchResult found = SearchByClass(c.problem);
-  REQUIRE(found.placement);
-  CHECK(found.placement->requests_per_second >= known->requests_per_second * (1 - kLoss));
-  CHECK(found.placement->requests_per_second <= found.upper_bound * (1 + 1e-9));
+  FindsAsMuchAs({stages}, c.problem);
 }
 
 struct Known {
@@ -141,16 +148,7 @@ TEST_CASE("nothing better is known of clusters where rounding leaves much") {
     INFO("seed " << cluster.seed);
     Case c(Read(SeededCluster({cluster.seed, cluster.devices, cluster.sites, true})));
     c.problem.samples = samples;
-    std::vector<PlacedReplica> replicas;
-    for (const std::vector<LayoutStage>& stages : cluster.replicas)
-      replicas.push_back(Replica(stages));
-    const absl::StatusOr<Placement> known = Assemble(c.problem, replicas);
-    REQUIRE(known.ok());
-    REQUIRE(known->requests_per_second > 1);
-    const ClassSearchResult found = SearchByClass(c.problem);
-    REQUIRE(found.placement);
-    CHECK(found.placement->requests_per_second >= known->requests_per_second * (1 - kLoss));
-    CHECK(found.placement->requests_per_second <= found.upper_bound * (1 + 1e-9));
+    FindsAsMuchAs(cluster.replicas, c.problem);
   }
 }
 
@@ -187,14 +185,7 @@ TEST_CASE("in the end layouts are looked at with more care") {
     INFO(one.cluster);
     Case c(Read(one.cluster));
     c.problem.samples = samples;
-    std::vector<PlacedReplica> replicas;
-    for (const std::vector<LayoutStage>& stages : one.replicas) replicas.push_back(Replica(stages));
-    const absl::StatusOr<Placement> known = Assemble(c.problem, replicas);
-    REQUIRE(known.ok());
-    REQUIRE(known->requests_per_second > 1);
-    const ClassSearchResult found = SearchByClass(c.problem);
-    REQUIRE(found.placement);
-    CHECK(found.placement->requests_per_second >= known->requests_per_second * (1 - kLoss));
+    FindsAsMuchAs(one.replicas, c.problem);
   }
 }
 
