@@ -2,7 +2,7 @@
 // them on which splitting is worth much, judged by the planner: value, gap, candidates judged,
 // seconds of one core. Bars: nowhere is `best` below the best of the others by more than 0.1 %, and
 // nowhere does it take longer than the fastest other search that reaches its value within 1 %. Both
-// lists are printed at the end.
+// lists are printed at the end, after the examples as the table of scheduler/README.md.
 //
 //   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY] [TABLE] [OBJECTIVE]
 //
@@ -114,6 +114,28 @@ class Comparison {
   const std::vector<std::string>& slower() const { return slower_; }
   int matched() const { return matched_; }  // clusters where another search is as good
 
+  // The examples as in scheduler/README.md: a row each, a column for each search.
+  void PrintExamples() const {
+    if (examples_.empty()) return;
+    std::vector<std::string> names = {"best", "exact", "hexgen", "hexgen2", "thunderserve"};
+    for (const std::string& name : SearchNames()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+    std::printf("\n| cluster, model |");
+    for (const std::string& name : names) std::printf(" %s |", name.c_str());
+    std::printf("\n|---|");
+    for (size_t i = 0; i < names.size(); ++i) std::printf("---|");
+    std::printf("\n");
+    for (const auto& [row, reached] : examples_) {
+      double most = 0;
+      for (const auto& [name, result] : reached) most = std::max(most, result.value);
+      std::printf("| %s |", row.c_str());
+      for (const std::string& name : names)
+        std::printf(" %s |", Cell(name, reached.at(name), most).c_str());
+      std::printf("\n");
+    }
+  }
+
   void Compare(const Instance& instance) {
     PlannerInput input;
     input.catalogue = catalogue_;
@@ -174,6 +196,23 @@ class Comparison {
     return reached;
   }
 
+  // Value, bold where it is the best of the row; gap, or candidates where the others count them;
+  // seconds.
+  std::string Cell(const std::string& search, const Reached& result, double most) const {
+    if (!result.why_not.empty()) return "-";
+    const char* bold = result.value >= most * (1 - kMostLoss) ? "**" : "";
+    std::string cell = absl::StrFormat("%s%.3f%s", bold, Shown(result.value), bold);
+    if (search == "best" && result.upper_bound > 0) {
+      const double gap = std::max(0.0, 1 - result.value / result.upper_bound);
+      absl::StrAppendFormat(&cell, "; gap %.2f %%", 100 * gap);
+    } else if (search != "best" && result.evaluations > 0) {
+      absl::StrAppendFormat(&cell, "; %d", result.evaluations);
+    }
+    absl::StrAppendFormat(&cell, "; %.1f s%s", result.seconds,
+                          result.interrupted ? ", stopped" : "");
+    return cell;
+  }
+
   // As it is printed, and back.
   double Shown(double value) const { return goal_ == Goal::kPrice ? 1 / value : value; }
 
@@ -200,6 +239,9 @@ class Comparison {
       std::printf("| %.2f%s |\n", result.seconds, result.interrupted ? ", stopped" : "");
     }
     std::fflush(stdout);
+    const fs::path file(instance.name);
+    if (file.extension() == ".yaml")
+      examples_.emplace_back(file.stem().string() + ", " + model, reached);
     NoteIfSlower(instance, reached);
     if (best.why_not.empty() && best.value >= others * (1 - kMostLoss)) return;
     lost_.push_back(absl::StrFormat("%s: %.3f, another search %.3f (%.2f %% better)", instance.name,
@@ -233,6 +275,7 @@ class Comparison {
   const Goal goal_;
   std::vector<std::string> lost_, slower_;
   int matched_ = 0;
+  std::vector<std::pair<std::string, std::map<std::string, Reached>>> examples_;
   std::map<std::pair<std::string, std::string>, Reached> earlier_;  // by cluster, model; search
   v1::DeviceCatalogue catalogue_;
   v1::Workload workload_;
@@ -312,6 +355,7 @@ int Main(int argc, char** argv) {
     comparison.Compare(instance);
     ++clusters;
   }
+  comparison.PrintExamples();
   std::printf("\nbest below another search on %zu of %d clusters\n", comparison.losses().size(),
               clusters);
   for (const std::string& loss : comparison.losses()) std::printf("  %s\n", loss.c_str());
