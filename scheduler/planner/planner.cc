@@ -104,8 +104,8 @@ class Planner {
     if (options_.survive_machine_loss || spot()) return;
     problem_.watch.Report("how much plans that route by class could serve");
     routed_ = BoundByRouting(problem_);
+    routed_.upper_bound = BoundOver(routed_.upper_bound, placement->requests_per_second);
     if (routed_.upper_bound <= 0) return;
-    routed_.upper_bound = std::max(routed_.upper_bound, placement->requests_per_second);
     placement->upper_bound = std::min(placement->upper_bound, routed_.upper_bound);
   }
 

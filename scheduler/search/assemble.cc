@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "scheduler/search/goodput.h"
 #include "scheduler/search/problem.h"
@@ -10,6 +12,7 @@ namespace {
 
 // Of what is served: less is what solvers leave, or a replica that meets its limits next to never.
 constexpr double kLeastShare = 2e-6;
+constexpr double kRoundingOfBound = 1e-6;
 
 absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedReplica>* replicas) {
   std::vector<int> used(problem.graph->pools().size(), 0);
@@ -190,6 +193,11 @@ int DevicesUsed(const Placement& placement) {
     for (const LayoutStage& stage : replica.stages) devices += stage.width;
   }
   return devices;
+}
+
+double BoundOver(double bound, double requests_per_second) {
+  if (bound <= 0 || bound < requests_per_second * (1 - kRoundingOfBound)) return 0;
+  return std::max(bound, requests_per_second);
 }
 
 std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {

@@ -74,8 +74,8 @@ class RoutingProgram {
       if (!Solve() || value_ < before * kWorthARound) break;
     }
     if (problem_.watch.Stopped()) return result;
-    result.upper_bound = std::max(bound_, value_);
     result.relaxed = value_;
+    result.upper_bound = BoundOver(bound_, value_);
     return result;
   }
 
@@ -294,7 +294,7 @@ class RoutingProgram {
         Keep(std::move(cell));
       }
     }
-    return std::max(cells_.front().bound, reached_);
+    return cells_.front().bound;
   }
 
   void Keep(Cell cell) {

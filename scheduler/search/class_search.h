@@ -16,7 +16,7 @@ namespace tessera::scheduler {
 
 struct ClassSearchResult {
   std::optional<Placement> placement;  // none: no replica was found that fits
-  double upper_bound = 0;              // of requests per second; 0: none
+  double upper_bound = 0;              // of requests per second, as it was found; 0: none
 };
 
 ClassSearchResult SearchByClass(const PlacementProblem& problem);

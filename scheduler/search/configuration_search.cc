@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "scheduler/search/class_search.h"
 #include "scheduler/search/few_devices_search.h"
 #include "scheduler/search/rental_search.h"
@@ -10,6 +11,18 @@
 
 namespace tessera::scheduler {
 namespace {
+
+Placement Bounded(Placement placement, double bound) {
+  placement.upper_bound = BoundOver(bound, placement.requests_per_second);
+  if (bound > 0 && placement.upper_bound <= 0) {
+    placement.proved = false;
+    placement.notes.push_back(absl::StrFormat(
+        "the bound that was found, %.9g requests/s, is below the %.9g of this placement: it is "
+        "none, and a fault of Tessera's; please report it with this cluster",
+        bound, placement.requests_per_second));
+  }
+  return placement;
+}
 
 absl::Status NothingFits(const PlacementProblem& problem) {
   if (absl::Status room = CheckRoom(problem); !room.ok()) return room;
@@ -31,13 +44,10 @@ ClassSearchResult SearchMany(const PlacementProblem& problem) {
 absl::StatusOr<Placement> WithClasses(const PlacementProblem& problem,
                                       std::optional<Placement> known) {
   ClassSearchResult found = SearchMany(problem);
-  if (!found.placement)
-    return known ? *std::move(known) : absl::StatusOr<Placement>(NothingFits(problem));
-  if (!known) {
-    found.placement->upper_bound = found.upper_bound;
-    return *std::move(found.placement);
-  }
+  if (!found.placement && !known) return NothingFits(problem);
+  if (!known) return Bounded(*std::move(found.placement), found.upper_bound);
   double bound = known->upper_bound;
+  if (!found.placement) return Bounded(*std::move(known), bound);
   if (found.upper_bound > 0)
     bound = bound > 0 ? std::min(bound, found.upper_bound) : found.upper_bound;
   const double need = problem.required_requests_per_second * (1 - 1e-6);
@@ -48,9 +58,8 @@ absl::StatusOr<Placement> WithClasses(const PlacementProblem& problem,
                 (!serves(*known) || found.placement->usd_per_hour < known->usd_per_hour)
           : found.placement->requests_per_second > known->requests_per_second;
   Placement& best = better ? *found.placement : *known;
-  best.upper_bound = bound > 0 ? std::max(bound, best.requests_per_second) : 0;
   best.interrupted = known->interrupted || found.placement->interrupted;
-  return std::move(best);
+  return Bounded(std::move(best), bound);
 }
 
 }  // namespace
@@ -62,7 +71,10 @@ absl::StatusOr<Placement> SearchConfigurations(const PlacementProblem& problem,
   const bool priced_together = money && !problem.graph->prices_together().empty();
   if (priced_together || !AreFewDevices(problem)) return WithClasses(problem, std::nullopt);
   FewDevicesResult few = SearchFewDevices(problem, known);
-  if (few.settled && few.placement) return *std::move(few.placement);
+  if (few.settled && few.placement) {
+    const double bound = few.placement->upper_bound;
+    return Bounded(*std::move(few.placement), bound);
+  }
   if (few.settled && few.fits && problem.goal == Goal::kPrice) {
     return absl::ResourceExhaustedError("the required rate cannot be served by this cluster");
   }

@@ -96,8 +96,7 @@ class FewDevicesSearch {
     best_->interrupted = problem_.watch.Stopped();
     best_->evaluations = tests_;
     if (!step()) best_->alternatives = Alternatives();
-    if (problem_.goal != Goal::kPrice && std::isfinite(upper_))
-      best_->upper_bound = std::max(upper_, best_->requests_per_second);
+    if (problem_.goal != Goal::kPrice && std::isfinite(upper_)) best_->upper_bound = upper_;
     best_->proved = result.settled;
     result.placement = std::move(best_);
     return result;
@@ -364,6 +363,7 @@ class FewDevicesSearch {
         if (loosest == nullptr) {
           Offer(Place(*grouping));
           if (!OfferOverLinks(*grouping)) left_open_ = std::max(left_open_, over.carried);
+          if (Value() > upper_ * kProved) return false;  // it is no bound: whoever asked is told
           judged_.insert(grouping->columns);
           continue;
         }

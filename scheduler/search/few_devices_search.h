@@ -41,8 +41,8 @@ struct KnownLayouts {
 };
 
 struct FewDevicesResult {
-  std::optional<Placement> placement;
-  bool fits = false;  // a replica does
+  std::optional<Placement> placement;  // its bound as it was found, see BoundOver
+  bool fits = false;                   // a replica does
   // Nothing better exists, by more than is asked for; without a placement: none that serves what is
   // required.
   bool settled = false;

@@ -64,8 +64,6 @@ class RentalSearch {
     }
     if (!best_) return result;
     Describe();
-    result.upper_bound =
-        result.upper_bound > 0 ? std::max(result.upper_bound, best_->requests_per_second) : 0;
     result.placement = std::move(best_);
     return result;
   }
