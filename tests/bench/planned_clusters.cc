@@ -3,8 +3,14 @@
 #include <algorithm>
 
 #include "scheduler/input/catalogue.h"
+#include "scheduler/simulator/arrivals.h"
 
 namespace tessera::scheduler {
+namespace {
+
+constexpr uint64_t kArrivalSeed = 1;
+
+}  // namespace
 
 std::vector<std::filesystem::path> ExampleClusters() {
   std::vector<std::filesystem::path> files;
@@ -25,6 +31,21 @@ absl::StatusOr<v1::DeploymentPlan> PlanFirstThatFits(const std::vector<std::stri
     if (plan.ok()) break;
   }
   return plan;
+}
+
+absl::StatusOr<SimulationReport> SimulatePlan(const PlanReplicas& replicas,
+                                              const WorkloadSamples& workload, double rate,
+                                              int64_t requests) {
+  SimulationSetup setup;
+  setup.replicas = replicas.replicas;
+  setup.transfers = replicas.transfers;
+  setup.requests = RequestsFromProcess({rate, workload.arrival_variation, requests, kArrivalSeed},
+                                       workload.samples);
+  AskForAtMost(0, &setup.requests);
+  const auto dispatcher = MakePlanDispatcher({{0, replicas.shares}});
+  const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
+  if (!result.ok()) return result.status();
+  return ReportOf(*result, {});
 }
 
 }  // namespace tessera::scheduler

@@ -12,9 +12,6 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/simulator/arrivals.h"
-#include "scheduler/simulator/plan_replicas.h"
-#include "scheduler/simulator/report.h"
 #include "tests/bench/planned_clusters.h"
 
 namespace tessera::scheduler {
@@ -30,17 +27,8 @@ constexpr double kLatencyLoad = 0.85;
 
 absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double rate,
                                            const WorkloadSamples& workload) {
-  SimulationSetup setup;
-  setup.replicas = replicas.replicas;
-  setup.transfers = replicas.transfers;
-  const double requests = std::max(kSeconds * rate, kLeastRequests);
-  setup.requests = RequestsFromProcess(
-      {rate, workload.arrival_variation, static_cast<int64_t>(requests), 1}, workload.samples);
-  AskForAtMost(0, &setup.requests);
-  const auto dispatcher = MakePlanDispatcher({{0, replicas.shares}});
-  const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
-  if (!result.ok()) return result.status();
-  return ReportOf(*result, {});
+  return SimulatePlan(replicas, workload, rate,
+                      static_cast<int64_t>(std::max(kSeconds * rate, kLeastRequests)));
 }
 
 // Whether the bars are met.
