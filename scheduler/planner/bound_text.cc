@@ -72,9 +72,9 @@ std::string BoundLine(const BoundedPlacement& bounded) {
     const double tpot = problem.options.max_tpot_seconds;
     return absl::StrFormat(
         "not proved to be the best: a better plan could serve %.3f requests/s within their limits "
-        "at most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
+        "%sat most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
         "neither TTFT nor end to end: part of the gap may be its own; %s",
-        placement.upper_bound, 100 * gap,
+        placement.upper_bound, bounded.survives ? "after the loss of a machine " : "", 100 * gap,
         std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT",
         BoundedLayouts());
   }

@@ -1,14 +1,13 @@
 #include "scheduler/planner/survival.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/part_search.h"
+#include "scheduler/search/goodput.h"
 #include "scheduler/search/linear_program.h"
-#include "scheduler/search/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -24,54 +23,6 @@ std::string NameOf(const PlacementProblem& problem, int machine) {
   return problem.graph->machines()[static_cast<size_t>(machine)].name;
 }
 
-// Replicas by the machines that take them down; only sets that no other contains.
-std::vector<std::pair<int, std::set<size_t>>> LostSets(const PlacementProblem& problem,
-                                                       const Placement& placement) {
-  std::map<int, std::set<size_t>> by_machine;
-  for (size_t i = 0; i < placement.replicas.size(); ++i) {
-    for (const int machine : MachinesOf(problem, placement.replicas[i]))
-      by_machine[machine].insert(i);
-  }
-  std::vector<std::pair<int, std::set<size_t>>> sets(by_machine.begin(), by_machine.end());
-  std::stable_sort(sets.begin(), sets.end(),
-                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
-  std::vector<std::pair<int, std::set<size_t>>> largest;
-  for (const auto& one : sets) {
-    // Sets that contain it share each of its replicas: only those are looked at.
-    const bool contained = std::any_of(largest.begin(), largest.end(), [&](const auto& other) {
-      return other.second.contains(*one.second.begin()) &&
-             std::includes(other.second.begin(), other.second.end(), one.second.begin(),
-                           one.second.end());
-    });
-    if (!contained) largest.push_back(one);
-  }
-  return largest;
-}
-
-// What split replicas serve when some of them are lost, as shares of the placement's indices.
-std::vector<Share> SplitShares(const PlacementProblem& problem, const LengthMoments& lengths,
-                               const Placement& placement, const std::set<size_t>& lost) {
-  std::vector<const PlacedReplica*> left;
-  std::vector<int> index;
-  for (size_t i = 0; i < placement.replicas.size(); ++i) {
-    if (lost.contains(i) || placement.replicas[i].role == Role::kBoth) continue;
-    left.push_back(&placement.replicas[i]);
-    index.push_back(static_cast<int>(i));
-  }
-  std::vector<Share> shares;
-  if (left.size() < 2) return shares;
-  const Transport transport = MakeTransport(problem, lengths, left);
-  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-  if (!rates.ok()) return shares;
-  for (size_t p = 0; p < rates->size(); ++p) {
-    const Transport::Pair& pair = transport.pairs[p];
-    if ((*rates)[p] <= 0) continue;
-    shares.push_back({index[static_cast<size_t>(pair.prefill)],
-                      index[static_cast<size_t>(pair.decode)], (*rates)[p], pair.codec});
-  }
-  return shares;
-}
-
 struct Judged {
   Placement placement;
   MachineLoss worst;
@@ -83,6 +34,7 @@ class Survivor {
       : problem_(problem),
         search_(search),
         options_(options),
+        judge_(problem),
         parts_(problem, search, options.most_searches, options.most_searched_devices) {
     for (const DevicePool& pool : problem.graph->pools()) {
       if (machines_.empty() || machines_.back() != pool.machine) machines_.push_back(pool.machine);
@@ -90,15 +42,6 @@ class Survivor {
   }
 
   absl::StatusOr<Placement> Run() {
-    if (problem_.goal == Goal::kGoodput) {
-      return absl::InvalidArgumentError(
-          "--survive-machine-loss with --objective goodput: what is left after a loss would have "
-          "to "
-          "be shared anew so that enough requests are still within their limits, and the search "
-          "that chooses what survives adds up rates without limits on waits; plan with --objective "
-          "throughput and --max-tpot, which it keeps after a loss, and look at the predicted TTFT, "
-          "or leave --survive-machine-loss out");
-    }
     const absl::StatusOr<Placement> found = search_(problem_);
     if (!found.ok()) return found.status();
     if (machines_.size() < 2) {
@@ -156,7 +99,7 @@ class Survivor {
   // As a candidate, and its replicas as columns. True: it is the best so far.
   bool Offer(const Placement& placement) {
     for (const PlacedReplica& replica : placement.replicas) AddColumn(replica);
-    absl::StatusOr<Placement> whole = Assemble(problem_, placement.replicas);
+    absl::StatusOr<Placement> whole = Assemble(problem_, placement.replicas, &judge_);
     if (!whole.ok()) return false;
     Judged judged = Judge(*std::move(whole));
     if (!Allowed(judged) || (best_ && !Better(judged, *best_))) return false;
@@ -505,6 +448,7 @@ class Survivor {
   const PlacementProblem& problem_;
   const Search& search_;
   const SurvivalOptions& options_;
+  ReplicaJudge judge_;
   PartSearch parts_;
   std::vector<int> machines_;  // with devices
   std::vector<PlacedReplica> columns_;
@@ -517,30 +461,6 @@ class Survivor {
 };
 
 }  // namespace
-
-std::vector<MachineLoss> LossesOf(const PlacementProblem& problem, const Placement& placement) {
-  const LengthMoments lengths = MomentsOf(problem.samples);
-  std::vector<MachineLoss> losses;
-  for (const auto& [machine, lost] : LostSets(problem, placement)) {
-    MachineLoss loss;
-    loss.machine = machine;
-    for (size_t i = 0; i < placement.replicas.size(); ++i) {
-      const PlacedReplica& replica = placement.replicas[i];
-      if (lost.contains(i) || replica.role != Role::kBoth || replica.rate.requests_per_second <= 0)
-        continue;
-      const int index = static_cast<int>(i);
-      loss.shares.push_back({index, index, replica.rate.requests_per_second});
-    }
-    for (const Share& share : SplitShares(problem, lengths, placement, lost))
-      loss.shares.push_back(share);
-    for (const Share& share : loss.shares) loss.requests_per_second += share.requests_per_second;
-    losses.push_back(std::move(loss));
-  }
-  std::stable_sort(losses.begin(), losses.end(), [](const MachineLoss& a, const MachineLoss& b) {
-    return a.requests_per_second < b.requests_per_second;
-  });
-  return losses;
-}
 
 Search SurvivingSearch(Search search, const SurvivalOptions& options) {
   return [search = std::move(search), options](const PlacementProblem& problem) {

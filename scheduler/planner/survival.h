@@ -1,11 +1,10 @@
 // Plans that must serve on when any one machine is lost: what remains of a placement, and a search
 // for the placement of which most remains.
 //
-// When a machine is lost every replica that uses it is gone; among the others requests are routed
-// anew (search/transport). A placement's surviving rate is what the worst machine leaves. Idea of
-// the search: columns are replicas that the search asked for finds on the whole cluster, on single
-// machines, on sites, on few machines, and on what is left without a machine; a mixed-integer
-// program takes those of which most survives,
+// A placement's surviving rate is what the worst machine leaves (machine_losses), for goodput of
+// requests of which enough are within their limits. Idea of the search: columns are replicas that
+// the search asked for finds on the whole cluster, on single machines, on sites, on few machines,
+// and on what is left without a machine; a mixed-integer program takes those of which most survives,
 //   max X, for every machine m: X <= sum of rates of columns that do not use m,
 // (prefill and decode counted apart, links left to Assemble), then the replicas of the worst
 // machine are planned again until nothing is gained. Heuristic; but no plan keeps more than what
@@ -13,23 +12,10 @@
 // Deterministic: budgets count searches. Thread rule: pure functions. Units: requests per second.
 #pragma once
 
-#include <string>
-#include <vector>
-
+#include "scheduler/planner/machine_losses.h"
 #include "scheduler/search/problem.h"
 
 namespace tessera::scheduler {
-
-// What is left where a machine is lost.
-struct MachineLoss {
-  int machine = -1;  // of the graph; -1: the placement uses no machine
-  double requests_per_second = 0;
-  std::vector<Share> shares;  // of the replicas that are left
-};
-
-// One for every machine whose loss is not a part of another's, the worst first. Replicas need
-// rates.
-std::vector<MachineLoss> LossesOf(const PlacementProblem& problem, const Placement& placement);
 
 struct SurvivalOptions {
   int most_searches = 64;            // of parts of the cluster
@@ -40,8 +26,8 @@ struct SurvivalOptions {
 };
 
 // Makes any search one for placements that survive. For a price: the cheapest whose surviving rate
-// is the asked one. InvalidArgument for goodput; ResourceExhausted, naming the machine that
-// everything depends on, where nothing survives.
+// is the asked one. ResourceExhausted, naming the machine that everything depends on, where nothing
+// survives.
 Search SurvivingSearch(Search search, const SurvivalOptions& options = {});
 
 }  // namespace tessera::scheduler

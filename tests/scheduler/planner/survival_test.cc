@@ -1,6 +1,8 @@
 #include "scheduler/planner/survival.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 
 #include "absl/strings/str_format.h"
@@ -8,7 +10,9 @@
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/search/goodput.h"
 #include "tests/scheduler/planner/written_input.h"
+#include "tests/scheduler/search/every_layout.h"
 #include "tests/scheduler/search/layout_enumerator.h"
 
 namespace tessera::scheduler {
@@ -17,11 +21,15 @@ namespace {
 using namespace tests;  // NOLINT: the oracle
 using Catch::Contains;
 
+// Of the devices of a problem's pools, the best layout's.
+using RateOfDevices = std::function<double(const LayoutProblem&)>;
+
 // Every way to deal devices to replicas of role both, each with the best layout of its devices;
 // judged by what the worst machine leaves.
 class EveryDeal {
  public:
-  explicit EveryDeal(LayoutProblem problem) : problem_(std::move(problem)) {
+  EveryDeal(LayoutProblem problem, RateOfDevices rate)
+      : problem_(std::move(problem)), rate_of_(std::move(rate)) {
     for (const LayoutPool& pool : problem_.pools) counts_.push_back(pool.count);
     lost_.assign(8, 0);
   }
@@ -72,15 +80,26 @@ class EveryDeal {
     LayoutProblem problem = problem_;
     int devices = 0;
     for (size_t i = 0; i < part.size(); ++i) devices += problem.pools[i].count = part[i];
-    return rate_[part] = devices == 0 ? 0 : EnumerateLayouts(problem).requests_per_second;
+    return rate_[part] = devices == 0 ? 0 : rate_of_(problem);
   }
 
   LayoutProblem problem_;
+  RateOfDevices rate_of_;
   std::vector<int> counts_;
   std::vector<double> lost_;  // by machine
   double total_ = 0, best_ = 0;
   std::map<std::vector<int>, double> rate_;
 };
+
+PlacementProblem WholeReplicas(const LayoutInstance& instance, const RequestLengths& lengths) {
+  PlacementProblem problem;
+  problem.model = &instance.model;
+  problem.graph = &instance.graph;
+  problem.samples = {lengths};
+  problem.options = instance.problem.options;
+  problem.allow_split = false;
+  return problem;
+}
 
 TEST_CASE("on small clusters as much survives as in any deal of the devices") {
   int surviving = 0, changed = 0;
@@ -92,14 +111,10 @@ TEST_CASE("on small clusters as much survives as in any deal of the devices") {
     const RequestLengths lengths = {500.0 + 10 * (seed % 7), 100, 1};
     instance.problem.role = Role::kBoth;
     instance.problem.lengths = MomentsOf({&lengths, 1});
-    const double best = EveryDeal(instance.problem).Best();
-
-    PlacementProblem problem;
-    problem.model = &instance.model;
-    problem.graph = &instance.graph;
-    problem.samples = {lengths};
-    problem.options = instance.problem.options;
-    problem.allow_split = false;
+    const double best = EveryDeal(instance.problem, [](const LayoutProblem& devices) {
+                          return EnumerateLayouts(devices).requests_per_second;
+                        }).Best();
+    const PlacementProblem problem = WholeReplicas(instance, lengths);
     const Search search = *FindSearch("best");
     const absl::StatusOr<Placement> found = SurvivingSearch(search)(problem);
     REQUIRE(found.ok() == (best > 0));
@@ -119,6 +134,60 @@ TEST_CASE("on small clusters as much survives as in any deal of the devices") {
   }
   CHECK(surviving >= 5);
   CHECK(changed >= 1);
+}
+
+TEST_CASE("on small clusters the goodput that survives is that of the best deal of the devices") {
+  int surviving = 0, limited = 0;
+  double least = 1, sum = 0;
+  for (int seed = 3001; seed < 3041; seed += 2) {
+    INFO("seed " << seed);
+    LayoutInstance instance;
+    MakeLayoutInstance(seed, 5, 8, &instance);
+    instance.model.layers = 4;
+    const RequestLengths lengths = {500.0 + 10 * (seed % 7), 100, 1};
+    instance.problem.role = Role::kBoth;
+    instance.problem.lengths = MomentsOf({&lengths, 1});
+    PlacementProblem problem = WholeReplicas(instance, lengths);
+    // Limits that bind: of what replicas of the best plan without limits take.
+    const absl::StatusOr<Placement> unlimited = (*FindSearch("best"))(problem);
+    if (!unlimited.ok()) continue;
+    const ReplicaRate& usual = unlimited->replicas.front().rate;
+    RequestClass all;
+    all.share = 1;
+    all.samples = {lengths};
+    all.limits.tpot_seconds = 1.2 * usual.tpot_seconds;
+    all.limits.ttft_seconds = 20 * usual.period_seconds;
+    all.required_attainment = 0.9;
+    problem.classes = {all};
+    problem.goal = Goal::kGoodput;
+    problem.options.max_tpot_seconds = all.limits.tpot_seconds;
+    ReplicaJudge judge(problem);
+    const double best = EveryDeal(instance.problem, [&](const LayoutProblem& devices) {
+                          double most = 0;
+                          ForEveryLayout(devices, [&](const std::vector<LayoutStage>& stages) {
+                            const ReplicaRate rate = judge.RateOf(ReplicaOf(devices, stages));
+                            most = std::max(most, rate.requests_per_second);
+                          });
+                          return most;
+                        }).Best();
+    const absl::StatusOr<Placement> found = SurvivingSearch(*FindSearch("best"))(problem);
+    if (best <= 0) {
+      CHECK((found.status().code() == absl::StatusCode::kResourceExhausted));
+      continue;
+    }
+    REQUIRE(found.status().message() == "");
+    ++surviving;
+    const double survives = LossesOf(problem, *found).front().requests_per_second;
+    CHECK(survives <= best * (1 + 1e-6));
+    CHECK(found->upper_bound >= best * (1 - 1e-9));
+    sum += survives / best;
+    least = std::min(least, survives / best);
+    limited += found->requests_per_second < 0.95 * unlimited->requests_per_second ? 1 : 0;
+  }
+  CHECK(surviving >= 5);
+  CHECK(limited >= 3);
+  CHECK(least >= 0.95);
+  CHECK(sum >= 0.99 * surviving);
 }
 
 PlannerInput Input(const std::string& cluster, const std::string& model) {
@@ -179,14 +248,24 @@ TEST_CASE("a plan says what survives, is judged by it, and plan_check recomputes
       Contains(absl::StrFormat("  %-28s %14s %14.3f\n", "  attained in simulation", "-", 0.5)));
 }
 
-TEST_CASE("what survives is not planned for with goodput") {
+TEST_CASE("a plan for goodput says what survives within the limits") {
   PlannerOptions options = MustSurvive();
   options.goal = Goal::kGoodput;
   PlannerInput input = Input(kThree, "Llama-3-8B");
-  input.workload.mutable_objectives()->set_time_per_output_token_seconds(0.1);
-  CHECK_THAT(
-      std::string(MakePlan(input, options).status().message()),
-      Contains("shared anew so that enough") && Contains("plan with --objective throughput"));
+  input.workload.mutable_objectives()->set_time_to_first_token_seconds(1);
+  input.workload.mutable_objectives()->set_time_per_output_token_seconds(0.05);
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  const double survives = plan->survival().requests_per_second();
+  CHECK(survives > 0);
+  CHECK(plan->certificate().value() == survives);
+  // What serves most may not do so in time.
+  const auto most = MakePlan(input, MustSurvive());
+  REQUIRE(most.status().message() == "");
+  CHECK(survives < most->survival().requests_per_second());
+  CHECK_THAT(PlanTable(*plan),
+             Contains("survives the loss of any machine with ") &&
+                 Contains("within their limits after the loss of a machine at most: the gap"));
 }
 
 TEST_CASE("where everything depends on one machine, it is named") {
