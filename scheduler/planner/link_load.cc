@@ -28,30 +28,33 @@ class Traffic {
   // `parts`: of each share of the routing that is sent.
   std::vector<v1::LinkLoad> Loads(const std::vector<double>& parts) {
     Ends sum;
+    std::vector<Crossing> of_machine(graph_.machines().size());
+    std::map<std::string, Crossing> of_site;
     for (size_t i = 0; i < of_share_.size(); ++i) {
       for (const auto& [ends, bytes] : of_share_[i]) sum[ends] += bytes * parts[i];
     }
-    bytes_ = &sum;
     std::vector<v1::LinkLoad> loads;
     const auto& machines = graph_.machines();
-    for (const auto& [ends, bytes] : *bytes_) {
+    for (const auto& [ends, bytes] : sum) {
+      const size_t from = static_cast<size_t>(ends.first), to = static_cast<size_t>(ends.second);
+      of_machine[from].out += bytes;
+      of_machine[to].in += bytes;
+      if (machines[from].site != machines[to].site) {
+        of_site[machines[from].site].out += bytes;
+        of_site[machines[to].site].in += bytes;
+      }
       v1::LinkLoad& load = loads.emplace_back();
-      load.set_from(machines[static_cast<size_t>(ends.first)].name);
-      load.set_to(machines[static_cast<size_t>(ends.second)].name);
+      load.set_from(machines[from].name);
+      load.set_to(machines[to].name);
       load.set_bytes_per_second(bytes);
       load.set_capacity_bytes_per_second(graph_.Between(ends.first, ends.second).bytes_per_second);
     }
-    for (const MachineNode& machine : machines) {
-      if (!machine.uplink) continue;
-      AddUplink(
-          machine.name, *machine.uplink,
-          [&](const MachineNode& node) { return node.name == machine.name; }, &loads);
+    for (size_t m = 0; m < machines.size(); ++m) {
+      if (machines[m].uplink)
+        AddUplink(machines[m].name, *machines[m].uplink, of_machine[m], &loads);
     }
-    for (const auto& [site, link] : graph_.site_uplinks()) {
-      AddUplink(
-          site, link, [&](const MachineNode& node) { return node.site == site; }, &loads);
-    }
-    bytes_ = nullptr;
+    for (const auto& [site, link] : graph_.site_uplinks())
+      AddUplink(site, link, of_site[site], &loads);
     return loads;
   }
 
@@ -71,6 +74,11 @@ class Traffic {
   }
 
  private:
+  // What leaves and enters a place; what stays inside it does not count.
+  struct Crossing {
+    double out = 0, in = 0;  // bytes per second
+  };
+
   // -1 for a device of no machine of the graph.
   int MachineOf(const v1::Stage& stage) const {
     const std::string& device = stage.workers(0).device();
@@ -123,21 +131,12 @@ class Traffic {
     AddKv(*from->second, *to->second, rate * basis.prompt_tokens() * bytes);
   }
 
-  // What leaves or enters the place, whichever is more; what stays inside it does not count.
-  template <typename Inside>
-  void AddUplink(const std::string& name, const LinkSpec& link, const Inside& inside,
-                 std::vector<v1::LinkLoad>* loads) const {
-    double out = 0, in = 0;
-    for (const auto& [ends, bytes] : *bytes_) {
-      const bool from = inside(graph_.machines()[static_cast<size_t>(ends.first)]);
-      const bool to = inside(graph_.machines()[static_cast<size_t>(ends.second)]);
-      if (from && !to) out += bytes;
-      if (to && !from) in += bytes;
-    }
-    if (out <= 0 && in <= 0) return;
+  static void AddUplink(const std::string& name, const LinkSpec& link, const Crossing& crossing,
+                        std::vector<v1::LinkLoad>* loads) {
+    if (crossing.out <= 0 && crossing.in <= 0) return;
     v1::LinkLoad& load = loads->emplace_back();
     load.set_from(name);
-    load.set_bytes_per_second(std::max(out, in));
+    load.set_bytes_per_second(std::max(crossing.out, crossing.in));
     load.set_capacity_bytes_per_second(link.bytes_per_second);
   }
 

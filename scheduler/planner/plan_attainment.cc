@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/search/goodput.h"
 #include "scheduler/search/split_attainment.h"
 #include "third_party/absl/str_cat.h"
 
@@ -36,9 +39,10 @@ class Served {
       at_[static_cast<size_t>(share.prefill)].prefills += load_ * share.requests_per_second;
       at_[static_cast<size_t>(share.decode)].decodes += load_ * share.requests_per_second;
     }
+    std::map<std::string, At> known;  // large clusters have many replicas that are alike
     for (size_t i = 0; i < at_.size(); ++i) {
       if (placement_.replicas[i].role == Role::kBoth)
-        Operate(placement_.replicas[i], plan.replicas(static_cast<int>(i)), &at_[i]);
+        Operate(placement_.replicas[i], plan.replicas(static_cast<int>(i)), &known, &at_[i]);
       if (placement_.replicas[i].role == Role::kDecode)
         at_[i].tpot_seconds = pairs_.decode[i].mean_tpot_seconds();
     }
@@ -89,7 +93,8 @@ class Served {
     Attained alone;                    // of role both
   };
 
-  void Operate(const PlacedReplica& replica, const v1::Replica& planned, At* at) const {
+  void Operate(const PlacedReplica& replica, const v1::Replica& planned,
+               std::map<std::string, At>* known, At* at) const {
     const ReplicaSpec spec = SpecOf(problem_, replica);
     const ReplicaOptions& options = problem_.options;
     const int m = std::max(1, replica.rate.micro_batches);
@@ -99,16 +104,28 @@ class Served {
     const double sequences = planned.max_sequences() > 0
                                  ? static_cast<double>(planned.max_sequences())
                                  : options.max_sequences;
+    const double kv = replica.rate.kv_capacity_tokens;
+    const auto [like, fresh] = known->try_emplace(
+        AlikeKey(spec) + absl::StrFormat("|%d,%.17g,%.17g,%.17g,%.17g,%.17g", m, tokens, sequences,
+                                         kv, at->prefills, at->decodes));
+    if (fresh) {
+      like->second = *at;
+      Operate(spec, m, tokens, sequences, kv, &like->second);
+    }
+    *at = like->second;
+  }
+
+  void Operate(const ReplicaSpec& spec, int m, double tokens, double sequences, double kv,
+               At* at) const {
     const LengthMoments& lengths = model_.lengths();
     if (lengths.decode_steps <= 0) {
       at->alone = model_.At(model_.PrefillBeside(spec, m, 0, tokens), at->prefills, {});
       return;
     }
-    const double kv = replica.rate.kv_capacity_tokens;
     at->alone = model_.At(model_.CurveOf(spec, m, kv, sequences, tokens), at->prefills);
     // Steps as the batcher makes them, some with a chunk of a prompt and some without. Who decodes
     // takes no more of the KV on average than its headroom leaves.
-    const double most = (1 - options.kv_headroom) * kv / lengths.decode_context_sum;
+    const double most = (1 - problem_.options.kv_headroom) * kv / lengths.decode_context_sum;
     at->tpot_seconds = at->alone.tpot_seconds;
     if (at->decodes > 0) at->tpot_seconds = std::min(at->tpot_seconds, most / at->decodes);
   }

@@ -117,7 +117,18 @@ LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
 }
 
 ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica) {
-  return MakeReplica(OnWholeGraph(problem, replica.role), replica.stages);
+  // On the pools that it uses: large clusters have thousands.
+  LayoutProblem layout;
+  layout.model = problem.model;
+  layout.graph = problem.graph;
+  layout.role = replica.role;
+  std::vector<LayoutStage> stages = replica.stages;
+  for (LayoutStage& stage : stages) {
+    const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(stage.pool)];
+    stage.pool = static_cast<int>(layout.pools.size());
+    layout.pools.push_back({pool.spec, pool.machine, pool.count});
+  }
+  return MakeReplica(layout, stages);
 }
 
 absl::Status CheckRoom(const PlacementProblem& problem) {
@@ -155,8 +166,7 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
   AddRent(*problem.graph, &placement);
   for (size_t i = 0; i < placement.replicas.size(); ++i) {
     PlacedReplica& replica = placement.replicas[i];
-    const LayoutProblem layout = OnWholeGraph(problem, replica.role);
-    replica.rate = judge->RateOf(MakeReplica(layout, replica.stages));
+    replica.rate = judge->RateOf(SpecOf(problem, replica));
     if (replica.role != Role::kBoth || replica.rate.requests_per_second <= 0) continue;
     placement.shares.push_back(
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});

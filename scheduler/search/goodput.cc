@@ -10,8 +10,14 @@ namespace {
 
 constexpr double kLayoutParts[] = {0.6, 0.35, 0.2};  // of the TPOT of the layout that serves most
 
-// Replicas of equal keys are alike to the cost model.
-std::string KeyOf(const ReplicaSpec& replica) {
+const std::vector<RequestClass>& JudgedClasses(const PlacementProblem& problem) {
+  static const auto& none = *new std::vector<RequestClass>;
+  return problem.goal == Goal::kGoodput ? problem.classes : none;
+}
+
+}  // namespace
+
+std::string AlikeKey(const ReplicaSpec& replica) {
   std::string key = absl::StrFormat("%d,%d", static_cast<int>(replica.role), replica.micro_batches);
   for (const StageSpec& stage : replica.stages) {
     absl::StrAppendFormat(&key, "|%d", stage.layers);
@@ -27,13 +33,6 @@ std::string KeyOf(const ReplicaSpec& replica) {
   return key;
 }
 
-const std::vector<RequestClass>& JudgedClasses(const PlacementProblem& problem) {
-  static const auto& none = *new std::vector<RequestClass>;
-  return problem.goal == Goal::kGoodput ? problem.classes : none;
-}
-
-}  // namespace
-
 ReplicaJudge::ReplicaJudge(const PlacementProblem& problem)
     : problem_(problem),
       lengths_(MomentsOf(problem.samples)),
@@ -43,7 +42,7 @@ ReplicaJudge::ReplicaJudge(const PlacementProblem& problem)
 ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
   if (problem_.goal != Goal::kGoodput || replica.role == Role::kDecode)
     return CapacityOf(*problem_.model, replica, lengths_, problem_.options);
-  const auto [at, fresh] = known_.try_emplace(KeyOf(replica));
+  const auto [at, fresh] = known_.try_emplace(AlikeKey(replica));
   if (!fresh) return at->second;
   ReplicaRate& rate = at->second;
   rate = CapacityOf(*problem_.model, replica, lengths_, problem_.options);
@@ -58,7 +57,7 @@ ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
 
 ReplicaRate ReplicaJudge::GoodputAbove(double known, const ReplicaSpec& replica,
                                        const ReplicaRate& capacity) {
-  std::string key = KeyOf(replica);
+  std::string key = AlikeKey(replica);
   const auto at = known_.find(key);
   if (at != known_.end()) return at->second;
   const auto [most, fresh] = at_most_.try_emplace(key, capacity.requests_per_second);

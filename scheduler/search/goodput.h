@@ -16,6 +16,10 @@
 
 namespace tessera::scheduler {
 
+// Replicas of equal keys are alike to the cost model: device specifications of one graph, links,
+// layers, micro-batches and role.
+std::string AlikeKey(const ReplicaSpec& replica);
+
 class ReplicaJudge {
  public:
   explicit ReplicaJudge(const PlacementProblem& problem);
