@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kRounding = 1 + 1e-6;
 constexpr double kDay = 86400;
-// Up to this part of what replicas serve queues have an end, whatever comes at once and however
+// Up to this part of what replicas serve and links carry queues have an end, whatever comes at once and however
 // unlike requests are. Above it a plan may say nothing: by its formula they wait without end.
 constexpr double kQueuesEnd = 0.5;
 // Short answers wait for more prompts per token than long ones: the mean time per output token is
@@ -20,8 +20,16 @@ constexpr double kUnlikeRequests = 2;
 
 struct Sent {
   double prompts = 0, decoded = 0;  // requests per second
-  double busiest = 0;               // part of what a replica serves, of those that its prompts meet
+  double busiest = 0;  // part of what replicas serve and links carry, of those that its prompts meet
 };
+
+// The fullest link, at this rate.
+double FullestLink(const v1::DeploymentPlan& plan, double rate) {
+  double fullest = 0;
+  for (const v1::LinkLoad& link : plan.links())
+    fullest = std::max(fullest, link.bytes_per_second() / link.capacity_bytes_per_second());
+  return fullest * rate / plan.prediction().requests_per_second();
+}
 
 std::map<std::string, Sent> SentTo(const v1::DeploymentPlan& plan, double rate) {
   std::map<std::string, Sent> sent;
@@ -35,9 +43,11 @@ std::map<std::string, Sent> SentTo(const v1::DeploymentPlan& plan, double rate) 
     load[replica.name()] =
         std::max(here.prompts, here.decoded) / replica.prediction().requests_per_second();
   }
+  const double link = FullestLink(plan, rate);
   for (const v1::RoutingShare& share : plan.routing()) {
     double& busiest = sent[share.prefill_replica()].busiest;
     busiest = std::max({busiest, load[share.prefill_replica()], load[share.decode_replica()]});
+    if (share.prefill_replica() != share.decode_replica()) busiest = std::max(busiest, link);
   }
   return sent;
 }
@@ -62,8 +72,8 @@ absl::Status CheckFirstToken(const v1::Replica& replica, const Sent& sent) {
   if (ttft > 0 || sent.prompts <= 0 || sent.busiest > kQueuesEnd) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrFormat("replica %s: no TTFT is predicted, though it and those that decode for it "
-                      "are sent %.0f %% of "
-                      "what they serve at most: queues have an end there",
+                      "and links between them are at %.0f %% of what they can do at most: queues "
+                      "have an end there",
                       replica.name(), 100 * sent.busiest));
 }
 

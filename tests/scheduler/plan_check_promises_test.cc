@@ -42,6 +42,35 @@ struct Fault {
   std::function<void(v1::DeploymentPlan&)> make;
 };
 
+TEST_CASE("queues before full links need have no end, before links that are half empty they do") {
+  PlannerInput input;
+  for (const char* name : {"a", "b"}) {
+    v1::Machine& machine = *input.cluster.add_machines();
+    machine.set_name(name);
+    machine.add_devices()->set_kind("H100-SXM");
+  }
+  v1::Link& site = *input.cluster.mutable_tiers()->mutable_site();
+  site.set_bandwidth_bytes_per_second(5e9 / 8);
+  site.set_latency_seconds(5e-5);
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-2-13B");
+  v1::LengthSample& lengths = *input.workload.add_classes()->add_lengths();
+  lengths.set_prompt_tokens(2000);
+  lengths.set_output_tokens(30);
+  PlannerOptions options;
+  options.search = "hexgen2";
+  options.simulate = false;
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() == 2);
+  Everywhere(*plan, [](v1::Prediction* p) { p->set_time_to_first_token_seconds(0); });
+  CHECK(CheckPlan(*plan).message() == "");
+  for (v1::LinkLoad& link : *plan->mutable_links())
+    link.set_capacity_bytes_per_second(10 * link.capacity_bytes_per_second());
+  CHECK_THAT(std::string(CheckPlan(*plan).message()),
+             Contains("and links between them are at ") && Contains("queues have an end there"));
+}
+
 TEST_CASE("what a plan promises adds up") {
   const v1::DeploymentPlan good = GoodPlan();
   const double value = good.certificate().value();
@@ -112,7 +141,8 @@ TEST_CASE("what a plan promises adds up") {
          p.mutable_certificate()->set_gap(0);
          p.mutable_certificate()->set_class_routing_bound(0);
        }},
-      {"replica r0: no TTFT is predicted, though it and those that decode for it are sent 10 %",
+      {"replica r0: no TTFT is predicted, though it and those that decode for it and links between "
+       "them are at 10 %",
        [](auto& p) {
          p.mutable_basis()->set_requests_per_second(0.1 * p.prediction().requests_per_second());
          Everywhere(p, [](auto* q) { q->set_time_to_first_token_seconds(0); });
