@@ -187,6 +187,25 @@ bool PlacementMoves::ExchangeFree(size_t i) {
   return false;
 }
 
+// Free devices that hold no replica may do so with some of this one's.
+bool PlacementMoves::JoinFree(size_t i) {
+  if (std::none_of(now_.free.begin(), now_.free.end(), [](int count) { return count > 0; }))
+    return false;
+  for (const int p : order_) {
+    const int own = now_.members[i].counts[static_cast<size_t>(p)];
+    for (const int part : own > 0 ? Parts(own) : std::vector<int>()) {
+      if (Exhausted()) return false;
+      Counts less = now_.members[i].counts, joined = now_.free;
+      less[static_cast<size_t>(p)] -= part;
+      joined[static_cast<size_t>(p)] += part;
+      Member fresh = ShapedAnew(joined);
+      if (fresh.rate() <= 0) continue;
+      if (Take({i}, {Shaped(less, now_.members[i], {p}), std::move(fresh)})) return true;
+    }
+  }
+  return false;
+}
+
 bool PlacementMoves::MoveBetween(size_t from, size_t to) {
   for (const int p : order_) {
     const int own = now_.members[from].counts[static_cast<size_t>(p)];
@@ -254,7 +273,10 @@ bool PlacementMoves::MoveOne(size_t i) {
   const std::vector<int> key = {now_.members[i].id, now_.free_id};
   if (looked_at_.contains(key)) return false;
   was_barred_ = false;
-  if (LayOutAnew(i) || GiveFree(i) || TakeAway(i) || ExchangeFree(i) || CutInTwo(i)) return true;
+  if (LayOutAnew(i) || GiveFree(i) || TakeAway(i) || ExchangeFree(i) || JoinFree(i) ||
+      CutInTwo(i)) {
+    return true;
+  }
   if (!was_barred_ && !Exhausted() && problem_.goal != Goal::kBudget) looked_at_.insert(key);
   return false;
 }

@@ -2,8 +2,9 @@
 //
 // Problem: the configuration program is about classes and fractions; whole replicas on machines
 // leave devices free, and the replicas that use them best need not be columns. Idea: one replica's
-// devices laid out anew, free devices given to a replica or exchanged for its own, a pool's devices
-// moved or exchanged between two replicas, two replicas made one, one cut in two; each is judged by
+// devices laid out anew, free devices given to a replica, exchanged for its own or made a replica
+// with some of its own, a pool's devices moved or exchanged between two replicas, two replicas made
+// one, one cut in two; each is judged by
 // the cost model, and taken where the rate of all replicas rises (and money suffices); stages are
 // put in another order where that could decide. Where no move helps, the move that loses least is
 // made all the same and what it leaves is improved without going back: kept where all rises in the
@@ -79,6 +80,7 @@ class PlacementMoves {
   bool GiveFree(size_t i);
   bool TakeAway(size_t i);
   bool ExchangeFree(size_t i);
+  bool JoinFree(size_t i);
   bool CutInTwo(size_t i);
   bool MoveBetween(size_t from, size_t to);
   bool ExchangeBetween(size_t i, size_t j);

@@ -195,7 +195,8 @@ class Splitter {
     bool better = false;
     for (size_t i = 0; i < now_.size() && !Spent(); ++i) better = Relay(i) || better;
     for (size_t i = 0; i < now_.size() && !Spent(); ++i) {
-      if (looked_at_.insert({ids_[i], -1}).second) better = GiveFree(i) || Cut(i) || better;
+      if (looked_at_.insert({ids_[i], -1}).second)
+        better = GiveFree(i) || JoinFree(i) || Cut(i) || better;
       for (size_t j = 0; j < now_.size() && i < now_.size(); ++j) {
         if (i == j || !looked_at_.insert({ids_[i], ids_[j]}).second) continue;
         better = Give(i, j) || (i < j && (Swap(i, j) || Exchange(i, j) || Join(i, j))) || better;
@@ -224,18 +225,41 @@ class Splitter {
     return false;
   }
 
-  bool GiveFree(size_t to) {
+  Counts Free() const {
     Counts free;
     for (const DevicePool& pool : problem_.graph->pools()) free.push_back(pool.count);
     for (const PlacedReplica& replica : now_) {
       for (const LayoutStage& stage : replica.stages)
         free[static_cast<size_t>(stage.pool)] -= stage.width;
     }
+    return free;
+  }
+
+  bool GiveFree(size_t to) {
+    const Counts free = Free();
     for (size_t p = 0; p < free.size(); ++p) {
       if (free[p] == 0) continue;
       Counts more = CountsOf(now_[to]);
       more[p] += free[p];
       if (Take({{to, more, now_[to].role}})) return true;
+    }
+    return false;
+  }
+
+  // Free devices that hold no replica may do so with some of this one's.
+  bool JoinFree(size_t from) {
+    const Counts free = Free(), own = CountsOf(now_[from]);
+    if (std::none_of(free.begin(), free.end(), [](int count) { return count > 0; })) return false;
+    for (size_t p = 0; p < own.size(); ++p) {
+      for (const int part : std::set<int>{1, own[p] / 2, own[p]}) {
+        if (part == 0 || part > own[p]) continue;
+        Counts less = own, fresh = free;
+        less[p] -= part;
+        fresh[p] += part;
+        for (const Role role : RolesFrom(now_[from].role)) {
+          if (Take({{from, less, now_[from].role}, {now_.size(), fresh, role}})) return true;
+        }
+      }
     }
     return false;
   }
