@@ -78,13 +78,13 @@ std::string BoundLine(const BoundedPlacement& bounded) {
         std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT",
         BoundedLayouts());
   }
-  const char* wide = gap < kWideGap     ? ""
-                     : bounded.survives ? "; the bound is that of the cluster without one machine "
-                                          "and counts parts of devices and replicas, so a gap as "
-                                          "wide as this says little of the plan"
-                                        : "; the bound counts parts of devices and replicas, of "
-                                          "which few fit here, so a gap as wide as this says "
-                                          "little of the plan";
+  const std::string wide =
+      gap < kWideGap
+          ? std::string()
+          : StrCat("; the bound ",
+                   bounded.survives ? "is that of the cluster without one machine, " : "",
+                   "counts parts of devices and replicas and takes more for possible than the best "
+                   "of them serves, so a gap as wide as this says little of the plan");
   const char* after = bounded.survives ? " after the loss of a machine" : "";
   if (gap < kRoundsToNothing) {
     return absl::StrFormat(

@@ -41,6 +41,11 @@ class ExhaustiveSearch {
           "every way to deal the devices was tried, but each replica only in the layouts that "
           "serve most, with and without tighter limits of TPOT: others may serve more in time");
     }
+    if (!proved_ && problem_.goal != Goal::kGoodput) {
+      placement->notes.push_back(
+          "every way to deal the devices was tried, but layouts of many devices are quick ones that "
+          "need not be the best: --prove looks at all of them, which takes long");
+    }
     // Of no bound to the price, nor to goodput, as not every layout was judged by it.
     const bool of_rate = problem_.goal == Goal::kThroughput || problem_.goal == Goal::kBudget;
     if (proved_ && !placement->interrupted && of_rate) placement->upper_bound = bound_;

@@ -54,7 +54,7 @@ TEST_CASE("exact with split roles is between the unsplit optimum and the program
   CHECK(feasible >= 5);
 }
 
-TEST_CASE("exact claims no bound for goodput, whose layouts it does not all try") {
+TEST_CASE("exact claims no bound where it does not try all layouts") {
   LayoutInstance instance;
   PlacementProblem problem = PlacementInstance(3001, &instance);
   problem.allow_split = false;
@@ -62,6 +62,13 @@ TEST_CASE("exact claims no bound for goodput, whose layouts it does not all try"
   REQUIRE(rate.status().message() == "");
   CHECK(rate->upper_bound > 0);
   CHECK(rate->notes.empty());
+  ExhaustiveOptions quick;
+  quick.most_proof_work = 0;
+  const absl::StatusOr<Placement> unproved = SearchExhaustively(problem, quick);
+  REQUIRE(unproved.status().message() == "");
+  CHECK(unproved->upper_bound == 0);
+  REQUIRE(unproved->notes.size() == 1);
+  CHECK(unproved->notes[0].find("--prove looks at all of them") != std::string::npos);
   RequestClass all;
   all.name = "all";
   all.samples = problem.samples;
