@@ -9,6 +9,7 @@ namespace {
 constexpr double kBetter = 1 + 1e-7;
 constexpr double kNearlyAsGood = 0.97;  // before stages change order and widths
 constexpr int64_t kMostInVain = 11000;  // sets of stages judged in moves that lose at first
+constexpr int kRefineFurtherUpTo = 24;    // devices
 constexpr size_t kMostKicksOfTwo = 16;  // kept of one pair of replicas
 
 // All of them, half of them, one: what a move takes of so many devices.
@@ -371,6 +372,13 @@ void PlacementMoves::Improve(ClassPlacement* at, int64_t most_judged, bool escap
   looked_at_.clear();
   limit_ = shaping_.judged() + most_judged / 4;
   Descend();
+  if (problem_.graph->devices() <= kRefineFurtherUpTo && !problem_.watch.Stopped()) {
+    for (Member& member : now_.members) {
+      PlacedReplica further = shaping_.RefinedFurther(member.replica);
+      if (further.rate.requests_per_second > member.rate() * kBetter)
+        member = MemberOf(std::move(further));
+    }
+  }
   ClassPlacement improved(problem_);
   for (PlacedReplica& replica : others) improved.Put(std::move(replica));
   for (Member& member : now_.members) improved.Put(std::move(member.replica));

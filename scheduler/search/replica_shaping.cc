@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 namespace tessera::scheduler {
@@ -17,6 +18,7 @@ constexpr int kLeanSteps = 4;
 constexpr double kWorthJudging = 0.95;  // of the best deal
 constexpr size_t kDealsJudged = 4;      // by the cost model, where an order is looked for
 constexpr int kMostRefinings = 3;
+constexpr size_t kFirstSteps = 6;  // of two: the best
 constexpr int kMoreLayers = 3;  // than a stage has
 constexpr double kBetter = 1 + 1e-9;
 constexpr double kRoundsDown = 1 + 1e-12;  // so that room for a layer is not lost
@@ -413,10 +415,11 @@ std::vector<std::vector<LayoutStage>> ReplicaShaping::Near(const std::vector<Lay
     }
     if (care != Care::kFull) continue;
     const LayoutStage& last = stages[end - 1];
-    if (last.width > 1) {
+    for (const int part : std::set<int>{last.width / 2, last.width - 1}) {
+      if (part == 0) continue;
       std::vector<LayoutStage>& cut = near.emplace_back(stages);
-      cut[end - 1].width = last.width / 2;
-      cut.insert(cut.begin() + static_cast<long>(end), {last.pool, last.width - last.width / 2, 0});
+      cut[end - 1].width = part;
+      cut.insert(cut.begin() + static_cast<long>(end), {last.pool, last.width - part, 0});
     }
     if (end - begin > 1 && 2 * last.width <= MaxWidth(*problem_.model)) {
       std::vector<LayoutStage>& joined = near.emplace_back(stages);
@@ -442,6 +445,27 @@ const PlacedReplica& ReplicaShaping::Refined(const PlacedReplica& replica, Care 
     if (best.rate.requests_per_second <= before * kBetter) break;
   }
   return best;
+}
+
+PlacedReplica ReplicaShaping::RefinedFurther(const PlacedReplica& replica) {
+  PlacedReplica best = Refined(replica, Care::kFull);
+  while (true) {
+    std::vector<PlacedReplica> near;
+    for (std::vector<LayoutStage>& stages : Near(best.stages, Care::kFull))
+      near.push_back(Judge(std::move(stages), Care::kFull));
+    std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) {
+      return a.rate.requests_per_second > b.rate.requests_per_second;
+    });
+    if (near.size() > kFirstSteps) near.resize(kFirstSteps);
+    const double before = best.rate.requests_per_second;
+    for (const PlacedReplica& first : near) {
+      for (std::vector<LayoutStage>& stages : Near(first.stages, Care::kFull)) {
+        const PlacedReplica& tried = Judge(std::move(stages), Care::kFull);
+        if (tried.rate.requests_per_second > best.rate.requests_per_second * kBetter) best = tried;
+      }
+    }
+    if (best.rate.requests_per_second <= before * kBetter) return best;
+  }
 }
 
 }  // namespace tessera::scheduler

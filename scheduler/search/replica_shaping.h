@@ -51,9 +51,11 @@ class ReplicaShaping {
                           const std::vector<int>& changed);
   static Widths WidthsOf(const PlacedReplica& replica);
   // The same devices a few steps from these stages, where that serves more: which is first and
-  // last, what is beside what and with full care some
-  // of a pool wider than the others. Not quick.
+  // last, what is beside what and with full care some of a pool wider than the others. Not
+  // quick.
   const PlacedReplica& Refined(const PlacedReplica& replica, Care care);
+  // The same, where it takes two steps at once, with full care: thousands of judgements.
+  PlacedReplica RefinedFurther(const PlacedReplica& replica);
 
   int64_t judged() const { return judged_; }  // sets of stages so far
 

@@ -189,6 +189,27 @@ TEST_CASE("in the end layouts are looked at with more care") {
   }
 }
 
+// The RTX4090 first, and a V100 before the A100s beside it: either alone serves less.
+TEST_CASE("in the end stages also change places two at a time") {
+  Case c(Read(
+      "machines:\n"
+      "- {name: m0, devices: [{kind: V100-16}]}\n"
+      "- {name: m1, devices: [{kind: A100-40, count: 2}, {kind: V100-16}], inside: {bandwidth: 12 "
+      "GB/s, latency: 10 us}}\n"
+      "- {name: m2, devices: [{kind: A100-40, count: 2}]}\n"
+      "- {name: m3, devices: [{kind: A6000, count: 4}, {kind: RTX4090}], inside: {bandwidth: 4 "
+      "GB/s, latency: 10 us}}\n"
+      "links: [{from: m0, to: m1, link: {bandwidth: 2 Gbit/s, latency: 3 ms}}]\n"
+      "tiers: {site: {bandwidth: 1 Gbit/s, latency: 50 us}}\n"));
+  c.model = DenseShape("Llama-2-13B", 40, 5120, 40, 40, 13824);
+  c.problem.samples = {{200, 600, 1}};
+  FindsAsMuchAs({{{4, 1, 20}, {4, 1, 20}},
+                 {{4, 1, 20}, {4, 1, 20}},
+                 {{3, 2, 40}},
+                 {{5, 1, 7}, {0, 1, 4}, {2, 1, 5}, {1, 1, 12}, {1, 1, 12}}},
+                c.problem);
+}
+
 TEST_CASE("layers are dealt evenly, or for the least time in all") {
   std::vector<DealtStage> stages = {{1, 1, 80, 0}, {0, 2, 80, 0}, {5, 1, 80, 0}};
   REQUIRE(DealLayersEvenly(12, &stages));
