@@ -10,6 +10,8 @@ constexpr double kBetter = 1 + 1e-7;
 constexpr double kNearlyAsGood = 0.97;  // before stages change order and widths
 constexpr int64_t kMostInVain = 11000;  // sets of stages judged in moves that lose at first
 constexpr int kRefineFurtherUpTo = 24;    // devices
+constexpr int kCoarseSteps = 20;           // that all layers are dealt in
+constexpr int64_t kMostLayoutWork = 1000;  // those times device sets
 constexpr size_t kMostKicksOfTwo = 16;  // kept of one pair of replicas
 
 // All of them, half of them, one: what a move takes of so many devices.
@@ -348,6 +350,37 @@ void PlacementMoves::Escape() {
   }
 }
 
+// By the program that looks at all stages of a device set, as quickly as it can: with many layers at
+// a time. The replica itself where that takes long or leads to nothing near it.
+PlacedReplica PlacementMoves::LaidOutCoarsely(PlacedReplica replica) const {
+  LayoutProblem layout;
+  layout.model = problem_.model;
+  layout.graph = problem_.graph;
+  layout.lengths = MomentsOf(problem_.samples);
+  layout.options = problem_.options;
+  layout.layer_step = (problem_.model->layers + kCoarseSteps - 1) / kCoarseSteps;
+  layout.refine = false;
+  layout.known_rate = kNearlyAsGood * replica.rate.requests_per_second;
+  layout.stop = problem_.watch.stop;
+  const Counts counts = MemberOf(replica).counts;
+  std::vector<int> pools;
+  int64_t work = kCoarseSteps;
+  for (size_t p = 0; p < counts.size(); ++p) {
+    if (counts[p] == 0) continue;
+    const DevicePool& pool = problem_.graph->pools()[p];
+    pools.push_back(static_cast<int>(p));
+    layout.pools.push_back({pool.spec, pool.machine, counts[p]});
+    work *= counts[p] + 1;
+  }
+  if (work > kMostLayoutWork) return replica;
+  Layout best = BestLayout(layout);
+  if (best.stages.empty()) return replica;
+  for (LayoutStage& stage : best.stages) stage.pool = pools[static_cast<size_t>(stage.pool)];
+  replica.stages = std::move(best.stages);
+  replica.rate = best.rate;
+  return replica;
+}
+
 void PlacementMoves::Improve(ClassPlacement* at, int64_t most_judged, bool escape) {
   if (problem_.goal == Goal::kPrice || MomentsOf(problem_.samples).decode_steps <= 0) return;
   limit_ = shaping_.judged() + most_judged;
@@ -374,9 +407,11 @@ void PlacementMoves::Improve(ClassPlacement* at, int64_t most_judged, bool escap
   Descend();
   if (problem_.graph->devices() <= kRefineFurtherUpTo && !problem_.watch.Stopped()) {
     for (Member& member : now_.members) {
-      PlacedReplica further = shaping_.RefinedFurther(member.replica);
-      if (further.rate.requests_per_second > member.rate() * kBetter)
-        member = MemberOf(std::move(further));
+      for (const PlacedReplica& start : {member.replica, LaidOutCoarsely(member.replica)}) {
+        PlacedReplica further = shaping_.RefinedFurther(start);
+        if (further.rate.requests_per_second > member.rate() * kBetter)
+          member = MemberOf(std::move(further));
+      }
     }
   }
   ClassPlacement improved(problem_);

@@ -8,8 +8,9 @@
 // the cost model, and taken where the rate of all replicas rises (and money suffices); stages are
 // put in another order where that could decide. Where no move helps, the move that loses least is
 // made all the same and what it leaves is improved without going back: kept where all rises in the
-// end, undone otherwise. In the end moves are looked at again with more care for layouts. What was
-// looked at is not looked at again while its replicas stay. Replicas of the roles prefill and
+// end, undone otherwise. In the end moves are looked at again with more care for layouts, and on few
+// devices stages change places two at a time, from what is there and from what the layout program
+// makes of it coarsely. What was looked at is not looked at again while its replicas stay. Replicas of the roles prefill and
 // decode stay as they are. Deterministic: the budget counts judgements. Thread rule: one thread per
 // object; borrows problem and shapes.
 #pragma once
@@ -62,6 +63,7 @@ class PlacementMoves {
   // On these devices, or some of them, `like` that replica where only `changed` pools differ.
   Member Shaped(const Counts& counts, const Member& like, const std::vector<int>& changed);
   Member ShapedAnew(const Counts& counts);
+  PlacedReplica LaidOutCoarsely(PlacedReplica replica) const;
   bool Exhausted() const { return shaping_.judged() >= limit_ || problem_.watch.Stopped(); }
   Ids IdsOf(const std::vector<size_t>& old) const;
   // Puts `fresh` where `old` members are, if that helps; `old` in rising order.

@@ -15,7 +15,9 @@
 // taken from there where it has them and they were not stopped before SECONDS. OBJECTIVE:
 // throughput (on a market with a budget: within it), goodput (TTFT <= 3 s, TPOT <= 150 ms for 90 %
 // of the requests) or price (for half of what the whole cluster serves; the value is USD/h then).
-// The model is Llama-2-70B; where that does not fit, Llama-2-13B, else Llama-3-8B.
+// The model is Llama-2-70B; where that does not fit, Llama-2-13B, else Llama-3-8B; the lengths are
+// those of azure_conversation. A fifth as many clusters have others of either and some a limit of
+// TPOT.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -53,6 +55,22 @@ struct Instance {
   std::string name;
   std::string text;
   Goal goal = Goal::kThroughput;
+  std::string model = "";  // "": the first of kModels that fits
+  RequestLengths lengths;  // none: those of the conversation
+  double max_tpot_seconds = 0;
+};
+
+struct Variation {
+  const char* model;
+  RequestLengths lengths;
+  double max_tpot_seconds;
+};
+constexpr Variation kVariations[] = {
+    {"Qwen3-30B-A3B", {1155, 211, 1}, 0.06}, {"Llama-2-13B", {200, 600, 1}, 0},
+    {"LLaMA-30B", {512, 128, 1}, 0.2},       {"Mixtral-8x7B", {1155, 211, 1}, 0},
+    {"Qwen2.5-14B", {3000, 500, 1}, 0},      {"Qwen3-30B-A3B", {200, 600, 1}, 0},
+    {"Llama-2-13B", {2000, 30, 1}, 0.1},     {"Qwen3-30B-A3B", {512, 128, 1}, 0},
+    {"Mixtral-8x7B", {512, 128, 1}, 0.1},    {"LLaMA-30B", {200, 600, 1}, 0},
 };
 
 struct Reached {
@@ -154,7 +172,10 @@ class Comparison {
       lost_.push_back(instance.name + ": " + std::string(s.message()));
       return;
     }
-    for (const char* model : kModels) {
+    Vary(instance, &input.workload);
+    std::vector<std::string> models(std::begin(kModels), std::end(kModels));
+    if (!instance.model.empty()) models = {instance.model};
+    for (const std::string& model : models) {
       input.model = *BuiltInModel(model);
       std::map<std::string, Reached> reached;
       if (goal_ == Goal::kPrice) {
@@ -163,7 +184,7 @@ class Comparison {
         input.workload.set_requests_per_second(all.why_not.empty() ? all.value / 2 : 1);
       }
       reached["best"] = Plan(input, instance.goal, "best");
-      if (!reached["best"].why_not.empty() && model != std::end(kModels)[-1]) continue;
+      if (!reached["best"].why_not.empty() && model != models.back()) continue;
       for (const std::string& name : SearchNames()) {
         if (name == "best") continue;
         const auto known = earlier_.find({instance.name + ", " + model, name});
@@ -177,6 +198,18 @@ class Comparison {
   }
 
  private:
+  static void Vary(const Instance& instance, v1::Workload* workload) {
+    if (instance.model.empty()) return;
+    workload->clear_classes();
+    auto& one = *workload->add_classes();
+    v1::LengthSample& lengths = *one.add_lengths();
+    lengths.set_prompt_tokens(static_cast<int64_t>(instance.lengths.prompt_tokens));
+    lengths.set_output_tokens(static_cast<int64_t>(instance.lengths.output_tokens));
+    if (instance.max_tpot_seconds > 0) {
+      workload->mutable_objectives()->set_time_per_output_token_seconds(instance.max_tpot_seconds);
+    }
+  }
+
   Reached Plan(const PlannerInput& input, Goal goal, const std::string& name) const {
     Reached reached;
     PlannerOptions options;
@@ -249,7 +282,7 @@ class Comparison {
   // As it is printed, and back.
   double Shown(double value) const { return goal_ == Goal::kPrice ? 1 / value : value; }
 
-  void Report(const Instance& instance, const char* model,
+  void Report(const Instance& instance, const std::string& model,
               const std::map<std::string, Reached>& reached) {
     double others = 0;
     for (const auto& [name, result] : reached) {
@@ -257,7 +290,7 @@ class Comparison {
     }
     const Reached& best = reached.at("best");
     for (const auto& [name, result] : reached) {
-      std::printf("| %s, %s | %s ", instance.name.c_str(), model, name.c_str());
+      std::printf("| %s, %s | %s ", instance.name.c_str(), model.c_str(), name.c_str());
       if (!result.why_not.empty()) {
         std::printf("| %s | | | %.2f | |\n", result.why_not.substr(0, 60).c_str(), result.seconds);
         continue;
@@ -362,6 +395,13 @@ std::vector<Instance> Instances(const fs::path& root, int generated, Goal asked)
     instances.push_back({absl::StrFormat("splitting-%d-%d", seed, devices),
                          tests::SeededCluster({seed, devices, 1 + seed % 2, seed % 3 == 2, true}),
                          asked});
+  }
+  for (int seed = 0; seed < generated / 5; ++seed) {
+    const int devices = 8 + 28 * seed / std::max(1, generated / 5 - 1);
+    const Variation& other = kVariations[static_cast<size_t>(seed) % std::size(kVariations)];
+    instances.push_back({absl::StrFormat("varied-%d-%d", seed, devices),
+                         tests::SeededCluster({1000 + seed, devices, 1 + seed % 3, true}), asked,
+                         other.model, other.lengths, other.max_tpot_seconds});
   }
   std::sort(instances.begin(), instances.end(), [](const Instance& a, const Instance& b) {
     return std::pair(DevicesOf(a), a.name) < std::pair(DevicesOf(b), b.name);

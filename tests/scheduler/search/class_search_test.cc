@@ -210,6 +210,17 @@ TEST_CASE("in the end stages also change places two at a time") {
                 c.problem);
 }
 
+// Two of four A6000 in one stage between the others, all behind the L40S.
+TEST_CASE("in the end the program lays out each replica coarsely, for steps from there") {
+  Case c(Read(SeededCluster({1002, 14, 3, true})));
+  c.model = Llama30B();
+  c.problem.samples = {{512, 128, 1}};
+  c.problem.options.max_tpot_seconds = 0.2;
+  FindsAsMuchAs({{{4, 1, 10}, {4, 1, 10}, {4, 1, 10}, {1, 1, 8}, {1, 2, 14}, {1, 1, 8}},
+                 {{3, 2, 15}, {3, 1, 9}, {2, 1, 9}, {3, 1, 9}, {0, 1, 9}, {0, 1, 9}}},
+                c.problem);
+}
+
 TEST_CASE("layers are dealt evenly, or for the least time in all") {
   std::vector<DealtStage> stages = {{1, 1, 80, 0}, {0, 2, 80, 0}, {5, 1, 80, 0}};
   REQUIRE(DealLayersEvenly(12, &stages));
