@@ -49,6 +49,14 @@ std::vector<std::string> With(const std::vector<std::string>& more) {
 
 }  // namespace
 
+TEST_CASE("how long --sensitivity takes depends on the cluster, and its help says so") {
+  CLI::App app("", "tessera");
+  const PlanCli plan(app);
+  const std::string help =
+      app.get_subcommand("plan")->get_option("--sensitivity")->get_description();
+  CHECK_THAT(help, Contains(": seconds to minutes, by the number of devices"));
+}
+
 TEST_CASE("the files and the sensitivity of --what-if are those of the changed plan") {
   const std::string out = Scratch("then.json"), picture = Scratch("then.svg");
   const Ran ran = Run(With(
