@@ -115,6 +115,12 @@ class SimulateCall {
       return absl::InvalidArgumentError(
           StrCat(flag, ": is for requests that come by themselves: leave it out with --workflows"));
     }
+    if (flags_.max_tokens > 0) {
+      return absl::InvalidArgumentError(
+          "--max-tokens: is for requests that come by themselves, and calls of workflows have "
+          "their "
+          "lengths: leave it out with --workflows");
+    }
     WorkflowFlags flags;
     flags.source = flags_.workflows;
     flags.csv = flags_.workflows_csv;
@@ -261,6 +267,16 @@ class SimulateCall {
   int64_t Drawn() const { return flags_.requests > 0 ? flags_.requests : kDefaultRequests; }
   std::string Routing() const { return flags_.routing.empty() ? "router" : flags_.routing; }
 
+  // Answers end at the limit that requests send.
+  scheduler::LengthMoments SentLengths() const {
+    std::vector<scheduler::RequestLengths> sent = samples_.samples;
+    for (scheduler::RequestLengths& one : sent) {
+      if (flags_.max_tokens > 0)
+        one.output_tokens = std::min(one.output_tokens, static_cast<double>(flags_.max_tokens));
+    }
+    return scheduler::MomentsOf(sent);
+  }
+
   void Assume() {
     AssumePlan();
     if (flags_.max_batched_tokens > 0 || flags_.max_sequences > 0) {
@@ -268,7 +284,7 @@ class SimulateCall {
           LimitText(flags_.max_batched_tokens, "tokens in one step", "--max-batched-tokens"), ", ",
           LimitText(flags_.max_sequences, "sequences at once in one replica", "--max-sequences")));
     }
-    const scheduler::LengthMoments lengths = scheduler::MomentsOf(samples_.samples);
+    const scheduler::LengthMoments lengths = SentLengths();
     assumptions_.push_back(absl::StrFormat(
         "prompts = %.0f tokens and answers = %.0f on average, prefix hits = %.1f %% of prompt "
         "tokens (the simulated workload)",
@@ -289,7 +305,7 @@ class SimulateCall {
     assumptions_.push_back(StrCat(
         "routing = ", Routing(), "; it does not know how long an answer will be, only the limit ",
         "that a request sends: ",
-        flags_.max_tokens > 0 ? StrCat(flags_.max_tokens, " tokens (--max-tokens)")
+        flags_.max_tokens > 0 ? StrCat(flags_.max_tokens, " tokens (--max-tokens), where it ends")
                               : "that of the longest answer, for all"));
   }
 

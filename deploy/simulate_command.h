@@ -29,7 +29,7 @@ struct SimulateFlags {
   std::string routing;
   int64_t max_sequences = 0;       // of a replica; 0: the plan's
   int64_t max_batched_tokens = 0;  // of one step; 0: the plan's
-  int64_t max_tokens = 0;          // that requests ask for; 0: the longest answer of them all
+  int64_t max_tokens = 0;          // of an answer, which ends there; 0: the longest of them all
   std::string max_ttft, max_tpot, max_end_to_end;  // "2 s"; empty: the workload's
   std::string cost_table = "model";                // or "distserve:13B-TP1", ...
   std::vector<std::string>

@@ -97,8 +97,10 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
                    "Tokens of one step; 0: as planned")
       ->check(WholeFrom(0));
   simulate
-      ->add_option("--max-tokens", flags->max_tokens,
-                   "The limit that requests send; 0: the longest answer of them all")
+      ->add_option(
+          "--max-tokens", flags->max_tokens,
+          "The limit that requests send, where longer answers end; 0: the longest answer of "
+          "them all, which cuts none")
       ->check(WholeFrom(0));
   simulate->add_option("--max-ttft", flags->max_ttft, "Objective, such as \"2 s\"");
   simulate->add_option("--max-tpot", flags->max_tpot, "Objective, such as \"150 ms\"");

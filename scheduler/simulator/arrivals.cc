@@ -113,8 +113,10 @@ void AskForAtMost(int64_t tokens, std::vector<SimulatedRequest>* requests) {
     for (const SimulatedRequest& request : *requests)
       tokens = std::max(tokens, request.output_tokens);
   }
-  for (SimulatedRequest& request : *requests)
-    request.max_tokens = std::max(tokens, request.output_tokens);
+  for (SimulatedRequest& request : *requests) {
+    request.max_tokens = tokens;
+    request.output_tokens = std::min(request.output_tokens, tokens);
+  }
 }
 
 }  // namespace tessera::scheduler

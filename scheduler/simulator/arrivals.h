@@ -49,8 +49,8 @@ std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
 std::vector<SimulatedRequest> RequestsFromProcess(const ArrivalProcess& process,
                                                   std::span<const RequestClass> classes);
 
-// Every request asks for at most `tokens`, or what it has if that is more; 0: the longest answer of
-// them all. A router knows no more of an answer's length than this.
+// Every request asks for at most `tokens`, where longer answers end, as a server ends them; 0: the
+// longest answer of them all, which cuts none. A router knows no more of an answer's length.
 void AskForAtMost(int64_t tokens, std::vector<SimulatedRequest>* requests);
 
 }  // namespace tessera::scheduler

@@ -89,6 +89,58 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   }
 }
 
+namespace {
+
+// The cells of a column of a CSV whose first line is a comment.
+std::vector<std::string> Column(const std::string& file, size_t column) {
+  std::ifstream csv(file);
+  std::vector<std::string> cells;
+  std::string line;
+  std::getline(csv, line);
+  std::getline(csv, line);
+  while (std::getline(csv, line)) {
+    std::istringstream row(line);
+    std::string cell;
+    for (size_t i = 0; i <= column; ++i) std::getline(row, cell, ',');
+    cells.push_back(cell);
+  }
+  return cells;
+}
+
+}  // namespace
+
+TEST_CASE("answers end at --max-tokens, as those of a server do") {
+  SimulateFlags flags = PlannedFlags();
+  flags.csv = Scratch("cut.csv");
+  constexpr size_t kOutputTokens = 3;
+  const auto whole = SimulateFromFiles(flags);
+  REQUIRE(whole.status().message() == "");
+  const std::vector<std::string> lengths = Column(flags.csv, kOutputTokens);
+  CHECK_THAT(*whole, Catch::Contains(": that of the longest answer, for all\n"));
+
+  flags.max_tokens = 100;
+  const auto cut = SimulateFromFiles(flags);
+  REQUIRE(cut.status().message() == "");
+  CHECK_THAT(*cut, Catch::Contains(": 100 tokens (--max-tokens), where it ends\n") &&
+                       !Catch::Contains("answers = 211 on average"));
+  const std::vector<std::string> cut_lengths = Column(flags.csv, kOutputTokens);
+  REQUIRE(cut_lengths.size() == 200);
+  bool longer = false, shorter = false;
+  for (size_t i = 0; i < cut_lengths.size(); ++i) {
+    const int length = std::stoi(lengths[i]);
+    CHECK(std::stoi(cut_lengths[i]) == std::min(length, 100));
+    longer = longer || length > 100;
+    shorter = shorter || length < 100;
+  }
+  CHECK(longer);
+  CHECK(shorter);
+
+  flags.workflows = "generated";
+  flags.workload = "";
+  CHECK_THAT(std::string(SimulateFromFiles(flags).status().message()),
+             Catch::StartsWith("--max-tokens: ") && Catch::Contains("leave it out with"));
+}
+
 TEST_CASE("limits of flags and of classes are the simulator's: what misses one is noted") {
   SimulateFlags flags = PlannedFlags();
   flags.max_ttft = "1 ms";
