@@ -85,12 +85,12 @@ void PlanCli::AddPlan() {
                    "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output; "
                    "for several models one each, or one for all")
       ->allow_extra_args(false);
-  plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt")
+  plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt; not beside --workload")
       ->check(WholeFrom(1))
-      ->capture_default_str();
-  plan_->add_option("--output", f.output_tokens, "Tokens of an answer")
+      ->default_str(std::to_string(kUsualPromptTokens));
+  plan_->add_option("--output", f.output_tokens, "Tokens of an answer; not beside --workload")
       ->check(WholeFrom(1))
-      ->capture_default_str();
+      ->default_str(std::to_string(kUsualOutputTokens));
   plan_
       ->add_option("--rate", rates_,
                    "Requests per second; 0 or not given: as the workload says; for several models "

@@ -52,12 +52,25 @@ absl::Status ReadObjectives(const PlanFlags& flags, scheduler::WorkloadOptions* 
   return absl::OkStatus();
 }
 
+// Lengths beside a workload, which has its own, would be ignored.
+absl::Status CheckLengths(const PlanFlags& flags) {
+  if (flags.workload.empty() || (flags.prompt_tokens == 0 && flags.output_tokens == 0))
+    return absl::OkStatus();
+  const std::string given = flags.output_tokens == 0   ? "--prompt"
+                            : flags.prompt_tokens == 0 ? "--output"
+                                                       : "--prompt, --output";
+  return absl::InvalidArgumentError(StrCat(given, ": beside --workload ", flags.workload,
+                                           ", which has its own lengths: leave out ", given,
+                                           " or --workload"));
+}
+
 absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input) {
+  if (absl::Status s = CheckLengths(flags); !s.ok()) return s;
   input->workload_file = flags.workload.empty() ? "--prompt and --output" : flags.workload;
   if (flags.workload.empty()) {
     v1::LengthSample* lengths = input->workload.add_classes()->add_lengths();
-    lengths->set_prompt_tokens(flags.prompt_tokens);
-    lengths->set_output_tokens(flags.output_tokens);
+    lengths->set_prompt_tokens(flags.prompt_tokens > 0 ? flags.prompt_tokens : kUsualPromptTokens);
+    lengths->set_output_tokens(flags.output_tokens > 0 ? flags.output_tokens : kUsualOutputTokens);
   } else {
     absl::StatusOr<scheduler::WorkloadFile> file = scheduler::ReadWorkloadFile(flags.workload);
     if (!file.ok()) return file.status();

@@ -14,13 +14,16 @@
 
 namespace tessera::deploy {
 
+// Means of a published trace of conversations.
+inline constexpr int64_t kUsualPromptTokens = 1155, kUsualOutputTokens = 211;
+
 struct PlanFlags {
   std::string cluster;  // file
   std::string model;    // built-in name, Hugging Face folder, or config.json
   std::string
       workload;  // file: a description, or a trace (.csv, .jsonl); empty: --prompt and --output
-  int64_t prompt_tokens = 1155;
-  int64_t output_tokens = 211;
+  int64_t prompt_tokens = 0;       // 0: kUsualPromptTokens; refused beside a workload, as below
+  int64_t output_tokens = 0;       // 0: kUsualOutputTokens
   double requests_per_second = 0;  // beats the workload's
   std::string max_tpot;            // "150 ms"; empty: the workload's
   std::string max_ttft;            // likewise

@@ -107,19 +107,16 @@ class SimulateCall {
   }
 
   absl::StatusOr<std::string> Workflows() {
-    for (const auto& [flag, value] : {std::pair("--attainment-svg", &flags_.attainment_svg),
-                                      {"--rates-csv", &flags_.rates_csv},
-                                      {"--timeline-svg", &flags_.timeline_svg},
-                                      {"--workload", &flags_.workload}}) {
-      if (value->empty()) continue;
+    for (const auto& [flag, given] : {std::pair("--attainment-svg", !flags_.attainment_svg.empty()),
+                                      {"--rates-csv", !flags_.rates_csv.empty()},
+                                      {"--timeline-svg", !flags_.timeline_svg.empty()},
+                                      {"--workload", !flags_.workload.empty()},
+                                      {"--prompt", flags_.prompt_tokens > 0},
+                                      {"--output", flags_.output_tokens > 0},
+                                      {"--max-tokens", flags_.max_tokens > 0}}) {
+      if (!given) continue;
       return absl::InvalidArgumentError(
           StrCat(flag, ": is for requests that come by themselves: leave it out with --workflows"));
-    }
-    if (flags_.max_tokens > 0) {
-      return absl::InvalidArgumentError(
-          "--max-tokens: is for requests that come by themselves, and calls of workflows have "
-          "their "
-          "lengths: leave it out with --workflows");
     }
     WorkflowFlags flags;
     flags.source = flags_.workflows;

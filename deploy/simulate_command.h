@@ -16,12 +16,12 @@ class App;
 namespace tessera::deploy {
 
 struct SimulateFlags {
-  std::string plan;      // plan.json
-  std::string cluster;   // its description
-  std::string model;     // empty: the plan's
-  std::string workload;  // description, trace, or empty: prompt and output below
-  int64_t prompt_tokens = 1155;
-  int64_t output_tokens = 211;
+  std::string plan;           // plan.json
+  std::string cluster;        // its description
+  std::string model;          // empty: the plan's
+  std::string workload;       // description, trace, or empty: prompt and output below
+  int64_t prompt_tokens = 0;  // as PlanFlags, like the next
+  int64_t output_tokens = 0;
   double requests_per_second = 0;  // 0: the workload's, else 85 % of what the plan predicts
   int64_t requests = 0;            // drawn; 0: 5000, of workflows 500; a trace has its own
   uint64_t seed = 1;

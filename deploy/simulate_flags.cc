@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "deploy/plan_command.h"
 #include "deploy/simulate_command.h"
 #include "third_party/cli11/number_check.h"
 
@@ -58,12 +59,14 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
   simulate->add_option("--workload", flags->workload,
                        "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, "
                        "--output");
-  simulate->add_option("--prompt", flags->prompt_tokens, "Tokens of a prompt")
+  simulate
+      ->add_option("--prompt", flags->prompt_tokens, "Tokens of a prompt; not beside --workload")
       ->check(WholeFrom(1))
-      ->capture_default_str();
-  simulate->add_option("--output", flags->output_tokens, "Tokens of an answer")
+      ->default_str(std::to_string(kUsualPromptTokens));
+  simulate
+      ->add_option("--output", flags->output_tokens, "Tokens of an answer; not beside --workload")
       ->check(WholeFrom(1))
-      ->capture_default_str();
+      ->default_str(std::to_string(kUsualOutputTokens));
   simulate
       ->add_option(
           "--rate", flags->requests_per_second,

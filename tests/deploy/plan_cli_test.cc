@@ -203,6 +203,21 @@ TEST_CASE("the rate of the KV codec is an option") {
              Contains("--kv-codec-rate: must be above 0"));
 }
 
+TEST_CASE("lengths beside a workload, which has its own, are refused") {
+  const std::string workload = "deploy/workloads/azure_conversation.yaml";
+  const Ran prompt = Run(With({"--prompt", "500", "--workload", workload}));
+  CHECK(prompt.code == 2);
+  CHECK(prompt.err == "tessera: --prompt: beside --workload " + workload +
+                          ", which has its own lengths: leave out --prompt or --workload\n");
+  CHECK_THAT(Run(With({"--workload", workload, "--output", "50"})).err,
+             Contains("tessera: --output: beside --workload "));
+  CHECK_THAT(Run(With({"--output", "50", "--prompt", "500", "--workload", workload})).err,
+             Contains("leave out --prompt, --output or --workload"));
+  // One of them alone leaves the other at its default.
+  CHECK_THAT(Run(With({"--output", "50"})).out,
+             Contains("prompts = 1155 tokens and answers = 50 on average"));
+}
+
 namespace {
 
 std::vector<std::string> TwoModels(const std::vector<std::string>& more) {

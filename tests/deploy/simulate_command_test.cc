@@ -244,6 +244,10 @@ TEST_CASE("what cannot be simulated is refused with the reason") {
   CHECK_THAT(std::string(SimulateFromFiles(flags).status().message()),
              Catch::Contains("device a/0 is not in the cluster description; --cluster must"));
   flags = PlannedFlags();
+  flags.prompt_tokens = 500;
+  CHECK_THAT(std::string(SimulateFromFiles(flags).status().message()),
+             Catch::StartsWith("--prompt: beside --workload deploy/workloads/"));
+  flags = PlannedFlags();
   flags.plan = "nothing.json";
   CHECK(!SimulateFromFiles(flags).ok());
 }
