@@ -28,7 +28,13 @@ namespace {
 
 // Where nothing says how fast requests come.
 constexpr double kDefaultLoad = 0.85;
-constexpr int64_t kDefaultRequests = 5000;
+// Where nothing says how many come: so often is what is in the system at once to come anew between
+// first and last arrival, since the first requests meet empty devices, and what is sustained is
+// measured in the second half.
+constexpr double kStays = 12;
+constexpr double kLeastStays = 6;  // fewer tell little: who asks for so few requests is told
+constexpr int64_t kLeastRequests = 5000, kMostRequests = 60'000;
+constexpr int kMostDraws = 3;  // requests stay longer once everything has filled
 // Rates of the attainment curve, as parts of what the plan predicts.
 constexpr int kCurvePoints = 12;
 constexpr double kHighestCurveLoad = 1.2;
@@ -64,8 +70,9 @@ class SimulateCall {
     if (absl::Status s = Read(); !s.ok()) return s;
     if (!flags_.workflows.empty()) return Workflows();
     if (absl::Status s = ReadObjectivesAndRate(); !s.ok()) return s;
-    const absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate_, true);
+    const absl::StatusOr<scheduler::SimulationResult> result = SimulateEnough();
     if (!result.ok()) return result.status();
+    Assume();
     std::string out = Report(*result);
     if (absl::Status s = Write(*result, &out); !s.ok()) return s;
     if (flags_.attainment_svg.empty() && flags_.rates_csv.empty()) return out;
@@ -76,8 +83,9 @@ class SimulateCall {
  private:
   std::string Report(const scheduler::SimulationResult& result) const {
     const double price = MeanUsdPerHour(schedule_.timeline, result.end_seconds);
-    std::string out =
-        ReportTable(ReportOf(result, samples_.classes, price), input_.trace.empty() ? rate_ : 0);
+    const scheduler::SimulationReport report = ReportOf(result, samples_.classes, price);
+    const bool drawn = input_.trace.empty();
+    std::string out = ReportTable(report, drawn ? rate_ : 0, TooFew(report));
     out += "\nassumptions:\n";
     for (const std::string& line : assumptions_) out += StrCat("  ", line, "\n");
     for (const std::string& line : schedule_.assumptions) out += StrCat("  ", line, "\n");
@@ -235,8 +243,45 @@ class SimulateCall {
       return absl::InvalidArgumentError(
           "--rate: neither the workload nor the plan says how many requests come per second");
     }
-    Assume();
     return absl::OkStatus();
+  }
+
+  // With as many requests as the flags or the trace say, or as it takes.
+  absl::StatusOr<scheduler::SimulationResult> SimulateEnough() {
+    requests_ = flags_.requests > 0 ? flags_.requests : kLeastRequests;
+    absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate_, requests_, true);
+    if (flags_.requests > 0 || !input_.trace.empty()) return result;
+    for (int draw = 1; draw < kMostDraws && result.ok(); ++draw) {
+      stay_seconds_ = MeanStaySeconds(ReportOf(*result, samples_.classes));
+      const int64_t enough = EnoughRequests(rate_);
+      if (enough <= requests_) break;
+      requests_ = enough;
+      result = SimulateAt(rate_, requests_, true);
+    }
+    return result;
+  }
+
+  // Drawn at that rate.
+  int64_t EnoughRequests(double rate) const {
+    if (flags_.requests > 0) return flags_.requests;
+    const double enough = std::ceil(kStays * rate * stay_seconds_);
+    return static_cast<int64_t>(std::clamp(enough, double{kLeastRequests}, double{kMostRequests}));
+  }
+
+  // Whether requests came for long enough, in words where they did not.
+  std::string TooFew(const scheduler::SimulationReport& report) const {
+    const double stay = MeanStaySeconds(report);
+    if (rate_ <= 0 || stay <= 0 || report.arrival_seconds >= kLeastStays * stay) return "";
+    const double enough = std::max(2.0, kStays * rate_ * stay);
+    const double unit = std::pow(10, std::floor(std::log10(enough)) - 1);
+    return absl::StrFormat(
+        "BEWARE: the requests came for %.3g s, and each is served for %.3g s on average: too few "
+        "to "
+        "tell what is sustained; %s",
+        report.arrival_seconds, stay,
+        input_.trace.empty()
+            ? absl::StrFormat("--requests %.0f", std::max(2.0, std::ceil(enough / unit) * unit))
+            : std::string("a longer trace tells more"));
   }
 
   // Lines of the plan that the simulation's own workload, rate or limits take the place of.
@@ -261,7 +306,6 @@ class SimulateCall {
     }
   }
 
-  int64_t Drawn() const { return flags_.requests > 0 ? flags_.requests : kDefaultRequests; }
   std::string Routing() const { return flags_.routing.empty() ? "router" : flags_.routing; }
 
   // Answers end at the limit that requests send.
@@ -291,7 +335,7 @@ class SimulateCall {
                         rate_, rate_origin_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
     if (input_.trace.empty()) {
       assumptions_.push_back(
-          absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)", Drawn(),
+          absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)", requests_,
                           flags_.seed, samples_.arrival_variation));
     } else {
       assumptions_.push_back(
@@ -319,7 +363,8 @@ class SimulateCall {
             : StrCat("--routing: \"", routing, "\" is none of router, load, shares, round-robin"));
   }
 
-  absl::StatusOr<scheduler::SimulationResult> SimulateAt(double rate, bool sampled) const {
+  absl::StatusOr<scheduler::SimulationResult> SimulateAt(double rate, int64_t requests,
+                                                         bool sampled) const {
     scheduler::SimulationSetup setup;
     setup.replicas = schedule_.timeline.replicas.replicas;
     setup.transfers = schedule_.timeline.replicas.transfers;
@@ -327,7 +372,7 @@ class SimulateCall {
     for (const scheduler::RequestClass& one : samples_.classes)
       setup.limits.push_back(TokenLimitsOf(one.limits));
     if (input_.trace.empty()) {
-      const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, Drawn(),
+      const scheduler::ArrivalProcess process = {rate, samples_.arrival_variation, requests,
                                                  flags_.seed};
       setup.requests = RequestsFromProcess(process, samples_.classes);
     } else {
@@ -350,7 +395,8 @@ class SimulateCall {
     std::vector<scheduler::RatePoint> points;
     for (int i = 1; i <= kCurvePoints; ++i) {
       const double rate = full * kHighestCurveLoad * i / kCurvePoints;
-      const absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate, false);
+      const absl::StatusOr<scheduler::SimulationResult> result =
+          SimulateAt(rate, EnoughRequests(rate), false);
       if (!result.ok()) return result.status();
       points.push_back({rate, ReportOf(*result, samples_.classes,
                                        MeanUsdPerHour(schedule_.timeline, result->end_seconds))});
@@ -375,7 +421,9 @@ class SimulateCall {
   scheduler::PlannerInput input_;
   scheduler::WorkloadSamples samples_;
   double predicted_ = 0;
-  double rate_ = 0;  // 0: of workflows, which have their own
+  double rate_ = 0;          // 0: of workflows, which have their own
+  int64_t requests_ = 0;     // that were drawn
+  double stay_seconds_ = 0;  // of a request in the system, where that says how many to draw
   std::string rate_origin_;
   std::vector<std::string> assumptions_;
 };

@@ -23,7 +23,9 @@ struct SimulateFlags {
   int64_t prompt_tokens = 0;  // as PlanFlags, like the next
   int64_t output_tokens = 0;
   double requests_per_second = 0;  // 0: the workload's, else 85 % of what the plan predicts
-  int64_t requests = 0;            // drawn; 0: 5000, of workflows 500; a trace has its own
+  // Drawn; 0: 5000 to 60,000, as many as it takes to tell what is sustained, of workflows 500. A
+  // trace has its own.
+  int64_t requests = 0;
   uint64_t seed = 1;
   // router, load, shares, round-robin; of workflows tuned, round-robin. Empty: the first of them.
   std::string routing;

@@ -76,8 +76,9 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
   simulate
       ->add_option(
           "--requests", flags->requests,
-          "How many requests to draw, with --workflows how many workflows; 0: 5000 requests or "
-          "500 workflows; a trace or a file of workflows has its own")
+          "How many requests to draw, with --workflows how many workflows; 0: as many requests as "
+          "it takes to tell what is sustained, from 5000 to 60,000, or 500 workflows; a trace or "
+          "a file of workflows has its own")
       ->check(Between(0, 100'000'000));
   simulate->add_option("--seed", flags->seed, "Of the draws")->capture_default_str();
   simulate->add_option(

@@ -26,6 +26,7 @@ SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const Stepping
   const auto stages = static_cast<size_t>(setup_.cost->stages());
   lanes_.resize(static_cast<size_t>(std::max(1, setup_.micro_batches)));
   counters_.stage_busy_seconds.assign(stages, 0);
+  counters_.stage_busy_while_coming_seconds.assign(stages, 0);
   counters_.hop_busy_seconds.assign(stages, 0);
   stage_free_.assign(stages, 0);
   hop_free_.assign(stages, 0);

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -89,7 +90,8 @@ class ReplicaListener {
 struct SteppingOptions {
   bool leaps = true;
   bool wants_tokens = false;
-  bool check_invariants = false;  // after every plan
+  bool check_invariants = false;                                          // after every plan
+  double coming_until_seconds = std::numeric_limits<double>::infinity();  // the last arrival
 };
 
 struct ReplicaCounters {
@@ -103,6 +105,7 @@ struct ReplicaCounters {
   int64_t rows = 0;         // of all steps
   double busy_seconds = 0;  // of a lane, all lanes together
   std::vector<double> stage_busy_seconds;
+  std::vector<double> stage_busy_while_coming_seconds;  // of them, until the last arrival
   std::vector<double> hop_busy_seconds;
 };
 

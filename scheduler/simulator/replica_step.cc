@@ -54,6 +54,8 @@ double SimulatedReplica::Pass(double start, std::span<const StageTime> times) {
     at = std::max(at, stage_free_[j]) + times[j].stage_seconds;
     stage_free_[j] = at;
     counters_.stage_busy_seconds[j] += times[j].stage_seconds;
+    const double late = std::max(0.0, at - options_.coming_until_seconds);
+    counters_.stage_busy_while_coming_seconds[j] += std::max(0.0, times[j].stage_seconds - late);
     if (times.size() == 1) continue;
     at = std::max(at, hop_free_[j]) + times[j].hop_seconds;
     hop_free_[j] = at;
@@ -135,9 +137,12 @@ void SimulatedReplica::CommitLeap(Lane& lane, size_t steps) {
     const std::span<const StageTime> times = TimesOf(work);
     hop_delays_.swap(lane.hop_delays);
     const double slowed = lane.slowdown / slowdown_;
+    const double coming =
+        end > lane.start ? (options_.coming_until_seconds - lane.start) / (end - lane.start) : 1;
     for (size_t j = 0; j < times.size(); ++j) {
-      counters_.stage_busy_seconds[j] +=
-          static_cast<double>(count) * times[j].stage_seconds * slowed;
+      const double busy = static_cast<double>(count) * times[j].stage_seconds * slowed;
+      counters_.stage_busy_seconds[j] += busy;
+      counters_.stage_busy_while_coming_seconds[j] += std::clamp(coming, 0.0, 1.0) * busy;
       counters_.hop_busy_seconds[j] += static_cast<double>(count) * times[j].hop_seconds;
     }
   }

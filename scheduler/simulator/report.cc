@@ -94,13 +94,15 @@ void AppendAttainment(const SimulationReport& report, std::string* out) {
   }
 }
 
-// How busy devices and links were; needs the report's seconds.
-void AddUse(const SimulationResult& result, SimulationReport* report) {
+// How busy devices and links were; needs the report's seconds. Devices while requests came: what
+// they do afterwards, fewer and fewer of them, tells how long the run was.
+void AddUse(const SimulationResult& result, double first, SimulationReport* report) {
+  report->busy_seconds = std::max(0.0, result.coming_until_seconds - first);
   for (size_t r = 0; r < result.replicas.size(); ++r) {
     const ReplicaSetup& setup = result.replicas[r];
-    for (size_t j = 0; j < result.counters[r].stage_busy_seconds.size(); ++j) {
-      const double busy =
-          report->seconds > 0 ? result.counters[r].stage_busy_seconds[j] / report->seconds : 0.0;
+    const std::vector<double>& busy_seconds = result.counters[r].stage_busy_while_coming_seconds;
+    for (size_t j = 0; j < busy_seconds.size(); ++j) {
+      const double busy = report->busy_seconds > 0 ? busy_seconds[j] / report->busy_seconds : 0.0;
       report->devices.push_back({setup.name, static_cast<int>(j),
                                  j < setup.stage_devices.size() ? setup.stage_devices[j] : "",
                                  busy});
@@ -191,8 +193,10 @@ SimulationReport ReportOf(const SimulationResult& result, std::span<const Reques
   report.end_to_end = PercentilesOf(&end_to_end);
   report.wait = PercentilesOf(&wait);
   report.seconds = std::max(0.0, result.end_seconds - first);
-  if (last > first)
-    report.arrivals_per_second = static_cast<double>(report.requests - 1) / (last - first);
+  if (last > first) {
+    report.arrival_seconds = last - first;
+    report.arrivals_per_second = static_cast<double>(report.requests - 1) / report.arrival_seconds;
+  }
   if (report.seconds > 0) {
     report.requests_per_second = static_cast<double>(report.finished) / report.seconds;
     report.output_tokens_per_second = static_cast<double>(report.output_tokens) / report.seconds;
@@ -204,7 +208,7 @@ SimulationReport ReportOf(const SimulationResult& result, std::span<const Reques
   const double tokens_per_second = SteadyTokens(report);
   if (usd_per_hour > 0 && tokens_per_second > 0)
     report.usd_per_million_output_tokens = usd_per_hour / 3600 / tokens_per_second * 1e6;
-  AddUse(result, &report);
+  AddUse(result, first, &report);
   return report;
 }
 
@@ -216,7 +220,12 @@ std::string RateText(double asked_per_second, double drawn_per_second, std::stri
          (asked == drawn ? "" : absl::StrFormat(" (%s as drawn)", drawn));
 }
 
-std::string ReportTable(const SimulationReport& report, double asked_requests_per_second) {
+double MeanStaySeconds(const SimulationReport& report) {
+  return report.end_to_end.mean - report.wait.mean;
+}
+
+std::string ReportTable(const SimulationReport& report, double asked_requests_per_second,
+                        std::string_view caution) {
   std::string out =
       absl::StrFormat("%d requests %s: %d finished, %d failed, in %.1f s\n", report.requests,
                       RateText(asked_requests_per_second, report.arrivals_per_second, ""),
@@ -238,6 +247,7 @@ std::string ReportTable(const SimulationReport& report, double asked_requests_pe
     absl::StrAppendFormat(&out, "; until the last had finished %.3f requests/s",
                           report.requests_per_second);
   }
+  if (!caution.empty()) absl::StrAppendFormat(&out, "\n%s", caution);
   absl::StrAppendFormat(&out, "\n\n  %-22s %9s %9s %9s %9s %9s\n", "", "mean", "p50", "p90", "p95",
                         "p99");
   AppendPercentiles("time to first token", report.ttft, 1, "s", &out);
@@ -252,11 +262,17 @@ std::string ReportTable(const SimulationReport& report, double asked_requests_pe
         "were submitted again\n",
         report.preemptions, report.retries);
   }
-  out += "\nbusy:\n";
+  absl::StrAppendFormat(
+      &out, "\nbusy%s:\n",
+      report.busy_seconds < report.seconds
+          ? absl::StrFormat(", of the %.1f s in which requests came", report.busy_seconds)
+          : std::string());
   for (const DeviceUse& use : report.devices) {
     absl::StrAppendFormat(&out, "  %-6s stage %-3d %-28s %5.1f %%\n", use.replica, use.stage,
                           use.devices, 100 * use.busy);
   }
+  if (!report.links.empty() && report.busy_seconds < report.seconds)
+    absl::StrAppendFormat(&out, "links, of all %.1f s:\n", report.seconds);
   for (const LinkUse& use : report.links) {
     absl::StrAppendFormat(&out, "  link %-38s %5.1f %%, %.2f Gbit/s\n", use.link, 100 * use.busy,
                           use.bytes_per_second * 8e-9);

@@ -29,7 +29,7 @@ struct DeviceUse {
   std::string replica;
   int stage = 0;
   std::string devices;
-  double busy = 0;  // part of the time
+  double busy = 0;  // part of the time in which requests came
 };
 
 struct LinkUse {
@@ -50,7 +50,9 @@ struct SimulationReport {
   int64_t requests = 0, finished = 0, failed = 0;
   int64_t prompt_tokens = 0, output_tokens = 0;  // of finished requests
   int64_t preemptions = 0, retries = 0;
-  double seconds = 0;  // first arrival to last event
+  double seconds = 0;          // first arrival to last event
+  double arrival_seconds = 0;  // first arrival to last arrival
+  double busy_seconds = 0;     // that devices' use is of: the same, or `seconds` where it is none
   double arrivals_per_second = 0;
   double requests_per_second = 0;  // finished, over all these seconds
   // Finished while requests came and everything had filled: in the second half of the time between
@@ -75,9 +77,14 @@ bool WithinLimits(const SimulatedRequest& request, const RequestOutcome& outcome
 SimulationReport ReportOf(const SimulationResult& result,
                           std::span<const RequestClass> classes = {}, double usd_per_hour = 0);
 
+// How long a finished request was served on average, without its wait, which has no end where more
+// come than can be served; 0: none finished.
+double MeanStaySeconds(const SimulationReport& report);
+
 // For people. asked: the rate at which arrivals were drawn, beside what the draw came to; 0: they
-// were not drawn.
-std::string ReportTable(const SimulationReport& report, double asked_requests_per_second = 0);
+// were not drawn. caution: a line below the throughput; empty: none.
+std::string ReportTable(const SimulationReport& report, double asked_requests_per_second = 0,
+                        std::string_view caution = "");
 
 // "at 0.500 per second (0.520 as drawn)"; `things`: "", "requests ", ...
 std::string RateText(double asked_per_second, double drawn_per_second, std::string_view things);

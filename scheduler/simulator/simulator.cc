@@ -32,6 +32,10 @@ class Simulation : public ReplicaListener {
       : setup_(setup),
         dispatcher_(*dispatcher),
         transfers_(setup.transfers, setup.replicas.size()) {
+    const std::vector<SimulatedRequest>& all = setup.requests;
+    const bool known = setup.source == nullptr && !all.empty();
+    if (known && all.back().arrival_seconds > all.front().arrival_seconds)
+      coming_until_ = all.back().arrival_seconds;
     result_.requests = setup.requests;
     result_.outcomes.resize(setup.requests.size());
     handovers_.resize(setup.requests.size());
@@ -60,6 +64,7 @@ class Simulation : public ReplicaListener {
     }
     if (absl::Status s = CheckEnd(); !s.ok()) return s;
     result_.end_seconds = now_;
+    result_.coming_until_seconds = std::min(now_, coming_until_);
     for (const auto& replica : replicas_) {
       result_.replicas.push_back(replica->setup());
       result_.counters.push_back(replica->counters());
@@ -468,6 +473,7 @@ class Simulation : public ReplicaListener {
     SteppingOptions stepping;
     stepping.leaps = setup_.leaps;
     stepping.wants_tokens = setup_.tokens != nullptr;
+    stepping.coming_until_seconds = coming_until_;
     replicas_.push_back(std::make_unique<SimulatedReplica>(index, setup, stepping, this));
     ends_.push_back(kInfinity);
     is_touched_.push_back(false);
@@ -572,7 +578,8 @@ class Simulation : public ReplicaListener {
   size_t next_request_ = 0, initial_requests_ = 0;
   int64_t event_order_ = 0, submissions_ = 0;
   double now_ = 0;
-  bool after_ends_ = false;  // the steps that end now have been ended
+  double coming_until_ = kInfinity;  // the last arrival, where it is known
+  bool after_ends_ = false;          // the steps that end now have been ended
   absl::Status broken_;
 };
 

@@ -109,6 +109,55 @@ std::vector<std::string> Column(const std::string& file, size_t column) {
 
 }  // namespace
 
+// Hundreds of requests are under way at once: 5000 would be over before everything has filled.
+TEST_CASE("as many requests are drawn as it takes to tell what is sustained") {
+  PlanFlags plan;
+  plan.cluster = Scratch("many.yaml");
+  std::ofstream(plan.cluster) << "machines: [{name: a, devices: [{kind: A100-80, count: 8}]}]\n";
+  plan.model = "Llama-3-8B";
+  plan.prompt_tokens = 100;
+  plan.output_tokens = 1500;
+  plan.layout = Scratch("eight.yaml");
+  std::ofstream layout(plan.layout);
+  layout << "replicas:\n";
+  for (int i = 0; i < 8; ++i) layout << "- stages: [{devices: [a/" << i << "], layers: 32}]\n";
+  layout.close();
+  const auto made = PlanFromFiles(plan);
+  REQUIRE(made.status().message() == "");
+  SimulateFlags flags;
+  flags.plan = Scratch("many.json");
+  std::ofstream(flags.plan) << *PlanJson(*made);
+  flags.cluster = plan.cluster;
+  flags.prompt_tokens = plan.prompt_tokens;
+  flags.output_tokens = plan.output_tokens;
+  const auto enough = SimulateFromFiles(flags);
+  REQUIRE(enough.status().message() == "");
+  const auto figure = [](const std::string& text, const std::string& behind) {
+    const size_t at = text.find(behind);
+    REQUIRE(at != std::string::npos);
+    return std::stod(text.substr(at + behind.size()));
+  };
+  const double offered = 0.85 * made->prediction().requests_per_second();
+  CHECK(std::stoll(*enough) > 8000);
+  CHECK(figure(*enough, " s): ") == Approx(offered).epsilon(0.03));
+  CHECK_THAT(*enough,
+             !Catch::Contains("BEWARE") && Catch::Contains(enough->substr(0, enough->find(' ')) +
+                                                           " requests drawn with seed 1"));
+
+  flags.requests = 1000;
+  const auto few = SimulateFromFiles(flags);
+  REQUIRE(few.status().message() == "");
+  CHECK_THAT(*few, Catch::StartsWith("1000 requests") &&
+                       Catch::Contains("\nBEWARE: the requests came for ") &&
+                       Catch::Contains(" s on average: too few to tell what is sustained; "));
+  flags.requests = static_cast<int64_t>(figure(*few, "--requests "));
+  CHECK(flags.requests > 5000);
+  const auto advised = SimulateFromFiles(flags);
+  REQUIRE(advised.status().message() == "");
+  CHECK_THAT(*advised, !Catch::Contains("BEWARE"));
+  CHECK(figure(*advised, " s): ") == Approx(offered).epsilon(0.03));
+}
+
 TEST_CASE("answers end at --max-tokens, as those of a server do") {
   SimulateFlags flags = PlannedFlags();
   flags.csv = Scratch("cut.csv");

@@ -68,6 +68,38 @@ SimulationSetup Split(int layers, double bytes_per_token) {
 
 }  // namespace
 
+// The second request leaves the first replica idle, and the run goes on long after both have come.
+TEST_CASE("devices are busy for a part of the time in which requests came, not of what follows") {
+  for (const bool leaps : {true, false}) {
+    SimulationSetup setup;
+    setup.leaps = leaps;
+    setup.replicas = {Replica("a")};
+    // Prompts take 20 ms, further tokens 11 ms: busy from 1 to 1.569 s and from 2 s to the end.
+    setup.requests = {Request(1, 100, 50), Request(2, 100, 500)};
+    const SimulationResult result = Run(setup);
+    CHECK(result.end_seconds > 7);
+    CHECK(result.coming_until_seconds == 2);
+    const scheduler::SimulationReport report = ReportOf(result);
+    CHECK(report.busy_seconds == Approx(1));
+    CHECK(report.devices.at(0).busy == Approx(0.020 + 49 * 0.011).epsilon(1e-6));
+    CHECK_THAT(ReportTable(report),
+               Catch::Contains("\nbusy, of the 1.0 s in which requests came:"));
+
+    // Within a leap: half of what it takes is late.
+    setup.requests = {Request(0, 100, 101), Request(0.57, 100, 101)};
+    setup.replicas.push_back(Replica("b"));
+    const scheduler::SimulationReport cut = ReportOf(Run(setup));
+    CHECK(cut.devices.at(0).busy == Approx(1).epsilon(1e-6));
+    CHECK(cut.devices.at(1).busy == 0);
+
+    setup.requests = {Request(3, 100, 50)};  // no time in which they came
+    const scheduler::SimulationReport once = ReportOf(Run(setup));
+    CHECK(once.busy_seconds == once.seconds);
+    CHECK(once.devices.at(0).busy + once.devices.at(1).busy == Approx(1).epsilon(1e-6));
+    CHECK_THAT(ReportTable(once), Catch::Contains("\nbusy:\n"));
+  }
+}
+
 TEST_CASE(
     "micro-batches share the queue: a step takes the prompts that its rows and places allow") {
   // Steps of 10 ms and 0.1 ms per prompt token; the second stage takes 1.3 times as long.
@@ -303,7 +335,7 @@ TEST_CASE("the report: percentiles, attainment, use") {
   CHECK(report.ttft.p99 == Approx(0.1));
   CHECK(report.tpot.p50 == Approx(0.011));
   CHECK(report.seconds == Approx(1.111).epsilon(0.1));
-  CHECK(report.devices[0].busy == Approx(0.142 / report.seconds));
+  CHECK(report.devices[0].busy == Approx(0.031));  // in the second until the last came
   CHECK(report.usd_per_million_output_tokens == Approx(0.01 * report.seconds / 4 * 1e6));
   CHECK(scheduler::ReportTable(report).find(
             "objectives met by 50.00 % of the requests (asked: 99 %): first token within 0.05 s") !=
