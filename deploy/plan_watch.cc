@@ -9,22 +9,41 @@ namespace {
 constexpr double kSilentSeconds = 2;     // of a search that needs no word
 constexpr double kBetweenReports = 0.5;  // seconds
 
-volatile std::sig_atomic_t interrupted = 0;
-
-void OnInterrupt(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);
+sigset_t Interrupts() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  return set;
 }
 
 }  // namespace
 
 PlanWatch::PlanWatch(double time_limit_seconds)
     : begin_(std::chrono::steady_clock::now()), time_limit_seconds_(time_limit_seconds) {
-  interrupted = 0;
-  std::signal(SIGINT, OnInterrupt);
+  const sigset_t interrupts = Interrupts();
+  pthread_sigmask(SIG_BLOCK, &interrupts, &mask_before_);
+  waiter_ = std::thread([this] { AwaitInterrupts(); });
 }
 
-PlanWatch::~PlanWatch() { std::signal(SIGINT, SIG_DFL); }
+PlanWatch::~PlanWatch() {
+  ends_ = true;
+  pthread_kill(waiter_.native_handle(), SIGINT);
+  waiter_.join();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+void PlanWatch::AwaitInterrupts() {
+  const sigset_t interrupts = Interrupts();
+  int signal = 0;
+  sigwait(&interrupts, &signal);
+  if (ends_) return;
+  interrupted_ = true;
+  sigwait(&interrupts, &signal);
+  if (ends_) return;
+  std::signal(SIGINT, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &interrupts, nullptr);
+  std::raise(SIGINT);
+}
 
 double PlanWatch::Seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
@@ -39,7 +58,7 @@ scheduler::SearchWatch PlanWatch::ForSearch() {
 
 bool PlanWatch::Stop() {
   const bool late = time_limit_seconds_ > 0 && Seconds() >= time_limit_seconds_;
-  if (interrupted == 0 && !late) return false;
+  if (!interrupted_ && !late) return false;
   if (!said_stopping_) {
     std::fprintf(stderr, "%s: taking the best so far\n", late ? "time limit" : "interrupted");
     said_stopping_ = true;

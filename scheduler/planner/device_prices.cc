@@ -56,11 +56,7 @@ class Pricer {
     FindBase();
     int untried = 0;
     for (const std::string& kind : kinds) {
-      if (left_ <= 0 || options_.watch.Stopped()) {
-        ++untried;
-      } else {
-        Price(kind);
-      }
+      if (left_ <= 0 || options_.watch.Stopped() || !Price(kind)) ++untried;
     }
     // What was planned again beats the estimate, which may say something else.
     if (untried == 0) plan_.mutable_device_prices()->DeleteSubrange(0, estimates);
@@ -74,9 +70,9 @@ class Pricer {
   // another one than the plan.
   void FindBase() {
     base_ = plan_;
-    if (!plan_.has_simulated()) return;
+    if (!plan_.has_simulated() || options_.watch.Stopped()) return;
     absl::StatusOr<v1::DeploymentPlan> predicted = MakePlan(input_, options_);
-    if (!predicted.ok()) return;
+    if (!predicted.ok() || options_.watch.Stopped()) return;
     base_ = *std::move(predicted);
     const double base = base_.certificate().value(), now = plan_.certificate().value();
     if (std::abs(base - now) <= kWorthSaying * now) return;
@@ -111,30 +107,34 @@ class Pricer {
     return described ? described->name() : kind;
   }
 
-  void Price(const std::string& kind) {
+  // False where nothing was tried: searches that are interrupted tell too little.
+  bool Price(const std::string& kind) {
     double most = 0;
     std::string where;
     int tried = 0;
     const std::vector<DevicePlace> places = PlacesFor(kind, input_.cluster);
     for (const DevicePlace& place : places) {
       if (left_ <= 0 || options_.watch.Stopped()) break;
-      ++tried;
       const std::optional<Gained> gain = Gain(kind, place);
+      if (options_.watch.Stopped()) break;
+      ++tried;
       if (!gain || gain->more <= most) continue;
       most = gain->more;
       where = place.words + gain->beside;
     }
+    if (tried == 0 && !places.empty()) return false;
     const std::string all =
         tried < static_cast<int>(places.size()) ? StrCat(tried, " of ", places.size()) : "all";
     if (most <= kWorthSaying * base_.certificate().value()) {
       plan_.add_device_prices(
           StrCat("one more ", kind, " brings nothing (planned again, ", all, " places tried)"));
-      return;
+      return true;
     }
     plan_.add_device_prices(
         absl::StrFormat("one more %s %s %.3f %s (planned again, %s)", kind,
                         options_.goal == Goal::kPrice ? "saves" : "brings", most,
                         options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_), where));
+    return true;
   }
 
   const PlannerInput& input_;

@@ -80,6 +80,7 @@ class LinkPricer {
     one.link->set_bandwidth_bytes_per_second(before + kLinkStep);
     const double more = ask_.replan(ask_.input) - ask_.now;
     one.link->set_bandwidth_bytes_per_second(before);
+    if (ask_.watch.Stopped()) return;  // within the search
     ++replanned_;
     if (more <= kWorthSaying * ask_.now) {
       ++replanned_for_nothing_;

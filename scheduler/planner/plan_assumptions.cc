@@ -103,7 +103,8 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
              "), KV = ", TypeName(model.kv_bytes_per_element), " (",
              o.kv_dtype == v1::DATA_TYPE_UNSPECIFIED ? "default" : "option", ")"));
   add(StrCat("judged by simulation as well = ", f.simulates ? "yes" : "no",
-             o.simulate.has_value()
+             f.interrupted ? " (interrupted)"
+             : o.simulate.has_value()
                  ? " (option)"
                  : " (default, by the number of devices and whether the plan splits)"));
   add(o.survive_machine_loss

@@ -17,6 +17,7 @@ struct AssumedFigures {
   const WorkloadSamples* workload = nullptr;
   int64_t context_tokens = 0;
   bool simulates = false;
+  bool interrupted = false;  // or it would
 };
 
 std::vector<std::string> Assumptions(const AssumedFigures& figures);

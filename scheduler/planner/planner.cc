@@ -151,10 +151,11 @@ class Planner {
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
     simulates_ = Simulates(options_, DevicesUsed(placement), Splits(placement));
     if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
-    if (placement.interrupted || !simulates_) return std::move(plan_);
+    if (!simulates_) return std::move(plan_);
+    if (placement.interrupted) return Unsimulated(std::move(plan_));
     std::vector<v1::DeploymentPlan> plans = {std::move(plan_)};
     for (Placement& alternative : alternatives) {
-      if (!(alternative.requests_per_second > 0)) continue;
+      if (problem_.watch.Stopped() || !(alternative.requests_per_second > 0)) continue;
       alternative.upper_bound = placement.upper_bound;
       alternative.shadow_prices = placement.shadow_prices;
       if (WriteChecked(alternative).ok()) plans.push_back(std::move(plan_));
@@ -163,10 +164,22 @@ class Planner {
     question.graph = &graph_;
     question.workload = &workload_;
     question.goal = options_.goal;
+    question.watch = problem_.watch;
+    if (!question.watch.Stopped()) question.watch.Report("what it serves in a simulation");
     const absl::StatusOr<size_t> chosen = JudgeBySimulation(question, &plans);
     if (chosen.ok()) return std::move(plans[*chosen]);
+    if (absl::IsCancelled(chosen.status())) return Unsimulated(std::move(plans.front()));
     plans.front().add_explanation(StrCat("not simulated: ", StdView(chosen.status().message())));
     return std::move(plans.front());
+  }
+
+  v1::DeploymentPlan Unsimulated(v1::DeploymentPlan plan) {
+    plan_ = std::move(plan);
+    AddLine("BEWARE: interrupted: not simulated");
+    simulates_ = false;
+    plan_.clear_assumptions();
+    Assume(true);
+    return std::move(plan_);
   }
 
   absl::Status Read() {
@@ -547,9 +560,9 @@ class Planner {
     if (std::string line = RoutingLine(bounded, routed_); !line.empty()) AddLine(std::move(line));
   }
 
-  void Assume() {
-    for (std::string& line :
-         Assumptions({&input_, &options_, &problem_, &workload_, context_, simulates_}))
+  void Assume(bool interrupted = false) {
+    for (std::string& line : Assumptions(
+             {&input_, &options_, &problem_, &workload_, context_, simulates_, interrupted}))
       plan_.add_assumptions(std::move(line));
   }
 

@@ -89,6 +89,7 @@ class Study {
 
   std::string Choice(const PlannerInput& changed, double value) const {
     const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
+    if (options_.watch.Stopped()) return "; interrupted before another layout was looked for";
     if (!best.ok()) return "; no other layout works either";
     if (options_.goal == Goal::kPrice) return CheapestChoice(*best, value);
     const double reach = PromisedRate(*best);
@@ -137,6 +138,7 @@ class Study {
                    const PlannerOptions& options) {
     if (options_.watch.Stopped()) return;
     const absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
+    if (options_.watch.Stopped()) return;  // within the search
     if (!plan.ok()) {
       plan_.add_alternatives(StrCat(name, ": none, ", FirstLine(StdView(plan.status().message()))));
       return;

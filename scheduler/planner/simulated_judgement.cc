@@ -79,6 +79,7 @@ class Judge {
       question.arrival_variation = question_.workload->arrival_variation;
       question.requests = std::max(Requests(), question_.goodput_requests);
       question.seed = question_.seed;
+      question.stop = question_.watch.stop;
       const absl::StatusOr<double> most = SimulatedGoodputUpTo(question, least, promised);
       if (!most.ok()) return most.status();
       if (i == 0) first = *most;
@@ -162,6 +163,7 @@ class Judge {
                                     question_.seed, true};
     setup.requests = RequestsFromProcess(process, question_.workload->classes);
     AskForAtMost(0, &setup.requests);
+    setup.stop = question_.watch.stop;
     const std::unique_ptr<Dispatcher> dispatcher = MakePlanDispatcher({{0, replicas.shares}});
     const absl::StatusOr<SimulationResult> result = Simulate(setup, dispatcher.get());
     if (!result.ok()) return result.status();

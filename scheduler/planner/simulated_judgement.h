@@ -18,8 +18,8 @@
 // many, for 12 times, within limits, so that the cost is bounded: a core simulates 20,000 requests
 // a second and more. Fewer would show how a large deployment fills, not what it serves.
 // Thread rule: pure function, deterministic. Errors: those of plan_replicas and simulator, such as
-// InvalidArgument where the simulator has no figures for a layout; the candidates are then as they
-// were.
+// InvalidArgument where the simulator has no figures for a layout, Cancelled where `watch` stopped
+// it; the candidates are then as they were.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,7 @@ struct JudgementQuestion {
   int64_t goodput_requests = 10'000;  // at least, for the part of them that is in time
   uint64_t seed = 1;
   double clearly = 0.02;
+  SearchWatch watch;
 };
 
 // The index of the chosen one of `candidates` (at least one, the first the one with the best

@@ -62,6 +62,7 @@ absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, dou
       {rate, question.arrival_variation, question.requests, question.seed, true},
       *question.classes);
   AskForAtMost(0, &setup.requests);
+  setup.stop = question.stop;
   const std::unique_ptr<Dispatcher> dispatcher =
       MakePlanDispatcher({{0, question.replicas->shares}});
   return Simulate(setup, dispatcher.get());

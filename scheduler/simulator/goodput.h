@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,7 @@ struct GoodputQuestion {
   double arrival_variation = 1;  // of the gaps between requests
   int64_t requests = 4000;
   uint64_t seed = 1;
+  std::function<bool()> stop = nullptr;  // as SimulationSetup's
 };
 
 // The daemon's router within the plan's shares.

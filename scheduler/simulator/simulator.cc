@@ -17,6 +17,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int64_t kMomentsPerAsking = 1024;  // whether to stop
 
 // A request between two replicas.
 struct Handover {
@@ -48,9 +49,11 @@ class Simulation : public ReplicaListener {
   absl::StatusOr<SimulationResult> Run() {
     if (absl::Status s = CheckSetup(setup_); !s.ok()) return s;
     if (absl::Status s = hops_.Start(setup_.transfers, replicas_); !s.ok()) return s;
-    for (;;) {
+    for (int64_t moments = 0;; ++moments) {
       const double now = NextMoment();
       if (now == kInfinity) break;
+      if (setup_.stop && moments % kMomentsPerAsking == 0 && setup_.stop())
+        return absl::CancelledError("the simulation was stopped");
       now_ = now;
       do {
         after_ends_ = false;

@@ -89,7 +89,8 @@ struct SimulationSetup {
   double recovery_timeout_seconds = 30;
   bool leaps = true;
   bool check_invariants = false;
-  double sample_seconds = 0;  // between load samples; 0: none
+  double sample_seconds = 0;   // between load samples; 0: none
+  std::function<bool()> stop;  // asked now and then, true ends the simulation; may be empty
 };
 
 struct LoadSample {
@@ -117,7 +118,7 @@ struct SimulationResult {
 absl::Status CheckSetup(const SimulationSetup& setup);
 
 // InvalidArgument for a setup that cannot be; Internal, naming the replica, if something does not
-// add up.
+// add up; Cancelled where it was stopped.
 absl::StatusOr<SimulationResult> Simulate(const SimulationSetup& setup, Dispatcher* dispatcher);
 
 }  // namespace tessera::scheduler

@@ -1,7 +1,12 @@
 #include "deploy/plan_watch.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 namespace tessera::deploy {
 
@@ -12,18 +17,54 @@ TEST_CASE("a search is stopped by its time limit") {
   CHECK(!patient.ForSearch().Stopped());
 }
 
+namespace {
+
+// As a terminal does: to the process, whichever thread takes it.
+void PressCtrlC() { kill(getpid(), SIGINT); }
+
+bool StopsSoon(const scheduler::SearchWatch& search) {
+  for (int i = 0; i < 5000 && !search.Stopped(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return search.Stopped();
+}
+
+}  // namespace
+
 TEST_CASE("the first Ctrl-C stops a search, and the next search starts afresh") {
   {
     PlanWatch watch(0);
     const scheduler::SearchWatch search = watch.ForSearch();
     CHECK(!search.Stopped());
-    std::raise(SIGINT);
-    CHECK(search.Stopped());
-    // A second one would end the process: the signal has its usual meaning again.
-    CHECK(std::signal(SIGINT, SIG_DFL) == SIG_DFL);
+    PressCtrlC();
+    CHECK(StopsSoon(search));
   }
   PlanWatch next(0);
   CHECK(!next.ForSearch().Stopped());
+}
+
+TEST_CASE("a second Ctrl-C ends the process") {
+  const pid_t child = fork();
+  if (child == 0) {
+    PlanWatch watch(0);
+    PressCtrlC();
+    if (!StopsSoon(watch.ForSearch())) _exit(1);
+    PressCtrlC();
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    _exit(2);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGINT);
+}
+
+// Clp does this in each first solve of a linear program.
+TEST_CASE("Ctrl-C is not lost to a library that takes over its handler") {
+  PlanWatch watch(0);
+  const auto before = std::signal(SIGINT, [](int) {});
+  PressCtrlC();
+  CHECK(StopsSoon(watch.ForSearch()));
+  std::signal(SIGINT, before);
 }
 
 }  // namespace tessera::deploy

@@ -1,9 +1,11 @@
 // Ctrl-C and --time-limit: whenever a search is stopped, what it has is a sound plan that says so.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/sensitivity.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
@@ -85,6 +87,82 @@ TEST_CASE("best has an answer however soon it is stopped") {
     REQUIRE(plan.status().message() == "");
     CHECK(SaysInterrupted(*plan));
     CHECK_FALSE(plan->certificate().proved());
+  }
+}
+
+// Ctrl-C while the plan is simulated: at its start, or within.
+TEST_CASE("a simulation that is stopped leaves the plan that was found, which says so") {
+  const PlannerInput input = Input(kMany);
+  PlannerOptions options;
+  options.simulate = false;
+  const auto found = MakePlan(input, options);
+  REQUIRE(found.status().message() == "");
+  for (const Goal goal : {Goal::kThroughput, Goal::kGoodput}) {
+    PlannerInput asked = input;
+    asked.workload.mutable_objectives()->set_end_to_end_seconds(60);
+    options.goal = goal;
+    for (const int more : {0, 3}) {
+      bool simulating = false;
+      int64_t asked_then = 0;
+      options.simulate = true;
+      options.watch.progress = [&](const std::string& what) {
+        simulating = simulating || what == "what it serves in a simulation";
+      };
+      options.watch.stop = [&] { return simulating && ++asked_then > more; };
+      const auto plan = MakePlan(asked, options);
+      REQUIRE(plan.status().message() == "");
+      CHECK(simulating);
+      CHECK(asked_then > more);
+      CHECK(asked_then < more + 10);
+      CHECK_FALSE(plan->has_simulated());
+      if (goal == Goal::kThroughput) CHECK(SameReplicas(*plan, *found));
+      CHECK_THAT(PlanTable(*plan),
+                 Catch::Contains("BEWARE: interrupted: not simulated\n") &&
+                     Catch::Contains("judged by simulation as well = no (interrupted)"));
+      CHECK(CheckPlanOn(*plan, input.cluster, input.catalogue).message() == "");
+    }
+  }
+}
+
+TEST_CASE("what a stopped search found is not held for what a change would bring") {
+  const PlannerInput input = Input(kFew);
+  PlannerOptions options;
+  options.search = "hexgen";  // begins with poor layouts
+  options.search_options = {"hexgen.patience=10"};
+  options.simulate = false;
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  int64_t asked = 0, most = 1'000'000'000;
+  options.watch.stop = [&] { return ++asked > most; };
+  v1::DeploymentPlan full = *plan;
+  AddSensitivity(input, options, true, &full);
+  const auto known = [](const auto& lines, const std::string& line) {
+    return std::find(lines.begin(), lines.end(), line) != lines.end();
+  };
+  const int64_t all = asked;
+  for (const int twelfths : {5, 8}) {
+    most = all * twelfths / 12;
+    INFO("stopped after " << most << " of " << all);
+    asked = 0;
+    v1::DeploymentPlan some = *plan;
+    AddSensitivity(input, options, true, &some);
+    const auto& sensitivity = some.sensitivity();
+    CHECK_THAT(*sensitivity.rbegin(), Catch::StartsWith("interrupted: "));
+    for (const std::string& line : sensitivity) {
+      INFO(line);
+      CHECK((known(full.sensitivity(), line) || line.find("interrupted") != std::string::npos ||
+             line.find(';') == std::string::npos));
+    }
+    for (const std::string& line : some.alternatives()) {
+      INFO(line);
+      CHECK((known(full.alternatives(), line) || known(plan->alternatives(), line)));
+    }
+    for (const std::string& line : some.device_prices()) {
+      INFO(line);
+      CHECK((known(full.device_prices(), line) || known(plan->device_prices(), line) ||
+             line.starts_with("not planned again") ||
+             line.ends_with("(planned again, 1 of 2 places tried)")));
+    }
   }
 }
 
