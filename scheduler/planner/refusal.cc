@@ -195,7 +195,11 @@ absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
       return LimitInTheWay(problem, input, found, served);
   }
   if (absl::Status links = LinksInTheWay(search, less, input); !links.ok()) return links;
-  if (!found.ok()) return found;
+  if (!found.ok() && patient) return found;
+  if (!found.ok()) {  // without the limit nothing is found either: it is not to blame
+    const absl::Status without = search(less).status();
+    return without.ok() ? found : without;
+  }
   return absl::ResourceExhaustedError(
       StrCat(input.cluster_file, ": no placement of these devices serves a request"));
 }

@@ -1,6 +1,7 @@
 #include "scheduler/search/configuration_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -26,10 +27,14 @@ Placement Bounded(Placement placement, double bound) {
 
 absl::Status NothingFits(const PlacementProblem& problem) {
   if (absl::Status room = CheckRoom(problem); !room.ok()) return room;
-  return absl::ResourceExhaustedError(
-      StrCat("no layout of ", problem.model->name,
-             " was found: all devices together have room for it, but no stages of them hold the "
-             "layers, or none keeps the time per output token"));
+  const bool limited = std::isfinite(problem.options.max_tpot_seconds);
+  return absl::ResourceExhaustedError(StrCat(
+      "no layout of ", problem.model->name,
+      " was found: all devices together just have room for its weights and one sequence, but "
+      "layers are whole and every device needs room for its steps, and no stages hold them all",
+      limited ? ", or none keeps the time per output token" : "",
+      "; use more of the memory (--utilisation), smaller steps (--max-batched-tokens), fewer bits "
+      "per weight (--dtype int8) or more devices"));
 }
 
 ClassSearchResult SearchMany(const PlacementProblem& problem) {

@@ -38,6 +38,25 @@ TEST_CASE("a model larger than everything: every search says how many GiB are mi
   }
 }
 
+// Weights and KV alone have a few hundred MiB to spare.
+TEST_CASE("what just fits in all but not in whole layers is not blamed on limits") {
+  const PlannerInput input = Input(
+      "machines:\n- {name: a, devices: [{kind: A6000, count: 4}]}\n"
+      "- {name: b, devices: [{kind: A5000, count: 2}]}\n"
+      "- {name: c, devices: [{kind: A4000, count: 2}]}\n"
+      "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}",
+      "Llama-2-70B");
+  for (const double tpot_seconds : {0.0, 1.0}) {
+    PlannerOptions options;
+    options.utilisation = 0.505;
+    PlannerInput limited = input;
+    limited.workload.mutable_objectives()->set_time_per_output_token_seconds(tpot_seconds);
+    CHECK_THAT(Reason(limited, options), Contains("no stages hold them all; use more") &&
+                                             Contains("--max-batched-tokens") &&
+                                             !Contains("time per output token"));
+  }
+}
+
 TEST_CASE("so does a goodput plan of more devices than are enumerated") {
   PlannerOptions options;
   options.goal = Goal::kGoodput;
