@@ -1,7 +1,8 @@
 // What each search reaches, on every example of deploy/clusters and on generated clusters, some of
 // them on which splitting is worth much, judged by the planner: value, gap, candidates judged,
 // seconds of one core, and for throughput what each plan serves in a simulation, where the same
-// requests come to all, as many as `best` promises. Bars: nowhere is `best` below the best of the
+// requests come to all, as many as `best` promises; of what `best` kept that is the plan which the
+// planner then chooses by simulation, as users get it. Bars: nowhere is `best` below the best of the
 // others by more than 0.1 %, nor in the simulation by more than 2 %, and nowhere does it take longer
 // than the fastest other search that reaches its value within 1 %. Lists of where it does are
 // printed at the end, after the examples as the table of scheduler/README.md.
@@ -42,6 +43,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr double kMostLoss = 0.001;
+constexpr double kRoundingOfTable = 5e-4;  // of values that an earlier run printed
 constexpr double kMostSimulatedLoss = 0.02;  // what the planner calls clearly better
 constexpr int64_t kSimulatedRequests = 30000;
 constexpr double kReached = 0.01;       // off the value of `best`: as good
@@ -192,7 +194,7 @@ class Comparison {
         reached[name] = known != earlier_.end() ? known->second : Plan(input, instance.goal, name);
       }
       if (instance.goal == Goal::kThroughput || instance.goal == Goal::kBudget)
-        SimulateAll(input, &reached);
+        SimulateAll(input, instance.goal, &reached);
       Report(instance, model, reached);
       return;
     }
@@ -242,7 +244,13 @@ class Comparison {
     return reached;
   }
 
-  void SimulateAll(const PlannerInput& input, std::map<std::string, Reached>* reached) {
+  void SimulateAll(const PlannerInput& input, Goal goal, std::map<std::string, Reached>* reached) {
+    PlannerOptions options;
+    options.goal = goal;
+    options.simulate = true;
+    options.given_search = *FindSearch("best");
+    if (auto chosen = MakePlan(input, options); chosen.ok())
+      reached->at("best").plan = *std::move(chosen);
     const auto workload =
         SamplesOf(input.workload, {}, input.model.max_positions(), input.cluster_file);
     const auto graph = MakeClusterGraph(input.cluster, input.catalogue, input.cluster_file);
@@ -297,7 +305,8 @@ class Comparison {
         continue;
       }
       std::printf("| %.3f | ", Shown(result.value));
-      if (best.upper_bound > 0 && result.value > best.upper_bound * (1 + 1e-9))
+      const double rounding = result.plan.replicas().empty() ? kRoundingOfTable : 0;
+      if (best.upper_bound > 0 && result.value - rounding > best.upper_bound * (1 + 1e-9))
         lost_.push_back(absl::StrFormat("%s: %s serves more than the bound", instance.name, name));
       if (best.upper_bound > 0)
         std::printf("%.2f %% ", 100 * (1 - result.value / best.upper_bound));
