@@ -173,13 +173,11 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   };
   // What takes no search comes first: who interrupts the rest has it.
   Study study(input, told, plan);
-  study.Changes(search_again);
+  study.Changes(search_again || quick);
   study.Links(search_again);
   if (search_again || quick) AddDevicePrices(input, told, {}, plan);
-  if (search_again) {
-    study.Choices();
-    study.Alternatives();
-  }
+  if (search_again || quick) study.Choices();
+  if (search_again) study.Alternatives();
   if (told.watch.Stopped()) {
     plan->add_sensitivity(
         "interrupted: what is not told of other layouts, devices and bandwidth was not looked at");
