@@ -1,6 +1,7 @@
 #include "proto/quantity.h"
 
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 
@@ -99,25 +100,34 @@ absl::StatusOr<double> ParseQuantity(std::string_view text, Dimension dimension)
   const std::string copy(text);
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
-  const auto fail = [&](std::string_view reason) {
+  const auto fail = [&](std::string_view reason, std::string_view example) {
     return absl::InvalidArgumentError(
-        StrCat("\"", text, "\" ", reason, "; write for example \"", Example(dimension), "\""));
+        StrCat("\"", text, "\" ", reason, "; write for example \"", example, "\""));
   };
-  if (end == copy.c_str()) return fail("does not begin with a number");
-  if (!std::isfinite(number) || number < 0) return fail("must be a finite number, not negative");
+  const std::string_view example = Example(dimension);
+  if (end == copy.c_str()) return fail("does not begin with a number", example);
+  if (!std::isfinite(number) || number < 0)
+    return fail("must be a finite number, not negative", example);
   std::string_view unit(end);
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   while (!unit.empty() && unit.back() == ' ') unit.remove_suffix(1);
-  if (unit.empty()) return fail("has no unit");
+  if (unit.empty()) return fail("has no unit", example);
   const Units units = UnitsOf(dimension);
   for (size_t i = 0; i < units.count; ++i) {
     if (units.begin[i].name != unit) continue;
     const double value = number * units.begin[i].factor;
-    return value <= Highest(dimension) ? absl::StatusOr<double>(value) : fail("is too large");
+    return value <= Highest(dimension) ? absl::StatusOr<double>(value)
+                                       : fail("is too large", example);
   }
-  std::string known;
+  std::string known, lower(unit);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool bits = lower.find("bit") != std::string::npos ||
+                    lower.find("bps") != std::string::npos ||
+                    unit.find("b/s") != std::string_view::npos;
   for (size_t i = 0; i < units.count; ++i) known += StrCat(i == 0 ? "" : ", ", units.begin[i].name);
-  return fail(StrCat("has the unknown unit \"", unit, "\" (known: ", known, ")"));
+  // Whoever thinks in bits is not to write bytes.
+  return fail(StrCat("has the unknown unit \"", unit, "\" (known: ", known, ")"),
+              dimension == Dimension::kBytesPerSecond && bits ? "25 Gbit/s" : example);
 }
 
 }  // namespace tessera

@@ -74,6 +74,10 @@ TEST_CASE("faults name file, line, key and reason") {
                  Catch::Contains("\"25\" has no unit") && Catch::Contains("\"25 GB/s\""));
   CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth: 25 Gb/s}}"),
              Catch::Contains("unknown unit \"Gb/s\""));
+  for (const char* bits : {"25 Gb/s", "25 Gbps", "25 GBit/s"}) {
+    CHECK_THAT(ErrorOf(std::string("tiers: {rack: {bandwidth: ") + bits + "}}"),
+               Catch::Contains("write for example \"25 Gbit/s\""));
+  }
   CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth: -25 GB/s}}"), Catch::Contains("not negative"));
   CHECK_THAT(ErrorOf("tiers: {rack: {bandwidth_bytes_per_second: -25}}"),
              Catch::Contains("bandwidth_bytes_per_second: must not be negative"));
