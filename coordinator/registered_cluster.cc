@@ -150,7 +150,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   if (plan.ok() && !CheckCarriedOut(*plan).ok()) {
     const double wanted = plan->prediction().requests_per_second();
     plan = OnePerDevice(input, options);
-    if (plan.ok()) {
+    if (plan.ok() && wanted > plan->prediction().requests_per_second()) {
       plan->add_explanation(absl::StrCat(
           "a layout with pipeline or tensor-parallel stages would serve ", wanted,
           " requests/s, but this build carries out one stage of one worker per replica"));
