@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "deploy/local_share.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/linux/host_name.h"
 
 namespace tessera::deploy {
 namespace {
@@ -116,6 +118,35 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
+// The host's, so that a worker without --name is one of this description; else one that every
+// reader of the file takes.
+std::string MachineName(const std::string& host_name) {
+  const auto fits = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  const bool valid = !host_name.empty() && std::isalnum(static_cast<unsigned char>(host_name[0])) &&
+                     std::all_of(host_name.begin(), host_name.end(), fits);
+  return valid ? host_name : "this-machine";
+}
+
+// Up to the machine's name.
+std::string Opening(const std::string& machine) {
+  return StrCat(
+      "# A cluster description, begun by `tessera plan init` on one machine. Add your other "
+      "machines, give the\n"
+      "# links between them, and try:\n"
+      "#   tessera plan cluster.yaml --model Qwen2.5-0.5B\n"
+      "# or serve: tessera up MODEL --cluster cluster.yaml\n"
+      "# Workers are named MACHINE/INDEX as in this file (tessera-worker --name ",
+      machine,
+      "/0);\n"
+      "# one without --name takes its host's name and 0.\n"
+      "# Quantities are written with their unit; bandwidth is per direction.\n"
+      "machines:\n"
+      "- name: ",
+      machine, "\n");
+}
+
 void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
   const double gigahertz = facts.gigahertz > 0 ? facts.gigahertz : 2.5;
   const double flops = facts.cores * gigahertz * 1e9 * facts.fp32_per_cycle;
@@ -187,6 +218,7 @@ MachineFacts ReadMachineFacts(const std::string& root) {
   ReadCpu(root, &facts);
   facts.cores = std::max<int>(1, static_cast<int>(AllowedCores(root).size()));
   facts.memory_bytes = AvailableMemoryBytes(root);
+  if (root.empty()) facts.host_name = HostName();
   if (root.empty()) facts.gpus = AskNvidiaSmi();
   if (facts.gpus.empty()) facts.gpus = ReadDriverGpus(root);
   if (root.empty() && facts.gpus.empty())
@@ -206,14 +238,8 @@ std::string DescribeMachine(const MachineFacts& facts) {
     }
     if (count[kind]++ == 0) order.push_back(kind);
   }
-  std::string out =
-      "# A cluster description, begun by `tessera plan init` on one machine. Add your other "
-      "machines, "
-      "give the\n# links between them, and try:\n"
-      "#   tessera plan cluster.yaml --model Qwen2.5-0.5B\n"
-      "# Quantities are written with their unit; bandwidth is per direction.\n"
-      "machines:\n"
-      "- name: this-machine\n"
+  std::string out = Opening(MachineName(facts.host_name));
+  out +=
       "  # site: where-it-stands          # machines of one site are joined by tiers.site\n"
       "  # rack: r1                       # of one rack by tiers.rack\n"
       "  # price: 1.50 USD/h              # of the whole machine, for plans that look at prices\n"

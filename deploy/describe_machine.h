@@ -18,6 +18,7 @@ struct GpuFacts {
 };
 
 struct MachineFacts {
+  std::string host_name;  // which workers are named after; empty: unknown
   std::string cpu_model;
   int cores = 0;                     // that this process may use
   int64_t memory_bytes = 0;          // that it may still take, under its control group

@@ -80,8 +80,10 @@ class Local {
 
   absl::Status Start() {
     cores_ = AllowedCores("");
-    const int workers =
-        options_.workers > 0 ? options_.workers : std::min<int>(2, static_cast<int>(cores_.size()));
+    const int wanted = options_.described_devices > 0 ? options_.described_devices : 2;
+    const int workers = options_.workers > 0
+                            ? options_.workers
+                            : std::min<int>(wanted, static_cast<int>(cores_.size()));
     absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCores(cores_, workers);
     if (!shares.ok()) return shares.status();
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
@@ -116,7 +118,10 @@ class Local {
         }
         int serving = 0;
         for (const v1::ReplicaStatus& replica : cluster->replicas()) serving += replica.ready();
-        if (ready >= wanted && serving >= wanted) return cluster;
+        // A plan for a description may leave workers idle.
+        const bool planned = options_.described_devices > 0 && !cluster->replicas().empty();
+        if (planned ? serving == cluster->replicas_size() : ready >= wanted && serving >= wanted)
+          return cluster;
         Tell(told);
       }
       if (Now() > deadline) {
@@ -296,7 +301,7 @@ class Local {
                                           "--coordinator",
                                           addresses_.grpc,
                                           "--name",
-                                          absl::StrCat("local/", index),
+                                          absl::StrCat(options_.machine, "/", index),
                                           "--cpus",
                                           CpuList(cores),
                                           "--memory",

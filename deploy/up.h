@@ -14,7 +14,10 @@ namespace tessera::deploy {
 
 struct UpOptions {
   std::string model;
-  int workers = 0;  // 0: one per core, two at most
+  int workers = 0;  // 0: one per core, two at most, or as many as --cluster describes devices
+  // Workers are named MACHINE/INDEX; with --cluster after the one machine that it describes.
+  std::string machine = "local";
+  int described_devices = 0;  // of that machine; 0: without --cluster
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
   uint16_t grpc_port = 8001;

@@ -1,7 +1,5 @@
 #include "worker/worker_options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <iterator>
@@ -13,6 +11,7 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/flag_file.h"
 #include "third_party/cli11/misspelt.h"
+#include "third_party/linux/host_name.h"
 #include "worker/worker_server.h"
 
 namespace tessera::worker {
@@ -60,11 +59,6 @@ void Declare(CLI::App* app, WorkerOptions* o) {
 }
 
 }  // namespace
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
-}
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;

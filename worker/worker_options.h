@@ -38,6 +38,5 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
 // by the host name.
 absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
                                               const std::string& listened);
-std::string HostName();
 
 }  // namespace tessera::worker

@@ -11,6 +11,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "tests/temporary_folder.h"
+#include "third_party/linux/host_name.h"
 
 namespace tessera::deploy {
 namespace {
@@ -58,6 +59,25 @@ TEST_CASE("without GPUs the CPU is the device, with the memory its control group
   CHECK(graph->pools()[0].spec->memory_bytes == Approx(30.0 * (int64_t{1} << 30)));
   CHECK(graph->pools()[0].spec->flops_per_second == Approx(3e9 * 64));
   CHECK_THAT(text, Contains("Test CPU 9000") && Contains("a guess") && Contains("# tiers:"));
+}
+
+TEST_CASE("the machine has the name that its workers give it, so that they are those described") {
+  CHECK(ReadMachineFacts("").host_name == HostName());  // as tessera-worker without --name
+  MachineFacts facts;
+  facts.cores = 2;
+  facts.memory_bytes = int64_t{8} << 30;
+  facts.host_name = "box-7.lab";
+  const std::string text = DescribeMachine(facts);
+  CHECK_THAT(text, Contains("\n- name: box-7.lab\n") && Contains("MACHINE/INDEX") &&
+                       Contains("tessera-worker --name box-7.lab/0"));
+  const auto graph = GraphOf(text);
+  REQUIRE(graph.status().message() == "");
+  CHECK(graph->machines()[0].name == "box-7.lab");
+  for (const char* none : {"", "a/b", "a b", "-a", "a: b", "\xff"}) {
+    INFO(none);
+    facts.host_name = none;
+    CHECK_THAT(DescribeMachine(facts), Contains("- name: this-machine\n"));
+  }
 }
 
 TEST_CASE("cards are found, counted, and named by the catalogue") {

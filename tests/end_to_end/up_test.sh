@@ -59,6 +59,13 @@ TESSERA_WROKERS=1 "$tessera" status --coordinator http://x:1 > "$out" 2>&1
 check "a variable that is no flag's is warned of" grep -q "TESSERA_WROKERS .*did you mean TESSERA_WORKERS?" "$out"
 check "and an address that is none is refused" grep -q -- '--coordinator: "http://x:1" is no HOST:PORT' "$out"
 
+# What `tessera plan init` writes is served as it is.
+described=$TEST_TMPDIR/cluster.yaml
+"$tessera" plan init --out "$described" > "$out" 2>&1
+up --cluster "$described" --ready-timeout 60 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "a machine as plan init describes it comes up and answers" [ $? -eq 0 ]
+check "with workers of its name" grep -q "(both): $(uname -n)/0 layers 0-5" "$out"
+
 # Keys reach the coordinator, the workers and its own calls; what a file, the environment and the command line say holds in
 # this order of strength.
 keys=$TEST_TMPDIR/keys

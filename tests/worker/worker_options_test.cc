@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "third_party/linux/host_name.h"
+
 namespace tessera::worker {
 namespace {
 
