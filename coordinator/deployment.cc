@@ -199,17 +199,26 @@ void Deployment::AskPlanner(const std::map<std::string, WorkerRecord>& workers) 
     if (!plan_.replicas().empty()) return;
   }
   absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
-  if (!plan.ok()) return;  // the planner says why, once
-  const absl::Status checked = CheckPlanTerms(*plan, options_.configure);
-  if (!checked.ok()) {
-    Logger("coordinator").error("the plan is not carried out: {}", std::string(checked.message()));
+  std::string why(plan.status().message());  // which the planner logs, once
+  if (plan.ok()) {
+    const absl::Status checked = CheckPlanTerms(*plan, options_.configure);
+    if (!checked.ok()) {
+      why = absl::StrCat("the plan is not carried out: ", std::string(checked.message()));
+      Logger("coordinator").error("{}", why);
+    }
+  }
+  if (!why.empty()) {
+    std::lock_guard lock(mutex_);
+    why_no_plan_ = std::move(why);
     return;
   }
+  if (!plan.ok()) return;  // nothing new
   pool_.KeepNames(DevicesOf(*plan));
   std::lock_guard lock(mutex_);
   for (const auto& [name, worker] : workers)
     epoch_ = std::max(epoch_, worker.registration.plan_epoch());
   plan_ = *std::move(plan);
+  why_no_plan_.clear();
   ++epoch_;
 }
 
@@ -433,6 +442,11 @@ void Deployment::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl
 std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
   std::lock_guard lock(mutex_);
   return {plan_, epoch_};
+}
+
+std::string Deployment::why_no_plan() const {
+  std::lock_guard lock(mutex_);
+  return why_no_plan_;
 }
 
 }  // namespace tessera::coordinator

@@ -36,7 +36,8 @@ struct DeploymentOptions {
   v1::ConfigureRequest configure;
   std::optional<v1::DeploymentPlan> plan;  // nothing: the planner's, or one replica per worker
   // Makes the plan of the workers that registered. Asked, on our thread, whenever something changed
-  // until it answers with a plan; an error means not yet.
+  // until it answers with a plan; an error means not yet, and says why. UNAVAILABLE without a
+  // message: as it said before.
   std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>
       planner;
   std::string cluster_token;
@@ -56,6 +57,8 @@ class Deployment : private ReplicaLinkListener {
 
   // The plan in force and its epoch.
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
+  // Why the planner's plan is not in force; empty: it is, or no planner is asked.
+  std::string why_no_plan() const;
   // Closes all sessions; no worker is touched after that.
   void Stop();
 
@@ -106,6 +109,7 @@ class Deployment : private ReplicaLinkListener {
   bool dirty_ = true;
   bool stopping_ = false;
   v1::DeploymentPlan plan_;
+  std::string why_no_plan_;
   uint64_t epoch_ = 0;
   int calls_under_way_ = 0;
   std::map<std::string, Connection> connections_;         // by worker name

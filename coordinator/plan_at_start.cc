@@ -1,8 +1,10 @@
 #include "coordinator/plan_at_start.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
@@ -23,19 +25,24 @@ class Planner {
     for (const auto& [name, worker] : workers) {
       if (worker.state != v1::WORKER_STATE_LOST) live.insert(name);
     }
-    if (live.empty()) return absl::UnavailableError("no worker has registered");
+    if (live.empty()) {
+      tried_.clear();
+      return absl::UnavailableError(absl::StrCat("no worker has registered yet",
+                                                 HowToName(MissingDevices(start_.cluster, {}))));
+    }
     const double now = now_seconds_();
     if (first_seconds_ < 0) first_seconds_ = now;
     const std::vector<std::string> missing = MissingDevices(start_.cluster, workers);
     if (!missing.empty() && now - first_seconds_ < start_.wait_seconds) {
-      if (live != waited_for_) {
-        Logger("coordinator").info("planning waits for {}", absl::StrJoin(missing, ", "));
-      }
+      const std::string why =
+          absl::StrCat("planning waits for ", Some(missing), ", for at most ", start_.wait_seconds,
+                       " s (--plan-wait)", HowToName(missing));
+      if (live != waited_for_) Logger("coordinator").info("{}", why);
       waited_for_ = live;
-      return absl::UnavailableError("described workers have not registered yet");
+      return absl::UnavailableError(why);
     }
     // The same workers make the same plan, or none.
-    if (live == tried_) return absl::UnavailableError("there is no plan for these workers");
+    if (live == tried_) return absl::UnavailableError("");
     tried_ = live;
     for (const std::string& device : missing)
       Logger("coordinator").warn("planning without {}, which has not registered", device);
@@ -44,13 +51,28 @@ class Planner {
       Logger("coordinator")
           .info("planned {} replicas for {} workers: up to {:.3f} requests/s",
                 plan->replicas_size(), live.size(), plan->prediction().requests_per_second());
-    } else {
-      Logger("coordinator").error("no plan: {}", std::string(plan.status().message()));
+      return plan;
     }
-    return plan;
+    const std::string why = absl::StrCat("no plan: ", std::string(plan.status().message()));
+    Logger("coordinator").error("{}", why);
+    return absl::Status(plan.status().code(), why);
   }
 
  private:
+  static std::string Some(const std::vector<std::string>& devices) {
+    constexpr size_t kMostNamed = 8;
+    const size_t named = std::min(devices.size(), kMostNamed);
+    std::string text = absl::StrJoin(devices.begin(), devices.begin() + named, ", ");
+    if (devices.size() > named) absl::StrAppend(&text, " and ", devices.size() - named, " more");
+    return text;
+  }
+
+  std::string HowToName(const std::vector<std::string>& missing) const {
+    if (missing.empty()) return "";
+    return absl::StrCat("; workers are named as ", start_.cluster_file,
+                        " names devices: tessera-worker --name ", missing.front());
+  }
+
   const PlanAtStart start_;
   const v1::Model model_;
   const std::function<double()> now_seconds_;

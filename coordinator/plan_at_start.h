@@ -1,8 +1,9 @@
 // The planner that Deployment asks with `--cluster`: reads the files once, waits for the workers
 // that are described, then plans for those that are there.
 //
-// Thread rule: the returned function is for one thread at a time. It logs what it waits for and why
-// there is no plan, once per change.
+// Thread rule: the returned function is for one thread at a time. What it waits for, or why there
+// is no plan, is its error; it logs that once per change. The same workers are planned for once:
+// asked again it answers UNAVAILABLE without a message.
 #pragma once
 
 #include <functional>

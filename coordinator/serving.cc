@@ -188,7 +188,7 @@ class Coordinator {
     return all;
   }
 
-  // Planned replicas that take no requests, and why.
+  // Planned replicas that take no requests, and why; or why nothing is planned.
   std::vector<std::string> WaitingReplicas() const {
     constexpr size_t kMostNamed = 8;
     std::set<std::string> ready;
@@ -198,6 +198,7 @@ class Coordinator {
     const v1::DeploymentPlan plan = deployment_->plan().first;
     const std::map<std::string, WorkerRecord> workers = pool_->Snapshot();
     std::vector<std::string> all;
+    if (const std::string why = deployment_->why_no_plan(); !why.empty()) all.push_back(why);
     size_t more = 0;
     for (const v1::Replica& replica : plan.replicas()) {
       if (ready.contains(replica.name())) continue;
@@ -322,6 +323,7 @@ class Coordinator {
     v1::GetPlanReply reply;
     auto [plan, epoch] = deployment_->plan();
     reply.set_plan_epoch(epoch);
+    reply.set_no_plan(deployment_->why_no_plan());
     *reply.mutable_plan() = std::move(plan);
     *reply.mutable_measured() = measured_.Recent();
     int64_t kv_tokens = 0;

@@ -103,6 +103,7 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
       "model %s, plan epoch %d, %s; %d requests: %d sequences running, %d waiting\n\n",
       cluster.model(), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
       cluster.requests_in_flight(), cluster.sequences_running(), cluster.sequences_waiting());
+  if (!cluster.no_plan().empty()) absl::StrAppend(&text, cluster.no_plan(), "\n\n");
   Table workers = {{"WORKER", "STATE", "REPLICA", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {
     std::string device = w.ready().device().empty() ? w.device().description() : w.ready().device();

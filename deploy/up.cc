@@ -107,13 +107,14 @@ class Local {
       if (!cluster.ok()) Tell(std::string(cluster.status().message()));
       if (cluster.ok()) {
         int ready = 0;
-        std::string told;
+        std::string told = cluster->no_plan();
         for (const v1::WorkerStatus& worker : cluster->workers()) {
           if (worker.state() == v1::WORKER_STATE_FAILED) {
             return absl::FailedPreconditionError(
                 absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
           }
           ready += worker.state() == v1::WORKER_STATE_READY;
+          if (!cluster->no_plan().empty()) continue;  // they are idle, and why is told already
           absl::StrAppend(&told, told.empty() ? "" : ", ", worker.name(), ": ", worker.detail());
         }
         int serving = 0;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <map>
 #include <string>
 
 #include "coordinator/measured_rates.h"
@@ -215,6 +216,31 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
   workers["a/0"].state = workers["a/2"].state = v1::WORKER_STATE_LOST;
   CHECK_THAT(std::string(PlanForRegistered(start, model, workers).status().message()),
              Contains("no worker of cluster.yaml has registered"));
+}
+
+TEST_CASE("while there is no plan, why not is said for as long as it holds") {
+  const std::string cluster = std::string(std::getenv("TEST_TMPDIR")) + "/waits.yaml";
+  std::ofstream(cluster) << "machines: [{name: a, devices: [{kind: RTX4090, count: 2}]}]\n";
+  v1::ConfigureRequest configure;
+  *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  double now = 0;
+  const auto planner = PlannerAtStart(cluster, "", 30, configure, [&now] { return now; });
+  REQUIRE(planner.status().message() == "");
+  const auto why = [&](const std::map<std::string, WorkerRecord>& workers) {
+    return std::string((*planner)(workers).status().message());
+  };
+  CHECK_THAT(why({}),
+             Contains("no worker has registered yet") && Contains("tessera-worker --name a/0"));
+  const std::map<std::string, WorkerRecord> misnamed = {{"b/0", Worker(8)}};
+  for (now = 1; now < 30; now += 10) {
+    CHECK_THAT(why(misnamed),
+               Contains("planning waits for a/0, a/1, for at most 30 s (--plan-wait)") &&
+                   Contains("tessera-worker --name a/0"));
+  }
+  now = 40;
+  CHECK_THAT(why(misnamed), Contains("no plan: no worker of " + cluster + " has registered"));
+  CHECK(why(misnamed) == "");  // as before
+  CHECK((*planner)({{"a/0", Worker(8)}}).ok());
 }
 
 }  // namespace tessera::coordinator

@@ -75,6 +75,13 @@ TEST_CASE("the tables name workers, states, replicas and reasons") {
   CHECK_THAT(ShowCluster({}), Contains("no workers have registered"));
 }
 
+TEST_CASE("status says why there is no plan") {
+  v1::GetClusterReply cluster = Cluster();
+  CHECK_THAT(ShowCluster(cluster), !Contains("planning waits"));
+  cluster.set_no_plan("planning waits for b/0");
+  CHECK_THAT(ShowCluster(cluster), Contains("\nplanning waits for b/0\n"));
+}
+
 TEST_CASE("errors name the address and what to do") {
   const auto nobody = FetchCluster("127.0.0.1:1", "", 0.2);
   CHECK(absl::IsUnavailable(nobody.status()));

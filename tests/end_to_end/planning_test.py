@@ -39,6 +39,7 @@ def test_plans_at_start_for_the_workers_that_register():
         # What workers report beats the description: they have less than its 4 GiB, or more.
         offered = {w["available_bytes"] for r in plan["replicas"] for s in r["stages"] for w in s["workers"]}
         assert all(int(b) != int(4 * 2**30 * 0.9 - 2**30) for b in offered), offered
+        assert "no_plan" not in reply, body
         assert int(reply["measured"]["kv_capacity_tokens"]) > 0
         assert int(reply["plan_epoch"]) >= 1
         twin = json.loads(c.probe("running-plan"))
@@ -60,6 +61,28 @@ def test_plans_without_workers_that_do_not_come():
         assert "planning waits for" in c.log("coordinator"), c.log("coordinator")
         assert "planning without w9/0" in c.log("coordinator")
         assert c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 2})[0] == 200
+
+
+def test_why_there_is_no_plan_is_said():
+    files = ("--cluster", written("cluster.yaml", MACHINES % ""), "--plan-wait", "5")
+    c = cluster.Cluster(*files, workers=0)
+
+    def says(reason):
+        """Everywhere that somebody looks who wonders why nothing is served."""
+        status, _, ready = c.get("/ready")
+        shown = subprocess.run(["deploy/tessera", "status", "--coordinator", c.grpc], capture_output=True, text=True)
+        told = json.loads(c.get("/v1/plan")[2]).get("no_plan", "")
+        return status == 503 and all(reason in text for text in (ready, shown.stdout, told))
+    try:
+        wait_for("no worker", lambda: says("no worker has registered yet"))
+        c.start_worker("other")
+        wait_for("the wait", lambda: says("planning waits for w0/0, w1/0, for at most 5 s (--plan-wait)"))
+        wait_for("its end", lambda: says("no plan: no worker of "))
+        c.start_worker("w1")
+        c.wait_until_ready(1)
+        assert "no_plan" not in json.loads(c.get("/v1/plan")[2])
+    finally:
+        c.stop()
 
 
 def test_plan_requests():
