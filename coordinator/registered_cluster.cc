@@ -4,13 +4,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/plan_terms.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/written_layout.h"
 
 namespace tessera::coordinator {
 namespace {
+
+constexpr double kGib = 1073741824.0;
 
 std::string DeviceName(const std::string& machine, int index) {
   return absl::StrCat(machine, "/", index);
@@ -27,11 +32,32 @@ int DevicesOf(const v1::Machine& machine) {
   return devices;
 }
 
+// What the description itself gives a device of memory; 0: nothing. The catalogue's figure is of no
+// card in particular, and limits none.
+int64_t DescribedMemory(const v1::Cluster& cluster, const v1::DeviceGroup& group) {
+  if (group.memory_bytes() > 0) return group.memory_bytes();
+  const auto own = scheduler::DescribedKind(cluster, v1::DeviceCatalogue(), group.kind());
+  return own.has_value() ? own->memory_bytes() : 0;
+}
+
+// Devices that get less than their workers registered, by the bytes that the description gives.
+using Limited = std::map<int64_t, std::vector<std::string>>;
+
+// A worker registers all that its host lets it take, and so does its neighbour: what people wrote
+// for a device is its share.
+void SetMemory(int64_t described, int64_t registered, const std::string& device,
+               v1::DeviceGroup* group, Limited* limited) {
+  if (registered <= 0) return;
+  const bool limits = described > 0 && described < registered;
+  group->set_memory_bytes(limits ? described : registered);
+  if (limits) (*limited)[described].push_back(device);
+}
+
 // The description with only the devices that are there, each a group of its own. A plan of it names
 // devices by their place among those; `names` says who they really are.
 v1::Cluster OnlyRegistered(const v1::Cluster& described,
                            const std::map<std::string, WorkerRecord>& workers,
-                           std::map<std::string, std::string>* names) {
+                           std::map<std::string, std::string>* names, Limited* limited) {
   v1::Cluster cluster = described;
   cluster.clear_machines();
   for (const v1::Machine& machine : described.machines()) {
@@ -47,7 +73,7 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
         v1::DeviceGroup* one = present.add_devices();
         *one = group;
         one->set_count(1);
-        if (info.memory_bytes() > 0) one->set_memory_bytes(info.memory_bytes());
+        SetMemory(DescribedMemory(described, group), info.memory_bytes(), device, one, limited);
         if (info.memory_read_bytes_per_second() > 0) {
           one->mutable_profile()->set_memory_read_bytes_per_second(
               info.memory_read_bytes_per_second());
@@ -127,7 +153,8 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const std::map<std::string, WorkerRecord>& workers) {
   std::map<std::string, std::string> names;
   scheduler::PlannerInput input;
-  input.cluster = OnlyRegistered(start.cluster, workers, &names);
+  Limited limited;
+  input.cluster = OnlyRegistered(start.cluster, workers, &names, &limited);
   if (input.cluster.machines().empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no worker of ", start.cluster_file,
@@ -158,6 +185,12 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   }
   if (!plan.ok()) return plan.status();
   Rename(names, &*plan);
+  for (const auto& [bytes, devices] : limited) {
+    plan->add_assumptions(
+        absl::StrFormat("memory of %s = %.1f GiB, less than %s registered (%s)",
+                        absl::StrJoin(devices, ", "), static_cast<double>(bytes) / kGib,
+                        devices.size() == 1 ? "its worker" : "their workers", start.cluster_file));
+  }
   for (const auto& [name, worker] : workers) {
     const bool used = std::any_of(names.begin(), names.end(),
                                   [&, &name = name](const auto& n) { return n.second == name; });

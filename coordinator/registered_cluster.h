@@ -32,10 +32,11 @@ struct PlanAtStart {
 std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
                                         const std::map<std::string, WorkerRecord>& workers);
 
-// Memory and memory bandwidth are those that workers report. A worker that the description does not
-// know, and a layout that this build cannot carry out, are told in the plan's explanation: then
-// every device that holds the model is a replica of its own. InvalidArgument for a bad description,
-// ResourceExhausted where nothing fits.
+// Memory and memory bandwidth are those that workers report; memory is at most what the description
+// itself gives a device, which the assumptions tell where it binds (the catalogue limits nothing).
+// A worker that the description does not know, and a layout that this build cannot carry out, are
+// told in the plan's explanation: then every device that holds the model is a replica of its own.
+// InvalidArgument for a bad description, ResourceExhausted where nothing fits.
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers);

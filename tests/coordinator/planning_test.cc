@@ -10,6 +10,8 @@
 #include <future>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "coordinator/measured_rates.h"
 #include "coordinator/plan_at_start.h"
@@ -213,9 +215,48 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
   for (const std::string& line : plan->explanation())
     told = told || line.find("worker c/0 is not in cluster.yaml") != std::string::npos;
   CHECK(told);
+  for (const std::string& line : plan->assumptions())
+    CHECK_THAT(line, !Contains("registered"));  // the catalogue's 24 GiB limit nothing
   workers["a/0"].state = workers["a/2"].state = v1::WORKER_STATE_LOST;
   CHECK_THAT(std::string(PlanForRegistered(start, model, workers).status().message()),
              Contains("no worker of cluster.yaml has registered"));
+}
+
+TEST_CASE("memory is at most what the description itself gives, however much a worker registers") {
+  PlanAtStart start = Start();
+  start.cluster.Clear();
+  REQUIRE(ReadDocument(R"(
+machines: [{name: a, devices: [{kind: half, count: 2}, {kind: RTX4090, memory: 6 GiB}]}]
+kinds: [{name: half, memory: 8 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_second: 1 TFLOPS}]
+)",
+                       "cluster.yaml", &start.cluster)
+              .message() == "");
+  const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  const auto offered = [&](int64_t gib) {
+    const auto plan = PlanForRegistered(
+        start, model, {{"a/0", Worker(gib)}, {"a/1", Worker(5)}, {"a/2", Worker(gib)}});
+    REQUIRE(plan.status().message() == "");
+    std::map<std::string, int64_t> bytes;
+    for (const v1::Replica& replica : plan->replicas()) {
+      const v1::PlannedWorker& worker = replica.stages(0).workers(0);
+      bytes[worker.device()] = worker.available_bytes();
+    }
+    std::vector<std::string> told;
+    for (const std::string& line : plan->assumptions()) {
+      if (line.find(" registered ") != std::string::npos) told.push_back(line);
+    }
+    return std::make_pair(bytes, told);
+  };
+  const auto [much, told] = offered(24);
+  REQUIRE(much.size() == 3);
+  CHECK(much.at("a/0") < int64_t{8} << 30);
+  CHECK(much.at("a/2") < int64_t{6} << 30);
+  CHECK(told == std::vector<std::string>{
+                    "memory of a/2 = 6.0 GiB, less than its worker registered (cluster.yaml)",
+                    "memory of a/0 = 8.0 GiB, less than its worker registered (cluster.yaml)"});
+  const auto [little, nothing] = offered(4);
+  CHECK(little.at("a/0") < int64_t{4} << 30);
+  CHECK(nothing.empty());
 }
 
 TEST_CASE("while there is no plan, why not is said for as long as it holds") {

@@ -36,9 +36,9 @@ def test_plans_at_start_for_the_workers_that_register():
         devices = sorted(w["device"] for r in plan["replicas"] for s in r["stages"] for w in s["workers"])
         assert devices == ["w0/0", "w1/0"], body
         assert plan["prediction"]["requests_per_second"] > 0
-        # What workers report beats the description: they have less than its 4 GiB, or more.
+        # However much of the host's memory workers report, the description's 4 GiB are the most that is used.
         offered = {w["available_bytes"] for r in plan["replicas"] for s in r["stages"] for w in s["workers"]}
-        assert all(int(b) != int(4 * 2**30 * 0.9 - 2**30) for b in offered), offered
+        assert all(int(b) < 4 * 2**30 for b in offered), offered
         assert "no_plan" not in reply, body
         assert int(reply["measured"]["kv_capacity_tokens"]) > 0
         assert int(reply["plan_epoch"]) >= 1
