@@ -71,8 +71,8 @@ std::string BoundLine(const BoundedPlacement& bounded) {
   if (problem.goal == Goal::kGoodput) {
     const double tpot = problem.options.max_tpot_seconds;
     return absl::StrFormat(
-        "not proved to be the best: a better plan could serve %.3f requests/s within their limits "
-        "%sat most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
+        "heuristic, not proved to be the best: a better plan could serve %.3f requests/s within "
+        "their limits %sat most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
         "neither TTFT nor end to end: part of the gap may be its own; %s",
         placement.upper_bound, bounded.survives ? "after the loss of a machine " : "", 100 * gap,
         std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT",
@@ -92,8 +92,8 @@ std::string BoundLine(const BoundedPlacement& bounded) {
         placement.upper_bound, after, 100 * gap, BoundedLayouts());
   }
   return absl::StrFormat(
-      "not proved to be the best: a better plan could serve %.3f requests/s%s at most, %.3f more: "
-      "the gap is %.2f %% of that%s; %s",
+      "heuristic, not proved to be the best: a better plan could serve %.3f requests/s%s at most, "
+      "%.3f more: the gap is %.2f %% of that%s; %s",
       placement.upper_bound, after, placement.upper_bound - bounded.promised, 100 * gap, wide,
       BoundedLayouts());
 }

@@ -19,7 +19,7 @@ struct BoundedPlacement {
 // Of an upper bound: (bound - promised) / bound, at least 0.
 double GapOf(const BoundedPlacement& bounded);
 
-// "proved optimum: ...", "not proved to be the best: ..." or "heuristic: ...".
+// "proved optimum: ...", "heuristic, not proved to be the best: ..." or "heuristic: ...".
 std::string BoundLine(const BoundedPlacement& bounded);
 
 // "this holds among ...": the placements that bounds speak of.

@@ -76,6 +76,19 @@ TEST_CASE("a bound on routing by class that says nothing is not shown as a figur
                                                !Contains("219") && !Contains("at most"));
 }
 
+TEST_CASE("what is not proved is called heuristic, how close its bound may be") {
+  PlacementProblem problem;
+  Placement placement;
+  placement.upper_bound = 10;
+  for (const Goal goal : {Goal::kThroughput, Goal::kGoodput}) {
+    problem.goal = goal;
+    CHECK_THAT(BoundLine({&problem, &placement, 9.7}),
+               Catch::StartsWith("heuristic, not proved to be the best: a better plan could serve "
+                                 "10.000 requests/s") &&
+                   Contains("the gap is 3.00 %"));
+  }
+}
+
 TEST_CASE("an estimate that several kinds share is named once") {
   v1::DeploymentPlan plan;
   CHECK(EstimatesText(plan) == "");
