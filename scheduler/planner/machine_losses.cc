@@ -9,7 +9,6 @@
 #include "scheduler/planner/part_search.h"
 #include "scheduler/search/goodput.h"
 #include "scheduler/search/split_shares.h"
-#include "scheduler/search/transport.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -38,31 +37,6 @@ std::vector<std::pair<int, std::set<size_t>>> LostSets(const PlacementProblem& p
   return largest;
 }
 
-std::vector<Share> MostShares(const PlacementProblem& problem,
-                              const std::vector<PlacedReplica>& replicas) {
-  std::vector<const PlacedReplica*> given;
-  for (const PlacedReplica& replica : replicas) given.push_back(&replica);
-  const Transport transport = MakeTransport(problem, MomentsOf(problem.samples), given);
-  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-  std::vector<Share> shares;
-  if (!rates.ok()) return shares;
-  for (size_t p = 0; p < rates->size(); ++p) {
-    const Transport::Pair& pair = transport.pairs[p];
-    if ((*rates)[p] > 0) shares.push_back({pair.prefill, pair.decode, (*rates)[p], pair.codec});
-  }
-  return shares;
-}
-
-std::vector<Share> SharesInTime(const PlacementProblem& problem,
-                                std::vector<PlacedReplica> replicas) {
-  const ReplicaJudge judge(problem);
-  absl::StatusOr<std::vector<Share>> shares =
-      SharesWithinLimits(problem, judge.attainment(), &replicas);
-  if (!shares.ok()) return {};
-  KeepWithinLimits(problem, judge.attainment(), replicas, &*shares);
-  return *std::move(shares);
-}
-
 // What split replicas serve when some of them are lost, as shares of the placement's indices.
 std::vector<Share> SplitShares(const PlacementProblem& problem, const Placement& placement,
                                const std::set<size_t>& lost) {
@@ -74,14 +48,16 @@ std::vector<Share> SplitShares(const PlacementProblem& problem, const Placement&
     index.push_back(static_cast<int>(i));
   }
   if (left.size() < 2) return {};
-  std::vector<Share> shares = problem.goal == Goal::kGoodput
-                                  ? SharesInTime(problem, std::move(left))
-                                  : MostShares(problem, left);
-  for (Share& share : shares) {
+  const ReplicaJudge judge(problem);
+  absl::StatusOr<std::vector<Share>> shares = ShareSplit(problem, judge, &left);
+  if (!shares.ok()) return {};
+  if (problem.goal == Goal::kGoodput)
+    KeepWithinLimits(problem, judge.attainment(), left, &*shares);
+  for (Share& share : *shares) {
     share.prefill = index[static_cast<size_t>(share.prefill)];
     share.decode = index[static_cast<size_t>(share.decode)];
   }
-  return shares;
+  return *std::move(shares);
 }
 
 }  // namespace

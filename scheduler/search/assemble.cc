@@ -60,24 +60,6 @@ void AddRent(const ClusterGraph& graph, Placement* placement) {
   }
 }
 
-// Shares of split replicas: the most that prefill, links and decode carry together.
-absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem, ReplicaJudge* judge,
-                                              std::vector<PlacedReplica>* replicas) {
-  if (problem.goal == Goal::kGoodput)
-    return SharesWithinLimits(problem, judge->attainment(), replicas);
-  std::vector<const PlacedReplica*> given;
-  for (const PlacedReplica& replica : *replicas) given.push_back(&replica);
-  const Transport transport = MakeTransport(problem, judge->lengths(), given);
-  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
-  if (!rates.ok()) return rates.status();
-  std::vector<Share> shares;
-  for (size_t i = 0; i < rates->size(); ++i) {
-    const Transport::Pair& pair = transport.pairs[i];
-    if ((*rates)[i] > 0) shares.push_back({pair.prefill, pair.decode, (*rates)[i], pair.codec});
-  }
-  return shares;
-}
-
 void DropDust(std::vector<Share>* shares) {
   double served = 0;
   for (const Share& share : *shares) served += share.requests_per_second;
@@ -105,6 +87,24 @@ void DropIdle(const ClusterGraph& graph, Placement* placement) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem,
+                                              const ReplicaJudge& judge,
+                                              std::vector<PlacedReplica>* replicas) {
+  if (problem.goal == Goal::kGoodput)
+    return SharesWithinLimits(problem, judge.attainment(), replicas);
+  std::vector<const PlacedReplica*> given;
+  for (const PlacedReplica& replica : *replicas) given.push_back(&replica);
+  const Transport transport = MakeTransport(problem, judge.lengths(), given);
+  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  if (!rates.ok()) return rates.status();
+  std::vector<Share> shares;
+  for (size_t i = 0; i < rates->size(); ++i) {
+    const Transport::Pair& pair = transport.pairs[i];
+    if ((*rates)[i] > 0) shares.push_back({pair.prefill, pair.decode, (*rates)[i], pair.codec});
+  }
+  return shares;
+}
 
 LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
   LayoutProblem layout;
@@ -171,7 +171,7 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
     placement.shares.push_back(
         {static_cast<int>(i), static_cast<int>(i), replica.rate.requests_per_second});
   }
-  const absl::StatusOr<std::vector<Share>> split = ShareSplit(problem, judge, &placement.replicas);
+  const absl::StatusOr<std::vector<Share>> split = ShareSplit(problem, *judge, &placement.replicas);
   if (!split.ok()) return split.status();
   placement.shares.insert(placement.shares.end(), split->begin(), split->end());
   DropDust(&placement.shares);

@@ -44,6 +44,13 @@ class ReplicaJudge {
 // and tighter limits of TPOT; its rate is its goodput. Else BestLayout.
 Layout BestLayoutFor(ReplicaJudge* judge, const LayoutProblem& layout);
 
+// Shares of replicas that only prefill or only decode: the most that these and links carry
+// together, for goodput of which enough are within their limits (their rates are set, as in
+// split_shares.h). `judge` is of the same problem.
+absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem,
+                                              const ReplicaJudge& judge,
+                                              std::vector<PlacedReplica>* replicas);
+
 // As in problem.h, with a judge of the same problem that may know some of the replicas.
 absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
                                    std::vector<PlacedReplica> replicas, ReplicaJudge* judge);
