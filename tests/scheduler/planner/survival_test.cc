@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/plan_request.h"
@@ -266,6 +267,56 @@ TEST_CASE("a plan for goodput says what survives within the limits") {
   CHECK_THAT(PlanTable(*plan),
              Contains("survives the loss of any machine with ") &&
                  Contains("within their limits after the loss of a machine at most: the gap"));
+}
+
+TEST_CASE("what is left of split replicas is shared anew within the limits") {
+  v1::Cluster cluster;
+  for (const char* name : {"p0", "p1", "d0", "d1"}) {
+    v1::Machine& machine = *cluster.add_machines();
+    machine.set_name(name);
+    machine.add_devices()->set_kind("L40S");
+  }
+  cluster.mutable_tiers()->mutable_site()->set_bandwidth_bytes_per_second(50e9);
+  cluster.mutable_tiers()->mutable_site()->set_latency_seconds(1e-5);
+  const auto graph = MakeClusterGraph(cluster, *BuiltInDevices(), "cluster");
+  REQUIRE(graph.ok());
+  const auto model = MakeModelShape(*BuiltInModel("Llama-3-8B"), v1::DATA_TYPE_UNSPECIFIED,
+                                    v1::DATA_TYPE_UNSPECIFIED);
+  REQUIRE(model.ok());
+  PlacementProblem problem;
+  problem.model = &*model;
+  problem.graph = &*graph;
+  problem.samples = {{1000, 200, 1}};
+  RequestClass all;
+  all.samples = problem.samples;
+  all.limits.ttft_seconds = 1;
+  all.limits.tpot_seconds = 0.05;
+  all.required_attainment = 0.9;
+  problem.classes = {all};
+  problem.goal = Goal::kGoodput;
+  problem.options.max_tpot_seconds = all.limits.tpot_seconds;
+  std::vector<PlacedReplica> replicas(4);
+  for (int i = 0; i < 4; ++i) {
+    PlacedReplica& replica = replicas[static_cast<size_t>(i)];
+    replica.role = i < 2 ? Role::kPrefill : Role::kDecode;
+    replica.stages = {{i, 1, 32}};
+  }
+  const auto whole = Assemble(problem, replicas);
+  REQUIRE(whole.status().message() == "");
+  REQUIRE(whole->requests_per_second > 0);
+  const std::vector<MachineLoss> losses = LossesOf(problem, *whole);
+  REQUIRE(losses.size() == 4);
+  for (const MachineLoss& loss : losses) {
+    std::vector<PlacedReplica> left = replicas;
+    left.erase(left.begin() + loss.machine);
+    const auto again = Assemble(problem, left);
+    REQUIRE(again.ok());
+    CHECK(again->requests_per_second > 0);
+    CHECK(loss.requests_per_second == Approx(again->requests_per_second).epsilon(1e-4));
+    CHECK(loss.requests_per_second < whole->requests_per_second);
+    for (const Share& share : loss.shares)
+      CHECK((share.prefill != loss.machine && share.decode != loss.machine));
+  }
 }
 
 TEST_CASE("where everything depends on one machine, it is named") {
