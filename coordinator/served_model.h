@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "coordinator/api/front_door.h"
 #include "coordinator/coordinator_options.h"
-#include "coordinator/front_door.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::coordinator {

@@ -1,4 +1,4 @@
-#include "coordinator/choice_text.h"
+#include "coordinator/flow/choice_text.h"
 
 #include <catch2/catch.hpp>
 #include <memory>

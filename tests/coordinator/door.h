@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "coordinator/http_server.h"
-#include "coordinator/openai_api.h"
+#include "coordinator/api/openai_api.h"
+#include "coordinator/http/http_server.h"
 #include "tests/coordinator/http_client.h"
 #include "tests/fakes/fake_generation_service.h"
 

@@ -1,4 +1,4 @@
-#include "coordinator/http_server.h"
+#include "coordinator/http/http_server.h"
 
 #include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "coordinator/http_refusal.h"
+#include "coordinator/http/http_refusal.h"
 #include "tests/coordinator/http_client.h"
 #include "third_party/spdlog/log.h"
 

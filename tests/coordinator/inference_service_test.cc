@@ -1,6 +1,6 @@
 // The gRPC door over a scripted service, in process: calls, streams, errors, keys, cancellation.
 
-#include "coordinator/inference_service.h"
+#include "coordinator/api/inference_service.h"
 
 #include <grpcpp/grpcpp.h>
 

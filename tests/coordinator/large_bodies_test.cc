@@ -1,4 +1,4 @@
-#include "coordinator/large_bodies.h"
+#include "coordinator/http/large_bodies.h"
 
 #include <catch2/catch.hpp>
 #include <future>

@@ -1,6 +1,6 @@
 // One running call against an exchange that the test plays: what happens between threads.
 
-#include "coordinator/openai_call.h"
+#include "coordinator/api/openai_call.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

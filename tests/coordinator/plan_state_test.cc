@@ -1,4 +1,4 @@
-#include "coordinator/plan_state.h"
+#include "coordinator/deployment/plan_state.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "coordinator/plan_terms.h"
+#include "coordinator/deployment/plan_terms.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/measured_rates.h"
-#include "coordinator/plan_at_start.h"
-#include "coordinator/planning_desk.h"
-#include "coordinator/registered_cluster.h"
+#include "coordinator/deployment/measured_rates.h"
+#include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/planning_desk.h"
+#include "coordinator/deployment/registered_cluster.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 

@@ -1,4 +1,4 @@
-#include "coordinator/progress_watch.h"
+#include "coordinator/deployment/progress_watch.h"
 
 #include <catch2/catch.hpp>
 

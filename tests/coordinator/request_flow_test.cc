@@ -1,4 +1,4 @@
-#include "coordinator/request_flow.h"
+#include "coordinator/flow/request_flow.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/request_metrics.h"
+#include "coordinator/flow/request_metrics.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "prometheus/registry.h"
 

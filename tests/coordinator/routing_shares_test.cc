@@ -1,4 +1,4 @@
-#include "coordinator/routing_shares.h"
+#include "coordinator/flow/routing_shares.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

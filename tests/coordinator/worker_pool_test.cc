@@ -1,4 +1,4 @@
-#include "coordinator/worker_pool.h"
+#include "coordinator/deployment/worker_pool.h"
 
 #include <catch2/catch.hpp>
 #include <string>

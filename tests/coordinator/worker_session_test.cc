@@ -1,4 +1,4 @@
-#include "coordinator/worker_session.h"
+#include "coordinator/deployment/worker_session.h"
 
 #include <grpcpp/grpcpp.h>
 

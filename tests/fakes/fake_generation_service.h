@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "coordinator/generation.h"
+#include "coordinator/flow/generation.h"
 
 namespace tessera::coordinator {
 

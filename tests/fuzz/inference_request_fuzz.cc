@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "coordinator/inference_request.h"
+#include "coordinator/api/inference_request.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "coordinator/openai_request.h"
+#include "coordinator/api/openai_request.h"
 #include "coordinator/tokenizer/json_fields.h"
 
 namespace {

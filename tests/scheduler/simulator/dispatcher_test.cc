@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "coordinator/routing_shares.h"
+#include "coordinator/flow/routing_shares.h"
 #include "scheduler/simulator/arrivals.h"
 
 namespace tessera::tests {

@@ -1,0 +1,61 @@
+// What the HTTP and the gRPC front doors share: the served model, and the checks and defaults that
+// make a GenerationRequest of what a client asked.
+//
+// Thread rule: ServedModel is immutable after start; everything here is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/jinja/chat_template.h"
+#include "coordinator/tokenizer/tokenizer.h"
+#include "proto/model_folder.h"
+
+namespace tessera::coordinator {
+
+struct ServedModel {
+  std::string name;  // --served-model-name
+  std::string folder;
+  int64_t max_model_len_tokens = 0;
+  int64_t created_unix_seconds = 0;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;  // absent: chat is refused, saying so
+  GenerationDefaults defaults;  // generation_config.json's: what holds where a client says nothing
+};
+
+// Limits that hold at both doors.
+inline constexpr int32_t kMaxChoices = 128;
+inline constexpr int32_t kMaxTopLogprobs = 20;
+inline constexpr int32_t kMaxStopStrings = 4;
+inline constexpr int32_t kMaxPrompts = 2048;
+inline constexpr double kMinRepetitionPenalty = 1e-6;  // the worker's limits too
+inline constexpr double kMaxRepetitionPenalty = 1e6;
+
+// InvalidArgument that names the field at fault; FieldOf reads the name back ("" for none).
+absl::Status FieldError(std::string_view field, std::string_view message);
+std::string FieldOf(const absl::Status& status);
+
+// NotFound naming both models; an empty name is the served one.
+absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
+
+// Sampling with the model's defaults filled in.
+SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
+
+// The last check before Start: ids within the vocabulary, prompt within the context; and
+// max_tokens, where `wanted_max_tokens` has no value, becomes what the context has left.
+absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wanted_max_tokens,
+                          GenerationRequest& request);
+
+// Drawn from the system's random source.
+uint64_t DrawSeed();
+// 24 characters of [0-9a-f], unique for practical purposes.
+std::string DrawId();
+// `asked` where it is fit for logs and headers (1-128 visible ASCII characters), else a drawn one.
+std::string RequestIdOr(std::string_view asked);
+
+}  // namespace tessera::coordinator

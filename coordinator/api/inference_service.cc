@@ -1,0 +1,452 @@
+#include "coordinator/api/inference_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/inference_request.h"
+#include "proto/inference.grpc.pb.h"
+#include "proto/protocol.h"
+#include "proto/status_wire.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kStalled{1};
+
+v1::Logprob ToProto(const Tokenizer& tokenizer, const TokenChance& chance) {
+  v1::Logprob logprob;
+  logprob.set_token_id(chance.token_id);
+  logprob.set_token(tokenizer.TokenBytes(chance.token_id));
+  logprob.set_logprob(chance.logprob);
+  return logprob;
+}
+
+v1::TokenLogprobs ToProto(const Tokenizer& tokenizer, const PositionChances& position) {
+  v1::TokenLogprobs logprobs;
+  if (position.has_chosen) *logprobs.mutable_chosen() = ToProto(tokenizer, position.chosen);
+  for (const TokenChance& top : position.top) *logprobs.add_top() = ToProto(tokenizer, top);
+  return logprobs;
+}
+
+void AddEvent(const Tokenizer& tokenizer, const ChoiceEvent& event, v1::Choice& choice) {
+  choice.set_index(event.choice);
+  choice.mutable_text()->append(event.text);
+  choice.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
+  for (const PositionChances& position : event.logprobs)
+    *choice.add_logprobs() = ToProto(tokenizer, position);
+  if (event.finish != Finish::kNone)
+    choice.set_finish_reason(event.finish == Finish::kStop ? "stop" : "length");
+}
+
+v1::Usage ToProto(const GenerationUsage& usage) {
+  v1::Usage out;
+  out.set_prompt_tokens(usage.prompt_tokens);
+  out.set_completion_tokens(usage.completion_tokens);
+  out.set_cached_tokens(usage.cached_tokens);
+  return out;
+}
+
+// What every call has in common: the one owner of a generation that both gRPC and the generation's
+// events hold. gRPC deletes the reactor in OnDone; the events may come later, so they hold this
+// instead.
+class CallState {
+ public:
+  void SetHandle(std::unique_ptr<GenerationHandle> handle) {
+    std::unique_ptr<GenerationHandle> dropped;  // cancels outside the lock
+    std::lock_guard lock(mutex_);
+    if (cancelled_) {
+      dropped = std::move(handle);
+    } else {
+      handle_ = std::move(handle);
+    }
+  }
+  void Cancel() {
+    std::unique_ptr<GenerationHandle> dropped;
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    std::swap(dropped, handle_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<GenerationHandle> handle_;
+  bool cancelled_ = false;
+};
+
+// A reactor that lives until gRPC and the generation have both let go of it. gRPC keeps request and
+// reply until the call is finished, so nothing finishes it before it has begun.
+template <typename Reactor>
+class SharedReactor : public Reactor,
+                      public GenerationSink,
+                      public std::enable_shared_from_this<SharedReactor<Reactor>> {
+ public:
+  // Before gRPC hears of it.
+  void Hold() { self_ = this->shared_from_this(); }
+
+  void Begin(GenerationService& service, absl::StatusOr<GenerationRequest> request) {
+    absl::Status status = request.status();
+    if (request.ok() && !Cancelled()) {
+      Prepare(*request);
+      absl::StatusOr<std::unique_ptr<GenerationHandle>> handle =
+          service.Start(*std::move(request), this->shared_from_this());
+      if (handle.ok())
+        state_.SetHandle(*std::move(handle));
+      else
+        status = handle.status();
+    }
+    {
+      std::lock_guard lock(begin_mutex_);
+      begun_ = true;
+      if (cancelled_) status = absl::CancelledError("the client has cancelled");
+    }
+    if (!status.ok()) Abandon(status);
+  }
+
+  void OnCancel() override {
+    {
+      std::lock_guard lock(begin_mutex_);
+      cancelled_ = true;
+      if (!begun_) return;
+    }
+    Abandon(absl::CancelledError("the client has cancelled"));
+  }
+  void OnDone() override {
+    state_.Cancel();
+    self_.reset();
+  }
+
+ protected:
+  virtual void Prepare(const GenerationRequest& request) = 0;
+  // Ends the call once; later ends are ignored.
+  virtual void Abandon(const absl::Status& status) = 0;
+  CallState state_;
+
+ private:
+  bool Cancelled() {
+    std::lock_guard lock(begin_mutex_);
+    return cancelled_;
+  }
+
+  std::shared_ptr<SharedReactor> self_;
+  std::mutex begin_mutex_;
+  bool begun_ = false;
+  bool cancelled_ = false;
+};
+
+class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
+ public:
+  UnaryCall(const ServedModel& model, int64_t created, bool echo, const char* id_prefix,
+            v1::CompletionReply& reply)
+      : model_(model), echo_(echo), reply_(reply) {
+    reply_.set_id(absl::StrCat(id_prefix, DrawId()));
+    reply_.set_model(model.name);
+    reply_.set_created_unix_seconds(created);
+  }
+
+  void OnPromptLogprobs(std::vector<PositionChances> positions) override {
+    std::lock_guard lock(mutex_);
+    if (finished_) return;
+    for (const PositionChances& p : positions)
+      *reply_.add_prompt_logprobs() = ToProto(*model_.tokenizer, p);
+  }
+  void OnChoice(ChoiceEvent event) override {
+    std::lock_guard lock(mutex_);
+    if (!finished_) AddEvent(*model_.tokenizer, event, *reply_.mutable_choices(event.choice));
+  }
+  void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+             const std::string& replica) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (finished_) return;
+      finished_ = true;
+      *reply_.mutable_usage() = ToProto(usage);
+      reply_.set_replica(replica);
+    }
+    Finish(ToGrpc(status));
+  }
+
+ private:
+  void Prepare(const GenerationRequest& request) override {
+    for (int32_t i = 0; i < request.choice_count; ++i) {
+      v1::Choice& choice = *reply_.add_choices();
+      choice.set_index(i);
+      if (echo_)
+        choice.set_text(
+            model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens));
+    }
+  }
+  void Abandon(const absl::Status& status) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (finished_) return;
+      finished_ = true;
+    }
+    state_.Cancel();
+    Finish(ToGrpc(status));
+  }
+
+  const ServedModel& model_;
+  const bool echo_;
+  v1::CompletionReply& reply_;
+  std::mutex mutex_;
+  bool finished_ = false;
+};
+
+class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::CompletionChunk>> {
+ public:
+  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, bool echo,
+             const char* id_prefix, int64_t max_pending_bytes)
+      : context_(context),
+        model_(model),
+        echo_(echo),
+        id_(absl::StrCat(id_prefix, DrawId())),
+        max_pending_bytes_(max_pending_bytes) {}
+
+  void OnPromptLogprobs(std::vector<PositionChances>) override {}  // refused where asked for
+  void OnChoice(ChoiceEvent event) override {
+    v1::CompletionChunk chunk;
+    chunk.set_id(id_);
+    AddEvent(*model_.tokenizer, event, *chunk.mutable_choice());
+    Push(std::move(chunk));
+  }
+  void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+             const std::string& replica) override {
+    if (status.ok()) {
+      v1::CompletionChunk chunk;
+      chunk.set_id(id_);
+      *chunk.mutable_usage() = ToProto(usage);
+      chunk.set_replica(replica);
+      Push(std::move(chunk));
+    }
+    std::lock_guard lock(mutex_);
+    if (ending_) return;
+    ending_ = true;
+    end_ = ToGrpc(status);
+    NextLocked();
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) Abandon(absl::CancelledError("the client is gone"));
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    NextLocked();
+  }
+
+ private:
+  void Prepare(const GenerationRequest& request) override {
+    if (!echo_) return;
+    for (int32_t i = 0; i < request.choice_count; ++i) {
+      ChoiceEvent event;
+      event.choice = i;
+      event.text = model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens);
+      OnChoice(std::move(event));
+    }
+  }
+
+  void Push(v1::CompletionChunk chunk) {
+    bool too_slow = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (ending_) return;
+      pending_bytes_ += static_cast<int64_t>(chunk.ByteSizeLong());
+      pending_.push_back(std::move(chunk));
+      // A large piece, or many at once, are no fault of the reader: it is slow when it has left a
+      // write standing for a while.
+      const bool stalled = writing_ && Clock::now() - write_began_ > kStalled;
+      too_slow = stalled && pending_bytes_ > max_pending_bytes_;
+      if (!too_slow) NextLocked();
+    }
+    if (too_slow) Abandon(absl::ResourceExhaustedError("the client reads its stream too slowly"));
+  }
+
+  void NextLocked() {
+    if (writing_ || finished_) return;
+    if (!pending_.empty()) {
+      writing_ = true;
+      write_began_ = Clock::now();
+      current_ = std::move(pending_.front());
+      pending_.pop_front();
+      pending_bytes_ -= static_cast<int64_t>(current_.ByteSizeLong());
+      StartWrite(&current_);
+    } else if (ending_) {
+      finished_ = true;
+      Finish(end_);
+    }
+  }
+
+  void Abandon(const absl::Status& status) override {
+    state_.Cancel();
+    std::lock_guard lock(mutex_);
+    pending_.clear();
+    pending_bytes_ = 0;
+    if (finished_) return;
+    ending_ = true;
+    end_ = ToGrpc(status);
+    // A write that the client does not take ends only with the call.
+    if (writing_) context_.TryCancel();
+    NextLocked();
+  }
+
+  grpc::CallbackServerContext& context_;  // gRPC's, until OnDone
+  const ServedModel& model_;
+  const bool echo_;
+  const std::string id_;
+  const int64_t max_pending_bytes_;
+  std::mutex mutex_;
+  std::deque<v1::CompletionChunk> pending_;
+  int64_t pending_bytes_ = 0;
+  Clock::time_point write_began_;
+  v1::CompletionChunk current_;
+  grpc::Status end_;
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+};
+
+class InferenceServiceImpl final : public v1::Inference::CallbackService {
+ public:
+  InferenceServiceImpl(InferenceServiceOptions options, std::shared_ptr<const ServedModel> model,
+                       GenerationService& service)
+      : options_(std::move(options)), model_(std::move(model)), service_(service) {}
+
+  grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
+                                     const v1::CompletionRequest* request,
+                                     v1::CompletionReply* reply) override {
+    auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), request->echo(),
+                                            "cmpl-", *reply);
+    return Begin(context, call, *request, [=, this] { return ReadCompletion(*request, *model_); });
+  }
+  grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
+                                 const v1::ChatRequest* request,
+                                 v1::CompletionReply* reply) override {
+    const int64_t now = options_.now_unix_seconds();
+    auto call = std::make_shared<UnaryCall>(*model_, now, false, "chatcmpl-", *reply);
+    return Begin(context, call, *request, [=, this] { return ReadChat(*request, *model_, now); });
+  }
+  grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(
+      grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
+    auto call = std::make_shared<StreamCall>(*context, *model_, request->echo(), "cmpl-",
+                                             options_.max_pending_bytes);
+    return Begin(context, call, *request,
+                 [=, this] { return ForStream(ReadCompletion(*request, *model_)); });
+  }
+  grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
+      grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
+    auto call = std::make_shared<StreamCall>(*context, *model_, false, "chatcmpl-",
+                                             options_.max_pending_bytes);
+    return Begin(context, call, *request, [=, this] {
+      return ForStream(ReadChat(*request, *model_, options_.now_unix_seconds()));
+    });
+  }
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* request,
+                                       v1::ListModelsReply* reply) override {
+    return Answer(context, *request, [=, this] {
+      v1::ModelInfo& model = *reply->add_models();
+      model.set_id(model_->name);
+      model.set_created_unix_seconds(model_->created_unix_seconds);
+      model.set_max_model_len_tokens(model_->max_model_len_tokens);
+      model.set_root(model_->folder);
+      return absl::OkStatus();
+    });
+  }
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const v1::TokenizeRequest* request,
+                                     v1::TokenizeReply* reply) override {
+    return Answer(context, *request, [=, this]() -> absl::Status {
+      if (absl::Status s = CheckModelName(*model_, request->model()); !s.ok()) return s;
+      EncodeOptions how;
+      how.add_special_tokens = !request->has_add_special_tokens() || request->add_special_tokens();
+      absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(request->text(), how);
+      if (!ids.ok()) return ids.status();
+      reply->mutable_ids()->Add(ids->begin(), ids->end());
+      reply->set_max_model_len_tokens(model_->max_model_len_tokens);
+      return absl::OkStatus();
+    });
+  }
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeReply* reply) override {
+    return Answer(context, *request, [=, this]() -> absl::Status {
+      if (absl::Status s = CheckModelName(*model_, request->model()); !s.ok()) return s;
+      for (int32_t id : request->ids()) {
+        if (id >= 0 && id < model_->tokenizer->vocabulary_size()) continue;
+        return FieldError("ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
+                                              model_->tokenizer->vocabulary_size(), " tokens"));
+      }
+      const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
+      reply->set_text(model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false));
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  // `read` may run on another thread; what it borrows from gRPC stays until the call is finished.
+  template <typename Call, typename Request, typename Read>
+  Call* Begin(grpc::CallbackServerContext* context, const std::shared_ptr<Call>& call,
+              const Request& request, Read read) {
+    call->Hold();
+    absl::Status taken = CheckKey(*context);
+    if (taken.ok()) {
+      taken = large_bodies_.Read(request.ByteSizeLong(),
+                                 [this, call, read] { call->Begin(service_, read()); });
+    }
+    if (!taken.ok()) call->Begin(service_, taken);
+    return call.get();
+  }
+
+  template <typename Request, typename Work>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Request& request,
+                                   Work work) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    absl::Status taken = CheckKey(*context);
+    if (taken.ok()) {
+      taken = large_bodies_.Read(request.ByteSizeLong(),
+                                 [reactor, work] { reactor->Finish(ToGrpc(work())); });
+    }
+    if (!taken.ok()) reactor->Finish(ToGrpc(taken));
+    return reactor;
+  }
+
+  static absl::StatusOr<GenerationRequest> ForStream(absl::StatusOr<GenerationRequest> request) {
+    if (request.ok() && request->prompt_logprobs >= 0) {
+      return FieldError("prompt_logprobs", "prompt_logprobs: only without a stream");
+    }
+    return request;
+  }
+
+  absl::Status CheckKey(const grpc::CallbackServerContext& context) const {
+    if (options_.api_keys.empty()) return absl::OkStatus();
+    const auto& metadata = context.client_metadata();
+    auto it = metadata.find("authorization");
+    const std::string given =
+        it == metadata.end() ? "" : std::string(it->second.data(), it->second.size());
+    bool fits = false;
+    for (const std::string& key : options_.api_keys)
+      fits |= SecretsEqual(given, absl::StrCat("Bearer ", key));
+    if (fits) return absl::OkStatus();
+    return absl::UnauthenticatedError(
+        "the API key is missing or wrong (metadata authorization: Bearer KEY)");
+  }
+
+  const InferenceServiceOptions options_;
+  const std::shared_ptr<const ServedModel> model_;
+  GenerationService& service_;
+  LargeBodies large_bodies_{options_.large_bodies};  // last: its thread uses what stands above
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeInferenceService(InferenceServiceOptions options,
+                                                    std::shared_ptr<const ServedModel> model,
+                                                    GenerationService& service) {
+  return std::make_unique<InferenceServiceImpl>(std::move(options), std::move(model), service);
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,35 @@
+// The gRPC front door for users (proto/inference.proto): the twin of openai_api, with the same
+// defaults and checks.
+//
+// Thread rule: thread-safe. A client that cancels, or does not read its stream for long, has its
+// generation cancelled. What it borrows must outlive the service.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/api/front_door.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/http/large_bodies.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace tessera::coordinator {
+
+struct InferenceServiceOptions {
+  std::vector<std::string> api_keys = {};  // empty: none is asked for
+  int64_t max_pending_bytes = 64 << 10;    // of one stream; a slow reader's is cancelled
+  LargeBodiesOptions large_bodies = {};    // read off gRPC's threads; one too many: UNAVAILABLE
+  std::function<int64_t()> now_unix_seconds = {};  // time of day
+};
+
+std::unique_ptr<grpc::Service> MakeInferenceService(InferenceServiceOptions options,
+                                                    std::shared_ptr<const ServedModel> model,
+                                                    GenerationService& service);
+
+}  // namespace tessera::coordinator

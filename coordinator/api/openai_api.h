@@ -1,0 +1,48 @@
+// The HTTP front door: OpenAI-compatible endpoints over http_server and a GenerationService.
+//
+//   POST /v1/completions  /v1/chat/completions  /tokenize  /detokenize
+//   GET  /v1/models  /v1/models/{id}  /health  /ready  /ping  /version  /metrics
+//
+// Large bodies are parsed, rendered and tokenised on a thread of its own, so that no stream waits
+// for them. Thread rule: Handle may be called from any thread; it never blocks. All that it borrows
+// must outlive it, and the HttpServer must be stopped before it is destroyed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/api/front_door.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/http/http_server.h"
+#include "coordinator/http/large_bodies.h"
+
+namespace tessera::coordinator {
+
+struct OpenAiApiOptions {
+  std::vector<std::string> api_keys;        // empty: none is asked for
+  int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
+  LargeBodiesOptions large_bodies;          // read off the I/O threads; one too many is 503
+  std::function<absl::Status()> readiness;  // OK: serving; else why not
+  // Replicas that are ready and stuck, in words; may be empty, may not be set.
+  std::function<std::vector<std::string>()> stalled;
+  // The same of planned replicas that take no requests.
+  std::function<std::vector<std::string>()> waiting;
+  std::string version;                        // of this build
+  std::function<std::string()> metrics;       // Prometheus text
+  std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates
+};
+
+class OpenAiApi {
+ public:
+  static std::unique_ptr<OpenAiApi> Make(OpenAiApiOptions options,
+                                         std::shared_ptr<const ServedModel> model,
+                                         GenerationService& service);
+  virtual ~OpenAiApi() = default;
+  virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;
+  // Sends comments to streams that have been silent; the owner calls it about once a second.
+  virtual void Tick() = 0;
+};
+
+}  // namespace tessera::coordinator

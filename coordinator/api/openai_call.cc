@@ -1,0 +1,192 @@
+#include "coordinator/api/openai_call.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/openai_reply.h"
+
+namespace tessera::coordinator {
+namespace {
+
+class Call final : public RunningCall, public std::enable_shared_from_this<Call> {
+ public:
+  Call(OpenAiCall call, std::string request_id, std::shared_ptr<const ServedModel> model,
+       int64_t created, std::shared_ptr<HttpExchange> exchange)
+      : call_(std::move(call)),
+        request_id_(std::move(request_id)),
+        model_(std::move(model)),
+        exchange_(std::move(exchange)),
+        reply_(*model_, call_, created),
+        open_(static_cast<int>(call_.prompts.size())) {}
+
+  // False: it has been answered already.
+  bool Start(GenerationService& service) {
+    std::vector<std::unique_ptr<GenerationHandle>> handles;
+    for (size_t i = 0; i < call_.prompts.size(); ++i) {
+      GenerationRequest request = call_.prompts[i];
+      request.request_id = request_id_;
+      absl::StatusOr<std::unique_ptr<GenerationHandle>> handle = service.Start(
+          std::move(request), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i)));
+      if (!handle.ok()) {
+        Fail(handle.status());
+        return false;  // the handles that are there cancel as they go
+      }
+      handles.push_back(*std::move(handle));
+    }
+    std::shared_ptr<HttpExchange> exchange;  // ours may be let go by an end on another thread
+    {
+      std::lock_guard lock(mutex_);
+      if (over_) return false;
+      handles_ = std::move(handles);
+      exchange = exchange_;
+    }
+    exchange->OnGone([weak = weak_from_this()] {
+      if (auto self = weak.lock()) self->Drop();
+    });
+    return true;
+  }
+
+  void Tick(int silent_ticks) override {
+    std::lock_guard lock(mutex_);
+    if (over_ || !call_.stream || ++ticks_since_write_ < silent_ticks) return;
+    ticks_since_write_ = 0;
+    BeginStreamLocked();
+    exchange_->Write(": waiting\n\n");
+  }
+
+ private:
+  // The events of one prompt.
+  class Sink final : public GenerationSink {
+   public:
+    Sink(std::shared_ptr<Call> call, int prompt) : call_(std::move(call)), prompt_(prompt) {}
+    void OnPromptLogprobs(std::vector<PositionChances> positions) override {
+      std::lock_guard lock(call_->mutex_);
+      call_->reply_.AddPromptLogprobs(prompt_, std::move(positions));
+    }
+    void OnChoice(ChoiceEvent event) override { call_->OnChoice(prompt_, event); }
+    void OnEnd(const absl::Status& status, const GenerationUsage& usage,
+               const std::string& replica) override {
+      call_->OnEnd(status, usage, replica);
+    }
+
+   private:
+    const std::shared_ptr<Call> call_;
+    const int prompt_;
+  };
+
+  void OnChoice(int prompt, const ChoiceEvent& event) {
+    bool gone = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (over_) return;
+      if (!call_.stream) {
+        reply_.Add(prompt, event);
+        return;
+      }
+      BeginStreamLocked();
+      gone = !exchange_->Write(reply_.Chunk(prompt, event));
+      ticks_since_write_ = 0;
+    }
+    if (gone) Drop();
+  }
+
+  void OnEnd(const absl::Status& status, const GenerationUsage& usage, const std::string& replica) {
+    if (!status.ok()) {
+      Fail(status);
+      Drop();
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    if (over_) return;
+    reply_.AddUsage(usage);
+    if (--open_ > 0) return;
+    over_ = true;
+    if (call_.stream) {
+      BeginStreamLocked();
+      exchange_->Write(reply_.ClosingChunks());
+      exchange_->End();
+    } else {
+      HttpResponse response;
+      response.body = reply_.Body(replica);
+      response.headers = Headers();
+      exchange_->Respond(std::move(response));
+    }
+    exchange_.reset();
+  }
+
+  void Fail(const absl::Status& status) {
+    std::lock_guard lock(mutex_);
+    if (over_) return;
+    over_ = true;
+    if (begun_) {
+      exchange_->Write(absl::StrCat("data: ", ToOpenAiError(status).body, "\n\n"));
+      exchange_->End();
+    } else {
+      RespondError(*exchange_, status, request_id_);
+    }
+    exchange_.reset();
+  }
+
+  // The client is gone or an answer has failed: whatever still runs is cancelled.
+  void Drop() {
+    std::vector<std::unique_ptr<GenerationHandle>> handles;  // cancelled outside the lock
+    std::shared_ptr<HttpExchange> exchange;
+    std::lock_guard lock(mutex_);
+    over_ = true;
+    std::swap(handles, handles_);
+    std::swap(exchange, exchange_);
+  }
+
+  void BeginStreamLocked() {
+    if (begun_) return;
+    begun_ = true;
+    exchange_->BeginStream(Headers());
+    exchange_->Write(reply_.OpeningChunks());
+  }
+
+  HttpHeaders Headers() const { return {{"X-Request-Id", request_id_}}; }
+
+  const OpenAiCall call_;
+  const std::string request_id_;
+  const std::shared_ptr<const ServedModel> model_;
+
+  std::mutex mutex_;
+  std::shared_ptr<HttpExchange> exchange_;
+  OpenAiReply reply_;
+  std::vector<std::unique_ptr<GenerationHandle>> handles_;
+  int open_;
+  bool begun_ = false;
+  bool over_ = false;
+  int ticks_since_write_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string request_id,
+                                             std::shared_ptr<const ServedModel> model,
+                                             GenerationService& service,
+                                             int64_t created_unix_seconds,
+                                             std::shared_ptr<HttpExchange> exchange) {
+  auto running = std::make_shared<Call>(std::move(call), std::move(request_id), std::move(model),
+                                        created_unix_seconds, std::move(exchange));
+  return running->Start(service) ? running : nullptr;
+}
+
+void RespondError(HttpExchange& exchange, const absl::Status& status,
+                  const std::string& request_id) {
+  const OpenAiError error = ToOpenAiError(status);
+  HttpResponse response;
+  response.status = error.http_status;
+  response.body = error.body;
+  if (!request_id.empty()) response.headers.emplace_back("X-Request-Id", request_id);
+  // Seconds. Queues here drain in about that time, and clients that know better use their own
+  // back-off.
+  if (error.http_status == 429 || error.http_status == 503)
+    response.headers.emplace_back("Retry-After", "1");
+  if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  exchange.Respond(std::move(response));
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,34 @@
+// One running OpenAI call: starts its generations, and writes their events to its exchange, whole
+// or as a stream. Thread rule: thread-safe. Keeps itself alive while it runs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "coordinator/api/front_door.h"
+#include "coordinator/api/openai_request.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/http/http_server.h"
+
+namespace tessera::coordinator {
+
+class RunningCall {
+ public:
+  virtual ~RunningCall() = default;
+  // Called about once a second: a stream that was silent for `silent_ticks` of them gets a comment
+  // line, so that proxies and clients see that it lives.
+  virtual void Tick(int silent_ticks) = 0;
+};
+
+// Answers the exchange in any case. Null where the call ended at once.
+std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string request_id,
+                                             std::shared_ptr<const ServedModel> model,
+                                             GenerationService& service,
+                                             int64_t created_unix_seconds,
+                                             std::shared_ptr<HttpExchange> exchange);
+
+// The error answer of any endpoint.
+void RespondError(HttpExchange& exchange, const absl::Status& status,
+                  const std::string& request_id);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,331 @@
+#include "coordinator/api/openai_reply.h"
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/http/http_status.h"
+#include "coordinator/tokenizer/utf8.h"
+
+namespace tessera::coordinator {
+namespace {
+
+// Fields stand in the order they are written: people read streams.
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+std::string Data(const Json& json) { return absl::StrCat("data: ", Dump(json), "\n\n"); }
+
+int64_t CodePoints(std::string_view text) {
+  int64_t count = 0;
+  for (char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+// A token as clients show it; one that is part of a character is spelled in bytes, as OpenAI does.
+std::string Spelling(const Tokenizer& tokenizer, int32_t id) {
+  std::string bytes = tokenizer.TokenBytes(id);
+  if (bytes.empty()) return tokenizer.TokenText(id);
+  if (FindInvalidUtf8(bytes) == std::string_view::npos) return bytes;
+  std::string spelled = "bytes:";
+  for (unsigned char c : bytes) absl::StrAppendFormat(&spelled, "\\x%02x", c);
+  return spelled;
+}
+
+Json ChatLogprob(const Tokenizer& tokenizer, const TokenChance& chance) {
+  Json bytes = Json::array();
+  for (unsigned char c : tokenizer.TokenBytes(chance.token_id))
+    bytes.push_back(static_cast<int>(c));
+  return {{"token", Spelling(tokenizer, chance.token_id)},
+          {"logprob", chance.logprob},
+          {"bytes", bytes}};
+}
+
+// Joined they are the message, as OpenAI's clients expect: without the token that ended it.
+Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>& chances,
+                  bool ends_with_stop_token) {
+  Json content = Json::array();
+  const size_t told = chances.size() - (ends_with_stop_token && !chances.empty() ? 1 : 0);
+  for (const PositionChances& position : std::span(chances).first(told)) {
+    Json entry = ChatLogprob(tokenizer, position.chosen);
+    entry["top_logprobs"] = Json::array();
+    for (const TokenChance& top : position.top)
+      entry["top_logprobs"].push_back(ChatLogprob(tokenizer, top));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+// What a token adds to the text, in characters: one that is cut into several tokens counts where it
+// begins.
+int64_t TextLength(const Tokenizer& tokenizer, int32_t id, bool skip_special_tokens) {
+  if (skip_special_tokens && tokenizer.IsSpecial(id)) return 0;
+  return CodePoints(tokenizer.TokenBytes(id));
+}
+
+// `text_offset`: of the first token, in characters of the text; moves behind the last.
+Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens,
+                        const std::vector<int32_t>& ids,
+                        const std::vector<PositionChances>& chances, int64_t& text_offset) {
+  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
+       offsets = Json::array();
+  for (size_t i = 0; i < ids.size() && i < chances.size(); ++i) {
+    const std::string spelling = Spelling(tokenizer, ids[i]);
+    tokens.push_back(spelling);
+    offsets.push_back(text_offset);
+    text_offset += TextLength(tokenizer, ids[i], skip_special_tokens);
+    if (!chances[i].has_chosen) {
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
+    logprobs.push_back(chances[i].chosen.logprob);
+    Json top = Json::object();
+    for (const TokenChance& t : chances[i].top) top[Spelling(tokenizer, t.token_id)] = t.logprob;
+    top[spelling] = chances[i].chosen.logprob;
+    tops.push_back(std::move(top));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+// vLLM's shape: one object per position, token id -> what is known of it; null at the first.
+Json PromptLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>& positions) {
+  Json all = Json::array();
+  auto entry = [&](const TokenChance& chance) {
+    return Json{{"logprob", chance.logprob},
+                {"rank", chance.rank},
+                {"decoded_token", Spelling(tokenizer, chance.token_id)}};
+  };
+  for (const PositionChances& position : positions) {
+    if (!position.has_chosen) {
+      all.push_back(nullptr);
+      continue;
+    }
+    Json one = Json::object();
+    one[std::to_string(position.chosen.token_id)] = entry(position.chosen);
+    for (const TokenChance& top : position.top) one[std::to_string(top.token_id)] = entry(top);
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+Json FinishJson(Finish finish) {
+  if (finish == Finish::kNone) return nullptr;
+  return finish == Finish::kStop ? "stop" : "length";
+}
+
+Json UsageJson(const GenerationUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+Json StopReason(const std::string& reason, const std::vector<int32_t>& stop_ids) {
+  if (reason.empty()) return nullptr;
+  for (int32_t id : stop_ids) {
+    if (std::to_string(id) == reason) return id;
+  }
+  return reason;
+}
+
+}  // namespace
+
+OpenAiError ToOpenAiError(const absl::Status& status) {
+  const HttpError error = ToHttpError(status.code());
+  const std::string field = FieldOf(status);
+  Json json;
+  json["error"] = {{"message", std::string(status.message())},
+                   {"type", std::string(error.type)},
+                   {"param", field.empty() ? Json(nullptr) : Json(field)},
+                   {"code", error.status}};
+  return {error.status, Dump(json)};
+}
+
+OpenAiReply::OpenAiReply(const ServedModel& model, const OpenAiCall& call,
+                         int64_t created_unix_seconds)
+    : model_(model),
+      call_(call),
+      id_(absl::StrCat(call.chat ? "chatcmpl-" : "cmpl-", DrawId())),
+      created_unix_seconds_(created_unix_seconds),
+      choices_(call.prompts.size() * call.choices_per_prompt),
+      prompt_logprobs_(call.prompts.size()) {}
+
+void OpenAiReply::AddPromptLogprobs(int prompt, std::vector<PositionChances> positions) {
+  prompt_logprobs_[prompt] = std::move(positions);
+}
+
+void OpenAiReply::Add(int prompt, const ChoiceEvent& event) {
+  Choice& choice = choices_[ChoiceIndex(prompt, event.choice)];
+  choice.text += event.text;
+  choice.token_ids.insert(choice.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+  choice.logprobs.insert(choice.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+  choice.ends_with_stop_token |= event.ends_with_stop_token;
+  if (event.finish != Finish::kNone) {
+    choice.finish = event.finish;
+    choice.stop_reason = event.stop_reason;
+  }
+}
+
+void OpenAiReply::AddUsage(const GenerationUsage& usage) {
+  usage_.prompt_tokens += usage.prompt_tokens;
+  usage_.completion_tokens += usage.completion_tokens;
+  usage_.cached_tokens += usage.cached_tokens;
+}
+
+ChoiceEvent OpenAiReply::EchoEvent(int prompt, int32_t choice) const {
+  const GenerationRequest& request = call_.prompts[prompt];
+  ChoiceEvent echo;
+  echo.choice = choice;
+  echo.text = model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens);
+  if (call_.top_logprobs >= 0) {
+    echo.token_ids = request.prompt_token_ids;
+    echo.logprobs = prompt_logprobs_[prompt];
+  }
+  return echo;
+}
+
+std::string OpenAiReply::Body(const std::string& replica) const {
+  const Tokenizer& tokenizer = *model_.tokenizer;
+  Json all = Json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    const int prompt = static_cast<int>(i) / call_.choices_per_prompt;
+    Json one = {{"index", i}};
+    if (call_.chat) {
+      one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      one["logprobs"] = call_.top_logprobs < 0
+                            ? Json(nullptr)
+                            : ChatLogprobs(tokenizer, choice.logprobs, choice.ends_with_stop_token);
+    } else {
+      std::string text = choice.text;
+      std::vector<int32_t> ids = choice.token_ids;
+      std::vector<PositionChances> chances = choice.logprobs;
+      if (call_.echo) {
+        const ChoiceEvent echo = EchoEvent(prompt, 0);
+        text = echo.text + text;
+        ids.insert(ids.begin(), echo.token_ids.begin(), echo.token_ids.end());
+        chances.insert(chances.begin(), echo.logprobs.begin(), echo.logprobs.end());
+      }
+      int64_t offset = 0;
+      one["text"] = std::move(text);
+      one["logprobs"] =
+          call_.top_logprobs < 0
+              ? Json(nullptr)
+              : CompletionLogprobs(tokenizer, call_.prompts[prompt].skip_special_tokens, ids,
+                                   chances, offset);
+    }
+    one["finish_reason"] = FinishJson(choice.finish);
+    one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
+    if (call_.return_token_ids) {
+      one["token_ids"] = choice.token_ids;
+      if (!call_.chat) one["prompt_token_ids"] = call_.prompts[prompt].prompt_token_ids;
+    }
+    if (call_.show_prompt_logprobs && !call_.chat) {
+      one["prompt_logprobs"] = PromptLogprobs(tokenizer, prompt_logprobs_[prompt]);
+    }
+    all.push_back(std::move(one));
+  }
+  Json body = {{"id", id_},
+               {"object", call_.chat ? "chat.completion" : "text_completion"},
+               {"created", created_unix_seconds_},
+               {"model", model_.name},
+               {"system_fingerprint", replica},
+               {"choices", std::move(all)},
+               {"usage", UsageJson(usage_)}};
+  if (call_.chat && call_.return_token_ids)
+    body["prompt_token_ids"] = call_.prompts[0].prompt_token_ids;
+  if (call_.chat && call_.show_prompt_logprobs) {
+    body["prompt_logprobs"] = PromptLogprobs(tokenizer, prompt_logprobs_[0]);
+  }
+  return Dump(body);
+}
+
+std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
+  const Tokenizer& tokenizer = *model_.tokenizer;
+  Choice& choice = choices_[index];
+  Json one = {{"index", index}};
+  if (call_.chat) {
+    Json delta = Json::object();
+    if (!choice.opened) {
+      delta["role"] = "assistant";
+      delta["content"] = "";
+    } else if (!event.text.empty()) {
+      delta["content"] = event.text;
+    }
+    one["delta"] = std::move(delta);
+    one["logprobs"] = event.logprobs.empty()
+                          ? Json(nullptr)
+                          : ChatLogprobs(tokenizer, event.logprobs, event.ends_with_stop_token);
+  } else {
+    one["text"] = event.text;
+    one["logprobs"] =
+        event.logprobs.empty()
+            ? Json(nullptr)
+            : CompletionLogprobs(
+                  tokenizer, call_.prompts[index / call_.choices_per_prompt].skip_special_tokens,
+                  event.token_ids, event.logprobs, choice.text_offset);
+  }
+  choice.opened = true;
+  one["finish_reason"] = FinishJson(event.finish);
+  if (event.finish != Finish::kNone) {
+    one["stop_reason"] = StopReason(event.stop_reason,
+                                    call_.prompts[index / call_.choices_per_prompt].stop_token_ids);
+  }
+  if (call_.return_token_ids) one["token_ids"] = event.token_ids;
+  Json chunk = {{"id", id_},
+                {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
+                {"created", created_unix_seconds_},
+                {"model", model_.name},
+                {"choices", Json::array({std::move(one)})}};
+  if (call_.include_usage) chunk["usage"] = nullptr;
+  return Data(chunk);
+}
+
+std::string OpenAiReply::OpeningChunks() {
+  std::string chunks;
+  if (!call_.chat) return chunks;
+  for (int i = 0; i < static_cast<int>(choices_.size()); ++i) chunks += ChunkFor(i, ChoiceEvent());
+  return chunks;
+}
+
+std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
+  const int index = ChoiceIndex(prompt, event.choice);
+  std::string chunks;
+  if (!choices_[index].opened && call_.echo)
+    chunks += ChunkFor(index, EchoEvent(prompt, event.choice));
+  if (!call_.chat || event.finish == Finish::kNone) return chunks + ChunkFor(index, event);
+  // A chat's last chunk has its finish_reason and an empty delta; text that came with it goes
+  // before.
+  ChoiceEvent last;
+  last.finish = event.finish;
+  last.stop_reason = event.stop_reason;
+  if (!event.text.empty() || !event.token_ids.empty()) {
+    ChoiceEvent text = event;
+    text.finish = Finish::kNone;
+    chunks += ChunkFor(index, text);
+  }
+  return chunks + ChunkFor(index, last);
+}
+
+std::string OpenAiReply::ClosingChunks() {
+  std::string chunks;
+  if (call_.include_usage) {
+    chunks += Data({{"id", id_},
+                    {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
+                    {"created", created_unix_seconds_},
+                    {"model", model_.name},
+                    {"choices", Json::array()},
+                    {"usage", UsageJson(usage_)}});
+  }
+  return chunks + "data: [DONE]\n\n";
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,70 @@
+// What was generated -> OpenAI-compatible JSON: whole answers and stream chunks.
+// Thread rule: one OpenAiReply by one thread at a time; it borrows model and call.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coordinator/api/front_door.h"
+#include "coordinator/api/openai_request.h"
+#include "coordinator/flow/generation.h"
+
+namespace tessera::coordinator {
+
+// {"error": {...}} with the HTTP code of the status.
+struct OpenAiError {
+  int http_status = 500;
+  std::string body;
+};
+OpenAiError ToOpenAiError(const absl::Status& status);
+
+class OpenAiReply {
+ public:
+  OpenAiReply(const ServedModel& model, const OpenAiCall& call, int64_t created_unix_seconds);
+
+  // Events of prompt `prompt` (index into call.prompts), in order.
+  void AddPromptLogprobs(int prompt, std::vector<PositionChances> positions);
+  void Add(int prompt, const ChoiceEvent& event);
+  void AddUsage(const GenerationUsage& usage);
+
+  // The whole answer. `replica` of the last generation is told as system_fingerprint.
+  std::string Body(const std::string& replica) const;
+
+  // "data: {...}\n\n" for one event; what the choice has not been told yet (role, echo) goes first.
+  std::string Chunk(int prompt, const ChoiceEvent& event);
+  // The role chunks of a chat, before any token.
+  std::string OpeningChunks();
+  // Usage where asked for, then [DONE].
+  std::string ClosingChunks();
+  const std::string& id() const { return id_; }
+
+ private:
+  struct Choice {
+    bool opened = false;
+    int64_t text_offset = 0;  // completions: characters told so far
+    std::string text;
+    std::vector<int32_t> token_ids;
+    std::vector<PositionChances> logprobs;
+    bool ends_with_stop_token = false;
+    Finish finish = Finish::kNone;
+    std::string stop_reason;
+  };
+
+  int ChoiceIndex(int prompt, int32_t choice) const {
+    return prompt * call_.choices_per_prompt + choice;
+  }
+  // The echoed prompt as the beginning of a choice.
+  ChoiceEvent EchoEvent(int prompt, int32_t choice) const;
+  std::string ChunkFor(int index, const ChoiceEvent& event);
+
+  const ServedModel& model_;
+  const OpenAiCall& call_;
+  const std::string id_;
+  const int64_t created_unix_seconds_;
+  std::vector<Choice> choices_;
+  std::vector<std::vector<PositionChances>> prompt_logprobs_;
+  GenerationUsage usage_;
+};
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,25 @@
+// The HTTP door of planning, beside the OpenAI endpoints:
+//
+//   POST /v1/plan   {"cluster": {...}, "model": {"name": "Llama-2-70B"}, "workload": {...}}: the
+//   same
+//                   documents as `tessera plan` takes, in JSON or YAML, quantities with their unit;
+//                   answers with {"plan": ..., "text": table}
+//   GET  /v1/plan   the plan in force with what is measured beside what was predicted
+//
+// Both need the admin key (see planning_desk). Thread rule: any thread; never blocks.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "coordinator/deployment/planning_desk.h"
+#include "coordinator/http/http_server.h"
+
+namespace tessera::coordinator {
+
+inline constexpr std::string_view kPlanPath = "/v1/plan";
+
+// `desk` must outlive the answer.
+void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange);
+
+}  // namespace tessera::coordinator

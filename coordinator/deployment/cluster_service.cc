@@ -1,0 +1,168 @@
+#include "coordinator/deployment/cluster_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/deployment/plan_state.h"
+#include "coordinator/flow/token_rates.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/protocol.h"
+#include "proto/status_wire.h"
+
+namespace tessera::coordinator {
+namespace {
+
+std::string Metadata(const grpc::CallbackServerContext& context, std::string_view key) {
+  const auto& all = context.client_metadata();
+  auto it = all.find(grpc::string_ref(key.data(), key.size()));
+  return it == all.end() ? "" : std::string(it->second.data(), it->second.size());
+}
+
+grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::CallbackService {
+ public:
+  ClusterServiceImpl(ClusterServiceOptions options, WorkerPool& pool, const Deployment& deployment,
+                     const RequestFlow& flow)
+      : options_(std::move(options)), pool_(pool), deployment_(deployment), flow_(flow) {}
+
+  grpc::Service* service() override { return this; }
+
+  void SampleRates() override {
+    std::lock_guard lock(mutex_);
+    rates_.Sample(flow_.activity(), options_.now_seconds());
+  }
+
+  v1::GetClusterReply Describe() override {
+    v1::GetClusterReply reply;
+    auto [plan, epoch] = deployment_.plan();
+    const double now = options_.now_seconds();
+    reply.set_plan_epoch(epoch);
+    reply.set_no_plan(deployment_.why_no_plan());
+    reply.set_model(options_.served_model);
+    reply.set_ready(flow_.ready_replicas() > 0);
+    const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+    for (const auto& [name, record] : workers) {
+      v1::WorkerStatus& worker = *reply.add_workers();
+      worker.set_name(name);
+      worker.set_address(record.registration.address());
+      worker.set_incarnation(record.registration.incarnation());
+      worker.set_state(record.state);
+      worker.set_detail(record.load.draining() ? "draining: takes no new requests" : record.detail);
+      *worker.mutable_device() = record.registration.device();
+      worker.set_replica(record.replica);
+      *worker.mutable_load() = record.load;
+      worker.set_seconds_since_heartbeat(now - record.last_heartbeat_seconds);
+      *worker.mutable_ready() = record.ready;
+    }
+    DescribeReplicas(plan, workers, reply);
+    *reply.mutable_plan() = std::move(plan);
+    reply.set_requests_in_flight(flow_.requests_in_flight());
+    int64_t running = 0, waiting = 0;
+    for (const v1::WorkerStatus& worker : reply.workers()) {
+      running += worker.load().running();
+      waiting += worker.load().waiting();
+    }
+    reply.set_sequences_running(running);
+    reply.set_sequences_waiting(waiting);
+    return reply;
+  }
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const v1::RegisterRequest* request,
+                                     v1::RegisterReply* reply) override {
+    if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
+    absl::StatusOr<v1::RegisterReply> registered = pool_.Register(*request, options_.now_seconds());
+    if (registered.ok()) *reply = *registered;
+    return Finish(context, registered.status());
+  }
+
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatReply*) override {
+    if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
+    return Finish(context, pool_.Heartbeat(*request, options_.now_seconds()));
+  }
+
+  grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context,
+                                       const v1::GetClusterRequest*,
+                                       v1::GetClusterReply* reply) override {
+    absl::Status allowed = CheckAdmin(*context);
+    if (allowed.ok()) *reply = Describe();
+    return Finish(context, allowed);
+  }
+
+ private:
+  absl::Status CheckToken(const grpc::CallbackServerContext& context) const {
+    if (options_.cluster_token.empty()) return absl::OkStatus();
+    if (SecretsEqual(Metadata(context, kClusterTokenKey), options_.cluster_token))
+      return absl::OkStatus();
+    return absl::UnauthenticatedError(
+        "the cluster token is missing or wrong: start the worker with the coordinator's "
+        "--cluster-token-file");
+  }
+
+  absl::Status CheckAdmin(const grpc::CallbackServerContext& context) const {
+    if (options_.admin_key.empty()) {
+      if (options_.listens_on_loopback) return absl::OkStatus();
+      return absl::PermissionDeniedError(
+          "the cluster is shown beyond loopback only with an admin key: start the coordinator with "
+          "--admin-key-file");
+    }
+    if (SecretsEqual(Metadata(context, "authorization"),
+                     absl::StrCat("Bearer ", options_.admin_key))) {
+      return absl::OkStatus();
+    }
+    return absl::UnauthenticatedError(
+        "the admin key is missing or wrong (metadata authorization: Bearer KEY)");
+  }
+
+  void DescribeReplicas(const v1::DeploymentPlan& plan,
+                        const std::map<std::string, WorkerRecord>& workers,
+                        v1::GetClusterReply& reply) {
+    std::map<std::string, bool> ready;
+    for (const ReplicaActivity& activity : flow_.activity())
+      ready[activity.replica] = activity.ready;
+    std::lock_guard lock(mutex_);
+    for (const v1::Replica& planned : plan.replicas()) {
+      v1::ReplicaStatus& replica = *reply.add_replicas();
+      replica.set_name(planned.name());
+      replica.set_role(planned.role());
+      replica.set_ready(ready[planned.name()]);
+      if (!replica.ready()) replica.set_detail(WhyNotServing(planned, workers));
+      const TokenRate rate = rates_.Of(planned.name());
+      replica.set_prompt_tokens_per_second(rate.prompt_tokens_per_second);
+      replica.set_generation_tokens_per_second(rate.generation_tokens_per_second);
+      for (const v1::Stage& stage : planned.stages()) {
+        for (const v1::PlannedWorker& worker : stage.workers())
+          replica.add_workers(worker.device());
+      }
+    }
+  }
+
+  const ClusterServiceOptions options_;
+  WorkerPool& pool_;
+  const Deployment& deployment_;
+  const RequestFlow& flow_;
+  std::mutex mutex_;  // guards rates_
+  TokenRates rates_;
+};
+
+}  // namespace
+
+std::unique_ptr<ClusterService> MakeClusterService(ClusterServiceOptions options, WorkerPool& pool,
+                                                   const Deployment& deployment,
+                                                   const RequestFlow& flow) {
+  return std::make_unique<ClusterServiceImpl>(std::move(options), pool, deployment, flow);
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,46 @@
+// The gRPC edge of membership (proto/coordinator.proto): Register and Heartbeat for workers,
+// GetCluster for people.
+//
+// Closed by default: with a cluster token set, workers must carry it on every call; with an admin
+// key set, GetCluster needs it; without one GetCluster answers on a loopback listener only. Thread
+// rule: thread-safe. Never blocks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "coordinator/deployment/deployment.h"
+#include "coordinator/deployment/worker_pool.h"
+#include "coordinator/flow/request_flow.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace tessera::coordinator {
+
+struct ClusterServiceOptions {
+  std::string cluster_token;  // empty: none is asked for
+  std::string admin_key;      // empty: GetCluster only where `listens_on_loopback`
+  bool listens_on_loopback = true;
+  std::string served_model;
+  std::function<double()> now_seconds;  // monotonic
+};
+
+// SampleRates is for main's ticker, about once a second.
+class ClusterService {
+ public:
+  virtual ~ClusterService() = default;
+  virtual grpc::Service* service() = 0;
+  virtual void SampleRates() = 0;
+  // What GetCluster tells.
+  virtual v1::GetClusterReply Describe() = 0;
+};
+
+// All three must outlive the service.
+std::unique_ptr<ClusterService> MakeClusterService(ClusterServiceOptions options, WorkerPool& pool,
+                                                   const Deployment& deployment,
+                                                   const RequestFlow& flow);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,122 @@
+#include "coordinator/deployment/plan_at_start.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/workload_file.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+class Planner {
+ public:
+  Planner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds)
+      : start_(std::move(start)), model_(std::move(model)), now_seconds_(std::move(now_seconds)) {}
+
+  absl::StatusOr<v1::DeploymentPlan> Plan(const std::map<std::string, WorkerRecord>& workers) {
+    std::set<std::string> live;
+    for (const auto& [name, worker] : workers) {
+      if (worker.state != v1::WORKER_STATE_LOST) live.insert(name);
+    }
+    if (live.empty()) {
+      tried_.clear();
+      return absl::UnavailableError(absl::StrCat("no worker has registered yet",
+                                                 HowToName(MissingDevices(start_.cluster, {}))));
+    }
+    const double now = now_seconds_();
+    if (first_seconds_ < 0) first_seconds_ = now;
+    const std::vector<std::string> missing = MissingDevices(start_.cluster, workers);
+    if (!missing.empty() && now - first_seconds_ < start_.wait_seconds) {
+      const std::string why =
+          absl::StrCat("planning waits for ", Some(missing), ", for at most ", start_.wait_seconds,
+                       " s (--plan-wait)", HowToName(missing));
+      if (live != waited_for_) Logger("coordinator").info("{}", why);
+      waited_for_ = live;
+      return absl::UnavailableError(why);
+    }
+    // The same workers make the same plan, or none.
+    if (live == tried_) return absl::UnavailableError("");
+    tried_ = live;
+    for (const std::string& device : missing)
+      Logger("coordinator").warn("planning without {}, which has not registered", device);
+    absl::StatusOr<v1::DeploymentPlan> plan = PlanForRegistered(start_, model_, workers);
+    if (plan.ok()) {
+      Logger("coordinator")
+          .info("planned {} replicas for {} workers: up to {:.3f} requests/s",
+                plan->replicas_size(), live.size(), plan->prediction().requests_per_second());
+      return plan;
+    }
+    const std::string why = absl::StrCat("no plan: ", std::string(plan.status().message()));
+    Logger("coordinator").error("{}", why);
+    return absl::Status(plan.status().code(), why);
+  }
+
+ private:
+  static std::string Some(const std::vector<std::string>& devices) {
+    constexpr size_t kMostNamed = 8;
+    const size_t named = std::min(devices.size(), kMostNamed);
+    std::string text = absl::StrJoin(devices.begin(), devices.begin() + named, ", ");
+    if (devices.size() > named) absl::StrAppend(&text, " and ", devices.size() - named, " more");
+    return text;
+  }
+
+  std::string HowToName(const std::vector<std::string>& missing) const {
+    if (missing.empty()) return "";
+    return absl::StrCat("; workers are named as ", start_.cluster_file,
+                        " names devices: tessera-worker --name ", missing.front());
+  }
+
+  const PlanAtStart start_;
+  const v1::Model model_;
+  const std::function<double()> now_seconds_;
+  double first_seconds_ = -1;  // when the first worker was seen
+  std::set<std::string> waited_for_, tried_;
+};
+
+}  // namespace
+
+absl::StatusOr<
+    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
+PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
+               double wait_seconds, const v1::ConfigureRequest& configure,
+               std::function<double()> now_seconds) {
+  PlanAtStart start;
+  start.cluster_file = cluster_file;
+  start.wait_seconds = wait_seconds;
+  start.weight_dtype = configure.weight_dtype();
+  start.kv_dtype = configure.kv_dtype();
+  if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
+  absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+  if (!catalogue.ok()) return catalogue.status();
+  // A fault of the description is told at start, not when the last worker has come.
+  const auto graph = scheduler::MakeClusterGraph(start.cluster, *catalogue, cluster_file);
+  if (!graph.ok()) return graph.status();
+  if (workload_file.empty()) {
+    start.workload_file = "--workload";
+    v1::LengthSample* lengths = start.workload.add_classes()->add_lengths();
+    lengths->set_prompt_tokens(1155);
+    lengths->set_output_tokens(211);
+  } else {
+    start.workload_file = workload_file;
+    absl::StatusOr<scheduler::WorkloadFile> file = scheduler::ReadWorkloadFile(workload_file);
+    if (!file.ok()) return file.status();
+    start.workload = std::move(file->workload);
+    start.trace = std::move(file->trace);
+    const auto samples = scheduler::SamplesOf(start.workload, start.trace, 0, workload_file);
+    if (!samples.ok()) return samples.status();
+  }
+  auto planner =
+      std::make_shared<Planner>(std::move(start), configure.model(), std::move(now_seconds));
+  return [planner](const std::map<std::string, WorkerRecord>& workers) {
+    return planner->Plan(workers);
+  };
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,27 @@
+// The planner that Deployment asks with `--cluster`: reads the files once, waits for the workers
+// that are described, then plans for those that are there.
+//
+// Thread rule: the returned function is for one thread at a time. What it waits for, or why there
+// is no plan, is its error; it logs that once per change. The same workers are planned for once:
+// asked again it answers UNAVAILABLE without a message.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/deployment/registered_cluster.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::coordinator {
+
+// For the model and with the types of weights and KV that `configure` names. Errors name the file
+// and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
+// answers of 211 tokens, the means of the Azure conversation trace.
+absl::StatusOr<
+    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
+PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
+               double wait_seconds, const v1::ConfigureRequest& configure,
+               std::function<double()> now_seconds);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,25 @@
+// What a plan asks of the workers, held against the model that is served, the coordinator's flags
+// and what this build carries out. Thread rule: pure functions.
+#pragma once
+
+#include "absl/status/status.h"
+#include "proto/plan.pb.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::coordinator {
+
+// UNIMPLEMENTED naming the replica or the route that this build has no way to carry out.
+absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
+
+// INVALID_ARGUMENT where the plan is not sound, is for another model than `configure` loads, or
+// contradicts a flag that is in `configure`; UNIMPLEMENTED where this build does not carry it out.
+// Names both sides and the field.
+absl::Status CheckPlanTerms(const v1::DeploymentPlan& plan, const v1::ConfigureRequest& configure);
+
+// Sets in `request` what the plan says about `replica`'s only worker: name, role, share, types of
+// weights and KV, bytes of the KV pool; rows of a step and sequences where flags leave them open.
+// What the plan leaves open stays as the flags have it.
+void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica,
+               v1::ConfigureRequest& request);
+
+}  // namespace tessera::coordinator

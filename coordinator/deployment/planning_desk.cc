@@ -1,0 +1,84 @@
+#include "coordinator/deployment/planning_desk.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/protocol.h"
+#include "scheduler/plan_check.h"
+#include "scheduler/planner/plan_request.h"
+
+namespace tessera::coordinator {
+
+PlanningDesk::PlanningDesk(PlanningDeskOptions options)
+    : options_(std::move(options)), thread_([this] { Run(); }) {}
+
+PlanningDesk::~PlanningDesk() { Stop(); }
+
+void PlanningDesk::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  for (Waiting& waiting : std::exchange(waiting_, {}))
+    waiting.done(absl::UnavailableError("the coordinator is shutting down"));
+}
+
+absl::Status PlanningDesk::CheckAdmin(std::string_view authorization) const {
+  if (options_.admin_key.empty()) {
+    if (options_.listens_on_loopback) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        "plans are made and shown beyond loopback only with an admin key: start the coordinator "
+        "with --admin-key-file");
+  }
+  if (SecretsEqual(authorization, absl::StrCat("Bearer ", options_.admin_key)))
+    return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      "the admin key is missing or wrong (authorization: Bearer KEY)");
+}
+
+void PlanningDesk::Plan(v1::PlanRequest request, Done done) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!stopping_ && waiting_.size() < options_.max_waiting) {
+      waiting_.push_back({std::move(request), std::move(done)});
+      wake_.notify_all();
+      return;
+    }
+  }
+  done(absl::UnavailableError(
+      stopping_ ? std::string("the coordinator is shutting down")
+                : absl::StrCat(options_.max_waiting,
+                               " planning requests wait already; try again later")));
+}
+
+void PlanningDesk::Run() {
+  while (true) {
+    Waiting next;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    const double end = options_.now_seconds() + options_.time_limit_seconds;
+    scheduler::SearchWatch watch;
+    watch.stop = [this, end] { return stopping_ || options_.now_seconds() >= end; };
+    AddRunning(&next.request);
+    next.done(scheduler::AnswerPlanRequest(next.request, options_.served_model, std::move(watch)));
+  }
+}
+
+// What a plan for the served model would be moved from is the plan in force.
+void PlanningDesk::AddRunning(v1::PlanRequest* request) const {
+  if (request->has_running() || !request->models().empty()) return;
+  v1::GetPlanReply running = options_.running();
+  if (running.plan().replicas().empty()) return;
+  const bool served = !request->has_model() || request->model().ByteSizeLong() == 0 ||
+                      scheduler::CheckPlanIsFor(running.plan(), request->model()).ok();
+  if (served) *request->mutable_running() = std::move(*running.mutable_plan());
+}
+
+}  // namespace tessera::coordinator

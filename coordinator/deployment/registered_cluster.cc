@@ -1,0 +1,204 @@
+#include "coordinator/deployment/registered_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/deployment/plan_terms.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/cluster_graph.h"
+#include "scheduler/planner/planner.h"
+#include "scheduler/planner/written_layout.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr double kGib = 1073741824.0;
+
+std::string DeviceName(const std::string& machine, int index) {
+  return absl::StrCat(machine, "/", index);
+}
+
+bool IsLive(const std::map<std::string, WorkerRecord>& workers, const std::string& device) {
+  const auto found = workers.find(device);
+  return found != workers.end() && found->second.state != v1::WORKER_STATE_LOST;
+}
+
+int DevicesOf(const v1::Machine& machine) {
+  int devices = 0;
+  for (const v1::DeviceGroup& group : machine.devices()) devices += std::max(1, group.count());
+  return devices;
+}
+
+// What the description itself gives a device of memory; 0: nothing. The catalogue's figure is of no
+// card in particular, and limits none.
+int64_t DescribedMemory(const v1::Cluster& cluster, const v1::DeviceGroup& group) {
+  if (group.memory_bytes() > 0) return group.memory_bytes();
+  const auto own = scheduler::DescribedKind(cluster, v1::DeviceCatalogue(), group.kind());
+  return own.has_value() ? own->memory_bytes() : 0;
+}
+
+// Devices that get less than their workers registered, by the bytes that the description gives.
+using Limited = std::map<int64_t, std::vector<std::string>>;
+
+// A worker registers all that its host lets it take, and so does its neighbour: what people wrote
+// for a device is its share.
+void SetMemory(int64_t described, int64_t registered, const std::string& device,
+               v1::DeviceGroup* group, Limited* limited) {
+  if (registered <= 0) return;
+  const bool limits = described > 0 && described < registered;
+  group->set_memory_bytes(limits ? described : registered);
+  if (limits) (*limited)[described].push_back(device);
+}
+
+// The description with only the devices that are there, each a group of its own. A plan of it names
+// devices by their place among those; `names` says who they really are.
+v1::Cluster OnlyRegistered(const v1::Cluster& described,
+                           const std::map<std::string, WorkerRecord>& workers,
+                           std::map<std::string, std::string>* names, Limited* limited) {
+  v1::Cluster cluster = described;
+  cluster.clear_machines();
+  for (const v1::Machine& machine : described.machines()) {
+    v1::Machine present = machine;
+    present.clear_devices();
+    int index = 0;
+    for (const v1::DeviceGroup& group : machine.devices()) {
+      for (int i = 0; i < std::max(1, group.count()); ++i, ++index) {
+        const std::string device = DeviceName(machine.name(), index);
+        if (!IsLive(workers, device)) continue;
+        const v1::DeviceInfo& info = workers.at(device).registration.device();
+        (*names)[DeviceName(machine.name(), present.devices_size())] = device;
+        v1::DeviceGroup* one = present.add_devices();
+        *one = group;
+        one->set_count(1);
+        SetMemory(DescribedMemory(described, group), info.memory_bytes(), device, one, limited);
+        if (info.memory_read_bytes_per_second() > 0) {
+          one->mutable_profile()->set_memory_read_bytes_per_second(
+              info.memory_read_bytes_per_second());
+        }
+      }
+    }
+    if (!present.devices().empty()) *cluster.add_machines() = present;
+  }
+  auto* links = cluster.mutable_links();
+  const auto stands = [&](const std::string& place) {
+    return std::any_of(
+        cluster.machines().begin(), cluster.machines().end(),
+        [&](const v1::Machine& m) { return m.name() == place || m.site() == place; });
+  };
+  for (int i = links->size() - 1; i >= 0; --i) {
+    if (!stands(links->Get(i).from()) || !stands(links->Get(i).to())) links->DeleteSubrange(i, 1);
+  }
+  auto* sites = cluster.mutable_sites();
+  for (int i = sites->size() - 1; i >= 0; --i) {
+    if (!stands(sites->Get(i).name())) sites->DeleteSubrange(i, 1);
+  }
+  return cluster;
+}
+
+// One replica per device, of those that hold the model at all.
+absl::StatusOr<v1::DeploymentPlan> OnePerDevice(const scheduler::PlannerInput& input,
+                                                scheduler::PlannerOptions options) {
+  v1::WrittenLayout layout;
+  absl::Status last = absl::ResourceExhaustedError("no device has registered");
+  for (const v1::Machine& machine : input.cluster.machines()) {
+    for (int i = 0; i < DevicesOf(machine); ++i) {
+      v1::WrittenReplica replica;
+      v1::WrittenStage* stage = replica.add_stages();
+      stage->add_devices(DeviceName(machine.name(), i));
+      stage->set_layers(input.model.layers());
+      v1::WrittenLayout alone;
+      *alone.add_replicas() = replica;
+      options.given_search = scheduler::GivenLayout(alone, "one replica per device");
+      const absl::StatusOr<v1::DeploymentPlan> fits = scheduler::MakePlan(input, options);
+      if (fits.ok()) {
+        *layout.add_replicas() = replica;
+      } else {
+        last = fits.status();
+      }
+    }
+  }
+  if (layout.replicas().empty()) return last;
+  options.given_search = scheduler::GivenLayout(layout, "one replica per device");
+  return scheduler::MakePlan(input, options);
+}
+
+void Rename(const std::map<std::string, std::string>& names, v1::DeploymentPlan* plan) {
+  for (v1::Replica& replica : *plan->mutable_replicas()) {
+    for (v1::Stage& stage : *replica.mutable_stages()) {
+      for (v1::PlannedWorker& worker : *stage.mutable_workers())
+        worker.set_device(names.at(worker.device()));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
+                                        const std::map<std::string, WorkerRecord>& workers) {
+  std::vector<std::string> missing;
+  for (const v1::Machine& machine : cluster.machines()) {
+    for (int i = 0; i < DevicesOf(machine); ++i) {
+      if (!IsLive(workers, DeviceName(machine.name(), i)))
+        missing.push_back(DeviceName(machine.name(), i));
+    }
+  }
+  return missing;
+}
+
+absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
+    const PlanAtStart& start, const v1::Model& model,
+    const std::map<std::string, WorkerRecord>& workers) {
+  std::map<std::string, std::string> names;
+  scheduler::PlannerInput input;
+  Limited limited;
+  input.cluster = OnlyRegistered(start.cluster, workers, &names, &limited);
+  if (input.cluster.machines().empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no worker of ", start.cluster_file,
+                     " has registered; workers are named as the description names devices: "
+                     "tessera-worker --name MACHINE/INDEX"));
+  }
+  absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+  if (!catalogue.ok()) return catalogue.status();
+  input.catalogue = *std::move(catalogue);
+  input.model = model;
+  input.workload = start.workload;
+  input.trace = start.trace;
+  input.cluster_file = start.cluster_file;
+  input.workload_file = start.workload_file;
+  scheduler::PlannerOptions options;
+  options.allow_split = false;
+  options.weight_dtype = start.weight_dtype;
+  options.kv_dtype = start.kv_dtype;
+  absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
+  if (plan.ok() && !CheckCarriedOut(*plan).ok()) {
+    const double wanted = plan->prediction().requests_per_second();
+    plan = OnePerDevice(input, options);
+    if (plan.ok() && wanted > plan->prediction().requests_per_second()) {
+      plan->add_explanation(absl::StrCat(
+          "a layout with pipeline or tensor-parallel stages would serve ", wanted,
+          " requests/s, but this build carries out one stage of one worker per replica"));
+    }
+  }
+  if (!plan.ok()) return plan.status();
+  Rename(names, &*plan);
+  for (const auto& [bytes, devices] : limited) {
+    plan->add_assumptions(
+        absl::StrFormat("memory of %s = %.1f GiB, less than %s registered (%s)",
+                        absl::StrJoin(devices, ", "), static_cast<double>(bytes) / kGib,
+                        devices.size() == 1 ? "its worker" : "their workers", start.cluster_file));
+  }
+  for (const auto& [name, worker] : workers) {
+    const bool used = std::any_of(names.begin(), names.end(),
+                                  [&, &name = name](const auto& n) { return n.second == name; });
+    if (!used && worker.state != v1::WORKER_STATE_LOST)
+      plan->add_explanation(
+          absl::StrCat("worker ", name, " is not in ", start.cluster_file, ": it is not used"));
+  }
+  return plan;
+}
+
+}  // namespace tessera::coordinator

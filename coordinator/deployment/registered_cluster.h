@@ -1,0 +1,44 @@
+// Plans for the workers that really registered, with the links and sites that a description gives
+// them (`tessera-coordinator --cluster`).
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/deployment/worker_pool.h"
+#include "proto/cluster.pb.h"
+#include "proto/plan.pb.h"
+#include "proto/workload.pb.h"
+#include "scheduler/input/workload_samples.h"
+
+namespace tessera::coordinator {
+
+struct PlanAtStart {
+  v1::Cluster cluster;
+  v1::Workload workload;
+  std::vector<scheduler::TraceRequest> trace;  // where the workload is one
+  std::string cluster_file = "cluster";
+  std::string workload_file = "workload";
+  v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // that flags ask for; or as stored
+  v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED;      // that flags ask for
+  double wait_seconds = 30;  // for devices that are described and have not registered
+};
+
+// Devices of the description ("machine/index") that no live worker has registered as.
+std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
+                                        const std::map<std::string, WorkerRecord>& workers);
+
+// Memory and memory bandwidth are those that workers report; memory is at most what the description
+// itself gives a device, which the assumptions tell where it binds (the catalogue limits nothing).
+// A worker that the description does not know, and a layout that this build cannot carry out, are
+// told in the plan's explanation: then every device that holds the model is a replica of its own.
+// InvalidArgument for a bad description, ResourceExhausted where nothing fits.
+absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
+    const PlanAtStart& start, const v1::Model& model,
+    const std::map<std::string, WorkerRecord>& workers);
+
+}  // namespace tessera::coordinator

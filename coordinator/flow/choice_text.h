@@ -1,0 +1,66 @@
+// The text of one choice as its tokens arrive: detokenised without half characters, and held back
+// while it may be the beginning of a stop string. Tokens are released together with the text they
+// made, so that what is reported (text, ids, logprobs) always adds up, stop strings cut or not.
+//
+// Thread rule: one thread at a time. The Tokenizer must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "coordinator/flow/generation.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/tokenizer.h"
+
+namespace tessera::coordinator {
+
+struct ChoiceTextOptions {
+  std::vector<std::string> stop_strings;
+  bool include_stop_string = false;  // also keeps the text of a stop token id
+  bool skip_special_tokens = true;
+  int32_t min_tokens = 0;  // stop strings do not count before
+};
+
+class ChoiceText {
+ public:
+  ChoiceText(const Tokenizer& tokenizer, ChoiceTextOptions options);
+
+  // Adds one token; fills text, token_ids, logprobs of `event` with what may be told now, and
+  // finish and stop_reason when a stop string is complete: nothing may be appended after that.
+  void Append(int32_t token_id, const PositionChances* chances, ChoiceEvent& event);
+  // The choice ended for another reason: everything held back is released into `event`.
+  // `is_stop_token` tells that the last token is an eos or stop id: it is told like any other, with
+  // its logprob, but its text is not part of the answer.
+  void AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token,
+                  ChoiceEvent& event);
+  void Flush(ChoiceEvent& event);
+
+  int64_t reported_tokens() const { return reported_tokens_; }
+
+ private:
+  struct HeldToken {
+    int32_t id = 0;
+    int64_t text_begin = 0;  // offset in the choice's text before this token
+    bool has_chances = false;
+    PositionChances chances;
+  };
+
+  void Hold(int32_t token_id, const PositionChances* chances);
+  // Releases held text up to `end` (an offset in the choice's text) and the tokens that began
+  // before it.
+  void Release(int64_t end, bool all_tokens, ChoiceEvent& event);
+  bool FindStop(size_t search_from, size_t& begin, size_t& which) const;
+  size_t HeldBackBytes() const;
+
+  IncrementalDecoder decoder_;
+  ChoiceTextOptions options_;
+  std::string held_text_;        // decoded, not yet released
+  int64_t held_text_begin_ = 0;  // its offset in the choice's text
+  std::deque<HeldToken> held_tokens_;
+  int64_t tokens_seen_ = 0;
+  int64_t reported_tokens_ = 0;
+};
+
+}  // namespace tessera::coordinator

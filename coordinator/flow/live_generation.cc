@@ -1,0 +1,219 @@
+#include "coordinator/flow/live_generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera::coordinator {
+namespace {
+
+TokenChance ToChance(const v1::TokenLogprob& p) { return {p.token_id(), p.logprob(), p.rank()}; }
+
+PositionChances ToChances(const v1::PositionLogprobs& p) {
+  PositionChances out;
+  out.has_chosen = p.has_chosen();
+  if (p.has_chosen()) out.chosen = ToChance(p.chosen());
+  out.top.reserve(p.top_size());
+  for (const v1::TokenLogprob& t : p.top()) out.top.push_back(ToChance(t));
+  return out;
+}
+
+ChoiceTextOptions TextOptions(const GenerationRequest& request) {
+  return {request.stop_strings, request.include_stop_string, request.skip_special_tokens,
+          request.min_tokens};
+}
+
+}  // namespace
+
+LiveGeneration::LiveGeneration(GenerationRequest request, std::shared_ptr<GenerationSink> sink,
+                               std::shared_ptr<const Tokenizer> tokenizer, double arrival_seconds)
+    : request_(std::move(request)),
+      tokenizer_(std::move(tokenizer)),
+      arrival_seconds_(arrival_seconds),
+      sink_(std::move(sink)) {
+  choices_.reserve(request_.choice_count);
+  for (int32_t i = 0; i < request_.choice_count; ++i) {
+    choices_.push_back(Choice{ChoiceText(*tokenizer_, TextOptions(request_)), {}, false, -1});
+  }
+  open_choices_ = request_.choice_count;
+  usage_.prompt_tokens = static_cast<int64_t>(request_.prompt_token_ids.size());
+}
+
+EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::string& replica,
+                                   double now_seconds) {
+  EventOutcome outcome;
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_ || event.choice() < 0 || event.choice() >= request_.choice_count) return outcome;
+    Choice& choice = choices_[event.choice()];
+    if (choice.finished) return outcome;
+    if (event.finish() == v1::FINISH_REASON_ERROR) {
+      outcome.broken =
+          absl::Status(static_cast<absl::StatusCode>(event.error_code()), event.error());
+      if (outcome.broken.ok()) outcome.broken = absl::InternalError(event.error());
+      return outcome;
+    }
+    const int64_t expected =
+        usage_.prompt_tokens + static_cast<int64_t>(choice.output_token_ids.size());
+    if (event.has_token() && event.position() < expected)
+      return outcome;  // told before, by an earlier attempt
+    if (event.has_token() && event.position() > expected) {
+      outcome.broken =
+          absl::DataLossError(absl::StrCat("replica ", replica, " sent the token at position ",
+                                           event.position(), " where ", expected, " was due"));
+      return outcome;
+    }
+    replica_ = replica;
+    usage_.cached_tokens = std::max<int64_t>(usage_.cached_tokens, event.cached_tokens());
+    if (event.prompt_logprobs_size() > 0 && !prompt_logprobs_sent_) {
+      prompt_logprobs_sent_ = true;
+      std::vector<PositionChances> positions;
+      positions.reserve(event.prompt_logprobs_size());
+      for (const v1::PositionLogprobs& p : event.prompt_logprobs())
+        positions.push_back(ToChances(p));
+      deliveries_.push_back([positions = std::move(positions)](GenerationSink& sink) mutable {
+        sink.OnPromptLogprobs(std::move(positions));
+      });
+    }
+    ChoiceEvent out;
+    out.choice = event.choice();
+    if (event.has_token()) ApplyToken(event, now_seconds, out, outcome);
+    ApplyFinish(event, out, outcome);
+    if (!out.text.empty() || !out.token_ids.empty() || out.finish != Finish::kNone) {
+      deliveries_.push_back(
+          [out = std::move(out)](GenerationSink& sink) mutable { sink.OnChoice(std::move(out)); });
+    }
+    if (open_choices_ == 0) {
+      outcome.generation_finished = true;
+      EndLocked(absl::OkStatus());
+    }
+  }
+  Deliver();
+  return outcome;
+}
+
+void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out,
+                                EventOutcome& outcome) {
+  Choice& choice = choices_[event.choice()];
+  outcome.counted_token = true;
+  outcome.first_token = !any_token_;
+  if (!any_token_) first_token_seconds_ = now_seconds;
+  any_token_ = true;
+  if (choice.last_token_seconds >= 0)
+    outcome.since_last_token_seconds = now_seconds - choice.last_token_seconds;
+  choice.last_token_seconds = now_seconds;
+  choice.output_token_ids.push_back(event.token_id());
+
+  PositionChances chances;
+  if (event.has_logprobs()) chances = ToChances(event.logprobs());
+  const PositionChances* told = event.has_logprobs() ? &chances : nullptr;
+  const int64_t reported_before = choice.text.reported_tokens();
+  if (event.finish() == v1::FINISH_REASON_UNSPECIFIED) {
+    choice.text.Append(event.token_id(), told, out);
+  } else {
+    choice.text.AppendLast(event.token_id(), told, event.finish() == v1::FINISH_REASON_STOP, out);
+  }
+  usage_.completion_tokens += choice.text.reported_tokens() - reported_before;
+  if (out.finish == Finish::kStop) {
+    outcome.stop_string = event.finish() == v1::FINISH_REASON_UNSPECIFIED;
+    outcome.choice_finished = true;
+    choice.finished = true;
+    --open_choices_;
+  }
+}
+
+void LiveGeneration::ApplyFinish(const v1::TokenEvent& event, ChoiceEvent& out,
+                                 EventOutcome& outcome) {
+  Choice& choice = choices_[event.choice()];
+  if (choice.finished || event.finish() == v1::FINISH_REASON_UNSPECIFIED) return;
+  if (!event.has_token()) {
+    const int64_t reported_before = choice.text.reported_tokens();
+    choice.text.Flush(out);
+    usage_.completion_tokens += choice.text.reported_tokens() - reported_before;
+  }
+  const bool stop = event.finish() == v1::FINISH_REASON_STOP;
+  out.finish = stop ? Finish::kStop : Finish::kLength;
+  if (stop && IsOwnStopId(event.stop_token_id()))
+    out.stop_reason = absl::StrCat(event.stop_token_id());
+  outcome.choice_finished = true;
+  choice.finished = true;
+  --open_choices_;
+}
+
+bool LiveGeneration::IsOwnStopId(int32_t token_id) const {
+  const auto& ids = request_.stop_token_ids;
+  return std::find(ids.begin(), ids.end(), token_id) != ids.end();
+}
+
+bool LiveGeneration::Fail(const absl::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return false;
+    EndLocked(status);
+  }
+  Deliver();
+  return true;
+}
+
+void LiveGeneration::EndLocked(const absl::Status& status) {
+  ended_ = true;
+  deliveries_.push_back([status, usage = usage_, replica = replica_](GenerationSink& sink) {
+    sink.OnEnd(status, usage, replica);
+  });
+}
+
+bool LiveGeneration::Silence() {
+  std::shared_ptr<GenerationSink> dropped;  // destroyed outside the lock
+  std::deque<std::function<void(GenerationSink&)>> deliveries;
+  std::lock_guard lock(mutex_);
+  const bool was_running = !ended_;
+  ended_ = true;
+  std::swap(deliveries, deliveries_);
+  std::swap(dropped, sink_);
+  return was_running;
+}
+
+std::vector<OpenChoice> LiveGeneration::OpenChoices() const {
+  std::lock_guard lock(mutex_);
+  std::vector<OpenChoice> open;
+  if (ended_) return open;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (!choices_[i].finished)
+      open.push_back({static_cast<int32_t>(i), choices_[i].output_token_ids});
+  }
+  return open;
+}
+
+bool LiveGeneration::ended() const {
+  std::lock_guard lock(mutex_);
+  return ended_;
+}
+
+double LiveGeneration::first_token_seconds() const {
+  std::lock_guard lock(mutex_);
+  return any_token_ ? first_token_seconds_ : arrival_seconds_;
+}
+
+void LiveGeneration::Deliver() {
+  std::unique_lock lock(mutex_);
+  if (delivering_) return;  // whoever delivers now takes these too
+  delivering_ = true;
+  while (!deliveries_.empty() && sink_ != nullptr) {
+    std::function<void(GenerationSink&)> next = std::move(deliveries_.front());
+    deliveries_.pop_front();
+    std::shared_ptr<GenerationSink> sink = sink_;
+    const bool last = ended_ && deliveries_.empty();
+    if (last) sink_.reset();
+    lock.unlock();
+    next(*sink);
+    // Maybe the last reference: what the sink holds (a handle on this generation) goes without the
+    // lock.
+    sink.reset();
+    next = nullptr;
+    lock.lock();
+  }
+  delivering_ = false;
+}
+
+}  // namespace tessera::coordinator

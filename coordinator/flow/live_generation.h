@@ -1,0 +1,93 @@
+// One generation while it runs: turns the workers' token events into text events for its sink, in
+// order, and keeps what another replica would need to go on where this one stopped.
+//
+// Thread rule: thread-safe. The sink is called by one thread at a time and without any lock held,
+// so it may call back into RequestFlow.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/flow/choice_text.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/tokenizer/tokenizer.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::coordinator {
+
+// What a token event meant for the bookkeeping around it.
+struct EventOutcome {
+  bool first_token = false;    // of the whole generation
+  bool counted_token = false;  // a new token came
+  bool choice_finished = false;
+  bool stop_string = false;  // the coordinator ended the choice: the worker must be told
+  bool generation_finished = false;
+  double since_last_token_seconds = -1;  // for a choice's second and later tokens
+  absl::Status broken;  // not OK: positions have a hole, or the worker reported an error
+};
+
+// A choice that has not ended, and the tokens it has so far.
+struct OpenChoice {
+  int32_t choice = 0;
+  std::vector<int32_t> output_token_ids;
+};
+
+class LiveGeneration {
+ public:
+  LiveGeneration(GenerationRequest request, std::shared_ptr<GenerationSink> sink,
+                 std::shared_ptr<const Tokenizer> tokenizer, double arrival_seconds);
+
+  const GenerationRequest& request() const { return request_; }
+  double arrival_seconds() const { return arrival_seconds_; }
+
+  EventOutcome Apply(const v1::TokenEvent& event, const std::string& replica, double now_seconds);
+  // Ends it with an error; nothing after that. False: it had ended already.
+  bool Fail(const absl::Status& status);
+  // Ends it without a word: nothing is delivered any more, except what is being delivered right
+  // now. False: it had ended already.
+  bool Silence();
+  std::vector<OpenChoice> OpenChoices() const;
+  bool ended() const;
+  double first_token_seconds()
+      const;  // on the clock of `now_seconds`; arrival before the first token
+
+ private:
+  struct Choice {
+    ChoiceText text;
+    std::vector<int32_t> output_token_ids;
+    bool finished = false;
+    double last_token_seconds = -1;
+  };
+
+  void ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out,
+                  EventOutcome& outcome);
+  void ApplyFinish(const v1::TokenEvent& event, ChoiceEvent& out, EventOutcome& outcome);
+  bool IsOwnStopId(int32_t token_id) const;
+  void EndLocked(const absl::Status& status);
+  void Deliver();
+
+  const GenerationRequest request_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const double arrival_seconds_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<GenerationSink> sink_;  // null after the end
+  std::vector<Choice> choices_;
+  int32_t open_choices_ = 0;
+  bool ended_ = false;
+  bool any_token_ = false;
+  double first_token_seconds_ = 0;
+  bool prompt_logprobs_sent_ = false;
+  GenerationUsage usage_;
+  std::string replica_;
+  std::deque<std::function<void(GenerationSink&)>> deliveries_;
+  bool delivering_ = false;
+};
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,586 @@
+#include "coordinator/flow/request_flow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/flow/submit_message.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+// Replies a worker may have under way before the coordinator has read them. Enough that a step
+// never waits for the network, few enough that a stuck coordinator stops the engine instead of
+// filling its memory.
+constexpr int32_t kInitialCredit = 256;
+
+// An error that another replica may not have.
+bool WorthRetrying(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kResourceExhausted: return true;
+    default: return false;
+  }
+}
+
+void AddName(const std::string& name, std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
+}  // namespace
+
+// Lets go of a generation when the front door does.
+class FlowHandle : public GenerationHandle {
+ public:
+  FlowHandle(std::shared_ptr<RequestFlow> flow, std::shared_ptr<LiveGeneration> generation)
+      : flow_(std::move(flow)), generation_(std::move(generation)) {}
+  ~FlowHandle() override { Cancel(); }
+  void Cancel() override { flow_->CancelGeneration(generation_); }
+
+ private:
+  const std::shared_ptr<RequestFlow> flow_;
+  const std::shared_ptr<LiveGeneration> generation_;
+};
+
+RequestFlow::RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
+                         RequestMetrics* metrics)
+    : options_(std::move(options)), tokenizer_(std::move(tokenizer)), metrics_(metrics) {}
+
+absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
+  const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
+  if (prompt == 0)
+    return absl::InvalidArgumentError("the prompt is empty: one token at least is needed");
+  if (options_.max_model_len_tokens > 0 &&
+      prompt + request.max_tokens > options_.max_model_len_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this model's context is ", options_.max_model_len_tokens,
+                     " tokens; the prompt has ", prompt, " and max_tokens asks for ",
+                     request.max_tokens, " more: shorten the prompt or lower max_tokens"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(
+    GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
+  if (absl::Status s = CheckRequest(request); !s.ok()) return s;
+  auto generation = std::make_shared<LiveGeneration>(std::move(request), std::move(sink),
+                                                     tokenizer_, options_.now_seconds());
+  std::lock_guard lock(mutex_);
+  if (draining_) return absl::UnavailableError("the server is draining: it takes no new requests");
+  if (in_flight_ >= options_.max_requests) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
+  }
+  Replica* replica = Route(generation->request(), {});
+  if (replica == nullptr)
+    return absl::UnavailableError("no replica is ready to serve this model yet");
+  ++in_flight_;
+  SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1, {});
+  return std::make_unique<FlowHandle>(shared_from_this(), generation);
+}
+
+RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
+                                         const std::vector<std::string>& refused_by) {
+  const auto refused = [&](const std::string& name) {
+    return std::find(refused_by.begin(), refused_by.end(), name) != refused_by.end();
+  };
+  const bool others = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
+    return entry.second.load.ready && !refused(entry.first);
+  });
+  std::vector<scheduler::ReplicaLoad> loads;
+  std::vector<Replica*> order;
+  std::vector<std::string> names;
+  for (auto& [name, replica] : replicas_) {
+    loads.push_back(replica.load);
+    if (others && refused(name)) loads.back().ready = false;
+    order.push_back(&replica);
+    names.push_back(name);
+  }
+  shares_.Restrict(names, loads);
+  const scheduler::Route route = scheduler::ChooseReplica(
+      loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
+              static_cast<int64_t>(request.max_tokens) * request.choice_count});
+  Logger("coordinator")
+      .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
+  return route.prefill_replica < 0 ? nullptr : order[route.prefill_replica];
+}
+
+void RequestFlow::SendSubmission(Replica& replica,
+                                 const std::shared_ptr<LiveGeneration>& generation,
+                                 int32_t first_choice, int32_t choice_count,
+                                 const std::vector<int32_t>& output, uint32_t attempt,
+                                 const Trouble& trouble) {
+  const uint64_t id = next_submission_id_++;
+  Submission submission;
+  submission.generation = generation;
+  submission.link = replica.link;
+  submission.trouble = trouble;
+  submission.attempt = attempt;
+  submission.first_choice = first_choice;
+  submission.choice_count = choice_count;
+  submission.open_choices = choice_count;
+  submission.prompt_tokens =
+      static_cast<int64_t>(generation->request().prompt_token_ids.size() + output.size());
+  submission.first_choice_seconds = options_.now_seconds();
+  replica.activity.prefilling_sequences += choice_count;
+  submission.unspent_output_tokens =
+      choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
+  scheduler::NoteSubmitted(submission.prompt_tokens, choice_count, submission.unspent_output_tokens,
+                           &replica.load);
+  shares_.Note(replica.link->replica());
+  submissions_.emplace(id, std::move(submission));
+  by_generation_[generation.get()].push_back(id);
+
+  v1::SessionRequest message = ToSubmit(generation->request());
+  v1::Submit& submit = *message.mutable_submit();
+  submit.set_submission_id(id);
+  submit.set_attempt(attempt);
+  submit.set_first_choice(first_choice);
+  submit.set_choice_count(choice_count);
+  submit.mutable_output_token_ids()->Add(output.begin(), output.end());
+  // Told once; a continued choice has been past its prompt.
+  if (!output.empty()) submit.set_prompt_logprobs(-1);
+  // A link that was lost this moment reports so, and the submission is placed again then.
+  replica.link->Send(std::move(message));
+}
+
+void RequestFlow::Submit(Replica& replica, const Orphan& orphan) {
+  const int32_t all_choices = orphan.generation->request().choice_count;
+  const bool untouched =
+      static_cast<int32_t>(orphan.choices.size()) == all_choices &&
+      std::all_of(orphan.choices.begin(), orphan.choices.end(),
+                  [](const OpenChoice& c) { return c.output_token_ids.empty(); });
+  if (untouched) {
+    SendSubmission(replica, orphan.generation, 0, all_choices, {}, orphan.attempt, orphan.trouble);
+    return;
+  }
+  for (const OpenChoice& choice : orphan.choices) {
+    SendSubmission(replica, orphan.generation, choice.choice, 1, choice.output_token_ids,
+                   orphan.attempt, orphan.trouble);
+  }
+}
+
+void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
+  std::deque<Orphan> orphans;
+  {
+    std::lock_guard lock(mutex_);
+    Replica& replica = replicas_[link->replica()];
+    replica = Replica();
+    replica.link = link;
+    replica.load.ready = true;
+    replica.load.max_sequences = link->max_sequences();
+    replica.activity.replica = link->replica();
+    std::swap(orphans, orphans_);
+    shares_.Restart();
+  }
+  v1::SessionRequest credit;
+  credit.mutable_credit()->set_messages(kInitialCredit);
+  // Lost before it was ours: nobody will say so again.
+  if (!link->Send(std::move(credit)))
+    OnLinkLost(link, absl::UnavailableError("lost while it was opened"));
+  if (metrics_ != nullptr) {
+    metrics_->OnReplicaReady(link->replica(), link->ready().block_tokens(),
+                             link->ready().kv_blocks());
+  }
+  for (Orphan& orphan : orphans) {
+    std::erase(orphan.trouble.refused_by, link->replica());
+    Place(std::move(orphan));
+  }
+}
+
+void RequestFlow::NoteReadiness(const v1::EngineLoad& load, Replica& replica) {
+  replica.draining |= load.draining();
+  replica.load.ready = !replica.draining;
+}
+
+void RequestFlow::OnHeartbeat(const std::shared_ptr<ReplicaLink>& link,
+                              const v1::EngineLoad& load) {
+  std::lock_guard lock(mutex_);
+  auto replica = replicas_.find(link->replica());
+  if (replica != replicas_.end() && replica->second.link == link)
+    NoteReadiness(load, replica->second);
+}
+
+void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
+  {
+    std::lock_guard lock(mutex_);
+    auto replica = replicas_.find(link->replica());
+    if (replica != replicas_.end() && replica->second.link == link) {
+      ReplicaActivity& activity = replica->second.activity;
+      ++activity.messages;
+      // Before the events: what it refuses with this reply stands against it until the next.
+      if (reply.has_load()) NoteReadiness(reply.load(), replica->second);
+      activity.prompt_tokens = static_cast<int64_t>(reply.load().prompt_tokens());
+      activity.generation_tokens = static_cast<int64_t>(reply.load().generation_tokens());
+    }
+  }
+  for (const v1::TokenEvent& event : reply.events()) ApplyEvent(link, event);
+  if (metrics_ != nullptr && reply.has_load())
+    metrics_->OnEngineLoad(link->replica(), reply.load());
+  v1::SessionRequest credit;
+  credit.mutable_credit()->set_messages(1);
+  link->Send(std::move(credit));
+}
+
+void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
+                             const v1::TokenEvent& event) {
+  const double now = options_.now_seconds();
+  std::shared_ptr<LiveGeneration> generation;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = submissions_.find(event.submission_id());
+    if (found == submissions_.end()) return;  // cancelled, or continued elsewhere
+    Submission& submission = found->second;
+    if (submission.link != link || submission.attempt != event.attempt()) return;
+    generation = submission.generation;
+    auto replica = replicas_.find(link->replica());
+    NoteEvent(replica == replicas_.end() ? nullptr : &replica->second, submission, event, now);
+  }
+  const EventOutcome outcome = generation->Apply(event, link->replica(), now);
+  if (!outcome.broken.ok()) {
+    Retry(event.submission_id(), outcome.broken);
+    return;
+  }
+  Account(*generation, event, outcome, now);
+  if (outcome.choice_finished)
+    CloseChoice(event.submission_id(), outcome.stop_string, event.choice());
+  if (outcome.generation_finished) GenerationEnded();
+}
+
+void RequestFlow::NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event,
+                            double now) {
+  if (event.finish() != v1::FINISH_REASON_ERROR) {
+    submission.begun = true;
+    submission.trouble.refused_by.clear();
+    submission.trouble.taken = true;
+    submission.trouble.deadline_seconds = 0;
+  }
+  if (replica == nullptr || replica->link != submission.link) return;
+  scheduler::ReplicaLoad& load = replica->load;
+  if (submission.prompt_pending) {
+    submission.prompt_pending = false;
+    replica->activity.prefilling_sequences -= submission.choice_count;
+    scheduler::NotePromptComputed(submission.prompt_tokens,
+                                  submission.prompt_tokens - event.cached_tokens(),
+                                  event.prefill_seconds(), &load);
+  } else if (event.has_token() && event.choice() == submission.first_choice &&
+             now > submission.first_choice_seconds) {
+    scheduler::NoteTokenGap(1, now - submission.first_choice_seconds, &load);
+  }
+  if (event.choice() == submission.first_choice) submission.first_choice_seconds = now;
+  if (event.has_token()) {
+    --submission.unspent_output_tokens;
+    --load.outstanding_output_tokens;
+  }
+}
+
+void RequestFlow::Account(const LiveGeneration& generation, const v1::TokenEvent& event,
+                          const EventOutcome& outcome, double now) {
+  if (metrics_ == nullptr) return;
+  if (outcome.first_token) {
+    metrics_->OnFirstToken(now - generation.arrival_seconds(), event.queue_seconds(),
+                           event.prefill_seconds());
+  }
+  if (outcome.since_last_token_seconds >= 0)
+    metrics_->OnLaterToken(outcome.since_last_token_seconds);
+  if (outcome.choice_finished) {
+    const bool stopped = outcome.stop_string || event.finish() == v1::FINISH_REASON_STOP;
+    metrics_->OnChoiceEnd(stopped ? "stop" : "length");
+  }
+  if (outcome.generation_finished) {
+    metrics_->OnRequestEnd(now - generation.arrival_seconds(),
+                           now - generation.first_token_seconds());
+  }
+}
+
+void RequestFlow::CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice) {
+  std::lock_guard lock(mutex_);
+  auto found = submissions_.find(submission_id);
+  if (found == submissions_.end()) return;
+  Submission& submission = found->second;
+  if (tell_worker) SendCancel(submission, submission_id, choice);
+  auto replica = replicas_.find(submission.link->replica());
+  if (replica != replicas_.end() && replica->second.link == submission.link) {
+    --replica->second.load.running_sequences;
+  }
+  if (--submission.open_choices > 0) return;
+  Forget(submission_id, submission);
+}
+
+// Takes a submission out of every account. The iterator's element dies here.
+void RequestFlow::Forget(uint64_t submission_id, Submission& submission) {
+  auto replica = replicas_.find(submission.link->replica());
+  if (replica != replicas_.end() && replica->second.link == submission.link) {
+    scheduler::ReplicaLoad& load = replica->second.load;
+    if (submission.prompt_pending) {
+      load.queued_prompt_tokens -= submission.prompt_tokens;
+      replica->second.activity.prefilling_sequences -= submission.choice_count;
+    }
+    load.running_sequences -= submission.open_choices;
+    load.outstanding_output_tokens -= submission.unspent_output_tokens;
+  }
+  auto ids = by_generation_.find(submission.generation.get());
+  if (ids != by_generation_.end()) {
+    std::erase(ids->second, submission_id);
+    if (ids->second.empty()) by_generation_.erase(ids);
+  }
+  submissions_.erase(submission_id);
+}
+
+void RequestFlow::SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice) {
+  v1::SessionRequest message;
+  v1::Cancel& cancel = *message.mutable_cancel();
+  cancel.set_submission_id(submission_id);
+  cancel.set_attempt(submission.attempt);
+  cancel.set_choice(choice);
+  submission.link->Send(std::move(message));
+}
+
+// One choice's error takes its whole submission along: the worker is told, and what is open goes
+// elsewhere.
+void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
+  Orphan orphan;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = submissions_.find(submission_id);
+    if (found == submissions_.end()) return;
+    Submission& submission = found->second;
+    orphan.generation = submission.generation;
+    orphan.last_link = submission.link;
+    orphan.attempt = submission.attempt + 1;
+    orphan.trouble = submission.trouble;
+    orphan.reason = reason;
+    const std::string& name = submission.link->replica();
+    AddName(name, orphan.trouble.refused_by);
+    orphan.refused =
+        !submission.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
+    if (!orphan.refused) {
+      ++orphan.trouble.failures;
+      orphan.trouble.taken = true;
+    }
+    auto replica = replicas_.find(name);
+    if (absl::IsUnavailable(reason) && replica != replicas_.end() &&
+        replica->second.link == submission.link) {
+      replica->second.load.ready = false;
+    }
+    for (OpenChoice& open : submission.generation->OpenChoices()) {
+      const int32_t index = open.choice - submission.first_choice;
+      if (index >= 0 && index < submission.choice_count) orphan.choices.push_back(std::move(open));
+    }
+    SendCancel(submission, submission_id, -1);
+    Forget(submission_id, submission);
+  }
+  if (WorthRetrying(reason)) {
+    Place(std::move(orphan));
+  } else {
+    FailGeneration(orphan.generation, reason);
+  }
+}
+
+void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
+  std::vector<Orphan> orphans;
+  bool served = false;
+  {
+    std::lock_guard lock(mutex_);
+    auto replica = replicas_.find(link->replica());
+    // A link that never became ready, or has a successor, takes its replica's figures nowhere.
+    served = replica != replicas_.end() && replica->second.link == link;
+    if (served) replicas_.erase(replica);
+    std::map<LiveGeneration*, Orphan> by_generation;
+    std::vector<uint64_t> ids;
+    for (auto& [id, submission] : submissions_) {
+      if (submission.link != link) continue;
+      ids.push_back(id);
+      Orphan& orphan = by_generation[submission.generation.get()];
+      orphan.generation = submission.generation;
+      orphan.last_link = link;
+      orphan.attempt = std::max(orphan.attempt, submission.attempt + 1);
+      const int32_t failures = std::max(orphan.trouble.failures, submission.trouble.failures + 1);
+      orphan.trouble = submission.trouble;
+      orphan.trouble.failures = failures;
+      orphan.trouble.taken = true;
+      orphan.reason = absl::UnavailableError(
+          absl::StrCat("replica ", link->replica(), " was lost: ", std::string(reason.message())));
+    }
+    for (uint64_t id : ids) Forget(id, submissions_.at(id));
+    for (auto& [generation, orphan] : by_generation) {
+      orphan.choices = generation->OpenChoices();
+      orphans.push_back(std::move(orphan));
+    }
+  }
+  if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
+  if (!orphans.empty()) {
+    Logger("coordinator")
+        .warn("replica {} was lost ({}); {} requests go on elsewhere", link->replica(),
+              std::string(reason.message()), orphans.size());
+  }
+  for (Orphan& orphan : orphans) Place(std::move(orphan));
+}
+
+void RequestFlow::Place(Orphan orphan) {
+  if (orphan.choices.empty()) return;
+  if (orphan.trouble.failures >= options_.max_attempts) {
+    FailGeneration(orphan.generation, orphan.reason);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (orphan.generation->ended()) return;
+    const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
+    Replica* replica = Route(orphan.generation->request(), refused_by);
+    const bool full = absl::IsResourceExhausted(orphan.reason);
+    // Nothing has changed there: asking again at once would only be refused again.
+    const bool in_vain = replica != nullptr && (orphan.refused || full) &&
+                         std::find(refused_by.begin(), refused_by.end(),
+                                   replica->link->replica()) != refused_by.end();
+    if (replica != nullptr && !in_vain) {
+      if (replica->link != orphan.last_link) {
+        Logger("coordinator")
+            .info("request {} goes on at replica {}, attempt {}: {}",
+                  orphan.generation->request().request_id, replica->link->replica(), orphan.attempt,
+                  std::string(orphan.reason.message()));
+        if (metrics_ != nullptr) metrics_->OnMigration();
+      }
+      Submit(*replica, orphan);
+      return;
+    }
+    const bool give_up = in_vain && full && !(orphan.refused && orphan.trouble.taken);
+    if (!give_up) {
+      AwaitReplica(std::move(orphan), in_vain);
+      return;
+    }
+  }
+  FailGeneration(orphan.generation, orphan.reason);
+}
+
+// With mutex_ held.
+void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
+  const double now = options_.now_seconds();
+  if (orphan.trouble.deadline_seconds == 0) {
+    orphan.trouble.deadline_seconds = now + options_.recovery_timeout_seconds;
+    Logger("coordinator")
+        .warn("request {} waits for a replica, for at most {} s: {}",
+              orphan.generation->request().request_id, options_.recovery_timeout_seconds,
+              std::string(orphan.reason.message()));
+  }
+  orphan.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
+  orphans_.push_back(std::move(orphan));
+}
+
+void RequestFlow::Tick() {
+  std::vector<Orphan> expired, due;
+  {
+    std::lock_guard lock(mutex_);
+    const double now = options_.now_seconds();
+    const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
+                                        [](const auto& entry) { return entry.second.load.ready; });
+    std::deque<Orphan> waiting;
+    for (Orphan& orphan : orphans_) {
+      if (orphan.trouble.deadline_seconds <= now) {
+        expired.push_back(std::move(orphan));
+      } else if (some_ready && orphan.not_before_seconds <= now) {
+        due.push_back(std::move(orphan));
+      } else {
+        waiting.push_back(std::move(orphan));
+      }
+    }
+    std::swap(orphans_, waiting);
+  }
+  for (Orphan& orphan : due) {
+    orphan.trouble.refused_by.clear();
+    Place(std::move(orphan));
+  }
+  for (Orphan& orphan : expired) {
+    FailGeneration(orphan.generation,
+                   absl::UnavailableError(absl::StrCat(std::string(orphan.reason.message()),
+                                                       "; no other replica became ready within ",
+                                                       options_.recovery_timeout_seconds, " s")));
+  }
+}
+
+void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
+                                 const absl::Status& reason) {
+  if (generation->Fail(reason)) {
+    Logger("coordinator")
+        .warn("request {} failed: {}", generation->request().request_id,
+              std::string(reason.message()));
+    if (metrics_ != nullptr) metrics_->OnChoiceEnd("error");
+    GenerationEnded();
+  }
+  ForgetGeneration(generation);  // not silenced: another thread may still deliver its end
+}
+
+void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& generation) {
+  const bool was_running = generation->Silence();
+  ForgetGeneration(generation);
+  if (!was_running) return;
+  if (metrics_ != nullptr) metrics_->OnChoiceEnd("abort");
+  GenerationEnded();
+}
+
+void RequestFlow::ForgetGeneration(const std::shared_ptr<LiveGeneration>& generation) {
+  std::lock_guard lock(mutex_);
+  auto ids = by_generation_.find(generation.get());
+  std::vector<uint64_t> open = ids == by_generation_.end() ? std::vector<uint64_t>() : ids->second;
+  for (uint64_t id : open) {
+    Submission& submission = submissions_.at(id);
+    SendCancel(submission, id, -1);
+    Forget(id, submission);
+  }
+  std::erase_if(orphans_, [&](const Orphan& o) { return o.generation == generation; });
+}
+
+void RequestFlow::GenerationEnded() {
+  std::lock_guard lock(mutex_);
+  --in_flight_;
+}
+
+void RequestFlow::SetRoutingShares(RoutingShares::Shares shares) {
+  std::lock_guard lock(mutex_);
+  shares_.Set(std::move(shares));
+}
+
+void RequestFlow::Drain() {
+  std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+void RequestFlow::AbortAll(const absl::Status& reason) {
+  std::vector<std::shared_ptr<LiveGeneration>> all;
+  {
+    std::lock_guard lock(mutex_);
+    draining_ = true;
+    for (auto& [id, submission] : submissions_) all.push_back(submission.generation);
+    for (Orphan& orphan : orphans_) all.push_back(orphan.generation);
+  }
+  for (const auto& generation : all) FailGeneration(generation, reason);
+}
+
+int64_t RequestFlow::requests_in_flight() const {
+  std::lock_guard lock(mutex_);
+  return in_flight_;
+}
+
+int RequestFlow::ready_replicas() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(std::count_if(replicas_.begin(), replicas_.end(),
+                                        [](const auto& entry) { return entry.second.load.ready; }));
+}
+
+std::vector<ReplicaActivity> RequestFlow::activity() const {
+  std::lock_guard lock(mutex_);
+  std::vector<ReplicaActivity> all;
+  for (const auto& [name, replica] : replicas_) {
+    all.push_back(replica.activity);
+    all.back().ready = replica.load.ready;
+    all.back().running_sequences = replica.load.running_sequences;
+    all.back().queued_prompt_tokens = replica.load.queued_prompt_tokens;
+  }
+  return all;
+}
+
+}  // namespace tessera::coordinator

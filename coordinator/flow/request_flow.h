@@ -1,0 +1,175 @@
+// START READING HERE: one request from arrival to its last token.
+//
+//   Start -> router picks a replica -> Submit to its leader -> one TokenEvent per step and choice
+//   comes back
+//         -> LiveGeneration makes text of it -> the front door's sink
+//
+// A replica that is lost, or that hands its work back, loses nothing: prompt and emitted tokens are
+// kept here, and each open choice goes on at another replica where it stopped (same seed, so
+// sampled streams go on too). Where no replica is ready the choices wait for one, up to
+// recovery_timeout_seconds.
+//
+// A replica that drains, or refuses work as UNAVAILABLE, gets nothing more until it says otherwise.
+// Work that a replica refused goes to the others first. A request whose first submission meets full
+// queues everywhere is refused RESOURCE_EXHAUSTED; one that a replica had taken waits for room.
+//
+// Thread rule: thread-safe. Every wait is bounded by Tick, which the owner calls about ten times a
+// second.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/flow/live_generation.h"
+#include "coordinator/flow/replica_link.h"
+#include "coordinator/flow/request_metrics.h"
+#include "coordinator/flow/routing_shares.h"
+#include "coordinator/tokenizer/tokenizer.h"
+#include "scheduler/router.h"
+
+namespace tessera::coordinator {
+
+struct RequestFlowOptions {
+  int64_t max_model_len_tokens = 0;      // prompt and output of one choice
+  int64_t max_requests = 16384;          // in flight; one more is refused RESOURCE_EXHAUSTED
+  int32_t max_attempts = 4;              // failures of one choice before its error is told
+  double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
+  double refused_retry_seconds = 0.25;   // before those are asked again that had no room
+  std::function<double()> now_seconds;   // monotonic
+};
+
+// What the router knows and status pages show of one replica.
+struct ReplicaActivity {
+  std::string replica;
+  bool ready = false;  // takes requests
+  int64_t running_sequences = 0;
+  int64_t prefilling_sequences = 0;  // of the running ones: no event yet
+  int64_t queued_prompt_tokens = 0;
+  uint64_t messages = 0;      // from its leader since its link became ready
+  int64_t prompt_tokens = 0;  // since its link became ready
+  int64_t generation_tokens = 0;
+};
+
+class RequestFlow : public GenerationService,
+                    public ReplicaLinkListener,
+                    public std::enable_shared_from_this<RequestFlow> {
+ public:
+  // `metrics` may be null. Make it with std::make_shared: handles keep it alive.
+  RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
+              RequestMetrics* metrics);
+
+  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
+      GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
+
+  void OnLinkReady(std::shared_ptr<ReplicaLink> link) override;
+  void OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) override;
+  void OnHeartbeat(const std::shared_ptr<ReplicaLink>& link, const v1::EngineLoad& load) override;
+  void OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) override;
+
+  // Places what waits for a replica where one is ready, and gives up on what has waited too long.
+  void Tick();
+  // Those of a plan; none: requests go by load alone.
+  void SetRoutingShares(RoutingShares::Shares shares);
+  // No new generations from now on (UNAVAILABLE, "draining").
+  void Drain();
+  // Ends everything that is left.
+  void AbortAll(const absl::Status& reason);
+
+  int64_t requests_in_flight() const;
+  int ready_replicas() const;
+  std::vector<ReplicaActivity> activity() const;
+
+ private:
+  friend class FlowHandle;
+
+  // What one submission's work has been through.
+  struct Trouble {
+    std::vector<std::string> refused_by;  // replicas; since its last token
+    int32_t failures = 0;                 // losses and errors; a refusal is none
+    bool taken = false;                   // by a replica, once: it is waited for, not refused
+    double deadline_seconds = 0;          // of its waiting since its last token; 0: it did not wait
+  };
+  struct Submission {
+    std::shared_ptr<LiveGeneration> generation;
+    std::shared_ptr<ReplicaLink> link;
+    Trouble trouble;
+    uint32_t attempt = 1;
+    int32_t first_choice = 0;
+    int32_t choice_count = 0;
+    int32_t open_choices = 0;    // of these, not ended
+    bool prompt_pending = true;  // no event yet: its prompt counts as queued
+    bool begun = false;          // the replica has said more than an error about it
+    int64_t prompt_tokens = 0;
+    int64_t unspent_output_tokens = 0;  // of max_tokens, all choices: what may still come
+    double first_choice_seconds = 0;    // when the first choice was last heard of
+  };
+  // Work without a replica: a generation's open choices after a loss or a refusal.
+  struct Orphan {
+    std::shared_ptr<LiveGeneration> generation;
+    std::shared_ptr<ReplicaLink> last_link;  // that it had
+    std::vector<OpenChoice> choices;
+    uint32_t attempt = 1;
+    Trouble trouble;
+    double not_before_seconds = 0;  // of its next placement; 0: when a replica is ready
+    absl::Status reason;
+    bool refused = false;  // the last replica did nothing for it
+  };
+  struct Replica {
+    std::shared_ptr<ReplicaLink> link;
+    bool draining = false;  // it said so; over this link it takes nothing more
+    scheduler::ReplicaLoad load;
+    ReplicaActivity activity;
+  };
+
+  absl::Status CheckRequest(const GenerationRequest& request) const;
+  // Null: none is ready. One of `refused_by` only where all that are ready are among them.
+  Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by);
+  void Submit(Replica& replica, const Orphan& orphan);
+  void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
+                      int32_t first_choice, int32_t choice_count,
+                      const std::vector<int32_t>& output, uint32_t attempt, const Trouble& trouble);
+  static void NoteReadiness(const v1::EngineLoad& load, Replica& replica);
+  void ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1::TokenEvent& event);
+  void NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event, double now);
+  void Account(const LiveGeneration& generation, const v1::TokenEvent& event,
+               const EventOutcome& outcome, double now);
+  void Retry(uint64_t submission_id, const absl::Status& reason);
+  void FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
+                      const absl::Status& reason);
+  static void SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice);
+  void Place(Orphan orphan);
+  void AwaitReplica(Orphan orphan, bool some_ready);
+  void CancelGeneration(const std::shared_ptr<LiveGeneration>& generation);
+  // No worker computes it any longer.
+  void ForgetGeneration(const std::shared_ptr<LiveGeneration>& generation);
+  void CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice);
+  void Forget(uint64_t submission_id, Submission& submission);
+  void GenerationEnded();
+
+  const RequestFlowOptions options_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  RequestMetrics* const metrics_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Replica> replicas_;
+  RoutingShares shares_;
+  std::unordered_map<uint64_t, Submission> submissions_;
+  // The submissions of one generation, so that cancelling it does not search all.
+  std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;
+  std::deque<Orphan> orphans_;
+  uint64_t next_submission_id_ = 1;
+  int64_t in_flight_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace tessera::coordinator

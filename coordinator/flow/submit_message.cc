@@ -1,0 +1,34 @@
+#include "coordinator/flow/submit_message.h"
+
+namespace tessera::coordinator {
+
+v1::SessionRequest ToSubmit(const GenerationRequest& request) {
+  v1::SessionRequest message;
+  v1::Submit& submit = *message.mutable_submit();
+  submit.set_request_id(request.request_id);
+  submit.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
+                                         request.prompt_token_ids.end());
+  v1::SamplingParams& sampling = *submit.mutable_sampling();
+  sampling.set_temperature(request.sampling.temperature);
+  sampling.set_top_p(request.sampling.top_p);
+  sampling.set_top_k(request.sampling.top_k);
+  sampling.set_min_p(request.sampling.min_p);
+  sampling.set_repetition_penalty(request.sampling.repetition_penalty);
+  sampling.set_presence_penalty(request.sampling.presence_penalty);
+  sampling.set_frequency_penalty(request.sampling.frequency_penalty);
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    (*sampling.mutable_logit_bias())[token] = bias;
+  sampling.set_seed(request.sampling.seed);
+  submit.set_max_tokens(request.max_tokens);
+  submit.set_min_tokens(request.min_tokens);
+  submit.mutable_stop_token_ids()->Add(request.stop_token_ids.begin(),
+                                       request.stop_token_ids.end());
+  submit.set_ignore_eos(request.ignore_eos);
+  submit.set_top_logprobs(request.top_logprobs);
+  submit.set_prompt_logprobs(request.prompt_logprobs);
+  submit.set_cache_salt(request.cache_salt);
+  submit.set_priority(request.priority);
+  return message;
+}
+
+}  // namespace tessera::coordinator
