@@ -1,0 +1,111 @@
+// One persistent connection between two processes that carries frames: a Unix or TCP socket.
+//
+// Control and bulk data of a pair travel on separate links, so that a large payload delays no
+// control frame. Payloads are not copied: Send writes the caller's memory with one system call
+// where the socket takes it, Receive reads into the caller's memory.
+//
+// Thread rule: any thread may call anything. Send calls of several threads take turns by frame, so
+// do Receive calls; one thread may send while another receives.
+// Bounds: a call ends after timeout_seconds (and the turns before it). A wait that ends before any
+// byte of the frame moved is DEADLINE_EXCEEDED and leaves the link as it was.
+// Errors: every other failure is final: both directions are shut down, the peer's calls wake, and
+// each later call returns the first failure, which names the peer. UNAVAILABLE is a connection that
+// the peer closed or that broke, INVALID_ARGUMENT a frame that breaks the format or a limit,
+// FAILED_PRECONDITION a frame that is not the one which was expected.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/links/deadline.h"
+#include "kernels/links/file_descriptor.h"
+#include "kernels/links/frame.h"
+
+namespace tessera::kernels {
+
+struct LinkCounters {
+  int64_t bytes_sent = 0;  // headers included
+  int64_t bytes_received = 0;
+};
+
+class Link {
+ public:
+  static constexpr int kMaxParts = 62;
+
+  // Takes over a connected stream socket. `peer` is its name in errors.
+  Link(FileDescriptor socket, std::string peer);
+  // Nothing may be inside a call. What was sent still arrives.
+  ~Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // Sends one frame; the payload is the parts in order, at most kMaxParts. On return the socket has
+  // taken the bytes.
+  absl::Status Send(uint16_t type, absl::Span<const absl::Span<const std::byte>> parts,
+                    double timeout_seconds);
+  absl::Status Send(uint16_t type, absl::Span<const std::byte> payload, double timeout_seconds);
+
+  // Receives the next frame, which must be of `type` and no larger than the parts together, which
+  // are filled in order. Returns the payload's bytes.
+  absl::StatusOr<int64_t> Receive(uint16_t type, absl::Span<const absl::Span<std::byte>> parts,
+                                  double timeout_seconds);
+  absl::StatusOr<int64_t> Receive(uint16_t type, absl::Span<std::byte> memory,
+                                  double timeout_seconds);
+  // Receives a frame of any type whose payload is at most `max_payload_bytes`; returns its type.
+  absl::StatusOr<uint16_t> ReceiveAny(int64_t max_payload_bytes, std::string* payload,
+                                      double timeout_seconds);
+
+  // Unix sockets only: passes an open file to the peer. UNIMPLEMENTED over TCP.
+  absl::Status SendDescriptor(int fd, double timeout_seconds);
+  absl::StatusOr<FileDescriptor> ReceiveDescriptor(double timeout_seconds);
+
+  // Makes every call on both sides end; `reason`, an error, is what this side's calls return.
+  void Shutdown(const absl::Status& reason);
+  // OK, or the failure that ended the link.
+  absl::Status status() const;
+  // Whether the peer closed its side; frames that it sent before may still be unread.
+  bool PeerClosed() const;
+
+  const std::string& peer() const { return peer_; }
+  // Before the link is shared with other threads: the handshake says who the peer is.
+  void set_peer(std::string peer) { peer_ = std::move(peer); }
+  LinkCounters counters() const;
+  // For poll(2); reading and writing are the link's own.
+  int socket() const { return socket_.get(); }
+
+ private:
+  struct Pieces;  // an iovec list of which a part has moved
+
+  absl::Status SendPieces(Pieces& pieces, Deadline deadline, int descriptor);
+  absl::Status ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_begun,
+                             FileDescriptor* descriptor);
+  absl::StatusOr<FrameHeader> ReceiveHeader(Deadline deadline, FileDescriptor* descriptor);
+  absl::Status WaitUntilReady(short events, Deadline deadline, bool frame_begun);
+  // Records the failure, prefixed with the peer, and shuts the socket down; returns the first one.
+  absl::Status Fail(absl::StatusCode code, std::string_view reason);
+  absl::Status FailWithErrno(const char* call, int error);
+
+  const FileDescriptor socket_;
+  std::string peer_;
+  std::mutex send_mutex_;
+  std::mutex receive_mutex_;
+  std::atomic<int64_t> bytes_sent_{0};
+  std::atomic<int64_t> bytes_received_{0};
+  std::atomic<bool> failed_{false};
+  mutable std::mutex status_mutex_;
+  absl::Status status_;  // set before failed_
+};
+
+// Two links of one process that are connected with each other.
+absl::StatusOr<std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>>> CreateLinkPair(
+    const std::string& first_name, const std::string& second_name);
+
+}  // namespace tessera::kernels
