@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,16 +21,47 @@ namespace tessera::kernels {
 class Device;
 class Ops;
 
-// Ordered queue of device work.
+inline constexpr int64_t kMaxHostArgumentBytes = 256;
+
+// Ordered queue of device work, and of host work between it.
+//
+// A failure is sticky: what is enqueued behind work that failed is skipped, until Synchronize
+// returns the failure and clears it.
 class Stream {
  public:
+  // Host work that a stream runs; may wait, in bounded time. Its result is the stream's.
+  using HostWork = absl::Status (*)(const void* arguments);
+
   virtual ~Stream() = default;
   // Blocks until everything enqueued so far is done; returns the first failure since the last call.
   virtual absl::Status Synchronize() = 0;
+  // Enqueues work(arguments) on a thread of the stream: it starts when what is enqueued before is
+  // done and visible to the host, and what is enqueued behind it waits for it. The arguments, at
+  // most kMaxHostArgumentBytes of a trivially copyable type, are copied. EnqueueHost below is
+  // typed.
+  virtual absl::Status EnqueueHostWork(HostWork work, const void* arguments,
+                                       int64_t size_bytes) = 0;
   // Enqueues a copy. Host memory must stay valid until the copy ran. Sizes in bytes.
   virtual absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) = 0;
   virtual absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) = 0;
 };
+
+// Enqueues work(arguments) on the stream, see Stream::EnqueueHostWork.
+template <typename Args>
+absl::Status EnqueueHost(Stream& stream, absl::Status (*work)(const Args&), const Args& arguments) {
+  struct Call {
+    absl::Status (*work)(const Args&);
+    Args arguments;
+  };
+  static_assert(std::is_trivially_copyable_v<Call> && sizeof(Call) <= kMaxHostArgumentBytes);
+  static_assert(alignof(Call) <= 16);
+  const Call call = {work, arguments};
+  const auto run = [](const void* bytes) {
+    const Call& enqueued = *static_cast<const Call*>(bytes);
+    return enqueued.work(enqueued.arguments);
+  };
+  return stream.EnqueueHostWork(run, &call, sizeof call);
+}
 
 // Move-only owner of device memory, 64-byte aligned at least.
 class Buffer {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "kernels/cpu/futex.h"
 #include "third_party/absl/str_cat.h"
@@ -47,6 +48,24 @@ CpuStream::~CpuStream() {
 
 absl::Status CpuStream::Synchronize() {
   WaitCompleted(submitted_.load(std::memory_order_relaxed));
+  if (!failed_) return absl::OkStatus();
+  failed_ = false;
+  return std::exchange(failure_, absl::OkStatus());
+}
+
+absl::Status CpuStream::EnqueueHostWork(HostWork work, const void* arguments, int64_t size_bytes) {
+  if (size_bytes < 0 || size_bytes > kMaxHostArgumentBytes) {
+    return absl::InvalidArgumentError(StrCat(
+        "host work with ", size_bytes, " bytes of arguments; at most ", kMaxHostArgumentBytes));
+  }
+  Record& record = NextRecord();
+  record.run = [](const Record& r, CpuStream& stream) {
+    stream.failure_ = reinterpret_cast<HostWork>(r.kernel)(r.arguments.data());
+    stream.failed_ = !stream.failure_.ok();
+  };
+  record.kernel = reinterpret_cast<void (*)()>(work);
+  std::memcpy(record.arguments.data(), arguments, static_cast<size_t>(size_bytes));
+  Submit();
   return absl::OkStatus();
 }
 
@@ -104,7 +123,7 @@ void CpuStream::Loop() {
       if (!ready()) return;
     }
     const Record& record = ring_[next % kRingRecords];
-    record.run(record, *pool_);
+    if (!failed_) record.run(record, *this);
     ++next;
     completed_.store(next);
     if (caller_sleeps_.load() && awaited_.load() == next) FutexWake(completed_, 1);

@@ -2,8 +2,7 @@
 //
 // That thread is member 0 of the device's pool (pinned to its first core). Enqueuing copies the
 // op's arguments into the ring and allocates nothing; it blocks only while the ring is full. Ops
-// cannot fail once enqueued, so Synchronize returns OK. Thread rule: as kernels/device.h, one
-// thread at a time.
+// cannot fail once enqueued; host work can. Thread rule: as kernels/device.h, one thread at a time.
 #pragma once
 
 #include <array>
@@ -29,14 +28,15 @@ class CpuStream final : public Stream {
   absl::Status Synchronize() override;
   absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) override;
   absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) override;
+  absl::Status EnqueueHostWork(HostWork work, const void* arguments, int64_t size_bytes) override;
 
   template <typename Args>
   void Enqueue(Kernel<Args> kernel, const Args& args) {
     static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kMaxArgumentBytes);
     Record& record = NextRecord();
-    record.run = [](const Record& r, ThreadPool& pool) {
+    record.run = [](const Record& r, CpuStream& stream) {
       const auto kernel = reinterpret_cast<Kernel<Args>>(r.kernel);
-      kernel(*std::launder(reinterpret_cast<const Args*>(r.arguments.data())), pool);
+      kernel(*std::launder(reinterpret_cast<const Args*>(r.arguments.data())), *stream.pool_);
     };
     record.kernel = reinterpret_cast<void (*)()>(kernel);
     std::memcpy(record.arguments.data(), &args, sizeof(Args));
@@ -47,10 +47,11 @@ class CpuStream final : public Stream {
 
  private:
   static constexpr int64_t kMaxArgumentBytes = sizeof(SampleArgs);
+  static_assert(kMaxHostArgumentBytes <= kMaxArgumentBytes);
   static constexpr uint32_t kRingRecords = 256;  // a power of two, so that counters may wrap
 
   struct Record {
-    void (*run)(const Record& record, ThreadPool& pool) = nullptr;
+    void (*run)(const Record& record, CpuStream& stream) = nullptr;
     void (*kernel)() = nullptr;
     alignas(16) std::array<std::byte, kMaxArgumentBytes> arguments;
   };
@@ -69,6 +70,9 @@ class CpuStream final : public Stream {
   std::atomic<uint32_t> awaited_{0};  // what the sleeping caller waits to see completed
   std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stop_{false};
+  // The runner's while work is enqueued, the caller's once everything is completed.
+  absl::Status failure_;
+  bool failed_ = false;
   std::thread runner_;
 };
 

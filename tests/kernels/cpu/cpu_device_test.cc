@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "third_party/linux/cpu_share.h"
 #include "kernels/ops.h"
+#include "third_party/linux/cpu_share.h"
 
 namespace tessera::kernels {
 namespace {
@@ -98,6 +98,79 @@ TEST_CASE("ending a stream finishes what was enqueued") {
     for (int i = 0; i < 100; ++i) REQUIRE(device->ops().Add(args, **stream).ok());
   }
   CHECK(values == std::vector<float>(8, 100.0f));
+}
+
+struct HostCount {
+  int* runs = nullptr;
+  const float* value = nullptr;
+  float expected = 0;
+  bool fails = false;
+};
+
+absl::Status Count(const HostCount& args) {
+  ++*args.runs;
+  if (args.value != nullptr && *args.value != args.expected) {
+    return absl::InternalError("out of order");
+  }
+  return args.fails ? absl::AbortedError("host work " + std::to_string(*args.runs))
+                    : absl::OkStatus();
+}
+
+TEST_CASE("host work runs in the order of the stream, through a full ring") {
+  auto device = MakeDevice(1 << 20);
+  auto stream = device->CreateStream();
+  REQUIRE(stream.ok());
+  std::vector<float> values(8, 0.0f), ones(8, 1.0f);
+  const AddArgs add = {.out = TensorView(values.data(), DType::kF32, {1, 8}),
+                       .in = TensorView(ones.data(), DType::kF32, {1, 8})};
+  int runs = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    REQUIRE(device->ops().Add(add, **stream).ok());
+    const HostCount args = {.runs = &runs, .value = values.data(), .expected = float(i)};
+    REQUIRE(EnqueueHost(**stream, &Count, args).ok());
+  }
+  CHECK((*stream)->Synchronize().ok());
+  CHECK(runs == 1000);
+}
+
+TEST_CASE("behind a failure nothing runs until Synchronize returned it") {
+  auto device = MakeDevice(1 << 20);
+  auto stream = device->CreateStream();
+  REQUIRE(stream.ok());
+  std::vector<float> values(8, 0.0f), ones(8, 1.0f);
+  float copied = -1;
+  const AddArgs add = {.out = TensorView(values.data(), DType::kF32, {1, 8}),
+                       .in = TensorView(ones.data(), DType::kF32, {1, 8})};
+  int runs = 0;
+  REQUIRE(EnqueueHost(**stream, &Count, {.runs = &runs}).ok());
+  REQUIRE(EnqueueHost(**stream, &Count, {.runs = &runs, .fails = true}).ok());
+  for (int i = 0; i < 300; ++i) {
+    REQUIRE(EnqueueHost(**stream, &Count, {.runs = &runs, .fails = true}).ok());
+    REQUIRE(device->ops().Add(add, **stream).ok());
+    REQUIRE((*stream)->CopyToHost(&copied, ones.data(), sizeof copied).ok());
+  }
+  CHECK((*stream)->Synchronize() == absl::AbortedError("host work 2"));
+  CHECK(runs == 2);
+  CHECK(values == std::vector<float>(8, 0.0f));
+  CHECK(copied == -1);
+
+  REQUIRE(device->ops().Add(add, **stream).ok());
+  REQUIRE(EnqueueHost(**stream, &Count, {.runs = &runs}).ok());
+  CHECK((*stream)->Synchronize().ok());
+  CHECK(runs == 3);
+  CHECK(values == std::vector<float>(8, 1.0f));
+}
+
+TEST_CASE("host work with more arguments than a stream takes is refused") {
+  auto device = MakeDevice(1 << 20);
+  auto stream = device->CreateStream();
+  REQUIRE(stream.ok());
+  const std::vector<std::byte> arguments(kMaxHostArgumentBytes + 1);
+  const auto work = [](const void*) { return absl::OkStatus(); };
+  CHECK((*stream)->EnqueueHostWork(work, arguments.data(), kMaxHostArgumentBytes).ok());
+  CHECK((*stream)->EnqueueHostWork(work, arguments.data(), kMaxHostArgumentBytes + 1).code() ==
+        absl::StatusCode::kInvalidArgument);
+  CHECK((*stream)->Synchronize().ok());
 }
 
 TEST_CASE("a stream of another device is refused") {
