@@ -17,14 +17,16 @@ uint32_t* Address(const std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected) {
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, FutexScope scope) {
   constexpr auto nanoseconds = std::chrono::nanoseconds(kLongestSleep).count();
   const timespec timeout = {nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-  syscall(SYS_futex, Address(word), FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
+  const int operation = scope == FutexScope::kShared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE;
+  syscall(SYS_futex, Address(word), operation, expected, &timeout, nullptr, 0);
 }
 
-void FutexWake(const std::atomic<uint32_t>& word, int count) {
-  syscall(SYS_futex, Address(word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+void FutexWake(const std::atomic<uint32_t>& word, int count, FutexScope scope) {
+  const int operation = scope == FutexScope::kShared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE;
+  syscall(SYS_futex, Address(word), operation, count, nullptr, nullptr, 0);
 }
 
 }  // namespace tessera::kernels

@@ -13,10 +13,15 @@ namespace tessera::kernels {
 
 inline constexpr std::chrono::milliseconds kLongestSleep{100};
 
+// Who sleeps on a word: threads of this process only, or of every process that maps its memory.
+enum class FutexScope : uint8_t { kProcess, kShared };
+
 // Sleeps while word == expected, until woken or kLongestSleep has passed.
-void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected);
-// Wakes up to `count` sleepers.
-void FutexWake(const std::atomic<uint32_t>& word, int count);
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected,
+               FutexScope scope = FutexScope::kProcess);
+// Wakes up to `count` sleepers, who named the same scope.
+void FutexWake(const std::atomic<uint32_t>& word, int count,
+               FutexScope scope = FutexScope::kProcess);
 
 // Spins, for at most `limit`, until done() is true; returns its last answer.
 template <typename Done>
