@@ -135,7 +135,9 @@ struct GroupedLinearArgs {
   TensorView in;   // [rows, in_features]
   absl::Span<const PackedWeights> experts;
   TensorView source_rows = {};  // [slots] i32: which row of `in` a slot reads; empty: its own
-  TensorView expert_offsets;    // [experts + 1] i32: slots [offsets[e], offsets[e+1]) use expert e
+  // [experts + 1] i32: slots [offsets[e], offsets[e+1]) use expert e. Slots before the first and
+  // behind the last, of experts that another rank has, are left as they are.
+  TensorView expert_offsets;
   TensorView workspace = {};
   DType products = DType::kF32;  // as in LinearArgs
 };
@@ -190,8 +192,8 @@ struct AttentionArgs {
   TensorView query_starts;     // [sequences + 1] i32: first row of each sequence
   TensorView context_lengths;  // [sequences] i32: tokens in the cache, these rows included
   TensorView block_tables;     // [sequences, max_blocks] i32
-  float scale = 1.0f;  // above 0
-  int64_t window = 0;  // 0: all
+  float scale = 1.0f;          // above 0
+  int64_t window = 0;          // 0: all
   TensorView workspace = {};
   // bf16: where keys and values are bf16, queries and the weights of the values may be rounded to
   // bf16 too; sums are f32 in any case. Scores beyond 10^8 are not told apart then.
@@ -222,6 +224,8 @@ struct MoeCombineArgs {
   TensorView in;       // [rows*k, hidden]
   TensorView weights;  // [rows, k] f32
   TensorView slots;    // [rows, k] i32
+  // [held + 1] i32, optional: only slots [held[0], held[last]) count, those of this rank's experts.
+  TensorView held = {};
 };
 
 // ---- The end of a step

@@ -256,6 +256,7 @@ absl::Status CheckMoeCombine(const MoeCombineArgs& args) {
       .Tensor("slots", args.slots, {kI32}, {rows, k})
       .Tensor("in", args.in, kActivations, {rows * k, kAnySize}, kMayBeStrided)
       .Tensor("out", args.out, {args.in.dtype}, {rows, args.in.shape[1]}, kMayBeStrided)
+      .Optional("held", args.held, {kI32}, {kAnySize})
       .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
       .status();
 }

@@ -57,6 +57,7 @@ void Check(const LinearPath& path, DType weight, DType activation, const Grouped
       }
     }
   }
+  for (int64_t slot = 0; slot < c.offsets.front(); ++slot) CHECK(std::isnan(out.Get(slot, 0)));
   for (int64_t slot = slots; slot < padded_slots; ++slot) CHECK(std::isnan(out.Get(slot, 0)));
 }
 
@@ -66,6 +67,8 @@ TEST_CASE("grouped linear: empty experts, one row, many rows, gathered and in or
       {.rows = 7, .offsets = {0, 3, 3, 14, 15}, .gather = true},
       {.rows = 5, .offsets = {0, 0, 0}, .gather = true},
       {.rows = 400, .offsets = {0, 10, 600, 601, 1200}, .gather = true},  // over several chunks
+      {.rows = 60, .offsets = {7, 9, 40}, .gather = true},  // experts before are another rank's
+      {.rows = 300, .offsets = {290, 300}, .gather = false},
   };
   for (const LinearPath& path : LinearPaths()) {
     for (DType weight : {DType::kF32, DType::kBF16, DType::kI8}) {

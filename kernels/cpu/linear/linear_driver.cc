@@ -195,7 +195,7 @@ void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args,
   const int64_t slots = std::min<int64_t>(args.out.rows(), offsets[experts]);
   Group groups[kMaxChunkRows];
   int64_t expert = 0;
-  for (int64_t begin = 0; begin < slots; begin += kMaxChunkRows) {
+  for (int64_t begin = offsets[0]; begin < slots; begin += kMaxChunkRows) {
     const int64_t end = std::min(slots, begin + kMaxChunkRows);
     int64_t count = 0;
     for (int64_t slot = begin; slot < end;) {

@@ -47,12 +47,17 @@ void MoeRoute(const MoeRouteArgs& args, ThreadPool&) {
 
 void MoeCombine(const MoeCombineArgs& args, ThreadPool&) {
   const int64_t k = args.weights.shape[1];
+  const int32_t* held = args.held.empty() ? nullptr : args.held.As<int32_t>();
+  const int32_t first = held == nullptr ? 0 : held[0];
+  const int32_t end =
+      held == nullptr ? static_cast<int32_t>(args.in.rows()) : held[args.held.rows() - 1];
   for (int64_t row = 0; row < args.out.rows(); ++row) {
     for (int64_t i = 0; i < args.out.shape[1]; ++i) {
       double sum = 0;
       for (int64_t j = 0; j < k; ++j) {
-        sum += static_cast<double>(args.weights.Row<float>(row)[j]) *
-               Get(args.in, args.slots.Row<int32_t>(row)[j], i);
+        const int32_t slot = args.slots.Row<int32_t>(row)[j];
+        if (slot < first || slot >= end) continue;
+        sum += static_cast<double>(args.weights.Row<float>(row)[j]) * Get(args.in, slot, i);
       }
       Set(args.out, row, i, sum);
     }

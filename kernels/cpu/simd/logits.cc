@@ -118,6 +118,10 @@ void LogSoftmax(const LogSoftmaxArgs& args, ThreadPool& pool) {
 
 void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool) {
   const int64_t k = args.weights.shape[1], width = args.out.shape[1];
+  const int32_t* held = args.held.empty() ? nullptr : args.held.As<int32_t>();
+  const int32_t first = held == nullptr ? 0 : held[0];
+  const int32_t end =
+      held == nullptr ? static_cast<int32_t>(args.in.rows()) : held[args.held.rows() - 1];
   WithActivationType(args.in.dtype, [&](auto type) {
     using T = decltype(type);
     ForRows(pool, args.out.rows(), k * width, [&](int64_t r) {
@@ -126,6 +130,7 @@ void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool) {
       ForVectors(width, [&](int64_t i, int64_t n) {
         Vec sum = Zero();
         for (int64_t j = 0; j < k; ++j) {
+          if (slots[j] < first || slots[j] >= end) continue;
           sum = Fma(LoadUpTo(args.in.Row<const T>(slots[j]) + i, n), Set(weights[j]), sum);
         }
         StoreUpTo(args.out.Row<T>(r) + i, sum, n);

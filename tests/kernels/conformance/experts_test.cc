@@ -84,5 +84,33 @@ TEST_CASE("MoeCombine adds up what the experts made of a row") {
   });
 }
 
+TEST_CASE("MoeCombine leaves out the slots of experts that another rank has") {
+  const int64_t width = GENERATE(5, 64);
+  const auto combine = [width](Path& path, const std::vector<int32_t>& held) {
+    const Tensor in = Random(path, DType::kF32, {6, width}, 1, 2);
+    const Tensor weights = Random(path, DType::kF32, {3, 2}, 2);
+    const Tensor slots(path, {3, 2}, std::vector<int32_t>{5, 0, 1, 3, 4, 2});
+    const Tensor offsets(path, {static_cast<int64_t>(held.size())}, held);
+    const Tensor out = Zeros(path, DType::kF32, {3, width}, 4);
+    REQUIRE(
+        path.ops()
+            .MoeCombine({.out = out, .in = in, .weights = weights, .slots = slots, .held = offsets},
+                        path.stream())
+            .ok());
+    return out.Read();
+  };
+  const std::vector<float> all = combine(Reference(), {0, 6});
+  for (const auto& path : OtherPaths()) {
+    INFO("path " << path->name());
+    const std::vector<float> low = combine(*path, {0, 2, 3}), high = combine(*path, {3, 3, 6});
+    std::vector<float> sum(low.size());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] = low[i] + high[i];
+    CHECK(Difference(sum, all, 1e-5) == "");
+    // Row 0 takes slots 5 and 0, so each half has a part of it.
+    CHECK(low[0] != all[0]);
+    CHECK(high[0] != all[0]);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels::conformance
