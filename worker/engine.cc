@@ -11,10 +11,12 @@ constexpr std::chrono::milliseconds kTick(500);
 
 }  // namespace
 
-Engine::Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double max_stall_seconds)
+Engine::Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double max_stall_seconds,
+               std::function<void(const absl::Status& reason)> on_broken)
     : fence_(fence),
       clock_(std::move(clock)),
       max_stall_seconds_(max_stall_seconds),
+      on_broken_(std::move(on_broken)),
       parts_(std::move(parts)),
       load_(parts_.core->load()),
       thread_([this] { Loop(); }) {}
@@ -136,6 +138,16 @@ void Engine::DropSession() {
   told_draining_ = false;
 }
 
+void Engine::EndIfBroken() {
+  const absl::Status reason = parts_.core->Broken();
+  if (reason.ok()) return;
+  if (session_ != nullptr) {
+    session_->Close(reason);
+    DropSession();
+  }
+  if (!std::exchange(broken_, true) && on_broken_) on_broken_(reason);
+}
+
 v1::EngineLoad Engine::LoadNow() const {
   v1::EngineLoad load = parts_.core->load();
   load.set_draining(draining_);
@@ -194,6 +206,7 @@ void Engine::Loop() {
   while (WaitForWork(&commands)) {
     for (Command& command : commands) Apply(command);
     if (CanStep()) parts_.core->Step(clock_, &events_);
+    EndIfBroken();
     DeliverEvents();
     CloseIfStalled();
     Publish();
@@ -207,10 +220,10 @@ void Engine::Loop() {
     commands.swap(mailbox_);
   }
   commands.clear();  // what is left in the mailbox holds sessions, and these hold the engine
-  // Memory is free when Stop returns, whoever still holds the engine.
+  // Nothing is held when Stop returns, whoever still holds the engine.
   parts_.core.reset();
-  parts_.model.reset();
-  parts_.kv_memory = kernels::Buffer();
+  parts_.formation.reset();
+  parts_.share.reset();
 }
 
 }  // namespace tessera::worker

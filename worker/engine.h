@@ -4,11 +4,12 @@
 // Flow: a session that may not take a reply (no credit, full outbox) pauses the steps; cancels
 // still act at once. One that stays so longer than max_stall_seconds is closed. When a session ends
 // or a newer one attaches, all its sequences end within the step under way. Nothing runs without a
-// session.
+// session. Where the workers of the replica can run no more steps, the session is closed with
+// UNAVAILABLE and the reason, and so is every later one: its sequences go on at another replica.
 //
 // Thread rule: every method may be called from any thread, and none waits for a step but Stop and
-// WaitIdle. The clock is called on the engine's thread. Ownership: owns model, KV memory and core
-// until Stop; shares the sink.
+// WaitIdle. The clock is called on the engine's thread. Ownership: owns core and formation, shares
+// the loaded share, until Stop; shares the sink.
 #pragma once
 
 #include <atomic>
@@ -22,10 +23,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/device.h"
 #include "proto/worker.pb.h"
 #include "worker/engine_core.h"
-#include "worker/model.h"
+#include "worker/formation.h"
+#include "worker/loaded_share.h"
 
 namespace tessera::worker {
 
@@ -40,8 +41,8 @@ class ReplySink {
 
 // What an engine computes with, freed in reverse order.
 struct EngineParts {
-  kernels::Buffer kv_memory;
-  std::unique_ptr<Model> model;
+  std::shared_ptr<LoadedShare> share;
+  std::unique_ptr<Formation> formation;  // null: the replica is this worker alone
   std::unique_ptr<EngineCore> core;
 };
 
@@ -52,7 +53,10 @@ class Engine {
   // Messages a session may have sent that the engine has not taken yet; more close the session.
   static constexpr size_t kMaxMailbox = 65536;
 
-  Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double max_stall_seconds = 30);
+  // `on_broken` is called once, on the engine's thread, when no more steps can be run; may be
+  // empty.
+  Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double max_stall_seconds = 30,
+         std::function<void(const absl::Status& reason)> on_broken = nullptr);
   ~Engine() { Stop(absl::UnavailableError("the worker is shutting down")); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -73,8 +77,8 @@ class Engine {
   void RefuseNew(const absl::Status& reason);
   // Waits until no sequence is left, timeout_seconds at most; returns how many are left.
   int64_t WaitIdle(double timeout_seconds);
-  // Ends everything, closes the session with `reason`, ends the thread and frees model and KV
-  // memory. Idempotent.
+  // Ends everything, closes the session with `reason`, ends the thread, leaves the formation and
+  // lets go of the share. Idempotent.
   void Stop(const absl::Status& reason);
 
   v1::EngineLoad load() const;
@@ -94,6 +98,7 @@ class Engine {
   bool CanStep() const;
   void Apply(Command& command);
   void DropSession();
+  void EndIfBroken();
   v1::EngineLoad LoadNow() const;
   void DeliverEvents();
   void CloseIfStalled();
@@ -102,6 +107,7 @@ class Engine {
   const v1::Fence fence_;
   const Clock clock_;
   const double max_stall_seconds_;
+  const std::function<void(const absl::Status& reason)> on_broken_;
 
   // Of the engine's thread.
   EngineParts parts_;
@@ -110,6 +116,7 @@ class Engine {
   double stalled_since_seconds_ = -1;  // < 0: not stalled
   bool draining_ = false;              // a copy of !refusal_.ok()
   bool told_draining_ = false;         // to this session
+  bool broken_ = false;                // no more steps can be run
 
   mutable std::mutex mutex_;
   std::condition_variable work_;

@@ -27,30 +27,14 @@ StepLimits EngineCore::LimitsOf(const EngineOptions& options) {
   return limits;
 }
 
-absl::StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(const EngineOptions& options,
-                                                               Model* model,
-                                                               kernels::Device* device) {
-  std::unique_ptr<EngineCore> core(new EngineCore(options, model));
-  auto builder = StepBuilder::Create(LimitsOf(options), *device);
-  if (!builder.ok()) return builder.status();
-  core->builder_ = *std::move(builder);
-  auto sampler = Sampler::Create(
-      {options.limits.max_logit_rows, options.vocabulary, options.max_model_len_tokens}, *device);
-  if (!sampler.ok()) return sampler.status();
-  core->sampler_ = *std::move(sampler);
-  auto stream = device->CreateStream();
-  if (!stream.ok()) return stream.status();
-  core->stream_ = *std::move(stream);
-  return core;
-}
-
-EngineCore::EngineCore(const EngineOptions& options, Model* model)
+EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor)
     : options_(options),
-      model_(model),
+      executor_(std::move(executor)),
       pool_(static_cast<int32_t>(options.limits.total_blocks),
             static_cast<int32_t>(options.limits.block_tokens)),
       index_(&pool_),
-      next_deadline_seconds_(std::numeric_limits<double>::infinity()) {
+      next_deadline_seconds_(std::numeric_limits<double>::infinity()),
+      arrays_(LimitsOf(options)) {
   load_.set_kv_blocks_total(pool_.total_blocks());
 }
 

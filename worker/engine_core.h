@@ -7,8 +7,8 @@
 // on what else runs, on chunks, preemption, the prefix cache, or on where an earlier attempt
 // stopped (in f32 exactly; see kernels/ops.h on invariance).
 //
-// Thread rule: one thread. Ownership: borrows model, device and KV memory (already attached to the
-// model). Time comes from the caller. A step that fails ends its sequences with ERROR and the
+// Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
+// workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
 // engine goes on; so do the submissions for whose rows a step gives no token (logits that are not
 // finite, every id banned), while the others of that step get theirs.
 #pragma once
@@ -22,8 +22,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "kernels/device.h"
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "proto/worker.pb.h"
@@ -32,7 +30,8 @@
 #include "worker/model.h"
 #include "worker/sampler.h"
 #include "worker/sequence.h"
-#include "worker/step_inputs.h"
+#include "worker/step_arrays.h"
+#include "worker/step_executor.h"
 
 namespace tessera::worker {
 
@@ -40,10 +39,9 @@ class EngineCore {
  public:
   using Events = std::vector<v1::TokenEvent>;
 
-  // What `options` need of the model; Model::Load and EngineCore::Create must be given the same.
+  // What `options` need of the model; Model::Load and the executor must be given the same.
   static StepLimits LimitsOf(const EngineOptions& options);
-  static absl::StatusOr<std::unique_ptr<EngineCore>> Create(const EngineOptions& options,
-                                                            Model* model, kernels::Device* device);
+  EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor);
 
   // Queues a submission; one that is refused gets its events at once.
   void Submit(v1::Submit submit, double now_seconds, Events* events);
@@ -58,11 +56,14 @@ class EngineCore {
   // Runs one step. `clock` is read at its start and end, in seconds.
   void Step(const std::function<double()>& clock, Events* events);
 
+  // Not OK: the replica's workers cannot run steps any more, and why. What was running is for
+  // another replica: the engine ends its session, and nobody is told of a failure.
+  absl::Status Broken() { return executor_->Broken(); }
   bool Busy() const { return !running_.empty() || !waiting_.empty(); }
   int64_t sequences() const;  // that have not ended, held ones included
   const v1::EngineLoad& load() const { return load_; }
   void ResetLoad();  // counts from zero again
-  int64_t device_bytes() const { return builder_->device_bytes() + sampler_->device_bytes(); }
+  int64_t device_bytes() const { return executor_->device_bytes(); }
 
  private:
   struct Scheduled {
@@ -80,8 +81,6 @@ class EngineCore {
     int64_t position;  // of the token to score
   };
 
-  EngineCore(const EngineOptions& options, Model* model);
-
   // Planning (engine_core.cc).
   void RefuseOverdue(double now_seconds, Events* events);
   void Plan();
@@ -96,7 +95,7 @@ class EngineCore {
   // One step (engine_step.cc).
   absl::Status RunStep();
   void CollectLogitRows();
-  absl::Status Sample();
+  void CollectRequests();
   void EndWithoutToken(Events* events);
   void Distribute(double now_seconds, Events* events);
   void IndexBlocks(Sequence* sequence);
@@ -114,12 +113,9 @@ class EngineCore {
                      Events* events);
 
   EngineOptions options_;
-  Model* model_;
+  const std::unique_ptr<StepExecutor> executor_;
   kvcache::BlockPool pool_;
   kvcache::PrefixIndex index_;
-  std::unique_ptr<kernels::Stream> stream_;
-  std::unique_ptr<StepBuilder> builder_;
-  std::unique_ptr<Sampler> sampler_;
 
   std::vector<std::unique_ptr<Sequence>> running_;  // by rank
   std::map<SequenceRank, std::unique_ptr<Sequence>> waiting_;
@@ -136,10 +132,10 @@ class EngineCore {
   std::vector<Scheduled> scheduled_;
   std::vector<Draw> draws_;
   std::vector<ScoreRow> score_rows_;
+  StepArrays arrays_;
   std::vector<SampleRequest> sample_requests_;
   std::vector<ScoreRequest> score_requests_;
-  std::vector<SampleResult> samples_;
-  std::vector<v1::PositionLogprobs> scores_;
+  StepOutcome outcome_;
 
   v1::EngineLoad load_;
 };

@@ -9,6 +9,8 @@
 #include "proto/kv_blocks.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/group_executor.h"
+#include "worker/local_executor.h"
 #include "worker/model_dtypes.h"
 
 namespace tessera::worker {
@@ -67,17 +69,18 @@ absl::Status CheckFingerprint(const v1::ConfigureRequest& request,
              ": put the same checkpoint on every machine"));
 }
 
-absl::Status CheckShare(const v1::ConfigureRequest& request) {
+// Of what a worker without peers is to hold.
+absl::Status CheckAlone(const v1::ConfigureRequest& request) {
   const v1::WorkerShare& share = request.share();
-  const bool whole = share.layers().begin() == 0 &&
-                     share.layers().end() == request.model().layers() && share.holds_embedding() &&
-                     share.holds_head();
-  if (whole && request.peers_size() <= 1) return absl::OkStatus();
-  return absl::UnimplementedError(
-      StrCat("replica ", request.replica(), " spreads layers ", share.layers().begin(), " to ",
-             share.layers().end(), " of ", request.model().layers(), " over ", request.peers_size(),
-             " workers; replicas of more than one worker are not supported "
-             "yet: plan one worker per replica"));
+  const v1::Model& model = request.model();
+  const bool all_layers = share.layers().begin() == 0 && share.layers().end() == model.layers() &&
+                          share.holds_embedding() && share.holds_head();
+  if (request.peers_size() > 1 || all_layers) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      "replica ", request.replica(), " names no other workers, but this one's share is layers ",
+      share.layers().begin(), " to ", share.layers().end(), " of ", model.layers(),
+      share.holds_embedding() ? "" : ", without the embedding",
+      share.holds_head() ? "" : ", without the head"));
 }
 
 // One step, so that the first request does not pay for cold memory and code.
@@ -94,6 +97,7 @@ absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
   for (int step = 0; step < 4 && core->Busy(); ++step) core->Step(clock, &events);
   core->EndAll(absl::CancelledError("warm up is over"), &events);
   core->ResetLoad();
+  if (absl::Status reason = core->Broken(); !reason.ok()) return reason;
   for (const v1::TokenEvent& event : events) {
     if (event.finish() == v1::FINISH_REASON_ERROR) {
       return absl::Status(static_cast<absl::StatusCode>(event.error_code()),
@@ -122,43 +126,43 @@ absl::Status CheckKvPool(int64_t bytes, int64_t left_bytes, int64_t block_bytes,
   return absl::OkStatus();
 }
 
-// Chooses and allocates the KV pool; fills in total_blocks.
+// Chooses and allocates the KV pool.
 absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
-                        EngineOptions* options, EngineParts* parts) {
-  const int64_t block_bytes = parts->model->KvBlockBytes(options->limits.block_tokens);
-  const int64_t left = setup.device->memory_bytes() - parts->model->weight_bytes() -
-                       parts->model->activation_bytes();
+                        const EngineOptions& options, LoadedShare* share) {
+  const int64_t block_tokens = options.limits.block_tokens;
+  const int64_t block_bytes = share->model->KvBlockBytes(block_tokens);
+  const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
+                       share->model->activation_bytes();
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
   if (bytes == 0) {
     // What packed weights hold is taken by now; the rest and activations are promised.
     const int64_t promised =
-        parts->model->activation_bytes() + parts->model->waiting_weight_bytes();
+        share->model->activation_bytes() + share->model->waiting_weight_bytes();
     const int64_t free =
         setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
-    bytes = KvPoolBytes(std::min(left, free), block_bytes, *options);
+    bytes = KvPoolBytes(std::min(left, free), block_bytes, options);
   }
-  if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, *options); !fits.ok()) {
+  if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, options); !fits.ok()) {
     return fits;
   }
-  const int64_t most = std::numeric_limits<int32_t>::max() / options->limits.block_tokens;
-  options->limits.total_blocks = std::min(bytes / block_bytes, most);
-  auto memory = setup.device->Allocate(options->limits.total_blocks * block_bytes);
+  const int64_t most = std::numeric_limits<int32_t>::max() / block_tokens;
+  share->kv_blocks = std::min(bytes / block_bytes, most);
+  auto memory = setup.device->Allocate(share->kv_blocks * block_bytes);
   if (!memory.ok()) return memory.status();
-  parts->kv_memory = *std::move(memory);
-  return parts->model->AttachKv(parts->kv_memory.data(), options->limits.total_blocks,
-                                options->limits.block_tokens);
+  share->kv_memory = *std::move(memory);
+  return share->model->AttachKv(share->kv_memory.data(), share->kv_blocks, block_tokens);
 }
 
 void Describe(const SetupOptions& setup, const ModelOptions& model, const EngineOptions& options,
-              const EngineParts& parts, v1::WorkerReady* ready) {
+              const LoadedShare& share, int64_t staging_bytes, v1::WorkerReady* ready) {
   ready->set_device(setup.device->Describe());
   ready->set_kernel_path(setup.kernel_path);
   ready->set_weight_dtype(ToProto(model.weight_dtype));
   ready->set_kv_dtype(ToProto(model.kv_dtype));
-  ready->set_weight_bytes(parts.model->weight_bytes());
-  ready->set_activation_bytes(parts.model->activation_bytes() + parts.core->device_bytes());
-  ready->set_kv_pool_bytes(parts.kv_memory.size_bytes());
+  ready->set_weight_bytes(share.model->weight_bytes());
+  ready->set_activation_bytes(share.model->activation_bytes() + staging_bytes);
+  ready->set_kv_pool_bytes(share.kv_memory.size_bytes());
   ready->set_kv_blocks(static_cast<int32_t>(options.limits.total_blocks));
   ready->set_block_tokens(static_cast<int32_t>(options.limits.block_tokens));
 }
@@ -189,12 +193,13 @@ void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
     seconds += phase.seconds();
   }
   Logger("worker").info(
-      "ready for replica {} of {}: weights {} {} bytes, KV {} {} blocks of {} tokens ({} bytes), "
-      "steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
-      request.replica(), request.model().name(), TypeName(ready.weight_dtype()),
-      ready.weight_bytes(), TypeName(ready.kv_dtype()), ready.kv_blocks(), ready.block_tokens(),
-      ready.kv_pool_bytes(), options.limits.max_batched_tokens, options.limits.max_sequences,
-      options.max_model_len_tokens, seconds, phases);
+      "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks of {} "
+      "tokens ({} bytes), steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
+      request.replica(), request.model().name(), request.share().layers().begin(),
+      request.share().layers().end() - 1, TypeName(ready.weight_dtype()), ready.weight_bytes(),
+      TypeName(ready.kv_dtype()), ready.kv_blocks(), ready.block_tokens(), ready.kv_pool_bytes(),
+      options.limits.max_batched_tokens, options.limits.max_sequences, options.max_model_len_tokens,
+      seconds, phases);
   if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {
     Logger("worker").warn("the KV pool holds {} tokens, less than one sequence of the context's {}",
                           options.limits.total_blocks * options.limits.block_tokens,
@@ -268,46 +273,159 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   return options;
 }
 
+v1::ConfigureRequest ShareTerms(const v1::ConfigureRequest& request) {
+  v1::ConfigureRequest terms = request;
+  terms.clear_fence();
+  terms.clear_replica();
+  terms.clear_role();
+  terms.clear_stage();
+  terms.clear_rank();
+  terms.clear_peers();
+  terms.clear_max_waiting();
+  terms.clear_prefix_cache();
+  terms.clear_vocabulary();
+  terms.clear_eos_token_ids();
+  return terms;
+}
+
+namespace {
+
+// One call of SetUpEngine, phase by phase.
+class Setup {
+ public:
+  Setup(const v1::ConfigureRequest& request, const SetupOptions& setup, const SetupCall& call)
+      : request_(request),
+        setup_(setup),
+        call_(call),
+        timer_(setup.clock, call.progress, &configured_.ready) {}
+
+  absl::StatusOr<ConfiguredEngine> Run() {
+    absl::Status status = Check();
+    if (status.ok()) status = Load();
+    if (status.ok()) status = request_.peers_size() > 1 ? SetUpMember() : SetUpAlone();
+    if (!status.ok()) return status;
+    timer_.End();
+    if (!std::exchange(share_->packs, true)) share_->model->PackWeights();
+    Describe(setup_, model_options_, options_, *share_, staging_bytes_, &configured_.ready);
+    LogReady(request_, options_, configured_.ready);
+    return std::move(configured_);
+  }
+
+ private:
+  absl::Status Check() {
+    timer_.Begin("check model");
+    auto options = ReadEngineOptions(request_);
+    if (!options.ok()) return options.status();
+    options_ = *std::move(options);
+    if (request_.peers_size() > 1 && !setup_.join) {
+      return absl::FailedPreconditionError(
+          StrCat("replica ", request_.replica(), " has ", request_.peers_size(),
+                 " workers, and this one takes no links of others"));
+    }
+    absl::Status status = CheckAlone(request_);
+    if (status.ok()) status = CheckFingerprint(request_, setup_.fingerprint);
+    if (!status.ok()) return status;
+    auto model_options = ReadModelOptions(request_);
+    if (!model_options.ok()) return model_options.status();
+    model_options_ = *std::move(model_options);
+    model_options_.limits = EngineCore::LimitsOf(options_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Load() {
+    share_ = call_.loaded;
+    if (share_ == nullptr) {
+      timer_.Begin("read weights");
+      auto model = setup_.load_model(
+          model_options_, *setup_.device,
+          [&](int64_t done, int64_t total) { call_.progress("read weights", done, total); });
+      if (!model.ok()) return model.status();
+      share_ = std::make_shared<LoadedShare>();
+      share_->model = *std::move(model);
+      timer_.Begin("allocate");
+      absl::Status status = AllocateKv(request_, setup_, options_, share_.get());
+      if (!status.ok()) return status;
+      if (call_.on_loaded) call_.on_loaded(share_);
+    }
+    options_.limits.total_blocks = share_->kv_blocks;
+    return absl::OkStatus();
+  }
+
+  SamplerLimits Sampling() const {
+    return {options_.limits.max_logit_rows, options_.vocabulary, options_.max_model_len_tokens};
+  }
+
+  absl::Status SetUpAlone() {
+    auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
+                                          setup_.device);
+    if (!executor.ok()) return executor.status();
+    return StartEngine(nullptr, *std::move(executor));
+  }
+
+  absl::Status SetUpMember() {
+    timer_.Begin("join");
+    const auto cancelled = [this] { return call_.cancelled && call_.cancelled(); };
+    auto formation = setup_.join(request_, static_cast<int32_t>(options_.limits.total_blocks),
+                                 setup_.join_seconds, cancelled);
+    if (!formation.ok()) return formation.status();
+    const FormationPlace& place = (*formation)->place();
+    options_.limits.total_blocks = (*formation)->kv_blocks();
+    auto stage =
+        StageRunner::Create({.limits = model_options_.limits,
+                             .sampler = Sampling(),
+                             .first = request_.stage() == 0,
+                             .samples = place.self == place.sampler},
+                            (*formation)->stage_links(), share_->model.get(), setup_.device);
+    if (!stage.ok()) return stage.status();
+    if (place.self == place.leader) {
+      auto executor =
+          std::make_unique<GroupExecutor>(GroupOptionsOf(request_, **formation), *std::move(stage));
+      return StartEngine(*std::move(formation), std::move(executor));
+    }
+    staging_bytes_ = (*stage)->device_bytes();
+    configured_.member =
+        std::make_unique<Member>(MemberOptions{.fence = request_.fence(),
+                                               .limits = model_options_.limits,
+                                               .kv_blocks = options_.limits.total_blocks,
+                                               .block_tokens = options_.limits.block_tokens,
+                                               .control = (*formation)->control(place.leader),
+                                               .bulk = (*formation)->bulk(),
+                                               .on_end = call_.on_broken},
+                                 share_, *std::move(formation), *std::move(stage));
+    return absl::OkStatus();
+  }
+
+  absl::Status StartEngine(std::unique_ptr<Formation> formation,
+                           std::unique_ptr<StepExecutor> executor) {
+    EngineParts parts;
+    parts.share = share_;
+    parts.formation = std::move(formation);
+    parts.core = std::make_unique<EngineCore>(options_, std::move(executor));
+    timer_.Begin("warm up");
+    absl::Status status = WarmUp(parts.core.get(), setup_.clock);
+    if (!status.ok()) return status;
+    staging_bytes_ = parts.core->device_bytes();
+    configured_.engine = std::make_shared<Engine>(std::move(parts), request_.fence(), setup_.clock,
+                                                  setup_.max_stall_seconds, call_.on_broken);
+    return absl::OkStatus();
+  }
+
+  const v1::ConfigureRequest& request_;
+  const SetupOptions& setup_;
+  const SetupCall& call_;
+  ConfiguredEngine configured_;
+  PhaseTimer timer_;
+  EngineOptions options_;
+  ModelOptions model_options_;
+  std::shared_ptr<LoadedShare> share_;
+  int64_t staging_bytes_ = 0;
+};
+
+}  // namespace
+
 absl::StatusOr<ConfiguredEngine> SetUpEngine(const v1::ConfigureRequest& request,
-                                             const SetupOptions& setup,
-                                             const SetupProgress& progress) {
-  ConfiguredEngine configured;
-  PhaseTimer timer(setup.clock, progress, &configured.ready);
-  timer.Begin("check model");
-  auto options = ReadEngineOptions(request);
-  if (!options.ok()) return options.status();
-  absl::Status status = CheckShare(request);
-  if (status.ok()) status = CheckFingerprint(request, setup.fingerprint);
-  if (!status.ok()) return status;
-  auto model_options = ReadModelOptions(request);
-  if (!model_options.ok()) return model_options.status();
-  model_options->limits = EngineCore::LimitsOf(*options);
-
-  timer.Begin("read weights");
-  EngineParts parts;
-  auto model = setup.load_model(*model_options, *setup.device, [&](int64_t done, int64_t total) {
-    progress("read weights", done, total);
-  });
-  if (!model.ok()) return model.status();
-  parts.model = *std::move(model);
-
-  timer.Begin("allocate");
-  status = AllocateKv(request, setup, &*options, &parts);
-  if (!status.ok()) return status;
-  auto core = EngineCore::Create(*options, parts.model.get(), setup.device);
-  if (!core.ok()) return core.status();
-  parts.core = *std::move(core);
-
-  timer.Begin("warm up");
-  status = WarmUp(parts.core.get(), setup.clock);
-  if (!status.ok()) return status;
-  timer.End();
-  parts.model->PackWeights();
-  Describe(setup, *model_options, *options, parts, &configured.ready);
-  LogReady(request, *options, configured.ready);
-  configured.engine = std::make_shared<Engine>(std::move(parts), request.fence(), setup.clock,
-                                               setup.max_stall_seconds);
-  return configured;
+                                             const SetupOptions& setup, const SetupCall& call) {
+  return Setup(request, setup, call).Run();
 }
 
 }  // namespace tessera::worker

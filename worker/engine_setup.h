@@ -1,9 +1,9 @@
-// From a Configure message to a running engine: check, load the model, size and allocate the KV
-// pool, warm up.
+// From a Configure message to a running engine, or to a member of another's replica: check, load
+// this worker's share, size and allocate the KV pool, join the other workers, warm up.
 //
-// Thread rule: one call at a time, on the thread of the caller; blocks for as long as loading
-// takes. Errors name what does not fit: the checkpoint (fingerprint), a data type, or memory (bytes
-// wanted and there).
+// Thread rule: one call at a time, on the thread of the caller; blocks for as long as loading and
+// joining take. Errors name what does not fit: the checkpoint (fingerprint), a data type, memory
+// (bytes wanted and there), or the member that did not join.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@
 #include "kernels/device.h"
 #include "proto/worker.pb.h"
 #include "worker/engine.h"
+#include "worker/formation.h"
+#include "worker/loaded_share.h"
+#include "worker/member.h"
 #include "worker/model.h"
 
 namespace tessera::worker {
@@ -39,16 +42,43 @@ struct SetupOptions {
   // Bytes that the machine can still give to anybody, for a pool whose size nobody gave. Null: all.
   std::function<int64_t()> memory_left;
   double max_stall_seconds = 30;
+  // Joins the other workers of a replica (Formation::Join); `kv_blocks` of this worker's pool.
+  // Null: a replica of several workers is refused.
+  std::function<absl::StatusOr<std::unique_ptr<Formation>>(const v1::ConfigureRequest& request,
+                                                           int32_t kv_blocks, double wait_seconds,
+                                                           const std::function<bool()>& cancelled)>
+      join;
+  // Longest wait for another worker of the replica, which may be reading its weights.
+  double join_seconds = 3600;
 };
 
+// What one call of SetUpEngine is given beside the request.
+struct SetupCall {
+  SetupProgress progress;
+  // True ends the wait for other workers. Null: never.
+  std::function<bool()> cancelled;
+  // Called once, from a thread of the engine or member, when the replica's workers can run no more
+  // steps together. May be empty.
+  std::function<void(const absl::Status& reason)> on_broken;
+  // What an earlier call loaded for a request of equal ShareTerms; its user has ended. Null: load.
+  std::shared_ptr<LoadedShare> loaded;
+  // Hears of the share as soon as it is loaded, also where joining fails later. May be empty.
+  std::function<void(std::shared_ptr<LoadedShare>)> on_loaded;
+};
+
+// Either `engine` (a leader, or a worker alone) or `member` is there.
 struct ConfiguredEngine {
   std::shared_ptr<Engine> engine;
+  std::unique_ptr<Member> member;
   v1::WorkerReady ready;
 };
 
 absl::StatusOr<ConfiguredEngine> SetUpEngine(const v1::ConfigureRequest& request,
-                                             const SetupOptions& options,
-                                             const SetupProgress& progress);
+                                             const SetupOptions& options, const SetupCall& call);
+
+// The part of a request that decides what is loaded: a LoadedShare serves every request of equal
+// terms, whatever the plan around it.
+v1::ConfigureRequest ShareTerms(const v1::ConfigureRequest& request);
 
 // Limits and sizes of the request, zeros replaced by defaults: 64 tokens per block, 256 sequences,
 // 2048 rows of a step, 1024 waiting, the model's own context. Blocks are not known yet.

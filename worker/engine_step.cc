@@ -37,7 +37,7 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
     if (status.ok()) {
       EndWithoutToken(events);
       Distribute(end_seconds, events);
-    } else {
+    } else if (executor_->Broken().ok()) {
       FailStep(status, events);
     }
     load_.set_steps(load_.steps() + 1);
@@ -54,21 +54,17 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
 }
 
 absl::Status EngineCore::RunStep() {
-  builder_->Begin();
+  arrays_.Begin();
   for (Scheduled& s : scheduled_) {
     const Sequence& sequence = *s.sequence;
-    s.first_row = builder_->AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
-                                         sequence.computed_tokens, s.rows, &sequence.blocks});
+    s.first_row = arrays_.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
+                                       sequence.computed_tokens, s.rows, &sequence.blocks});
   }
   CollectLogitRows();
-  auto inputs = builder_->Finish(*stream_);
-  absl::Status status = inputs.status();
-  if (status.ok()) status = model_->Forward(*inputs, *stream_);
-  if (status.ok()) status = Sample();
-  // Also after a failure: what was enqueued still reads the staging.
-  const absl::Status drained = stream_->Synchronize();
-  status.Update(drained);
-  return status;
+  CollectRequests();
+  arrays_.Seal();
+  absl::Status status = executor_->Begin({&arrays_, sample_requests_, score_requests_});
+  return status.ok() ? executor_->Take(&outcome_) : status;
 }
 
 // Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).
@@ -95,11 +91,11 @@ void EngineCore::CollectLogitRows() {
   std::stable_partition(draws_.begin(), draws_.end(), [](const Draw& draw) {
     return draw.sequence->submission->request.top_logprobs() < 0;
   });
-  for (const Draw& draw : draws_) builder_->AddLogitRow(draw.row);
-  for (const ScoreRow& score : score_rows_) builder_->AddLogitRow(score.row);
+  for (const Draw& draw : draws_) arrays_.AddLogitRow(draw.row);
+  for (const ScoreRow& score : score_rows_) arrays_.AddLogitRow(score.row);
 }
 
-absl::Status EngineCore::Sample() {
+void EngineCore::CollectRequests() {
   sample_requests_.clear();
   for (const Draw& draw : draws_) {
     const Sequence& sequence = *draw.sequence;
@@ -109,7 +105,10 @@ absl::Status EngineCore::Sample() {
     sample.params = &request.sampling();
     sample.choice = sequence.rank.choice;
     sample.position = sequence.known_tokens();
-    sample.history = sequence.history.get();
+    if (sequence.history != nullptr) {
+      sample.history_ids = sequence.history->ids();
+      sample.history_counts = sequence.history->counts();
+    }
     sample.top_logprobs = std::max(-1, request.top_logprobs());
     if (sequence.output_tokens() < request.min_tokens()) sample.banned = submission.stop_ids;
   }
@@ -119,26 +118,22 @@ absl::Status EngineCore::Sample() {
     score_requests_.push_back(
         {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs()});
   }
-  const int64_t rows = static_cast<int64_t>(draws_.size() + score_rows_.size());
-  if (rows == 0) return absl::OkStatus();
-  return sampler_->Run(model_->logits().Rows(rows), sample_requests_, score_requests_, *stream_,
-                       &samples_, &scores_);
 }
 
 // Ends the submissions to which the step gave no token or no score, and takes them out of it.
 void EngineCore::EndWithoutToken(Events* events) {
   std::map<uint64_t, absl::Status> broken;  // by arrival; the first reason of each counts
   for (size_t i = 0; i < draws_.size(); ++i) {
-    if (samples_[i].token_id >= 0) continue;
+    if (outcome_.samples[i].token_id >= 0) continue;
     const Sequence& sequence = *draws_[i].sequence;
     const int64_t position = sequence.known_tokens();
     broken.try_emplace(sequence.submission->arrival,
-                       samples_[i].token_id == kernels::kNothingToPick
+                       outcome_.samples[i].token_id == kernels::kNothingToPick
                            ? NothingToPick(*sequence.submission, position, options_.vocabulary)
                            : NotFinite(position));
   }
   for (size_t i = 0; i < score_rows_.size(); ++i) {
-    if (std::isfinite(scores_[i].chosen().logprob())) continue;
+    if (std::isfinite(outcome_.scores[i].chosen().logprob())) continue;
     broken.try_emplace(score_rows_[i].submission->arrival, NotFinite(score_rows_[i].position));
   }
   if (broken.empty()) return;
@@ -148,14 +143,14 @@ void EngineCore::EndWithoutToken(Events* events) {
   for (size_t i = 0; i < draws_.size(); ++i) {
     if (is_broken(*draws_[i].sequence->submission)) continue;
     draws_[kept] = draws_[i];
-    std::swap(samples_[kept++], samples_[i]);
+    std::swap(outcome_.samples[kept++], outcome_.samples[i]);
   }
   draws_.resize(kept);
   kept = 0;
   for (size_t i = 0; i < score_rows_.size(); ++i) {
     if (is_broken(*score_rows_[i].submission)) continue;
     score_rows_[kept] = score_rows_[i];
-    std::swap(scores_[kept++], scores_[i]);
+    std::swap(outcome_.scores[kept++], outcome_.scores[i]);
   }
   score_rows_.resize(kept);
   std::vector<std::shared_ptr<Submission>> ended;
@@ -174,7 +169,7 @@ void EngineCore::EndWithoutToken(Events* events) {
 
 void EngineCore::Distribute(double now_seconds, Events* events) {
   for (size_t i = 0; i < score_rows_.size(); ++i) {
-    score_rows_[i].submission->prompt_logprobs.push_back(std::move(scores_[i]));
+    score_rows_[i].submission->prompt_logprobs.push_back(std::move(outcome_.scores[i]));
   }
   uint64_t prompt_tokens = 0;
   for (const Scheduled& s : scheduled_) {
@@ -191,7 +186,7 @@ void EngineCore::Distribute(double now_seconds, Events* events) {
   load_.set_generation_tokens(load_.generation_tokens() + draws_.size());
   CloseEchoes(now_seconds, events);
   for (size_t i = 0; i < draws_.size(); ++i) {
-    TakeToken(draws_[i].sequence, samples_[i], now_seconds, events);
+    TakeToken(draws_[i].sequence, outcome_.samples[i], now_seconds, events);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
+#include "worker/link_hub.h"
 #include "worker/registration.h"
 #include "worker/worker_options.h"
 #include "worker/worker_server.h"
@@ -88,10 +89,12 @@ absl::StatusOr<CpuWorker> MakeDevice(const WorkerOptions& options) {
 }
 
 v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& worker,
-                              const std::string& address, uint64_t incarnation) {
+                              const std::string& address, const std::vector<std::string>& links,
+                              uint64_t incarnation) {
   v1::RegisterRequest request;
   request.set_name(options.name);
   request.set_address(address);
+  for (const std::string& link : links) request.add_link_addresses(link);
   request.set_incarnation(incarnation);
   request.set_build_version(std::string(BuildVersion()));
   request.set_protocol_version(kProtocolVersion);
@@ -155,6 +158,17 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.setup.fingerprint = Fingerprint;
   service_options.setup.clock = NowSeconds;
   service_options.setup.kv_cache_bytes = options.kv_cache_memory_bytes;
+  const auto link_addresses = LinkListenAddresses(options, service_options.incarnation);
+  if (!link_addresses.ok()) return link_addresses.status();
+  auto links = LinkHub::Start({*link_addresses, token, service_options.incarnation});
+  if (!links.ok()) return links.status();
+  const auto advertised_links = AdvertisedLinks(options, (*links)->addresses());
+  if (!advertised_links.ok()) return advertised_links.status();
+  service_options.setup.join = [&links](const v1::ConfigureRequest& request, int32_t kv_blocks,
+                                        double wait_seconds,
+                                        const std::function<bool()>& cancelled) {
+    return (*links)->Join(request, kv_blocks, wait_seconds, cancelled);
+  };
   const std::vector<int> cores = worker->cores;
   if (ReadCpuShare(cores).memory_bytes > 0) {  // else nothing says how much there is
     service_options.setup.memory_left = [cores] { return ReadCpuShare(cores).available_bytes; };
@@ -189,7 +203,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;
-    register_options.request = Introduce(options, *worker, *address, service_options.incarnation);
+    register_options.request =
+        Introduce(options, *worker, *address, *advertised_links, service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
     registration = std::make_unique<Registration>(std::move(register_options));

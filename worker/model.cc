@@ -32,7 +32,7 @@ absl::Status CheckOptions(const ModelOptions& options) {
     return absl::InvalidArgumentError(StrCat("model: KV cannot be kept as ", Name(options.kv_dtype),
                                              "; use float32 or bfloat16"));
   }
-  return CheckIsWhole(options.model, options.share);
+  return absl::OkStatus();
 }
 
 class Transformer : public Model {
@@ -81,16 +81,26 @@ class Transformer : public Model {
     return AllocateAttentionWorkspace(block_tokens);
   }
 
+  absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream) override {
+    joined_ = group != nullptr;
+    return pass_.JoinRanks(group, stream);
+  }
+
   absl::Status Forward(const StepInputs& step, kernels::Stream& stream) override {
+    if (!joined_ && !IsWholeStage(options_.model, options_.share)) {
+      return absl::FailedPreconditionError("model: a rank's part needs JoinRanks before Forward");
+    }
     absl::Status status = CheckStep(step);
-    if (status.ok()) status = pass_.Embed(step, stream);
+    if (status.ok() && options_.share.holds_embedding()) status = pass_.Embed(step, stream);
     if (status.ok()) status = pass_.PrepareRotation(step, stream);
     for (size_t i = 0; status.ok() && i < weights_->layers.size(); ++i) {
       status = pass_.Layer(static_cast<int64_t>(i), step, stream);
     }
-    return status.ok() ? pass_.Head(step, stream) : status;
+    if (!status.ok()) return status;
+    return options_.share.holds_head() ? pass_.Head(step, stream) : pass_.EndStage(step, stream);
   }
 
+  TensorView stage_rows() const override { return buffers_.hidden; }
   TensorView logits() const override { return buffers_.logits; }
   void PackWeights() override {
     if (weights_->later != nullptr) weights_->later->Start();
@@ -167,6 +177,7 @@ class Transformer : public Model {
   kernels::Buffer attention_memory_;
   TensorView attention_workspace_;
   ForwardPass pass_;
+  bool joined_ = false;  // ranks of the stage sum what they compute
 };
 
 }  // namespace

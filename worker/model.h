@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/collectives/group.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
@@ -80,10 +81,20 @@ class Model {
   virtual int64_t KvBlockBytes(int64_t block_tokens) const = 0;
   // Cuts `memory` (blocks * KvBlockBytes) into one view per layer. Once, before the first Forward.
   virtual absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) = 0;
-  // Enqueues one step; logits() rows are valid when the stream has passed it.
+  // Makes `group`, which must outlive the model or be replaced by another call, sum what the ranks
+  // of this stage compute; null: this worker is the stage. Exchanges sizes with the other ranks,
+  // which call it too. Needed before Forward where the share is not all of its layers.
+  virtual absl::Status JoinRanks(kernels::Group* /*group*/, kernels::Stream& /*stream*/) {
+    return absl::OkStatus();
+  }
+  // Enqueues one step. A share without the embedding starts from the step's rows of stage_rows(),
+  // one without the head ends with them; with the head, logits() rows are valid when the stream has
+  // passed it.
   virtual absl::Status Forward(const StepInputs& step, kernels::Stream& stream) = 0;
-  // [max_logit_rows, vocabulary] f32; the first step.logit_rows.rows() rows hold the last Forward's
-  // logits.
+  // [max_tokens, hidden] f32: the residual stream that stages hand on, whole on every rank.
+  virtual kernels::TensorView stage_rows() const = 0;
+  // On the last stage's rank 0, [max_logit_rows, vocabulary] f32; the first step.logit_rows.rows()
+  // rows hold the last Forward's logits.
   virtual kernels::TensorView logits() const = 0;
   // Begins to pack, behind the steps, what Load left to it: until then steps are slower, and have
   // the same results. Once, and soon: files that are cut short meanwhile end the process.

@@ -97,6 +97,24 @@ void ReserveExperts(const v1::Experts& experts, int64_t tokens, int64_t hidden,
   }
 }
 
+// Logits of all ids on rank 0, which holds the first ones; of its own ids on every rank.
+void ReserveLogits(const ModelOptions& options, int64_t own, ModelBuffers* buffers, Arena* arena) {
+  const int64_t rows = options.limits.max_logit_rows, all = options.model.vocabulary();
+  const bool first = options.share.vocabulary_rows().begin() == 0;
+  if (first) {
+    buffers->logits = TensorView(nullptr, DType::kF32, {rows, all});
+    arena->Reserve(&buffers->logits);
+  }
+  if (own == all) return;
+  buffers->logit_part = TensorView(nullptr, DType::kF32, {rows, own});
+  arena->Reserve(&buffers->logit_part);
+  if (!first) return;
+  buffers->logit_parts = TensorView(nullptr, DType::kF32, {rows * all});
+  buffers->row_numbers = TensorView(nullptr, DType::kI32, {rows});
+  arena->Reserve(&buffers->logit_parts);
+  arena->Reserve(&buffers->row_numbers);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
@@ -125,8 +143,10 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
     reserve(&buffers.narrow, {tokens, model.embedding_width()});
     reserve(&buffers.logit_narrow, {logit_rows, model.embedding_width()});
   }
-  reserve(&buffers.logit_hidden, {logit_rows, hidden});
-  reserve(&buffers.logits, {logit_rows, weights.head.matrix.spec.out_features});
+  if (options.share.holds_head()) {
+    reserve(&buffers.logit_hidden, {logit_rows, hidden});
+    ReserveLogits(options, weights.head.matrix.spec.out_features, &buffers, &arena);
+  }
   buffers.workspace =
       TensorView(nullptr, DType::kI8, {WorkspaceBytes(options, weights, device.ops())});
   arena.Reserve(&buffers.workspace);

@@ -35,8 +35,12 @@ struct ModelBuffers {
 
   kernels::TensorView logit_hidden;  // [logit rows, hidden] of the residual stream
   kernels::TensorView logit_narrow;  // [logit rows, embedding width], where it is not hidden
-  kernels::TensorView logits;        // [logit rows, vocabulary]
-  kernels::TensorView workspace;     // [bytes] of the linears
+  kernels::TensorView logits;        // [logit rows, vocabulary]; on rank 0
+  // Where ranks have parts of the vocabulary, else empty.
+  kernels::TensorView logit_part;   // [logit rows, own part of the vocabulary]
+  kernels::TensorView logit_parts;  // [elements] all parts, one behind the other; on rank 0
+  kernels::TensorView row_numbers;  // [logit rows] i32: 0, 1, ...; on rank 0
+  kernels::TensorView workspace;    // [bytes] of the linears
 
   kernels::Buffer memory;
   int64_t bytes = 0;

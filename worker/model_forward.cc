@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
+
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
 namespace {
@@ -67,6 +70,40 @@ absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const Te
                      stream);
 }
 
+absl::Status ForwardPass::JoinRanks(kernels::Group* group, kernels::Stream& stream) {
+  group_ = group;
+  vocabulary_parts_.clear();
+  if (group == nullptr || !share_.holds_head()) return absl::OkStatus();
+  int32_t own = static_cast<int32_t>(weights_.head.matrix.spec.out_features);
+  std::vector<int32_t> parts(group->size());
+  const auto view = [](int32_t* values, int64_t count) {
+    return TensorView(reinterpret_cast<std::byte*>(values), kernels::DType::kI32, {count});
+  };
+  absl::Status status = group->AllGather(view(&own, 1), view(parts.data(), group->size()), stream);
+  if (status.ok() && buffers_.row_numbers.data != nullptr) {
+    std::vector<int32_t> numbers(buffers_.row_numbers.rows());
+    std::iota(numbers.begin(), numbers.end(), 0);
+    status = stream.CopyToDevice(buffers_.row_numbers.data, numbers.data(),
+                                 static_cast<int64_t>(numbers.size() * sizeof(int32_t)));
+    status.Update(stream.Synchronize());
+  }
+  status.Update(stream.Synchronize());
+  vocabulary_parts_.assign(parts.begin(), parts.end());
+  if (!status.ok()) return status;
+  const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  if (all == model_.vocabulary()) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("the stage's ranks have heads for ", all,
+                                              " ids of the vocabulary's ", model_.vocabulary()));
+}
+
+absl::Status ForwardPass::Sum(const TensorView& rows, kernels::Stream& stream) {
+  return group_ == nullptr ? absl::OkStatus() : group_->AllReduceSum(rows, stream);
+}
+
+absl::Status ForwardPass::FollowRank0(const TensorView& rows, kernels::Stream& stream) {
+  return group_ == nullptr ? absl::OkStatus() : group_->Broadcast(rows, 0, stream);
+}
+
 absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream) {
   const int64_t tokens = step.token_ids.rows();
   const TensorView hidden = buffers_.hidden.Rows(tokens);
@@ -79,6 +116,7 @@ absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream)
                       .ids = step.token_ids,
                       .vocabulary_begin = share_.vocabulary_rows().begin()},
                      stream);
+  if (status.ok()) status = Sum(embedded, stream);
   if (status.ok() && projected) {
     status = Linear(weights_.project_in.matrix, {}, embedded, hidden, stream);
   }
@@ -145,6 +183,7 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
     status = Linear(layer.attention.output.matrix, layer.attention.output.bias, attended,
                     rows.block_out, stream);
   }
+  if (status.ok()) status = Sum(rows.block_out, stream);
   if (status.ok()) status = AfterBlock(layer.attention.norm, rows, stream);
   if (!status.ok()) return status;
 
@@ -154,6 +193,7 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
     status = layer.ffn.has_experts() ? ExpertFfn(layer.ffn, in, stream)
                                      : DenseFfn(layer.ffn, in, stream);
   }
+  if (status.ok()) status = Sum(rows.block_out, stream);
   return status.ok() ? AfterBlock(layer.ffn.norm, rows, stream) : status;
 }
 
@@ -252,6 +292,8 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
   const TensorView slot_of = buffers_.expert_slots.Rows(tokens);
   const TensorView source_rows = buffers_.source_rows.Rows(slots);
   absl::Status status = Linear(ffn.router, {}, in, logits, stream);
+  // Ranks with unlike kernels would now and then choose other experts.
+  if (status.ok()) status = FollowRank0(logits, stream);
   if (status.ok()) {
     status = ops_.MoeRoute({.logits = logits,
                             .weights = weights,
@@ -261,6 +303,10 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                             .renormalise = model_.experts().renormalise()},
                            stream);
   }
+  // Of the experts that this rank has; ranks add up theirs.
+  const v1::Range& experts = share_.experts();
+  TensorView held = buffers_.expert_offsets.Rows(experts.end() - experts.begin() + 1);
+  held.data += experts.begin() * SizeInBytes(held.dtype);
   const TensorView wide = Matrix(buffers_.wide, slots, ffn.expert_up[0].spec.out_features);
   const TensorView inner = Matrix(buffers_.inner, slots, ffn.expert_down[0].spec.in_features);
   const TensorView out = buffers_.expert_out.Rows(slots);
@@ -269,7 +315,7 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                                  .in = in,
                                  .experts = ffn.expert_up,
                                  .source_rows = source_rows,
-                                 .expert_offsets = buffers_.expert_offsets,
+                                 .expert_offsets = held,
                                  .workspace = buffers_.workspace,
                                  .products = products_},
                                 stream);
@@ -280,15 +326,24 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                                  .in = inner,
                                  .experts = ffn.expert_down,
                                  .source_rows = {},
-                                 .expert_offsets = buffers_.expert_offsets,
+                                 .expert_offsets = held,
                                  .workspace = buffers_.workspace,
                                  .products = products_},
                                 stream);
   }
   if (!status.ok()) return status;
-  return ops_.MoeCombine(
-      {.out = buffers_.block_out.Rows(tokens), .in = out, .weights = weights, .slots = slot_of},
-      stream);
+  return ops_.MoeCombine({.out = buffers_.block_out.Rows(tokens),
+                          .in = out,
+                          .weights = weights,
+                          .slots = slot_of,
+                          .held = held},
+                         stream);
+}
+
+absl::Status ForwardPass::EndStage(const StepInputs& step, kernels::Stream& stream) {
+  if (model_.post_norm()) return absl::OkStatus();
+  const Residual rows = RowsOf(buffers_.hidden, step.token_ids.rows());
+  return ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
 }
 
 absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) {
@@ -309,7 +364,31 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
     out = narrow;
   }
   if (!status.ok()) return status;
-  return Linear(weights_.head.matrix, weights_.head.bias, out, buffers_.logits.Rows(count), stream);
+  const bool whole = buffers_.logit_part.data == nullptr;
+  const TensorView logits = (whole ? buffers_.logits : buffers_.logit_part).Rows(count);
+  status = Linear(weights_.head.matrix, weights_.head.bias, out, logits, stream);
+  return status.ok() && !whole ? GatherLogits(count, stream) : status;
+}
+
+absl::Status ForwardPass::GatherLogits(int64_t count, kernels::Stream& stream) {
+  const TensorView part = buffers_.logit_part.Rows(count);
+  if (buffers_.logit_parts.data == nullptr) return group_->Gather(part, {}, 0, stream);
+  const int64_t all = model_.vocabulary();
+  absl::Status status =
+      group_->Gather(part, Matrix(buffers_.logit_parts, 1, count * all), 0, stream);
+  int64_t first = 0;
+  for (size_t rank = 0; status.ok() && rank < vocabulary_parts_.size(); ++rank) {
+    const int64_t width = vocabulary_parts_[rank];
+    TensorView in = Matrix(buffers_.logit_parts, count, width);
+    in.data += count * first * SizeInBytes(in.dtype);
+    TensorView out = Matrix(buffers_.logits, count, width);
+    out.data += first * SizeInBytes(out.dtype);
+    out.row_stride = all;
+    status =
+        ops_.GatherRows({.out = out, .in = in, .rows = buffers_.row_numbers.Rows(count)}, stream);
+    first += width;
+  }
+  return status;
 }
 
 }  // namespace tessera::worker

@@ -1,16 +1,17 @@
 // The ops of a forward pass, in their order: embedding, layers, head. Each is enqueued on its own,
 // so that a stage which lacks one of them starts or ends with `hidden` instead.
 //
-// After a block its output stands in `block_out`, not yet added to `hidden`: the next norm adds
+// After a block its output is in `block_out`, not yet added to `hidden`: the next norm adds
 // both in one pass. That is also where ranks of a stage sum their parts. Nothing is allocated.
-// Behind the attention of a share that holds the head only the rows go on whose logits are wanted:
-// of a prompt mostly the last one, of a piece of a prompt none.
+// On the last stage, rows whose logits nobody asked for are dropped after attention: of a prompt
+// mostly all but the last one, of a piece of a prompt all.
 // Thread rule: one thread. Borrows everything it is given.
 #pragma once
 
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/collectives/group.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "worker/model.h"
@@ -33,6 +34,8 @@ class ForwardPass {
         products_(options.product_dtype),
         ops_(ops) {}
 
+  // See Model::JoinRanks.
+  absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream);
   absl::Status Embed(const StepInputs& step, kernels::Stream& stream);
   // Rotations of this step's positions, which all layers use.
   absl::Status PrepareRotation(const StepInputs& step, kernels::Stream& stream);
@@ -40,6 +43,9 @@ class ForwardPass {
   // step.logit_rows alone.
   absl::Status Layer(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Head(const StepInputs& step, kernels::Stream& stream);
+  // Instead of the head: leaves the whole residual stream in `hidden`, by the addition that the
+  // next layer's norm would have done.
+  absl::Status EndStage(const StepInputs& step, kernels::Stream& stream);
 
  private:
   // Rows of the residual stream that are worked on, each [rows, hidden].
@@ -53,6 +59,13 @@ class ForwardPass {
     kernels::TensorView all;
     kernels::TensorView q, k, v;  // [tokens, heads, head_dim]
   };
+
+  // Sums, in place, what the ranks of the stage have computed.
+  absl::Status Sum(const kernels::TensorView& rows, kernels::Stream& stream);
+  // Rank 0's numbers on every rank: those that ranks compute each by itself, and that decide.
+  absl::Status FollowRank0(const kernels::TensorView& rows, kernels::Stream& stream);
+  // Own columns of the logits to rank 0, which puts all in their place.
+  absl::Status GatherLogits(int64_t count, kernels::Stream& stream);
 
   Residual RowsOf(const kernels::TensorView& hidden, int64_t rows) const;
   Projections ProjectionsOf(int64_t tokens) const;
@@ -79,7 +92,7 @@ class ForwardPass {
   // Input of a block: normed sum of `hidden` and what the block before left.
   absl::Status BlockInput(const NormWeights& norm, bool first_block, const Residual& rows,
                           kernels::Stream& stream, kernels::TensorView* in);
-  // What stands behind a block of a model that normalises after it.
+  // What follows a block of a model that normalises after it.
   absl::Status AfterBlock(const NormWeights& norm, const Residual& rows, kernels::Stream& stream);
 
   const v1::Model& model_;
@@ -90,6 +103,8 @@ class ForwardPass {
   const kernels::TensorView& attention_workspace_;
   const kernels::DType products_;
   kernels::Ops& ops_;
+  kernels::Group* group_ = nullptr;        // null: this worker is the whole stage
+  std::vector<int64_t> vocabulary_parts_;  // ids that each rank's head has, on the last stage
 };
 
 }  // namespace tessera::worker

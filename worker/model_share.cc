@@ -52,25 +52,12 @@ absl::Status CheckShare(const v1::Model& model, const v1::WorkerShare& share) {
   return status;
 }
 
-absl::Status CheckIsWhole(const v1::Model& model, const v1::WorkerShare& share) {
-  if (!Covers(share.layers(), model.layers()) || !share.holds_embedding() || !share.holds_head()) {
-    return absl::UnimplementedError(
-        StrCat("pipeline stages: this worker's share has layers [", share.layers().begin(), ", ",
-               share.layers().end(), ") of ", model.layers(),
-               "; handing activations from stage to stage is not there yet, so a stage must hold "
-               "all layers, the embedding and the head"));
-  }
-  if (!Covers(share.query_heads(), model.heads()) || !Covers(share.kv_heads(), model.kv_heads()) ||
-      !Covers(share.ffn_columns(), model.ffn_width()) ||
-      !Covers(share.vocabulary_rows(), model.vocabulary()) ||
-      (model.has_experts() && !Covers(share.experts(), model.experts().count()))) {
-    return absl::UnimplementedError(
-        StrCat("tensor-parallel ranks: this worker's share has query heads [",
-               share.query_heads().begin(), ", ", share.query_heads().end(), ") of ", model.heads(),
-               "; adding up partial sums between ranks is not there yet, so a worker must hold all "
-               "heads, columns, experts and the whole vocabulary"));
-  }
-  return absl::OkStatus();
+bool IsWholeStage(const v1::Model& model, const v1::WorkerShare& share) {
+  const bool vocabulary = !(share.holds_embedding() || share.holds_head()) ||
+                          Covers(share.vocabulary_rows(), model.vocabulary());
+  return Covers(share.query_heads(), model.heads()) && Covers(share.kv_heads(), model.kv_heads()) &&
+         Covers(share.ffn_columns(), model.ffn_width()) && vocabulary &&
+         (!model.has_experts() || Covers(share.experts(), model.experts().count()));
 }
 
 }  // namespace tessera::worker

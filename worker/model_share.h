@@ -11,8 +11,8 @@ namespace tessera::worker {
 // the range and both numbers.
 absl::Status CheckShare(const v1::Model& model, const v1::WorkerShare& share);
 
-// Unimplemented, naming what is missing, for a share that is not the whole model: such a worker
-// would have to exchange activations with others.
-absl::Status CheckIsWhole(const v1::Model& model, const v1::WorkerShare& share);
+// Whether the share has all heads, columns, ids and experts of its layers: what it computes needs
+// no sum with other ranks.
+bool IsWholeStage(const v1::Model& model, const v1::WorkerShare& share);
 
 }  // namespace tessera::worker

@@ -18,7 +18,7 @@ int64_t BiasEntries(const SampleRequest& request) {
 }
 
 int64_t HistoryEntries(const SampleRequest& request) {
-  return request.history == nullptr ? 0 : static_cast<int64_t>(request.history->ids().size());
+  return static_cast<int64_t>(request.history_ids.size());
 }
 
 TensorView RowsOf(const TensorView& view, int64_t begin, int64_t count) {
@@ -129,14 +129,10 @@ void Sampler::State::Stage(int64_t row, const SampleRequest& request) {
   choices[row] = request.choice;
   positions[row] = static_cast<int32_t>(request.position);
 
-  int32_t history = history_offsets[row];
-  if (request.history != nullptr) {
-    const std::vector<int32_t>& ids = request.history->ids();
-    std::copy(ids.begin(), ids.end(), history_ids + history);
-    std::copy_n(request.history->counts().begin(), ids.size(), history_counts + history);
-    history += static_cast<int32_t>(ids.size());
-  }
-  history_offsets[row + 1] = history;
+  const int32_t history = history_offsets[row];
+  std::copy(request.history_ids.begin(), request.history_ids.end(), history_ids + history);
+  std::copy(request.history_counts.begin(), request.history_counts.end(), history_counts + history);
+  history_offsets[row + 1] = history + static_cast<int32_t>(request.history_ids.size());
 
   int32_t bias = bias_offsets[row];
   for (const auto& [id, value] : params.logit_bias()) {

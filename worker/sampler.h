@@ -49,10 +49,11 @@ class TokenHistory {
 struct SampleRequest {
   const v1::SamplingParams* params = nullptr;
   int32_t choice = 0;
-  int64_t position = 0;                   // absolute, of the token to draw
-  const TokenHistory* history = nullptr;  // null: no penalty is on
-  std::span<const int32_t> banned;        // ids that cannot be drawn, each once
-  int32_t top_logprobs = -1;              // -1: none
+  int64_t position = 0;                     // absolute, of the token to draw
+  std::span<const int32_t> history_ids;     // where a penalty is on: the sequence's, each once
+  std::span<const int32_t> history_counts;  // one per id: how often it is in the output
+  std::span<const int32_t> banned;          // ids that cannot be drawn, each once
+  int32_t top_logprobs = -1;                // -1: none
 };
 
 // A row whose next token is known.

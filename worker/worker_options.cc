@@ -1,6 +1,7 @@
 #include "worker/worker_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <vector>
@@ -27,6 +28,14 @@ void Declare(CLI::App* app, WorkerOptions* o) {
          "than loopback need --cluster-token-file")
       ->capture_default_str();
   app->add_option("--advertise", o->advertise, "host:port under which the coordinator reaches it");
+  app->add_option(
+         "--link-port", o->link_port,
+         "TCP port for links of the other workers of a replica, on the host of --listen; 0 "
+         "takes a free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--advertise-link", o->advertise_link,
+                  "host:port under which other workers reach the link port");
   app->add_option("--name", o->name,
                   "Device name in the cluster, \"machine/index\"; default: host name and /0");
   app->add_option("--cpus", o->cpus,
@@ -101,13 +110,50 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   return parsed;
 }
 
-absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
-                                              const std::string& listened) {
-  const auto host = HostOf(options.advertise.empty() ? listened : options.advertise);
+namespace {
+
+// `advertised`, or what was listened on, a wildcard address replaced by the host name.
+absl::StatusOr<std::string> Advertised(const std::string& advertised, const std::string& listened) {
+  const auto host = HostOf(advertised.empty() ? listened : advertised);
   if (!host.ok()) return host.status();
-  if (!options.advertise.empty()) return options.advertise;
+  if (!advertised.empty()) return advertised;
   if (*host != "0.0.0.0" && *host != "::") return listened;
   return StrCat(HostName(), listened.substr(listened.rfind(':')));
+}
+
+std::string RuntimeFolder() {
+  for (const char* variable : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
+    const char* folder = std::getenv(variable);
+    if (folder != nullptr && folder[0] == '/') return folder;
+  }
+  return "/tmp";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
+                                              const std::string& listened) {
+  return Advertised(options.advertise, listened);
+}
+
+absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
+                                                             uint64_t incarnation) {
+  if (const auto host = HostOf(options.listen); !host.ok()) return host.status();
+  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+  return std::vector<std::string>{
+      StrCat("unix:", RuntimeFolder(), "/tessera-", incarnation, ".sock"),
+      StrCat(host, ":", options.link_port)};
+}
+
+absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const WorkerOptions& options,
+                                                         std::vector<std::string> listened) {
+  for (std::string& address : listened) {
+    if (address.starts_with("unix:")) continue;
+    auto advertised = Advertised(options.advertise_link, address);
+    if (!advertised.ok()) return advertised.status();
+    address = *std::move(advertised);
+  }
+  return listened;
 }
 
 }  // namespace tessera::worker

@@ -14,8 +14,10 @@ struct WorkerOptions {
   std::string coordinator;  // host:port; empty: waits to be configured, registers nowhere
   std::string listen = "127.0.0.1:0";  // port 0: a free one
   std::string advertise;               // host:port that the coordinator is told; empty: as listened
-  std::string name;                    // "machine/index"; empty: host name and /0
-  std::string cpus;                    // "0-3,8"; empty: all that affinity and control group allow
+  int link_port = 0;           // for links of other workers, on the host of `listen`; 0: a free one
+  std::string advertise_link;  // host:port that other workers are told; empty: as listened
+  std::string name;            // "machine/index"; empty: host name and /0
+  std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";
   int64_t memory_bytes = 0;           // 0: what the control group and the machine allow
   int64_t kv_cache_memory_bytes = 0;  // 0: half of what is left after weights
@@ -38,5 +40,13 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
 // by the host name.
 absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
                                               const std::string& listened);
+
+// Where this worker takes links: a Unix socket that only its user may open, named for its
+// incarnation, then a TCP port on the host of `listen`.
+absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
+                                                             uint64_t incarnation);
+// The same addresses as other workers are told them.
+absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const WorkerOptions& options,
+                                                         std::vector<std::string> listened);
 
 }  // namespace tessera::worker

@@ -3,6 +3,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -19,6 +21,8 @@ namespace tessera::worker {
 namespace {
 
 constexpr double kMaxDrainSeconds = 3600;
+// Without a step for so long, a member that drains leaves.
+constexpr double kIdleMemberSeconds = 2;
 
 absl::Status NotConfigured() {
   return absl::FailedPreconditionError("this worker is not configured: send Configure first");
@@ -39,9 +43,9 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 // No memory and no more threads are this plan epoch's failure, not the process's end.
 absl::StatusOr<ConfiguredEngine> SetUp(const v1::ConfigureRequest& request,
-                                       const SetupOptions& options, const SetupProgress& progress) {
+                                       const SetupOptions& options, const SetupCall& call) {
   try {
-    return SetUpEngine(request, options, progress);
+    return SetUpEngine(request, options, call);
   } catch (const std::exception& error) {
     return absl::ResourceExhaustedError(StrCat("setting up for plan epoch ",
                                                request.fence().plan_epoch(), ": ", error.what(),
@@ -87,6 +91,9 @@ class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::C
     WriteNextLocked();
   }
   void OnDone() override { self_.reset(); }
+  void OnCancel() override { cancelled_ = true; }
+  // The coordinator no longer waits for the answer.
+  bool cancelled() const { return cancelled_; }
 
  private:
   void WriteNextLocked() {
@@ -109,6 +116,7 @@ class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::C
   bool writing_ = false;
   bool ended_ = false;
   absl::Status status_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 WorkerService::WorkerService(WorkerServiceOptions options) : options_(std::move(options)) {}
@@ -121,8 +129,9 @@ std::shared_ptr<Engine> WorkerService::engine() const {
 }
 
 uint64_t WorkerService::plan_epoch() const {
-  const std::shared_ptr<Engine> engine = this->engine();
-  return engine == nullptr ? 0 : engine->fence().plan_epoch();
+  std::lock_guard lock(mutex_);
+  const bool serves = engine_ != nullptr || member_ != nullptr;
+  return serves ? configured_.fence().plan_epoch() : 0;
 }
 
 v1::EngineLoad WorkerService::load() const {
@@ -143,8 +152,11 @@ absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) 
     return absl::UnavailableError(StrCat("the worker is being configured for plan epoch ",
                                          configuring_epoch_, "; try again"));
   }
-  if (engine_ != nullptr && epoch == engine_->fence().plan_epoch()) {
-    if (google::protobuf::util::MessageDifferencer::Equals(configured_, request)) {
+  const bool serves = engine_ != nullptr || member_ != nullptr;
+  const uint64_t served = serves ? configured_.fence().plan_epoch() : 0;
+  if (epoch == served) {
+    if (google::protobuf::util::MessageDifferencer::Equals(configured_, request) &&
+        broken_epoch_ != epoch) {
       return absl::AlreadyExistsError("served");
     }
     return absl::FailedPreconditionError(
@@ -152,10 +164,9 @@ absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) 
                " is being served with another configuration: a changed plan "
                "needs a higher epoch"));
   }
-  if (engine_ != nullptr && epoch < engine_->fence().plan_epoch()) {
+  if (epoch < served) {
     return absl::FailedPreconditionError(StrCat("stale Configure: it is of plan epoch ", epoch,
-                                                ", this worker serves epoch ",
-                                                engine_->fence().plan_epoch()));
+                                                ", this worker serves epoch ", served));
   }
   configuring_epoch_ = epoch;
   return absl::OkStatus();
@@ -200,26 +211,63 @@ void WorkerService::AnswerConfigure(const std::shared_ptr<ConfigureCall>& call,
   }
 }
 
-void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
-  const v1::ConfigureRequest& request = call->request();
-  std::shared_ptr<Engine> old;
+void WorkerService::StopServing(const absl::Status& reason) {
+  std::shared_ptr<Engine> engine;
+  std::unique_ptr<Member> member;
   {
     std::lock_guard lock(mutex_);
-    old = std::exchange(engine_, nullptr);
+    engine = std::exchange(engine_, nullptr);
+    member = std::exchange(member_, nullptr);
   }
-  if (old != nullptr) {
-    if (options_.on_ready) options_.on_ready(false);
-    old->Stop(absl::AbortedError(StrCat("plan epoch ", request.fence().plan_epoch(),
-                                        " replaces epoch ", old->fence().plan_epoch())));
+  if (engine == nullptr && member == nullptr) return;
+  if (options_.on_ready) options_.on_ready(false);
+  if (engine != nullptr) engine->Stop(reason);
+  if (member != nullptr) member->Stop(reason);
+}
+
+std::shared_ptr<LoadedShare> WorkerService::KeepShare(const v1::ConfigureRequest& request) {
+  std::lock_guard lock(mutex_);
+  if (share_ == nullptr) return nullptr;
+  if (google::protobuf::util::MessageDifferencer::Equals(share_terms_, ShareTerms(request))) {
+    return share_;
   }
-  auto configured =
-      SetUp(request, options_.setup, [&](const std::string& phase, int64_t done, int64_t total) {
-        v1::ConfigureProgress progress;
-        progress.set_phase(phase);
-        progress.set_bytes_done(done);
-        progress.set_bytes_total(total);
-        call->Report(std::move(progress));
-      });
+  share_ = nullptr;
+  return nullptr;
+}
+
+void WorkerService::OnBroken(uint64_t epoch, const absl::Status& reason) {
+  Logger("worker").warn("plan epoch {}: {}; the weights stay loaded", epoch,
+                        std::string(StdView(reason.message())));
+  if (options_.on_ready) options_.on_ready(false);
+  std::lock_guard lock(mutex_);
+  broken_epoch_ = epoch;
+}
+
+void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
+  const v1::ConfigureRequest& request = call->request();
+  const uint64_t epoch = request.fence().plan_epoch();
+  StopServing(
+      absl::AbortedError(StrCat("plan epoch ", epoch, " replaces the one that was served")));
+  SetupCall setup;
+  setup.progress = [&](const std::string& phase, int64_t done, int64_t total) {
+    v1::ConfigureProgress progress;
+    progress.set_phase(phase);
+    progress.set_bytes_done(done);
+    progress.set_bytes_total(total);
+    call->Report(std::move(progress));
+  };
+  setup.cancelled = [this, &call] {
+    std::lock_guard lock(mutex_);
+    return stopping_ || call->cancelled();
+  };
+  setup.on_broken = [this, epoch](const absl::Status& reason) { OnBroken(epoch, reason); };
+  setup.loaded = KeepShare(request);
+  setup.on_loaded = [&](std::shared_ptr<LoadedShare> share) {
+    std::lock_guard lock(mutex_);
+    share_ = std::move(share);
+    share_terms_ = ShareTerms(request);
+  };
+  auto configured = SetUp(request, options_.setup, setup);
   v1::ConfigureProgress last;
   bool serving = false;
   {
@@ -227,6 +275,7 @@ void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
     configuring_epoch_ = 0;
     if (configured.ok() && !stopping_) {
       engine_ = configured->engine;
+      member_ = std::move(configured->member);
       configured_ = request;
       ready_ = configured->ready;
       serving = true;
@@ -245,11 +294,19 @@ void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
                                         : configured.status());
 }
 
+absl::Status WorkerService::NotALeader() const {
+  std::lock_guard lock(mutex_);
+  if (member_ == nullptr) return NotConfigured();
+  return absl::FailedPreconditionError(
+      StrCat("this worker is stage ", configured_.stage(), " rank ", configured_.rank(),
+             " of replica ", configured_.replica(), "; sessions go to its leader, stage 0 rank 0"));
+}
+
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* WorkerService::Session(
     grpc::CallbackServerContext* context) {
   absl::Status status = CheckToken(*context, options_.cluster_token);
   const std::shared_ptr<Engine> engine = this->engine();
-  if (status.ok() && engine == nullptr) status = NotConfigured();
+  if (status.ok() && engine == nullptr) status = NotALeader();
   if (!status.ok()) return new RefusedSession(status);
   return OpenSession(engine);
 }
@@ -271,7 +328,7 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
                                                v1::DrainReply* reply) {
   absl::Status status = CheckToken(*context, options_.cluster_token);
   const std::shared_ptr<Engine> engine = this->engine();
-  if (status.ok() && engine == nullptr) status = NotConfigured();
+  if (status.ok() && engine == nullptr) status = NotALeader();
   if (status.ok()) status = CheckFence(request->fence(), engine->fence());
   if (!status.ok()) return Answer(context, status);
   const double seconds = std::clamp(request->timeout_seconds(), 0.0, kMaxDrainSeconds);
@@ -301,7 +358,7 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
   if (!status.ok()) return Answer(context, status);
   std::lock_guard lock(mutex_);
-  if (engine_ != nullptr || configuring_epoch_ != 0) {
+  if (engine_ != nullptr || member_ != nullptr || configuring_epoch_ != 0) {
     return Answer(context, absl::FailedPreconditionError(
                                "Profile: this worker serves, and rates measured beside requests "
                                "are not the device's; ask before Configure"));
@@ -332,6 +389,19 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   return reactor;
 }
 
+// The leader goes on with what it has; this worker's heartbeats say that it drains, so nothing new
+// comes, and steps end.
+void WorkerService::DrainMember(double drain_seconds) {
+  using std::chrono::steady_clock;
+  const auto end = steady_clock::now() + std::chrono::duration<double>(drain_seconds);
+  for (; steady_clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    std::lock_guard lock(mutex_);
+    if (member_ == nullptr || member_->ended() || member_->idle_seconds() > kIdleMemberSeconds) {
+      return;
+    }
+  }
+}
+
 void WorkerService::Shutdown(double drain_seconds) {
   std::shared_ptr<Engine> engine;
   std::thread configuring;
@@ -342,6 +412,7 @@ void WorkerService::Shutdown(double drain_seconds) {
     configuring = std::move(configure_thread_);
   }
   const absl::Status reason = absl::UnavailableError("the worker is shutting down");
+  DrainMember(drain_seconds);
   if (engine != nullptr) {
     if (options_.on_ready) options_.on_ready(false);
     engine->RefuseNew(reason);
@@ -352,11 +423,13 @@ void WorkerService::Shutdown(double drain_seconds) {
     engine->Stop(reason);
   }
   if (configuring.joinable()) configuring.join();
+  StopServing(reason);
   std::thread draining;
   std::thread profiling;
   {
     std::lock_guard lock(mutex_);
     engine_ = nullptr;
+    share_ = nullptr;
     draining = std::move(drain_thread_);
     profiling = std::move(profile_thread_);
   }

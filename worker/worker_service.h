@@ -1,10 +1,11 @@
 // The gRPC edge of a worker: service Worker of proto/worker.proto, by callback reactors.
 //
 // States: unconfigured -> configuring -> serving -> configuring ...; a failed Configure leaves it
-// unconfigured. A newer plan epoch replaces an older one: the engine's sequences end with ABORTED
-// and its memory is freed before the new model loads. The same Configure again (a lost answer) is
-// answered from what stands. Every message is fenced (worker/fences.h) and, with a cluster token,
-// authenticated.
+// unconfigured. A newer plan epoch replaces an older one: the engine's sequences end with ABORTED.
+// What is loaded stays in memory where the newer plan has the same share for this worker, and is
+// freed before another one loads. The same Configure again (a lost answer) is answered at once,
+// unless the replica's workers have lost each other meanwhile. Every message is fenced
+// (worker/fences.h) and, with a cluster token, authenticated.
 //
 // Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Drain and Profile
 // work on a thread of their own, one each at a time.
@@ -50,7 +51,7 @@ class WorkerService final : public v1::Worker::CallbackService {
                                     const v1::ProfileRequest* request,
                                     v1::ProfileReply* reply) override;
 
-  uint64_t plan_epoch() const;  // that it serves; 0: none
+  uint64_t plan_epoch() const;  // that it serves, as a leader or member; 0: none
   v1::EngineLoad load() const;
 
   // Refuses what is new, waits until sequences ended or the time is over, then ends the rest.
@@ -65,12 +66,23 @@ class WorkerService final : public v1::Worker::CallbackService {
   void AnswerConfigure(const std::shared_ptr<ConfigureCall>& call, absl::Status status);
   void RunConfigure(const std::shared_ptr<ConfigureCall>& call);
   std::shared_ptr<Engine> engine() const;
+  // Ends what serves now, because of `reason`.
+  void StopServing(const absl::Status& reason);
+  // What is loaded already and fits the request; frees it where it does not.
+  std::shared_ptr<LoadedShare> KeepShare(const v1::ConfigureRequest& request);
+  void OnBroken(uint64_t epoch, const absl::Status& reason);
+  absl::Status NotALeader() const;
+  void DrainMember(double drain_seconds);
 
   const WorkerServiceOptions options_;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<Engine> engine_;   // null: unconfigured or configuring
-  v1::ConfigureRequest configured_;  // what engine_ was made from
+  std::shared_ptr<Engine> engine_;      // of a leader; null: unconfigured, configuring or a member
+  std::unique_ptr<Member> member_;      // of another's replica
+  v1::ConfigureRequest configured_;     // what these were made from
+  std::shared_ptr<LoadedShare> share_;  // that they use, or used
+  v1::ConfigureRequest share_terms_;    // of share_
+  uint64_t broken_epoch_ = 0;           // of a formation that ended by itself; 0: none
   v1::WorkerReady ready_;
   uint64_t configuring_epoch_ = 0;  // 0: not configuring
   bool stopping_ = false;

@@ -98,7 +98,8 @@ class Rates {
     kv_ = Need(device_->Allocate(blocks * model_->KvBlockBytes(kBlockTokens)));
     std::memset(kv_.data(), 0, kv_.size_bytes());
     Need(model_->AttachKv(kv_.data(), blocks, kBlockTokens));
-    builder_ = Need(worker::StepBuilder::Create(options_.limits, *device_));
+    arrays_ = std::make_unique<worker::StepArrays>(options_.limits);
+    upload_ = Need(worker::StepUpload::Create(options_.limits, *device_));
     stream_ = Need(device_->CreateStream());
     for (int64_t i = 0; i < context_tokens_; ++i) tokens_.push_back(10 + (i * i) % 400);
   }
@@ -130,10 +131,10 @@ class Rates {
       tables.emplace_back(&blocks);
       tables.back().Grow(context);
     }
-    builder_->Begin();
+    arrays_->Begin();
     for (int64_t i = 0; i < batch; ++i) {
       const std::span<const int32_t> known(tokens_.data(), context);
-      builder_->AddLogitRow(builder_->AddSequence({known, context, context - 1, 1, &tables[i]}));
+      arrays_->AddLogitRow(arrays_->AddSequence({known, context, context - 1, 1, &tables[i]}));
     }
     return RunStep();
   }
@@ -145,10 +146,10 @@ class Rates {
     double seconds = 0;
     for (int64_t first = 0; first < tokens; first += chunk) {
       const int64_t rows = std::min(chunk, tokens - first);
-      builder_->Begin();
-      const int32_t row = builder_->AddSequence(
+      arrays_->Begin();
+      const int32_t row = arrays_->AddSequence(
           {std::span<const int32_t>(tokens_.data(), tokens), tokens, first, rows, &table});
-      if (first + rows == tokens) builder_->AddLogitRow(row + static_cast<int32_t>(rows) - 1);
+      if (first + rows == tokens) arrays_->AddLogitRow(row + static_cast<int32_t>(rows) - 1);
       seconds += RunStep();
     }
     return seconds;
@@ -220,7 +221,8 @@ class Rates {
 
   double RunStep() {
     const double start = Seconds();
-    const auto inputs = Need(builder_->Finish(*stream_));
+    arrays_->Seal();
+    const auto inputs = Need(upload_->Copy(*arrays_, *stream_));
     Need(model_->Forward(inputs, *stream_));
     Need(stream_->Synchronize());
     return Seconds() - start;
@@ -233,7 +235,8 @@ class Rates {
   worker::ModelOptions options_;
   kernels::Buffer kv_;
   std::unique_ptr<worker::Model> model_;
-  std::unique_ptr<worker::StepBuilder> builder_;
+  std::unique_ptr<worker::StepArrays> arrays_;
+  std::unique_ptr<worker::StepUpload> upload_;
   std::unique_ptr<kernels::Stream> stream_;
   std::vector<int32_t> tokens_;
   std::byte* buffer_ = nullptr;

@@ -89,7 +89,9 @@ struct RealEngine {
     model = *Model::Load(*model_options, *device, nullptr);
     kv = *device->Allocate(16 * model->KvBlockBytes(kBlockTokens));
     REQUIRE(model->AttachKv(kv.data(), 16, kBlockTokens).ok());
-    core = *EngineCore::Create(*options, model.get(), device.get());
+    core = std::make_unique<EngineCore>(
+        *options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model.get(),
+                                         device.get()));
   }
 
   void RunAll() {
@@ -194,8 +196,9 @@ TEST_CASE("a checkpoint that is damaged for every prompt is not served at all") 
   setup.fingerprint = [](const fs::path&) -> absl::StatusOr<std::string> { return ""; };
   setup.clock = [] { return 0.0; };
   setup.kv_cache_bytes = 1 << 20;
-  const auto engine =
-      SetUpEngine(ConfigureFor(folder.path()), setup, [](const std::string&, int64_t, int64_t) {});
+  SetupCall call;
+  call.progress = [](const std::string&, int64_t, int64_t) {};
+  const auto engine = SetUpEngine(ConfigureFor(folder.path()), setup, call);
   REQUIRE_FALSE(engine.ok());
   CHECK_THAT(std::string(engine.status().message()),
              Contains("first step failed") && Contains("not finite"));

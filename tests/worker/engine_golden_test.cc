@@ -61,7 +61,9 @@ class RealEngine {
     model_ = *std::move(model);
     kv_ = *TestDevice().Allocate(circumstances.total_blocks * model_->KvBlockBytes(8));
     REQUIRE(model_->AttachKv(kv_.data(), circumstances.total_blocks, 8).ok());
-    core_ = *EngineCore::Create(*options, model_.get(), &TestDevice());
+    core_ = std::make_unique<EngineCore>(
+        *options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model_.get(),
+                                         &TestDevice()));
   }
 
   void Submit(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens) {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "tests/worker/toy_model.h"
 #include "worker/engine_core.h"
+#include "worker/local_executor.h"
 
 namespace tessera::worker {
 
@@ -25,6 +26,10 @@ inline kernels::Device& TestDevice() {
     return *std::move(created);
   }();
   return *device;
+}
+
+inline SamplerLimits SamplingOf(const EngineOptions& options) {
+  return {options.limits.max_logit_rows, options.vocabulary, options.max_model_len_tokens};
 }
 
 inline EngineOptions SmallOptions() {
@@ -81,9 +86,10 @@ class Harness {
     kv = *std::move(memory);
     REQUIRE(
         model.AttachKv(kv.data(), options.limits.total_blocks, options.limits.block_tokens).ok());
-    auto created = EngineCore::Create(options, &model, &TestDevice());
-    REQUIRE(created.ok());
-    core = *std::move(created);
+    auto executor = LocalExecutor::Create(EngineCore::LimitsOf(options), SamplingOf(options),
+                                          &model, &TestDevice());
+    REQUIRE(executor.ok());
+    core = std::make_unique<EngineCore>(options, *std::move(executor));
   }
 
   void Submit(const v1::Submit& submit) {

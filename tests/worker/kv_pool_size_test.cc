@@ -17,10 +17,12 @@ TEST_CASE("a KV pool that nobody sized: half of what is left, at most what all s
   CHECK(ready.kv_blocks() == 8 * kPositions / 4);      // sequences, blocks of each
   worker.memory_left_bytes = 100 + 2 * (7 * 32 + 31);  // of which 100 are for activations
   request.mutable_fence()->set_plan_epoch(2);
+  request.set_model_folder("/models/toy2");  // the same share would stay as it is
   REQUIRE(worker.Configure(request, &ready).ok());
   CHECK(ready.kv_blocks() == 7);
   worker.memory_left_bytes = 100;
   request.mutable_fence()->set_plan_epoch(3);
+  request.set_model_folder("/models/toy3");
   const grpc::Status status = worker.Configure(request, &ready);
   CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
   CHECK_THAT(status.error_message(), Catch::Contains("has 0 bytes, but one block") &&

@@ -47,15 +47,20 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 }  // namespace
 
-TEST_CASE("shares that need other workers are refused, by name") {
+TEST_CASE("a stage loads alone, a rank's part runs only once its ranks have joined") {
   ModelOptions stage = OptionsFor("llama");
   stage.share.mutable_layers()->set_end(1);
-  CHECK(LoadStatus(stage).code() == absl::StatusCode::kUnimplemented);
-  CHECK_THAT(Message(LoadStatus(stage)), Contains("pipeline stages") && Contains("[0, 1) of 2"));
+  CHECK(LoadStatus(stage).ok());
   ModelOptions rank = OptionsFor("llama");
   rank.share.mutable_query_heads()->set_end(2);
   rank.share.mutable_kv_heads()->set_end(1);
-  CHECK_THAT(Message(LoadStatus(rank)), Contains("tensor-parallel ranks"));
+  const auto device = Device();
+  const auto model = Model::Load(rank, *device, nullptr);
+  REQUIRE(model.ok());
+  const auto stream = device->CreateStream();
+  const absl::Status status = (*model)->Forward({}, **stream);
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(Message(status), Contains("JoinRanks"));
 }
 
 TEST_CASE("types and limits that cannot be") {

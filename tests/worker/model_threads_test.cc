@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "third_party/linux/cpu_share.h"
 #include "tests/worker/tiny_model.h"
+#include "third_party/linux/cpu_share.h"
 
 namespace tessera::worker {
 namespace {
@@ -25,8 +25,7 @@ int64_t SettledThreads(int64_t expected) {
 }
 
 TEST_CASE("a model computes with one thread per core, and no other comes up") {
-  const auto cores =
-      static_cast<int64_t>(ReadCpuShare(AffinityCores()).cores.size());
+  const auto cores = static_cast<int64_t>(ReadCpuShare(AffinityCores()).cores.size());
   std::thread([] {}).join();  // a sanitizer's own thread comes with the first of ours
   SettledThreads(1);
   const int64_t before = ThreadsOfThisProcess();

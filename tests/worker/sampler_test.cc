@@ -95,7 +95,8 @@ TEST_CASE("bans, biases and penalties act on their own row only") {
   std::vector<SampleRequest> requests = {Request(greedy), Request(greedy), Request(biased),
                                          Request(penalised), Request(greedy)};
   requests[1].banned = banned;
-  requests[3].history = &history;
+  requests[3].history_ids = history.ids();
+  requests[3].history_counts = history.counts();
   bench.Run(requests, {});
   CHECK(bench.samples[0].token_id == Bench::Best(0));
   CHECK(bench.samples[1].token_id == Bench::Best(1, banned));

@@ -74,6 +74,7 @@ class ToyModel final : public Model {
     return absl::OkStatus();
   }
 
+  kernels::TensorView stage_rows() const override { return {}; }
   kernels::TensorView logits() const override {
     return kernels::TensorView(
         const_cast<float*>(logits_memory_.data()), kernels::DType::kF32,

@@ -286,7 +286,7 @@ TEST_CASE("a newer plan epoch replaces the engine; its session ends with ABORTED
   REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 300)));
   REQUIRE(Eventually([&] { return worker.service->load().steps() > 2; }));
   REQUIRE(worker.Configure(Worker::Request(2)).ok());
-  CHECK(worker.loads == 2);
+  CHECK(worker.loads == 1);  // the same share: it stays in memory
   v1::SessionReply reply;
   while (client.stream->Read(&reply)) {
   }
@@ -297,6 +297,22 @@ TEST_CASE("a newer plan epoch replaces the engine; its session ends with ABORTED
   REQUIRE(next.Credit(10));
   REQUIRE(next.Submit(MakeSubmit(1, Prompt(5, 1), 3)));
   next.ReadUntilFinished(1);
+}
+
+TEST_CASE("a plan epoch with another share or other limits reads the weights again") {
+  Worker worker;
+  REQUIRE(worker.Configure(Worker::Request(1)).ok());
+  v1::ConfigureRequest request = Worker::Request(2);
+  request.set_max_waiting(7);
+  request.set_replica("r9");
+  REQUIRE(worker.Configure(request).ok());
+  CHECK(worker.loads == 1);
+  request = Worker::Request(3);
+  request.set_kv_cache_bytes(300 * 32);
+  v1::WorkerReady ready;
+  REQUIRE(worker.Configure(request, &ready).ok());
+  CHECK(worker.loads == 2);
+  CHECK(ready.kv_blocks() == 300);
 }
 
 TEST_CASE("memory or threads that end while loading fail the plan epoch, not the worker") {
@@ -323,7 +339,7 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   refused(request, grpc::StatusCode::FAILED_PRECONDITION, "ef01");
   request = Worker::Request();
   request.mutable_share()->mutable_layers()->set_end(1);
-  refused(request, grpc::StatusCode::UNIMPLEMENTED, "layers 0 to 1 of 2");
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "layers 0 to 1 of 2");
   request = Worker::Request();
   request.set_kv_cache_bytes(10);
   refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED,
