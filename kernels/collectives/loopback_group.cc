@@ -13,6 +13,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Group>>> CreateLoopbackGroups(
     return absl::InvalidArgumentError(
         StrCat("a group of ", size, " ranks; 1 to ", kMaxGroupSize, " are possible"));
   }
+  if (absl::Status status = SlotGroup::CheckOptions(options); !status.ok()) return status;
   constexpr std::align_val_t kAlignment{64};
   const auto bytes = static_cast<size_t>(SlotGroup::MemoryBytes(size, options.slot_bytes));
   const std::shared_ptr<std::byte> memory(

@@ -11,7 +11,8 @@
 namespace tessera::kernels {
 
 // One group object per rank, in rank order. Each may be used, and destroyed, by another thread;
-// destroying one ends the group for the others. InvalidArgument: a size outside 1 to kMaxGroupSize.
+// destroying one ends the group for the others. InvalidArgument: a size outside 1 to kMaxGroupSize,
+// wrong options.
 absl::StatusOr<std::vector<std::unique_ptr<Group>>> CreateLoopbackGroups(
     int size, const SlotGroupOptions& options = {});
 

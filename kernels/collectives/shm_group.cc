@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "kernels/collectives/group_links.h"
 #include "kernels/links/file_descriptor.h"
 #include "third_party/absl/str_cat.h"
 
@@ -77,16 +78,9 @@ absl::Status CheckPeers(const std::vector<std::shared_ptr<Link>>& links) {
 absl::StatusOr<std::unique_ptr<Group>> CreateShmGroup(int rank,
                                                       std::vector<std::shared_ptr<Link>> links,
                                                       const SlotGroupOptions& options) {
+  if (absl::Status status = CheckGroupLinks(rank, links); !status.ok()) return status;
+  if (absl::Status status = SlotGroup::CheckOptions(options); !status.ok()) return status;
   const auto size = static_cast<int>(links.size());
-  if (size < 1 || size > kMaxGroupSize || rank < 0 || rank >= size) {
-    return absl::InvalidArgumentError(StrCat("rank ", rank, " of a group of ", size,
-                                             " ranks; 1 to ", kMaxGroupSize, " are possible"));
-  }
-  for (int r = 0; r < size; ++r) {
-    if ((links[r] == nullptr) == (r == rank)) continue;
-    return absl::InvalidArgumentError(
-        StrCat("rank ", rank, ": the link to rank ", r, " must be ", r == rank ? "null" : "given"));
-  }
   const int64_t size_bytes = SlotGroup::MemoryBytes(size, options.slot_bytes);
   const double timeout_seconds = options.group.timeout_seconds;
   absl::StatusOr<FileDescriptor> file = rank == 0

@@ -43,6 +43,12 @@ struct alignas(64) SlotGroup::Slot {
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
+absl::Status SlotGroup::CheckOptions(const SlotGroupOptions& options) {
+  if (options.slot_bytes > 0 && options.slot_bytes % 64 == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("slots of ", options.slot_bytes, " bytes; a multiple of 64 is possible"));
+}
+
 int64_t SlotGroup::MemoryBytes(int size, int64_t slot_bytes) {
   return static_cast<int64_t>(sizeof(Control)) +
          2 * size * (static_cast<int64_t>(sizeof(Slot)) + slot_bytes);

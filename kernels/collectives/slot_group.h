@@ -28,11 +28,14 @@ struct SlotGroupOptions {
 
 class SlotGroup final : public HostGroup {
  public:
+  // InvalidArgument: slot_bytes is not a multiple of 64, or 0.
+  static absl::Status CheckOptions(const SlotGroupOptions& options);
   // Bytes of memory that a group of `size` ranks shares.
   static int64_t MemoryBytes(int size, int64_t slot_bytes);
 
-  // `memory` is MemoryBytes, zero before the first rank starts, 64-byte aligned, and the same on
-  // every rank. `check_peers` says, while this rank waits, whether a peer is known to be gone.
+  // The options passed CheckOptions. `memory` is MemoryBytes, zero before the first rank starts,
+  // 64-byte aligned, and the same on every rank. `check_peers` says, while this rank waits, whether
+  // a peer is known to be gone.
   SlotGroup(int rank, int size, std::shared_ptr<std::byte> memory, const SlotGroupOptions& options,
             std::function<absl::Status()> check_peers);
   // Ends the group for the others too; calls that are complete stay so.

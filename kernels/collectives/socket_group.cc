@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/collectives/group_links.h"
 #include "kernels/collectives/host_group.h"
 #include "kernels/collectives/rank_order_sum.h"
 #include "kernels/links/deadline.h"
@@ -259,16 +260,7 @@ int64_t SocketGroupBytes() { return kScratchValues * int64_t{sizeof(float)}; }
 absl::StatusOr<std::unique_ptr<Group>> CreateSocketGroup(int rank,
                                                          std::vector<std::shared_ptr<Link>> links,
                                                          const GroupOptions& options) {
-  const auto size = static_cast<int>(links.size());
-  if (size < 1 || size > kMaxGroupSize || rank < 0 || rank >= size) {
-    return absl::InvalidArgumentError(StrCat("rank ", rank, " of a group of ", size,
-                                             " ranks; 1 to ", kMaxGroupSize, " are possible"));
-  }
-  for (int r = 0; r < size; ++r) {
-    if ((links[r] == nullptr) == (r == rank)) continue;
-    return absl::InvalidArgumentError(
-        StrCat("rank ", rank, ": the link to rank ", r, " must be ", r == rank ? "null" : "given"));
-  }
+  if (absl::Status status = CheckGroupLinks(rank, links); !status.ok()) return status;
   return std::make_unique<SocketGroup>(rank, std::move(links), options);
 }
 

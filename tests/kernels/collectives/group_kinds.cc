@@ -6,7 +6,7 @@
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
-#include "kernels/cpu/device/cpu_device.h"
+#include "tests/kernels/collectives/cpu_streams.h"
 #include "tests/kernels/links/transports.h"
 
 namespace tessera::tests {
@@ -77,21 +77,14 @@ std::vector<std::vector<std::shared_ptr<kernels::Link>>> ConnectMesh(int size,
 }
 
 std::vector<absl::Status> PlayRanks(const Groups& groups, const Play& play) {
-  auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 20, .cores_shared = true});
-  REQUIRE(device.ok());
-  std::vector<std::unique_ptr<kernels::Stream>> streams;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    auto stream = (*device)->CreateStream();
-    REQUIRE(stream.ok());
-    streams.push_back(*std::move(stream));
-  }
+  const CpuStreams streams(static_cast<int>(groups.size()));
   std::vector<absl::Status> results(groups.size());
   std::vector<Expectations> expectations(groups.size());
   std::vector<std::thread> ranks;
   for (size_t i = 0; i < groups.size(); ++i) {
     ranks.emplace_back([&, i] {
-      play(*groups[i], *streams[i], expectations[i]);
-      results[i] = streams[i]->Synchronize();
+      play(*groups[i], streams[i], expectations[i]);
+      results[i] = streams[i].Synchronize();
     });
   }
   for (std::thread& rank : ranks) rank.join();

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/collectives/shm_group.h"
-#include "kernels/cpu/device/cpu_device.h"
+#include "tests/kernels/collectives/cpu_streams.h"
 
 namespace tessera::kernels {
 namespace {
@@ -32,16 +32,15 @@ int Play(
   links[1 - rank] = std::make_shared<Link>(std::move(socket), "the other process");
   SlotGroupOptions options = {.group = {.timeout_seconds = timeout_seconds}};
   auto group = CreateShmGroup(rank, std::move(links), options);
-  auto device = CreateCpuDevice({.memory_bytes = 1 << 20, .cores_shared = true});
-  if (!group.ok() || !device.ok()) std::abort();
-  auto stream = (*device)->CreateStream();
-  if (!stream.ok()) std::abort();
+  if (!group.ok()) std::abort();
+  const tests::CpuStreams streams(1);
+  Stream& stream = streams[0];
   int call = 0;
   for (; call < calls; ++call) {
     std::vector<float> values(1000, static_cast<float>(rank + call));
     const TensorView view(values.data(), DType::kF32, {1000});
-    if (!(*group)->AllReduceSum(view, **stream).ok()) std::abort();
-    *failure = (*stream)->Synchronize();
+    if (!(*group)->AllReduceSum(view, stream).ok()) std::abort();
+    *failure = stream.Synchronize();
     if (!failure->ok()) break;
     if (values != std::vector<float>(1000, static_cast<float>(1 + 2 * call))) std::abort();
   }
