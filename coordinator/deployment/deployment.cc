@@ -307,7 +307,7 @@ void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& wor
   std::shared_ptr<ConfigureCall> call;
   {
     std::lock_guard lock(mutex_);
-    ApplyPlan(plan_, replica, request);
+    ApplyPlan(plan_, replica, 0, 0, request);
     Connection& connection = connections_[name];
     connection.incarnation = worker.registration.incarnation();
     connection.replica = replica.name();

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "scheduler/plan_check.h"
 
 namespace tessera::coordinator {
@@ -11,6 +12,8 @@ namespace {
 // Where neither a flag nor the plan says them.
 constexpr int32_t kDefaultBatchedTokens = 512;
 constexpr int32_t kDefaultSequences = 64;
+// Ranks of one stage.
+constexpr int kMaxStageWidth = 8;
 
 absl::Status CheckTypes(const char* what, const char* field, const char* flags,
                         v1::DataType planned, v1::DataType asked) {
@@ -24,13 +27,47 @@ absl::Status CheckTypes(const char* what, const char* field, const char* flags,
 }
 
 absl::Status CheckPoolBytes(const v1::DeploymentPlan& plan, int64_t asked_bytes) {
+  if (asked_bytes == 0) return absl::OkStatus();
   for (const v1::Replica& replica : plan.replicas()) {
-    const v1::PlannedWorker& worker = replica.stages(0).workers(0);
-    if (asked_bytes == 0 || worker.kv_bytes() == 0 || worker.kv_bytes() == asked_bytes) continue;
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        if (worker.kv_bytes() == 0 || worker.kv_bytes() == asked_bytes) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat("the plan gives the KV pool of ", worker.device(), " ", worker.kv_bytes(),
+                         " bytes (kv_bytes), --kv-cache-memory-bytes asks for ", asked_bytes,
+                         ": leave the flag out, or plan with that size"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsEmpty(const v1::Range& range) { return range.end() <= range.begin(); }
+
+// What a rank has nothing of although its model has some; empty: it has a part of everything.
+const char* NothingOf(const v1::Model& model, const v1::WorkerShare& share) {
+  if (IsEmpty(share.query_heads())) return "query heads";
+  if (IsEmpty(share.ffn_columns()) && model.ffn_width() > 0) return "ffn columns";
+  if (IsEmpty(share.experts()) && model.experts().count() > 0) return "experts";
+  const bool holds_tables = share.holds_embedding() || share.holds_head();
+  return holds_tables && IsEmpty(share.vocabulary_rows()) ? "vocabulary rows" : "";
+}
+
+absl::Status CheckWidth(const v1::DeploymentPlan& plan, const v1::Replica& replica, int index) {
+  const v1::Stage& stage = replica.stages(index);
+  const std::string where = absl::StrCat("replica ", replica.name(), ", stage ", index);
+  if (stage.workers_size() > kMaxStageWidth) {
+    return absl::UnimplementedError(absl::StrCat(where, " has ", stage.workers_size(),
+                                                 " workers; this build carries out at most ",
+                                                 kMaxStageWidth, " per stage"));
+  }
+  for (int rank = 0; rank < stage.workers_size(); ++rank) {
+    const std::string nothing = NothingOf(plan.model(), stage.workers(rank).share());
+    if (nothing.empty()) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("the plan gives the KV pool of ", worker.device(), " ", worker.kv_bytes(),
-                     " bytes (kv_bytes), --kv-cache-memory-bytes asks for ", asked_bytes,
-                     ": leave the flag out, or plan with that size"));
+        absl::StrCat(where, ": device ", stage.workers(rank).device(), " (rank ", rank, " of ",
+                     stage.workers_size(), ") holds no ", nothing,
+                     ": every worker must hold a part, so the stage must be narrower"));
   }
   return absl::OkStatus();
 }
@@ -44,11 +81,8 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
           "replica ", replica.name(),
           " only prefills or only decodes; this build carries out replicas of role both"));
     }
-    if (replica.stages_size() != 1 || replica.stages(0).workers_size() != 1) {
-      return absl::UnimplementedError(
-          absl::StrCat("replica ", replica.name(), " has ", replica.stages_size(),
-                       " stages, the first of ", replica.stages(0).workers_size(),
-                       " workers; this build carries out one stage of one worker"));
+    for (int stage = 0; stage < replica.stages_size(); ++stage) {
+      if (absl::Status s = CheckWidth(plan, replica, stage); !s.ok()) return s;
     }
   }
   for (const v1::RoutingShare& route : plan.routing()) {
@@ -76,11 +110,27 @@ absl::Status CheckPlanTerms(const v1::DeploymentPlan& plan, const v1::ConfigureR
   return types;
 }
 
-void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica,
+absl::Status CheckRoom(const v1::PlannedWorker& worker, int64_t registered_bytes) {
+  // As doubles, which no figures of a file can overflow.
+  const double needed = static_cast<double>(worker.weight_bytes()) +
+                        static_cast<double>(worker.kv_bytes()) +
+                        static_cast<double>(worker.activation_bytes());
+  if (registered_bytes <= 0 || needed <= static_cast<double>(registered_bytes))
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the plan gives %s %.0f bytes (weights %d, KV %d, activations %d), its worker registered %d: "
+      "%.0f bytes are missing",
+      worker.device(), needed, worker.weight_bytes(), worker.kv_bytes(), worker.activation_bytes(),
+      registered_bytes, needed - static_cast<double>(registered_bytes)));
+}
+
+void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica, int stage, int rank,
                v1::ConfigureRequest& request) {
-  const v1::PlannedWorker& worker = replica.stages(0).workers(0);
+  const v1::PlannedWorker& worker = replica.stages(stage).workers(rank);
   request.set_replica(replica.name());
   request.set_role(replica.role());
+  request.set_stage(stage);
+  request.set_rank(rank);
   *request.mutable_share() = worker.share();
   if (plan.weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
     request.set_weight_dtype(plan.weight_dtype());

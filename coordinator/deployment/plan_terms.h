@@ -8,7 +8,9 @@
 
 namespace tessera::coordinator {
 
-// UNIMPLEMENTED naming the replica or the route that this build has no way to carry out.
+// UNIMPLEMENTED naming the replica or the route that this build has no way to carry out: roles
+// other than both, routes between replicas, stages of more than eight ranks. INVALID_ARGUMENT where
+// a rank holds none of the heads, columns, experts or vocabulary rows.
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
 
 // INVALID_ARGUMENT where the plan is not sound, is for another model than `configure` loads, or
@@ -16,10 +18,14 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
 // Names both sides and the field.
 absl::Status CheckPlanTerms(const v1::DeploymentPlan& plan, const v1::ConfigureRequest& configure);
 
-// Sets in `request` what the plan says about `replica`'s only worker: name, role, share, types of
-// weights and KV, bytes of the KV pool; rows of a step and sequences where flags leave them open.
-// What the plan leaves open stays as the flags have it.
-void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica,
+// RESOURCE_EXHAUSTED naming the device and the amounts where the plan gives `worker` more weights,
+// KV and activations than the memory that it registered; 0: it did not say.
+absl::Status CheckRoom(const v1::PlannedWorker& worker, int64_t registered_bytes);
+
+// Sets in `request` what the plan says about one worker of `replica`: name, role, stage, rank,
+// share, types of weights and KV, bytes of the KV pool; rows of a step and sequences where flags
+// leave them open. What the plan leaves open stays as the flags have it.
+void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica, int stage, int rank,
                v1::ConfigureRequest& request);
 
 }  // namespace tessera::coordinator

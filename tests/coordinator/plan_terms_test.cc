@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "scheduler/replicate.h"
 
@@ -23,6 +24,40 @@ v1::Model Shape(int layers) {
   model.set_vocabulary(512);
   model.set_max_positions(256);
   return model;
+}
+
+// One replica of the devices that `widths` asks for, stage by stage: s0r0, s0r1, s1r0, ...; the
+// model's layers are cut evenly.
+v1::DeploymentPlan Staged(const v1::Model& model, const std::vector<int>& widths) {
+  v1::DeploymentPlan plan;
+  *plan.mutable_model() = model;
+  v1::Replica& replica = *plan.add_replicas();
+  replica.set_name("r0");
+  replica.set_role(v1::REPLICA_ROLE_BOTH);
+  const int stages = static_cast<int>(widths.size());
+  for (int i = 0; i < stages; ++i) {
+    v1::Stage& stage = *replica.add_stages();
+    for (int rank = 0; rank < widths[i]; ++rank) {
+      v1::PlannedWorker& worker = *stage.add_workers();
+      worker.set_device("s" + std::to_string(i) + "r" + std::to_string(rank));
+      v1::WorkerShare& share = *worker.mutable_share();
+      share.mutable_layers()->set_begin(model.layers() * i / stages);
+      share.mutable_layers()->set_end(model.layers() * (i + 1) / stages);
+      const auto cut = [&](int64_t whole, v1::Range* range) {
+        range->set_begin(whole * rank / widths[i]);
+        range->set_end(whole * (rank + 1) / widths[i]);
+      };
+      cut(model.heads(), share.mutable_query_heads());
+      const int64_t group = model.heads() / model.kv_heads();
+      share.mutable_kv_heads()->set_begin(share.query_heads().begin() / group);
+      share.mutable_kv_heads()->set_end((share.query_heads().end() + group - 1) / group);
+      cut(model.ffn_width(), share.mutable_ffn_columns());
+      cut(model.vocabulary(), share.mutable_vocabulary_rows());
+      share.set_holds_embedding(i == 0);
+      share.set_holds_head(i + 1 == stages);
+    }
+  }
+  return plan;
 }
 
 // Two devices, a replica each.
@@ -50,7 +85,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   terms.configure.set_max_sequences(17);
   CHECK(terms.Refusal().empty());
   v1::ConfigureRequest request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.replica() == "r-b/0");
   CHECK(request.role() == v1::REPLICA_ROLE_BOTH);
   CHECK(request.share().layers().end() == 6);
@@ -62,19 +97,19 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   CHECK(request.max_batched_tokens() == 512);  // nobody says anything
   terms.plan.mutable_replicas(1)->set_max_batched_tokens(216);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_batched_tokens() == 216);
   terms.configure.set_max_sequences(0);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_sequences() == 64);
   terms.plan.mutable_replicas(1)->set_max_sequences(330);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_sequences() == 330);
   terms.configure.set_max_batched_tokens(64);  // the flag is there to try something else
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), request);
+  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_batched_tokens() == 64);
 
   terms.plan.clear_weight_dtype();
@@ -82,7 +117,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   terms.configure.set_weight_dtype(v1::DATA_TYPE_BFLOAT16);
   terms.configure.set_kv_cache_bytes(5 << 20);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(0), request);
+  ApplyPlan(terms.plan, terms.plan.replicas(0), 0, 0, request);
   CHECK(request.weight_dtype() == v1::DATA_TYPE_BFLOAT16);
   CHECK(request.kv_cache_bytes() == 5 << 20);
 }
@@ -113,6 +148,72 @@ TEST_CASE("a plan that contradicts a flag is refused, one that agrees is not") {
   terms.Worker(1).set_kv_bytes(3 << 20);
   terms.configure.set_kv_cache_bytes(4 << 20);
   CHECK_THAT(terms.Refusal(), Contains("b/0 3145728 bytes") && Contains("asks for 4194304"));
+}
+
+TEST_CASE("stages of any number and unlike widths are carried out, each worker with its share") {
+  Terms terms;
+  terms.plan = Staged(Shape(6), {2, 1, 1});
+  terms.plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(0)->set_kv_bytes(7 << 20);
+  REQUIRE(terms.Refusal() == "");
+  v1::ConfigureRequest request = terms.configure;
+  ApplyPlan(terms.plan, terms.plan.replicas(0), 0, 1, request);
+  CHECK(request.stage() == 0);
+  CHECK(request.rank() == 1);
+  CHECK(request.share().query_heads().begin() == 2);
+  CHECK(request.kv_cache_bytes() == 0);
+  request = terms.configure;
+  ApplyPlan(terms.plan, terms.plan.replicas(0), 1, 0, request);
+  CHECK(request.stage() == 1);
+  CHECK(request.rank() == 0);
+  CHECK(request.share().layers().begin() == 2);
+  CHECK(request.share().layers().end() == 4);
+  CHECK(request.kv_cache_bytes() == 7 << 20);
+  terms.configure.set_kv_cache_bytes(4 << 20);  // whichever worker the plan gives another size
+  CHECK_THAT(terms.Refusal(), Contains("s1r0 7340032 bytes"));
+}
+
+TEST_CASE("a plan that leaves layers out, holds them twice or uses a device twice is refused") {
+  Terms terms;
+  terms.plan = Staged(Shape(6), {2, 1, 1});
+  v1::PlannedWorker& last = *terms.plan.mutable_replicas(0)->mutable_stages(2)->mutable_workers(0);
+  last.mutable_share()->mutable_layers()->set_begin(5);
+  CHECK_THAT(terms.Refusal(), Contains("stage 2") && Contains("do not follow layer 4"));
+  last.mutable_share()->mutable_layers()->set_begin(3);
+  CHECK_THAT(terms.Refusal(), Contains("stage 2") && Contains("do not follow layer 4"));
+  last.mutable_share()->mutable_layers()->set_begin(4);
+  CHECK(terms.Refusal() == "");
+  last.set_device("s0r1");
+  CHECK_THAT(terms.Refusal(), Contains("device s0r1 is used twice"));
+}
+
+TEST_CASE("a stage wider than the model allows is refused by device") {
+  Terms terms;
+  terms.plan = Staged(Shape(6), {5});
+  CHECK_THAT(terms.Refusal(), Contains("replica r0, stage 0: device s0r0 (rank 0 of 5)") &&
+                                  Contains("holds no query heads"));
+  v1::Model many = Shape(6);
+  many.set_heads(16);
+  many.set_kv_heads(16);
+  *terms.configure.mutable_model() = many;
+  terms.plan = Staged(many, {9});
+  CHECK_THAT(terms.Refusal(), Contains("stage 0 has 9 workers") && Contains("at most 8"));
+  terms.plan = Staged(many, {8});
+  CHECK(terms.Refusal() == "");
+}
+
+TEST_CASE("a worker that registered less than the plan gives it is refused with the amounts") {
+  v1::PlannedWorker worker;
+  worker.set_device("b/0");
+  worker.set_weight_bytes(700);
+  worker.set_kv_bytes(200);
+  worker.set_activation_bytes(101);
+  CHECK(CheckRoom(worker, 1001).ok());
+  CHECK(CheckRoom(worker, 0).ok());
+  const absl::Status refused = CheckRoom(worker, 1000);
+  CHECK(absl::IsResourceExhausted(refused));
+  CHECK_THAT(std::string(refused.message()),
+             Contains("gives b/0 1001 bytes (weights 700, KV 200, activations 101)") &&
+                 Contains("registered 1000: 1 bytes are missing"));
 }
 
 TEST_CASE("what this build does not carry out is refused by name") {
