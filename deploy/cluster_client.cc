@@ -104,15 +104,18 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
       cluster.model(), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
       cluster.requests_in_flight(), cluster.sequences_running(), cluster.sequences_waiting());
   if (!cluster.no_plan().empty()) absl::StrAppend(&text, cluster.no_plan(), "\n\n");
-  Table workers = {{"WORKER", "STATE", "REPLICA", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
+  Table workers = {
+      {"WORKER", "STATE", "REPLICA", "STAGE", "RANK", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {
     std::string device = w.ready().device().empty() ? w.device().description() : w.ready().device();
     if (const double rate = w.device().memory_read_bytes_per_second(); rate > 0)
       absl::StrAppendFormat(&device, ", reads %.1f GB/s", rate / 1e9);
-    workers.push_back({w.name(), StateName(w.state()), w.replica().empty() ? "-" : w.replica(),
-                       Percent(w.load().kv_blocks_used(), w.load().kv_blocks_total()),
-                       absl::StrFormat("%.1f s ago", w.seconds_since_heartbeat()), w.address(),
-                       device});
+    const bool placed = !w.replica().empty();
+    workers.push_back(
+        {w.name(), StateName(w.state()), placed ? w.replica() : "-",
+         placed ? absl::StrCat(w.stage()) : "-", placed ? absl::StrCat(w.rank()) : "-",
+         Percent(w.load().kv_blocks_used(), w.load().kv_blocks_total()),
+         absl::StrFormat("%.1f s ago", w.seconds_since_heartbeat()), w.address(), device});
   }
   text += cluster.workers().empty() ? "no workers have registered\n" : Show(workers);
   for (const v1::WorkerStatus& w : cluster.workers()) {

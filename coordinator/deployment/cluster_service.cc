@@ -64,11 +64,14 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       worker.set_seconds_since_heartbeat(now - record.last_heartbeat_seconds);
       *worker.mutable_ready() = record.ready;
     }
+    PlaceWorkers(plan, reply);
     DescribeReplicas(plan, workers, reply);
     *reply.mutable_plan() = std::move(plan);
     reply.set_requests_in_flight(flow_.requests_in_flight());
     int64_t running = 0, waiting = 0;
     for (const v1::WorkerStatus& worker : reply.workers()) {
+      // The sequences of a replica are its leader's.
+      if (worker.stage() != 0 || worker.rank() != 0) continue;
       running += worker.load().running();
       waiting += worker.load().waiting();
     }
@@ -124,6 +127,22 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     }
     return absl::UnauthenticatedError(
         "the admin key is missing or wrong (metadata authorization: Bearer KEY)");
+  }
+
+  static void PlaceWorkers(const v1::DeploymentPlan& plan, v1::GetClusterReply& reply) {
+    std::map<std::string, std::pair<int, int>> places;  // stage and rank by device
+    for (const v1::Replica& replica : plan.replicas()) {
+      for (int stage = 0; stage < replica.stages_size(); ++stage) {
+        for (int rank = 0; rank < replica.stages(stage).workers_size(); ++rank)
+          places[replica.stages(stage).workers(rank).device()] = {stage, rank};
+      }
+    }
+    for (v1::WorkerStatus& worker : *reply.mutable_workers()) {
+      const auto place = places.find(worker.name());
+      if (place == places.end()) continue;
+      worker.set_stage(place->second.first);
+      worker.set_rank(place->second.second);
+    }
   }
 
   void DescribeReplicas(const v1::DeploymentPlan& plan,

@@ -28,6 +28,8 @@ v1::GetClusterReply Cluster() {
   ready.mutable_device()->set_memory_read_bytes_per_second(14.25e9);
   ready.mutable_load()->set_kv_blocks_used(1);
   ready.mutable_load()->set_kv_blocks_total(4);
+  ready.set_stage(1);
+  ready.set_rank(3);
   v1::WorkerStatus& lost = *cluster.add_workers();
   lost.set_name("b/0");
   lost.set_state(v1::WORKER_STATE_LOST);
@@ -65,7 +67,8 @@ TEST_CASE("the tables name workers, states, replicas and reasons") {
   const std::string text = ShowCluster(Cluster());
   CHECK_THAT(text, Contains("CPU avx512, reads 14.2 GB/s"));
   CHECK_THAT(text, Contains("model demo, plan epoch 3, serving; 2 requests: 5 sequences running, 0 waiting"));
-  CHECK_THAT(text, Contains("25.0 %"));
+  CHECK_THAT(text, Contains("STAGE  RANK  KV USED"));
+  CHECK_THAT(text, Contains("r-a/0    1      3     25.0 %"));
   CHECK_THAT(text, Contains("LOST"));
   CHECK_THAT(text, Contains("b/0: no heartbeat for 5 s"));
   CHECK_THAT(text, Contains("OUTPUT TOK/S"));
