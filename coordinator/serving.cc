@@ -327,10 +327,9 @@ class Coordinator {
     *reply.mutable_plan() = std::move(plan);
     *reply.mutable_measured() = measured_.Recent();
     int64_t kv_tokens = 0;
-    for (const auto& [name, worker] : pool_->Snapshot()) {
-      if (worker.state == v1::WORKER_STATE_READY)
-        kv_tokens += int64_t{worker.ready.kv_blocks()} * worker.ready.block_tokens();
-    }
+    const std::map<std::string, WorkerRecord> workers = pool_->Snapshot();
+    for (const v1::Replica& replica : reply.plan().replicas())
+      kv_tokens += KvTokens(replica, workers);
     reply.mutable_measured()->set_kv_capacity_tokens(kv_tokens);
     return reply;
   }

@@ -1,36 +1,22 @@
 #include "coordinator/deployment/deployment.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
-#include "proto/protocol.h"
-#include "proto/status_wire.h"
-#include "proto/worker.grpc.pb.h"
 #include "scheduler/replicate.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
 namespace {
 
-// Messages to a worker carry whole prompts, and a Configure the vocabulary.
-constexpr int kMaxMessageBytes = 256 << 20;
-
-const v1::Replica* ReplicaOf(const v1::DeploymentPlan& plan, const std::string& device) {
-  for (const v1::Replica& replica : plan.replicas()) {
-    for (const v1::Stage& stage : replica.stages()) {
-      for (const v1::PlannedWorker& worker : stage.workers()) {
-        if (worker.device() == device) return &replica;
-      }
-    }
-  }
-  return nullptr;
-}
+// Failures of a replica in a row after which its progress is no reason to wait for it.
+constexpr int kMaxFailuresAwaited = 3;
 
 std::set<std::string> DevicesOf(const v1::DeploymentPlan& plan) {
   std::set<std::string> devices;
@@ -42,79 +28,40 @@ std::set<std::string> DevicesOf(const v1::DeploymentPlan& plan) {
   return devices;
 }
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // A silent peer is noticed by pings, not only by heartbeats.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+// Stage by stage, rank by rank.
+std::vector<const v1::PlannedWorker*> WorkersOf(const v1::Replica& replica) {
+  std::vector<const v1::PlannedWorker*> workers;
+  for (const v1::Stage& stage : replica.stages()) {
+    for (const v1::PlannedWorker& worker : stage.workers()) workers.push_back(&worker);
+  }
+  return workers;
+}
+
+// Why a member of a formation in `state` is not what it was when the formation began; empty: it is.
+std::string WhyGone(const FormationMember& member, Formation::State state,
+                    const std::map<std::string, WorkerRecord>& workers) {
+  const auto found = workers.find(member.worker);
+  if (found == workers.end())
+    return absl::StrCat("worker ", member.worker, " is not registered any more");
+  const WorkerRecord& worker = found->second;
+  if (worker.registration.incarnation() != member.request.fence().worker_incarnation())
+    return absl::StrCat("worker ", member.worker, " has restarted");
+  // Its configuration is gone: it registered again, or its heartbeats are of another plan.
+  const bool unconfigured =
+      worker.state == v1::WORKER_STATE_REGISTERED && state != Formation::State::kConfiguring;
+  if (worker.state != v1::WORKER_STATE_LOST && !unconfigured) return "";
+  return absl::StrCat("worker ", member.worker, ": ", worker.detail);
+}
+
+bool AnyDrains(const std::vector<FormationMember>& members,
+               const std::map<std::string, WorkerRecord>& workers) {
+  return std::any_of(members.begin(), members.end(), [&](const FormationMember& member) {
+    const auto found = workers.find(member.worker);
+    return found != workers.end() && found->second.load.draining();
+  });
 }
 
 }  // namespace
-
-// One Configure call: progress into the pool, the end to Deployment.
-class Deployment::ConfigureCall : public grpc::ClientReadReactor<v1::ConfigureProgress> {
- public:
-  ConfigureCall(Deployment& deployment, std::string name, v1::ConfigureRequest request,
-                std::shared_ptr<grpc::Channel> channel)
-      : deployment_(deployment),
-        name_(std::move(name)),
-        request_(std::move(request)),
-        stub_(v1::Worker::NewStub(channel)) {}
-
-  void Begin(std::shared_ptr<ConfigureCall> self) {
-    self_ = std::move(self);
-    if (!deployment_.options_.cluster_token.empty()) {
-      context_.AddMetadata(std::string(kClusterTokenKey), deployment_.options_.cluster_token);
-    }
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::milliseconds(static_cast<int64_t>(
-                              1e3 * deployment_.options_.configure_timeout_seconds)));
-    stub_->async()->Configure(&context_, &request_, this);
-    StartRead(&progress_);
-    StartCall();
-  }
-
-  void Cancel() { context_.TryCancel(); }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    if (progress_.has_ready()) {
-      ready_ = progress_.ready();
-    } else {
-      std::string detail = progress_.phase();
-      if (progress_.bytes_total() > 0) {
-        absl::StrAppend(&detail, " ", 100 * progress_.bytes_done() / progress_.bytes_total(), " %");
-      }
-      deployment_.pool_.SetState(name_, request_.fence().worker_incarnation(),
-                                 v1::WORKER_STATE_CONFIGURING, detail);
-    }
-    StartRead(&progress_);
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    std::shared_ptr<ConfigureCall> self = std::move(self_);
-    absl::Status result = FromGrpc(status);
-    if (result.ok() && ready_.kv_blocks() == 0) {
-      result = absl::InternalError("the worker ended Configure without saying that it is ready");
-    }
-    deployment_.OnConfigured(name_, request_.fence(), result, ready_);
-  }
-
- private:
-  Deployment& deployment_;
-  const std::string name_;
-  const v1::ConfigureRequest request_;
-  const std::unique_ptr<v1::Worker::Stub> stub_;
-  grpc::ClientContext context_;
-  v1::ConfigureProgress progress_;
-  v1::WorkerReady ready_;
-  std::shared_ptr<ConfigureCall> self_;
-};
 
 absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions options,
                                                               WorkerPool& pool,
@@ -149,16 +96,13 @@ void Deployment::Stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  std::vector<std::string> names;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [name, connection] : connections_) names.push_back(name);
+  for (const auto& [name, carried] : carried_) {
+    if (carried.formation != nullptr)
+      carried.formation->End(absl::UnavailableError("the coordinator is shutting down"), "");
   }
-  for (const std::string& name : names) {
-    DropConnection(name, absl::UnavailableError("the coordinator is shutting down"));
+  for (const auto& [name, carried] : carried_) {
+    if (carried.formation != nullptr) carried.formation->WaitQuiet();
   }
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return calls_under_way_ == 0; });  // cancelled calls end at once
 }
 
 void Deployment::Wake() {
@@ -183,21 +127,24 @@ void Deployment::Run() {
 }
 
 void Deployment::Reconcile() {
-  const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+  // States first: a formation is READY only after the pool has all its workers so.
+  for (auto& [name, carried] : carried_)
+    carried.state =
+        carried.formation == nullptr ? Formation::State::kOver : carried.formation->state();
+  const Workers workers = pool_.Snapshot();
   if (options_.planner) {
     AskPlanner(workers);
   } else if (!options_.plan.has_value()) {
     RefreshPlan(workers);
   }
+  NoteIdle(workers);
   const double now = options_.now_seconds();
-  for (const auto& [name, worker] : workers) ReconcileWorker(name, worker, now);
+  for (const v1::Replica& replica : plan_.replicas()) ReconcileReplica(replica, workers, now);
+  EndUnplanned(workers, now);
 }
 
-void Deployment::AskPlanner(const std::map<std::string, WorkerRecord>& workers) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!plan_.replicas().empty()) return;
-  }
+void Deployment::AskPlanner(const Workers& workers) {
+  if (!plan_.replicas().empty()) return;
   absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
   std::string why(plan.status().message());  // which the planner logs, once
   if (plan.ok()) {
@@ -222,7 +169,7 @@ void Deployment::AskPlanner(const std::map<std::string, WorkerRecord>& workers) 
   ++epoch_;
 }
 
-void Deployment::RefreshPlan(const std::map<std::string, WorkerRecord>& workers) {
+void Deployment::RefreshPlan(const Workers& workers) {
   std::vector<scheduler::DeviceOffer> devices;
   for (const auto& [name, worker] : workers) {
     if (worker.state == v1::WORKER_STATE_LOST) continue;
@@ -238,210 +185,187 @@ void Deployment::RefreshPlan(const std::map<std::string, WorkerRecord>& workers)
   ++epoch_;
 }
 
-void Deployment::ReconcileWorker(const std::string& name, const WorkerRecord& worker, double now) {
-  const uint64_t incarnation = worker.registration.incarnation();
-  std::string stale;
-  {
-    std::lock_guard lock(mutex_);
-    auto it = connections_.find(name);
-    if (it != connections_.end()) {
-      if (it->second.incarnation != incarnation) {
-        stale = absl::StrCat("worker ", name, " has restarted");
-      } else if (worker.state == v1::WORKER_STATE_LOST ||
-                 (it->second.session != nullptr && worker.state == v1::WORKER_STATE_REGISTERED)) {
-        stale = absl::StrCat("worker ", name, ": ", worker.detail);
-      }
-    }
+void Deployment::NoteIdle(const Workers& workers) {
+  const std::set<std::string> used = DevicesOf(plan_);
+  for (const auto& [name, worker] : workers) {
+    if (used.contains(name) || worker.state == v1::WORKER_STATE_LOST || worker.load.draining())
+      continue;
+    pool_.SetState(name, worker.registration.incarnation(), worker.state,
+                   "idle: no replica of the plan uses it");
   }
-  if (!stale.empty()) DropConnection(name, absl::UnavailableError(stale));
-  if (worker.state == v1::WORKER_STATE_LOST) return;
-  PassHeartbeat(name, worker);
-  // It ends; what it serves goes on over the session that it has.
-  if (worker.load.draining()) return;
-
-  v1::Replica replica;
-  {
-    std::lock_guard lock(mutex_);
-    if (const v1::Replica* found = ReplicaOf(plan_, name)) replica = *found;
-  }
-  if (replica.name().empty()) {
-    pool_.SetState(name, incarnation, worker.state, "idle: no replica of the plan uses it");
-    return;
-  }
-  {
-    std::lock_guard lock(mutex_);
-    Connection& connection = connections_[name];
-    if (connection.configuring != nullptr || connection.session != nullptr ||
-        now < connection.not_before_seconds) {
-      return;
-    }
-    if (worker.state == v1::WORKER_STATE_READY) {
-      OpenSession(name, worker, connection);
-    }
-  }
-  if (worker.state != v1::WORKER_STATE_READY) BeginConfigure(name, worker, replica);
 }
 
-void Deployment::PassHeartbeat(const std::string& name, const WorkerRecord& worker) {
-  std::shared_ptr<WorkerSession> session;
-  {
-    std::lock_guard lock(mutex_);
-    auto it = connections_.find(name);
-    if (it == connections_.end() || !it->second.serves ||
-        it->second.told_heartbeat_seconds == worker.last_heartbeat_seconds) {
-      return;
-    }
-    it->second.told_heartbeat_seconds = worker.last_heartbeat_seconds;
-    session = it->second.session;
-  }
-  if (session != nullptr) flow_.OnHeartbeat(session, worker.load);
-}
-
-void Deployment::BeginConfigure(const std::string& name, const WorkerRecord& worker,
-                                const v1::Replica& replica) {
-  v1::ConfigureRequest request = options_.configure;
-  v1::Peer& peer = *request.add_peers();
-  peer.set_address(worker.registration.address());
-  peer.set_worker_incarnation(worker.registration.incarnation());
-  request.mutable_fence()->set_worker_incarnation(worker.registration.incarnation());
-  std::shared_ptr<ConfigureCall> call;
-  {
-    std::lock_guard lock(mutex_);
-    ApplyPlan(plan_, replica, 0, 0, request);
-    Connection& connection = connections_[name];
-    connection.incarnation = worker.registration.incarnation();
-    connection.replica = replica.name();
-    connection.max_sequences = request.max_sequences();
-    // Above whatever it was configured with before, by us or by a predecessor.
-    epoch_ = std::max(epoch_, worker.registration.plan_epoch() + 1);
-    connection.epoch = std::max(epoch_, connection.epoch + 1);
-    epoch_ = connection.epoch;
-    connection.channel = Connect(worker.registration.address());
-    request.mutable_fence()->set_plan_epoch(connection.epoch);
-    call = std::make_shared<ConfigureCall>(*this, name, std::move(request), connection.channel);
-    connection.configuring = call;
-    worker_of_replica_[replica.name()] = name;
-    ++calls_under_way_;
-  }
-  pool_.SetReplica(name, replica.name());
-  pool_.SetState(name, worker.registration.incarnation(), v1::WORKER_STATE_CONFIGURING,
-                 "configuring");
-  Logger("coordinator").info("configuring worker {} as replica {}", name, replica.name());
-  call->Begin(call);
-}
-
-void Deployment::OnConfigured(const std::string& name, const v1::Fence& fence,
-                              const absl::Status& status, const v1::WorkerReady& ready) {
-  const uint64_t incarnation = fence.worker_incarnation();
-  {
-    std::lock_guard lock(mutex_);
-    auto it = connections_.find(name);
-    if (it != connections_.end() && it->second.incarnation == incarnation) {
-      it->second.configuring = nullptr;
-      if (!status.ok())
-        it->second.not_before_seconds = options_.now_seconds() + options_.retry_seconds;
-    }
-  }
-  if (status.ok()) {
-    Logger("coordinator")
-        .info("worker {} is ready: {}, {} KV blocks of {} tokens", name, ready.device(),
-              ready.kv_blocks(), ready.block_tokens());
-    pool_.SetReady(name, incarnation, fence.plan_epoch(), ready);
+void Deployment::ReconcileReplica(const v1::Replica& replica, const Workers& workers, double now) {
+  Carried& carried = carried_[replica.name()];
+  if (KeepFormation(carried, workers, now)) return;
+  const std::string why = WhyNotNow(replica, carried, workers, now);
+  if (why.empty()) {
+    Form(replica, workers, carried);
   } else {
-    Logger("coordinator")
-        .error("worker {} could not be configured: {}", name, std::string(status.message()));
-    pool_.SetState(name, incarnation, v1::WORKER_STATE_FAILED, std::string(status.message()));
+    ShowWaiting(replica, workers, why, carried);
   }
-  Wake();
-  std::lock_guard lock(mutex_);
-  --calls_under_way_;
-  idle_.notify_all();
 }
 
-// With mutex_ held.
-void Deployment::OpenSession(const std::string& name, const WorkerRecord& worker,
-                             Connection& connection) {
-  WorkerSessionOptions session;
-  session.replica = connection.replica;
-  session.fence.set_plan_epoch(connection.epoch);
-  session.fence.set_worker_incarnation(connection.incarnation);
-  session.cluster_token = options_.cluster_token;
-  session.max_sequences = connection.max_sequences;
-  session.ready = worker.ready;
-  worker_of_replica_[connection.replica] = name;
-  ++calls_under_way_;
-  connection.session = WorkerSession::Open(connection.channel, std::move(session), *this);
-}
-
-void Deployment::DropConnection(const std::string& name, const absl::Status& reason) {
-  std::shared_ptr<WorkerSession> session;
-  std::shared_ptr<ConfigureCall> configuring;
-  {
-    std::lock_guard lock(mutex_);
-    auto it = connections_.find(name);
-    if (it == connections_.end()) return;
-    session = it->second.session;
-    configuring = it->second.configuring;
-    const auto serves = worker_of_replica_.find(it->second.replica);
-    if (serves != worker_of_replica_.end() && serves->second == name)
-      worker_of_replica_.erase(serves);
-    connections_.erase(it);
+bool Deployment::KeepFormation(Carried& carried, const Workers& workers, double now) {
+  if (carried.formation == nullptr) return false;
+  Formation& formation = *carried.formation;
+  for (const FormationMember& member : formation.members()) {
+    const std::string gone = WhyGone(member, carried.state, workers);
+    if (gone.empty()) continue;
+    if (!formation.alone() && carried.state != Formation::State::kOver)
+      Logger("coordinator").warn("replica {} is broken: {}", formation.replica(), gone);
+    formation.End(absl::UnavailableError(gone), member.worker);
+    break;
   }
-  if (configuring != nullptr) configuring->Cancel();
-  if (session != nullptr) session->Close(reason);
+  if (formation.quiet()) {
+    ForgetEnded(carried);
+    return false;
+  }
+  if (carried.state == Formation::State::kServing) {
+    carried.failures = 0;
+    carried.said.clear();
+  }
+  const bool draining = AnyDrains(formation.members(), workers);
+  const std::string& leader = formation.members()[0].worker;
+  if (const auto found = workers.find(leader); found != workers.end())
+    formation.PassHeartbeat(found->second.load, found->second.last_heartbeat_seconds, draining);
+  // What drains ends; what it serves goes on over the session that it has.
+  const double lost = formation.session_lost_seconds();
+  const bool backs_off = lost > 0 && now < lost + options_.retry_seconds / 4;
+  if (carried.state == Formation::State::kReady && !draining && !backs_off) formation.OpenSession();
+  return true;
 }
 
-void Deployment::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
-  {
-    std::lock_guard lock(mutex_);
-    for (auto& [name, connection] : connections_) {
-      if (connection.session.get() == link.get()) connection.serves = true;
+void Deployment::ForgetEnded(Carried& carried) {
+  carried.ending = carried.formation->ending();
+  carried.failed.clear();
+  for (const FormationMember& member : carried.formation->members())
+    carried.failed.push_back(member.request.fence().worker_incarnation());
+  carried.not_before_seconds = 0;
+  if (carried.ending.not_configured) {
+    ++carried.failures;
+    carried.not_before_seconds = carried.ending.seconds + options_.retry_seconds;
+  } else if (carried.ending.worker.empty()) {
+    carried.not_before_seconds = carried.ending.seconds + options_.retry_seconds / 4;
+  }
+  carried.formation = nullptr;
+}
+
+void Deployment::EndUnplanned(const Workers& workers, double now) {
+  std::set<std::string> planned;
+  for (const v1::Replica& replica : plan_.replicas()) planned.insert(replica.name());
+  for (auto entry = carried_.begin(); entry != carried_.end();) {
+    Carried& carried = entry->second;
+    const bool goes = !planned.contains(entry->first) && !KeepFormation(carried, workers, now);
+    if (!goes && !planned.contains(entry->first))
+      carried.formation->End(absl::UnavailableError("the replica is no longer in the plan"), "");
+    entry = goes ? carried_.erase(entry) : std::next(entry);
+  }
+}
+
+std::string Deployment::WhyNotNow(const v1::Replica& replica, const Carried& carried,
+                                  const Workers& workers, double now) {
+  const std::vector<const v1::PlannedWorker*> members = WorkersOf(replica);
+  for (const v1::PlannedWorker* member : members) {
+    std::string absent = WhyAbsent(member->device(), workers);
+    if (!absent.empty()) return absent;
+  }
+  for (const v1::PlannedWorker* member : members) {
+    const v1::RegisterRequest& registration = workers.at(member->device()).registration;
+    const absl::Status room = CheckRoom(*member, registration.device().memory_bytes());
+    if (room.ok()) continue;
+    std::string why(room.message());
+    pool_.SetState(member->device(), registration.incarnation(), v1::WORKER_STATE_FAILED, why);
+    return why;
+  }
+  // A restarted worker has not failed yet, and has registered after the failure.
+  if (carried.failed.size() != members.size()) return "";
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (workers.at(members[i]->device()).registration.incarnation() != carried.failed[i]) return "";
+  }
+  const std::string reason(carried.ending.reason.message());
+  if (now < carried.not_before_seconds) {
+    return carried.ending.not_configured ? absl::StrCat("worker ", carried.ending.worker,
+                                                        " could not be configured: ", reason)
+                                         : reason;
+  }
+  // One of several may have died with the formation and not be missed yet.
+  for (const v1::PlannedWorker* member : members) {
+    const double heard = workers.at(member->device()).last_heartbeat_seconds;
+    if (members.size() > 1 && heard <= carried.ending.seconds)
+      return absl::StrCat("no heartbeat of worker ", member->device(), " since: ", reason);
+  }
+  return "";
+}
+
+void Deployment::ShowWaiting(const v1::Replica& replica, const Workers& workers,
+                             const std::string& why, Carried& carried) {
+  const std::vector<const v1::PlannedWorker*> members = WorkersOf(replica);
+  if (members.size() == 1) return;
+  if (carried.said != why) Logger("coordinator").warn("replica {} waits: {}", replica.name(), why);
+  carried.said = why;
+  for (const v1::PlannedWorker* member : members) {
+    const auto found = workers.find(member->device());
+    if (found == workers.end()) continue;
+    const WorkerRecord& worker = found->second;
+    pool_.SetReplica(member->device(), replica.name());
+    if (worker.state == v1::WORKER_STATE_FAILED || worker.load.draining()) continue;
+    pool_.SetState(member->device(), worker.registration.incarnation(), v1::WORKER_STATE_REGISTERED,
+                   absl::StrCat("replica ", replica.name(), ": ", why));
+  }
+}
+
+void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carried& carried) {
+  FormationOptions formation;
+  formation.replica = replica.name();
+  formation.cluster_token = options_.cluster_token;
+  formation.configure_timeout_seconds = options_.configure_timeout_seconds;
+  formation.now_seconds = options_.now_seconds;
+  formation.changed = [this] { Wake(); };
+  // Whoever waits for it need not wait for ever.
+  if (carried.failures < kMaxFailuresAwaited)
+    formation.progressed = [this] { progressed_seconds_ = options_.now_seconds(); };
+  std::vector<v1::Peer> peers;
+  uint64_t epoch = carried.epoch + 1;
+  for (int stage = 0; stage < replica.stages_size(); ++stage) {
+    for (int rank = 0; rank < replica.stages(stage).workers_size(); ++rank) {
+      const std::string& name = replica.stages(stage).workers(rank).device();
+      const v1::RegisterRequest& registration = workers.at(name).registration;
+      epoch = std::max(epoch, registration.plan_epoch() + 1);
+      v1::Peer& peer = peers.emplace_back();
+      peer.set_stage(stage);
+      peer.set_rank(rank);
+      peer.set_address(registration.address());
+      peer.set_worker_incarnation(registration.incarnation());
+      *peer.mutable_link_addresses() = registration.link_addresses();
+      FormationMember& member = formation.members.emplace_back();
+      member.worker = name;
+      member.address = registration.address();
+      member.request = options_.configure;
+      member.request.mutable_fence()->set_worker_incarnation(registration.incarnation());
+      ApplyPlan(plan_, replica, stage, rank, member.request);
     }
   }
-  flow_.OnLinkReady(std::move(link));
-}
-
-void Deployment::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
-  flow_.OnReply(link, reply);
-  if (!reply.has_load()) return;
-  std::string worker;
   {
     std::lock_guard lock(mutex_);
-    const auto found = worker_of_replica_.find(link->replica());
-    if (found == worker_of_replica_.end()) return;
-    worker = found->second;
+    epoch = epoch_ = std::max(epoch, epoch_);
   }
-  pool_.SetLoad(worker, reply.load());
-}
-
-void Deployment::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
-  flow_.OnLinkLost(link, reason);
-  std::string worker;
-  uint64_t incarnation = 0;
-  {
-    std::lock_guard lock(mutex_);
-    for (auto& [name, connection] : connections_) {
-      if (connection.session.get() != link.get()) continue;
-      connection.session = nullptr;
-      connection.serves = false;
-      connection.not_before_seconds = options_.now_seconds() + options_.retry_seconds / 4;
-      worker = name;
-      incarnation = connection.incarnation;
-    }
+  for (FormationMember& member : formation.members) {
+    member.request.mutable_fence()->set_plan_epoch(epoch);
+    member.request.mutable_peers()->Add(peers.begin(), peers.end());
   }
-  // It does not know this plan any more: configure it again.
-  if (!worker.empty() && absl::IsFailedPrecondition(reason)) {
-    pool_.SetState(worker, incarnation, v1::WORKER_STATE_REGISTERED, std::string(reason.message()));
-  }
-  Wake();
-  std::lock_guard lock(mutex_);
-  --calls_under_way_;
-  idle_.notify_all();
+  if (formation.progressed) formation.progressed();
+  carried.epoch = epoch;
+  carried.formation = Formation::Start(std::move(formation), pool_, flow_);
 }
 
 std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
   std::lock_guard lock(mutex_);
   return {plan_, epoch_};
+}
+
+bool Deployment::recovering() const {
+  return options_.now_seconds() - progressed_seconds_ <= options_.progress_seconds;
 }
 
 std::string Deployment::why_no_plan() const {

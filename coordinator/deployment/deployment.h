@@ -1,17 +1,21 @@
-// Carries a plan out: turns it into Configure calls, opens a session to every leader that became
-// ready, and repeats that for workers that come back. Without a plan, every worker that registers
-// becomes a replica of its own.
+// Carries a plan out: every replica whose workers are all there becomes a formation
+// (formation.h), which is configured, published and ended as one; what ended is formed again when
+// all its workers are there. Without a plan, every worker that registers becomes a replica of its
+// own.
 //
-// A worker keeps the epoch it was configured with until its own part of the plan changes; so a
-// worker that joins disturbs no other.
+// A formation keeps its epoch until it ends; so a worker that joins disturbs no other replica. Its
+// epoch is above every epoch that one of its workers reports, also of a coordinator before this
+// one.
 //
 // Thread rule: thread-safe. One thread of its own reconciles what is wanted with what is there;
 // gRPC's threads bring progress and replies. Every call to a worker has a deadline.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,8 +26,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/deployment/formation.h"
 #include "coordinator/deployment/worker_pool.h"
-#include "coordinator/deployment/worker_session.h"
 #include "coordinator/flow/replica_link.h"
 #include "proto/plan.pb.h"
 #include "proto/worker.pb.h"
@@ -42,62 +46,64 @@ struct DeploymentOptions {
       planner;
   std::string cluster_token;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
-  double retry_seconds = 2.0;               // before a failed worker is tried again
+  double retry_seconds = 2.0;               // before a failed replica is tried again
+  double progress_seconds = 35;             // a replica makes progress if its newest is no older
   std::function<double()> now_seconds;      // monotonic
 };
 
-class Deployment : private ReplicaLinkListener {
+class Deployment {
  public:
   // INVALID_ARGUMENT / UNIMPLEMENTED where the plan is wrong or cannot be carried out. `pool` and
   // `flow` must outlive it.
   static absl::StatusOr<std::unique_ptr<Deployment>> Start(DeploymentOptions options,
                                                            WorkerPool& pool,
                                                            ReplicaLinkListener& flow);
-  ~Deployment() override;
+  ~Deployment();
 
   // The plan in force and its epoch.
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
   // Why the planner's plan is not in force; empty: it is, or no planner is asked.
   std::string why_no_plan() const;
+  // Some replica is being formed and makes progress, so that waiting for it makes sense. One that
+  // has failed several times in a row does not count.
+  bool recovering() const;
   // Closes all sessions; no worker is touched after that.
   void Stop();
 
  private:
-  class ConfigureCall;
-  // What runs between us and one worker process.
-  struct Connection {
-    uint64_t incarnation = 0;
-    uint64_t epoch = 0;
-    std::string replica;
-    int64_t max_sequences = 0;  // as it was configured
-    std::shared_ptr<grpc::Channel> channel;
-    std::shared_ptr<ConfigureCall> configuring;
-    std::shared_ptr<WorkerSession> session;
-    bool serves = false;                // the leader has accepted the session
-    double not_before_seconds = 0;      // back-off
-    double told_heartbeat_seconds = 0;  // of the newest heartbeat that the flow heard of
+  using Workers = std::map<std::string, WorkerRecord>;  // by name
+  // One replica of the plan, or one that the plan had and that has not quite ended.
+  struct Carried {
+    std::shared_ptr<Formation> formation;  // null: not formed
+    // Of `formation`, before the workers were looked at.
+    Formation::State state = Formation::State::kOver;
+    uint64_t epoch = 0;             // of the newest formation
+    Formation::Ending ending;       // of the newest formation that ended
+    std::vector<uint64_t> failed;   // incarnations of its members
+    double not_before_seconds = 0;  // back-off
+    int failures = 0;               // in a row, of Configure
+    std::string said;               // newest reason to wait that was logged
   };
 
   Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkListener& flow);
 
   void Run();
   void Reconcile();
-  void AskPlanner(const std::map<std::string, WorkerRecord>& workers);
-  void RefreshPlan(const std::map<std::string, WorkerRecord>& workers);
-  // Tells the flow what the leader's newest heartbeat said.
-  void PassHeartbeat(const std::string& name, const WorkerRecord& worker);
-  void ReconcileWorker(const std::string& name, const WorkerRecord& worker, double now);
-  void BeginConfigure(const std::string& name, const WorkerRecord& worker,
-                      const v1::Replica& replica);
-  void OpenSession(const std::string& name, const WorkerRecord& worker, Connection& connection);
-  void OnConfigured(const std::string& name, const v1::Fence& fence, const absl::Status& status,
-                    const v1::WorkerReady& ready);
-  void DropConnection(const std::string& name, const absl::Status& reason);
+  void AskPlanner(const Workers& workers);
+  void RefreshPlan(const Workers& workers);
+  void NoteIdle(const Workers& workers);
+  void ReconcileReplica(const v1::Replica& replica, const Workers& workers, double now);
+  // Ends the formation where a member is gone, forgets it where it has ended. True: it goes on.
+  bool KeepFormation(Carried& carried, const Workers& workers, double now);
+  void EndUnplanned(const Workers& workers, double now);
+  void ForgetEnded(Carried& carried);
+  // Why the replica cannot be formed now; empty: it can.
+  std::string WhyNotNow(const v1::Replica& replica, const Carried& carried, const Workers& workers,
+                        double now);
+  void ShowWaiting(const v1::Replica& replica, const Workers& workers, const std::string& why,
+                   Carried& carried);
+  void Form(const v1::Replica& replica, const Workers& workers, Carried& carried);
   void Wake();
-
-  void OnLinkReady(std::shared_ptr<ReplicaLink> link) override;
-  void OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) override;
-  void OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) override;
 
   const DeploymentOptions options_;
   WorkerPool& pool_;
@@ -105,15 +111,13 @@ class Deployment : private ReplicaLinkListener {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable idle_;  // no call is under way any more
   bool dirty_ = true;
   bool stopping_ = false;
-  v1::DeploymentPlan plan_;
+  v1::DeploymentPlan plan_;  // changed by our thread alone, which reads it without the lock
   std::string why_no_plan_;
   uint64_t epoch_ = 0;
-  int calls_under_way_ = 0;
-  std::map<std::string, Connection> connections_;         // by worker name
-  std::map<std::string, std::string> worker_of_replica_;  // leader's name
+  std::atomic<double> progressed_seconds_ = -std::numeric_limits<double>::infinity();
+  std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
   std::thread thread_;
 };
 

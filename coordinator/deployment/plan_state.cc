@@ -1,29 +1,45 @@
 #include "coordinator/deployment/plan_state.h"
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace tessera::coordinator {
 namespace {
 
-// Empty: it is ready.
-std::string WhyNotReady(const std::string& device,
-                        const std::map<std::string, WorkerRecord>& workers) {
-  const auto found = workers.find(device);
-  if (found == workers.end()) {
-    return absl::StrCat("no worker named ", device, " has registered (tessera-worker --name ",
-                        device, ")");
-  }
-  const WorkerRecord& worker = found->second;
-  if (worker.load.draining()) return absl::StrCat("worker ", device, " is draining");
+// What holds up a replica; the smallest is named first.
+enum Rank { kAbsent, kFailed, kLoading, kWaiting, kReady };
+
+struct Hindrance {
+  Rank rank = kReady;
+  std::string why;
+};
+
+Hindrance Of(const std::string& device, bool alone,
+             const std::map<std::string, WorkerRecord>& workers) {
+  std::string absent = WhyAbsent(device, workers);
+  if (!absent.empty()) return {kAbsent, std::move(absent)};
+  const WorkerRecord& worker = workers.at(device);
   switch (worker.state) {
-    case v1::WORKER_STATE_READY: return "";
-    case v1::WORKER_STATE_LOST: return absl::StrCat("worker ", device, " is lost: ", worker.detail);
+    case v1::WORKER_STATE_READY: return {};
     case v1::WORKER_STATE_FAILED:
-      return absl::StrCat("worker ", device, " could not be configured: ", worker.detail);
+      return {kFailed,
+              absl::StrCat("worker ", device, " could not be configured: ", worker.detail)};
     case v1::WORKER_STATE_CONFIGURING:
-      return absl::StrCat("worker ", device, " is being configured: ", worker.detail);
-    default: return absl::StrCat("worker ", device, " has registered and is configured next");
+      return {kLoading, absl::StrCat("worker ", device, " is being configured: ", worker.detail)};
+    default:
+      if (!alone && !worker.detail.empty())
+        return {kWaiting, absl::StrCat("worker ", device, " waits: ", worker.detail)};
+      return {kWaiting, absl::StrCat("worker ", device, " has registered and is configured next")};
   }
+}
+
+int Workers(const v1::Replica& replica) {
+  int workers = 0;
+  for (const v1::Stage& stage : replica.stages()) workers += stage.workers_size();
+  return workers;
 }
 
 }  // namespace
@@ -43,15 +59,43 @@ std::vector<std::string> MissingDevices(const v1::DeploymentPlan& plan,
   return missing;
 }
 
+std::string WhyAbsent(const std::string& device,
+                      const std::map<std::string, WorkerRecord>& workers) {
+  const auto found = workers.find(device);
+  if (found == workers.end()) {
+    return absl::StrCat("no worker named ", device, " has registered (tessera-worker --name ",
+                        device, ")");
+  }
+  const WorkerRecord& worker = found->second;
+  if (worker.state == v1::WORKER_STATE_LOST)
+    return absl::StrCat("worker ", device, " is lost: ", worker.detail);
+  return worker.load.draining() ? absl::StrCat("worker ", device, " is draining") : "";
+}
+
 std::string WhyNotServing(const v1::Replica& replica,
                           const std::map<std::string, WorkerRecord>& workers) {
+  Hindrance first;
+  const bool alone = Workers(replica) == 1;
   for (const v1::Stage& stage : replica.stages()) {
     for (const v1::PlannedWorker& planned : stage.workers()) {
-      std::string why = WhyNotReady(planned.device(), workers);
-      if (!why.empty()) return why;
+      Hindrance hindrance = Of(planned.device(), alone, workers);
+      if (hindrance.rank < first.rank) first = std::move(hindrance);
     }
   }
-  return "its leader takes no requests at the moment";
+  return first.rank == kReady ? "its leader takes no requests at the moment" : first.why;
+}
+
+int64_t KvTokens(const v1::Replica& replica, const std::map<std::string, WorkerRecord>& workers) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const v1::Stage& stage : replica.stages()) {
+    for (const v1::PlannedWorker& planned : stage.workers()) {
+      const auto found = workers.find(planned.device());
+      if (found == workers.end() || found->second.state != v1::WORKER_STATE_READY) return 0;
+      const v1::WorkerReady& ready = found->second.ready;
+      least = std::min(least, int64_t{ready.kv_blocks()} * ready.block_tokens());
+    }
+  }
+  return least;
 }
 
 }  // namespace tessera::coordinator

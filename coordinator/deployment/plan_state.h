@@ -2,6 +2,7 @@
 // functions.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,9 +16,18 @@ namespace tessera::coordinator {
 std::vector<std::string> MissingDevices(const v1::DeploymentPlan& plan,
                                         const std::map<std::string, WorkerRecord>& workers);
 
-// What a replica that takes no requests waits for: the first of its devices that is not ready, and
-// why. Never empty.
+// Why no new formation can count on `device` now: no such worker, lost, or draining. Empty: it can.
+std::string WhyAbsent(const std::string& device,
+                      const std::map<std::string, WorkerRecord>& workers);
+
+// What a replica that takes no requests waits for: of its devices that are not ready one that holds
+// up the others (not there, failed, draining) before one that loads or waits itself, and why. Never
+// empty.
 std::string WhyNotServing(const v1::Replica& replica,
                           const std::map<std::string, WorkerRecord>& workers);
+
+// Tokens of KV that a replica has room for: the smallest pool's. 0 unless all its devices are
+// ready.
+int64_t KvTokens(const v1::Replica& replica, const std::map<std::string, WorkerRecord>& workers);
 
 }  // namespace tessera::coordinator

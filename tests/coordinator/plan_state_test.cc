@@ -35,4 +35,37 @@ TEST_CASE("what a planned replica waits for is named: the device, and why it is 
   CHECK_FALSE(why().empty());
 }
 
+TEST_CASE("of several devices the one that holds up the others is named") {
+  v1::Replica replica;
+  std::map<std::string, WorkerRecord> workers;
+  for (const char* device : {"a/0", "b/0", "c/0"}) {
+    replica.add_stages()->add_workers()->set_device(device);
+    workers[device].detail = "replica r0: why";
+  }
+  const auto why = [&] { return WhyNotServing(replica, workers); };
+  CHECK(why() == "worker a/0 waits: replica r0: why");
+  workers["b/0"].state = v1::WORKER_STATE_CONFIGURING;
+  CHECK(why() == "worker b/0 is being configured: replica r0: why");
+  workers["c/0"].state = v1::WORKER_STATE_FAILED;
+  CHECK(why() == "worker c/0 could not be configured: replica r0: why");
+  workers["b/0"].state = v1::WORKER_STATE_LOST;
+  CHECK(why() == "worker b/0 is lost: replica r0: why");
+}
+
+TEST_CASE("a replica's room for KV is its smallest pool's, once all its devices are ready") {
+  v1::Replica replica;
+  std::map<std::string, WorkerRecord> workers;
+  int blocks = 40;
+  for (const char* device : {"a/0", "b/0"}) {
+    replica.add_stages()->add_workers()->set_device(device);
+    workers[device].state = v1::WORKER_STATE_READY;
+    workers[device].ready.set_kv_blocks(blocks);
+    workers[device].ready.set_block_tokens(16);
+    blocks -= 10;
+  }
+  CHECK(KvTokens(replica, workers) == 480);
+  workers["a/0"].state = v1::WORKER_STATE_CONFIGURING;
+  CHECK(KvTokens(replica, workers) == 0);
+}
+
 }  // namespace tessera::coordinator

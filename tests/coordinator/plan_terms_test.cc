@@ -5,67 +5,19 @@
 #include <vector>
 
 #include "scheduler/replicate.h"
+#include "tests/coordinator/staged_plan.h"
 
 namespace tessera::coordinator {
 namespace {
 
 using Catch::Matchers::Contains;
 
-v1::Model Shape(int layers) {
-  v1::Model model;
-  model.set_name("served");
-  model.set_layers(layers);
-  model.set_hidden(64);
-  model.set_heads(4);
-  model.set_kv_heads(2);
-  model.set_head_dim(16);
-  model.set_ffn_width(128);
-  model.set_gated_ffn(true);
-  model.set_vocabulary(512);
-  model.set_max_positions(256);
-  return model;
-}
-
-// One replica of the devices that `widths` asks for, stage by stage: s0r0, s0r1, s1r0, ...; the
-// model's layers are cut evenly.
-v1::DeploymentPlan Staged(const v1::Model& model, const std::vector<int>& widths) {
-  v1::DeploymentPlan plan;
-  *plan.mutable_model() = model;
-  v1::Replica& replica = *plan.add_replicas();
-  replica.set_name("r0");
-  replica.set_role(v1::REPLICA_ROLE_BOTH);
-  const int stages = static_cast<int>(widths.size());
-  for (int i = 0; i < stages; ++i) {
-    v1::Stage& stage = *replica.add_stages();
-    for (int rank = 0; rank < widths[i]; ++rank) {
-      v1::PlannedWorker& worker = *stage.add_workers();
-      worker.set_device("s" + std::to_string(i) + "r" + std::to_string(rank));
-      v1::WorkerShare& share = *worker.mutable_share();
-      share.mutable_layers()->set_begin(model.layers() * i / stages);
-      share.mutable_layers()->set_end(model.layers() * (i + 1) / stages);
-      const auto cut = [&](int64_t whole, v1::Range* range) {
-        range->set_begin(whole * rank / widths[i]);
-        range->set_end(whole * (rank + 1) / widths[i]);
-      };
-      cut(model.heads(), share.mutable_query_heads());
-      const int64_t group = model.heads() / model.kv_heads();
-      share.mutable_kv_heads()->set_begin(share.query_heads().begin() / group);
-      share.mutable_kv_heads()->set_end((share.query_heads().end() + group - 1) / group);
-      cut(model.ffn_width(), share.mutable_ffn_columns());
-      cut(model.vocabulary(), share.mutable_vocabulary_rows());
-      share.set_holds_embedding(i == 0);
-      share.set_holds_head(i + 1 == stages);
-    }
-  }
-  return plan;
-}
-
 // Two devices, a replica each.
 struct Terms {
   Terms() {
-    *configure.mutable_model() = Shape(6);
+    *configure.mutable_model() = SmallModel();
     const scheduler::DeviceOffer devices[] = {{"a/0", int64_t{1} << 30}, {"b/0", int64_t{1} << 30}};
-    plan = scheduler::OneReplicaPerDevice(Shape(6), devices);
+    plan = scheduler::OneReplicaPerDevice(SmallModel(), devices);
   }
   std::string Refusal() const { return std::string(CheckPlanTerms(plan, configure).message()); }
   v1::PlannedWorker& Worker(int replica) {
@@ -125,7 +77,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
 TEST_CASE("a plan for another model is refused with both names and the field") {
   Terms terms;
   const scheduler::DeviceOffer device{"a/0", int64_t{1} << 30};
-  v1::Model other = Shape(8);
+  v1::Model other = SmallModel(8);
   other.set_name("another");
   terms.plan = scheduler::OneReplicaPerDevice(other, {&device, 1});
   CHECK_THAT(terms.Refusal(), Contains("made for another, served is served"));
@@ -152,7 +104,7 @@ TEST_CASE("a plan that contradicts a flag is refused, one that agrees is not") {
 
 TEST_CASE("stages of any number and unlike widths are carried out, each worker with its share") {
   Terms terms;
-  terms.plan = Staged(Shape(6), {2, 1, 1});
+  terms.plan = StagedPlan(SmallModel(), {2, 1, 1});
   terms.plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(0)->set_kv_bytes(7 << 20);
   REQUIRE(terms.Refusal() == "");
   v1::ConfigureRequest request = terms.configure;
@@ -174,7 +126,7 @@ TEST_CASE("stages of any number and unlike widths are carried out, each worker w
 
 TEST_CASE("a plan that leaves layers out, holds them twice or uses a device twice is refused") {
   Terms terms;
-  terms.plan = Staged(Shape(6), {2, 1, 1});
+  terms.plan = StagedPlan(SmallModel(), {2, 1, 1});
   v1::PlannedWorker& last = *terms.plan.mutable_replicas(0)->mutable_stages(2)->mutable_workers(0);
   last.mutable_share()->mutable_layers()->set_begin(5);
   CHECK_THAT(terms.Refusal(), Contains("stage 2") && Contains("do not follow layer 4"));
@@ -188,16 +140,16 @@ TEST_CASE("a plan that leaves layers out, holds them twice or uses a device twic
 
 TEST_CASE("a stage wider than the model allows is refused by device") {
   Terms terms;
-  terms.plan = Staged(Shape(6), {5});
+  terms.plan = StagedPlan(SmallModel(), {5});
   CHECK_THAT(terms.Refusal(), Contains("replica r0, stage 0: device s0r0 (rank 0 of 5)") &&
                                   Contains("holds no query heads"));
-  v1::Model many = Shape(6);
+  v1::Model many = SmallModel();
   many.set_heads(16);
   many.set_kv_heads(16);
   *terms.configure.mutable_model() = many;
-  terms.plan = Staged(many, {9});
+  terms.plan = StagedPlan(many, {9});
   CHECK_THAT(terms.Refusal(), Contains("stage 0 has 9 workers") && Contains("at most 8"));
-  terms.plan = Staged(many, {8});
+  terms.plan = StagedPlan(many, {8});
   CHECK(terms.Refusal() == "");
 }
 

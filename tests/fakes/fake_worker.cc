@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <queue>
+#include <set>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -15,6 +17,7 @@
 
 #include "proto/build_version.h"
 #include "proto/protocol.h"
+#include "proto/status_wire.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/registration.h"
 
@@ -120,6 +123,16 @@ class Pacer {
     }
     reply.mutable_load()->set_running(static_cast<int32_t>(sequences_.size()));
     reply.mutable_load()->set_kv_blocks_total(kBlocks);
+    reply.mutable_load()->set_draining(draining_);
+  }
+
+  void Drain() {
+    std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
+  bool draining() const {
+    std::lock_guard lock(mutex_);
+    return draining_;
   }
 
   int64_t running() const {
@@ -144,11 +157,13 @@ class Pacer {
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
   int64_t cancelled_ = 0;
   int64_t sent_ = 0;
+  bool draining_ = false;
 };
 
 class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply> {
  public:
-  PacedSession(Pacer& pacer, const v1::Fence& fence) : pacer_(pacer), fence_(fence) {
+  PacedSession(Pacer& pacer, const v1::Fence& fence, std::function<void(PacedSession*)> gone)
+      : pacer_(pacer), fence_(fence), gone_(std::move(gone)) {
     StartSendInitialMetadata();
     StartRead(&incoming_);
     clock_ = std::thread([this] { Loop(); });
@@ -177,7 +192,16 @@ class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1
     ended_ |= !ok;
     changed_.notify_all();
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    gone_(this);
+    delete this;
+  }
+  void End(const grpc::Status& status) {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+    status_ = status;
+    changed_.notify_all();
+  }
 
  private:
   void Loop() {
@@ -198,12 +222,15 @@ class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1
       lock.lock();
     }
     changed_.wait(lock, [this] { return !writing_; });
+    const grpc::Status status = status_;
     lock.unlock();
-    Finish(grpc::Status::OK);
+    Finish(status);
   }
 
   Pacer& pacer_;
   const v1::Fence fence_;
+  const std::function<void(PacedSession*)> gone_;
+  grpc::Status status_;
   v1::SessionRequest incoming_;
   v1::SessionReply reply_;
   std::mutex mutex_;
@@ -214,48 +241,262 @@ class PacedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1
   std::thread clock_;
 };
 
-class Configured final : public grpc::ServerWriteReactor<v1::ConfigureProgress> {
+// One Configure stream; progress and its end from any thread, in the order in which they are given.
+class Configuring final : public grpc::ServerWriteReactor<v1::ConfigureProgress>,
+                          public std::enable_shared_from_this<Configuring> {
  public:
-  Configured() {
-    v1::WorkerReady& ready = *progress_.mutable_ready();
-    ready.set_device("fake");
-    ready.set_kv_blocks(kBlocks);
-    ready.set_block_tokens(kBlockTokens);
-    StartWriteAndFinish(&progress_, grpc::WriteOptions(), grpc::Status::OK);
+  // `begin` runs once other threads may write, `gone` last.
+  void Start(std::function<void()> begin, std::function<void()> gone) {
+    self_ = shared_from_this();
+    begin_ = std::move(begin);
+    gone_ = std::move(gone);
+    StartSendInitialMetadata();
   }
-  void OnDone() override { delete this; }
+  void OnSendInitialMetadataDone(bool) override { begin_(); }
+
+  void Report(const std::string& phase, int64_t bytes_done, int64_t bytes_total) {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    v1::ConfigureProgress& progress = waiting_.emplace_back();
+    progress.set_phase(phase);
+    progress.set_bytes_done(bytes_done);
+    progress.set_bytes_total(bytes_total);
+    WriteNextLocked();
+  }
+  void End(const absl::Status& status) {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    status_ = status;
+    if (status.ok()) {
+      v1::WorkerReady& ready = *waiting_.emplace_back().mutable_ready();
+      ready.set_device("fake");
+      ready.set_kv_blocks(kBlocks);
+      ready.set_block_tokens(kBlockTokens);
+    }
+    WriteNextLocked();
+  }
+  bool succeeded() const {
+    std::lock_guard lock(mutex_);
+    return ended_ && status_.ok();
+  }
+  void OnCancel() override { End(absl::CancelledError("cancelled")); }
+  void OnWriteDone(bool) override {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    WriteNextLocked();
+  }
+  void OnDone() override {
+    const std::shared_ptr<Configuring> self = std::move(self_);
+    gone_();
+  }
 
  private:
-  v1::ConfigureProgress progress_;
+  void WriteNextLocked() {
+    if (writing_) return;
+    if (!waiting_.empty()) {
+      writing_ = true;
+      current_ = std::move(waiting_.front());
+      waiting_.pop_front();
+      StartWrite(&current_);
+    } else if (ended_) {
+      Finish(ToGrpc(status_));
+    }
+  }
+
+  std::shared_ptr<Configuring> self_;
+  std::function<void()> begin_, gone_;
+  mutable std::mutex mutex_;
+  std::deque<v1::ConfigureProgress> waiting_;
+  v1::ConfigureProgress current_;
+  bool writing_ = false;
+  bool ended_ = false;
+  absl::Status status_;
+};
+
+class Rendezvous final : public FakeRendezvous {
+ public:
+  void Join(const v1::ConfigureRequest& request, Done done) override {
+    std::vector<Done> ready;
+    absl::Status failed;
+    {
+      std::lock_guard lock(mutex_);
+      Meeting& meeting = meetings_[Key(request)];
+      failed = meeting.failed;
+      meeting.waiting.push_back(std::move(done));
+      const bool all = static_cast<int>(meeting.waiting.size()) == request.peers_size();
+      if (all || !failed.ok()) ready = std::exchange(meeting.waiting, {});
+    }
+    for (const Done& end : ready) end(failed);
+  }
+
+  void Fail(const v1::ConfigureRequest& request, const absl::Status& reason) override {
+    std::vector<Done> waiting;
+    const absl::Status failed = absl::AbortedError("stage " + std::to_string(request.stage()) +
+                                                   ", rank " + std::to_string(request.rank()) +
+                                                   " failed: " + std::string(reason.message()));
+    {
+      std::lock_guard lock(mutex_);
+      Meeting& meeting = meetings_[Key(request)];
+      if (meeting.failed.ok()) meeting.failed = failed;
+      waiting = std::exchange(meeting.waiting, {});
+    }
+    for (const Done& end : waiting) end(failed);
+  }
+
+ private:
+  struct Meeting {
+    std::vector<Done> waiting;
+    absl::Status failed;
+  };
+  static std::pair<std::string, uint64_t> Key(const v1::ConfigureRequest& request) {
+    return {request.replica(), request.fence().plan_epoch()};
+  }
+  std::mutex mutex_;
+  std::map<std::pair<std::string, uint64_t>, Meeting> meetings_;
 };
 
 class Service final : public v1::Worker::CallbackService {
  public:
-  explicit Service(Pacer& pacer) : pacer_(pacer) {}
+  Service(const FakeWorkerOptions& options, Pacer& pacer)
+      : rendezvous_(options.rendezvous), pacer_(pacer), epoch_(options.plan_epoch) {}
+
   grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(
       grpc::CallbackServerContext*, const v1::ConfigureRequest* request) override {
-    std::lock_guard lock(mutex_);
-    fence_ = request->fence();
-    return new Configured();
+    auto call = std::make_shared<Configuring>();
+    Configuring* raw = call.get();
+    call->Start([this, raw, request = *request] { Begin(raw->shared_from_this(), request); },
+                [this, raw, request = *request] { Gone(raw, request); });
+    return raw;
   }
+
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* Session(
       grpc::CallbackServerContext*) override {
-    return new PacedSession(pacer_, fence());
-  }
-  v1::Fence fence() const {
     std::lock_guard lock(mutex_);
-    return fence_;
+    auto* session = new PacedSession(pacer_, configured_.fence(), [this](PacedSession* gone) {
+      std::lock_guard lock(mutex_);
+      sessions_.erase(gone);
+    });
+    sessions_.insert(session);
+    ++opened_;
+    return session;
+  }
+
+  uint64_t epoch() const {
+    std::lock_guard lock(mutex_);
+    return epoch_;
+  }
+  v1::ConfigureRequest configured() const {
+    std::lock_guard lock(mutex_);
+    return configured_;
+  }
+  int64_t configures() const {
+    std::lock_guard lock(mutex_);
+    return configures_;
+  }
+  int64_t opened() const {
+    std::lock_guard lock(mutex_);
+    return opened_;
+  }
+  void Hold() {
+    std::lock_guard lock(mutex_);
+    hold_ = true;
+  }
+  void Report(const std::string& phase, int64_t bytes_done, int64_t bytes_total) {
+    std::lock_guard lock(mutex_);
+    for (auto& [raw, held] : held_) held.call->Report(phase, bytes_done, bytes_total);
+  }
+  void Release() {
+    std::map<Configuring*, Held> held;
+    {
+      std::lock_guard lock(mutex_);
+      hold_ = false;
+      held = std::exchange(held_, {});
+    }
+    for (auto& [raw, one] : held) Answer(one.call, one.request);
+  }
+  void FailConfigures(const absl::Status& reason) {
+    std::lock_guard lock(mutex_);
+    failure_ = reason;
+  }
+  void Break(const absl::Status& reason, bool forget_plan) {
+    std::lock_guard lock(mutex_);
+    if (forget_plan) epoch_ = 0;
+    for (PacedSession* session : sessions_) session->End(ToGrpc(reason));
   }
 
  private:
+  struct Held {
+    std::shared_ptr<Configuring> call;
+    v1::ConfigureRequest request;
+  };
+
+  void Begin(const std::shared_ptr<Configuring>& call, const v1::ConfigureRequest& request) {
+    {
+      std::lock_guard lock(mutex_);
+      ++configures_;
+      configured_ = request;
+      if (hold_) {
+        held_[call.get()] = {call, request};
+        return;
+      }
+    }
+    Answer(call, request);
+  }
+
+  void Gone(Configuring* call, const v1::ConfigureRequest& request) {
+    {
+      std::lock_guard lock(mutex_);
+      held_.erase(call);
+    }
+    if (!call->succeeded() && rendezvous_ != nullptr)
+      rendezvous_->Fail(request, absl::CancelledError("its Configure was cancelled"));
+  }
+
+  void Answer(const std::shared_ptr<Configuring>& call, const v1::ConfigureRequest& request) {
+    absl::Status failure;
+    {
+      std::lock_guard lock(mutex_);
+      failure = failure_;
+    }
+    const bool alone = rendezvous_ == nullptr || request.peers_size() <= 1;
+    if (!failure.ok()) {
+      if (!alone) rendezvous_->Fail(request, failure);
+      call->End(failure);
+      return;
+    }
+    const auto end = [this, call,
+                      epoch = request.fence().plan_epoch()](const absl::Status& status) {
+      if (status.ok()) {
+        std::lock_guard lock(mutex_);
+        epoch_ = epoch;
+      }
+      call->End(status);
+    };
+    if (alone) {
+      end(absl::OkStatus());
+    } else {
+      rendezvous_->Join(request, end);
+    }
+  }
+
+  const std::shared_ptr<FakeRendezvous> rendezvous_;
   Pacer& pacer_;
   mutable std::mutex mutex_;
-  v1::Fence fence_;  // of the newest Configure
+  uint64_t epoch_ = 0;               // that it serves
+  v1::ConfigureRequest configured_;  // the newest
+  int64_t configures_ = 0;
+  int64_t opened_ = 0;
+  bool hold_ = false;
+  absl::Status failure_;
+  std::map<Configuring*, Held> held_;
+  std::set<PacedSession*> sessions_;
 };
 
 class FakeWorkerImpl final : public FakeWorker {
  public:
-  explicit FakeWorkerImpl(const FakeWorkerOptions& options) : pacer_(options), service_(pacer_) {
+  explicit FakeWorkerImpl(const FakeWorkerOptions& options)
+      : pacer_(options), service_(options, pacer_) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.SetMaxReceiveMessageSize(256 << 20);
@@ -270,9 +511,14 @@ class FakeWorkerImpl final : public FakeWorker {
     registration.request.set_build_version(std::string(BuildVersion()));
     registration.request.set_protocol_version(kProtocolVersion);
     registration.request.mutable_device()->set_kind("cpu");
-    registration.request.mutable_device()->set_memory_bytes(int64_t{1} << 40);
-    registration.plan_epoch = [this] { return service_.fence().plan_epoch(); };
-    registration.load = [] { return v1::EngineLoad(); };
+    registration.request.mutable_device()->set_memory_bytes(options.memory_bytes);
+    registration.request.add_link_addresses("unix:/" + options.name);
+    registration.plan_epoch = [this] { return service_.epoch(); };
+    registration.load = [this] {
+      v1::EngineLoad load;
+      load.set_draining(pacer_.draining());
+      return load;
+    };
     registration_ = std::make_unique<worker::Registration>(std::move(registration));
   }
   ~FakeWorkerImpl() override {
@@ -282,6 +528,18 @@ class FakeWorkerImpl final : public FakeWorker {
   int64_t running() const override { return pacer_.running(); }
   int64_t cancelled() const override { return pacer_.cancelled(); }
   int64_t sent_tokens() const override { return pacer_.sent(); }
+  int64_t configures() const override { return service_.configures(); }
+  v1::ConfigureRequest configured() const override { return service_.configured(); }
+  int64_t sessions() const override { return service_.opened(); }
+  void HoldConfigures() override { service_.Hold(); }
+  void Report(const std::string& phase, int64_t bytes_done, int64_t bytes_total) override {
+    service_.Report(phase, bytes_done, bytes_total);
+  }
+  void Release() override { service_.Release(); }
+  void FailConfigures(const absl::Status& reason) override { service_.FailConfigures(reason); }
+  void Drain() override { pacer_.Drain(); }
+  void BreakFormation(const absl::Status& reason) override { service_.Break(reason, true); }
+  void EndSessions(const absl::Status& reason) override { service_.Break(reason, false); }
 
  private:
   Pacer pacer_;
@@ -291,6 +549,8 @@ class FakeWorkerImpl final : public FakeWorker {
 };
 
 }  // namespace
+
+std::shared_ptr<FakeRendezvous> FakeRendezvous::Make() { return std::make_shared<Rendezvous>(); }
 
 std::unique_ptr<FakeWorker> FakeWorker::Start(const FakeWorkerOptions& options) {
   return std::make_unique<FakeWorkerImpl>(options);
