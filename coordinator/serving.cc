@@ -245,6 +245,7 @@ class Coordinator {
     if (!plan.ok()) return plan.status();
     RequestFlowOptions flow;
     flow.max_model_len_tokens = served_->max_model_len_tokens;
+    flow.recovering = [this] { return deployment_ != nullptr && deployment_->recovering(); };
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
     WorkerPoolOptions pool;

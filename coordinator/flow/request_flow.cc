@@ -478,9 +478,10 @@ void RequestFlow::Tick() {
     const double now = options_.now_seconds();
     const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
                                         [](const auto& entry) { return entry.second.load.ready; });
+    const bool recovering = !some_ready && options_.recovering && options_.recovering();
     std::deque<Orphan> waiting;
     for (Orphan& orphan : orphans_) {
-      if (orphan.trouble.deadline_seconds <= now) {
+      if (orphan.trouble.deadline_seconds <= now && !recovering) {
         expired.push_back(std::move(orphan));
       } else if (some_ready && orphan.not_before_seconds <= now) {
         due.push_back(std::move(orphan));
@@ -497,8 +498,7 @@ void RequestFlow::Tick() {
   for (Orphan& orphan : expired) {
     FailGeneration(orphan.generation,
                    absl::UnavailableError(absl::StrCat(std::string(orphan.reason.message()),
-                                                       "; no other replica became ready within ",
-                                                       options_.recovery_timeout_seconds, " s")));
+                                                       "; no other replica became ready in time")));
   }
 }
 

@@ -44,6 +44,7 @@ struct RequestFlowOptions {
   int64_t max_requests = 16384;          // in flight; one more is refused RESOURCE_EXHAUSTED
   int32_t max_attempts = 4;              // failures of one choice before its error is told
   double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
+  std::function<bool()> recovering;      // a replica is coming back: they wait on; may be empty
   double refused_retry_seconds = 0.25;   // before those are asked again that had no room
   std::function<double()> now_seconds;   // monotonic
 };

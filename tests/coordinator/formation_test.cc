@@ -83,6 +83,7 @@ class Cluster {
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     RequestFlowOptions flow;
     flow.recovery_timeout_seconds = recovery_timeout_seconds;
+    flow.recovering = [this] { return deployment_->recovering(); };
     flow.now_seconds = Now;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), DemoTokenizer(), nullptr);
     DeploymentOptions deployment;
@@ -301,6 +302,39 @@ TEST_CASE("a member that restarts is formed with again, and its streams lose and
   CHECK(second > first);
   CHECK(cluster.worker("s1r0").configured().fence().plan_epoch() == second);
   CHECK(cluster.worker("s1r0").configures() == 1);
+}
+
+TEST_CASE("streams wait for a replica that is formed again as long as that makes progress") {
+  Staged cluster(/*recovery_timeout_seconds=*/0.1);
+  cluster.AddAll();
+  REQUIRE(cluster.WaitReady());
+  const auto reader = cluster.Ask(20);
+  REQUIRE(cluster.Wait([&] { return reader->ids().size() > 2; }));
+  cluster.worker("s2r0").HoldConfigures();
+  cluster.worker("s0r0").BreakFormation(absl::UnavailableError("a link failed"));
+  REQUIRE(cluster.Wait([&] { return cluster.worker("s2r0").configures() == 2; }));
+  const double held = Now();
+  for (int64_t done = 1; Now() < held + 1; ++done) {
+    cluster.worker("s2r0").Report("read weights", done, 1000);
+    cluster.Wait([&, at = Now()] { return Now() > at + 0.05; });
+    CHECK_FALSE(reader->ended());
+  }
+  cluster.worker("s2r0").Release();
+  REQUIRE(cluster.Wait([&] { return reader->ended(); }));
+  CHECK(reader->status().message() == "");
+  CHECK(reader->ids().size() == 20);
+}
+
+TEST_CASE("streams do not wait for a replica that fails again and again") {
+  Staged cluster(/*recovery_timeout_seconds=*/0.1, /*progress_seconds=*/0.5);
+  cluster.AddAll();
+  REQUIRE(cluster.WaitReady());
+  const auto reader = cluster.Ask(3000);
+  REQUIRE(cluster.Wait([&] { return reader->ids().size() > 2; }));
+  cluster.worker("s2r0").FailConfigures(absl::InternalError("it is broken"));
+  cluster.worker("s0r0").BreakFormation(absl::UnavailableError("a link failed"));
+  REQUIRE(cluster.Wait([&] { return reader->ended(); }));
+  CHECK(absl::IsUnavailable(reader->status()));
 }
 
 TEST_CASE("a formation whose leader ends the session is formed again with a higher epoch") {
