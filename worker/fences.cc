@@ -5,7 +5,7 @@
 
 namespace tessera::worker {
 
-absl::Status CheckToken(const grpc::CallbackServerContext& context, const std::string& token) {
+absl::Status CheckToken(const grpc::ServerContextBase& context, const std::string& token) {
   if (token.empty()) return absl::OkStatus();
   const auto& metadata = context.client_metadata();
   const auto found =

@@ -12,7 +12,7 @@
 namespace tessera::worker {
 
 // UNAUTHENTICATED unless the call's metadata carries `token`; an empty token asks for nothing.
-absl::Status CheckToken(const grpc::CallbackServerContext& context, const std::string& token);
+absl::Status CheckToken(const grpc::ServerContextBase& context, const std::string& token);
 
 // FAILED_PRECONDITION naming both incarnations when the fence means another process.
 absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation);

@@ -9,6 +9,7 @@
 
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/start_thread.h"
 
 namespace tessera::worker {
 namespace {
@@ -60,11 +61,17 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const std::str
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   auto server = std::make_unique<WorkerServer>();
+  server->sessions_ = builder.AddCompletionQueue();
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
     return absl::UnavailableError(
         StrCat("cannot listen on ", listen, ": the address is in use or not this machine's"));
   }
+  auto thread = StartThread("the thread of sessions", [service, queue = server->sessions_.get()] {
+    service->ServeSessionsFrom(*queue);
+  });
+  if (!thread.ok()) return thread.status();
+  server->sessions_thread_ = *std::move(thread);
   server->address_ = StrCat(listen.substr(0, listen.rfind(':')), ":", port);
   server->SetReady(false);
   return server;
@@ -81,6 +88,9 @@ void WorkerServer::Shutdown(double seconds) {
   server_->Shutdown(std::chrono::system_clock::now() +
                     std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
   server_->Wait();
+  if (!sessions_thread_.joinable()) return;
+  sessions_->Shutdown();
+  sessions_thread_.join();
 }
 
 }  // namespace tessera::worker

@@ -2,13 +2,15 @@
 //
 // Closed by default: an address other than loopback needs a cluster token, which the service asks
 // for on every call. Reflection is offered on loopback only; health tells no more than whether the
-// worker serves, and asks for nothing. Thread rule: Start and Shutdown from one thread.
+// worker serves, and asks for nothing. Thread rule: Start and Shutdown from one thread; the server
+// has a thread for the service's sessions.
 #pragma once
 
 #include <grpcpp/server.h>
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "worker/worker_service.h"
@@ -18,7 +20,7 @@ namespace tessera::worker {
 class WorkerServer {
  public:
   // `listen` is host:port; port 0 takes a free one. InvalidArgument for an open address without a
-  // token.
+  // token, ResourceExhausted where no thread can be started.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const std::string& listen,
                                                              bool has_token,
                                                              WorkerService* service);
@@ -30,7 +32,9 @@ class WorkerServer {
   void Shutdown(double seconds);
 
  private:
+  std::unique_ptr<grpc::ServerCompletionQueue> sessions_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
+  std::thread sessions_thread_;
   std::string address_;
 };
 

@@ -28,13 +28,6 @@ absl::Status NotConfigured() {
   return absl::FailedPreconditionError("this worker is not configured: send Configure first");
 }
 
-// Answers a bidirectional stream with an error and nothing else.
-class RefusedSession final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply> {
- public:
-  explicit RefusedSession(const absl::Status& reason) { Finish(ToGrpc(reason)); }
-  void OnDone() override { delete this; }
-};
-
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status));
@@ -302,13 +295,20 @@ absl::Status WorkerService::NotALeader() const {
              " of replica ", configured_.replica(), "; sessions go to its leader, stage 0 rank 0"));
 }
 
-grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* WorkerService::Session(
-    grpc::CallbackServerContext* context) {
-  absl::Status status = CheckToken(*context, options_.cluster_token);
-  const std::shared_ptr<Engine> engine = this->engine();
-  if (status.ok() && engine == nullptr) status = NotALeader();
-  if (!status.ok()) return new RefusedSession(status);
-  return OpenSession(engine);
+void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue) {
+  SessionMethod method;
+  method.request = [this, &queue](grpc::ServerContext* context, SessionStream* stream, void* tag) {
+    RequestSession(context, stream, &queue, &queue, tag);
+  };
+  method.engine =
+      [this](const grpc::ServerContext& context) -> absl::StatusOr<std::shared_ptr<Engine>> {
+    absl::Status status = CheckToken(context, options_.cluster_token);
+    std::shared_ptr<Engine> engine = this->engine();
+    if (status.ok() && engine == nullptr) status = NotALeader();
+    if (!status.ok()) return status;
+    return engine;
+  };
+  ServeSessions(queue, method);
 }
 
 grpc::ServerUnaryReactor* WorkerService::ReserveKv(grpc::CallbackServerContext* context,

@@ -1,4 +1,5 @@
-// The gRPC edge of a worker: service Worker of proto/worker.proto, by callback reactors.
+// The gRPC edge of a worker: service Worker of proto/worker.proto. Session is served from a
+// completion queue (worker/session.h), everything else by callback reactors.
 //
 // States: unconfigured -> configuring -> serving -> configuring ...; a failed Configure leaves it
 // unconfigured. A newer plan epoch replaces an older one: the engine's sequences end with ABORTED.
@@ -8,7 +9,7 @@
 // (worker/fences.h) and, with a cluster token, authenticated.
 //
 // Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Drain and Profile
-// work on a thread of their own, one each at a time.
+// work on a thread of their own, one each at a time. The server lends ServeSessions a thread.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +34,17 @@ struct WorkerServiceOptions {
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
-class WorkerService final : public v1::Worker::CallbackService {
+using WorkerMethods = v1::Worker::WithAsyncMethod_Session<v1::Worker::WithCallbackMethod_Configure<
+    v1::Worker::WithCallbackMethod_ReserveKv<v1::Worker::WithCallbackMethod_Drain<
+        v1::Worker::WithCallbackMethod_Profile<v1::Worker::Service>>>>>;
+
+class WorkerService final : public WorkerMethods {
  public:
   explicit WorkerService(WorkerServiceOptions options);
   ~WorkerService() override;
 
   grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(
       grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) override;
-  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* Session(
-      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* ReserveKv(grpc::CallbackServerContext* context,
                                       const v1::ReserveKvRequest* request,
                                       v1::ReserveKvReply* reply) override;
@@ -50,6 +53,10 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
                                     const v1::ProfileRequest* request,
                                     v1::ProfileReply* reply) override;
+
+  // Serves Session until `queue` is shut down and empty; ServeSessions in worker/session.h says
+  // when.
+  void ServeSessionsFrom(grpc::ServerCompletionQueue& queue);
 
   uint64_t plan_epoch() const;  // that it serves, as a leader or member; 0: none
   v1::EngineLoad load() const;

@@ -1,7 +1,10 @@
 // A ReplicaLink over gRPC: the coordinator's end of one Worker.Session stream to a leader.
 //
-// Thread rule: as ReplicaLink. Lifetime: kept alive by the stream until OnLinkLost was called. Send
-// never blocks; the stream's outbox is bounded, and a leader that stops reading is taken for lost.
+// Thread rule: as ReplicaLink; each session has a thread, which calls the listener and alone waits
+// on the stream's completion queue (gRPC's callback queue sleeps for 100 ms of each 1.1 s without
+// an event, so a reply would wait). Lifetime: kept alive by its thread until OnLinkLost was called;
+// gRPC is done with by then. Send and Close never block; the outbox is bounded, and a leader that
+// stops reading counts as lost.
 #pragma once
 
 #include <cstdint>

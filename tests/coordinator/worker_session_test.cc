@@ -3,100 +3,32 @@
 #include <grpcpp/grpcpp.h>
 
 #include <catch2/catch.hpp>
-#include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "proto/worker.grpc.pb.h"
+#include "tests/coordinator/session_leader.h"
+#include "tests/no_more_threads.h"
 
 namespace tessera::coordinator {
 namespace {
 
-v1::Fence Fence(uint64_t epoch, uint64_t incarnation) {
-  v1::Fence fence;
-  fence.set_plan_epoch(epoch);
-  fence.set_worker_incarnation(incarnation);
-  return fence;
+const v1::Fence kOurs = Fence(5, 77);
+
+std::shared_ptr<WorkerSession> Open(const std::shared_ptr<grpc::Channel>& channel,
+                                    Listener& listener, size_t max_outbox_messages = 65536) {
+  WorkerSessionOptions options;
+  options.replica = "r0";
+  options.fence = kOurs;
+  options.max_outbox_messages = max_outbox_messages;
+  return WorkerSession::Open(channel, std::move(options), listener);
 }
 
-// Says what the test tells it to, one reply after the other, and waits for the end.
-class Leader final : public v1::Worker::CallbackService {
- public:
-  explicit Leader(std::vector<v1::SessionReply> replies) : replies_(std::move(replies)) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
-                                  grpc::InsecureChannelCredentials());
-  }
-  ~Leader() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
-  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply>* Session(
-      grpc::CallbackServerContext*) override {
-    return new Stream(replies_);
-  }
-
-  std::shared_ptr<grpc::Channel> channel;
-
- private:
-  class Stream final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionReply> {
-   public:
-    explicit Stream(std::vector<v1::SessionReply> replies) : replies_(std::move(replies)) {
-      StartSendInitialMetadata();
-      WriteNext();
-    }
-    void OnWriteDone(bool ok) override {
-      if (ok) WriteNext();
-    }
-    void OnCancel() override { Finish(grpc::Status::CANCELLED); }
-    void OnDone() override { delete this; }
-
-   private:
-    void WriteNext() {
-      if (next_ < replies_.size()) StartWrite(&replies_[next_++]);
-    }
-    std::vector<v1::SessionReply> replies_;
-    size_t next_ = 0;
-  };
-
-  std::vector<v1::SessionReply> replies_;
-  std::unique_ptr<grpc::Server> server_;
-};
-
-struct Listener : ReplicaLinkListener {
-  void OnLinkReady(std::shared_ptr<ReplicaLink>) override {}
-  void OnReply(const std::shared_ptr<ReplicaLink>&, const v1::SessionReply& reply) override {
-    std::lock_guard lock(mutex);
-    steps.push_back(reply.step());
-  }
-  void OnLinkLost(const std::shared_ptr<ReplicaLink>&, const absl::Status& status) override {
-    std::lock_guard lock(mutex);
-    lost = true;
-    reason = status;
-    changed.notify_all();
-  }
-  void WaitUntilLost() {
-    std::unique_lock lock(mutex);
-    REQUIRE(changed.wait_for(lock, std::chrono::seconds(20), [this] { return lost; }));
-  }
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<uint64_t> steps;
-  bool lost = false;
-  absl::Status reason;
-};
-
-v1::SessionReply Reply(uint64_t step, const v1::Fence& fence) {
-  v1::SessionReply reply;
-  reply.set_step(step);
-  *reply.mutable_fence() = fence;
-  return reply;
+v1::SessionRequest Cancel(uint64_t id) {
+  v1::SessionRequest request;
+  request.mutable_cancel()->set_submission_id(id);
+  return request;
 }
 
 }  // namespace
@@ -112,15 +44,114 @@ TEST_CASE("a reply of another plan or another process ends the session by name, 
                std::pair(Fence(0, 0),
                          "stale reply of replica r0: it is of worker incarnation 0, the "
                          "session is with 77"));
-  Leader leader({Reply(1, Fence(5, 77)), Reply(2, stale), Reply(3, Fence(5, 77))});
+  Leader leader({.replies = {Reply(1, kOurs), Reply(2, stale), Reply(3, kOurs)}, .refusal = {}});
   Listener listener;
-  WorkerSessionOptions options;
-  options.replica = "r0";
-  options.fence = Fence(5, 77);
-  const auto session = WorkerSession::Open(leader.channel, std::move(options), listener);
-  listener.WaitUntilLost();
+  const auto session = Open(leader.channel, listener);
+  REQUIRE(listener.WaitUntilLost());
+  CHECK(listener.ready == 1);
   CHECK(listener.steps == std::vector<uint64_t>{1});
   CHECK(listener.reason == absl::FailedPreconditionError(text));
+}
+
+TEST_CASE("a session that is refused is never ready, and lost with the leader's reason") {
+  Leader leader({.replies = {}, .refusal = {grpc::StatusCode::FAILED_PRECONDITION, "not here"}});
+  Listener listener;
+  const auto session = Open(leader.channel, listener);
+  session->Send(Cancel(1));
+  REQUIRE(listener.WaitUntilLost());
+  CHECK(listener.ready == 0);
+  CHECK(listener.lost == 1);
+  CHECK(listener.reason == absl::FailedPreconditionError("not here"));
+  CHECK_FALSE(session->Send(Cancel(2)));
+}
+
+TEST_CASE("where nobody listens the session is lost, not ready") {
+  Leader leader({});
+  leader.Stop();
+  Listener listener;
+  const auto session = Open(leader.channel, listener);
+  REQUIRE(listener.WaitUntilLost());
+  CHECK(listener.ready == 0);
+  CHECK(listener.reason.code() == absl::StatusCode::kUnavailable);
+}
+
+TEST_CASE("what is sent arrives in order with the session's fence, also what was sent at once") {
+  Leader leader({.replies = {}, .refusal = {}, .reads = true});
+  Listener listener;
+  const auto session = Open(leader.channel, listener);
+  constexpr size_t kMessages = 300;
+  for (uint64_t i = 0; i < kMessages; ++i) REQUIRE(session->Send(Cancel(i)));
+  REQUIRE(leader.WaitUntilHeard(kMessages));
+  session->Close(absl::UnavailableError("enough"));
+  REQUIRE(listener.WaitUntilLost());
+  CHECK(listener.reason == absl::UnavailableError("enough"));
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    CHECK(leader.heard[i].cancel().submission_id() == i);
+    CHECK(leader.heard[i].fence().plan_epoch() == 5);
+    CHECK(leader.heard[i].fence().worker_incarnation() == 77);
+  }
+}
+
+TEST_CASE("a leader that does not read is lost when the outbox is full") {
+  Leader leader({});
+  Listener listener;
+  const auto session = Open(leader.channel, listener, 4);
+  v1::SessionRequest request;
+  for (int i = 0; i < 100'000; ++i) request.mutable_submit()->add_prompt_token_ids(i);
+  int sent = 0;
+  while (sent < 1000 && session->Send(request)) ++sent;
+  CHECK(sent < 1000);
+  REQUIRE(listener.WaitUntilLost());
+  CHECK_THAT(std::string(listener.reason.message()), Catch::Contains("stopped reading"));
+}
+
+TEST_CASE("a session may be closed from inside its own callback, and is lost once, at the end") {
+  Leader leader({.replies = {Reply(1, kOurs), Reply(2, kOurs), Reply(3, kOurs)}, .refusal = {}});
+  Listener listener;
+  std::shared_ptr<WorkerSession> session;
+  std::mutex opened;
+  listener.on_reply = [&](const auto& link) {
+    std::lock_guard lock(opened);
+    REQUIRE(link == session);
+    session->Close(absl::AbortedError("heard enough"));
+  };
+  {
+    std::lock_guard lock(opened);
+    session = Open(leader.channel, listener);
+  }
+  REQUIRE(listener.WaitUntilLost());
+  session->Close(absl::UnavailableError("too late"));
+  CHECK_FALSE(session->Send(Cancel(1)));
+  CHECK(listener.reason == absl::AbortedError("heard enough"));
+  CHECK(listener.lost == 1);
+  CHECK(listener.after_lost == 0);
+}
+
+TEST_CASE("a leader that ends the session in good order is lost all the same") {
+  Leader leader({.replies = {Reply(1, kOurs)}, .refusal = {}, .ends = true});
+  Listener listener;
+  const auto session = Open(leader.channel, listener);
+  REQUIRE(listener.WaitUntilLost());
+  CHECK(listener.steps == std::vector<uint64_t>{1});
+  CHECK(listener.reason == absl::UnavailableError("its leader ended the session"));
+}
+
+TEST_CASE("a session whose thread cannot be started is lost with the reason and the way out") {
+  Leader leader({});
+  Listener warm;  // gRPC's own threads run by now
+  const auto other = Open(leader.channel, warm);
+  other->Close(absl::UnavailableError("warm"));
+  REQUIRE(warm.WaitUntilLost());
+  Listener listener;
+  {
+    const tests::NoMoreThreads none;
+    const auto session = Open(leader.channel, listener);
+    CHECK_FALSE(session->Send(Cancel(1)));
+    REQUIRE(listener.WaitUntilLost());
+  }
+  CHECK(listener.ready == 0);
+  CHECK(listener.reason.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(listener.reason.message()), Catch::Contains("limit on processes"));
 }
 
 }  // namespace tessera::coordinator
