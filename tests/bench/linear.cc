@@ -4,8 +4,9 @@
 // Few rows are bound by memory: printed as GB/s of packed weights and as the ratio to a read-only
 // sum over the same memory on the same threads. Many rows are bound by arithmetic: printed as
 // GFLOP/s and as the ratio to oneDNN's matmul with weights in the layout it likes best, same
-// shapes, same threads. Ratios are medians of pairs measured in turn. A bar is part of the exit
-// code: ratio at 1 row, and at 512 rows, where the table below has one.
+// shapes, same threads, in f32 where oneDNN multiplies no bf16 on the processor. Ratios are medians
+// of pairs measured in turn. A bar is part of the exit code: ratio at 1 row, and at 512 rows, where
+// the table below has one.
 //
 //   linear [--isa=avx2|avx512|avx512_bf16|amx] [--pairs=N]
 #include <sched.h>
@@ -209,9 +210,10 @@ bool Measure(Isa isa, DType dtype, int pairs, ThreadPool& pool) {
     const double flops = Flops(chain, some, rows) * 1e-9;
     const double bar = rows == 512 ? bars.onednn_ratio_of_512_rows : 0.0;
     met &= Median(ratio) >= bar;
-    std::printf("  %3ld rows  %6.0f GFLOP/s, oneDNN %s %5.0f: ratio %.2f (bar %.2f)\n",
+    std::printf("  %3ld rows  %6.0f GFLOP/s, oneDNN %s %s %5.0f: ratio %.2f (bar %.2f)\n",
                 static_cast<long>(rows), flops / Median(ours), theirs.name().c_str(),
-                flops / Median(other), Median(ratio), bar);
+                std::string(Name(theirs.dtype())).c_str(), flops / Median(other), Median(ratio),
+                bar);
   }
   return met;
 }

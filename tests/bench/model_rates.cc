@@ -8,7 +8,8 @@
 //                           reads, and multiplications with them)
 //   prefill TOKENS CHUNK    a prompt:               "SECONDS 0"
 //   profile COMMAND ...     one of the last two:    "SECONDS OP=SECONDS ..."
-//   onednn ROWS             its layers' products as oneDNN's packed matmuls: "SECONDS 0"
+//   onednn ROWS             its layers' products as oneDNN's packed matmuls: "SECONDS BYTES", bytes
+//                           of a number: 2, or 4 where oneDNN multiplies no bf16 on the processor
 //   logits TOKENS FILE      the logits behind a prompt of that length, as f32, to FILE: "0 0"
 //
 // KV memory holds CONTEXT_TOKENS in all; contexts that were not computed hold zeros. Every command
@@ -185,6 +186,8 @@ class Rates {
     return Seconds() - start;
   }
 
+  int64_t OneDnnNumberBytes() const { return SizeInBytes(onednn_->dtype()); }
+
   void WriteLogits(const std::string& path) const {
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(model_->logits().data),
@@ -261,7 +264,8 @@ bool Answer(Rates& rates, std::istringstream& words) {
   } else if (name == "prefill" && words >> a >> b) {
     std::printf("%.6f 0\n", rates.Prefill(a, b));
   } else if (name == "onednn" && words >> a) {
-    std::printf("%.6f 0\n", rates.OneDnn(a));
+    const double seconds = rates.OneDnn(a);
+    std::printf("%.6f %ld\n", seconds, static_cast<long>(rates.OneDnnNumberBytes()));
   } else if (name == "logits" && words >> a >> file) {
     rates.Prefill(a, a);
     rates.WriteLogits(file);

@@ -23,6 +23,17 @@ dnnl::memory HugeMemory(const dnnl::memory::desc& desc, const dnnl::engine& engi
   return memory;
 }
 
+bool MultipliesBf16(const dnnl::engine& engine, const kernels::LinearSpec& spec) {
+  constexpr auto kType = dnnl::memory::data_type::bf16;
+  const dnnl::memory::desc in({16, spec.in_features}, kType, dnnl::memory::format_tag::ab);
+  const dnnl::memory::desc out({16, spec.out_features}, kType, dnnl::memory::format_tag::ab);
+  const dnnl::memory::desc any({spec.in_features, spec.out_features}, kType,
+                               dnnl::memory::format_tag::any);
+  constexpr bool kMayBeEmpty = true;
+  return static_cast<bool>(
+      dnnl::matmul::primitive_desc(dnnl::matmul::desc(in, any, out), engine, kMayBeEmpty));
+}
+
 }  // namespace
 
 struct OneDnnLinears::State {
@@ -40,7 +51,9 @@ OneDnnLinears::OneDnnLinears(kernels::DType dtype, absl::Span<const kernels::Lin
                              int64_t matrices, int threads)
     : state_(std::make_unique<State>()) {
   omp_set_num_threads(threads);
-  if (dtype == kernels::DType::kBF16) state_->type = dnnl::memory::data_type::bf16;
+  if (dtype == kernels::DType::kBF16 && MultipliesBf16(state_->engine, layer[0])) {
+    state_->type = dnnl::memory::data_type::bf16;
+  }
   for (int64_t i = 0; i < matrices; ++i) {
     const kernels::LinearSpec& spec = layer[i % layer.size()];
     state_->specs.push_back(spec);
@@ -87,6 +100,11 @@ void OneDnnLinears::Run() {
     state_->primitives[i].execute(state_->stream, state_->arguments[i]);
   }
   state_->stream.wait();
+}
+
+kernels::DType OneDnnLinears::dtype() const {
+  const bool bf16 = state_->type == dnnl::memory::data_type::bf16;
+  return bf16 ? kernels::DType::kBF16 : kernels::DType::kF32;
 }
 
 const std::string& OneDnnLinears::name() const { return state_->name; }
