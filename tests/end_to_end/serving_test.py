@@ -184,7 +184,7 @@ def test_a_second_signal_ends_at_once():
         began = time.monotonic()
         c.signal("coordinator", TERMINATE)
         assert c.ended("coordinator") == -TERMINATE
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # half of --shutdown-timeout
         reader.join()
 
 
