@@ -43,6 +43,7 @@
 #include "proto/file_text.h"
 #include "proto/protocol.h"
 #include "scheduler/plan_file.h"
+#include "third_party/grpc/callback_queue.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -131,6 +132,7 @@ class Coordinator {
 
   // About ten times a second.
   void Tick() {
+    callback_queue_.Wake();
     flow_->Tick();
     pool_->ExpireSilent(MonotonicSeconds());
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
@@ -412,6 +414,7 @@ class Coordinator {
   std::unique_ptr<grpc::Service> planning_;
   std::unique_ptr<grpc::Service> inference_;
   std::unique_ptr<grpc::Server> grpc_;
+  CallbackQueueWaker callback_queue_;  // so that no user's call waits for gRPC to wake up
   std::unique_ptr<OpenAiApi> api_;
   std::unique_ptr<HttpServer> http_;
   int grpc_port_ = 0;
