@@ -9,6 +9,7 @@ namespace tessera::worker {
 namespace {
 
 constexpr int64_t kMaxStopIds = 1024;
+constexpr int kMaxBadWords = 4096;
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
@@ -95,6 +96,18 @@ absl::Status CheckChoices(const v1::Submit& submit) {
   return absl::OkStatus();
 }
 
+absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
+  if (submit.bad_words_size() > kMaxBadWords) {
+    return Invalid(StrCat(submit.bad_words_size(), " bad_words; the limit is ", kMaxBadWords));
+  }
+  absl::Status status = CheckTokens("allowed_token_ids", submit.allowed_token_ids(), vocabulary);
+  for (const v1::TokenSequence& word : submit.bad_words()) {
+    if (word.ids_size() == 0) status.Update(Invalid("a word of bad_words has no token"));
+    status.Update(CheckTokens("bad_words", word.ids(), vocabulary));
+  }
+  return status;
+}
+
 // Where the submission's blocks may be shared, and under which salt.
 void SetSharing(const EngineOptions& options, Submission* submission) {
   const int64_t original = options.dynamic_rope_original_tokens;
@@ -130,6 +143,7 @@ absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options)
   status.Update(CheckTokens("output_token_ids", submit.output_token_ids(), options.vocabulary));
   status.Update(CheckChoices(submit));
   status.Update(CheckSampling(submit.sampling(), options.vocabulary));
+  status.Update(CheckBans(submit, options.vocabulary));
   return status;
 }
 
@@ -152,6 +166,7 @@ std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOption
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
 
+  submission->bans = TokenBans(submit, options.vocabulary);
   submit.set_choice_count(std::max(1, submit.choice_count()));
   v1::SamplingParams* params = submit.mutable_sampling();
   if (params->top_p() == 0) params->set_top_p(1);  // unset: neither can mean anything else

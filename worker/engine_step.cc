@@ -20,7 +20,9 @@ absl::Status NothingToPick(const Submission& submission, int64_t position, int64
   return absl::InvalidArgumentError(
       StrCat("no token is left to pick at position ", position, ": min_tokens ",
              submission.request.min_tokens(), " bans ", submission.stop_ids.size(),
-             " stop ids, and logit_bias the rest, of a vocabulary of ", vocabulary));
+             " stop ids, and allowed_token_ids, bad_words and logit_bias the rest, of a "
+             "vocabulary of ",
+             vocabulary));
 }
 
 }  // namespace
@@ -97,6 +99,7 @@ void EngineCore::CollectLogitRows() {
 
 void EngineCore::CollectRequests() {
   sample_requests_.clear();
+  std::vector<std::vector<int32_t>> bans(draws_.size());
   for (const Draw& draw : draws_) {
     const Sequence& sequence = *draw.sequence;
     const Submission& submission = *sequence.submission;
@@ -110,7 +113,11 @@ void EngineCore::CollectRequests() {
       sample.history_counts = sequence.history->counts();
     }
     sample.top_logprobs = std::max(-1, request.top_logprobs());
-    if (sequence.output_tokens() < request.min_tokens()) sample.banned = submission.stop_ids;
+    std::span<const int32_t> stop_ids;
+    if (sequence.output_tokens() < request.min_tokens()) stop_ids = submission.stop_ids;
+    sample.banned =
+        submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
+                              stop_ids, &bans[sample_requests_.size() - 1]);
   }
   score_requests_.clear();
   for (const ScoreRow& score : score_rows_) {

@@ -22,6 +22,7 @@
 #include "kvcache/prefix_index.h"
 #include "proto/worker.pb.h"
 #include "worker/sampler.h"
+#include "worker/token_bans.h"
 
 namespace tessera::worker {
 
@@ -42,6 +43,7 @@ struct Submission {
   int64_t prompt_tokens = 0;
   std::vector<int32_t>
       stop_ids;  // that end a choice, sorted, each once, eos included unless ignored
+  TokenBans bans;
   double submitted_seconds = 0;
   double deadline_seconds = std::numeric_limits<double>::infinity();  // to be started by
 

@@ -38,7 +38,9 @@ struct GenerationRequest {
   int32_t max_tokens = 16;  // per choice; 0: prompt only
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_token_ids;
-  std::vector<std::string> stop_strings;  // end the text and are cut from it
+  std::vector<std::string> stop_strings;        // end the text and are cut from it
+  std::vector<int32_t> allowed_token_ids;       // only these are generated; empty: every id
+  std::vector<std::vector<int32_t>> bad_words;  // token sequences that the answer never contains
   bool include_stop_string = false;
   bool skip_special_tokens = true;
   bool ignore_eos = false;

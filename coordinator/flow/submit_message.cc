@@ -23,6 +23,10 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   submit.set_min_tokens(request.min_tokens);
   submit.mutable_stop_token_ids()->Add(request.stop_token_ids.begin(),
                                        request.stop_token_ids.end());
+  submit.mutable_allowed_token_ids()->Add(request.allowed_token_ids.begin(),
+                                          request.allowed_token_ids.end());
+  for (const std::vector<int32_t>& word : request.bad_words)
+    submit.add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
   submit.set_ignore_eos(request.ignore_eos);
   submit.set_top_logprobs(request.top_logprobs);
   submit.set_prompt_logprobs(request.prompt_logprobs);

@@ -204,5 +204,71 @@ TEST_CASE("min_tokens with every id a stop id is an error, not a banned token, a
   CHECK(harness.Of(3).tokens == harness.Greedy(prompt, 5));
 }
 
+TEST_CASE("allowed_token_ids: nothing else is drawn, eos included") {
+  for (const float temperature : {0.0f, 5.0f}) {
+    Harness harness(SmallOptions());
+    v1::Submit submit = MakeSubmit(1, Prompt(9, 4), 40);
+    for (const int32_t id : {7, 3, 11, 7}) submit.add_allowed_token_ids(id);
+    submit.mutable_sampling()->set_temperature(temperature);
+    // More bias than the banned ids can overcome.
+    (*submit.mutable_sampling()->mutable_logit_bias())[20] = 100;
+    harness.Submit(submit);
+    harness.RunAll();
+    const Told& told = harness.Of(1);
+    REQUIRE(told.tokens.size() == 40);
+    for (const int32_t id : told.tokens) CHECK((id == 3 || id == 7 || id == 11));
+  }
+}
+
+TEST_CASE("bad_words: a single token never comes, a sequence is broken before its last token") {
+  const std::vector<int32_t> prompt = Prompt(9, 4);
+  Harness harness(SmallOptions());
+  const std::vector<int32_t> free = harness.Greedy(prompt, 12);
+  const auto bad = [&](uint64_t id, const std::vector<int32_t>& word) {
+    v1::Submit submit = MakeSubmit(id, prompt, 12);
+    submit.add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
+    harness.Submit(submit);
+    harness.RunAll();
+    return harness.Of(id).tokens;
+  };
+  const std::vector<int32_t> without = bad(1, {free[0]});
+  CHECK(std::find(without.begin(), without.end(), free[0]) == without.end());
+  // The first three tokens as they were, then another one than before.
+  const std::vector<int32_t> broken = bad(2, {free[1], free[2], free[3]});
+  CHECK(std::equal(free.begin(), free.begin() + 3, broken.begin()));
+  CHECK(broken[3] != free[3]);
+  const std::vector<int32_t> word = {free[1], free[2], free[3]};
+  CHECK(std::search(broken.begin(), broken.end(), word.begin(), word.end()) == broken.end());
+  // The prompt's end is no part of the output.
+  CHECK(bad(3, {prompt.back(), free[0]})[0] == free[0]);
+  // Continued elsewhere after two tokens, the word is still seen.
+  v1::Submit rest = MakeSubmit(4, prompt, 12);
+  rest.mutable_output_token_ids()->Add(free.begin(), free.begin() + 3);
+  rest.add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
+  harness.Submit(rest);
+  harness.RunAll();
+  CHECK(harness.Of(4).tokens == std::vector<int32_t>(broken.begin() + 3, broken.end()));
+}
+
+TEST_CASE("bans with min_tokens add up; ids and words that cannot be are refused") {
+  Harness harness(SmallOptions());
+  const std::vector<int32_t> prompt = Prompt(9, 4);
+  v1::Submit only_stop = MakeSubmit(1, prompt, 10);
+  only_stop.add_allowed_token_ids(5);
+  only_stop.add_stop_token_ids(5);
+  only_stop.set_min_tokens(2);
+  harness.Submit(only_stop);
+  v1::Submit outside = MakeSubmit(2, prompt, 10);
+  outside.add_allowed_token_ids(50);
+  harness.Submit(outside);
+  v1::Submit empty = MakeSubmit(3, prompt, 10);
+  empty.add_bad_words();
+  harness.Submit(empty);
+  harness.RunAll();
+  CHECK_THAT(harness.Of(1).error, Catch::Contains("allowed_token_ids"));
+  CHECK_THAT(harness.Of(2).error, Catch::Contains("allowed_token_ids[0] is 50"));
+  CHECK_THAT(harness.Of(3).error, Catch::Contains("bad_words"));
+}
+
 }  // namespace
 }  // namespace tessera::worker

@@ -1,0 +1,32 @@
+// Which ids the next token of a sequence may not be: ids outside allowed_token_ids, the last token
+// of a bad word whose other tokens end the output, and ids that the caller adds (stop ids before
+// min_tokens).
+//
+// Thread rule: immutable after construction.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/worker.pb.h"
+
+namespace tessera::worker {
+
+class TokenBans {
+ public:
+  TokenBans() = default;
+  // `submit` passed CheckSubmit.
+  TokenBans(const v1::Submit& submit, int64_t vocabulary);
+
+  // The banned ids, sorted, each once. `more` is sorted, each id once. The result borrows this
+  // object, `more` or `scratch`.
+  std::span<const int32_t> After(std::span<const int32_t> output, std::span<const int32_t> more,
+                                 std::vector<int32_t>* scratch) const;
+
+ private:
+  std::vector<int32_t> always_;              // sorted, each once
+  std::vector<std::vector<int32_t>> words_;  // bad words of two and more tokens
+};
+
+}  // namespace tessera::worker
