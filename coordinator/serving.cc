@@ -38,6 +38,7 @@
 #include "coordinator/flow/request_flow.h"
 #include "coordinator/flow/routing_shares.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
 #include "proto/build_version.h"
 #include "proto/file_text.h"
@@ -113,7 +114,8 @@ class Coordinator {
     absl::StatusOr<LoadedModel> loaded = LoadModel(options, UnixSeconds());
     if (!loaded.ok()) return loaded.status();
     served_ = loaded->served;
-    metrics_ = std::make_unique<RequestMetrics>(*registry_, served_->name);
+    metrics_ =
+        std::make_unique<RequestMetrics>(*registry_, served_->name, served_->max_model_len_tokens);
     const double model_read = MonotonicSeconds();
     if (absl::Status s = StartFlow(*std::move(loaded), *token); !s.ok()) return s;
     if (absl::Status s = StartGrpc(*token, *admin_key); !s.ok()) return s;
@@ -344,7 +346,7 @@ class Coordinator {
     api.stalled = [this] { return StalledReplicas(); };
     api.version = std::string(BuildVersion());
     api.waiting = [this] { return WaitingReplicas(); };
-    api.metrics = [this] { return prometheus::TextSerializer().Serialize(registry_->Collect()); };
+    api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
     HttpServerOptions http;
@@ -361,6 +363,16 @@ class Coordinator {
     if (!started.ok()) return started.status();
     http_ = *std::move(started);
     return absl::OkStatus();
+  }
+
+  // A replica's series are there from its first plan on: by default a worker's registration.
+  std::string MetricsText() {
+    const v1::DeploymentPlan plan = deployment_->plan().first;
+    for (const v1::Replica& replica : plan.replicas()) metrics_->OnReplicaKnown(replica.name());
+    std::vector<prometheus::MetricFamily> families = registry_->Collect();
+    for (prometheus::MetricFamily& family : ProcessMetrics().Collect())
+      families.push_back(std::move(family));
+    return prometheus::TextSerializer().Serialize(families);
   }
 
   absl::Status WritePortFile() {

@@ -34,7 +34,7 @@ LiveGeneration::LiveGeneration(GenerationRequest request, std::shared_ptr<Genera
       sink_(std::move(sink)) {
   choices_.reserve(request_.choice_count);
   for (int32_t i = 0; i < request_.choice_count; ++i) {
-    choices_.push_back(Choice{ChoiceText(*tokenizer_, TextOptions(request_)), {}, false, -1});
+    choices_.push_back(Choice{ChoiceText(*tokenizer_, TextOptions(request_)), {}, false, 0, -1});
   }
   open_choices_ = request_.choice_count;
   usage_.prompt_tokens = static_cast<int64_t>(request_.prompt_token_ids.size());
@@ -80,6 +80,10 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     out.choice = event.choice();
     if (event.has_token()) ApplyToken(event, now_seconds, out, outcome);
     ApplyFinish(event, out, outcome);
+    if (outcome.choice_finished) {
+      outcome.choice_tokens = static_cast<int64_t>(choice.output_token_ids.size());
+      outcome.choice_decode_seconds = choice.last_token_seconds - choice.first_token_seconds;
+    }
     if (!out.text.empty() || !out.token_ids.empty() || out.finish != Finish::kNone) {
       deliveries_.push_back(
           [out = std::move(out)](GenerationSink& sink) mutable { sink.OnChoice(std::move(out)); });
@@ -98,8 +102,12 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   Choice& choice = choices_[event.choice()];
   outcome.counted_token = true;
   outcome.first_token = !any_token_;
-  if (!any_token_) first_token_seconds_ = now_seconds;
+  if (!any_token_) {
+    first_token_seconds_ = now_seconds;
+    prefill_seconds_ = event.prefill_seconds();
+  }
   any_token_ = true;
+  if (choice.output_token_ids.empty()) choice.first_token_seconds = now_seconds;
   if (choice.last_token_seconds >= 0)
     outcome.since_last_token_seconds = now_seconds - choice.last_token_seconds;
   choice.last_token_seconds = now_seconds;
@@ -190,9 +198,15 @@ bool LiveGeneration::ended() const {
   return ended_;
 }
 
-double LiveGeneration::first_token_seconds() const {
+AnsweredRequest LiveGeneration::Answered(double now_seconds) const {
   std::lock_guard lock(mutex_);
-  return any_token_ ? first_token_seconds_ : arrival_seconds_;
+  const double begin = any_token_ ? first_token_seconds_ : arrival_seconds_;
+  return {.since_arrival_seconds = now_seconds - arrival_seconds_,
+          .since_first_token_seconds = now_seconds - begin,
+          .prefill_seconds = prefill_seconds_,
+          .prompt_tokens = usage_.prompt_tokens,
+          .choice_count = request_.choice_count,
+          .max_tokens = request_.max_tokens};
 }
 
 void LiveGeneration::Deliver() {

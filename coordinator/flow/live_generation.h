@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "coordinator/flow/choice_text.h"
 #include "coordinator/flow/generation.h"
+#include "coordinator/flow/request_metrics.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "proto/worker.pb.h"
 
@@ -29,6 +30,8 @@ struct EventOutcome {
   bool stop_string = false;  // the coordinator ended the choice: the worker must be told
   bool generation_finished = false;
   double since_last_token_seconds = -1;  // for a choice's second and later tokens
+  int64_t choice_tokens = 0;             // with choice_finished: generated for it
+  double choice_decode_seconds = 0;      // with choice_finished: from its first to its last token
   absl::Status broken;  // not OK: positions have a hole, or the worker reported an error
 };
 
@@ -54,14 +57,15 @@ class LiveGeneration {
   bool Silence();
   std::vector<OpenChoice> OpenChoices() const;
   bool ended() const;
-  double first_token_seconds()
-      const;  // on the clock of `now_seconds`; arrival before the first token
+  // What is counted of it once it is answered.
+  AnsweredRequest Answered(double now_seconds) const;
 
  private:
   struct Choice {
     ChoiceText text;
     std::vector<int32_t> output_token_ids;
     bool finished = false;
+    double first_token_seconds = 0;
     double last_token_seconds = -1;
   };
 
@@ -83,6 +87,7 @@ class LiveGeneration {
   bool ended_ = false;
   bool any_token_ = false;
   double first_token_seconds_ = 0;
+  double prefill_seconds_ = 0;
   bool prompt_logprobs_sent_ = false;
   GenerationUsage usage_;
   std::string replica_;

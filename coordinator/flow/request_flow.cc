@@ -57,7 +57,7 @@ absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
   if (options_.max_model_len_tokens > 0 &&
       prompt + request.max_tokens > options_.max_model_len_tokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("this model's context is ", options_.max_model_len_tokens,
+        absl::StrCat("This model's maximum context length is ", options_.max_model_len_tokens,
                      " tokens; the prompt has ", prompt, " and max_tokens asks for ",
                      request.max_tokens, " more: shorten the prompt or lower max_tokens"));
   }
@@ -65,6 +65,13 @@ absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
 }
 
 absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(
+    GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
+  auto handle = TryStart(std::move(request), std::move(sink));
+  if (!handle.ok() && metrics_ != nullptr) metrics_->OnRefused(handle.status().code());
+  return handle;
+}
+
+absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
     GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
   if (absl::Status s = CheckRequest(request); !s.ok()) return s;
   auto generation = std::make_shared<LiveGeneration>(std::move(request), std::move(sink),
@@ -289,12 +296,11 @@ void RequestFlow::Account(const LiveGeneration& generation, const v1::TokenEvent
     metrics_->OnLaterToken(outcome.since_last_token_seconds);
   if (outcome.choice_finished) {
     const bool stopped = outcome.stop_string || event.finish() == v1::FINISH_REASON_STOP;
-    metrics_->OnChoiceEnd(stopped ? "stop" : "length");
+    metrics_->OnChoiceEnd({.finished_reason = stopped ? "stop" : "length",
+                           .tokens = outcome.choice_tokens,
+                           .decode_seconds = outcome.choice_decode_seconds});
   }
-  if (outcome.generation_finished) {
-    metrics_->OnRequestEnd(now - generation.arrival_seconds(),
-                           now - generation.first_token_seconds());
-  }
+  if (outcome.generation_finished) metrics_->OnRequestEnd(generation.Answered(now));
 }
 
 void RequestFlow::CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice) {
@@ -508,7 +514,10 @@ void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generati
     Logger("coordinator")
         .warn("request {} failed: {}", generation->request().request_id,
               std::string(reason.message()));
-    if (metrics_ != nullptr) metrics_->OnChoiceEnd("error");
+    if (metrics_ != nullptr) {
+      metrics_->OnChoiceEnd({.finished_reason = "error"});
+      if (absl::IsResourceExhausted(reason)) metrics_->OnRefused(reason.code());
+    }
     GenerationEnded();
   }
   ForgetGeneration(generation);  // not silenced: another thread may still deliver its end
@@ -518,7 +527,7 @@ void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& genera
   const bool was_running = generation->Silence();
   ForgetGeneration(generation);
   if (!was_running) return;
-  if (metrics_ != nullptr) metrics_->OnChoiceEnd("abort");
+  if (metrics_ != nullptr) metrics_->OnChoiceEnd({.finished_reason = "abort"});
   GenerationEnded();
 }
 

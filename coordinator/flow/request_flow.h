@@ -133,6 +133,8 @@ class RequestFlow : public GenerationService,
   };
 
   absl::Status CheckRequest(const GenerationRequest& request) const;
+  absl::StatusOr<std::unique_ptr<GenerationHandle>> TryStart(GenerationRequest request,
+                                                             std::shared_ptr<GenerationSink> sink);
   // Null: none is ready. One of `refused_by` only where all that are ready are among them.
   Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by);
   void Submit(Replica& replica, const Orphan& orphan);

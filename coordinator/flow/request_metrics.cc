@@ -25,6 +25,54 @@ const prometheus::Histogram::BucketBoundaries kRequestBounds = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 
+const prometheus::Histogram::BucketBoundaries kChoicesBounds = {1, 2, 5, 10, 20};
+const prometheus::Histogram::BucketBoundaries kIterationBounds = {
+    1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+// 1, 2, 5, 10, 20, 50, ... up to the longest sequence.
+prometheus::Histogram::BucketBoundaries TokenBounds(int64_t max_tokens) {
+  prometheus::Histogram::BucketBoundaries bounds;
+  for (int64_t decade = 1; decade <= max_tokens; decade *= 10) {
+    for (const int64_t step : {1, 2, 5}) {
+      if (step * decade <= max_tokens) bounds.push_back(static_cast<double>(step * decade));
+    }
+  }
+  return bounds;
+}
+
+// A counter of engines: its name with the label engine, the name of their sum, and its value.
+struct EngineCounter {
+  const char* name;
+  const char* total_name;
+  const char* help;
+  uint64_t (v1::EngineLoad::*value)() const;
+};
+constexpr EngineCounter kEngineCounters[] = {
+    {"vllm:prompt_tokens_total", "tessera_prompt_tokens_total", "Prompt tokens computed.",
+     &v1::EngineLoad::prompt_tokens},
+    {"vllm:generation_tokens_total", "tessera_generation_tokens_total", "Tokens generated.",
+     &v1::EngineLoad::generation_tokens},
+    {"vllm:num_preemptions_total", "tessera_preemptions_total",
+     "Sequences put back for want of KV blocks.", &v1::EngineLoad::preemptions},
+    {"vllm:prefix_cache_queries_total", "tessera_prefix_cache_queries_total",
+     "Prompt tokens looked up in the prefix cache.", &v1::EngineLoad::prefix_queries_tokens},
+    {"vllm:prefix_cache_hits_total", "tessera_prefix_cache_hits_total",
+     "Prompt tokens found in the prefix cache.", &v1::EngineLoad::prefix_hits_tokens},
+};
+
+const char* ReasonOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange: return "invalid";
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied: return "unauthenticated";
+    case absl::StatusCode::kNotFound: return "not_found";
+    case absl::StatusCode::kResourceExhausted: return "full";
+    case absl::StatusCode::kUnavailable: return "unavailable";
+    default: return "other";
+  }
+}
+
 }  // namespace
 
 struct RequestMetrics::Families {
@@ -34,8 +82,10 @@ struct RequestMetrics::Families {
     v1::EngineLoad seen;
   };
 
-  Families(prometheus::Registry& registry_in, const std::string& model)
-      : registry(registry_in), labels{{"model_name", model}} {}
+  Families(prometheus::Registry& registry_in, const std::string& model, int64_t max_tokens)
+      : registry(registry_in),
+        labels{{"model_name", model}},
+        token_bounds(TokenBounds(max_tokens)) {}
 
   prometheus::Histogram& Histogram(const char* name, const char* help,
                                    const prometheus::Histogram::BucketBoundaries& bounds,
@@ -43,15 +93,53 @@ struct RequestMetrics::Families {
     more.insert(labels.begin(), labels.end());
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(more, bounds);
   }
-  // A message may tell of several steps: sum and count stay exact, their spread is lost.
-  void ObserveSteps(const std::string& engine, const char* phase, uint64_t steps, double seconds) {
-    constexpr uint64_t kMostSteps = 10'000;  // of one message; a bound for a peer gone wrong
-    if (steps == 0 || steps > kMostSteps) return;
-    prometheus::Histogram& histogram =
-        Histogram("tessera_step_seconds",
-                  "Of one step, seconds; one that computes prompt tokens is a prefill step.",
-                  kStepBounds, {{"engine", engine}, {"phase", phase}});
-    for (uint64_t i = 0; i < steps; ++i) histogram.Observe(seconds / static_cast<double>(steps));
+  // A message may cover several steps: sum and count stay exact, their spread is lost.
+  static void ObserveSteps(prometheus::Histogram& histogram, uint64_t steps, double sum) {
+    constexpr uint64_t kMaxSteps = 10'000;  // of one message; a bound for a peer gone wrong
+    if (steps == 0 || steps > kMaxSteps) return;
+    for (uint64_t i = 0; i < steps; ++i) histogram.Observe(sum / static_cast<double>(steps));
+  }
+  prometheus::Histogram& StepSeconds(const std::string& engine, const char* phase) {
+    return Histogram("tessera_step_seconds",
+                     "Of one step, seconds; one that computes prompt tokens is a prefill step.",
+                     kStepBounds, {{"engine", engine}, {"phase", phase}});
+  }
+  prometheus::Histogram& IterationTokens(const std::string& engine) {
+    return Histogram("vllm:iteration_tokens_total",
+                     "Tokens of one step: prompt tokens computed and tokens generated.",
+                     kIterationBounds, {{"engine", engine}});
+  }
+  prometheus::Gauge& Up(const std::string& engine) {
+    return Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}});
+  }
+  prometheus::Gauge& Running(const std::string& engine) {
+    return Gauge("vllm:num_requests_running", "Sequences in the last step.", {{"engine", engine}});
+  }
+  prometheus::Gauge& Waiting(const std::string& engine) {
+    return Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.",
+                 {{"engine", engine}});
+  }
+  prometheus::Gauge& KvUsage(const std::string& engine) {
+    return Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks held by sequences, 0..1.",
+                 {{"engine", engine}});
+  }
+  prometheus::Counter& Refused(const char* reason) {
+    return Counter("tessera_requests_refused_total",
+                   "Requests to generate that were refused, by reason.", {{"reason", reason}});
+  }
+  prometheus::Counter& Ended(const char* reason) {
+    return Counter("vllm:request_success_total", "Choices ended, by reason.",
+                   {{"finished_reason", reason}});
+  }
+  // The gauges of all engines added up. With mutex held.
+  void SetTotals() {
+    int64_t running = 0, waiting = 0;
+    for (const auto& [name, engine] : engines) {
+      running += engine.seen.running();
+      waiting += engine.seen.waiting();
+    }
+    requests_running.Set(static_cast<double>(running));
+    requests_waiting.Set(static_cast<double>(waiting));
   }
   prometheus::Counter& Counter(const char* name, const char* help, Labels more = {}) {
     more.insert(labels.begin(), labels.end());
@@ -64,6 +152,7 @@ struct RequestMetrics::Families {
 
   prometheus::Registry& registry;
   const Labels labels;
+  const prometheus::Histogram::BucketBoundaries token_bounds;
   prometheus::Histogram& first_token =
       Histogram("vllm:time_to_first_token_seconds", "From arrival to the first token, seconds.",
                 kFirstTokenBounds);
@@ -83,17 +172,39 @@ struct RequestMetrics::Families {
                 kRequestBounds);
   prometheus::Counter& migrations =
       Counter("tessera_request_migrations_total", "Requests continued at another replica.");
+  prometheus::Histogram& inference =
+      Histogram("vllm:request_inference_time_seconds",
+                "From the first step to the last token, seconds.", kRequestBounds);
+  prometheus::Histogram& per_token =
+      Histogram("vllm:request_time_per_output_token_seconds",
+                "Mean time between tokens of one choice, seconds.", kGapBounds);
+  prometheus::Histogram& prompt_tokens =
+      Histogram("vllm:request_prompt_tokens", "Prompt tokens of one request.", token_bounds);
+  prometheus::Histogram& generation_tokens =
+      Histogram("vllm:request_generation_tokens", "Tokens generated for one choice.", token_bounds);
+  prometheus::Histogram& params_n =
+      Histogram("vllm:request_params_n", "Choices asked for by one request.", kChoicesBounds);
+  prometheus::Histogram& params_max_tokens = Histogram(
+      "vllm:request_params_max_tokens", "Longest answer that a request allows.", token_bounds);
+  prometheus::Gauge& requests_running =
+      Gauge("tessera_requests_running", "Sequences in the last step, of all engines.");
+  prometheus::Gauge& requests_waiting =
+      Gauge("tessera_requests_waiting", "Sequences that wait for a step, of all engines.");
   std::mutex mutex;  // guards engines
   std::map<std::string, Engine> engines;
 };
 
-RequestMetrics::RequestMetrics(prometheus::Registry& registry, const std::string& model_name)
-    : families_(std::make_unique<Families>(registry, model_name)) {
+RequestMetrics::RequestMetrics(prometheus::Registry& registry, const std::string& model_name,
+                               int64_t max_model_len_tokens)
+    : families_(std::make_unique<Families>(registry, model_name, max_model_len_tokens)) {
   // So that the series exist before the first request ends.
-  for (const char* reason : {"stop", "length", "abort", "error"}) {
-    families_->Counter("vllm:request_success_total", "Choices ended, by reason.",
-                       {{"finished_reason", reason}});
+  for (const char* reason : {"stop", "length", "abort", "error"}) families_->Ended(reason);
+  for (const char* reason :
+       {"invalid", "unauthenticated", "not_found", "full", "unavailable", "other"}) {
+    families_->Refused(reason);
   }
+  for (const EngineCounter& counter : kEngineCounters)
+    families_->Counter(counter.total_name, counter.help);
 }
 
 RequestMetrics::~RequestMetrics() = default;
@@ -107,56 +218,72 @@ void RequestMetrics::OnFirstToken(double since_arrival_seconds, double queue_sec
 
 void RequestMetrics::OnLaterToken(double gap_seconds) { families_->gap.Observe(gap_seconds); }
 
-void RequestMetrics::OnChoiceEnd(const std::string& finished_reason) {
-  families_
-      ->Counter("vllm:request_success_total", "Choices ended, by reason.",
-                {{"finished_reason", finished_reason}})
-      .Increment();
+void RequestMetrics::OnChoiceEnd(const EndedChoice& choice) {
+  families_->Ended(choice.finished_reason).Increment();
+  if (choice.tokens > 0) families_->generation_tokens.Observe(static_cast<double>(choice.tokens));
+  if (choice.tokens > 1) {
+    families_->per_token.Observe(choice.decode_seconds / static_cast<double>(choice.tokens - 1));
+  }
 }
 
-void RequestMetrics::OnRequestEnd(double since_arrival_seconds, double since_first_token_seconds) {
-  families_->end_to_end.Observe(since_arrival_seconds);
-  families_->decode.Observe(since_first_token_seconds);
+void RequestMetrics::OnRequestEnd(const AnsweredRequest& request) {
+  families_->end_to_end.Observe(request.since_arrival_seconds);
+  families_->decode.Observe(request.since_first_token_seconds);
+  families_->inference.Observe(request.prefill_seconds + request.since_first_token_seconds);
+  families_->prompt_tokens.Observe(static_cast<double>(request.prompt_tokens));
+  families_->params_n.Observe(request.choice_count);
+  families_->params_max_tokens.Observe(request.max_tokens);
+}
+
+void RequestMetrics::OnRefused(absl::StatusCode code) {
+  families_->Refused(ReasonOf(code)).Increment();
 }
 
 void RequestMetrics::OnMigration() { families_->migrations.Increment(); }
+
+void RequestMetrics::OnReplicaKnown(const std::string& engine) {
+  std::lock_guard lock(families_->mutex);
+  if (!families_->engines.try_emplace(engine).second) return;
+  for (const EngineCounter& counter : kEngineCounters)
+    families_->Counter(counter.name, counter.help, {{"engine", engine}});
+  families_->Up(engine);
+  families_->Running(engine);
+  families_->Waiting(engine);
+  families_->KvUsage(engine);
+  families_->IterationTokens(engine);
+  for (const char* phase : {"prefill", "decode"}) families_->StepSeconds(engine, phase);
+}
 
 void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoad& load) {
   std::lock_guard lock(families_->mutex);
   v1::EngineLoad& seen = families_->engines[engine].seen;
   if (load.steps() < seen.steps()) seen.Clear();
-  const Families::Labels label = {{"engine", engine}};
-  auto add = [&](const char* name, const char* help, uint64_t now, uint64_t before) {
-    families_->Counter(name, help, label).Increment(static_cast<double>(now - before));
-  };
-  add("vllm:prompt_tokens_total", "Prompt tokens computed.", load.prompt_tokens(),
-      seen.prompt_tokens());
-  add("vllm:generation_tokens_total", "Tokens generated.", load.generation_tokens(),
-      seen.generation_tokens());
-  add("vllm:num_preemptions_total", "Sequences put back for want of KV blocks.", load.preemptions(),
-      seen.preemptions());
-  add("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
-      load.prefix_queries_tokens(), seen.prefix_queries_tokens());
-  add("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
-      load.prefix_hits_tokens(), seen.prefix_hits_tokens());
-  families_->Gauge("vllm:num_requests_running", "Sequences in the last step.", label)
-      .Set(load.running());
-  families_->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", label)
-      .Set(load.waiting());
+  for (const EngineCounter& counter : kEngineCounters) {
+    const auto more = static_cast<double>((load.*counter.value)() - (seen.*counter.value)());
+    families_->Counter(counter.name, counter.help, {{"engine", engine}}).Increment(more);
+    families_->Counter(counter.total_name, counter.help).Increment(more);
+  }
+  families_->Running(engine).Set(load.running());
+  families_->Waiting(engine).Set(load.waiting());
+  const uint64_t steps = load.steps() - seen.steps();
   const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();
-  families_->ObserveSteps(engine, "prefill", prefill_steps,
-                          load.prefill_step_seconds() - seen.prefill_step_seconds());
-  families_->ObserveSteps(engine, "decode", load.steps() - seen.steps() - prefill_steps,
-                          load.decode_step_seconds() - seen.decode_step_seconds());
+  Families::ObserveSteps(families_->StepSeconds(engine, "prefill"), prefill_steps,
+                         load.prefill_step_seconds() - seen.prefill_step_seconds());
+  Families::ObserveSteps(families_->StepSeconds(engine, "decode"), steps - prefill_steps,
+                         load.decode_step_seconds() - seen.decode_step_seconds());
+  Families::ObserveSteps(families_->IterationTokens(engine), steps,
+                         static_cast<double>(load.prompt_tokens() - seen.prompt_tokens() +
+                                             load.generation_tokens() - seen.generation_tokens()));
   const double blocks = load.kv_blocks_total();
-  families_->Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks held by sequences, 0..1.", label)
-      .Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
+  families_->KvUsage(engine).Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
   seen = load;
+  families_->SetTotals();
 }
 
 void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tokens,
                                     int32_t kv_blocks) {
-  families_->Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}}).Set(1);
+  OnReplicaKnown(engine);
+  families_->Up(engine).Set(1);
   families_
       ->Gauge("vllm:cache_config_info", "Shape of the KV cache.",
               {{"engine", engine},
@@ -166,12 +293,14 @@ void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tok
 }
 
 void RequestMetrics::OnReplicaLost(const std::string& engine) {
-  families_->Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}}).Set(0);
-  families_->Gauge("vllm:num_requests_running", "Sequences in the last step.", {{"engine", engine}})
-      .Set(0);
-  families_
-      ->Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.", {{"engine", engine}})
-      .Set(0);
+  std::lock_guard lock(families_->mutex);
+  families_->Up(engine).Set(0);
+  families_->Running(engine).Set(0);
+  families_->Waiting(engine).Set(0);
+  v1::EngineLoad& seen = families_->engines[engine].seen;
+  seen.set_running(0);
+  seen.set_waiting(0);
+  families_->SetTotals();
 }
 
 }  // namespace tessera::coordinator

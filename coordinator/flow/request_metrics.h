@@ -1,12 +1,15 @@
 // What is counted about requests, under vLLM's metric names where the meaning is equal (label
-// model_name), and tessera_ names elsewhere. One registry per process. Thread rule: thread-safe.
-// The registry must outlive it.
+// model_name), and tessera_ names elsewhere. An engine's series have the label `engine`, which is
+// the replica; their sums over all engines, without that label, have tessera_ names of their own,
+// so that a sum over a name counts nothing twice. One registry per process. Thread rule:
+// thread-safe. The registry must outlive it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "proto/worker.pb.h"
 
 namespace prometheus {
@@ -15,18 +18,40 @@ class Registry;
 
 namespace tessera::coordinator {
 
+// One request that was answered.
+struct AnsweredRequest {
+  double since_arrival_seconds = 0;
+  double since_first_token_seconds = 0;
+  double prefill_seconds = 0;  // from the first step to the first token
+  int64_t prompt_tokens = 0;
+  int32_t choice_count = 1;
+  int32_t max_tokens = 0;
+};
+
+// One choice that ended.
+struct EndedChoice {
+  const char* finished_reason = "stop";  // stop, length, abort, error
+  int64_t tokens = 0;                    // generated
+  double decode_seconds = 0;             // from its first to its last token
+};
+
 class RequestMetrics {
  public:
-  RequestMetrics(prometheus::Registry& registry, const std::string& model_name);
+  // `max_model_len_tokens` bounds the buckets of token counts.
+  RequestMetrics(prometheus::Registry& registry, const std::string& model_name,
+                 int64_t max_model_len_tokens);
   ~RequestMetrics();
 
   void OnFirstToken(double since_arrival_seconds, double queue_seconds, double prefill_seconds);
   void OnLaterToken(double gap_seconds);
-  // `finished_reason`: stop, length, abort, error. Once per choice.
-  void OnChoiceEnd(const std::string& finished_reason);
-  void OnRequestEnd(double since_arrival_seconds, double since_first_token_seconds);
+  void OnChoiceEnd(const EndedChoice& choice);
+  void OnRequestEnd(const AnsweredRequest& request);
+  // A request that no generation was started for, or that every queue had no room for.
+  void OnRefused(absl::StatusCode code);
   void OnMigration();
-  // The engine's own counters, as its newest reply tells them. `engine` is the replica.
+  // Makes the series of an engine, with zeros, where there are none yet.
+  void OnReplicaKnown(const std::string& engine);
+  // The engine's own counters, as its newest reply tells them.
   void OnEngineLoad(const std::string& engine, const v1::EngineLoad& load);
   void OnReplicaReady(const std::string& engine, int32_t block_tokens, int32_t kv_blocks);
   void OnReplicaLost(const std::string& engine);

@@ -137,7 +137,7 @@ struct Flow {
   }
   double now = 100;
   prometheus::Registry registry;
-  RequestMetrics metrics{registry, "model"};
+  RequestMetrics metrics{registry, "model", 1000};
   std::shared_ptr<RequestFlow> flow;
   std::vector<std::shared_ptr<Recorder>> sinks;
 };

@@ -1,0 +1,126 @@
+#include "coordinator/flow/request_metrics.h"
+
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <sstream>
+#include <string>
+
+namespace tessera::coordinator {
+namespace {
+
+class Metrics {
+ public:
+  // The value of `name{labels}`, labels as Prometheus prints them; -1 where there is none.
+  double Of(const std::string& series) const {
+    std::istringstream text(prometheus::TextSerializer().Serialize(registry_.Collect()));
+    for (std::string line; std::getline(text, line);) {
+      const size_t space = line.rfind(' ');
+      if (line.substr(0, space) == series) return std::stod(line.substr(space + 1));
+    }
+    return -1;
+  }
+  RequestMetrics& operator*() { return metrics_; }
+  RequestMetrics* operator->() { return &metrics_; }
+
+ private:
+  prometheus::Registry registry_;
+  RequestMetrics metrics_{registry_, "m", 1000};
+};
+
+v1::EngineLoad Load(uint64_t steps, uint64_t prompt, uint64_t generation) {
+  v1::EngineLoad load;
+  load.set_steps(steps);
+  load.set_prefill_steps(prompt > 0 ? 1 : 0);
+  load.set_prompt_tokens(prompt);
+  load.set_generation_tokens(generation);
+  load.set_running(2);
+  load.set_waiting(1);
+  return load;
+}
+
+}  // namespace
+
+TEST_CASE("an engine's series are there, with zeros, before it has done anything") {
+  Metrics metrics;
+  metrics->OnReplicaKnown("r0");
+  for (const char* name :
+       {"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
+        "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+        "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+        "tessera_worker_up", "vllm:iteration_tokens_total_count"}) {
+    INFO(name);
+    CHECK(metrics.Of(std::string(name) + "{engine=\"r0\",model_name=\"m\"}") == 0);
+  }
+  for (const char* phase : {"prefill", "decode"}) {
+    CHECK(metrics.Of(std::string("tessera_step_seconds_count{engine=\"r0\",model_name=\"m\",") +
+                     "phase=\"" + phase + "\"}") == 0);
+  }
+  metrics->OnReplicaReady("r0", 16, 10);
+  metrics->OnReplicaKnown("r0");
+  CHECK(metrics.Of("tessera_worker_up{engine=\"r0\",model_name=\"m\"}") == 1);
+}
+
+TEST_CASE("engines add up in series of their own, also when one starts over or is lost") {
+  Metrics metrics;
+  CHECK(metrics.Of("tessera_generation_tokens_total{model_name=\"m\"}") == 0);
+  metrics->OnEngineLoad("r0", Load(2, 10, 5));
+  metrics->OnEngineLoad("r1", Load(1, 7, 1));
+  metrics->OnEngineLoad("r0", Load(4, 10, 9));
+  CHECK(metrics.Of("vllm:generation_tokens_total{engine=\"r0\",model_name=\"m\"}") == 9);
+  CHECK(metrics.Of("tessera_generation_tokens_total{model_name=\"m\"}") == 10);
+  CHECK(metrics.Of("tessera_prompt_tokens_total{model_name=\"m\"}") == 17);
+  CHECK(metrics.Of("tessera_requests_running{model_name=\"m\"}") == 4);
+  CHECK(metrics.Of("tessera_requests_waiting{model_name=\"m\"}") == 2);
+  metrics->OnEngineLoad("r0", Load(1, 3, 1));
+  CHECK(metrics.Of("tessera_generation_tokens_total{model_name=\"m\"}") == 11);
+  metrics->OnReplicaLost("r0");
+  CHECK(metrics.Of("tessera_requests_running{model_name=\"m\"}") == 2);
+  // Steps of a message share its tokens.
+  CHECK(metrics.Of("vllm:iteration_tokens_total_count{engine=\"r0\",model_name=\"m\"}") == 5);
+  CHECK(metrics.Of("vllm:iteration_tokens_total_sum{engine=\"r0\",model_name=\"m\"}") == 23);
+}
+
+TEST_CASE("an answered request is in vLLM's histograms") {
+  Metrics metrics;
+  metrics->OnChoiceEnd({.finished_reason = "length", .tokens = 5, .decode_seconds = 2});
+  metrics->OnChoiceEnd({.finished_reason = "stop", .tokens = 1, .decode_seconds = 0});
+  metrics->OnRequestEnd({.since_arrival_seconds = 4,
+                         .since_first_token_seconds = 2,
+                         .prefill_seconds = 0.5,
+                         .prompt_tokens = 30,
+                         .choice_count = 2,
+                         .max_tokens = 5});
+  const auto sum = [&](const std::string& name) {
+    return metrics.Of("vllm:" + name + "_sum{model_name=\"m\"}");
+  };
+  CHECK(sum("request_prompt_tokens") == 30);
+  CHECK(sum("request_generation_tokens") == 6);
+  CHECK(sum("request_params_n") == 2);
+  CHECK(sum("request_params_max_tokens") == 5);
+  CHECK(sum("request_inference_time_seconds") == 2.5);
+  CHECK(sum("request_time_per_output_token_seconds") == 0.5);
+  CHECK(metrics.Of("vllm:request_time_per_output_token_seconds_count{model_name=\"m\"}") == 1);
+  CHECK(metrics.Of("vllm:request_prompt_tokens_bucket{model_name=\"m\",le=\"20\"}") == 0);
+  CHECK(metrics.Of("vllm:request_prompt_tokens_bucket{model_name=\"m\",le=\"50\"}") == 1);
+  CHECK(metrics.Of("vllm:request_prompt_tokens_bucket{model_name=\"m\",le=\"1000\"}") == 1);
+}
+
+TEST_CASE("refused requests are counted by reason, from zero on") {
+  Metrics metrics;
+  const auto refused = [&](const std::string& reason) {
+    return metrics.Of("tessera_requests_refused_total{model_name=\"m\",reason=\"" + reason + "\"}");
+  };
+  for (const char* reason : {"invalid", "unauthenticated", "not_found", "full", "unavailable"})
+    CHECK(refused(reason) == 0);
+  metrics->OnRefused(absl::StatusCode::kResourceExhausted);
+  metrics->OnRefused(absl::StatusCode::kUnauthenticated);
+  metrics->OnRefused(absl::StatusCode::kUnauthenticated);
+  CHECK(refused("full") == 1);
+  CHECK(refused("unauthenticated") == 2);
+  CHECK(refused("invalid") == 0);
+}
+
+}  // namespace tessera::coordinator
