@@ -27,6 +27,7 @@
 #include "coordinator/api/openai_api.h"
 #include "coordinator/api/planning_http.h"
 #include "coordinator/api/planning_service.h"
+#include "coordinator/api/server_reflection.h"
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/measured_rates.h"
@@ -53,6 +54,8 @@ namespace {
 constexpr int kMaxMessageBytes = 32 << 20;  // as of an HTTP body
 constexpr double kLastWordsSeconds = 2;     // for readers to take their errors at the end
 constexpr char kInferenceService[] = "tessera.v1.Inference";
+constexpr char kCoordinatorService[] = "tessera.v1.Coordinator";
+constexpr char kPlanningService[] = "tessera.v1.Planning";
 
 double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -292,7 +295,11 @@ class Coordinator {
     inference_ = MakeInferenceService(std::move(inference), served_, *flow_);
 
     grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    const bool describes_itself = IsLoopback(options_.host);
+    if (describes_itself) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    reflection_ =
+        MakeServerReflection({kInferenceService, kCoordinatorService, kPlanningService,
+                              "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"});
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -303,12 +310,15 @@ class Coordinator {
     builder.RegisterService(cluster_->service());
     builder.RegisterService(inference_.get());
     builder.RegisterService(planning_.get());
+    if (describes_itself) builder.RegisterService(reflection_.get());
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || grpc_port_ == 0) {
       return absl::UnavailableError(absl::StrCat(
           "cannot listen on ", address, " for gRPC; choose another --host or --grpc-port"));
     }
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, false);
+    for (const char* service : {kCoordinatorService, kPlanningService})
+      grpc_->GetHealthCheckService()->SetServingStatus(service, true);
     return absl::OkStatus();
   }
 
@@ -425,6 +435,7 @@ class Coordinator {
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;
   std::unique_ptr<grpc::Service> inference_;
+  std::unique_ptr<grpc::Service> reflection_;
   std::unique_ptr<grpc::Server> grpc_;
   CallbackQueueWaker callback_queue_;  // so that no user's call waits for gRPC to wake up
   std::unique_ptr<OpenAiApi> api_;

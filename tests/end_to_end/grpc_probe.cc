@@ -1,7 +1,9 @@
 // A gRPC client of a running coordinator, for tests: grpc_probe ADDRESS COMMAND [TEXT [KEY]]
 //
 //   health SERVICE      prints SERVING, NOT_SERVING or the error's code
-//   services            prints what reflection lists, one a line
+//   services            prints what reflection v1 lists, one a line; a service that reflection does
+//                       not describe gets "undescribed" behind its name
+//   services-v1alpha    the same of reflection v1alpha
 //   complete TEXT       prints the streamed text and, on a line of its own, "N prompt, N
 //   completion"
 //   plan REQUEST        the planning request as JSON; prints the reply as JSON
@@ -15,9 +17,10 @@
 #include <string>
 
 #include "proto/document.h"
+#include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 #include "proto/planning.grpc.pb.h"
-#include "tests/end_to_end/health.grpc.pb.h"
+#include "proto/reflection.grpc.pb.h"
 #include "tests/end_to_end/reflection.grpc.pb.h"
 
 namespace {
@@ -53,20 +56,22 @@ int Health(const std::shared_ptr<grpc::Channel>& channel, const std::string& ser
   return 0;
 }
 
-int Services(const std::shared_ptr<grpc::Channel>& channel) {
+// As grpcurl does: one stream, which lists and then describes.
+template <typename Stub, typename Request, typename Response>
+int Services(Stub& stub) {
   grpc::ClientContext context;
-  auto stub = grpc::reflection::v1alpha::ServerReflection::NewStub(channel);
-  auto stream = stub->ServerReflectionInfo(&context);
-  grpc::reflection::v1alpha::ServerReflectionRequest request;
+  auto stream = stub.ServerReflectionInfo(&context);
+  Request request;
   request.set_list_services("*");
-  stream->Write(request);
-  stream->WritesDone();
-  grpc::reflection::v1alpha::ServerReflectionResponse response;
-  while (stream->Read(&response)) {
-    for (const auto& service : response.list_services_response().service()) {
-      std::cout << service.name() << "\n";
-    }
+  Response listed, described;
+  if (stream->Write(request)) stream->Read(&listed);
+  for (const auto& service : listed.list_services_response().service()) {
+    request.set_file_containing_symbol(service.name());
+    const bool known = stream->Write(request) && stream->Read(&described) &&
+                       described.has_file_descriptor_response();
+    std::cout << service.name() << (known ? "" : " undescribed") << "\n";
   }
+  stream->WritesDone();
   const grpc::Status status = stream->Finish();
   return status.ok() ? 0 : Fail(status);
 }
@@ -120,7 +125,18 @@ int main(int argc, char** argv) {
   const std::string command = argv[2];
   const std::string text = argc > 3 ? argv[3] : "";
   if (command == "health") return Health(channel, text);
-  if (command == "services") return Services(channel);
+  if (command == "services") {
+    namespace v1 = grpc::reflection::v1;
+    const auto stub = v1::ServerReflection::NewStub(channel);
+    return Services<v1::ServerReflection::Stub, v1::ServerReflectionRequest,
+                    v1::ServerReflectionResponse>(*stub);
+  }
+  if (command == "services-v1alpha") {
+    namespace v1alpha = grpc::reflection::v1alpha;
+    const auto stub = v1alpha::ServerReflection::NewStub(channel);
+    return Services<v1alpha::ServerReflection::Stub, v1alpha::ServerReflectionRequest,
+                    v1alpha::ServerReflectionResponse>(*stub);
+  }
   const std::string key = argc > 4 ? argv[4] : "";
   if (command == "complete") return Complete(channel, text, key);
   if (command == "plan") return Plan(channel, text, key);

@@ -70,9 +70,13 @@ def test_health_metrics_and_grpc():
         assert c.probe("health", "") == "SERVING\n"
         wait_for("gRPC health", lambda: c.probe("health", "tessera.v1.Inference") == "SERVING\n")
         assert c.probe("health", "nothing").startswith("code 5")
-        services = c.probe("services").split()
-        for service in ("tessera.v1.Inference", "tessera.v1.Coordinator", "grpc.health.v1.Health"):
-            assert service in services, services
+        for service in ("", "tessera.v1.Coordinator", "tessera.v1.Planning"):
+            assert c.probe("health", service) == "SERVING\n", service
+        for version in ("services", "services-v1alpha"):
+            services = c.probe(version).splitlines()
+            for service in ("tessera.v1.Inference", "tessera.v1.Coordinator", "tessera.v1.Planning",
+                            "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"):
+                assert service in services, (version, services)
         answer = c.probe("complete", "What is 57 + 85?").splitlines()
         assert answer[0] == "142" and answer[1].endswith("completion"), answer
 
