@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
@@ -44,9 +45,40 @@ HttpResponse PlainError(int status, const std::string& message) {
   HttpResponse response;
   response.status = status;
   response.body = absl::StrFormat(
-      R"({"error":{"message":"%s","type":"invalid_request_error","param":null,"code":%d}})",
-      message, status);
+      R"({"error":{"message":"%s","type":"invalid_request_error","param":null,"code":null}})",
+      message);
   return response;
+}
+
+// What is wrong with a head or a body that cannot be read, in our words.
+std::string WhyNotHttp(beast::error_code error) {
+  if (error == http::error::bad_version) return "its version is not HTTP/1.0 or HTTP/1.1";
+  if (error == http::error::bad_method) return "its method is malformed";
+  if (error == http::error::bad_target) return "its target is malformed";
+  if (error == http::error::bad_field || error == http::error::bad_value ||
+      error == http::error::bad_obs_fold) {
+    return "a header is malformed";
+  }
+  if (error == http::error::bad_content_length || error == http::error::multiple_content_length) {
+    return "Content-Length is malformed or given twice";
+  }
+  if (error == http::error::bad_transfer_encoding) return "Transfer-Encoding is malformed";
+  if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension)
+    return "a chunk of its body is malformed";
+  if (error == http::error::partial_message) return "it ends too early";
+  return "it is malformed";
+}
+
+// The path of a target: without query, and without scheme and host where a client that takes this
+// server for a proxy sends them.
+std::string PathOf(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    const std::string_view begin = target.substr(0, scheme.size());
+    if (!beast::iequals({begin.data(), begin.size()}, {scheme.data(), scheme.size()})) continue;
+    target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
+  }
+  const std::string_view path = target.substr(0, target.find('?'));
+  return path.empty() ? "/" : std::string(path);
 }
 
 using Clock = std::chrono::steady_clock;
@@ -170,6 +202,10 @@ class Connection final : public HttpConnectionControl,
       return;
     }
     stream_.expires_after(Milliseconds(state_->options.read_timeout_seconds));
+    if (parser_->get().version() >= 11 && parser_->get().count(http::field::host) != 1) {
+      RespondAndClose(PlainError(400, "a request of HTTP/1.1 has exactly one Host header"));
+      return;
+    }
     if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       asio::async_write(stream_, asio::buffer(kContinue),
@@ -223,8 +259,12 @@ class Connection final : public HttpConnectionControl,
     } else if (error == http::error::header_limit) {
       response = PlainError(431, "the request's headers are larger than 65536 bytes");
     } else {
-      response = PlainError(400, absl::StrCat("this is not an HTTP request: ", error.message()));
+      response = PlainError(400, absl::StrCat("this is not an HTTP request: ", WhyNotHttp(error)));
     }
+    RespondAndClose(std::move(response));
+  }
+
+  void RespondAndClose(HttpResponse response) {
     unread_ = true;
     exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), false,
                                            state_->options.max_pending_bytes);
@@ -241,12 +281,14 @@ class Connection final : public HttpConnectionControl,
     parser_.reset();
     HttpRequest request;
     request.method = std::string(message.method_string());
-    const std::string_view target(message.target().data(), message.target().size());
-    request.path = std::string(target.substr(0, target.find('?')));
+    request.path = PathOf({message.target().data(), message.target().size()});
     request.body = std::move(message.body());
     request.authorization = std::string(message[http::field::authorization]);
     request.content_type = std::string(message[http::field::content_type]);
     request.request_id = std::string(message["X-Request-Id"]);
+    request.origin = std::string(message[http::field::origin]);
+    request.cors_method = std::string(message[http::field::access_control_request_method]);
+    request.cors_headers = std::string(message[http::field::access_control_request_headers]);
     exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(request),
                                            message.method() == http::verb::head,
                                            state_->options.max_pending_bytes);

@@ -38,11 +38,14 @@ struct HttpServerOptions {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // without the query
+  std::string path;  // without the query, and without scheme and host of an absolute target
   std::string body;
   std::string authorization;  // header values; empty where absent
   std::string content_type;
-  std::string request_id;  // X-Request-Id
+  std::string request_id;    // X-Request-Id
+  std::string origin;        // of a browser's page
+  std::string cors_method;   // Access-Control-Request-Method, of a preflight
+  std::string cors_headers;  // Access-Control-Request-Headers, likewise
 };
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;

@@ -117,10 +117,45 @@ TEST_CASE(
   CHECK(client.Receive().body == "GET /ok ");
 }
 
+TEST_CASE("a target with scheme and host is its path; HTTP/1.1 without Host is refused") {
+  const auto server = Serve(Echo);
+  const auto ask = [&](const std::string& head) {
+    HttpClient client(server->port());
+    REQUIRE(client.Send(head + "\r\n\r\n"));
+    return client.Receive();
+  };
+  for (const char* target : {"http://h/a/b?c=d", "HTTP://h:80/a/b", "https://h/a/b"}) {
+    CHECK(ask(std::string("GET ") + target + " HTTP/1.1\r\nHost: h").body == "GET /a/b ");
+  }
+  CHECK(ask("GET http://h HTTP/1.1\r\nHost: h").body == "GET / ");
+  CHECK(ask("GET http://h?x=/y HTTP/1.1\r\nHost: h").body == "GET / ");
+  for (const char* head : {"GET /a HTTP/1.1\r\nAccept: */*", "GET /a HTTP/1.1",
+                           "GET /a HTTP/1.1\r\nHost: h\r\nHost: i"}) {
+    const HttpReply reply = ask(head);
+    CHECK(reply.status == 400);
+    CHECK_THAT(reply.body, Catch::Contains("Host") && Catch::Contains("\"code\":null"));
+  }
+  CHECK(ask("GET /a HTTP/1.0").status == 200);
+}
+
+TEST_CASE("what is not HTTP is refused in plain words") {
+  const auto server = Serve(Echo);
+  for (const char* bytes : {"\x16\x03\x01 hello\r\n\r\n", "GET / HTTP/9.9\r\nHost: h\r\n\r\n",
+                            "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n",
+                            "GET / HTTP/1.1\r\nHost: h\r\nbad header\r\n\r\n"}) {
+    HttpClient client(server->port());
+    REQUIRE(client.Send(bytes));
+    const HttpReply reply = client.Receive();
+    CHECK(reply.status == 400);
+    CHECK_THAT(reply.body, Catch::Contains("this is not an HTTP request: "));
+  }
+}
+
 TEST_CASE("a client that asks to continue is told to") {
   auto server = Serve(Echo);
   HttpClient client(server->port());
-  REQUIRE(client.Send("POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"));
+  REQUIRE(client.Send(
+      "POST /a HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"));
   REQUIRE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
   REQUIRE(client.Send("abc"));
   CHECK(client.Receive().status == 100);
