@@ -18,8 +18,10 @@ namespace {
 
 void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
-  app.add_option("--served-model-name", o.served_model_name,
-                 "Name clients use; default: the folder's");
+  app.add_option("--served-model-name", o.served_model_names,
+                 "Name clients use, default: the folder's; may be given more than once, the first "
+                 "is the one in answers")
+      ->allow_extra_args(false);
   app.add_option("--host", o.host, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
   app.add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
@@ -27,6 +29,11 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("--port-file", o.port_file, "Where to write the ports that are listened on");
   app.add_option("--api-key", o.api_keys,
                  "Key that clients must send; may be given more than once");
+  app.add_option("--allowed-origins", o.allowed_origins,
+                 "Origins whose pages may call the HTTP port from a browser (CORS), separated by "
+                 "commas or given more than once; * for any")
+      ->allow_extra_args(false)
+      ->delimiter(',');
   app.add_option("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
   app.add_option("--cluster-token-file", o.cluster_token_file,
                  "File with the secret shared with the workers");

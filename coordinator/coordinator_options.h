@@ -13,13 +13,14 @@
 namespace tessera::coordinator {
 
 struct CoordinatorOptions {
-  std::string model;              // positional: folder or cached Hugging Face name
-  std::string served_model_name;  // default: the folder's name
+  std::string model;                            // positional: folder or cached Hugging Face name
+  std::vector<std::string> served_model_names;  // the first is reported; none: the folder's name
   std::string host = "127.0.0.1";
   uint16_t port = 8000;       // 0: any
   uint16_t grpc_port = 8001;  // 0: any
   std::string port_file;
   std::vector<std::string> api_keys;
+  std::vector<std::string> allowed_origins;  // of browsers' pages; "*": any
   std::string admin_key_file;
   std::string cluster_token_file;
   std::string plan_file;

@@ -56,9 +56,11 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   std::filesystem::path named = absolute;
   if (named.filename().empty()) named = named.parent_path();  // a trailing slash
   const bool is_folder = std::filesystem::is_directory(options.model);
-  served.name = !options.served_model_name.empty() ? options.served_model_name
-                : is_folder                        ? named.filename().string()
-                                                   : options.model;
+  const std::vector<std::string>& names = options.served_model_names;
+  served.name = !names.empty() ? names.front()
+                : is_folder    ? named.filename().string()
+                               : options.model;
+  if (!names.empty()) served.other_names.assign(names.begin() + 1, names.end());
   served.folder = absolute.string();
   served.created_unix_seconds = now_unix_seconds;
   served.tokenizer = *std::move(tokenizer);

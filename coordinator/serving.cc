@@ -23,6 +23,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/api/front_door.h"
 #include "coordinator/api/inference_service.h"
 #include "coordinator/api/openai_api.h"
 #include "coordinator/api/planning_http.h"
@@ -38,6 +39,7 @@
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/request_flow.h"
 #include "coordinator/flow/routing_shares.h"
+#include "coordinator/http/cors.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
@@ -84,6 +86,16 @@ absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& pa
   return scheduler::ParsePlan(*text, path);
 }
 
+// Weights as a plan says, else as the flags do, else as they are stored.
+std::string FingerprintOf(const v1::ConfigureRequest& configure,
+                          const std::optional<v1::DeploymentPlan>& plan) {
+  v1::DataType type = configure.model().dtype();
+  if (configure.weight_dtype() != v1::DATA_TYPE_UNSPECIFIED) type = configure.weight_dtype();
+  if (plan.has_value() && plan->weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
+    type = plan->weight_dtype();
+  return SystemFingerprint(BuildVersion(), configure.model_fingerprint(), v1::DataType_Name(type));
+}
+
 absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
 }
@@ -116,11 +128,14 @@ class Coordinator {
     }
     absl::StatusOr<LoadedModel> loaded = LoadModel(options, UnixSeconds());
     if (!loaded.ok()) return loaded.status();
+    absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
+    if (!plan.ok()) return plan.status();
+    loaded->served->system_fingerprint = FingerprintOf(loaded->configure, *plan);
     served_ = loaded->served;
     metrics_ =
         std::make_unique<RequestMetrics>(*registry_, served_->name, served_->max_model_len_tokens);
     const double model_read = MonotonicSeconds();
-    if (absl::Status s = StartFlow(*std::move(loaded), *token); !s.ok()) return s;
+    if (absl::Status s = StartFlow(*std::move(loaded), *std::move(plan), *token); !s.ok()) return s;
     if (absl::Status s = StartGrpc(*token, *admin_key); !s.ok()) return s;
     if (absl::Status s = StartHttp(); !s.ok()) return s;
     Logger("coordinator")
@@ -247,9 +262,8 @@ class Coordinator {
       Logger("coordinator").info("replica {} makes steps again", replica);
   }
 
-  absl::Status StartFlow(LoadedModel loaded, const std::string& token) {
-    absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
-    if (!plan.ok()) return plan.status();
+  absl::Status StartFlow(LoadedModel loaded, std::optional<v1::DeploymentPlan> plan,
+                         const std::string& token) {
     RequestFlowOptions flow;
     flow.max_model_len_tokens = served_->max_model_len_tokens;
     flow.recovering = [this] { return deployment_ != nullptr && deployment_->recovering(); };
@@ -260,7 +274,7 @@ class Coordinator {
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     DeploymentOptions deployment;
     deployment.configure = std::move(loaded.configure);
-    deployment.plan = *std::move(plan);
+    deployment.plan = std::move(plan);
     if (!options_.cluster_file.empty()) {
       auto planner =
           PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
@@ -291,6 +305,7 @@ class Coordinator {
     StartPlanning(admin_key);
     InferenceServiceOptions inference;
     inference.api_keys = options_.api_keys;
+    inference.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
     inference.now_unix_seconds = UnixSeconds;
     inference_ = MakeInferenceService(std::move(inference), served_, *flow_);
 
@@ -356,6 +371,10 @@ class Coordinator {
     api.stalled = [this] { return StalledReplicas(); };
     api.version = std::string(BuildVersion());
     api.waiting = [this] { return WaitingReplicas(); };
+    api.load = [this] { return flow_->requests_in_flight(); };
+    api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
+    api.other_paths =
+        PlanPaths(!options_.admin_key_file.empty() || !IsLoopback(options_.host));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
@@ -363,13 +382,14 @@ class Coordinator {
     http.host = options_.host;
     http.port = options_.port;
     http.io_threads = options_.io_threads;
-    auto started = HttpServer::Start(http, [this](std::shared_ptr<HttpExchange> exchange) {
+    const auto handle = [this](std::shared_ptr<HttpExchange> exchange) {
       if (exchange->request().path == kPlanPath) {
         HandlePlanRequest(*desk_, std::move(exchange));
       } else {
         api_->Handle(std::move(exchange));
       }
-    });
+    };
+    auto started = HttpServer::Start(http, WithCors(options_.allowed_origins, handle));
     if (!started.ok()) return started.status();
     http_ = *std::move(started);
     return absl::OkStatus();

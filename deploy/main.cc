@@ -145,6 +145,7 @@ void ReadEnvironment(CLI::App& app, std::span<const char* const> arguments) {
   for (CLI::App* named : apps) NameEnvironment(*named);
   std::vector<std::string_view> others(std::begin(kProcessFlags), std::end(kProcessFlags));
   others.insert(others.end(), std::begin(kHandedOnFlags), std::end(kHandedOnFlags));
+  others.insert(others.end(), std::begin(kHandedOnLists), std::end(kHandedOnLists));
   others.insert(others.end(), std::begin(kHandedOnSwitches), std::end(kHandedOnSwitches));
   // Variables of the other subcommands are no mistakes.
   std::vector<std::string> names;

@@ -40,6 +40,13 @@ void AddHandedOn(CLI::App* up) {
         ->expected(1)
         ->group(kHandedOn);
   }
+  for (const std::string_view name : kHandedOnLists) {
+    up->add_option(absl::StrCat("--", std::string(name)))
+        ->type_name("")
+        ->expected(1, CLI::detail::expected_max_vector_size)
+        ->allow_extra_args(false)
+        ->group(kHandedOn);
+  }
   for (const std::string_view name : kHandedOnSwitches) {
     const std::string text(name);
     up->add_flag(absl::StrCat("--", text, ",!--no-", text))->group(kHandedOn);
@@ -54,6 +61,11 @@ void CollectHandedOn(CLI::App& up, std::vector<std::string>& flags) {
   };
   for (const std::string_view name : kHandedOnFlags) collect(name);
   for (const std::string_view name : kHandedOnSwitches) collect(name);
+  for (const std::string_view name : kHandedOnLists) {
+    const std::string flag = absl::StrCat("--", std::string(name));
+    for (const std::string& value : up.get_option(flag)->results())
+      flags.push_back(absl::StrCat(flag, "=", value));
+  }
 }
 
 absl::Status ReadKey(const std::string& file, const char* flag, std::string& key) {

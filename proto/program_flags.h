@@ -10,7 +10,6 @@ namespace tessera {
 
 // Flags of tessera-coordinator that `tessera up` hands on as they are, by long name.
 inline constexpr std::string_view kHandedOnFlags[] = {
-    "served-model-name",
     "plan",
     "cluster",
     "workload",
@@ -29,6 +28,9 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "log-level",
     "log-format",
 };
+
+// The same, of those that may be given more than once.
+inline constexpr std::string_view kHandedOnLists[] = {"served-model-name", "allowed-origins"};
 
 // Flags of it that take no value; --no-NAME turns them off.
 inline constexpr std::string_view kHandedOnSwitches[] = {"enable-prefix-caching"};

@@ -1,9 +1,11 @@
 #include "proto/protocol.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
@@ -44,6 +46,18 @@ bool SecretsEqual(std::string_view a, std::string_view b) {
     difference |= static_cast<unsigned char>(a[i] ^ other);
   }
   return difference == 0;
+}
+
+bool BearerFits(std::string_view authorization, std::span<const std::string> keys) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string_view scheme = authorization.substr(0, kScheme.size());
+  if (!absl::EqualsIgnoreCase({scheme.data(), scheme.size()}, {kScheme.data(), kScheme.size()}))
+    return false;
+  std::string_view given = authorization.substr(kScheme.size());
+  given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
+  bool fits = false;
+  for (const std::string& key : keys) fits |= SecretsEqual(given, key);
+  return fits;
 }
 
 bool IsLoopback(std::string_view host) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,10 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 // Equal, in a time that does not depend on where they differ.
 bool SecretsEqual(std::string_view a, std::string_view b);
+
+// Whether an Authorization header (or metadata entry) is "Bearer KEY" with one of `keys`. The
+// scheme's case does not matter.
+bool BearerFits(std::string_view authorization, std::span<const std::string> keys);
 
 // Whether `host` (name or numeric address, no port) is the loopback interface.
 bool IsLoopback(std::string_view host);

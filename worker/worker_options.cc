@@ -82,6 +82,7 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   if (!unknown.empty()) return absl::InvalidArgumentError(unknown);
   std::vector<std::string_view> others(std::begin(kProcessFlags), std::end(kProcessFlags));
   others.insert(others.end(), std::begin(kHandedOnFlags), std::end(kHandedOnFlags));
+  others.insert(others.end(), std::begin(kHandedOnLists), std::end(kHandedOnLists));
   others.insert(others.end(), std::begin(kHandedOnSwitches), std::end(kHandedOnSwitches));
   CLI::App* const apps[] = {&app};
   parsed.warnings = UnknownVariables(apps, others);

@@ -8,16 +8,55 @@
 #include "coordinator/api/front_door.h"
 
 namespace tessera::coordinator {
+namespace {
 
-BodyReader::BodyReader(const nlohmann::json& object) : object_(object) {}
+// Whether a refused field asks for nothing.
+bool AsksForNothing(const nlohmann::json& value, std::string_view harmless) {
+  if (value.is_null()) return true;
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_array()) return value.empty();
+  if (!value.is_string()) return false;
+  const auto& text = value.get_ref<const std::string&>();
+  return text.empty() || (!harmless.empty() && text == harmless);
+}
 
-const nlohmann::json* BodyReader::Find(const char* name) const {
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> TokenIdsOf(const nlohmann::json& value, const char* name) {
+  if (!value.is_array()) {
+    return FieldError(
+        name, absl::StrCat(name, ": an array of token ids is expected, not ", value.type_name()));
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(value.size());
+  for (const nlohmann::json& item : value) {
+    if (!item.is_number_unsigned() || item.get<uint64_t>() > std::numeric_limits<int32_t>::max()) {
+      return FieldError(name, absl::StrCat(name, ": token ids are integers from 0 up"));
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  return ids;
+}
+
+BodyReader::BodyReader(const nlohmann::json& object, std::span<const RequestField> fields)
+    : object_(object), fields_(fields) {}
+
+const RequestField* BodyReader::Row(const char* name) {
+  const RequestField* row = FindField(fields_, name);
+  if (row == nullptr)
+    status_ = absl::InternalError(absl::StrCat("the table of fields lacks ", name));
+  return row;
+}
+
+const nlohmann::json* BodyReader::Find(const char* name) {
+  if (Row(name) == nullptr) return nullptr;
   auto it = object_.find(name);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
 
-void BodyReader::Fail(const char* name, std::string_view message) {
-  if (status_.ok()) status_ = FieldError(name, absl::StrCat(name, ": ", std::string(message)));
+void BodyReader::Fail(std::string_view name, std::string_view message) {
+  if (status_.ok())
+    status_ = FieldError(name, absl::StrCat(std::string(name), ": ", std::string(message)));
 }
 
 std::optional<bool> BodyReader::Bool(const char* name) {
@@ -28,9 +67,10 @@ std::optional<bool> BodyReader::Bool(const char* name) {
   return std::nullopt;
 }
 
-std::optional<int64_t> BodyReader::Integer(const char* name, int64_t lowest, int64_t highest) {
+std::optional<int64_t> BodyReader::Integer(const char* name) {
   const nlohmann::json* field = Find(name);
   if (field == nullptr) return std::nullopt;
+  const auto [lowest, highest] = std::pair(Row(name)->lowest, Row(name)->highest);
   double value = 0;
   if (field->is_number()) value = field->get<double>();
   if (!field->is_number() || value != std::floor(value)) {
@@ -52,7 +92,7 @@ std::optional<int64_t> BodyReader::Integer(const char* name, int64_t lowest, int
   return std::nullopt;
 }
 
-std::optional<double> BodyReader::Number(const char* name, double lowest, double highest) {
+std::optional<double> BodyReader::Number(const char* name) {
   const nlohmann::json* field = Find(name);
   if (field == nullptr) return std::nullopt;
   if (!field->is_number()) {
@@ -60,8 +100,9 @@ std::optional<double> BodyReader::Number(const char* name, double lowest, double
     return std::nullopt;
   }
   const double value = field->get<double>();
-  if (value >= lowest && value <= highest) return value;
-  Fail(name, absl::StrCat("must be within ", lowest, " and ", highest, ", it is ", value));
+  const RequestField& row = *Row(name);
+  if (value >= row.min && value <= row.max) return value;
+  Fail(name, absl::StrCat("must be within ", row.min, " and ", row.max, ", it is ", value));
   return std::nullopt;
 }
 
@@ -73,9 +114,10 @@ std::optional<std::string> BodyReader::String(const char* name) {
   return std::nullopt;
 }
 
-std::vector<std::string> BodyReader::Strings(const char* name, size_t most) {
+std::vector<std::string> BodyReader::Strings(const char* name) {
   const nlohmann::json* field = Find(name);
   if (field == nullptr) return {};
+  const auto most = static_cast<size_t>(Row(name)->highest);
   if (field->is_string()) return {field->get<std::string>()};
   if (!field->is_array() || field->size() > most) {
     Fail(name, absl::StrCat("a string or an array of at most ", most, " strings is expected"));
@@ -95,20 +137,10 @@ std::vector<std::string> BodyReader::Strings(const char* name, size_t most) {
 std::vector<int32_t> BodyReader::TokenIds(const char* name) {
   const nlohmann::json* field = Find(name);
   if (field == nullptr) return {};
-  if (!field->is_array()) {
-    Fail(name, absl::StrCat("an array of token ids is expected, not ", field->type_name()));
-    return {};
-  }
-  std::vector<int32_t> ids;
-  ids.reserve(field->size());
-  for (const nlohmann::json& item : *field) {
-    if (!item.is_number_unsigned() || item.get<uint64_t>() > std::numeric_limits<int32_t>::max()) {
-      Fail(name, "token ids are integers from 0 up");
-      return {};
-    }
-    ids.push_back(item.get<int32_t>());
-  }
-  return ids;
+  absl::StatusOr<std::vector<int32_t>> ids = TokenIdsOf(*field, name);
+  if (ids.ok()) return *std::move(ids);
+  if (status_.ok()) status_ = ids.status();
+  return {};
 }
 
 nlohmann::json BodyReader::Object(const char* name) {
@@ -119,14 +151,28 @@ nlohmann::json BodyReader::Object(const char* name) {
   return nlohmann::json::object();
 }
 
-void BodyReader::RefuseUnsupported(const char* name, std::string_view harmless) {
-  const nlohmann::json* field = Find(name);
-  if (field == nullptr) return;
-  if (field->is_boolean() && !field->get<bool>()) return;
-  if (field->is_array() && field->empty()) return;
-  if (field->is_string() && field->get_ref<const std::string&>().empty()) return;
-  if (!harmless.empty() && field->is_string() && field->get<std::string>() == harmless) return;
-  Fail(name, "not supported yet");
+void BodyReader::CheckUnread() {
+  for (const RequestField& row : fields_) {
+    const auto found = object_.find(row.name);
+    if (found == object_.end()) continue;
+    if (row.kind == FieldKind::kRefused && !AsksForNothing(*found, row.harmless))
+      Fail(row.name, row.reason);
+    if (!row.no_effect) continue;
+    const std::string name(row.name);
+    if (row.kind == FieldKind::kString) String(name.c_str());
+    if (row.kind == FieldKind::kBool) Bool(name.c_str());
+    if (row.kind == FieldKind::kObject) Object(name.c_str());
+  }
+}
+
+std::vector<std::string> BodyReader::Ignored() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items()) {
+    if (FindField(fields_, name) != nullptr) continue;
+    if (names.size() == kMaxIgnoredNames) break;
+    names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace tessera::coordinator

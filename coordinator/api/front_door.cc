@@ -4,6 +4,7 @@
 #include <mutex>
 #include <random>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,14 @@
 namespace tessera::coordinator {
 namespace {
 constexpr char kFieldPayload[] = "tessera/field";
+constexpr char kCodePayload[] = "tessera/code";
+
+std::string Payload(const absl::Status& status, const char* url) {
+  const auto payload = status.GetPayload(url);
+  return payload.has_value() ? std::string(*payload) : "";
 }
+
+}  // namespace
 
 absl::Status FieldError(std::string_view field, std::string_view message) {
   absl::Status status = absl::InvalidArgumentError(std::string(message));
@@ -20,17 +28,33 @@ absl::Status FieldError(std::string_view field, std::string_view message) {
   return status;
 }
 
-std::string FieldOf(const absl::Status& status) {
-  const auto field = status.GetPayload(kFieldPayload);
-  return field.has_value() ? std::string(*field) : "";
+std::string FieldOf(const absl::Status& status) { return Payload(status, kFieldPayload); }
+
+absl::Status WithErrorCode(absl::Status status, std::string_view code) {
+  status.SetPayload(kCodePayload, absl::Cord(std::string(code)));
+  return status;
+}
+
+std::string ErrorCodeOf(const absl::Status& status) { return Payload(status, kCodePayload); }
+
+std::string SystemFingerprint(std::string_view build_version, std::string_view model_fingerprint,
+                              std::string_view data_type) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const std::string_view part : {build_version, model_fingerprint, data_type}) {
+    for (const unsigned char c : part) hash = (hash ^ c) * 1099511628211u;
+    hash *= 1099511628211u;  // as a zero byte between parts
+  }
+  return absl::StrFormat("fp_%016x", hash);
 }
 
 absl::Status CheckModelName(const ServedModel& model, std::string_view asked) {
   if (asked.empty() || asked == model.name) return absl::OkStatus();
+  const std::vector<std::string>& others = model.other_names;
+  if (std::find(others.begin(), others.end(), asked) != others.end()) return absl::OkStatus();
   absl::Status status = absl::NotFoundError(absl::StrCat(
       "the model '", std::string(asked), "' is not served here; '", model.name, "' is"));
   status.SetPayload(kFieldPayload, absl::Cord("model"));
-  return status;
+  return WithErrorCode(std::move(status), "model_not_found");
 }
 
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults) {
@@ -46,6 +70,40 @@ SamplingOptions DefaultSampling(const GenerationDefaults& defaults) {
   return sampling;
 }
 
+absl::Status AddBadWord(const ServedModel& model, const std::string& word,
+                        GenerationRequest& request) {
+  const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
+  if (bare.empty()) return FieldError("bad_words", "bad_words: a word is empty");
+  std::vector<int32_t> first;
+  for (const char* space : {"", " "}) {
+    absl::StatusOr<std::vector<int32_t>> ids =
+        model.tokenizer->Encode(space + bare, {.add_special_tokens = false});
+    if (!ids.ok())
+      return FieldError("bad_words", "bad_words: " + std::string(ids.status().message()));
+    if (ids->empty()) continue;
+    // The same word within a text: it begins with another token and is as long.
+    if (*space != 0 && !first.empty() &&
+        (ids->front() == first.front() || ids->size() != first.size())) {
+      continue;
+    }
+    first = *ids;
+    request.bad_words.push_back(*std::move(ids));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,
+                            std::optional<int64_t> max_tokens, std::vector<int32_t>& prompt) {
+  if (wanted < -1 || wanted == 0) {
+    return FieldError("truncate_prompt_tokens", "truncate_prompt_tokens: must be -1 or at least 1");
+  }
+  int64_t kept = wanted;
+  if (wanted == -1)
+    kept = std::max<int64_t>(1, model.max_model_len_tokens - max_tokens.value_or(1));
+  if (static_cast<int64_t>(prompt.size()) > kept) prompt.erase(prompt.begin(), prompt.end() - kept);
+  return absl::OkStatus();
+}
+
 absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wanted_max_tokens,
                           GenerationRequest& request) {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
@@ -58,10 +116,14 @@ absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wante
   const int64_t room = model.max_model_len_tokens - prompt;
   const int64_t wanted = wanted_max_tokens.value_or(std::max<int64_t>(room, 1));
   if (wanted > room) {
-    return FieldError(wanted_max_tokens.has_value() && room > 0 ? "max_tokens" : "prompt",
-                      absl::StrCat("this model's context is ", model.max_model_len_tokens,
-                                   " tokens; the prompt has ", prompt, " and ", wanted,
-                                   " more are asked for: shorten the prompt or lower max_tokens"));
+    return WithErrorCode(
+        FieldError(wanted_max_tokens.has_value() && room > 0 ? "max_tokens" : "prompt",
+                   absl::StrCat("This model's maximum context length is ",
+                                model.max_model_len_tokens, " tokens. However, you requested ",
+                                prompt + wanted, " tokens (", prompt, " in the prompt, ", wanted,
+                                " in the completion). Please reduce the length of the prompt or "
+                                "completion.")),
+        "context_length_exceeded");
   }
   request.max_tokens = static_cast<int32_t>(wanted);
   if (request.min_tokens <= request.max_tokens) return absl::OkStatus();

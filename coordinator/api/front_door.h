@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "coordinator/flow/generation.h"
@@ -19,7 +20,10 @@
 namespace tessera::coordinator {
 
 struct ServedModel {
-  std::string name;  // --served-model-name
+  std::string name;                      // --served-model-name, the first
+  std::vector<std::string> other_names;  // the others
+  // Of every answer: equal where build, checkpoint and data type are.
+  std::string system_fingerprint;
   std::string folder;
   int64_t max_model_len_tokens = 0;
   int64_t created_unix_seconds = 0;
@@ -33,6 +37,7 @@ inline constexpr int32_t kMaxChoices = 128;
 inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr int32_t kMaxStopStrings = 4;
 inline constexpr int32_t kMaxPrompts = 2048;
+inline constexpr int32_t kMaxBadWords = 1024;
 inline constexpr double kMinRepetitionPenalty = 1e-6;  // the worker's limits too
 inline constexpr double kMaxRepetitionPenalty = 1e6;
 
@@ -40,11 +45,30 @@ inline constexpr double kMaxRepetitionPenalty = 1e6;
 absl::Status FieldError(std::string_view field, std::string_view message);
 std::string FieldOf(const absl::Status& status);
 
-// NotFound naming both models; an empty name is the served one.
+// What OpenAI's clients branch on (error.code): "context_length_exceeded", "model_not_found", ...;
+// "" for none.
+absl::Status WithErrorCode(absl::Status status, std::string_view code);
+std::string ErrorCodeOf(const absl::Status& status);
+
+// "fp_" and 16 hex digits.
+std::string SystemFingerprint(std::string_view build_version, std::string_view model_fingerprint,
+                              std::string_view data_type);
+
+// NotFound naming both models; an empty name is the served one. Code model_not_found.
 absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
 
 // Sampling with the model's defaults filled in.
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
+
+// Adds the token sequences of a text that must not be generated: with and without a space before
+// it, as vLLM does. InvalidArgument naming bad_words.
+absl::Status AddBadWord(const ServedModel& model, const std::string& word,
+                        GenerationRequest& request);
+
+// truncate_prompt_tokens: keeps the prompt's last `wanted` tokens; -1: as many as the context takes
+// beside `max_tokens` (or beside one). InvalidArgument where it is 0 or below -1.
+absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,
+                            std::optional<int64_t> max_tokens, std::vector<int32_t>& prompt);
 
 // The last check before Start: ids within the vocabulary, prompt within the context; and
 // max_tokens, where `wanted_max_tokens` has no value, becomes what the context has left.

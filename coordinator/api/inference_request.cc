@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/api/openai_request.h"
+#include "coordinator/api/chat_prompt.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -16,6 +16,16 @@ absl::Status CheckRange(const char* field, double value, double lowest, double h
       field, absl::StrCat(field, ": must be within ", lowest, " and ", highest, ", it is ", value));
 }
 
+absl::Status CheckIds(const char* field, const google::protobuf::RepeatedField<int32_t>& ids,
+                      const ServedModel& model) {
+  for (int32_t id : ids) {
+    if (id >= 0 && id < model.tokenizer->vocabulary_size()) continue;
+    return FieldError(field, absl::StrCat(field, ": ", id, " is not a token id below ",
+                                          model.tokenizer->vocabulary_size()));
+  }
+  return absl::OkStatus();
+}
+
 // Value of an optional field, or the default that is there.
 template <typename T, typename U>
 void Take(bool given, T value, U& target) {
@@ -23,7 +33,7 @@ void Take(bool given, T value, U& target) {
 }
 
 absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationRequest& r,
-                          int min_max_tokens) {
+                          const ServedModel& model) {
   constexpr double kHuge = 1e30;
   const SamplingOptions& s = r.sampling;
   for (const absl::Status& status : {
@@ -39,8 +49,11 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
            CheckRange("logprobs", r.top_logprobs, -1, kMaxTopLogprobs),
            CheckRange("prompt_logprobs", r.prompt_logprobs, -1, kMaxTopLogprobs),
            CheckRange("min_tokens", r.min_tokens, 0, kHuge),
-           CheckRange("max_tokens", o.has_max_tokens() ? o.max_tokens() : 1, min_max_tokens, kHuge),
+           CheckRange("max_tokens", o.max_tokens(), 0, kHuge),
            CheckRange("stop", o.stop_size(), 0, kMaxStopStrings),
+           CheckRange("bad_words", o.bad_words_size(), 0, kMaxBadWords),
+           CheckIds("stop_token_ids", o.stop_token_ids(), model),
+           CheckIds("allowed_token_ids", o.allowed_token_ids(), model),
        }) {
     if (!status.ok()) return status;
   }
@@ -51,7 +64,7 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
 }
 
 absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
-                                              const ServedModel& model, int min_max_tokens) {
+                                              const ServedModel& model) {
   GenerationRequest r;
   SamplingOptions& s = r.sampling;
   s = DefaultSampling(model.defaults);
@@ -73,14 +86,8 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   }
   Take(o.has_n(), o.n(), r.choice_count);
   r.stop_strings.assign(o.stop().begin(), o.stop().end());
-  for (int32_t id : o.stop_token_ids()) {
-    if (id < 0 || id >= model.tokenizer->vocabulary_size()) {
-      return FieldError("stop_token_ids",
-                        absl::StrCat("stop_token_ids: ", id, " is not a token id below ",
-                                     model.tokenizer->vocabulary_size()));
-    }
-    r.stop_token_ids.push_back(id);
-  }
+  r.stop_token_ids.assign(o.stop_token_ids().begin(), o.stop_token_ids().end());
+  r.allowed_token_ids.assign(o.allowed_token_ids().begin(), o.allowed_token_ids().end());
   Take(o.has_logprobs(), o.logprobs(), r.top_logprobs);
   Take(o.has_prompt_logprobs(), o.prompt_logprobs(), r.prompt_logprobs);
   r.ignore_eos = o.ignore_eos();
@@ -89,12 +96,23 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   r.include_stop_string = o.include_stop_string();
   r.cache_salt = o.cache_salt();
   r.priority = o.priority();
-  if (absl::Status status = CheckOptions(o, r, min_max_tokens); !status.ok()) return status;
+  if (absl::Status status = CheckOptions(o, r, model); !status.ok()) return status;
+  for (const std::string& word : o.bad_words()) {
+    if (absl::Status status = AddBadWord(model, word, r); !status.ok()) return status;
+  }
   return r;
 }
 
-std::optional<int64_t> MaxTokens(const v1::GenerationOptions& o) {
-  return o.has_max_tokens() ? std::optional<int64_t>(o.max_tokens()) : std::nullopt;
+// truncate_prompt_tokens, then the check against the context.
+absl::Status FitPrompt(const v1::GenerationOptions& o, const ServedModel& model,
+                       std::optional<int64_t> max_tokens, GenerationRequest& request) {
+  if (o.has_max_tokens()) max_tokens = o.max_tokens();
+  if (o.has_truncate_prompt_tokens()) {
+    absl::Status cut =
+        TruncatePrompt(model, o.truncate_prompt_tokens(), max_tokens, request.prompt_token_ids);
+    if (!cut.ok()) return cut;
+  }
+  return FitToContext(model, max_tokens, request);
 }
 
 }  // namespace
@@ -102,8 +120,7 @@ std::optional<int64_t> MaxTokens(const v1::GenerationOptions& o) {
 absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
                                                  const ServedModel& model) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
-  absl::StatusOr<GenerationRequest> r =
-      ReadOptions(request.options(), model, /*min_max_tokens=*/request.echo() ? 0 : 1);
+  absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
   if (!r.ok()) return r;
   if (request.prompt_case() == v1::CompletionRequest::PROMPT_NOT_SET) {
     return FieldError("prompt", "the prompt is missing: give text or tokens");
@@ -117,29 +134,30 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
     r->prompt_token_ids = *std::move(ids);
   }
   r->request_id = RequestIdOr(request.request_id());
-  absl::Status fits = FitToContext(model, MaxTokens(request.options()).value_or(16), *r);
-  if (!fits.ok()) return fits;
+  if (absl::Status s = FitPrompt(request.options(), model, 16, *r); !s.ok()) return s;
   return r;
 }
 
 absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
                                            int64_t now_unix_seconds) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
-  absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model, /*min_max_tokens=*/1);
+  absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
   if (!r.ok()) return r;
   nlohmann::ordered_json conversation = {{"messages", nlohmann::ordered_json::array()}};
   for (const v1::ChatMessage& message : request.messages()) {
     conversation["messages"].push_back({{"role", message.role()}, {"content", message.content()}});
   }
-  const bool add_generation_prompt =
-      !request.has_add_generation_prompt() || request.add_generation_prompt();
+  std::optional<bool> add_generation_prompt;
+  if (request.has_add_generation_prompt()) add_generation_prompt = request.add_generation_prompt();
+  absl::StatusOr<ChatPromptOptions> prompt =
+      ReadChatPromptOptions(add_generation_prompt, request.continue_final_message(), std::nullopt);
+  if (!prompt.ok()) return prompt.status();
   absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, conversation, add_generation_prompt, now_unix_seconds);
+      EncodeChat(model, conversation, *prompt, now_unix_seconds);
   if (!ids.ok()) return ids.status();
   r->prompt_token_ids = *std::move(ids);
   r->request_id = RequestIdOr(request.request_id());
-  if (absl::Status fits = FitToContext(model, MaxTokens(request.options()), *r); !fits.ok())
-    return fits;
+  if (absl::Status s = FitPrompt(request.options(), model, std::nullopt, *r); !s.ok()) return s;
   return r;
 }
 

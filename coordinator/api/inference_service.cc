@@ -147,6 +147,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
     reply_.set_id(absl::StrCat(id_prefix, DrawId()));
     reply_.set_model(model.name);
     reply_.set_created_unix_seconds(created);
+    reply_.set_system_fingerprint(model.system_fingerprint);
   }
 
   void OnPromptLogprobs(std::vector<PositionChances> positions) override {
@@ -210,16 +211,14 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
 
   void OnPromptLogprobs(std::vector<PositionChances>) override {}  // refused where asked for
   void OnChoice(ChoiceEvent event) override {
-    v1::CompletionChunk chunk;
-    chunk.set_id(id_);
+    v1::CompletionChunk chunk = NewChunk();
     AddEvent(*model_.tokenizer, event, *chunk.mutable_choice());
     Push(std::move(chunk));
   }
   void OnEnd(const absl::Status& status, const GenerationUsage& usage,
              const std::string& replica) override {
     if (status.ok()) {
-      v1::CompletionChunk chunk;
-      chunk.set_id(id_);
+      v1::CompletionChunk chunk = NewChunk();
       *chunk.mutable_usage() = ToProto(usage);
       chunk.set_replica(replica);
       Push(std::move(chunk));
@@ -246,6 +245,13 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
       event.text = model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens);
       OnChoice(std::move(event));
     }
+  }
+
+  v1::CompletionChunk NewChunk() const {
+    v1::CompletionChunk chunk;
+    chunk.set_id(id_);
+    chunk.set_system_fingerprint(model_.system_fingerprint);
+    return chunk;
   }
 
   void Push(v1::CompletionChunk chunk) {
@@ -348,11 +354,15 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsReply* reply) override {
     return Answer(context, *request, [=, this] {
-      v1::ModelInfo& model = *reply->add_models();
-      model.set_id(model_->name);
-      model.set_created_unix_seconds(model_->created_unix_seconds);
-      model.set_max_model_len_tokens(model_->max_model_len_tokens);
-      model.set_root(model_->folder);
+      std::vector<std::string> names = {model_->name};
+      names.insert(names.end(), model_->other_names.begin(), model_->other_names.end());
+      for (const std::string& name : names) {
+        v1::ModelInfo& model = *reply->add_models();
+        model.set_id(name);
+        model.set_created_unix_seconds(model_->created_unix_seconds);
+        model.set_max_model_len_tokens(model_->max_model_len_tokens);
+        model.set_root(model_->folder);
+      }
       return absl::OkStatus();
     });
   }
@@ -394,11 +404,17 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     call->Hold();
     absl::Status taken = CheckKey(*context);
     if (taken.ok()) {
-      taken = large_bodies_.Read(request.ByteSizeLong(),
-                                 [this, call, read] { call->Begin(service_, read()); });
+      taken =
+          large_bodies_.Read(request.ByteSizeLong(), [this, call, read] { Start(*call, read()); });
     }
-    if (!taken.ok()) call->Begin(service_, taken);
+    if (!taken.ok()) Start(*call, taken);
     return call.get();
+  }
+
+  template <typename Call>
+  void Start(Call& call, absl::StatusOr<GenerationRequest> request) {
+    if (!request.ok() && options_.refused) options_.refused(request.status().code());
+    call.Begin(service_, std::move(request));
   }
 
   template <typename Request, typename Work>
@@ -427,10 +443,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     auto it = metadata.find("authorization");
     const std::string given =
         it == metadata.end() ? "" : std::string(it->second.data(), it->second.size());
-    bool fits = false;
-    for (const std::string& key : options_.api_keys)
-      fits |= SecretsEqual(given, absl::StrCat("Bearer ", key));
-    if (fits) return absl::OkStatus();
+    if (BearerFits(given, options_.api_keys)) return absl::OkStatus();
     return absl::UnauthenticatedError(
         "the API key is missing or wrong (metadata authorization: Bearer KEY)");
   }

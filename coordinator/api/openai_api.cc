@@ -4,20 +4,26 @@
 #include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
+#include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
 #include "coordinator/tokenizer/json_fields.h"
 #include "proto/protocol.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kModelParameter = "{model}";
 
 // A prompt of token ids has many values, a logit_bias some hundred thousand names, but nothing has
 // many objects. Keeps what a body becomes in memory below some 200 MB.
@@ -61,22 +67,22 @@ class Api final : public OpenAiApi {
                    request_id);
       return;
     }
-    const bool head = request.method == "HEAD" && std::string_view(route->method) == "GET";
+    const bool head = request.method == "HEAD" && route->method == "GET";
     if (request.method != route->method && !head) {
       RefuseMethod(*exchange, *route, request_id);
       return;
     }
     if (route->needs_key && !KeyFits(request.authorization)) {
-      RespondError(*exchange,
-                   absl::UnauthenticatedError(
-                       "the API key is missing or wrong (header Authorization: Bearer KEY)"),
-                   request_id);
+      Refuse(*route, *exchange,
+             absl::UnauthenticatedError(
+                 "the API key is missing or wrong (header Authorization: Bearer KEY)"),
+             request_id);
       return;
     }
     const absl::Status taken = large_bodies_.Read(
         request.body.size(),
         [this, route, exchange, request_id] { (this->*route->handle)(exchange, request_id); });
-    if (!taken.ok()) RespondError(*exchange, taken, request_id);
+    if (!taken.ok()) Refuse(*route, *exchange, taken, request_id);
   }
 
   void Tick() override {
@@ -97,61 +103,83 @@ class Api final : public OpenAiApi {
 
  private:
   using Handler = void (Api::*)(std::shared_ptr<HttpExchange>, const std::string& request_id);
-  struct Route {
-    const char* method;
-    const char* path;  // one that ends in / takes what follows too
-    bool needs_key;
+  struct Route : ApiPath {
     Handler handle;
+    bool matches(std::string_view asked) const {
+      if (!path.ends_with(kModelParameter)) return asked == path;
+      return asked.starts_with(path.substr(0, path.size() - kModelParameter.size()));
+    }
+    bool generates() const { return streams; }
   };
 
-  static const Route* Find(std::string_view path) {
-    static constexpr Route kRoutes[] = {
-        {"POST", "/v1/chat/completions", true, &Api::Chat},
-        {"POST", "/v1/completions", true, &Api::Complete},
-        {"GET", "/v1/models", true, &Api::ListModels},
-        {"GET", "/v1/models/", true, &Api::GetModel},
-        {"POST", "/tokenize", true, &Api::Tokenize},
-        {"POST", "/detokenize", true, &Api::Detokenize},
-        {"GET", "/health", false, &Api::Health},
-        {"GET", "/ping", false, &Api::Health},
-        {"GET", "/ready", false, &Api::Ready},
-        {"GET", "/version", false, &Api::Version},
-        {"GET", "/metrics", false, &Api::Metrics},
+  static std::span<const Route> Routes() {
+    static const Route kRoutes[] = {
+        {{"POST", "/v1/chat/completions", "Continues a conversation.", true, ChatFields(), true},
+         &Api::Chat},
+        {{"POST", "/v1/completions", "Continues a text.", true, CompletionFields(), true},
+         &Api::Complete},
+        {{"GET", "/v1/models", "The served model, once per name.", true}, &Api::ListModels},
+        {{"GET", "/v1/models/{model}", "One name of the served model.", true}, &Api::GetModel},
+        {{"POST", "/tokenize", "Text or messages to token ids.", true, TokenizeFields()},
+         &Api::Tokenize},
+        {{"POST", "/detokenize", "Token ids to text.", true, DetokenizeFields()}, &Api::Detokenize},
+        {{"GET", "/health", "The process answers."}, &Api::Health},
+        {{"GET", "/healthz", "The process answers."}, &Api::Health},
+        {{"GET", "/livez", "The process answers."}, &Api::Health},
+        {{"GET", "/ping", "The process answers."}, &Api::Health},
+        {{"GET", "/ready", "Whether requests are served, else why not."}, &Api::Ready},
+        {{"GET", "/readyz", "Whether requests are served, else why not."}, &Api::Ready},
+        {{"GET", "/load", "Requests that run or wait."}, &Api::Load},
+        {{"GET", "/version", "Of this build."}, &Api::Version},
+        {{"GET", "/metrics", "Prometheus text.", false, {}, false, "text/plain"}, &Api::Metrics},
+        {{"GET", "/openapi.json", "This document."}, &Api::Description},
     };
-    for (const Route& route : kRoutes) {
-      const std::string_view known = route.path;
-      if (path == known || (known.ends_with('/') && path.starts_with(known))) return &route;
+    return kRoutes;
+  }
+
+  static const Route* Find(std::string_view path) {
+    for (const Route& route : Routes()) {
+      if (route.matches(path)) return &route;
     }
     return nullptr;
+  }
+
+  // Answers with an error; counted where the request was one to generate.
+  void Refuse(const Route& route, HttpExchange& exchange, const absl::Status& status,
+              const std::string& request_id) const {
+    if (route.generates()) CountRefusal(status);
+    RespondError(exchange, status, request_id);
+  }
+  void CountRefusal(const absl::Status& status) const {
+    if (options_.refused) options_.refused(status.code());
   }
 
   static void RefuseMethod(HttpExchange& exchange, const Route& route,
                            const std::string& request_id) {
     HttpResponse response;
     response.status = 405;
-    const Json error = {{"error",
-                         {{"message", absl::StrCat(route.path, " takes ", route.method, ", not ",
-                                                   exchange.request().method)},
-                          {"type", "invalid_request_error"},
-                          {"param", nullptr},
-                          {"code", 405}}}};
+    const Json error = {
+        {"error",
+         {{"message", absl::StrCat(std::string(route.path), " takes ", std::string(route.method),
+                                   ", not ", exchange.request().method)},
+          {"type", "invalid_request_error"},
+          {"param", nullptr},
+          {"code", nullptr}}}};
     response.body = error.dump(-1, ' ', false, Json::error_handler_t::replace);
-    response.headers = {{"Allow", route.method}, {"X-Request-Id", request_id}};
+    response.headers = {{"Allow", std::string(route.method)}, {"X-Request-Id", request_id}};
     exchange.Respond(std::move(response));
   }
 
   bool KeyFits(std::string_view authorization) const {
     if (options_.api_keys.empty()) return true;
-    bool fits = false;
-    for (const std::string& key : options_.api_keys)
-      fits |= SecretsEqual(authorization, absl::StrCat("Bearer ", key));
-    return fits;
+    return BearerFits(authorization, options_.api_keys);
   }
 
   // The body as JSON, and where `conversation` is not null, what of it a chat template sees;
   // answers the error itself. The text is freed: a stream does not carry its request along.
+  // `generates`: a refusal is counted.
   std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id,
-                                         Json* conversation = nullptr) {
+                                         bool generates, Json* conversation = nullptr) {
     const std::string text = std::exchange(exchange.request().body, std::string());
     absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body", kBodyLimits);
     absl::Status status = body.status();
@@ -163,29 +191,33 @@ class Api final : public OpenAiApi {
       if (read.ok()) *conversation = *std::move(read);
     }
     if (status.ok()) return *std::move(body);
+    if (generates) CountRefusal(status);
     RespondError(exchange, status, request_id);
     return std::nullopt;
   }
 
   void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     Json conversation;
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, &conversation);
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
     if (!body.has_value()) return;
     Begin(ReadChatCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
           request_id);
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
-    if (body.has_value()) Begin(ReadCompletionCall(*body, *model_), exchange, request_id);
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true);
+    if (!body.has_value()) return;
+    Begin(ReadCompletionCall(*body, *model_), exchange, request_id);
   }
 
   void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,
              const std::string& request_id) {
     if (!call.ok()) {
+      CountRefusal(call.status());
       RespondError(*exchange, call.status(), request_id);
       return;
     }
+    LogIgnored(call->ignored_fields);
     const bool stream = call->stream;
     std::shared_ptr<RunningCall> running =
         StartOpenAiCall(*std::move(call), request_id, model_, service_, options_.now_unix_seconds(),
@@ -195,8 +227,20 @@ class Api final : public OpenAiApi {
     running_.push_back(running);
   }
 
-  Json ModelJson() const {
-    return {{"id", model_->name},
+  // Once per name, so that a client that always sends it does not fill the log.
+  void LogIgnored(const std::vector<std::string>& names) {
+    constexpr size_t kMaxNames = 1000;
+    for (const std::string& name : names) {
+      {
+        std::lock_guard lock(mutex_);
+        if (logged_fields_.size() == kMaxNames || !logged_fields_.insert(name).second) continue;
+      }
+      Logger("coordinator").debug("field {} is ignored: no endpoint of this server knows it", name);
+    }
+  }
+
+  Json ModelJson(const std::string& name) const {
+    return {{"id", name},
             {"object", "model"},
             {"created", model_->created_unix_seconds},
             {"owned_by", "tessera"},
@@ -205,34 +249,51 @@ class Api final : public OpenAiApi {
   }
 
   void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    exchange->Respond(
-        JsonResponse({{"object", "list"}, {"data", Json::array({ModelJson()})}}, request_id));
+    Json models = Json::array({ModelJson(model_->name)});
+    for (const std::string& name : model_->other_names) models.push_back(ModelJson(name));
+    exchange->Respond(JsonResponse({{"object", "list"}, {"data", std::move(models)}}, request_id));
   }
 
   void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::string asked =
         UrlDecoded(std::string_view(exchange->request().path).substr(sizeof("/v1/models/") - 1));
-    if (absl::Status s = CheckModelName(*model_, asked); !s.ok() || asked.empty()) {
-      RespondError(*exchange, s.ok() ? absl::NotFoundError("no model is named") : s, request_id);
-      return;
+    if (asked.empty()) {
+      ListModels(std::move(exchange), request_id);
+    } else if (absl::Status s = CheckModelName(*model_, asked); !s.ok()) {
+      RespondError(*exchange, s, request_id);
+    } else {
+      exchange->Respond(JsonResponse(ModelJson(asked), request_id));
     }
-    exchange->Respond(JsonResponse(ModelJson(), request_id));
+  }
+
+  void Load(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    exchange->Respond(JsonResponse({{"server_load", options_.load()}}, request_id));
+  }
+
+  void Description(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    std::vector<ApiPath> paths(Routes().begin(), Routes().end());
+    for (ApiPath& path : paths) path.needs_key = path.needs_key && !options_.api_keys.empty();
+    paths.insert(paths.end(), options_.other_paths.begin(), options_.other_paths.end());
+    exchange->Respond(JsonResponse(OpenApiDocument(paths, options_.version), request_id));
   }
 
   // vLLM's bodies: a prompt, or the messages of a chat.
-  absl::StatusOr<std::vector<int32_t>> TokenizeBody(const nlohmann::json& body,
+  absl::StatusOr<std::vector<int32_t>> TokenizeBody(BodyReader& reader,
                                                     const Json& conversation) const {
-    BodyReader reader(body);
     if (absl::Status s = CheckModelName(*model_, reader.String("model").value_or("")); !s.ok())
       return s;
+    reader.CheckUnread();
     const std::optional<bool> add_special_tokens = reader.Bool("add_special_tokens");
-    if (reader.Find("messages") != nullptr) {
-      const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
-      reader.Object("chat_template_kwargs");
-      if (!reader.status().ok()) return reader.status();
-      return EncodeChat(*model_, conversation, add_generation_prompt, options_.now_unix_seconds());
-    }
+    absl::StatusOr<ChatPromptOptions> how =
+        ReadChatPromptOptions(reader.Bool("add_generation_prompt"),
+                              reader.Bool("continue_final_message"), add_special_tokens);
+    reader.Object("chat_template_kwargs");
     const std::optional<std::string> prompt = reader.String("prompt");
+    if (reader.Find("messages") != nullptr) {
+      if (!reader.status().ok()) return reader.status();
+      if (!how.ok()) return how.status();
+      return EncodeChat(*model_, conversation, *how, options_.now_unix_seconds());
+    }
     if (!prompt.has_value()) reader.Fail("prompt", "missing");
     if (!reader.status().ok()) return reader.status();
     absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(
@@ -244,26 +305,31 @@ class Api final : public OpenAiApi {
 
   void Tokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     Json conversation;
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, &conversation);
+    const std::optional<nlohmann::json> body =
+        ReadBody(*exchange, request_id, false, &conversation);
     if (!body.has_value()) return;
-    absl::StatusOr<std::vector<int32_t>> ids = TokenizeBody(*body, conversation);
+    BodyReader reader(*body, TokenizeFields());
+    const bool spelled = reader.Bool("return_token_strs").value_or(false);
+    absl::StatusOr<std::vector<int32_t>> ids = TokenizeBody(reader, conversation);
     if (!ids.ok()) {
       RespondError(*exchange, ids.status(), request_id);
       return;
     }
     Json answer = {
         {"count", ids->size()}, {"max_model_len", model_->max_model_len_tokens}, {"tokens", *ids}};
-    if (body->value("return_token_strs", nlohmann::json()) == true) {
+    if (spelled) {
       answer["token_strs"] = Json::array();
       for (int32_t id : *ids) answer["token_strs"].push_back(model_->tokenizer->TokenText(id));
     }
-    exchange->Respond(JsonResponse(answer, request_id));
+    HttpResponse response = JsonResponse(answer, request_id);
+    AddIgnoredFields(reader.Ignored(), response.headers);
+    exchange->Respond(std::move(response));
   }
 
   void Detokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id);
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, false);
     if (!body.has_value()) return;
-    BodyReader reader(*body);
+    BodyReader reader(*body, DetokenizeFields());
     absl::Status status = CheckModelName(*model_, reader.String("model").value_or(""));
     if (reader.Find("tokens") == nullptr) reader.Fail("tokens", "missing");
     const std::vector<int32_t> ids = reader.TokenIds("tokens");
@@ -279,8 +345,10 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, status, request_id);
       return;
     }
-    exchange->Respond(JsonResponse(
-        {{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}, request_id));
+    HttpResponse response = JsonResponse(
+        {{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}, request_id);
+    AddIgnoredFields(reader.Ignored(), response.headers);
+    exchange->Respond(std::move(response));
   }
 
   // Shallow on purpose: the process answers. /ready says whether it serves.
@@ -321,6 +389,7 @@ class Api final : public OpenAiApi {
   GenerationService& service_;
   std::mutex mutex_;
   std::list<std::weak_ptr<RunningCall>> running_;    // streams
+  std::set<std::string> logged_fields_;              // ignored ones
   LargeBodies large_bodies_{options_.large_bodies};  // last: its thread uses what stands above
 };
 

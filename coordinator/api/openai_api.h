@@ -1,7 +1,8 @@
 // The HTTP front door: OpenAI-compatible endpoints over http_server and a GenerationService.
 //
 //   POST /v1/completions  /v1/chat/completions  /tokenize  /detokenize
-//   GET  /v1/models  /v1/models/{id}  /health  /ready  /ping  /version  /metrics
+//   GET  /v1/models  /v1/models/{id}  /health /healthz /livez /ping  /ready /readyz  /load
+//        /version  /metrics  /openapi.json
 //
 // Large bodies are parsed, rendered and tokenised on a thread of its own, so that no stream waits
 // for them. Thread rule: Handle may be called from any thread; it never blocks. All that it borrows
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "coordinator/api/front_door.h"
+#include "coordinator/api/openapi.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/large_bodies.h"
@@ -29,6 +31,10 @@ struct OpenAiApiOptions {
   std::function<std::vector<std::string>()> stalled;
   // The same of planned replicas that take no requests.
   std::function<std::vector<std::string>()> waiting;
+  std::function<int64_t()> load;  // requests that run or wait
+  // Called for each request to generate that the door refuses itself.
+  std::function<void(absl::StatusCode)> refused;
+  std::vector<ApiPath> other_paths;           // that others serve, for /openapi.json
   std::string version;                        // of this build
   std::function<std::string()> metrics;       // Prometheus text
   std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates

@@ -67,8 +67,8 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     }
     void OnChoice(ChoiceEvent event) override { call_->OnChoice(prompt_, event); }
     void OnEnd(const absl::Status& status, const GenerationUsage& usage,
-               const std::string& replica) override {
-      call_->OnEnd(status, usage, replica);
+               const std::string&) override {
+      call_->OnEnd(status, usage);
     }
 
    private:
@@ -92,7 +92,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     if (gone) Drop();
   }
 
-  void OnEnd(const absl::Status& status, const GenerationUsage& usage, const std::string& replica) {
+  void OnEnd(const absl::Status& status, const GenerationUsage& usage) {
     if (!status.ok()) {
       Fail(status);
       Drop();
@@ -109,7 +109,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
       exchange_->End();
     } else {
       HttpResponse response;
-      response.body = reply_.Body(replica);
+      response.body = reply_.Body();
       response.headers = Headers();
       exchange_->Respond(std::move(response));
     }
@@ -146,7 +146,11 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     exchange_->Write(reply_.OpeningChunks());
   }
 
-  HttpHeaders Headers() const { return {{"X-Request-Id", request_id_}}; }
+  HttpHeaders Headers() const {
+    HttpHeaders headers = {{"X-Request-Id", request_id_}};
+    AddIgnoredFields(call_.ignored_fields, headers);
+    return headers;
+  }
 
   const OpenAiCall call_;
   const std::string request_id_;
@@ -172,6 +176,18 @@ std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string reques
   auto running = std::make_shared<Call>(std::move(call), std::move(request_id), std::move(model),
                                         created_unix_seconds, std::move(exchange));
   return running->Start(service) ? running : nullptr;
+}
+
+void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers) {
+  constexpr size_t kMaxBytes = 1024;
+  std::string value;
+  for (const std::string& name : names) {
+    if (value.size() + name.size() > kMaxBytes) break;
+    if (!value.empty()) value += ", ";
+    // A header's value takes no control characters, and its parts no comma.
+    for (const char c : name) value.push_back(c > 0x20 && c < 0x7F && c != ',' ? c : '?');
+  }
+  if (!value.empty()) headers.emplace_back("x-tessera-ignored-fields", std::move(value));
 }
 
 void RespondError(HttpExchange& exchange, const absl::Status& status,

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/openai_request.h"
@@ -26,6 +27,9 @@ std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string reques
                                              GenerationService& service,
                                              int64_t created_unix_seconds,
                                              std::shared_ptr<HttpExchange> exchange);
+
+// The header x-tessera-ignored-fields, where there are any.
+void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers);
 
 // The error answer of any endpoint.
 void RespondError(HttpExchange& exchange, const absl::Status& status,

@@ -27,7 +27,8 @@ int64_t CodePoints(std::string_view text) {
 }
 
 // A token as clients show it; one that is part of a character is spelled in bytes, as OpenAI does.
-std::string Spelling(const Tokenizer& tokenizer, int32_t id) {
+std::string Spelling(const Tokenizer& tokenizer, int32_t id, bool as_id) {
+  if (as_id) return absl::StrCat("token_id:", id);
   std::string bytes = tokenizer.TokenBytes(id);
   if (bytes.empty()) return tokenizer.TokenText(id);
   if (FindInvalidUtf8(bytes) == std::string_view::npos) return bytes;
@@ -36,25 +37,25 @@ std::string Spelling(const Tokenizer& tokenizer, int32_t id) {
   return spelled;
 }
 
-Json ChatLogprob(const Tokenizer& tokenizer, const TokenChance& chance) {
+Json ChatLogprob(const Tokenizer& tokenizer, const TokenChance& chance, bool as_id) {
   Json bytes = Json::array();
   for (unsigned char c : tokenizer.TokenBytes(chance.token_id))
     bytes.push_back(static_cast<int>(c));
-  return {{"token", Spelling(tokenizer, chance.token_id)},
+  return {{"token", Spelling(tokenizer, chance.token_id, as_id)},
           {"logprob", chance.logprob},
           {"bytes", bytes}};
 }
 
 // Joined they are the message, as OpenAI's clients expect: without the token that ended it.
 Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>& chances,
-                  bool ends_with_stop_token) {
+                  bool ends_with_stop_token, bool as_id) {
   Json content = Json::array();
   const size_t told = chances.size() - (ends_with_stop_token && !chances.empty() ? 1 : 0);
   for (const PositionChances& position : std::span(chances).first(told)) {
-    Json entry = ChatLogprob(tokenizer, position.chosen);
+    Json entry = ChatLogprob(tokenizer, position.chosen, as_id);
     entry["top_logprobs"] = Json::array();
     for (const TokenChance& top : position.top)
-      entry["top_logprobs"].push_back(ChatLogprob(tokenizer, top));
+      entry["top_logprobs"].push_back(ChatLogprob(tokenizer, top, as_id));
     content.push_back(std::move(entry));
   }
   return {{"content", std::move(content)}, {"refusal", nullptr}};
@@ -68,13 +69,13 @@ int64_t TextLength(const Tokenizer& tokenizer, int32_t id, bool skip_special_tok
 }
 
 // `text_offset`: of the first token, in characters of the text; moves behind the last.
-Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens,
+Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens, bool as_id,
                         const std::vector<int32_t>& ids,
                         const std::vector<PositionChances>& chances, int64_t& text_offset) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
        offsets = Json::array();
   for (size_t i = 0; i < ids.size() && i < chances.size(); ++i) {
-    const std::string spelling = Spelling(tokenizer, ids[i]);
+    const std::string spelling = Spelling(tokenizer, ids[i], as_id);
     tokens.push_back(spelling);
     offsets.push_back(text_offset);
     text_offset += TextLength(tokenizer, ids[i], skip_special_tokens);
@@ -85,7 +86,8 @@ Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens,
     }
     logprobs.push_back(chances[i].chosen.logprob);
     Json top = Json::object();
-    for (const TokenChance& t : chances[i].top) top[Spelling(tokenizer, t.token_id)] = t.logprob;
+    for (const TokenChance& t : chances[i].top)
+      top[Spelling(tokenizer, t.token_id, as_id)] = t.logprob;
     top[spelling] = chances[i].chosen.logprob;
     tops.push_back(std::move(top));
   }
@@ -101,7 +103,7 @@ Json PromptLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChance
   auto entry = [&](const TokenChance& chance) {
     return Json{{"logprob", chance.logprob},
                 {"rank", chance.rank},
-                {"decoded_token", Spelling(tokenizer, chance.token_id)}};
+                {"decoded_token", Spelling(tokenizer, chance.token_id, /*as_id=*/false)}};
   };
   for (const PositionChances& position : positions) {
     if (!position.has_chosen) {
@@ -141,11 +143,13 @@ Json StopReason(const std::string& reason, const std::vector<int32_t>& stop_ids)
 OpenAiError ToOpenAiError(const absl::Status& status) {
   const HttpError error = ToHttpError(status.code());
   const std::string field = FieldOf(status);
+  std::string code = ErrorCodeOf(status);
+  if (code.empty() && absl::IsUnauthenticated(status)) code = "invalid_api_key";
   Json json;
   json["error"] = {{"message", std::string(status.message())},
                    {"type", std::string(error.type)},
                    {"param", field.empty() ? Json(nullptr) : Json(field)},
-                   {"code", error.status}};
+                   {"code", code.empty() ? Json(nullptr) : Json(code)}};
   return {error.status, Dump(json)};
 }
 
@@ -192,7 +196,7 @@ ChoiceEvent OpenAiReply::EchoEvent(int prompt, int32_t choice) const {
   return echo;
 }
 
-std::string OpenAiReply::Body(const std::string& replica) const {
+std::string OpenAiReply::Body() const {
   const Tokenizer& tokenizer = *model_.tokenizer;
   Json all = Json::array();
   for (size_t i = 0; i < choices_.size(); ++i) {
@@ -203,7 +207,8 @@ std::string OpenAiReply::Body(const std::string& replica) const {
       one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
       one["logprobs"] = call_.top_logprobs < 0
                             ? Json(nullptr)
-                            : ChatLogprobs(tokenizer, choice.logprobs, choice.ends_with_stop_token);
+                            : ChatLogprobs(tokenizer, choice.logprobs, choice.ends_with_stop_token,
+                                           call_.return_tokens_as_ids);
     } else {
       std::string text = choice.text;
       std::vector<int32_t> ids = choice.token_ids;
@@ -219,8 +224,8 @@ std::string OpenAiReply::Body(const std::string& replica) const {
       one["logprobs"] =
           call_.top_logprobs < 0
               ? Json(nullptr)
-              : CompletionLogprobs(tokenizer, call_.prompts[prompt].skip_special_tokens, ids,
-                                   chances, offset);
+              : CompletionLogprobs(tokenizer, call_.prompts[prompt].skip_special_tokens,
+                                   call_.return_tokens_as_ids, ids, chances, offset);
     }
     one["finish_reason"] = FinishJson(choice.finish);
     one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
@@ -237,7 +242,7 @@ std::string OpenAiReply::Body(const std::string& replica) const {
                {"object", call_.chat ? "chat.completion" : "text_completion"},
                {"created", created_unix_seconds_},
                {"model", model_.name},
-               {"system_fingerprint", replica},
+               {"system_fingerprint", model_.system_fingerprint},
                {"choices", std::move(all)},
                {"usage", UsageJson(usage_)}};
   if (call_.chat && call_.return_token_ids)
@@ -250,6 +255,7 @@ std::string OpenAiReply::Body(const std::string& replica) const {
 
 std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
   const Tokenizer& tokenizer = *model_.tokenizer;
+  const GenerationRequest& prompt = call_.prompts[index / call_.choices_per_prompt];
   Choice& choice = choices_[index];
   Json one = {{"index", index}};
   if (call_.chat) {
@@ -263,29 +269,33 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
     one["delta"] = std::move(delta);
     one["logprobs"] = event.logprobs.empty()
                           ? Json(nullptr)
-                          : ChatLogprobs(tokenizer, event.logprobs, event.ends_with_stop_token);
+                          : ChatLogprobs(tokenizer, event.logprobs, event.ends_with_stop_token,
+                                         call_.return_tokens_as_ids);
   } else {
     one["text"] = event.text;
     one["logprobs"] =
         event.logprobs.empty()
             ? Json(nullptr)
-            : CompletionLogprobs(
-                  tokenizer, call_.prompts[index / call_.choices_per_prompt].skip_special_tokens,
-                  event.token_ids, event.logprobs, choice.text_offset);
+            : CompletionLogprobs(tokenizer, prompt.skip_special_tokens, call_.return_tokens_as_ids,
+                                 event.token_ids, event.logprobs, choice.text_offset);
   }
   choice.opened = true;
   one["finish_reason"] = FinishJson(event.finish);
-  if (event.finish != Finish::kNone) {
-    one["stop_reason"] = StopReason(event.stop_reason,
-                                    call_.prompts[index / call_.choices_per_prompt].stop_token_ids);
-  }
+  one["stop_reason"] = StopReason(event.stop_reason, prompt.stop_token_ids);
   if (call_.return_token_ids) one["token_ids"] = event.token_ids;
   Json chunk = {{"id", id_},
                 {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
                 {"created", created_unix_seconds_},
                 {"model", model_.name},
+                {"system_fingerprint", model_.system_fingerprint},
                 {"choices", Json::array({std::move(one)})}};
-  if (call_.include_usage) chunk["usage"] = nullptr;
+  // As vLLM has it: a completion's chunks always name it, a chat's where usage was asked for.
+  if (!call_.chat || call_.include_usage) chunk["usage"] = nullptr;
+  if (call_.continuous_usage) {
+    chunk["usage"] =
+        UsageJson({.prompt_tokens = static_cast<int64_t>(prompt.prompt_token_ids.size()),
+                   .completion_tokens = choice.tokens});
+  }
   return Data(chunk);
 }
 
@@ -301,6 +311,7 @@ std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
   std::string chunks;
   if (!choices_[index].opened && call_.echo)
     chunks += ChunkFor(index, EchoEvent(prompt, event.choice));
+  choices_[index].tokens += static_cast<int64_t>(event.token_ids.size());
   if (!call_.chat || event.finish == Finish::kNone) return chunks + ChunkFor(index, event);
   // A chat's last chunk has its finish_reason and an empty delta; text that came with it goes
   // before.
@@ -322,6 +333,7 @@ std::string OpenAiReply::ClosingChunks() {
                     {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
                     {"created", created_unix_seconds_},
                     {"model", model_.name},
+                    {"system_fingerprint", model_.system_fingerprint},
                     {"choices", Json::array()},
                     {"usage", UsageJson(usage_)}});
   }

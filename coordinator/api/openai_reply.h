@@ -28,8 +28,8 @@ class OpenAiReply {
   void Add(int prompt, const ChoiceEvent& event);
   void AddUsage(const GenerationUsage& usage);
 
-  // The whole answer. `replica` of the last generation is told as system_fingerprint.
-  std::string Body(const std::string& replica) const;
+  // The whole answer.
+  std::string Body() const;
 
   // "data: {...}\n\n" for one event; what the choice has not been told yet (role, echo) goes first.
   std::string Chunk(int prompt, const ChoiceEvent& event);
@@ -43,6 +43,7 @@ class OpenAiReply {
   struct Choice {
     bool opened = false;
     int64_t text_offset = 0;  // completions: characters told so far
+    int64_t tokens = 0;       // of a stream, so far
     std::string text;
     std::vector<int32_t> token_ids;
     std::vector<PositionChances> logprobs;

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
-#include "coordinator/tokenizer/json_fields.h"
 #include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
@@ -18,28 +17,12 @@ namespace {
 using Ordered = nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr char kMessages[] = "messages";
-constexpr char kArguments[] = "chat_template_kwargs";
 
-// Features that clients of both endpoints know and that come later.
-void RefuseUnsupportedFields(BodyReader& reader) {
-  for (const char* name :
-       {"tools", "functions", "function_call", "structured_outputs", "guided_json", "guided_regex",
-        "guided_choice", "guided_grammar", "audio", "modalities", "prediction", "use_beam_search",
-        "kv_transfer_params"}) {
-    reader.RefuseUnsupported(name);
-  }
-  reader.RefuseUnsupported("tool_choice", "none");
-  // Accepted, without meaning here.
-  reader.String("user");
-  reader.Object("metadata");
-  reader.Bool("store");
-  reader.String("service_tier");
-  reader.RefuseUnsupported("suffix");
-  if (const nlohmann::json* format = reader.Find("response_format")) {
-    const bool text = format->is_object() && format->value("type", nlohmann::json()) == "text";
-    if (!text) reader.Fail("response_format", "only {\"type\": \"text\"} is supported yet");
-  }
+void CheckResponseFormat(BodyReader& reader) {
+  const nlohmann::json* format = reader.Find("response_format");
+  if (format == nullptr) return;
+  const bool text = format->is_object() && format->value("type", nlohmann::json()) == "text";
+  if (!text) reader.Fail("response_format", "only {\"type\": \"text\"} is supported yet");
 }
 
 void ReadLogitBias(BodyReader& reader, int32_t vocabulary, SamplingOptions& sampling) {
@@ -71,76 +54,110 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
   auto set = [](float& target, std::optional<double> value) {
     if (value.has_value()) target = static_cast<float>(*value);
   };
-  set(s.temperature, reader.Number("temperature", 0, 1000));
-  if (const auto top_p = reader.Number("top_p", 0, 1)) {
+  set(s.temperature, reader.Number("temperature"));
+  if (const auto top_p = reader.Number("top_p")) {
     if (*top_p == 0) reader.Fail("top_p", "must be above 0 and at most 1");
     s.top_p = static_cast<float>(*top_p);
   }
-  set(s.min_p, reader.Number("min_p", 0, 1));
-  if (const auto top_k = reader.Integer("top_k", -1, kMaxInt32))
+  set(s.min_p, reader.Number("min_p"));
+  if (const auto top_k = reader.Integer("top_k"))
     s.top_k = static_cast<int32_t>(std::max<int64_t>(0, *top_k));
-  set(s.repetition_penalty,
-      reader.Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty));
-  set(s.presence_penalty, reader.Number("presence_penalty", -2, 2));
-  set(s.frequency_penalty, reader.Number("frequency_penalty", -2, 2));
+  set(s.repetition_penalty, reader.Number("repetition_penalty"));
+  set(s.presence_penalty, reader.Number("presence_penalty"));
+  set(s.frequency_penalty, reader.Number("frequency_penalty"));
   ReadLogitBias(reader, model.tokenizer->vocabulary_size(), s);
-  const auto seed = reader.Integer("seed", std::numeric_limits<int64_t>::min(),
-                                   std::numeric_limits<int64_t>::max());
+  const auto seed = reader.Integer("seed");
   s.seed = seed.has_value() ? static_cast<uint64_t>(*seed) : DrawSeed();
   return s;
+}
+
+// Ids of the vocabulary.
+std::vector<int32_t> ReadKnownIds(BodyReader& reader, const char* name, int32_t vocabulary) {
+  std::vector<int32_t> ids = reader.TokenIds(name);
+  for (int32_t id : ids) {
+    if (id >= vocabulary)
+      reader.Fail(name, absl::StrCat(id, " is not a token id below ", vocabulary));
+  }
+  return ids;
+}
+
+// What ends an answer, and what must not be in it.
+void ReadLimitsOfText(BodyReader& reader, const ServedModel& model, GenerationRequest& request) {
+  const int32_t vocabulary = model.tokenizer->vocabulary_size();
+  request.stop_strings = reader.Strings("stop");
+  for (const std::string& stop : request.stop_strings) {
+    if (stop.empty()) reader.Fail("stop", "a stop string is empty");
+  }
+  request.stop_token_ids = ReadKnownIds(reader, "stop_token_ids", vocabulary);
+  request.allowed_token_ids = ReadKnownIds(reader, "allowed_token_ids", vocabulary);
+  const nlohmann::json* allowed = reader.Find("allowed_token_ids");
+  if (allowed != nullptr && request.allowed_token_ids.empty())
+    reader.Fail("allowed_token_ids", "at least one token id is needed");
+  for (const std::string& word : reader.Strings("bad_words")) {
+    absl::Status added = AddBadWord(model, word, request);
+    if (!added.ok()) reader.Fail("bad_words", "a word is empty or not UTF-8");
+  }
+}
+
+void ReadStreamOptions(BodyReader& reader, OpenAiCall& call) {
+  const nlohmann::json* options = reader.Find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) {
+    reader.Fail("stream_options", "an object is expected");
+    return;
+  }
+  if (!call.stream) reader.Fail("stream_options", "only with stream: true");
+  BodyReader inner(*options, StreamOptionFields());
+  call.include_usage = inner.Bool("include_usage").value_or(false);
+  call.continuous_usage =
+      inner.Bool("continuous_usage_stats").value_or(false) && call.include_usage;
+  for (const std::string& name : inner.Ignored())
+    call.ignored_fields.push_back("stream_options." + name);
+  if (!inner.status().ok()) reader.Fail("stream_options", std::string(inner.status().message()));
 }
 
 // Everything but prompt, max_tokens and logprobs, which the endpoints read in their own ways.
 GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, OpenAiCall& call) {
   GenerationRequest request;
+  call.ignored_fields = reader.Ignored();
   request.sampling = ReadSampling(reader, model);
-  request.choice_count = static_cast<int32_t>(reader.Integer("n", 1, kMaxChoices).value_or(1));
-  if (const auto best_of = reader.Integer("best_of", 1, kMaxChoices)) {
+  request.choice_count = static_cast<int32_t>(reader.Integer("n").value_or(1));
+  if (const auto best_of = reader.Integer("best_of")) {
     if (*best_of > request.choice_count) reader.Fail("best_of", "more than n is not supported yet");
     if (*best_of < request.choice_count) {
       reader.Fail("best_of", absl::StrCat("must be at least n, which is ", request.choice_count));
     }
   }
-  request.stop_strings = reader.Strings("stop", kMaxStopStrings);
-  for (const std::string& stop : request.stop_strings) {
-    if (stop.empty()) reader.Fail("stop", "a stop string is empty");
-  }
-  request.stop_token_ids = reader.TokenIds("stop_token_ids");
-  for (int32_t id : request.stop_token_ids) {
-    if (id >= model.tokenizer->vocabulary_size()) {
-      reader.Fail("stop_token_ids", absl::StrCat(id, " is not a token id below ",
-                                                 model.tokenizer->vocabulary_size()));
-    }
-  }
+  ReadLimitsOfText(reader, model, request);
   request.include_stop_string = reader.Bool("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = reader.Bool("skip_special_tokens").value_or(true);
   request.ignore_eos = reader.Bool("ignore_eos").value_or(false);
-  request.min_tokens = static_cast<int32_t>(reader.Integer("min_tokens", 0, kMaxInt32).value_or(0));
+  request.min_tokens = static_cast<int32_t>(reader.Integer("min_tokens").value_or(0));
   request.cache_salt = reader.String("cache_salt").value_or("");
-  request.priority =
-      static_cast<int32_t>(reader.Integer("priority", -kMaxInt32, kMaxInt32).value_or(0));
-  const auto prompt_logprobs = reader.Integer("prompt_logprobs", 0, kMaxTopLogprobs);
+  request.priority = static_cast<int32_t>(reader.Integer("priority").value_or(0));
+  const auto prompt_logprobs = reader.Integer("prompt_logprobs");
   request.prompt_logprobs = static_cast<int32_t>(prompt_logprobs.value_or(-1));
   call.show_prompt_logprobs = prompt_logprobs.has_value();
   call.return_token_ids = reader.Bool("return_token_ids").value_or(false);
+  call.return_tokens_as_ids = reader.Bool("return_tokens_as_token_ids").value_or(false);
   call.stream = reader.Bool("stream").value_or(false);
   if (call.stream && call.show_prompt_logprobs) {
     reader.Fail("prompt_logprobs", "only without stream");
   }
-  if (const nlohmann::json* options = reader.Find("stream_options")) {
-    if (!options->is_object()) {
-      reader.Fail("stream_options", "an object is expected");
-    } else if (!call.stream) {
-      reader.Fail("stream_options", "only with stream: true");
-    } else {
-      BodyReader inner(*options);
-      call.include_usage = inner.Bool("include_usage").value_or(false);
-      if (!inner.status().ok())
-        reader.Fail("stream_options", std::string(inner.status().message()));
-    }
-  }
+  ReadStreamOptions(reader, call);
+  CheckResponseFormat(reader);
   call.choices_per_prompt = request.choice_count;
   return request;
+}
+
+// truncate_prompt_tokens, then the check against the context.
+absl::Status FitPrompt(const ServedModel& model, std::optional<int64_t> truncate_to,
+                       std::optional<int64_t> max_tokens, GenerationRequest& request) {
+  if (truncate_to.has_value()) {
+    absl::Status cut = TruncatePrompt(model, *truncate_to, max_tokens, request.prompt_token_ids);
+    if (!cut.ok()) return cut;
+  }
+  return FitToContext(model, max_tokens, request);
 }
 
 absl::Status AddPrompt(const ServedModel& model, const std::string& text, bool add_special_tokens,
@@ -186,113 +203,32 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader
       if (!added.ok()) return added;
       continue;
     }
-    const nlohmann::json wrapped = {{"prompt", item}};
-    BodyReader inner(wrapped);
-    prompts.push_back(inner.TokenIds("prompt"));
-    if (!inner.status().ok()) return inner.status();
+    absl::StatusOr<std::vector<int32_t>> ids = TokenIdsOf(item, "prompt");
+    if (!ids.ok()) return ids.status();
+    prompts.push_back(*std::move(ids));
   }
   return prompts;
 }
 
-// A message's content: text, or parts that are all text.
-absl::StatusOr<Ordered> FlatMessage(const Ordered& message, size_t index) {
-  const std::string where = absl::StrCat("messages[", index, "]");
-  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-    return FieldError("messages",
-                      absl::StrCat(where, ": an object with a string role is expected"));
-  }
-  Ordered flat = message;
-  auto content = message.find("content");
-  if (content == message.end() || content->is_null()) {
-    flat["content"] = "";
-    return flat;
-  }
-  if (content->is_string()) return flat;
-  if (!content->is_array()) {
-    return FieldError("messages",
-                      absl::StrCat(where, ".content: a string or an array of parts is expected"));
-  }
-  std::string text;
-  for (const Ordered& part : *content) {
-    if (!part.is_object() || part.value("type", Ordered()) != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      return FieldError(
-          "messages", absl::StrCat(where, ".content: parts other than text are not supported yet"));
-    }
-    text += part["text"].get_ref<const std::string&>();
-  }
-  flat["content"] = std::move(text);
-  return flat;
-}
-
 }  // namespace
-
-absl::StatusOr<Ordered> ReadConversation(std::string_view text) {
-  absl::StatusOr<Ordered> conversation = ParseOrdered(text, "messages", {kMessages, kArguments});
-  if (conversation.ok()) return conversation;
-  return FieldError(kMessages, std::string(conversation.status().message()));
-}
-
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
-                                                const Ordered& conversation,
-                                                bool add_generation_prompt,
-                                                int64_t now_unix_seconds) {
-  static const auto* const none = new Ordered();
-  const auto member = [&](const char* name) -> const Ordered& {
-    const auto found = conversation.find(name);
-    return found == conversation.end() ? *none : *found;
-  };
-  const Ordered& messages = member(kMessages);
-  const Ordered& arguments = member(kArguments);
-  if (!model.chat_template.has_value()) {
-    return FieldError("messages", absl::StrCat("the model '", model.name,
-                                               "' has no chat template: use /v1/completions"));
-  }
-  if (!messages.is_array() || messages.empty()) {
-    return FieldError("messages", "messages: an array of at least one message is expected");
-  }
-  for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
-    if (arguments.contains(own)) {
-      return FieldError("chat_template_kwargs", absl::StrCat("chat_template_kwargs: '", own,
-                                                             "' is a field of the request itself"));
-    }
-  }
-  Ordered context = {{"messages", Ordered::array()},
-                     {"add_generation_prompt", add_generation_prompt},
-                     {"chat_template_kwargs", arguments}};
-  for (size_t i = 0; i < messages.size(); ++i) {
-    absl::StatusOr<Ordered> flat = FlatMessage(messages[i], i);
-    if (!flat.ok()) return flat.status();
-    context["messages"].push_back(*std::move(flat));
-  }
-  absl::StatusOr<std::vector<TextSegment>> segments =
-      model.chat_template->RenderOrdered(context, now_unix_seconds);
-  if (!segments.ok()) return FieldError("messages", std::string(segments.status().message()));
-  // The template writes its own special tokens.
-  return model.tokenizer->EncodeSegments(*segments, /*add_special_tokens=*/false);
-}
 
 absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
                                               const ServedModel& model) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
-  BodyReader reader(body);
+  BodyReader reader(body, CompletionFields());
   OpenAiCall call;
   if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
     return s;
-  RefuseUnsupportedFields(reader);
-  if (reader.Find("top_logprobs") != nullptr) {
-    reader.Fail("top_logprobs", "a field of chat completions; here logprobs is how many to show");
-  }
+  reader.CheckUnread();
   GenerationRequest request = ReadGeneration(reader, model, call);
   call.echo = reader.Bool("echo").value_or(false);
-  call.top_logprobs =
-      static_cast<int32_t>(reader.Integer("logprobs", 0, kMaxTopLogprobs).value_or(-1));
+  call.top_logprobs = static_cast<int32_t>(reader.Integer("logprobs").value_or(-1));
   request.top_logprobs = call.top_logprobs;
   if (call.echo && call.top_logprobs >= 0) {
     request.prompt_logprobs = std::max(request.prompt_logprobs, call.top_logprobs);
   }
-  const int64_t max_tokens =
-      reader.Integer("max_tokens", call.echo ? 0 : 1, kMaxInt32).value_or(16);
+  const int64_t max_tokens = reader.Integer("max_tokens").value_or(16);
+  const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
   const bool add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
   if (!reader.status().ok()) return reader.status();
   absl::StatusOr<std::vector<std::vector<int32_t>>> prompts =
@@ -304,7 +240,7 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   for (std::vector<int32_t>& ids : *prompts) {
     GenerationRequest one = request;
     one.prompt_token_ids = std::move(ids);
-    if (absl::Status s = FitToContext(model, max_tokens, one); !s.ok()) return s;
+    if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, one); !s.ok()) return s;
     call.prompts.push_back(std::move(one));
   }
   return call;
@@ -313,32 +249,35 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordered& conversation,
                                         const ServedModel& model, int64_t now_unix_seconds) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
-  BodyReader reader(body);
+  BodyReader reader(body, ChatFields());
   OpenAiCall call;
   call.chat = true;
   if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
     return s;
-  RefuseUnsupportedFields(reader);
-  reader.RefuseUnsupported("echo");
+  reader.CheckUnread();
   GenerationRequest request = ReadGeneration(reader, model, call);
   const bool logprobs = reader.Bool("logprobs").value_or(false);
-  const auto top_logprobs = reader.Integer("top_logprobs", 0, kMaxTopLogprobs);
+  const auto top_logprobs = reader.Integer("top_logprobs");
   if (top_logprobs.has_value() && !logprobs)
     reader.Fail("top_logprobs", "only with logprobs: true");
   if (logprobs) call.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   request.top_logprobs = call.top_logprobs;
-  std::optional<int64_t> max_tokens = reader.Integer("max_completion_tokens", 1, kMaxInt32);
-  const std::optional<int64_t> older_name = reader.Integer("max_tokens", 1, kMaxInt32);
+  std::optional<int64_t> max_tokens = reader.Integer("max_completion_tokens");
+  const std::optional<int64_t> older_name = reader.Integer("max_tokens");
   if (!max_tokens.has_value()) max_tokens = older_name;
-  const bool add_generation_prompt = reader.Bool("add_generation_prompt").value_or(true);
-  reader.Object(kArguments);
-  if (reader.Find(kMessages) == nullptr) reader.Fail(kMessages, "missing");
+  const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
+  absl::StatusOr<ChatPromptOptions> prompt = ReadChatPromptOptions(
+      reader.Bool("add_generation_prompt"), reader.Bool("continue_final_message"),
+      reader.Bool("add_special_tokens"));
+  reader.Object("chat_template_kwargs");
+  if (reader.Find("messages") == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();
+  if (!prompt.ok()) return prompt.status();
   absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, conversation, add_generation_prompt, now_unix_seconds);
+      EncodeChat(model, conversation, *prompt, now_unix_seconds);
   if (!ids.ok()) return ids.status();
   request.prompt_token_ids = *std::move(ids);
-  if (absl::Status s = FitToContext(model, max_tokens, request); !s.ok()) return s;
+  if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
   call.prompts.push_back(std::move(request));
   return call;
 }

@@ -46,6 +46,18 @@ void Plan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange,
 
 }  // namespace
 
+std::vector<ApiPath> PlanPaths(bool needs_key) {
+  static const std::vector<RequestField>* const fields = [] {
+    auto* made = new std::vector<RequestField>;
+    const google::protobuf::Descriptor& request = *v1::PlanRequest::descriptor();
+    for (int i = 0; i < request.field_count(); ++i)
+      made->push_back({.name = request.field(i)->name(), .kind = FieldKind::kDocument});
+    return made;
+  }();
+  return {{"POST", kPlanPath, "Plans a deployment; needs the admin key.", needs_key, *fields},
+          {"GET", kPlanPath, "The plan in force; needs the admin key.", needs_key}};
+}
+
 void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
   const std::string request_id = RequestIdOr(request.request_id);
@@ -60,7 +72,7 @@ void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchang
     response.status = 405;
     response.headers = {{"Allow", "GET, POST"}, {"X-Request-Id", request_id}};
     response.body =
-        R"({"error":{"message":"/v1/plan takes GET and POST","type":"invalid_request_error","param":null,"code":405}})";
+        R"({"error":{"message":"/v1/plan takes GET and POST","type":"invalid_request_error","param":null,"code":null}})";
     exchange->Respond(std::move(response));
   }
 }

@@ -11,13 +11,18 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
+#include "coordinator/api/openapi.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/http/http_server.h"
 
 namespace tessera::coordinator {
 
 inline constexpr std::string_view kPlanPath = "/v1/plan";
+
+// The door's entries in the OpenAPI document. `needs_key`: the desk asks for the admin key.
+std::vector<ApiPath> PlanPaths(bool needs_key);
 
 // `desk` must outlive the answer.
 void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange);

@@ -121,10 +121,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
           "the cluster is shown beyond loopback only with an admin key: start the coordinator with "
           "--admin-key-file");
     }
-    if (SecretsEqual(Metadata(context, "authorization"),
-                     absl::StrCat("Bearer ", options_.admin_key))) {
+    if (BearerFits(Metadata(context, "authorization"), {&options_.admin_key, 1}))
       return absl::OkStatus();
-    }
     return absl::UnauthenticatedError(
         "the admin key is missing or wrong (metadata authorization: Bearer KEY)");
   }

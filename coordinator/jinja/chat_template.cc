@@ -118,11 +118,14 @@ absl::StatusOr<std::vector<Source>> FindSources(const std::filesystem::path& fol
   return sources;
 }
 
-absl::StatusOr<std::shared_ptr<const jinja::Template>> ParseNamed(
-    const std::vector<Source>& sources, std::string_view name) {
+const Source* FindNamed(const std::vector<Source>& sources, std::string_view name) {
   const auto found = std::find_if(sources.begin(), sources.end(),
                                   [name](const Source& source) { return source.name == name; });
-  if (found == sources.end()) {
+  return found == sources.end() ? nullptr : &*found;
+}
+
+absl::StatusOr<std::shared_ptr<const jinja::Template>> ParseNamed(const Source* found) {
+  if (found == nullptr) {
     return std::shared_ptr<const jinja::Template>();
   }
   auto parsed = jinja::ParseTemplate(found->text);
@@ -254,14 +257,16 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& mod
                          ReadJson(model_folder / "special_tokens_map.json"));
   JINJA_ASSIGN_OR_RETURN(const std::vector<Source> sources, FindSources(model_folder, config));
   ChatTemplate loaded;
-  JINJA_ASSIGN_OR_RETURN(loaded.template_, ParseNamed(sources, name.empty() ? "default" : name));
-  if (loaded.template_ == nullptr) {
+  const Source* const source = FindNamed(sources, name.empty() ? "default" : name);
+  JINJA_ASSIGN_OR_RETURN(loaded.template_, ParseNamed(source));
+  if (source == nullptr) {
     return absl::NotFoundError(StrCat(
         model_folder.string(), ": no chat template", name.empty() ? "" : StrCat(" '", name, "'"),
         "; add a chat_template.jinja, or use completions instead of chat"));
   }
+  loaded.source_ = source->text;
   if (name.empty()) {
-    JINJA_ASSIGN_OR_RETURN(loaded.tool_template_, ParseNamed(sources, "tool_use"));
+    JINJA_ASSIGN_OR_RETURN(loaded.tool_template_, ParseNamed(FindNamed(sources, "tool_use")));
   }
   AddSpecialTokens(config, loaded.special_tokens_);
   AddSpecialTokens(map, loaded.special_tokens_);
@@ -271,6 +276,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& mod
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
   ChatTemplate parsed;
   JINJA_ASSIGN_OR_RETURN(parsed.template_, jinja::ParseTemplate(source));
+  parsed.source_ = std::string(source);
   return parsed;
 }
 

@@ -92,6 +92,9 @@ class ChatTemplate {
                                                          int64_t now_unix_seconds,
                                                          const RenderLimits& limits = {}) const;
 
+  // Whether the template's own text contains `word`.
+  bool Names(std::string_view word) const { return source_.find(word) != std::string::npos; }
+
  private:
   ChatTemplate() = default;
 
@@ -101,6 +104,7 @@ class ChatTemplate {
 
   std::shared_ptr<const jinja::Template> template_;
   std::shared_ptr<const jinja::Template> tool_template_;  // null: template_ serves tools too
+  std::string source_;                                    // of template_
   std::vector<std::pair<std::string, std::string>> special_tokens_;
 };
 

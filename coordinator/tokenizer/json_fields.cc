@@ -68,10 +68,14 @@ absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    // The library quotes the text it stopped at; invalid UTF-8 there must not reach a log or a
-    // client.
+    // The library names itself in brackets, which says nothing to a client, and quotes the text it
+    // stopped at; invalid UTF-8 there must not reach a log or a client.
+    std::string_view what = error.what();
+    const size_t name_end = what.find("] ");
+    if (what.starts_with('[') && name_end != std::string_view::npos)
+      what.remove_prefix(name_end + 2);
     std::string message;
-    DecodeUtf8(error.what(), InvalidBytes::kOnePerSubpart, true, &message);
+    DecodeUtf8(what, InvalidBytes::kOnePerSubpart, true, &message);
     return absl::InvalidArgumentError(StrCat(name, ": ", message));
   }
 }

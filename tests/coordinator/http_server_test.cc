@@ -1,6 +1,5 @@
 #include "coordinator/http/http_server.h"
 
-#include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +16,7 @@
 
 #include "coordinator/http/http_refusal.h"
 #include "tests/coordinator/http_client.h"
-#include "third_party/spdlog/log.h"
+#include "tests/coordinator/logged_lines.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -50,34 +49,6 @@ class Flag {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool set_ = false;
-};
-
-class LineSink : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  int Count(const std::string& text) {
-    std::lock_guard lock(mutex_);
-    return static_cast<int>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
-      return line.find(text) != std::string::npos;
-    }));
-  }
-
- private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    lines_.emplace_back(message.payload.data(), message.payload.size());
-  }
-  void flush_() override {}
-  std::vector<std::string> lines_;
-};
-
-// What the coordinator's logger says while this lives. Outlives the server.
-class LoggedLines {
- public:
-  LoggedLines() { Logger("coordinator").sinks().push_back(sink_); }
-  ~LoggedLines() { std::erase(Logger("coordinator").sinks(), spdlog::sink_ptr(sink_)); }
-  int Count(const std::string& text) const { return sink_->Count(text); }
-
- private:
-  const std::shared_ptr<LineSink> sink_ = std::make_shared<LineSink>();
 };
 
 }  // namespace

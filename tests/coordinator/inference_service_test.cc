@@ -196,10 +196,19 @@ TEST_CASE("errors carry a code and name the thing") {
   (*request.mutable_options()->mutable_logit_bias())[-1] = 1;
   refused(request, StatusCode::INVALID_ARGUMENT, "logit_bias");
   request = Completion();
-  request.mutable_options()->set_max_tokens(0);
+  request.mutable_options()->set_max_tokens(-1);
   refused(request, StatusCode::INVALID_ARGUMENT, "max_tokens");
-  request.set_echo(true);
+  request.mutable_options()->set_max_tokens(0);
   CHECK(Complete(door, request).ok());
+  request = Completion();
+  request.mutable_options()->add_allowed_token_ids(512);
+  refused(request, StatusCode::INVALID_ARGUMENT, "allowed_token_ids: 512");
+  request = Completion();
+  request.mutable_options()->add_bad_words(" ");
+  refused(request, StatusCode::INVALID_ARGUMENT, "bad_words");
+  request = Completion();
+  request.mutable_options()->set_truncate_prompt_tokens(0);
+  refused(request, StatusCode::INVALID_ARGUMENT, "truncate_prompt_tokens");
   request = Completion();
   request.mutable_options()->add_stop_token_ids(-1);
   refused(request, StatusCode::INVALID_ARGUMENT, "stop_token_ids");
@@ -257,6 +266,50 @@ TEST_CASE("a generation that fails midway ends its call with the reason") {
   const grpc::Status status = stream->Finish();
   CHECK(status.error_code() == StatusCode::INTERNAL);
   CHECK(status.error_message() == "a step failed");
+}
+
+TEST_CASE("bans, truncation and a continued message are those of the HTTP door") {
+  GrpcDoor door;
+  v1::ChatRequest request = Chat("developer");
+  v1::ChatMessage& last = *request.add_messages();
+  last.set_role("assistant");
+  last.set_content("3 4");
+  request.set_continue_final_message(true);
+  request.mutable_options()->add_allowed_token_ids(7);
+  request.mutable_options()->add_bad_words("What");
+  request.mutable_options()->set_truncate_prompt_tokens(2);
+  grpc::ClientContext context;
+  v1::CompletionReply reply;
+  REQUIRE(door.stub->Chat(&context, request, &reply).ok());
+  const GenerationRequest given = door.service.last_request();
+  CHECK(given.allowed_token_ids == std::vector<int32_t>{7});
+  CHECK(given.bad_words.size() >= 1);
+  CHECK(given.prompt_token_ids.size() == 2);
+  CHECK(DoorModel()->tokenizer->Decode(given.prompt_token_ids, false).ends_with("4"));
+  CHECK(reply.system_fingerprint() == "fp_of_the_door");
+  request.set_add_generation_prompt(true);
+  grpc::ClientContext both;
+  CHECK_THAT(door.stub->Chat(&both, request, &reply).error_message(),
+             Contains("continue_final_message"));
+  grpc::ClientContext streamed;
+  auto stream = door.stub->StreamChat(&streamed, Chat());
+  v1::CompletionChunk chunk;
+  while (stream->Read(&chunk)) CHECK(chunk.system_fingerprint() == "fp_of_the_door");
+  CHECK(stream->Finish().ok());
+}
+
+TEST_CASE("refused requests to generate are counted by their reason") {
+  std::vector<absl::StatusCode> refused;
+  InferenceServiceOptions options;
+  options.api_keys = {"key"};
+  options.refused = [&](absl::StatusCode code) { refused.push_back(code); };
+  GrpcDoor door(std::move(options));
+  Complete(door, Completion());
+  v1::CompletionRequest request = Completion();
+  request.set_model("gpt-9");
+  Complete(door, request, nullptr, "key");
+  CHECK(Complete(door, Completion(), nullptr, "key").ok());
+  CHECK(refused == std::vector{absl::StatusCode::kUnauthenticated, absl::StatusCode::kNotFound});
 }
 
 TEST_CASE("with API keys every call needs one") {

@@ -52,6 +52,83 @@ TEST_CASE("unknown paths, methods and models") {
   CHECK_THAT(Door::ErrorOf(door.Get("/v1/models/gpt-9")), StartsWith("404 model "));
 }
 
+TEST_CASE("error.code is what OpenAI's clients branch on, or null") {
+  OpenAiApiOptions options;
+  options.api_keys = {"key"};
+  Door keyed(std::move(options));
+  const auto code = [](const HttpReply& reply) { return Json::parse(reply.body)["error"]["code"]; };
+  CHECK(code(keyed.Post(kCompletions, kBody)) == "invalid_api_key");
+  Door door;
+  CHECK(code(door.Post(kCompletions, R"({"prompt": "x", "model": "gpt-9"})")) == "model_not_found");
+  CHECK(code(door.Get("/v1/models/gpt-9")) == "model_not_found");
+  const HttpReply large = door.Post(kCompletions, R"({"prompt": "x", "max_tokens": 500})");
+  CHECK(code(large) == "context_length_exceeded");
+  CHECK_THAT(large.body, Contains("maximum context length is 200 tokens"));
+  CHECK(code(door.Post(kCompletions, "{")).is_null());
+  CHECK(code(door.Get("/v1/nothing")).is_null());
+  CHECK(code(door.Get(kChat)).is_null());
+}
+
+TEST_CASE("no error text names a library") {
+  Door door;
+  for (const char* body : {"{", "{\"prompt\": }", "\xff", "[1,", "{\"prompt\": \"\\ud800\"}",
+                           "{\"temperature\": 1e999, \"prompt\": \"a\"}"}) {
+    for (const char* path : {kCompletions, kChat, "/tokenize", "/detokenize"}) {
+      const std::string error = Door::ErrorOf(door.Post(path, body));
+      INFO(error);
+      for (const char* name : {"json.exception", "nlohmann", "boost", "beast", "protobuf", "absl"})
+        CHECK(error.find(name) == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("each name of the model is taken and listed, the first is reported") {
+  Door door;
+  CHECK(door.Ask(kCompletions, {{"prompt", "x"}, {"model", "second-name"}})["model"] == "org/demo");
+  for (const char* path : {"/v1/models", "/v1/models/"}) {
+    const Json models = Json::parse(door.Get(path).body)["data"];
+    REQUIRE(models.size() == 2);
+    CHECK(models[0]["id"] == "org/demo");
+    CHECK(models[1]["id"] == "second-name");
+  }
+  CHECK(Json::parse(door.Get("/v1/models/second-name").body)["id"] == "second-name");
+}
+
+TEST_CASE("an unknown field is ignored and named in a header, whatever its name is made of") {
+  Door door;
+  const HttpReply reply =
+      door.Post(kCompletions, R"({"prompt": "x", "id_slot": 1, "a,b\r\nc": 2, "stream": true,
+                        "stream_options": {"include_usage": true, "odd": 1}})");
+  CHECK(reply.status == 200);
+  CHECK_THAT(reply.head,
+             Contains("x-tessera-ignored-fields: a?b??c, id_slot, stream_options.odd\r\n"));
+  const HttpReply known = door.Post(kCompletions, R"({"prompt": "x", "user": "u"})");
+  CHECK(known.head.find("x-tessera-ignored-fields") == std::string::npos);
+  CHECK_THAT(door.Post("/tokenize", R"({"prompt": "x", "more": 1})").head,
+             Contains("x-tessera-ignored-fields: more\r\n"));
+  CHECK_THAT(door.Post("/detokenize", R"({"tokens": [7], "more": 1})").head,
+             Contains("x-tessera-ignored-fields: more\r\n"));
+}
+
+TEST_CASE("requests to generate that the door refuses are counted by their reason") {
+  std::vector<absl::StatusCode> refused;
+  OpenAiApiOptions options;
+  options.api_keys = {"key"};
+  options.refused = [&](absl::StatusCode code) { refused.push_back(code); };
+  Door door(std::move(options));
+  const char* const key = "Authorization: Bearer key\r\n";
+  door.Post(kCompletions, kBody);
+  door.Post(kCompletions, "{", key);
+  door.Post(kChat, R"({"messages": 5})", key);
+  door.Post(kCompletions, R"({"prompt": "x", "model": "gpt-9"})", key);
+  door.Post("/tokenize", "{", key);
+  door.Get("/v1/nothing");
+  CHECK(door.Post(kCompletions, kBody, key).status == 200);
+  CHECK(refused == std::vector{absl::StatusCode::kUnauthenticated,
+                               absl::StatusCode::kInvalidArgument,
+                               absl::StatusCode::kInvalidArgument, absl::StatusCode::kNotFound});
+}
+
 TEST_CASE("the small endpoints") {
   Door door;
   const Json models = Json::parse(door.Get("/v1/models").body);
@@ -62,7 +139,9 @@ TEST_CASE("the small endpoints") {
   CHECK(Json::parse(door.Get("/v1/models/org/demo").body)["id"] == "org/demo");
   CHECK(door.Get("/v1/models/org%2").status == 404);
   CHECK(door.Get("/health").status == 200);
-  CHECK(door.Get("/ping").status == 200);
+  for (const char* path : {"/ping", "/healthz", "/livez", "/readyz"})
+    CHECK(door.Get(path).status == 200);
+  CHECK(Json::parse(door.Get("/load").body) == Json({{"server_load", 3}}));
   CHECK(Json::parse(door.Get("/version").body)["version"] == "1.2.3+00aa11bb22cc");
   const HttpReply metrics = door.Get("/metrics");
   CHECK_THAT(metrics.head, Contains("text/plain; version=0.0.4"));
@@ -72,6 +151,7 @@ TEST_CASE("the small endpoints") {
   const HttpReply not_ready = door.Get("/ready");
   CHECK_THAT(Door::ErrorOf(not_ready), StartsWith("503 - ") && Contains("no replica"));
   CHECK_THAT(not_ready.head, Contains("Retry-After: "));
+  CHECK(door.Get("/readyz").status == 503);
   CHECK(door.Get("/health").status == 200);
 }
 
@@ -136,6 +216,10 @@ TEST_CASE("with API keys, nothing but health is open") {
     CHECK(door.Get(path).status == 200);
   }
   CHECK(door.Post(kCompletions, kBody, "Authorization: Bearer second\r\n").status == 200);
+  for (const char* scheme : {"bearer", "BEARER", "bEaReR "}) {
+    const std::string header = std::string("Authorization: ") + scheme + " second\r\n";
+    CHECK(door.Post(kCompletions, kBody, header).status == 200);
+  }
 }
 
 TEST_CASE("a request's id is taken, or drawn, and echoed everywhere") {

@@ -160,7 +160,7 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"ignore_eos", "no"},
       {"min_tokens", -1},
       {"min_tokens", 17},
-      {"max_tokens", 0},
+      {"max_tokens", -1},
       {"max_tokens", "5"},
       {"max_tokens", 1e18},
       {"cache_salt", 1},

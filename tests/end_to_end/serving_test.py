@@ -1,5 +1,6 @@
 """Metrics, health, keys, shutdown and command lines of real processes."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -22,6 +23,11 @@ def test_health_metrics_and_grpc():
             told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
             assert told.strip() == version, (program, told)
         before = c.metrics()
+        for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
+                     "vllm:prefix_cache_queries_total", "vllm:num_requests_running", "vllm:kv_cache_usage_perc",
+                     "vllm:iteration_tokens_total_count"):
+            zeros = [v for k, v in before.items() if k.startswith(name + "{") and "engine=" in k]
+            assert zeros == [0, 0], (name, before)
         status, _, body = c.request("POST", "/v1/chat/completions", ANSWER)
         assert status == 200 and '"142"' in body, body
         # The same prompt again finds its prefix; a long one fills blocks.
@@ -51,6 +57,19 @@ def test_health_metrics_and_grpc():
             assert total(f"vllm:{name}_seconds_count") == 5, name
             assert total(f"vllm:{name}_seconds_sum") >= 0, name
         assert total("vllm:inter_token_latency_seconds_count") >= 28
+        for name in ("prompt_tokens", "generation_tokens", "params_n", "params_max_tokens",
+                     "inference_time_seconds", "time_per_output_token_seconds"):
+            assert total(f"vllm:request_{name}_count") == 5, name
+        assert total("vllm:request_params_n_sum") == 5
+        assert total("vllm:request_generation_tokens_sum") == total("vllm:generation_tokens_total")
+        for name in ("prompt_tokens", "generation_tokens"):
+            assert total(f"tessera_{name}_total") == total(f"vllm:{name}_total"), name
+        assert total("vllm:iteration_tokens_total_sum") == (
+            total("vllm:prompt_tokens_total") + total("vllm:generation_tokens_total"))
+        assert total("process_cpu_seconds_total") > 0
+        for name in ("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds",
+                     "process_max_fds", "process_start_time_seconds"):
+            assert after[name] > 0, name
 
         def steps(phase):
             return sum(v for k, v in after.items()
@@ -79,6 +98,58 @@ def test_health_metrics_and_grpc():
                 assert service in services, (version, services)
         answer = c.probe("complete", "What is 57 + 85?").splitlines()
         assert answer[0] == "142" and answer[1].endswith("completion"), answer
+
+
+def test_doors_for_browsers_and_fields_of_vllm():
+    flags = ("--served-model-name", "first", "--served-model-name", "second", "--allowed-origins",
+             "https://a.example,https://b.example", "--api-key", "secret")
+    key = {"Authorization": "bearer secret"}
+    with running(*flags, workers=1) as c:
+        preflight = {"Origin": "https://b.example", "Access-Control-Request-Method": "POST",
+                     "Access-Control-Request-Headers": "authorization"}
+        status, headers, _ = c.request("OPTIONS", "/v1/chat/completions", headers=preflight)
+        assert status == 200 and headers["Access-Control-Allow-Origin"] == "https://b.example", headers
+        status, headers, _ = c.request("OPTIONS", "/v1/plan", headers={**preflight, "Origin": "https://c.example"})
+        assert status == 403 and "Access-Control-Allow-Origin" not in headers, headers
+        models = json.loads(c.request("GET", "/v1/models/", headers=key)[2])
+        assert [m["id"] for m in models["data"]] == ["first", "second"], models
+
+        def complete(**fields):
+            body = {"model": "second", "prompt": "What is 57 + 85?", "temperature": 0, **fields}
+            status, headers, text = c.request("POST", "/v1/completions", body, key)
+            assert status == 200, text
+            return json.loads(text), headers
+
+        allowed = [40, 41, 42]
+        reply, headers = complete(allowed_token_ids=allowed, return_token_ids=True, max_tokens=20, odd_field=1)
+        assert reply["model"] == "first" and set(reply["choices"][0]["token_ids"]) <= set(allowed), reply
+        assert headers["x-tessera-ignored-fields"] == "odd_field", headers
+        assert reply["system_fingerprint"].startswith("fp_"), reply
+        free = complete(return_token_ids=True)[0]
+        assert free["system_fingerprint"] == reply["system_fingerprint"]
+        word = free["choices"][0]["text"]
+        assert word and word not in complete(bad_words=[word])[0]["choices"][0]["text"], free
+        empty = complete(max_tokens=0)[0]["choices"][0]
+        assert empty["text"] == "" and empty["finish_reason"] == "length", empty
+        assert complete(prompt=[10] * 50, truncate_prompt_tokens=7)[0]["usage"]["prompt_tokens"] == 7
+        count = {"messages": [{"role": "user", "content": "Count from 3 to 9."},
+                              {"role": "assistant", "content": "3 4 5"}], "temperature": 0}
+        status, _, text = c.request("POST", "/v1/chat/completions", {**count, "continue_final_message": True}, key)
+        assert json.loads(text)["choices"][0]["message"]["content"] == " 6 7 8 9", text
+        assert json.loads(c.get("/load")[2]) == {"server_load": 0}
+        document = json.loads(c.get("/openapi.json")[2])
+        assert "cluster" in json.dumps(document["paths"]["/v1/plan"]["post"]["requestBody"]), document
+        c.request("POST", "/v1/completions", {"prompt": "x"})
+        refused = {k: v for k, v in c.metrics().items() if k.startswith("tessera_requests_refused_total")}
+        assert sum(v for k, v in refused.items() if "unauthenticated" in k) == 1, refused
+
+
+def test_series_of_a_worker_are_there_from_its_registration_on():
+    with running(workers=1) as c:
+        c.start("stuck", "tests/end_to_end/stuck_worker", c.grpc, "stuck/0")
+        def series():
+            return [k for k in c.metrics() if 'engine="r-stuck/0"' in k and k.startswith("vllm:generation_tokens")]
+        wait_for("its series", series)
 
 
 def test_int8_weights_answer_as_well():

@@ -57,6 +57,10 @@ void CheckRequest(const absl::StatusOr<GenerationRequest>& read) {
     Require(id >= 0 && id < Model().tokenizer->vocabulary_size() && std::abs(bias) <= 100);
   }
   for (const auto& stop : request.stop_strings) Require(!stop.empty());
+  for (std::int32_t id : request.allowed_token_ids) {
+    Require(id >= 0 && id < Model().tokenizer->vocabulary_size());
+  }
+  for (const auto& word : request.bad_words) Require(!word.empty());
   Require(!request.request_id.empty() && request.request_id.size() <= 128);
 }
 

@@ -47,6 +47,10 @@ void CheckRequest(const GenerationRequest& request) {
     Require(std::isfinite(value) && value >= 0);
   }
   for (const auto& stop : request.stop_strings) Require(!stop.empty());
+  for (int32_t id : request.allowed_token_ids) {
+    Require(id >= 0 && id < Model().tokenizer->vocabulary_size());
+  }
+  for (const auto& word : request.bad_words) Require(!word.empty());
 }
 
 void CheckCall(const absl::StatusOr<OpenAiCall>& call) {

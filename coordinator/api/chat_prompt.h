@@ -1,0 +1,41 @@
+// The messages of a chat -> the token ids of its prompt, by the model's template.
+//
+// A message of role "developer" is rendered as "system" where the template does not name that role.
+// Thread rule: pure functions. Errors: InvalidArgument naming the field.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/api/front_door.h"
+
+namespace tessera::coordinator {
+
+// What of a chat's body its template sees, messages and chat_template_kwargs, in the client's
+// order: a template may print an object. `text` is the body, which ParseJson accepted.
+absl::StatusOr<nlohmann::ordered_json> ReadConversation(std::string_view text);
+
+struct ChatPromptOptions {
+  bool add_generation_prompt = true;
+  // The prompt ends with the last message's content: the answer continues it. As Hugging Face's
+  // apply_chat_template does it: whitespace that the template trims is not part of the prompt.
+  bool continue_final_message = false;
+  bool add_special_tokens = false;  // beside those that the template writes
+};
+
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
+                                                const nlohmann::ordered_json& conversation,
+                                                const ChatPromptOptions& options,
+                                                int64_t now_unix_seconds);
+
+// What a client gave, absent values included. InvalidArgument where a generation prompt is asked
+// for as well as the continuation of the last message.
+absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_generation_prompt,
+                                                        std::optional<bool> continue_final_message,
+                                                        std::optional<bool> add_special_tokens);
+
+}  // namespace tessera::coordinator

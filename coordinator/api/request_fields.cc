@@ -1,0 +1,164 @@
+#include "coordinator/api/request_fields.h"
+
+#include <array>
+#include <limits>
+
+#include "coordinator/api/front_door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using enum FieldKind;
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+constexpr std::string_view kLater = "not supported yet";
+
+constexpr RequestField Plain(std::string_view name, FieldKind kind) {
+  return {.name = name, .kind = kind};
+}
+constexpr RequestField Required(std::string_view name, FieldKind kind) {
+  return {.name = name, .kind = kind, .required = true};
+}
+constexpr RequestField NoEffect(std::string_view name, FieldKind kind) {
+  return {.name = name, .kind = kind, .no_effect = true};
+}
+constexpr RequestField Integer(std::string_view name, int64_t lowest, int64_t highest) {
+  return {.name = name, .kind = kInteger, .lowest = lowest, .highest = highest};
+}
+constexpr RequestField Number(std::string_view name, double min, double max) {
+  return {.name = name, .kind = kNumber, .min = min, .max = max};
+}
+constexpr RequestField Strings(std::string_view name, int64_t most) {
+  return {.name = name, .kind = kStrings, .highest = most};
+}
+constexpr RequestField Refused(std::string_view name, std::string_view harmless = {},
+                               std::string_view reason = kLater) {
+  return {.name = name, .kind = kRefused, .harmless = harmless, .reason = reason};
+}
+
+// Of both endpoints that generate.
+constexpr auto kGeneration = std::to_array<RequestField>({
+    Plain("model", kString),
+    Number("temperature", 0, 1000),
+    Number("top_p", 0, 1),
+    Number("min_p", 0, 1),
+    Integer("top_k", -1, kMaxInt32),
+    Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
+    Number("presence_penalty", -2, 2),
+    Number("frequency_penalty", -2, 2),
+    Plain("logit_bias", kLogitBias),
+    Plain("allowed_token_ids", kTokenIds),
+    Strings("bad_words", kMaxBadWords),
+    Integer("seed", -kMaxInt64 - 1, kMaxInt64),
+    Integer("n", 1, kMaxChoices),
+    Integer("best_of", 1, kMaxChoices),
+    Strings("stop", kMaxStopStrings),
+    Plain("stop_token_ids", kTokenIds),
+    Plain("include_stop_str_in_output", kBool),
+    Plain("skip_special_tokens", kBool),
+    Plain("ignore_eos", kBool),
+    Integer("max_tokens", 0, kMaxInt32),
+    Integer("min_tokens", 0, kMaxInt32),
+    Integer("truncate_prompt_tokens", -1, kMaxInt32),
+    Plain("add_special_tokens", kBool),
+    Plain("cache_salt", kString),
+    Integer("priority", -kMaxInt32, kMaxInt32),
+    Integer("prompt_logprobs", 0, kMaxTopLogprobs),
+    Plain("return_token_ids", kBool),
+    Plain("return_tokens_as_token_ids", kBool),
+    Plain("stream", kBool),
+    Plain("stream_options", kStreamOptions),
+    Plain("response_format", kResponseFormat),
+    NoEffect("user", kString),
+    NoEffect("metadata", kObject),
+    NoEffect("store", kBool),
+    NoEffect("service_tier", kString),
+    Refused("suffix"),
+    Refused("tools"),
+    Refused("tool_choice", "none"),
+    Refused("functions"),
+    Refused("function_call"),
+    Refused("structured_outputs"),
+    Refused("guided_json"),
+    Refused("guided_regex"),
+    Refused("guided_choice"),
+    Refused("guided_grammar"),
+    Refused("grammar"),
+    Refused("json_schema"),
+    Refused("chat_template"),
+    Refused("documents"),
+    Refused("logits_processors"),
+    Refused("audio"),
+    Refused("modalities"),
+    Refused("prediction"),
+    Refused("use_beam_search"),
+    Refused("kv_transfer_params"),
+});
+
+template <size_t N>
+constexpr auto WithGeneration(const std::array<RequestField, N>& own) {
+  std::array<RequestField, N + kGeneration.size()> all;
+  size_t at = 0;
+  for (const RequestField& field : own) all[at++] = field;
+  for (const RequestField& field : kGeneration) all[at++] = field;
+  return all;
+}
+
+constexpr auto kCompletion = WithGeneration(std::to_array<RequestField>({
+    Required("prompt", kPrompt),
+    Plain("echo", kBool),
+    Integer("logprobs", 0, kMaxTopLogprobs),
+    Refused("top_logprobs", {}, "a field of chat completions; here logprobs is how many to show"),
+}));
+
+constexpr auto kChat = WithGeneration(std::to_array<RequestField>({
+    Required("messages", kMessages),
+    Plain("chat_template_kwargs", kObject),
+    Plain("add_generation_prompt", kBool),
+    Plain("continue_final_message", kBool),
+    Plain("logprobs", kBool),
+    Integer("top_logprobs", 0, kMaxTopLogprobs),
+    Integer("max_completion_tokens", 0, kMaxInt32),
+    Refused("echo"),
+}));
+
+constexpr auto kTokenize = std::to_array<RequestField>({
+    Plain("model", kString),
+    Plain("prompt", kString),
+    Plain("messages", kMessages),
+    Plain("chat_template_kwargs", kObject),
+    Plain("add_special_tokens", kBool),
+    Plain("add_generation_prompt", kBool),
+    Plain("continue_final_message", kBool),
+    Plain("return_token_strs", kBool),
+    Refused("tools"),
+    Refused("chat_template"),
+});
+
+constexpr auto kDetokenize = std::to_array<RequestField>({
+    Plain("model", kString),
+    Required("tokens", kTokenIds),
+});
+
+constexpr auto kStreamOption = std::to_array<RequestField>({
+    Plain("include_usage", kBool),
+    Plain("continuous_usage_stats", kBool),
+});
+
+}  // namespace
+
+std::span<const RequestField> CompletionFields() { return kCompletion; }
+std::span<const RequestField> ChatFields() { return kChat; }
+std::span<const RequestField> TokenizeFields() { return kTokenize; }
+std::span<const RequestField> DetokenizeFields() { return kDetokenize; }
+std::span<const RequestField> StreamOptionFields() { return kStreamOption; }
+
+const RequestField* FindField(std::span<const RequestField> fields, std::string_view name) {
+  for (const RequestField& field : fields) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::coordinator
