@@ -1,14 +1,10 @@
 """The official OpenAI Python client against a real coordinator and worker."""
 
 import contextlib
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 
 from cluster import running
-from run_tests import Skip
+from pip_client import install
 
 # One that is known to be asked the right things; raised by hand.
 CLIENT = "openai==3.52.0"
@@ -17,14 +13,8 @@ COUNT = [{"role": "user", "content": "Count from 3 to 9."}]
 
 
 def prepare():
-    """Installs the client from PyPI into a folder of this run's."""
-    folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
-    for command in ([sys.executable, "-m", "venv", str(folder)],
-                    [str(folder / "bin" / "pip"), "install", "--quiet", CLIENT]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise Skip(f"cannot be installed: {CLIENT}: {' '.join(command[:4])}: {' '.join(last)}")
+    """Installs the client from PyPI."""
+    folder = install(CLIENT)
     sys.path[:0] = [str(p) for p in folder.glob("lib/python*/site-packages")]
 
 
@@ -119,14 +109,17 @@ def test_models_and_errors():
                 return error
             raise AssertionError(f"{fields} was not refused")
 
-        assert "gpt-9" in refused(openai.NotFoundError, model="gpt-9").message
+        unknown = refused(openai.NotFoundError, model="gpt-9")
+        assert "gpt-9" in unknown.message and unknown.code == "model_not_found", unknown
         assert refused(openai.BadRequestError, temperature=-1).param == "temperature"
-        assert refused(openai.BadRequestError, max_tokens=100000).param == "max_tokens"
+        long = refused(openai.BadRequestError, max_tokens=100000)
+        assert long.param == "max_tokens" and long.code == "context_length_exceeded", long
+        assert "maximum context length is" in long.message, long
         tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
         assert "not supported yet" in refused(openai.BadRequestError, tools=tools).message
         wrong = c.with_options(api_key="wrong")
         try:
             wrong.models.list()
             raise AssertionError("a wrong key was taken")
-        except openai.AuthenticationError:
-            pass
+        except openai.AuthenticationError as error:
+            assert error.code == "invalid_api_key", error
