@@ -366,7 +366,7 @@ class Setup {
     timer_.Begin("join");
     const auto cancelled = [this] { return call_.cancelled && call_.cancelled(); };
     auto formation = setup_.join(request_, static_cast<int32_t>(options_.limits.total_blocks),
-                                 setup_.join_seconds, cancelled);
+                                 setup_.formation_times, cancelled);
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
     options_.limits.total_blocks = (*formation)->kv_blocks();

@@ -44,12 +44,11 @@ struct SetupOptions {
   double max_stall_seconds = 30;
   // Joins the other workers of a replica (Formation::Join); `kv_blocks` of this worker's pool.
   // Null: a replica of several workers is refused.
-  std::function<absl::StatusOr<std::unique_ptr<Formation>>(const v1::ConfigureRequest& request,
-                                                           int32_t kv_blocks, double wait_seconds,
-                                                           const std::function<bool()>& cancelled)>
+  std::function<absl::StatusOr<std::unique_ptr<Formation>>(
+      const v1::ConfigureRequest& request, int32_t kv_blocks, const FormationTimes& times,
+      const std::function<bool()>& cancelled)>
       join;
-  // Longest wait for another worker of the replica, which may be reading its weights.
-  double join_seconds = 3600;
+  FormationTimes formation_times;
 };
 
 // What one call of SetUpEngine is given beside the request.

@@ -97,7 +97,7 @@ absl::StatusOr<FormationPlace> PlaceOf(const v1::ConfigureRequest& request) {
 
 absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRequest& request,
                                                            int32_t kv_blocks, const Opener& open,
-                                                           double wait_seconds,
+                                                           const FormationTimes& times,
                                                            const std::function<bool()>& cancelled) {
   auto place = PlaceOf(request);
   if (!place.ok()) return place.status();
@@ -107,9 +107,10 @@ absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRe
   absl::Status status = formation->OpenLinks(request, open);
   if (status.ok()) {
     const bool leads = formation->place_.self == formation->place_.leader;
-    status = leads ? formation->AgreeAsLeader(request, wait_seconds, cancelled)
-                   : formation->AgreeAsMember(request, wait_seconds, cancelled);
+    status = leads ? formation->AgreeAsLeader(request, times.join_seconds, cancelled)
+                   : formation->AgreeAsMember(request, times.join_seconds, cancelled);
   }
+  if (status.ok()) status = formation->BeginHeartbeats(request, open, times);
   if (status.ok()) return formation;
   formation->Shutdown(status);
   return status;
@@ -178,6 +179,26 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
   }
   kv_blocks_ = start.kv_blocks();
   return absl::OkStatus();
+}
+
+absl::Status Formation::BeginHeartbeats(const v1::ConfigureRequest& request, const Opener& open,
+                                        const FormationTimes& times) {
+  auto monitor = kernels::LinkMonitor::Start({.ping_interval_seconds = times.ping_interval_seconds,
+                                              .timeout_seconds = times.silence_seconds});
+  if (!monitor.ok()) return monitor.status();
+  monitor_ = *std::move(monitor);
+  for (const int member : place_.control) {
+    auto link = open(member, v1::LINK_KIND_HEARTBEAT);
+    if (!link.ok()) return link.status();
+    (*link)->set_peer(MemberName(request, member));
+    monitor_->Watch(*std::move(link), {}, [this](const absl::Status& lost) { Shutdown(lost); });
+  }
+  return absl::OkStatus();
+}
+
+Formation::~Formation() {
+  monitor_.reset();
+  Shutdown(absl::UnavailableError("the formation ends"));
 }
 
 StageLinks Formation::stage_links() const {

@@ -120,10 +120,11 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
                                                 request.replica(), " is joined at epoch ", epoch));
   }
   const FormationPlace& place = joining_->place;
-  const bool control = peer.kind() == v1::LINK_KIND_CONTROL;
-  const bool planned = (control || peer.kind() == v1::LINK_KIND_BULK) &&
-                       peer.peer_member() == place.self && peer.member() > place.self &&
-                       Contains(control ? place.control : place.bulk, peer.member());
+  const bool bulk = peer.kind() == v1::LINK_KIND_BULK;
+  const bool planned =
+      (bulk || peer.kind() == v1::LINK_KIND_CONTROL || peer.kind() == v1::LINK_KIND_HEARTBEAT) &&
+      peer.peer_member() == place.self && peer.member() > place.self &&
+      Contains(bulk ? place.bulk : place.control, peer.member());
   if (!planned) {
     return absl::FailedPreconditionError(
         StrCat("the plan has no such link from member ", peer.member(), " to ", place.self));
@@ -136,7 +137,8 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
 }
 
 absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequest& request,
-                                                         int32_t kv_blocks, double wait_seconds,
+                                                         int32_t kv_blocks,
+                                                         const FormationTimes& times,
                                                          const std::function<bool()>& cancelled) {
   auto place = PlaceOf(request);
   if (!place.ok()) return place.status();
@@ -147,10 +149,10 @@ absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequ
   }
   const int self = joining.place.self;
   const auto open = [&](int member, v1::LinkKind kind) {
-    return member > self ? Await(member, kind, wait_seconds, cancelled)
-                         : Dial(request, self, member, kind, wait_seconds, cancelled);
+    return member > self ? Await(member, kind, times.join_seconds, cancelled)
+                         : Dial(request, self, member, kind, times.join_seconds, cancelled);
   };
-  auto formation = Formation::Join(request, kv_blocks, open, wait_seconds, cancelled);
+  auto formation = Formation::Join(request, kv_blocks, open, times, cancelled);
   std::lock_guard lock(mutex_);
   joining_ = nullptr;
   return formation;
@@ -221,7 +223,7 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
       auto link = DialOnce(address, identity);
       if (link.ok()) {
         Logger("worker").info("link to {} over {}: {}", MemberName(request, member), address,
-                              kind == v1::LINK_KIND_CONTROL ? "control" : "bulk");
+                              v1::LinkKind_Name(kind));
         return link;
       }
       last = link.status();

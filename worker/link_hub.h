@@ -48,7 +48,7 @@ class LinkHub {
   // Formation::Join over links of this hub. `request.fence().worker_incarnation()` is this
   // worker's.
   absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
-                                                  int32_t kv_blocks, double wait_seconds,
+                                                  int32_t kv_blocks, const FormationTimes& times,
                                                   const std::function<bool()>& cancelled);
 
  private:

@@ -165,9 +165,9 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const auto advertised_links = AdvertisedLinks(options, (*links)->addresses());
   if (!advertised_links.ok()) return advertised_links.status();
   service_options.setup.join = [&links](const v1::ConfigureRequest& request, int32_t kv_blocks,
-                                        double wait_seconds,
+                                        const FormationTimes& times,
                                         const std::function<bool()>& cancelled) {
-    return (*links)->Join(request, kv_blocks, wait_seconds, cancelled);
+    return (*links)->Join(request, kv_blocks, times, cancelled);
   };
   const std::vector<int> cores = worker->cores;
   if (ReadCpuShare(cores).memory_bytes > 0) {  // else nothing says how much there is

@@ -170,13 +170,14 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
       setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
       setup.clock = NowSeconds;
       setup.join = [&pairs, i](const v1::ConfigureRequest& request, int32_t kv_blocks,
-                               double wait_seconds, const std::function<bool()>& cancelled) {
+                               const FormationTimes& times,
+                               const std::function<bool()>& cancelled) {
         const auto open = [&pairs, i](int member, v1::LinkKind kind) {
           return pairs.Open(static_cast<int>(i), member, kind);
         };
-        return Formation::Join(request, kv_blocks, open, wait_seconds, cancelled);
+        return Formation::Join(request, kv_blocks, open, times, cancelled);
       };
-      setup.join_seconds = options.close_after_seconds;
+      setup.formation_times.join_seconds = options.close_after_seconds;
       v1::ConfigureRequest request = requests[i];
       const v1::WorkerShare& share = request.share();
       const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
