@@ -367,6 +367,9 @@ class Setup {
     const auto cancelled = [this] { return call_.cancelled && call_.cancelled(); };
     auto formation = setup_.join(request_, static_cast<int32_t>(options_.limits.total_blocks),
                                  setup_.formation_times, cancelled);
+    if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
+      return absl::AbortedError(formation.status().message());
+    }
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
     options_.limits.total_blocks = (*formation)->kv_blocks();
