@@ -85,9 +85,10 @@ void Formation::Begin() {
     events.done = [self, i](const absl::Status& status, const v1::WorkerReady& ready) {
       self->OnConfigured(i, status, ready);
     };
-    configuring_[i] =
-        ConfigureCall::Begin(channels_[i], members()[i].request, options_.cluster_token,
-                             options_.configure_timeout_seconds, std::move(events));
+    v1::ConfigureRequest& request = options_.members[i].request;
+    configuring_[i] = ConfigureCall::Begin(channels_[i], request, options_.cluster_token,
+                                           options_.configure_timeout_seconds, std::move(events));
+    request.clear_vocabulary();  // megabytes, which only the call needs
   }
 }
 

@@ -28,9 +28,10 @@
 namespace tessera::coordinator {
 
 struct FormationMember {
-  std::string worker;            // name in the pool
-  std::string address;           // of its Worker service
-  v1::ConfigureRequest request;  // fence included; all members have one plan epoch
+  std::string worker;   // name in the pool
+  std::string address;  // of its Worker service
+  // Fence included; all members have one plan epoch. Without the vocabulary once it was sent.
+  v1::ConfigureRequest request;
 };
 
 struct FormationOptions {
@@ -112,7 +113,7 @@ class Formation final : private ReplicaLinkListener,
     return members()[member].request.fence().worker_incarnation();
   }
 
-  const FormationOptions options_;
+  FormationOptions options_;  // constant once Begin has returned
   WorkerPool& pool_;
   ReplicaLinkListener& flow_;
   const std::vector<std::shared_ptr<grpc::Channel>> channels_;  // by member

@@ -2,6 +2,7 @@
 // deployment reads its snapshot and acts.
 //
 //   REGISTERED -> CONFIGURING -> READY        (deployment moves them)
+//       READY  -> REGISTERED               (its replica ended, or it serves another plan)
 //        any   -> LOST                        (heartbeats stopped) -> REGISTERED (registers again)
 //       LOST   -> forgotten                   (forget_seconds later, when no plan names it)
 //        any   -> FAILED                      (Configure failed)   -> CONFIGURING (tried again)
