@@ -6,11 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/deployment/plan_terms.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/written_layout.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -98,31 +96,12 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
   return cluster;
 }
 
-// One replica per device, of those that hold the model at all.
-absl::StatusOr<v1::DeploymentPlan> OnePerDevice(const scheduler::PlannerInput& input,
-                                                scheduler::PlannerOptions options) {
-  v1::WrittenLayout layout;
-  absl::Status last = absl::ResourceExhaustedError("no device has registered");
-  for (const v1::Machine& machine : input.cluster.machines()) {
-    for (int i = 0; i < DevicesOf(machine); ++i) {
-      v1::WrittenReplica replica;
-      v1::WrittenStage* stage = replica.add_stages();
-      stage->add_devices(DeviceName(machine.name(), i));
-      stage->set_layers(input.model.layers());
-      v1::WrittenLayout alone;
-      *alone.add_replicas() = replica;
-      options.given_search = scheduler::GivenLayout(alone, "one replica per device");
-      const absl::StatusOr<v1::DeploymentPlan> fits = scheduler::MakePlan(input, options);
-      if (fits.ok()) {
-        *layout.add_replicas() = replica;
-      } else {
-        last = fits.status();
-      }
-    }
-  }
-  if (layout.replicas().empty()) return last;
-  options.given_search = scheduler::GivenLayout(layout, "one replica per device");
-  return scheduler::MakePlan(input, options);
+// Workers on CPUs take nothing beyond the memory that they registered; other devices' runtimes do.
+bool AllOnCpus(const std::map<std::string, std::string>& names,
+               const std::map<std::string, WorkerRecord>& workers) {
+  return std::all_of(names.begin(), names.end(), [&](const auto& name) {
+    return workers.at(name.second).registration.device().kind() == "cpu";
+  });
 }
 
 void Rename(const std::map<std::string, std::string>& names, v1::DeploymentPlan* plan) {
@@ -170,19 +149,11 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.cluster_file = start.cluster_file;
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;
-  options.allow_split = false;
+  options.allow_split = false;  // roles other than both are not carried out
+  if (AllOnCpus(names, workers)) options.runtime_reserve_bytes = 0;
   options.weight_dtype = start.weight_dtype;
   options.kv_dtype = start.kv_dtype;
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
-  if (plan.ok() && !CheckCarriedOut(*plan).ok()) {
-    const double wanted = plan->prediction().requests_per_second();
-    plan = OnePerDevice(input, options);
-    if (plan.ok() && wanted > plan->prediction().requests_per_second()) {
-      plan->add_explanation(absl::StrCat(
-          "a layout with pipeline or tensor-parallel stages would serve ", wanted,
-          " requests/s, but this build carries out one stage of one worker per replica"));
-    }
-  }
   if (!plan.ok()) return plan.status();
   Rename(names, &*plan);
   for (const auto& [bytes, devices] : limited) {

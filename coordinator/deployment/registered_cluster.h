@@ -32,11 +32,12 @@ struct PlanAtStart {
 std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
                                         const std::map<std::string, WorkerRecord>& workers);
 
-// Memory and memory bandwidth are those that workers report; memory is at most what the description
-// itself gives a device, which the assumptions tell where it binds (the catalogue limits nothing).
-// A worker that the description does not know, and a layout that this build cannot carry out, are
-// told in the plan's explanation: then every device that holds the model is a replica of its own.
-// InvalidArgument for a bad description, ResourceExhausted where nothing fits.
+// The planner's plan with replicas that both prefill and decode, of any stages and widths. Memory
+// and memory bandwidth are those that workers report; memory is at most what the description itself
+// gives a device, which the assumptions say where it binds (the catalogue limits nothing). Where
+// all workers are on CPUs, no memory is held back for a runtime. A worker that the description does
+// not know is named in the plan's explanation. InvalidArgument for a bad description,
+// ResourceExhausted where nothing fits.
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers);

@@ -38,8 +38,7 @@ class Reader {
     const v1::PlanBasis& basis = plan.basis();
     step_tokens_ = basis.max_step_tokens() > 0 ? basis.max_step_tokens() : kDefaultStepTokens;
     if (basis.memory_utilisation() > 0) options_.utilisation = basis.memory_utilisation();
-    if (basis.runtime_reserve_bytes() > 0)
-      options_.runtime_reserve_bytes = basis.runtime_reserve_bytes();
+    if (plan.has_basis()) options_.runtime_reserve_bytes = basis.runtime_reserve_bytes();
   }
 
   absl::StatusOr<PlanReplicas> Read() {

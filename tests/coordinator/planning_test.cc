@@ -15,6 +15,7 @@
 
 #include "coordinator/deployment/measured_rates.h"
 #include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/plan_terms.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/registered_cluster.h"
 #include "proto/document.h"
@@ -257,6 +258,44 @@ kinds: [{name: half, memory: 8 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_s
   const auto [little, nothing] = offered(4);
   CHECK(little.at("a/0") < int64_t{4} << 30);
   CHECK(nothing.empty());
+}
+
+TEST_CASE(
+    "a model that no worker holds alone is planned over several, each with what it registered") {
+  PlanAtStart start = Start();
+  start.cluster.Clear();
+  REQUIRE(ReadDocument(R"(
+machines:
+- {name: a, devices: [{kind: mine}]}
+- {name: b, devices: [{kind: mine}]}
+- {name: c, devices: [{kind: mine}]}
+kinds: [{name: mine, memory: 64 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_second: 1 TFLOPS}]
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
+)",
+                       "cluster.yaml", &start.cluster)
+              .message() == "");
+  const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-1.5B");  // 3 GiB of weights
+  std::map<std::string, WorkerRecord> workers = {
+      {"a/0", Worker(2)}, {"b/0", Worker(2)}, {"c/0", Worker(2)}};
+  // A GiB of each for a runtime: nothing is left.
+  CHECK(absl::IsResourceExhausted(PlanForRegistered(start, model, workers).status()));
+  for (auto& [name, worker] : workers) worker.registration.mutable_device()->set_kind("cpu");
+  const auto plan = PlanForRegistered(start, model, workers);
+  REQUIRE(plan.status().message() == "");
+  v1::ConfigureRequest configure;
+  *configure.mutable_model() = model;
+  CHECK(CheckPlanTerms(*plan, configure).message() == "");
+  REQUIRE(plan->replicas_size() == 1);
+  CHECK(plan->replicas(0).role() == v1::REPLICA_ROLE_BOTH);
+  int used = 0;
+  for (const v1::Stage& stage : plan->replicas(0).stages()) {
+    for (const v1::PlannedWorker& worker : stage.workers()) {
+      ++used;
+      CHECK(worker.available_bytes() == static_cast<int64_t>(0.9 * 0x1p31));
+      CHECK(CheckRoom(worker, int64_t{2} << 30).ok());
+    }
+  }
+  CHECK(used >= 2);
 }
 
 TEST_CASE("while there is no plan, why not is said for as long as it holds") {
