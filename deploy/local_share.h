@@ -11,9 +11,19 @@
 
 namespace tessera::deploy {
 
-// `workers` disjoint, consecutive shares of `cores`, as even as they can be; earlier ones get what
-// is over. InvalidArgument when there are fewer cores than workers.
+// More workers than this on each core would only wait for one another.
+inline constexpr int kMaxWorkersPerCore = 8;
+
+// Cores for each of `workers`: disjoint, consecutive shares of `cores`, as even as they can be,
+// where every worker can have one; earlier workers get what is over. Where there are more workers
+// than cores, each gets one core, in turn: a worker of one core does not spin. InvalidArgument for
+// fewer than one worker, or more than kMaxWorkersPerCore for each core.
 absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> cores, int workers);
+
+// Bytes for each worker: what it asks for (0: an even part), all of them less in proportion where
+// they ask for more than nine tenths of `available_bytes`; the rest is left to the coordinator and
+// the system. `available_bytes` 0, not known: what it asks for.
+std::vector<int64_t> SplitMemory(int64_t available_bytes, std::span<const int64_t> asked_bytes);
 
 // Bytes a process here may still take, by the rule that the workers follow too
 // (third_party/linux/cpu_share). `root` is "" but in tests, which plant a tree.

@@ -79,18 +79,20 @@ class Local {
   Local(const UpOptions& options, sigset_t signals) : options_(options), signals_(signals) {}
 
   absl::Status Start() {
-    cores_ = AllowedCores("");
-    const int wanted = options_.described_devices > 0 ? options_.described_devices : 2;
-    const int workers = options_.workers > 0
-                            ? options_.workers
-                            : std::min<int>(wanted, static_cast<int>(cores_.size()));
-    absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCores(cores_, workers);
+    const std::vector<int> cores = AllowedCores("");
+    const std::vector<LocalWorker> workers = Workers(cores);
+    const auto count = static_cast<int>(workers.size());
+    absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCores(cores, count);
     if (!shares.ok()) return shares.status();
+    std::vector<int64_t> memory_bytes;
+    for (const LocalWorker& worker : workers) memory_bytes.push_back(worker.memory_bytes);
+    memory_bytes = SplitMemory(AvailableMemoryBytes(""), memory_bytes);
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
     if (absl::Status s = FindKeys(); !s.ok()) return s;
     if (absl::Status s = StartCoordinator(); !s.ok()) return s;
-    for (int i = 0; i < workers; ++i) {
-      if (absl::Status s = StartWorker(i, workers, (*shares)[i]); !s.ok()) return s;
+    for (int i = 0; i < count; ++i) {
+      const LocalWorker worker = {workers[i].name, memory_bytes[i]};
+      if (absl::Status s = StartWorker(i, worker, (*shares)[i]); !s.ok()) return s;
     }
     return absl::OkStatus();
   }
@@ -119,8 +121,8 @@ class Local {
         }
         int serving = 0;
         for (const v1::ReplicaStatus& replica : cluster->replicas()) serving += replica.ready();
-        // A plan for a description may leave workers idle.
-        const bool planned = options_.described_devices > 0 && !cluster->replicas().empty();
+        // A plan may leave workers idle, or need several for one replica.
+        const bool planned = !options_.named_workers.empty() && !cluster->replicas().empty();
         if (planned ? serving == cluster->replicas_size() : ready >= wanted && serving >= wanted)
           return cluster;
         Tell(told);
@@ -167,6 +169,19 @@ class Local {
     std::optional<ChildProcess> process;
     double started_seconds = 0;
   };
+
+  // As many of the named ones as are asked for, or nameless ones.
+  std::vector<LocalWorker> Workers(const std::vector<int>& cores) const {
+    std::vector<LocalWorker> workers = options_.named_workers;
+    if (workers.empty()) {
+      const int usual = std::min(2, static_cast<int>(cores.size()));
+      workers.resize(options_.workers > 0 ? options_.workers : usual);
+      for (size_t i = 0; i < workers.size(); ++i) workers[i].name = absl::StrCat("local/", i);
+    } else if (options_.workers > 0) {
+      workers.resize(options_.workers);
+    }
+    return workers;
+  }
 
   // What changed since it was last told.
   void Tell(const std::string& text) {
@@ -294,21 +309,13 @@ class Local {
     return absl::DeadlineExceededError("the coordinator did not say where it listens within 120 s");
   }
 
-  absl::Status StartWorker(int index, int workers, const std::vector<int>& cores) {
-    // A tenth stays for the coordinator and the system.
-    const int64_t memory_bytes = AvailableMemoryBytes("") / 10 * 9 / workers;
+  absl::Status StartWorker(int index, const LocalWorker& worker, const std::vector<int>& cores) {
     const std::string name = absl::StrCat("worker-", index);
-    std::vector<std::string> arguments = {"tessera-worker",
-                                          "--coordinator",
-                                          addresses_.grpc,
-                                          "--name",
-                                          absl::StrCat(options_.machine, "/", index),
-                                          "--cpus",
-                                          CpuList(cores),
-                                          "--memory",
-                                          std::to_string(memory_bytes),
-                                          "--cpu-isa",
-                                          options_.cpu_isa};
+    std::vector<std::string> arguments = {
+        "tessera-worker", "--coordinator", addresses_.grpc,
+        "--name",         worker.name,     "--cpus",
+        CpuList(cores),   "--memory",      std::to_string(worker.memory_bytes),
+        "--cpu-isa",      options_.cpu_isa};
     if (!token_file_.empty())
       arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
     for (const std::string& flag : options_.coordinator_flags) {
@@ -349,7 +356,6 @@ class Local {
 
   const UpOptions& options_;
   const sigset_t signals_;
-  std::vector<int> cores_;
   std::string log_folder_;
   std::vector<Child> children_;  // the coordinator first
   std::string token_file_;       // empty: none is asked for

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "deploy/local_workers.h"
 #include "proto/coordinator.pb.h"
 
 namespace tessera::deploy {
 
 struct UpOptions {
   std::string model;
-  int workers = 0;  // 0: one per core, two at most, or as many as --cluster describes devices
-  // Workers are named MACHINE/INDEX; with --cluster after the one machine that it describes.
-  std::string machine = "local";
-  int described_devices = 0;  // of that machine; 0: without --cluster
+  int workers = 0;  // 0: one per core, two at most, or all that are named below
+  // Those that --cluster or --plan names; empty: local/0, local/1, ...
+  std::vector<LocalWorker> named_workers;
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
   uint16_t grpc_port = 8001;

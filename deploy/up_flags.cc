@@ -4,10 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/cluster.pb.h"
-#include "proto/document.h"
+#include "deploy/local_workers.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
@@ -79,37 +80,33 @@ absl::Status ReadKey(const std::string& file, const char* flag, std::string& key
   return absl::OkStatus();
 }
 
-// Names the workers after the description's machine: they are all on this one.
-absl::Status NameAfterCluster(UpOptions& o) {
-  constexpr std::string_view kFlag = "--cluster=";
-  std::string file;
-  for (const std::string& flag : o.coordinator_flags) {
-    if (flag.starts_with(kFlag)) file = flag.substr(kFlag.size());
+// The last value of a flag that is handed on; empty: it is not given.
+std::string HandedOn(const UpOptions& o, std::string_view flag) {
+  std::string value;
+  for (const std::string& given : o.coordinator_flags) {
+    if (given.starts_with(flag) && given[flag.size()] == '=') value = given.substr(flag.size() + 1);
   }
-  if (file.empty()) return absl::OkStatus();
-  v1::Cluster cluster;
-  if (absl::Status s = ReadDocumentFile(file, &cluster); !s.ok()) return s;
-  int machines = 0;
-  for (const v1::Machine& machine : cluster.machines())
-    machines += std::max(1, machine.available());
-  if (machines == 0) return absl::OkStatus();  // the coordinator says what is wrong with it
-  if (machines > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--cluster ", file, " describes ", machines,
-        " machines, and tessera up starts workers on this one alone: start tessera-coordinator "
-        "MODEL --cluster ",
-        file,
-        ", and on each machine tessera-worker --coordinator HOST:PORT --name MACHINE/INDEX, one "
-        "for each of its devices"));
+  return value;
+}
+
+// With --cluster or --plan the workers are those that the file names.
+absl::Status NameWorkers(UpOptions& o) {
+  const std::string cluster = HandedOn(o, "--cluster"), plan = HandedOn(o, "--plan");
+  if (cluster.empty() == plan.empty()) return absl::OkStatus();  // both: the coordinator refuses
+  auto named = plan.empty() ? WorkersOfCluster(cluster) : WorkersOfPlan(plan);
+  if (!named.ok()) return named.status();
+  o.named_workers = *std::move(named);
+  const auto count = static_cast<int>(o.named_workers.size());
+  if (o.workers > count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers ", o.workers, ": ", plan.empty() ? "--cluster " : "--plan ",
+                     plan.empty() ? cluster : plan, plan.empty() ? " describes " : " uses ", count,
+                     " devices, and a worker that it does not name is not used"));
   }
-  o.machine = cluster.machines(0).name();
-  o.described_devices = 0;
-  for (const v1::DeviceGroup& group : cluster.machines(0).devices())
-    o.described_devices += std::max(1, group.count());
-  if (o.workers > o.described_devices) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--workers ", o.workers, ": --cluster ", file, " describes ", o.described_devices,
-        " devices of ", o.machine, ", and a worker that it does not describe is not used"));
+  if (!plan.empty() && o.workers > 0 && o.workers < count) {
+    return absl::InvalidArgumentError(absl::StrCat("--workers ", o.workers, ": --plan ", plan,
+                                                   " needs its ", count,
+                                                   " workers: leave --workers out"));
   }
   return absl::OkStatus();
 }
@@ -121,7 +118,7 @@ CLI::App* AddUp(CLI::App& app, UpFlags& flags) {
   CLI::App* up = app.add_subcommand("up", "Start a coordinator and local workers, until Ctrl-C");
   up->add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   up->add_option("--workers", o.workers,
-                 "Local CPU workers; 0: one per core, two at most, or as --cluster describes")
+                 "Local CPU workers; 0: one per core, two at most, or those of --cluster or --plan")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   AddListening(up, o);
@@ -171,7 +168,7 @@ absl::Status FinishUp(CLI::App& up, UpFlags& flags) {
   if (absl::Status s = ReadKey(o.cluster_token_file, "--cluster-token-file", token); !s.ok())
     return s;
   CollectHandedOn(up, o.coordinator_flags);
-  if (absl::Status s = NameAfterCluster(o); !s.ok()) return s;
+  if (absl::Status s = NameWorkers(o); !s.ok()) return s;
   for (const CLI::Option* option : up.get_options()) {
     if (!option->get_envname().empty()) unsetenv(option->get_envname().c_str());
   }

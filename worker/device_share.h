@@ -14,8 +14,8 @@
 
 namespace tessera::worker {
 
-// Less does not hold a worker's buffers, whatever the model.
-inline constexpr int64_t kLeastMemoryBytes = 16 << 20;
+// Less does not hold a worker's buffers, whatever its part of a model.
+inline constexpr int64_t kLeastMemoryBytes = 1 << 20;
 
 struct DeviceShare {
   std::vector<int> cores;    // ascending

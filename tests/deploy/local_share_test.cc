@@ -23,7 +23,8 @@ TEST_CASE("cores are split into disjoint shares that differ by at most one") {
     }
     CHECK(joined == cores);
   }
-  for (int workers : {0, -1, 8}) {
+  const int too_many = static_cast<int>(cores.size()) * kMaxWorkersPerCore + 1;
+  for (int workers : {0, -1, too_many}) {
     const auto refused = SplitCores(cores, workers);
     CHECK(absl::IsInvalidArgument(refused.status()));
     const std::string text(refused.status().message());
@@ -31,6 +32,22 @@ TEST_CASE("cores are split into disjoint shares that differ by at most one") {
     CHECK(text.find("7 cores (0-3,8-10)") != std::string::npos);
     CHECK(text.find("--cpus") == std::string::npos);  // `tessera up` has no such flag
   }
+}
+
+TEST_CASE("more workers than cores take the cores in turn, one each") {
+  const std::vector<int> cores = {3, 7};
+  const auto shares = SplitCores(cores, 5).value();
+  CHECK(shares == std::vector<std::vector<int>>{{3}, {7}, {3}, {7}, {3}});
+}
+
+TEST_CASE("workers get the memory they ask for, or less in proportion where there is not enough") {
+  const std::vector<int64_t> unequal = {8, 8, 12, 10};
+  CHECK(SplitMemory(1000, unequal) == unequal);
+  CHECK(SplitMemory(0, unequal) == unequal);  // nobody knows how much there is
+  CHECK(SplitMemory(100, std::vector<int64_t>{90, 90}) == std::vector<int64_t>{45, 45});
+  CHECK(SplitMemory(100, std::vector<int64_t>{120, 60}) == std::vector<int64_t>{60, 30});
+  CHECK(SplitMemory(100, std::vector<int64_t>{0, 0, 0}) == std::vector<int64_t>{30, 30, 30});
+  CHECK(SplitMemory(100, std::vector<int64_t>{20, 0}) == std::vector<int64_t>{20, 45});
 }
 
 TEST_CASE("memory is what the machine and the control group leave, whichever is less") {

@@ -22,26 +22,72 @@ absl::Status Parse(std::vector<std::string> arguments, UpFlags& flags) {
   return FinishUp(*up, flags);
 }
 
+// Two stages of a model with two layers and two heads: two ranks, then one.
+constexpr char kPlan[] = R"json({
+  "model": {"name": "m", "layers": 2, "hidden": 8, "heads": 2, "kv_heads": 2, "head_dim": 4,
+            "ffn_width": 16, "vocabulary": 10},
+  "replicas": [{"name": "r0", "role": "REPLICA_ROLE_BOTH", "stages": [
+    {"workers": [
+      {"device": "box/3", "weight_bytes": 1000, "kv_bytes": 100, "available_bytes": 5000,
+       "share": {"layers": {"end": 1}, "query_heads": {"end": 1}, "kv_heads": {"end": 1},
+                 "ffn_columns": {"end": 8}, "vocabulary_rows": {"end": 5},
+                 "holds_embedding": true}},
+      {"device": "box/1", "weight_bytes": 600, "kv_bytes": 200, "activation_bytes": 100,
+       "share": {"layers": {"end": 1}, "query_heads": {"begin": 1, "end": 2},
+                 "kv_heads": {"begin": 1, "end": 2}, "ffn_columns": {"begin": 8, "end": 16},
+                 "vocabulary_rows": {"begin": 5, "end": 10}, "holds_embedding": true}}]},
+    {"workers": [
+      {"device": "box/0",
+       "share": {"layers": {"begin": 1, "end": 2}, "query_heads": {"end": 2},
+                 "kv_heads": {"end": 2}, "ffn_columns": {"end": 16},
+                 "vocabulary_rows": {"end": 10}, "holds_head": true}}]}]}]
+})json";
+
 }  // namespace
 
-TEST_CASE("workers are named after the one machine of --cluster, one per device") {
+TEST_CASE("workers are those of the one machine of --cluster, each with its device's memory") {
   const tests::TemporaryFolder folder;
   folder.Write("one.yaml",
-               "machines: [{name: box, devices: [{kind: T4, count: 2}, {kind: L4}]}]\n");
+               "machines: [{name: box, devices: [{kind: T4, count: 2}, {kind: own, memory: 6 MiB}, "
+               "{kind: own}]}]\nkinds: [{name: own, memory: 8 MiB}]\n");
   const std::string file = folder.path() / "one.yaml";
   UpFlags flags;
   REQUIRE(Parse({"--cluster", file}, flags).message() == "");
-  CHECK(flags.options.machine == "box");
-  CHECK(flags.options.described_devices == 3);
+  const std::vector<LocalWorker>& workers = flags.options.named_workers;
+  REQUIRE(workers.size() == 4);
+  CHECK(workers[0].name == "box/0");
+  CHECK(workers[3].name == "box/3");
+  CHECK(workers[1].memory_bytes == 0);  // the catalogue's figure is not this card's
+  CHECK(workers[2].memory_bytes == 6 << 20);
+  CHECK(workers[3].memory_bytes == 8 << 20);
   UpFlags fewer;
   CHECK(Parse({"--cluster", file, "--workers", "2"}, fewer).message() == "");
   UpFlags more;
-  CHECK_THAT(std::string(Parse({"--cluster", file, "--workers", "4"}, more).message()),
-             Contains("--workers 4") && Contains("describes 3 devices of box"));
+  CHECK_THAT(std::string(Parse({"--cluster", file, "--workers", "5"}, more).message()),
+             Contains("--workers 5") && Contains("describes 4 devices"));
   UpFlags without;
   REQUIRE(Parse({}, without).message() == "");
-  CHECK(without.options.machine == "local");
-  CHECK(without.options.described_devices == 0);
+  CHECK(without.options.named_workers.empty());
+}
+
+TEST_CASE("workers are those that --plan uses, each with the memory that the plan relies on") {
+  const tests::TemporaryFolder folder;
+  folder.Write("plan.json", kPlan);
+  const std::string file = folder.path() / "plan.json";
+  UpFlags flags;
+  REQUIRE(Parse({"--plan", file}, flags).message() == "");
+  const std::vector<LocalWorker>& workers = flags.options.named_workers;
+  REQUIRE(workers.size() == 3);
+  CHECK(workers[0].name == "box/3");
+  CHECK(workers[0].memory_bytes == 5000);
+  CHECK(workers[1].memory_bytes == 900);
+  CHECK(workers[2].name == "box/0");
+  CHECK(workers[2].memory_bytes == 0);
+  for (const char* count : {"2", "4"}) {
+    UpFlags other;
+    CHECK_THAT(std::string(Parse({"--plan", file, "--workers", count}, other).message()),
+               Contains("--workers " + std::string(count)) && Contains("plan.json"));
+  }
 }
 
 TEST_CASE("a description of several machines is refused with what to start instead") {

@@ -50,9 +50,9 @@ check "a misspelt subcommand is named" grep -q '"statsu" is no subcommand (did y
 up --once --workers 1 --max-model-len abc > "$out" 2>&1
 check "a number that is none is named in a short line" \
   grep -qx '.*--max-model-len: .*"abc" is no number.\{0,60\}' "$out"
-up --once --workers 1000 > "$out" 2>&1
-check "more workers than cores are refused, saying how many there may be" \
-  grep -q -- "--workers 1000: .* may be used here: give --workers [0-9]" "$out"
+up --once --workers 1024 > "$out" 2>&1
+check "many more workers than cores are refused, saying how many there may be" \
+  grep -q -- "--workers 1024: .* may be used here, .*: give --workers [0-9]" "$out"
 up --once --quantization int8 --dtype float32 > "$out" 2>&1
 check "two words on how weights are kept are refused" grep -q "give one of them" "$out"
 TESSERA_WROKERS=1 "$tessera" status --coordinator http://x:1 > "$out" 2>&1
