@@ -140,21 +140,23 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
 }
 
 std::string ShowPlan(const v1::GetClusterReply& cluster) {
-  std::string text = absl::StrFormat("plan %d for %s:\n", cluster.plan_epoch(), cluster.model());
+  std::string text = absl::StrFormat("plan %d for %s:\n\n", cluster.plan_epoch(), cluster.model());
+  Table stages = {{"REPLICA", "ROLE", "STAGE", "LAYERS", "RANKS", "WORKERS"}};
   for (const v1::Replica& replica : cluster.plan().replicas()) {
-    absl::StrAppend(&text, "  replica ", replica.name(), " (", RoleName(replica.role()), "):");
-    for (const v1::Stage& stage : replica.stages()) {
-      absl::StrAppend(&text, " ");
-      for (int i = 0; i < stage.workers_size(); ++i) {
-        absl::StrAppend(&text, i > 0 ? "+" : "", stage.workers(i).device());
-      }
+    for (int j = 0; j < replica.stages_size(); ++j) {
+      const v1::Stage& stage = replica.stages(j);
+      std::string workers;
+      for (const v1::PlannedWorker& worker : stage.workers())
+        absl::StrAppend(&workers, workers.empty() ? "" : " ", worker.device());
       const v1::Range& layers = stage.workers(0).share().layers();
-      absl::StrAppend(&text, " layers ", layers.begin(), "-", layers.end() - 1);
+      stages.push_back({replica.name(), RoleName(replica.role()), absl::StrCat(j),
+                        absl::StrCat(layers.begin(), "-", layers.end() - 1),
+                        absl::StrCat(stage.workers_size()), workers});
     }
-    text += "\n";
   }
+  absl::StrAppend(&text, Show(stages), "\n");
   for (const std::string& line : cluster.plan().explanation())
-    absl::StrAppend(&text, "  why: ", line, "\n");
+    absl::StrAppend(&text, "why: ", line, "\n");
   return text;
 }
 

@@ -16,7 +16,7 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
 
 // The tables of `tessera status`: workers, then replicas.
 std::string ShowCluster(const v1::GetClusterReply& cluster);
-// One line per replica: which layers on which devices.
+// A table of stages: which layers on which workers; then why.
 std::string ShowPlan(const v1::GetClusterReply& cluster);
 std::string ClusterJson(const v1::GetClusterReply& cluster);
 

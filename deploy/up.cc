@@ -22,6 +22,7 @@
 #include "deploy/child_process.h"
 #include "deploy/cluster_client.h"
 #include "deploy/local_share.h"
+#include "deploy/restart_policy.h"
 #include "proto/protocol.h"
 #include "third_party/linux/cpu_share.h"
 
@@ -71,8 +72,8 @@ std::string DrawKey() {
   return key;
 }
 
-// A worker that ended sooner than this after its start would only end again.
-constexpr double kLastingSeconds = 5;
+// A worker that failed so soon after another one ended may have failed because of that.
+constexpr double kSettlingSeconds = 30;
 
 class Local {
  public:
@@ -102,7 +103,7 @@ class Local {
     const double deadline = Now() + options_.ready_timeout_seconds;
     const int wanted = static_cast<int>(children_.size()) - 1;
     for (;;) {
-      if (absl::Status s = CheckChildren(); !s.ok()) return s;
+      if (absl::Status s = Revive(); !s.ok()) return s;
       if (SignalCame()) return absl::CancelledError("stopped before the workers were ready");
       absl::StatusOr<v1::GetClusterReply> cluster =
           FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
@@ -111,7 +112,8 @@ class Local {
         int ready = 0;
         std::string told = cluster->no_plan();
         for (const v1::WorkerStatus& worker : cluster->workers()) {
-          if (worker.state() == v1::WORKER_STATE_FAILED) {
+          const bool settled = Now() - last_end_seconds_ > kSettlingSeconds;
+          if (worker.state() == v1::WORKER_STATE_FAILED && settled) {
             return absl::FailedPreconditionError(
                 absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
           }
@@ -138,7 +140,7 @@ class Local {
   }
 
   // Until a signal, or until a program ends by itself that is not to be started again: the
-  // coordinator, which holds the requests, or a worker that does not last.
+  // coordinator, which holds the requests, or a worker that ends at once again and again.
   absl::Status Watch() {
     while (!SignalCame()) {
       if (absl::Status s = Revive(); !s.ok()) return s;
@@ -168,6 +170,8 @@ class Local {
     std::vector<std::string> arguments;  // the program first
     std::optional<ChildProcess> process;
     double started_seconds = 0;
+    RestartPolicy policy;
+    double restart_seconds = 0;  // when it is started again; 0: it runs
   };
 
   // As many of the named ones as are asked for, or nameless ones.
@@ -257,6 +261,7 @@ class Local {
     if (!process.ok()) return process.status();
     child.process.emplace(*std::move(process));
     child.started_seconds = Now();
+    child.restart_seconds = 0;
     return absl::OkStatus();
   }
 
@@ -294,7 +299,7 @@ class Local {
     if (absl::Status s = Launch("coordinator", std::move(arguments)); !s.ok()) return s;
     const double deadline = Now() + 120;
     while (Now() < deadline) {
-      if (absl::Status s = CheckChildren(); !s.ok()) return s;
+      if (absl::Status s = Check(children_[0]); !s.ok()) return s;
       if (SignalCame()) return absl::CancelledError("stopped before the coordinator was up");
       unsigned http = 0, grpc = 0;
       std::ifstream file(port_file);
@@ -333,23 +338,29 @@ class Local {
         absl::StrCat(child.name, " ", *ended, "; the end of its log ", log, ":", LastLines(log)));
   }
 
-  absl::Status CheckChildren() {
-    for (Child& child : children_) {
-      if (absl::Status s = Check(child); !s.ok()) return s;
-    }
-    return absl::OkStatus();
-  }
-
-  // Starts ended workers again; what they worked on goes on at the others meanwhile.
+  // Starts ended workers again, each when its time has come; what they worked on goes on at the
+  // others meanwhile, or waits.
   absl::Status Revive() {
-    for (size_t i = 0; i < children_.size(); ++i) {
+    if (absl::Status s = Check(children_[0]); !s.ok()) return s;
+    for (size_t i = 1; i < children_.size(); ++i) {
       Child& child = children_[i];
-      absl::Status ended = Check(child);
+      if (child.restart_seconds > 0) {
+        if (Now() < child.restart_seconds) continue;
+        if (absl::Status s = Run(child); !s.ok()) return s;
+        std::cout << child.name << " is started again" << std::endl;
+        continue;
+      }
+      const absl::Status ended = Check(child);
       if (ended.ok()) continue;
-      if (i == 0 || Now() - child.started_seconds < kLastingSeconds) return ended;
-      std::cout << std::string(ended.message()) << "\n"
-                << child.name << " is started again" << std::endl;
-      if (absl::Status s = Run(child); !s.ok()) return s;
+      last_end_seconds_ = Now();
+      const std::optional<double> delay =
+          child.policy.OnEnd(last_end_seconds_ - child.started_seconds);
+      if (!delay.has_value()) {
+        return absl::AbortedError(absl::StrCat(RestartPolicy::kMaxEndsAtOnce, " times in a row ",
+                                               std::string(ended.message())));
+      }
+      std::cout << std::string(ended.message()) << std::endl;
+      child.restart_seconds = last_end_seconds_ + *delay;
     }
     return absl::OkStatus();
   }
@@ -360,6 +371,7 @@ class Local {
   std::vector<Child> children_;  // the coordinator first
   std::string token_file_;       // empty: none is asked for
   std::string last_told_;
+  double last_end_seconds_ = -kSettlingSeconds;  // of a worker
   UpAddresses addresses_;
   bool hurry_ = false;
 };

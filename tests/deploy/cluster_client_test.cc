@@ -72,7 +72,7 @@ TEST_CASE("the tables name workers, states, replicas and reasons") {
   CHECK_THAT(text, Contains("LOST"));
   CHECK_THAT(text, Contains("b/0: no heartbeat for 5 s"));
   CHECK_THAT(text, Contains("OUTPUT TOK/S"));
-  CHECK_THAT(ShowPlan(Cluster()), Contains("replica r-a/0 (both): a/0 layers 0-5"));
+  CHECK_THAT(ShowPlan(Cluster()), Contains("r-a/0    both  0      0-5     1      a/0\n"));
   CHECK_THAT(ShowPlan(Cluster()), Contains("why: because"));
   CHECK_THAT(ClusterJson(Cluster()), Contains("\"plan_epoch\""));
   CHECK_THAT(ShowCluster({}), Contains("no workers have registered"));
