@@ -19,7 +19,8 @@ Bounds Of(const v1::Range& range) { return {range.begin(), range.end()}; }
 
 std::string Show(Bounds b) { return absl::StrFormat("[%d, %d)", b.first, b.second); }
 
-// Whether `parts` cover [0, end) exactly once, in any order. Empty parts are legal.
+// Whether `parts`, none of them empty where there is anything to hold, cover [0, end) exactly once,
+// in any order.
 absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end) {
   std::sort(parts.begin(), parts.end());
   int64_t reached = 0;
@@ -28,7 +29,11 @@ absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end
       return absl::InvalidArgumentError(
           absl::StrCat(what, ": range ", Show(part), " is not within ", Show({0, end})));
     }
-    if (part.first == part.second) continue;
+    if (part.first == part.second && end == 0) continue;
+    if (part.first == part.second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": one of ", parts.size(), " workers holds none of ", end));
+    }
     if (part.first != reached) {
       return absl::InvalidArgumentError(
           absl::StrCat(what, ": ", part.first > reached ? "nobody holds " : "two workers hold ",

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/activations.h"
 #include "scheduler/plan_check_parts.h"
 
 namespace tessera::scheduler {
@@ -33,7 +34,7 @@ LeastBytes LeastOf(const v1::DeploymentPlan& plan, const v1::PlannedWorker& work
   // The largest step takes a row of the hidden width for each of its tokens.
   const double rows = std::max<double>(0, static_cast<double>(plan.basis().max_step_tokens()));
   return {held.weight_bytes, kv_tokens * held.kv_bytes_per_token,
-          rows * plan.model().hidden() * ActivationElementBytes(plan)};
+          rows * plan.model().hidden() * ActivationElementBytes()};
 }
 
 // Figures of 0 are as wrong as others where a plan has a basis: they were left out.
@@ -135,12 +136,10 @@ double WeightElementBytes(const v1::DeploymentPlan& plan) {
                                                                        : plan.weight_dtype());
 }
 
-double ActivationElementBytes(const v1::DeploymentPlan& plan) {
-  return std::max(2.0, WeightElementBytes(plan));
-}
+double ActivationElementBytes() { return kActivationElementBytes; }
 
 double KvElementBytes(const v1::DeploymentPlan& plan) {
-  return plan.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED ? ActivationElementBytes(plan)
+  return plan.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED ? std::max(2.0, WeightElementBytes(plan))
                                                       : ElementBytes(plan.kv_dtype());
 }
 

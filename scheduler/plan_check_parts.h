@@ -22,7 +22,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
 
 double WeightElementBytes(const v1::DeploymentPlan& plan);
 double KvElementBytes(const v1::DeploymentPlan& plan);
-double ActivationElementBytes(const v1::DeploymentPlan& plan);
+double ActivationElementBytes();
 
 // Figures of the plan by itself: memory, KV, load of replicas.
 absl::Status CheckFigures(const v1::DeploymentPlan& plan);

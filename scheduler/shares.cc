@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/activations.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -10,6 +12,13 @@ void SetPart(int64_t total, int64_t parts, int64_t i, v1::Range* range) {
   const int64_t size = total / parts, rest = total % parts;
   range->set_begin(i * size + std::min(i, rest));
   range->set_end((i + 1) * size + std::min(i + 1, rest));
+}
+
+// The same in whole units, the last one perhaps shorter.
+void SetPartOfUnits(int64_t total, int64_t unit, int64_t parts, int64_t i, v1::Range* range) {
+  SetPart((total + unit - 1) / unit, parts, i, range);
+  range->set_begin(std::min(total, range->begin() * unit));
+  range->set_end(std::min(total, range->end() * unit));
 }
 
 void SetHeads(const v1::Model& model, int width, int rank, v1::WorkerShare* share) {
@@ -50,14 +59,17 @@ v1::WorkerShare WholeModelShare(const v1::Model& model) {
 }
 
 std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
-                                         int64_t end_layer, int width) {
+                                         int64_t end_layer, int width, v1::DataType weight_dtype) {
+  const bool int8 = (weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype) ==
+                    v1::DATA_TYPE_INT8;
   std::vector<v1::WorkerShare> shares(static_cast<size_t>(width));
   for (int rank = 0; rank < width; ++rank) {
     v1::WorkerShare& share = shares[static_cast<size_t>(rank)];
     share.mutable_layers()->set_begin(first_layer);
     share.mutable_layers()->set_end(end_layer);
     SetHeads(model, width, rank, &share);
-    SetPart(model.ffn_width(), width, rank, share.mutable_ffn_columns());
+    SetPartOfUnits(model.ffn_width(), int8 ? kInt8GroupInputs : 1, width, rank,
+                   share.mutable_ffn_columns());
     SetPart(model.experts().count(), width, rank, share.mutable_experts());
     share.set_holds_embedding(first_layer == 0);
     share.set_holds_head(end_layer == model.layers());

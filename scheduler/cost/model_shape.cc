@@ -5,11 +5,17 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/activations.h"
 
 namespace tessera::scheduler {
 namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Columns of an ffn that stay together: the inputs of one scale, where weights are int8.
+int64_t FfnUnit(const ModelShape& model) {
+  return model.weight_bytes_per_element < 2 ? kInt8GroupInputs : 1;
+}
 
 absl::Status CheckShape(const v1::Model& model) {
   const auto fail = [&](const char* field, const char* reason) {
@@ -77,9 +83,9 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
-  shape.activation_bytes_per_element = std::max(2.0, shape.weight_bytes_per_element);
+  shape.activation_bytes_per_element = kActivationElementBytes;
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
-                                   ? shape.activation_bytes_per_element
+                                   ? std::max(2.0, shape.weight_bytes_per_element)
                                    : BytesPerElement(kv_dtype);
   return shape;
 }
@@ -94,13 +100,20 @@ RankShare FullestShare(const ModelShape& model, int width) {
     share.kv_heads = 1;
     share.query_heads = CeilDiv(group, width / model.kv_heads);
   }
-  share.ffn_columns = CeilDiv(model.ffn_width, width);
+  const int64_t unit = FfnUnit(model);
+  share.ffn_columns =
+      std::min(model.ffn_width, CeilDiv(CeilDiv(model.ffn_width, unit), width) * unit);
   share.vocabulary_rows = CeilDiv(model.vocabulary, width);
   share.experts = static_cast<int>(CeilDiv(model.experts, width));
   return share;
 }
 
-int MaxWidth(const ModelShape& model) { return static_cast<int>(model.heads); }
+int MaxWidth(const ModelShape& model) {
+  int64_t width = model.heads;
+  if (model.experts > 0) width = std::min<int64_t>(width, model.experts);
+  if (model.ffn_width > 0) width = std::min(width, CeilDiv(model.ffn_width, FfnUnit(model)));
+  return static_cast<int>(std::min(width, model.vocabulary));
+}
 
 double AttentionParameters(const ModelShape& model, const RankShare& share) {
   const auto heads = static_cast<double>(2 * share.query_heads + 2 * share.kv_heads);

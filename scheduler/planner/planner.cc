@@ -36,6 +36,10 @@ namespace {
 // more than is served, latencies are predicted here: at capacity a queue grows without end.
 constexpr double kHighestLoad = 0.85;
 
+// Of max_sequences, an average, that a replica runs at once at most: a quarter more for their
+// coming and going (step_budget.h), and as many in prefill.
+constexpr double kMoreSequences = 1.5;
+
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
@@ -213,6 +217,8 @@ class Planner {
     problem_.options.memory.utilisation = options_.utilisation;
     problem_.options.memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
     problem_.options.memory.max_step_tokens = options_.max_step_tokens;
+    problem_.options.memory.max_logit_rows =
+        static_cast<int64_t>(std::ceil(kMoreSequences * options_.max_sequences));
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
     problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second};
@@ -358,17 +364,19 @@ class Planner {
     replica->set_max_batched_tokens(
         chosen ? placed.rate.step_tokens
                : StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
-    replica->set_max_sequences(chosen
-                                   ? static_cast<int64_t>(options_.max_sequences)
-                                   : SequenceBudget(lengths, problem_.options, spec, placed.rate));
+    replica->set_max_sequences(
+        chosen ? static_cast<int64_t>(options_.max_sequences)
+               : std::min(SequenceBudget(lengths, problem_.options, spec, placed.rate),
+                          problem_.options.memory.max_logit_rows));
     for (size_t j = 0; j < placed.stages.size(); ++j) {
       const LayoutStage& stage = placed.stages[j];
       const StageSpec& stage_spec = spec.stages[j];
       const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
       const RankMemory memory = MemoryOfRank(shape_, stage_spec, *pool.spec,
                                              problem_.options.memory, placed.stages.size() > 1);
-      const auto shares = StageShares(input_.model, stage_spec.first_layer,
-                                      stage_spec.first_layer + stage.layers, stage.width);
+      const auto shares =
+          StageShares(input_.model, stage_spec.first_layer, stage_spec.first_layer + stage.layers,
+                      stage.width, plan_.weight_dtype());
       v1::Stage* out = replica->add_stages();
       for (int rank = 0; rank < stage.width; ++rank) {
         v1::PlannedWorker* worker = out->add_workers();
@@ -380,9 +388,10 @@ class Planner {
         worker->set_kv_bytes(
             static_cast<int64_t>(placed.rate.kv_capacity_tokens * memory.kv_bytes_per_token));
         worker->set_activation_bytes(
-            static_cast<int64_t>(memory.activation_bytes + memory.communication_bytes));
+            static_cast<int64_t>(memory.activation_bytes + memory.communication_bytes +
+                                 memory.reserve_bytes - options_.runtime_reserve_bytes));
         worker->set_available_bytes(
-            static_cast<int64_t>(memory.budget_bytes - memory.reserve_bytes));
+            static_cast<int64_t>(memory.budget_bytes - options_.runtime_reserve_bytes));
       }
     }
   }

@@ -8,6 +8,8 @@
 namespace tessera::scheduler {
 namespace {
 
+int64_t Size(const v1::Range& range) { return range.end() - range.begin(); }
+
 v1::Model Model(int heads, int kv_heads, int experts) {
   v1::Model model;
   model.set_layers(3);
@@ -25,12 +27,51 @@ v1::Model Model(int heads, int kv_heads, int experts) {
   return model;
 }
 
-void AddStage(const v1::Model& model, int64_t first, int64_t end, int width, v1::Replica* replica) {
+void AddStage(const v1::Model& model, int64_t first, int64_t end, int width, v1::DataType weights,
+              v1::Replica* replica) {
   v1::Stage* stage = replica->add_stages();
-  for (const v1::WorkerShare& share : StageShares(model, first, end, width)) {
+  for (const v1::WorkerShare& share : StageShares(model, first, end, width, weights)) {
     v1::PlannedWorker* worker = stage->add_workers();
     worker->set_device("d" + std::to_string(first) + "/" + std::to_string(stage->workers_size()));
     *worker->mutable_share() = share;
+  }
+}
+
+// Every width of the first two of three layers, in `weights`.
+void CheckEveryWidth(const v1::Model& model, v1::DataType weights) {
+  const absl::StatusOr<ModelShape> shape = MakeModelShape(model, weights);
+  REQUIRE(shape.ok());
+  for (int width = 1; width <= MaxWidth(*shape); ++width) {
+    INFO("width " << width);
+    v1::DeploymentPlan plan;
+    *plan.mutable_model() = model;
+    plan.set_weight_dtype(weights);
+    v1::Replica* replica = plan.add_replicas();
+    replica->set_name("r0");
+    replica->set_role(v1::REPLICA_ROLE_BOTH);
+    AddStage(model, 0, 2, width, weights, replica);
+    AddStage(model, 2, 3, 1, weights, replica);
+    CHECK(CheckPlan(plan).message() == "");
+    RankShare fullest;
+    for (const v1::PlannedWorker& worker : replica->stages(0).workers()) {
+      const v1::WorkerShare& share = worker.share();
+      CHECK(Size(share.query_heads()) > 0);
+      fullest.query_heads = std::max(fullest.query_heads, Size(share.query_heads()));
+      fullest.kv_heads = std::max(fullest.kv_heads, Size(share.kv_heads()));
+      fullest.ffn_columns = std::max(fullest.ffn_columns, Size(share.ffn_columns()));
+      fullest.vocabulary_rows = std::max(fullest.vocabulary_rows, Size(share.vocabulary_rows()));
+      fullest.experts = std::max(fullest.experts, static_cast<int>(Size(share.experts())));
+      if (weights != v1::DATA_TYPE_INT8) continue;
+      CHECK(share.ffn_columns().begin() % 128 == 0);
+      if (share.ffn_columns().end() != model.ffn_width())
+        CHECK(share.ffn_columns().end() % 128 == 0);
+    }
+    const RankShare predicted = FullestShare(*shape, width);
+    CHECK(fullest.query_heads == predicted.query_heads);
+    CHECK(fullest.kv_heads == predicted.kv_heads);
+    CHECK(fullest.ffn_columns == predicted.ffn_columns);
+    CHECK(fullest.vocabulary_rows == predicted.vocabulary_rows);
+    CHECK(fullest.experts == predicted.experts);
   }
 }
 
@@ -39,38 +80,33 @@ TEST_CASE(
     "thinks") {
   for (const auto& [heads, kv_heads, experts] :
        {std::tuple(12, 4, 0), {14, 2, 0}, {16, 16, 8}, {13, 1, 3}}) {
-    const v1::Model model = Model(heads, kv_heads, experts);
-    const absl::StatusOr<ModelShape> shape = MakeModelShape(model);
-    REQUIRE(shape.ok());
-    for (int width = 1; width <= heads; ++width) {
-      INFO(heads << " heads, " << kv_heads << " kv heads, width " << width);
-      v1::DeploymentPlan plan;
-      *plan.mutable_model() = model;
-      v1::Replica* replica = plan.add_replicas();
-      replica->set_name("r0");
-      replica->set_role(v1::REPLICA_ROLE_BOTH);
-      AddStage(model, 0, 2, width, replica);
-      AddStage(model, 2, 3, 1, replica);
-      CHECK(CheckPlan(plan).message() == "");
-      RankShare fullest;
-      for (const v1::PlannedWorker& worker : replica->stages(0).workers()) {
-        const auto size = [](const v1::Range& r) { return r.end() - r.begin(); };
-        const v1::WorkerShare& share = worker.share();
-        CHECK(size(share.query_heads()) > 0);
-        fullest.query_heads = std::max(fullest.query_heads, size(share.query_heads()));
-        fullest.kv_heads = std::max(fullest.kv_heads, size(share.kv_heads()));
-        fullest.ffn_columns = std::max(fullest.ffn_columns, size(share.ffn_columns()));
-        fullest.vocabulary_rows = std::max(fullest.vocabulary_rows, size(share.vocabulary_rows()));
-        fullest.experts = std::max(fullest.experts, static_cast<int>(size(share.experts())));
-      }
-      const RankShare predicted = FullestShare(*shape, width);
-      CHECK(fullest.query_heads == predicted.query_heads);
-      CHECK(fullest.kv_heads == predicted.kv_heads);
-      CHECK(fullest.ffn_columns == predicted.ffn_columns);
-      CHECK(fullest.vocabulary_rows == predicted.vocabulary_rows);
-      CHECK(fullest.experts == predicted.experts);
+    for (const v1::DataType weights : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
+      INFO(heads << " heads, " << kv_heads << " kv heads, " << experts << " experts, "
+                 << v1::DataType_Name(weights));
+      CheckEveryWidth(Model(heads, kv_heads, experts), weights);
     }
   }
+}
+
+TEST_CASE("no width leaves a rank without heads, experts or groups of int8 columns") {
+  const auto widest = [](const v1::Model& model, v1::DataType weights) {
+    return MaxWidth(*MakeModelShape(model, weights));
+  };
+  CHECK(widest(Model(12, 4, 0), v1::DATA_TYPE_BFLOAT16) == 12);
+  CHECK(widest(Model(16, 16, 8), v1::DATA_TYPE_BFLOAT16) == 8);
+  CHECK(widest(Model(12, 4, 0), v1::DATA_TYPE_INT8) == 8);  // 1000 columns: 7.8 groups of 128
+}
+
+TEST_CASE("a plan that leaves a rank without experts is refused") {
+  const v1::Model model = Model(16, 16, 3);
+  v1::DeploymentPlan plan;
+  *plan.mutable_model() = model;
+  v1::Replica* replica = plan.add_replicas();
+  replica->set_name("r0");
+  replica->set_role(v1::REPLICA_ROLE_BOTH);
+  AddStage(model, 0, 3, 4, v1::DATA_TYPE_UNSPECIFIED, replica);
+  CHECK_THAT(std::string(CheckPlan(plan).message()),
+             Catch::Contains("experts: one of 4 workers holds none of 3"));
 }
 
 }  // namespace

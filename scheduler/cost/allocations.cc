@@ -1,0 +1,215 @@
+#include "scheduler/cost/allocations.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "proto/activations.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int64_t kFloat = 4;
+constexpr int64_t kAlignment = 64;
+
+// Threads whose scratch is charged. What more of them need is left to the part of the memory that
+// plans leave unused (MemoryOptions::utilisation): machines with many cores have much of it.
+constexpr int64_t kThreads = 2;
+
+// Of the packed layout (kernels/cpu/linear/geometry.h).
+constexpr int64_t kPanelColumns = 32, kTileInputs = 32, kBlockWords = 128, kChunkRows = 512;
+
+// Of attention's workspace (kernels/cpu/simd/attention_plan.h, attention_tiles.h).
+constexpr int64_t kQueryRows = 64, kTileKeys = 64, kPartitionKeys = 2048, kItemBytes = 64;
+constexpr int64_t kSumsFloats = 65536, kItemsPerThread = 4;
+
+// Of the sampler (worker/sampler.h).
+constexpr int64_t kListEntries = 65536, kLogprobRows = 16, kTopLogprobs = 100, kRowBytes = 64;
+
+// Of groups that share memory (kernels/collectives): two slots a rank.
+constexpr int64_t kSlotBytes = (256 << 10) + 4096;
+
+// Tokens of a block, where a step's tables are largest; a context where the model has no limit.
+constexpr int64_t kBlockTokens = 16, kUnlimitedContext = 131072;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t RoundUp(int64_t value, int64_t multiple) { return CeilDiv(value, multiple) * multiple; }
+
+enum class Weights { kF32, kHalf, kInt8 };
+
+Weights WeightsOf(const ModelShape& model) {
+  if (model.weight_bytes_per_element >= 4) return Weights::kF32;
+  return model.weight_bytes_per_element >= 2 ? Weights::kHalf : Weights::kInt8;
+}
+
+// A matrix of a linear, as workers pack it.
+int64_t PackedBytes(Weights weights, int64_t in, int64_t out) {
+  const int64_t columns = RoundUp(out, kPanelColumns);
+  switch (weights) {
+    case Weights::kF32: return columns * in * kFloat + kAlignment;
+    case Weights::kHalf: return columns * RoundUp(in, kTileInputs) * 2 + kAlignment;
+    default:
+      return columns * (RoundUp(in, 2) + CeilDiv(in, kInt8GroupInputs) * kFloat) + kAlignment;
+  }
+}
+
+// Inputs of the widest linear on a rank with `share`.
+int64_t WidestInput(const ModelShape& model, const RankShare& share) {
+  return std::max({model.hidden, share.query_heads * model.head_dim, share.ffn_columns,
+                   model.experts > 0 ? model.expert_width : 0, model.embedding_width});
+}
+
+int64_t LinearWorkspaceBytes(const ModelShape& model, const RankShare& share, int64_t rows) {
+  const int64_t inputs = WidestInput(model, share);
+  return std::min(rows, kChunkRows) * RoundUp(inputs, kBlockWords) * kFloat +
+         kThreads * RoundUp(inputs, kTileInputs) * kPanelColumns * 2;
+}
+
+int64_t ContextTokens(const ModelShape& model) {
+  return model.max_positions > 0 ? model.max_positions : kUnlimitedContext;
+}
+
+// A step's tables are rounded up to a power of two.
+int64_t TableTokens(const ModelShape& model) {
+  const auto blocks = static_cast<uint64_t>(CeilDiv(ContextTokens(model), kBlockTokens));
+  return static_cast<int64_t>(std::bit_ceil(blocks)) * kBlockTokens;
+}
+
+int64_t AttentionWorkspaceBytes(const ModelShape& model, const RankShare& share, int64_t rows,
+                                int64_t sequences) {
+  const int64_t width = RoundUp(model.head_dim, 32);
+  const int64_t group = std::max<int64_t>(1, share.query_heads / share.kv_heads);
+  const int64_t heads_per_item = std::min(group, kQueryRows);
+  const int64_t tokens_per_item = std::max<int64_t>(1, kQueryRows / heads_per_item);
+  const int64_t items = std::min(rows, rows / tokens_per_item + sequences) * share.kv_heads *
+                        CeilDiv(group, heads_per_item);
+  const int64_t shared = std::min(items, kItemsPerThread * kThreads) *
+                         (CeilDiv(TableTokens(model), kPartitionKeys) + 1) * kQueryRows *
+                         (width + 2);
+  const int64_t item_rows = std::max(kQueryRows, kSumsFloats / width);
+  const int64_t scratch = 5 * item_rows * width / 2 + 4 * item_rows +
+                          (2 * kQueryRows + 4 * kTileKeys) * width + 2 * kQueryRows * kTileKeys;
+  return items * kItemBytes + shared * kFloat + kThreads * (scratch * kFloat + kAlignment);
+}
+
+// Floats of one row of a step in every buffer of the forward pass.
+int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
+  const int64_t d = model.head_dim, up = model.ffn_matrices - 1;
+  const int64_t expert_columns =
+      model.experts > 0 ? model.experts_per_token * model.expert_width : 0;
+  const int64_t columns = std::max(share.ffn_columns, expert_columns);
+  const int64_t wide = std::max((share.query_heads + 2 * share.kv_heads) * d, up * columns);
+  const int64_t inner = std::max(share.query_heads * d, columns);
+  int64_t floats = 3 * model.hidden + wide + inner + d;  // d: cosines and sines
+  if (model.embedding_width != model.hidden) floats += model.embedding_width;
+  if (model.experts > 0) floats += model.experts + model.experts_per_token * (3 + model.hidden);
+  return floats;
+}
+
+int64_t LogitBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share,
+                   int64_t rows) {
+  if (!stage.holds_head) return 0;
+  int64_t floats = model.hidden + share.vocabulary_rows;
+  if (model.embedding_width != model.hidden) floats += model.embedding_width;
+  // Rank 0 gathers whole rows of the logits: as they come, and in order.
+  if (stage.width() > 1) floats += 2 * model.vocabulary;
+  return rows * floats * kFloat;
+}
+
+// Matrices, norms and biases of one layer.
+int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
+  const Weights weights = WeightsOf(model);
+  const int64_t d = model.head_dim, up = model.ffn_matrices - 1, hidden = model.hidden;
+  const int64_t q = share.query_heads * d, qkv = q + 2 * share.kv_heads * d;
+  const int64_t vectors = 6 * hidden + 2 * d + qkv + up * share.ffn_columns;
+  int64_t bytes = PackedBytes(weights, hidden, qkv) + PackedBytes(weights, q, hidden) +
+                  vectors * kFloat + 10 * kAlignment;
+  if (!model.has_experts(layer)) {
+    return bytes + PackedBytes(weights, hidden, up * share.ffn_columns) +
+           PackedBytes(weights, share.ffn_columns, hidden);
+  }
+  return bytes + PackedBytes(Weights::kF32, hidden, model.experts) +
+         share.experts * (PackedBytes(weights, hidden, up * model.expert_width) +
+                          PackedBytes(weights, model.expert_width, hidden));
+}
+
+// The weights of a rank as they are allocated.
+double AllocatedWeightBytes(const ModelShape& model, const StageSpec& stage,
+                            const RankShare& share) {
+  double bytes = 0;
+  if (model.uniform()) {
+    bytes = static_cast<double>(stage.layers) *
+            static_cast<double>(LayerBytes(model, share, stage.first_layer));
+  } else {
+    for (int i = 0; i < stage.layers; ++i)
+      bytes += static_cast<double>(LayerBytes(model, share, stage.first_layer + i));
+  }
+  const Weights weights = WeightsOf(model);
+  const int64_t width = model.embedding_width;
+  const int64_t table_element = weights == Weights::kF32 ? 4 : 2;
+  const int64_t projection =
+      width == model.hidden ? 0 : PackedBytes(weights, width, model.hidden) + kAlignment;
+  const bool one_table = model.tied_embeddings && stage.holds_embedding && stage.holds_head &&
+                         weights != Weights::kInt8;
+  int64_t rest = 0;
+  if (stage.holds_embedding) {
+    rest += projection + model.learned_positions * model.hidden * table_element;
+    if (!one_table) rest += share.vocabulary_rows * width * table_element + 2 * kAlignment;
+  }
+  if (stage.holds_head) {
+    rest += PackedBytes(weights, width, share.vocabulary_rows) +
+            PackedBytes(weights, model.hidden, width == model.hidden ? 0 : width) +
+            2 * model.hidden * kFloat + 2 * kAlignment;
+  }
+  return bytes + static_cast<double>(rest);
+}
+
+// Two steps' arrays: one that runs and one that is filled.
+int64_t StagingBytes(const ModelShape& model, const MemoryOptions& options) {
+  const int64_t rows = options.max_step_tokens, sequences = options.max_logit_rows;
+  const int64_t tables = sequences * (TableTokens(model) / kBlockTokens);
+  return 2 * (4 * RoundUp(rows, 16) + 3 * RoundUp(sequences + 1, 16) + tables) * kFloat;
+}
+
+int64_t SamplerBytes(const ModelShape& model, const MemoryOptions& options) {
+  const int64_t entries = 2 * std::max(kListEntries, model.vocabulary) +
+                          2 * std::max(kListEntries, 2 * model.vocabulary);
+  const int64_t per_thread = 2 * model.vocabulary * kFloat + kAlignment;
+  return (entries + kLogprobRows * (model.vocabulary + 2 * kTopLogprobs)) * kFloat +
+         options.max_logit_rows * kRowBytes + 20 * kAlignment + kThreads * per_thread;
+}
+
+}  // namespace
+
+double ActivationBytes(const ModelShape& model, const StageSpec& stage,
+                       const MemoryOptions& options) {
+  const RankShare share = FullestShare(model, stage.width());
+  const int64_t rows = options.max_step_tokens;
+  // A row takes a slot at each of its experts.
+  const int64_t slots = rows * std::max(1, model.experts_per_token);
+  const int64_t other =
+      LinearWorkspaceBytes(model, share, std::max(slots, options.max_logit_rows)) +
+      AttentionWorkspaceBytes(model, share, rows, options.max_logit_rows) +
+      LogitBytes(model, stage, share, options.max_logit_rows) + model.experts * kFloat +
+      64 * kAlignment;
+  return static_cast<double>(rows * FloatsPerRow(model, share)) *
+             model.activation_bytes_per_element +
+         static_cast<double>(other);
+}
+
+double CommunicationBytes(const ModelShape& model, const StageSpec& stage,
+                          const MemoryOptions& options, bool pipeline) {
+  const double rows_bytes = static_cast<double>(options.max_step_tokens * model.hidden) *
+                            model.activation_bytes_per_element;
+  const double between_ranks =
+      stage.width() > 1 ? 2 * std::max(rows_bytes, static_cast<double>(kSlotBytes)) : 0;
+  return between_ranks + (pipeline ? 2 * rows_bytes : 0);
+}
+
+double LeftOutBytes(const ModelShape& model, const StageSpec& stage, const MemoryOptions& options) {
+  const RankShare share = FullestShare(model, stage.width());
+  const double weights = AllocatedWeightBytes(model, stage, share) - StageWeightBytes(model, stage);
+  const int64_t sampler = stage.holds_head ? SamplerBytes(model, options) : 0;
+  return std::max(0.0, weights) + static_cast<double>(sampler + StagingBytes(model, options));
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,174 @@
+// The planner's charges for memory against what workers allocate: never less, for whatever part of
+// a model. Prints how much more.
+#include "scheduler/cost/allocations.h"
+
+#include <algorithm>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+#include "kernels/cpu/device/cpu_device.h"
+#include "proto/activations.h"
+#include "proto/model_folder.h"
+#include "scheduler/cost/cost_model.h"
+#include "scheduler/shares.h"
+#include "tests/worker/tiny_model.h"
+#include "third_party/linux/cpu_share.h"
+#include "worker/model_buffers.h"
+#include "worker/model_dtypes.h"
+#include "worker/sampler.h"
+#include "worker/step_inputs.h"
+#include "worker/weights.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+
+constexpr int64_t kBlockTokens = 16;
+
+struct Limits {
+  int64_t rows = 0;
+  int64_t sequences = 0;
+};
+
+// Ratio of charge and allocation, over ranks.
+struct Ratios {
+  double least = 1e9, largest = 0;
+};
+
+std::unique_ptr<kernels::Device> Device(kernels::Isa isa) {
+  std::vector<int> cores = AffinityCores();
+  if (cores.size() > 2) cores.resize(2);
+  auto device = kernels::CreateCpuDevice(
+      {.cores = cores, .memory_bytes = int64_t{1} << 30, .isa = isa, .cores_shared = true});
+  REQUIRE(device.ok());
+  return *std::move(device);
+}
+
+int64_t Elements(const v1::Range& range) { return range.end() - range.begin(); }
+
+// What a worker with this share takes of its device besides the KV pool.
+int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
+  auto weights = LoadWeights(options, device, nullptr);
+  REQUIRE(weights.ok());
+  auto buffers = AllocateBuffers(options, **weights, device);
+  REQUIRE(buffers.ok());
+  const StepLimits& limits = options.limits;
+  const auto table =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(limits.max_blocks_per_sequence)));
+  const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
+                                         .sequences = limits.max_sequences,
+                                         .heads = Elements(options.share.query_heads()),
+                                         .kv_heads = Elements(options.share.kv_heads()),
+                                         .head_dim = options.model.head_dim(),
+                                         .max_context_tokens = table * kBlockTokens};
+  auto builder = StepBuilder::Create(limits, device);
+  REQUIRE(builder.ok());
+  int64_t bytes = (*weights)->memory.size_bytes() + buffers->bytes +
+                  device.ops().AttentionWorkspaceBytes(shape) + (*builder)->device_bytes();
+  if (!options.share.holds_head()) return bytes;
+  auto sampler = Sampler::Create(
+      {limits.max_logit_rows, options.model.vocabulary(), options.model.max_positions()}, device);
+  REQUIRE(sampler.ok());
+  return bytes + (*sampler)->device_bytes();
+}
+
+class Comparison {
+ public:
+  Comparison(const std::filesystem::path& folder, kernels::Isa isa) : device_(Device(isa)) {
+    const auto model = ReadModelFolder(folder.string());
+    REQUIRE(model.ok());
+    options_.folder = folder;
+    options_.model = *model;
+  }
+
+  // Stages of every width that hold all layers, the first ones, those in the middle and the last.
+  void Run(v1::DataType weights, const Limits& limits, Ratios* ratios) {
+    const auto types = ResolveDTypes(options_.model, weights, v1::DATA_TYPE_UNSPECIFIED);
+    REQUIRE(types.ok());
+    options_.weight_dtype = types->weight_dtype;
+    options_.kv_dtype = types->kv_dtype;
+    options_.product_dtype = types->product_dtype;
+    options_.limits = {.max_tokens = limits.rows,
+                       .max_sequences = limits.sequences,
+                       .max_logit_rows = limits.sequences,
+                       .max_blocks_per_sequence =
+                           (options_.model.max_positions() + kBlockTokens - 1) / kBlockTokens};
+    const auto shape = scheduler::MakeModelShape(options_.model, weights);
+    REQUIRE(shape.ok());
+    const int layers = options_.model.layers();
+    for (const auto& [first, end] :
+         {std::pair(0, layers), {0, layers - 1}, {1, layers - 1}, {layers - 1, layers}}) {
+      if (first >= end) continue;
+      for (int width = 1; width <= MaxWidth(*shape); ++width)
+        CompareStage(*shape, weights, {first, end}, width, ratios);
+    }
+  }
+
+ private:
+  void CompareStage(const scheduler::ModelShape& shape, v1::DataType weights,
+                    std::pair<int, int> layers, int width, Ratios* ratios) {
+    scheduler::DeviceSpec device;
+    scheduler::StageSpec stage;
+    stage.ranks.assign(static_cast<size_t>(width), &device);
+    stage.first_layer = layers.first;
+    stage.layers = layers.second - layers.first;
+    stage.holds_embedding = layers.first == 0;
+    stage.holds_head = layers.second == shape.layers;
+    scheduler::MemoryOptions memory;
+    memory.runtime_reserve_bytes = 0;
+    memory.max_step_tokens = options_.limits.max_tokens;
+    memory.max_logit_rows = options_.limits.max_logit_rows;
+    const bool pipeline = stage.layers < shape.layers;
+    const scheduler::RankMemory charged =
+        scheduler::MemoryOfRank(shape, stage, device, memory, pipeline);
+    const double charge = charged.weight_bytes + charged.activation_bytes +
+                          charged.communication_bytes + charged.reserve_bytes;
+    for (const v1::WorkerShare& share :
+         scheduler::StageShares(options_.model, layers.first, layers.second, width, weights)) {
+      INFO("layers " << layers.first << " to " << layers.second << ", width " << width << ", "
+                     << share.ShortDebugString());
+      options_.share = share;
+      const auto allocated = static_cast<double>(AllocatedBytes(options_, *device_));
+      CHECK(charge >= allocated);
+      ratios->least = std::min(ratios->least, charge / allocated);
+      ratios->largest = std::max(ratios->largest, charge / allocated);
+    }
+  }
+
+  std::unique_ptr<kernels::Device> device_;
+  ModelOptions options_;
+};
+
+}  // namespace
+
+TEST_CASE("a charge is never less than what a worker allocates, whatever its part of the model") {
+  std::vector<std::filesystem::path> folders = {"deploy/demo_model/tessera-demo"};
+  for (const std::string& name : GoldenModels()) folders.push_back(GoldenFolder(name));
+  for (const std::filesystem::path& folder : folders) {
+    for (const Limits& limits : {Limits{16, 4}, Limits{512, 64}}) {
+      Ratios ratios;
+      for (const v1::DataType weights :
+           {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
+        // Large steps in one type: buffers of activations depend on it little.
+        if (limits.rows > 16 && weights != v1::DATA_TYPE_BFLOAT16) continue;
+        for (const char* isa : {"reference", "auto"}) {
+          INFO(folder << ", " << limits.rows << " rows, " << v1::DataType_Name(weights) << ", "
+                      << isa << " kernels");
+          Comparison(folder, *kernels::ParseIsa(isa)).Run(weights, limits, &ratios);
+        }
+      }
+      std::printf("%-24s steps of %3d rows: charged / allocated = %.2f to %.2f\n",
+                  folder.filename().c_str(), static_cast<int>(limits.rows), ratios.least,
+                  ratios.largest);
+    }
+  }
+}
+
+TEST_CASE("planner and workers speak of the same elements") {
+  CHECK(SizeInBytes(DType::kF32) == kActivationElementBytes);
+  CHECK(ModelOptions().int8_group_size == kInt8GroupInputs);
+}
+
+}  // namespace tessera::worker
