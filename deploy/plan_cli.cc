@@ -153,8 +153,9 @@ void PlanCli::AddPlan() {
   plan_->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
       ->check(Between(0.01, 1))
       ->capture_default_str();
-  plan_->add_option("--reserve", f.runtime_reserve, "Memory per device for the runtime")
-      ->capture_default_str();
+  plan_->add_option(
+      "--reserve", f.runtime_reserve,
+      "Memory per device for the runtime; default: 1 GiB, or none where all devices are CPUs");
   plan_->add_option("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
       ->check(Between(0, 0.9))
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include "proto/model_folder.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/runtime_reserve.h"
 #include "scheduler/input/workload_file.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/plan_diff.h"
@@ -112,10 +113,12 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
     return absl::InvalidArgumentError(
         StrCat("--objective: \"", flags.goal, "\" is none of throughput, goodput, price, budget"));
   }
-  const absl::StatusOr<double> reserve = ParseQuantity(flags.runtime_reserve, Dimension::kBytes);
-  if (!reserve.ok())
-    return absl::InvalidArgumentError(StrCat("--reserve: ", StdView(reserve.status().message())));
-  options->runtime_reserve_bytes = *reserve;
+  if (!flags.runtime_reserve.empty()) {
+    const absl::StatusOr<double> reserve = ParseQuantity(flags.runtime_reserve, Dimension::kBytes);
+    if (!reserve.ok())
+      return absl::InvalidArgumentError(StrCat("--reserve: ", StdView(reserve.status().message())));
+    options->runtime_reserve_bytes = *reserve;
+  }
   const absl::StatusOr<double> codec =
       ParseQuantity(flags.kv_codec_rate, Dimension::kBytesPerSecond);
   if (!codec.ok() || *codec <= 0) {
@@ -182,6 +185,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   input.model = *std::move(model);
   if (absl::Status s = ReadWorkload(flags, &input); !s.ok()) return s;
   question.options = flags.options;
+  question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
   if (!flags.running.empty()) {
     absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);

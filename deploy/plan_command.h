@@ -33,7 +33,7 @@ struct PlanFlags {
   std::string goal = "throughput";
   std::string weight_dtype;  // empty: as stored
   std::string kv_dtype;
-  std::string runtime_reserve = "1 GiB";
+  std::string runtime_reserve;  // "1 GiB"; empty: that, or nothing where all devices are CPUs
   std::string kv_codec_rate = "20 GB/s";
   std::string weight_read = "2 GB/s";  // of a machine's disk
   std::string weight_network;          // "10 Gbit/s"; empty: machines have the weights

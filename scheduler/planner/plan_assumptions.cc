@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/plan_attainment.h"
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/search/search_options.h"
@@ -115,7 +116,7 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
   add(absl::StrFormat("memory used = %g %% of each device's (%s)", 100 * o.utilisation,
                       Origin(o.utilisation == ever.utilisation)));
   add(absl::StrFormat("runtime reserve = %.2f GiB per device (%s)", o.runtime_reserve_bytes / kGib,
-                      Origin(o.runtime_reserve_bytes == ever.runtime_reserve_bytes)));
+                      Origin(o.runtime_reserve_bytes == RuntimeReserveBytes(f.input->cluster))));
   add(absl::StrFormat("KV headroom = %g %% of the KV memory is not counted on (%s)",
                       100 * o.kv_headroom, Origin(o.kv_headroom == ever.kv_headroom)));
   add(

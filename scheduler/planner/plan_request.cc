@@ -7,6 +7,7 @@
 
 #include "proto/plain_text.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/runtime_reserve.h"
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/plan_check.h"
 #include "scheduler/planner/sensitivity.h"
@@ -152,6 +153,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   if (!catalogue.ok()) return catalogue.status();
   input.catalogue = *std::move(catalogue);
   PlannerOptions options;
+  options.runtime_reserve_bytes = RuntimeReserveBytes(input.cluster);
   const absl::StatusOr<Goal> goal = GoalOf(request.objective());
   if (!goal.ok()) return goal.status();
   options.goal = *goal;

@@ -1,0 +1,21 @@
+// Memory that a device's runtime takes for itself, where nobody says how much: context, libraries,
+// fragmentation. A worker on a CPU takes none: its buffers come out of the memory that it was
+// given, and are charged one by one (scheduler/cost/allocations). Thread rule: pure function.
+#pragma once
+
+#include <string_view>
+
+#include "proto/cluster.pb.h"
+
+namespace tessera::scheduler {
+
+inline constexpr double kUsualRuntimeReserveBytes = 1073741824.0;
+
+// Whether a kind is a CPU: "cpu", as `tessera plan init` and workers name it, or a name that begins
+// so ("cpu-12mib").
+bool IsCpuKind(std::string_view name);
+
+// Bytes per device: 0 where all devices of the cluster are CPUs.
+double RuntimeReserveBytes(const v1::Cluster& cluster);
+
+}  // namespace tessera::scheduler
