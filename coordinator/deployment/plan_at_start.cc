@@ -92,6 +92,9 @@ PlannerAtStart(const std::string& cluster_file, const std::string& workload_file
   start.wait_seconds = wait_seconds;
   start.weight_dtype = configure.weight_dtype();
   start.kv_dtype = configure.kv_dtype();
+  if (configure.max_batched_tokens() > 0) start.max_step_tokens = configure.max_batched_tokens();
+  start.max_sequences = configure.max_sequences();
+  start.context_tokens = configure.max_model_len_tokens();
   if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
   absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   if (!catalogue.ok()) return catalogue.status();

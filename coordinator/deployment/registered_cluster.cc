@@ -51,8 +51,27 @@ void SetMemory(int64_t described, int64_t registered, const std::string& device,
   if (limits) (*limited)[described].push_back(device);
 }
 
-// The description with only the devices that are there, each a group of its own. A plan of it names
-// devices by their place among those; `names` says who they really are.
+// Adds a device to `machine`, whose groups from `begun` on were one in the description: to the last
+// of them where it has the same memory, as a stage may be split over the devices of a group. Each
+// waits for the slowest of them.
+void AddDevice(const v1::DeviceGroup& one, int begun, v1::Machine* machine) {
+  const int last = machine->devices_size() - 1;
+  if (last < begun || machine->devices(last).memory_bytes() != one.memory_bytes()) {
+    *machine->add_devices() = one;
+    return;
+  }
+  v1::DeviceGroup* group = machine->mutable_devices(last);
+  group->set_count(group->count() + 1);
+  const double rate = one.profile().memory_read_bytes_per_second();
+  v1::MeasuredProfile* profile = group->mutable_profile();
+  const double known = profile->memory_read_bytes_per_second();
+  if (known == 0 || (rate > 0 && rate < known)) profile->set_memory_read_bytes_per_second(rate);
+  if (!one.has_profile() && known == 0) group->clear_profile();
+}
+
+// The description with only the devices that are there; those of one group with the same memory
+// stay one. A plan of it names devices by their place among those; `names` says who they really
+// are.
 v1::Cluster OnlyRegistered(const v1::Cluster& described,
                            const std::map<std::string, WorkerRecord>& workers,
                            std::map<std::string, std::string>* names, Limited* limited) {
@@ -61,21 +80,22 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
   for (const v1::Machine& machine : described.machines()) {
     v1::Machine present = machine;
     present.clear_devices();
-    int index = 0;
+    int index = 0, there = 0;
     for (const v1::DeviceGroup& group : machine.devices()) {
+      const int begun = present.devices_size();
       for (int i = 0; i < std::max(1, group.count()); ++i, ++index) {
         const std::string device = DeviceName(machine.name(), index);
         if (!IsLive(workers, device)) continue;
         const v1::DeviceInfo& info = workers.at(device).registration.device();
-        (*names)[DeviceName(machine.name(), present.devices_size())] = device;
-        v1::DeviceGroup* one = present.add_devices();
-        *one = group;
-        one->set_count(1);
-        SetMemory(DescribedMemory(described, group), info.memory_bytes(), device, one, limited);
+        (*names)[DeviceName(machine.name(), there++)] = device;
+        v1::DeviceGroup one = group;
+        one.set_count(1);
+        SetMemory(DescribedMemory(described, group), info.memory_bytes(), device, &one, limited);
         if (info.memory_read_bytes_per_second() > 0) {
-          one->mutable_profile()->set_memory_read_bytes_per_second(
+          one.mutable_profile()->set_memory_read_bytes_per_second(
               info.memory_read_bytes_per_second());
         }
+        AddDevice(one, begun, &present);
       }
     }
     if (!present.devices().empty()) *cluster.add_machines() = present;
@@ -153,6 +173,9 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   if (AllOnCpus(names, workers)) options.runtime_reserve_bytes = 0;
   options.weight_dtype = start.weight_dtype;
   options.kv_dtype = start.kv_dtype;
+  options.max_step_tokens = start.max_step_tokens;
+  if (start.max_sequences > 0) options.max_sequences = static_cast<double>(start.max_sequences);
+  options.context_tokens = start.context_tokens;
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
   if (!plan.ok()) return plan.status();
   Rename(names, &*plan);

@@ -25,7 +25,11 @@ struct PlanAtStart {
   std::string workload_file = "workload";
   v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // that flags ask for; or as stored
   v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED;      // that flags ask for
-  double wait_seconds = 30;  // for devices that are described and have not registered
+  // Rows of a step that flags ask for, or that are usual; buffers are charged for so many.
+  int64_t max_step_tokens = 512;
+  int64_t max_sequences = 0;   // that flags ask for; 0: the planner's
+  int64_t context_tokens = 0;  // that flags ask for; 0: the model's
+  double wait_seconds = 30;    // for devices that are described and have not registered
 };
 
 // Devices of the description ("machine/index") that no live worker has registered as.
