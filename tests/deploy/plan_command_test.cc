@@ -26,13 +26,24 @@ std::string Scratch(const std::string& name, const std::string& text) {
   return path;
 }
 
+// The shipped model on the four workers, with steps as the coordinator plans them.
+PlanFlags FourWorkers() {
+  PlanFlags flags;
+  flags.cluster = "deploy/clusters/four_unlike_workers.yaml";
+  flags.model = "deploy/demo_model/tessera-demo";
+  flags.options.max_step_tokens = 512;
+  return flags;
+}
+
 TEST_CASE("every example is planned, and its plan survives the file") {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {
-    if (entry.path().extension() != ".yaml") continue;
+    if (entry.path().extension() != ".yaml" || entry.path().stem().extension() == ".layout")
+      continue;
     INFO(entry.path());
     PlanFlags flags = Flags(entry.path().string());
     if (entry.path().filename() == "rental_market.yaml") flags.goal = "budget";
+    if (entry.path().filename() == "four_unlike_workers.yaml") flags = FourWorkers();
     const auto plan = PlanFromFiles(flags);
     REQUIRE(plan.status().message() == "");
     CHECK(plan->prediction().requests_per_second() > 0);
@@ -43,7 +54,33 @@ TEST_CASE("every example is planned, and its plan survives the file") {
     CHECK(read->SerializeAsString() == plan->SerializeAsString());
     ++examples;
   }
-  CHECK(examples == 6);
+  CHECK(examples == 7);
+}
+
+TEST_CASE("none of the four unlike workers holds the shipped model, together they do") {
+  for (int device = 0; device < 4; ++device) {
+    PlanFlags flags = FourWorkers();
+    flags.prompt_tokens = flags.output_tokens = 1;
+    flags.layout = Scratch("alone.yaml", "replicas: [{stages: [{devices: [four/" +
+                                             std::to_string(device) + "], layers: 6}]}]\n");
+    CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+               Catch::Contains("does not fit"));
+  }
+  const auto own = PlanFromFiles(FourWorkers());
+  REQUIRE(own.status().message() == "");
+  CHECK(own->replicas_size() == 1);
+  PlanFlags flags = FourWorkers();
+  flags.layout = "deploy/clusters/four_unlike_workers.layout.yaml";
+  const auto written = PlanFromFiles(flags);
+  REQUIRE(written.status().message() == "");
+  REQUIRE(written->replicas(0).stages_size() == 3);
+  const std::pair<int, int> widths_and_layers[] = {{2, 3}, {1, 2}, {1, 1}};
+  for (int j = 0; j < 3; ++j) {
+    const v1::Stage& stage = written->replicas(0).stages(j);
+    CHECK(stage.workers_size() == widths_and_layers[j].first);
+    const v1::Range& layers = stage.workers(0).share().layers();
+    CHECK(layers.end() - layers.begin() == widths_and_layers[j].second);
+  }
 }
 
 TEST_CASE("several models have a workload and a rate each, one for all, or none") {
