@@ -97,10 +97,10 @@ for _ in $(seq 300); do
   [ -s "$TEST_TMPDIR/logs/ports" ] &&
     victim=$(processes_with "--coordinator 127.0.0.1:$(sed 's/.*grpc=//' "$TEST_TMPDIR/logs/ports") --name local/1")
   [ -n "$victim" ] && kill -KILL $victim && break
-  sleep 0.1
+  sleep 0.02
 done
 for _ in $(seq 600); do
-  grep -q "Ctrl-C stops everything" "$out" && break
+  grep -q "worker-1 is started again" "$out" && grep -q "Ctrl-C stops everything" "$out" && break
   sleep 0.1
 done
 check "a worker that is killed while it starts is started again" grep -q "worker-1 is started again" "$out"
