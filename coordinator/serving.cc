@@ -53,6 +53,12 @@
 namespace tessera::coordinator {
 namespace {
 
+// "[::1]:8001": an IPv6 address has brackets before a port.
+std::string HostAndPort(const std::string& host, int port) {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
 constexpr int kMaxMessageBytes = 32 << 20;  // as of an HTTP body
 constexpr double kLastWordsSeconds = 2;     // for readers to take their errors at the end
 constexpr char kInferenceService[] = "tessera.v1.Inference";
@@ -145,8 +151,8 @@ class Coordinator {
             served_->name, served_->max_model_len_tokens, served_->tokenizer->vocabulary_size(),
             MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
     Logger("coordinator")
-        .info("HTTP on http://{}:{}, gRPC on {}:{}; waiting for workers", options.host,
-              http_->port(), options.host, grpc_port_);
+        .info("HTTP on http://{}, gRPC on {}; waiting for workers",
+              HostAndPort(options.host, http_->port()), HostAndPort(options.host, grpc_port_));
     return WritePortFile();
   }
 
@@ -320,7 +326,7 @@ class Coordinator {
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
     // Else two coordinators would share a port, and the connections, without a word.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    const std::string address = absl::StrCat(options_.host, ":", options_.grpc_port);
+    const std::string address = HostAndPort(options_.host, options_.grpc_port);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &grpc_port_);
     builder.RegisterService(cluster_->service());
     builder.RegisterService(inference_.get());

@@ -6,9 +6,9 @@ very run left; files of earlier runs are never looked at. Prints what failed and
 and as its last line `N passed, N failed` (`, N skipped` where there are any). Exits 0 only if Bazel
 succeeded, nothing failed, something ran, and nothing was skipped that must not be.
 
-Two reasons for a skip are good anywhere: a missing GPU ("no GPU: ..." or "no CUDA ...") and a client
-of somebody else's that cannot be fetched here ("cannot be installed: ..."). Any other counts as a
-failure, unless the environment variable ALLOWED_SKIPS lists the test's label (words, or `all`).
+Three reasons for a skip are good anywhere: a missing GPU ("no GPU: ..." or "no CUDA ..."), a client
+that cannot be fetched here ("cannot be installed: ..."), and a system that forbids network
+namespaces ("no network namespaces: ..."). Any other counts as a failure, unless the environment variable ALLOWED_SKIPS lists the test's label (words, or `all`).
 """
 
 import json
@@ -39,7 +39,7 @@ def xml_path(result):
 
 
 # Reasons that hold on any machine that lacks the thing; tests/catch_skip.h and run_tests.py carry them.
-GOOD_REASON = re.compile(r"no GPU\b|no CUDA\b|cannot be installed: ")
+GOOD_REASON = re.compile(r"no GPU\b|no CUDA\b|cannot be installed: |no network namespaces: ")
 
 
 def may_skip(label, reason):

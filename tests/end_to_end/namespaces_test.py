@@ -1,0 +1,121 @@
+"""Three machines, each a network namespace of its own: a coordinator and the workers of one replica, started by hand, one
+command a machine, over IPv4 on links of 100 Mbit/s, and over IPv6."""
+
+import json
+import os
+import pathlib
+import secrets
+import subprocess
+import tempfile
+import time
+
+import cluster
+from run_tests import Skip
+from staged_replica_test import WORKERS, staged_plan
+
+PATIENCE_SECONDS = 60
+RATE = "100mbit"
+
+
+def sh(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Machines:
+    """Namespaces joined by a bridge in one more; machine i has the addresses 10.77.0.(i+1) and fd77::(i+1)."""
+
+    def __init__(self, count):
+        self.tag = "t" + secrets.token_hex(3)
+        self.processes = []
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
+        self.names = [f"{self.tag}m{i}" for i in range(count)]
+        self.hub = self.tag + "hub"
+        try:
+            sh("ip", "netns", "add", self.hub)
+            sh("ip", "-n", self.hub, "link", "add", "bridge0", "type", "bridge")
+            sh("ip", "-n", self.hub, "link", "set", "bridge0", "up")
+            for i, name in enumerate(self.names):
+                self.add(i, name)
+        except (RuntimeError, FileNotFoundError) as error:
+            self.stop()
+            raise Skip(f"no network namespaces: {error}") from None
+
+    def add(self, i, name):
+        port = f"{self.tag}p{i}"
+        sh("ip", "netns", "add", name)
+        sh("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+        sh("ip", "link", "set", port, "netns", self.hub)
+        sh("ip", "-n", self.hub, "link", "set", port, "master", "bridge0", "up")
+        sh("ip", "-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
+        sh("ip", "-n", name, "addr", "add", f"fd77::{i + 1}/64", "dev", "eth0", "nodad")
+        sh("ip", "-n", name, "link", "set", "lo", "up")
+        sh("ip", "-n", name, "link", "set", "eth0", "up")
+        sh("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", RATE, "burst", "256kb", "latency",
+           "50ms")
+
+    def start(self, machine, log, *command):
+        """With a folder of its own for sockets, as on another machine: links have to go over the network."""
+        private = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$XDG_RUNTIME_DIR" && exec "$@"', "sh"]
+        sockets = self.folder / "sockets"
+        sockets.mkdir(exist_ok=True)
+        with open(self.folder / log, "wb") as file:
+            self.processes.append(subprocess.Popen(
+                ["ip", "netns", "exec", self.names[machine], *private, *command], stdout=file, stderr=file,
+                env={**os.environ, "XDG_RUNTIME_DIR": str(sockets)}))
+
+    def ask(self, machine, url, body=None):
+        command = ["ip", "netns", "exec", self.names[machine], "curl", "-sg", "--max-time", "60", url]
+        return subprocess.run(command + (["-d", json.dumps(body)] if body else []), capture_output=True, text=True,
+                              check=False).stdout
+
+    def logs(self):
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in self.folder.glob("*.log"))
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        for name in [*self.names, self.hub]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def serve(tmp, address):
+    """`address(i)`: of machine i, as it stands before a port."""
+    plan = staged_plan(tmp / "plan.json")
+    token = tmp / "token"
+    token.write_text(secrets.token_hex(16))
+    machines = Machines(3)
+    try:
+        machines.start(0, "coordinator.log", "coordinator/tessera-coordinator", cluster.MODEL, "--plan", str(plan),
+                       "--host", address(0).strip("[]"), "--port", "8000", "--grpc-port", "8001",
+                       "--cluster-token-file", str(token))
+        cores = sorted(os.sched_getaffinity(0))
+        for i, name in enumerate(WORKERS):
+            machine = 1 + i // 2
+            machines.start(machine, f"{name}.log", "worker/tessera-worker", "--coordinator", address(0) + ":8001",
+                           "--listen", f"{address(machine)}:{9000 + i}", "--link-port", str(9100 + i),
+                           "--cluster-token-file", str(token), "--name", name + "/0", "--cpus",
+                           str(cores[i % len(cores)]), "--kv-cache-memory-bytes", "16MiB")
+        url = f"http://{address(0)}:8000"
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while '"status":"ready"' not in machines.ask(0, url + "/ready"):
+            assert time.monotonic() < deadline, machines.logs()
+            time.sleep(0.2)
+        answer = machines.ask(0, url + "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0})
+        assert '"content":"142"' in answer, answer + machines.logs()
+        # Between machines links go over TCP to the ports that were given.
+        assert f"over {address(1)}:9100" in machines.logs(), machines.logs()
+    finally:
+        machines.stop()
+
+
+def test_a_replica_over_two_machines_and_its_coordinator_on_a_third(tmp):
+    serve(tmp, lambda i: f"10.77.0.{i + 1}")
+
+
+def test_the_same_over_ipv6(tmp):
+    serve(tmp, lambda i: f"[fd77::{i + 1}]")
