@@ -19,14 +19,14 @@ namespace {
 void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
   app.add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   app.add_option("--served-model-name", o.served_model_names,
-                 "Name clients use, default: the folder's; may be given more than once, the first "
-                 "is the one in answers")
+                 "Name that clients use, default: the folder's; may be given more than once, "
+                 "answers report the first")
       ->allow_extra_args(false);
   app.add_option("--host", o.host, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
   app.add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
       ->capture_default_str();
-  app.add_option("--port-file", o.port_file, "Where to write the ports that are listened on");
+  app.add_option("--port-file", o.port_file, "File to write the ports of the listeners to");
   app.add_option("--api-key", o.api_keys,
                  "Key that clients must send; may be given more than once");
   app.add_option("--allowed-origins", o.allowed_origins,
@@ -39,7 +39,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
                  "File with the secret shared with the workers");
   app.add_option("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
   app.add_option("--cluster", o.cluster_file,
-                 "Description of the cluster: plan for the workers of it that register")
+                 "Description of the cluster: plan for those of its workers that register")
       ->excludes(app.get_option("--plan"));
   app.add_option(
          "--workload", o.workload_file,
@@ -76,7 +76,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes,
-                 "KV pool per worker, in bytes or as 8GiB; 0: half of what weights leave")
+                 "KV pool per worker, in bytes or as 8GiB; 0: half of the memory left by weights")
       ->transform(CLI::AsSizeValue(true));
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
                "Reuse KV of equal prefixes");
@@ -84,7 +84,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
-                 "Seconds to finish requests after SIGTERM")
+                 "Max seconds to finish requests after SIGTERM")
       ->check(NonNegative())
       ->capture_default_str();
   app.add_option("--progress-timeout", o.progress_timeout_seconds,
@@ -92,7 +92,7 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
                  "0: never")
       ->check(NonNegative())
       ->capture_default_str();
-  app.add_option("--log-level", o.log_level, "How much is logged")
+  app.add_option("--log-level", o.log_level, "Lowest level of the lines to log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
   app.add_option("--log-format", o.log_format, "One line for people, or one JSON object")
@@ -129,11 +129,11 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   if (!parsed.options.quantization.empty() && parsed.options.dtype != "auto") {
     return absl::InvalidArgumentError(
         absl::StrCat("--quantization ", parsed.options.quantization, " and --dtype ",
-                     parsed.options.dtype, " both say how weights are kept: give one of them"));
+                     parsed.options.dtype, " both set the type of the weights: give one of them"));
   }
   if (parsed.options.kv_cache_bytes < 0) {
     return absl::InvalidArgumentError(
-        "--kv-cache-memory-bytes is more bytes than can be counted: give less, or 0");
+        "--kv-cache-memory-bytes is too large: give fewer bytes, or 0");
   }
   // A key that was meant to be there and is empty must not leave the door open.
   const char* const key = std::getenv("TESSERA_API_KEY");

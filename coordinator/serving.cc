@@ -176,7 +176,7 @@ class Coordinator {
     flow_->Drain();
     http_->Drain();
     Logger("coordinator")
-        .info("stopping: {} requests are finished first, for at most {} s",
+        .info("stopping: finishing {} requests first, for at most {} s",
               flow_->requests_in_flight(), options_.shutdown_timeout_seconds);
     const double deadline = MonotonicSeconds() + options_.shutdown_timeout_seconds;
     while (flow_->requests_in_flight() > 0 && MonotonicSeconds() < deadline) {
@@ -254,8 +254,8 @@ class Coordinator {
       Logger("coordinator").info("every device of the plan is there");
     } else {
       Logger("coordinator")
-          .warn("the plan waits for {} devices that no live worker stands for: {}",
-                missing_devices_.size(), absl::StrJoin(missing_devices_, ", "));
+          .warn("the plan waits for {} devices without a live worker: {}", missing_devices_.size(),
+                absl::StrJoin(missing_devices_, ", "));
     }
   }
 
@@ -265,7 +265,7 @@ class Coordinator {
         MonotonicSeconds());
     for (const Stall& stall : changes.stalled) Logger("coordinator").error("{}", Describe(stall));
     for (const std::string& replica : changes.moving)
-      Logger("coordinator").info("replica {} makes steps again", replica);
+      Logger("coordinator").info("replica {} runs steps again", replica);
   }
 
   absl::Status StartFlow(LoadedModel loaded, std::optional<v1::DeploymentPlan> plan,
@@ -379,8 +379,7 @@ class Coordinator {
     api.waiting = [this] { return WaitingReplicas(); };
     api.load = [this] { return flow_->requests_in_flight(); };
     api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
-    api.other_paths =
-        PlanPaths(!options_.admin_key_file.empty() || !IsLoopback(options_.host));
+    api.other_paths = PlanPaths(!options_.admin_key_file.empty() || !IsLoopback(options_.host));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);

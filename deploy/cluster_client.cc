@@ -93,7 +93,7 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(
         absl::StrCat("no coordinator answers at ", address, WhyNot(*stub),
-                     " (--coordinator HOST:PORT, its gRPC port; 8001 if nothing else is said)"));
+                     " (--coordinator HOST:PORT, its gRPC port; default 8001)"));
   }
   return FromGrpc(status);
 }

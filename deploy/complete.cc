@@ -151,9 +151,9 @@ class Exchange {
       return absl::UnavailableError(absl::StrCat(options_.url, ": ", error.message()));
     }
     return absl::UnavailableError(
-        absl::StrCat("what answers at ", options_.url,
+        absl::StrCat("the server at ", options_.url,
                      " does not speak HTTP/1: is it the coordinator's gRPC port? --url takes its "
-                     "--port (8000 if nothing else is said)"));
+                     "--port (default 8000)"));
   }
 
   absl::Status SendRequest() {

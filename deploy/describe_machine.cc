@@ -240,7 +240,7 @@ std::string DescribeMachine(const MachineFacts& facts) {
   }
   std::string out = Opening(MachineName(facts.host_name));
   out +=
-      "  # site: where-it-stands          # machines of one site are joined by tiers.site\n"
+      "  # site: s1                       # machines of one site are joined by tiers.site\n"
       "  # rack: r1                       # of one rack by tiers.rack\n"
       "  # price: 1.50 USD/h              # of the whole machine, for plans that look at prices\n"
       "  # uplink: {bandwidth: 10 Gbit/s, latency: 50 us}  # shared by all that leaves the "

@@ -110,10 +110,9 @@ void AddComplete(CLI::App& app, CompleteFlags& flags) {
   CompleteOptions& o = flags.options;
   CLI::App* complete =
       app.add_subcommand("complete", "Send a prompt, print the answer as it comes");
-  complete->add_option("prompt", o.prompt, "What to say")->required();
+  complete->add_option("prompt", o.prompt, "Text to send")->required();
   complete->add_option("--url", o.url, "The server")->capture_default_str();
-  complete->add_flag("--raw", flags.raw,
-                     "Continue the prompt as it stands, without a chat template");
+  complete->add_flag("--raw", flags.raw, "Continue the prompt without a chat template");
   complete->add_option("--model", o.model, "Model name; default: the served one");
   complete->add_option("--api-key", o.api_key, "Key to send");
   complete->add_option("--max-tokens", o.max_tokens, "Longest answer, tokens")->check(Positive());

@@ -183,7 +183,7 @@ void PlanCli::AddPlan() {
   plan_->add_option("--out", out_, "Write plan.json here");
   plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
   plan_->add_flag("--sensitivity", sensitivity_,
-                  "Search again with every assumption off (up to 12 devices that is done unasked), "
+                  "Search again with every assumption off (up to 12 devices: always done), "
                   "and without each kind: seconds to minutes, by the number of devices");
   plan_
       ->add_option(

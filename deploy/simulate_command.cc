@@ -275,13 +275,12 @@ class SimulateCall {
     const double enough = std::max(2.0, kStays * rate_ * stay);
     const double unit = std::pow(10, std::floor(std::log10(enough)) - 1);
     return absl::StrFormat(
-        "BEWARE: the requests came for %.3g s, and each is served for %.3g s on average: too few "
-        "to "
-        "tell what is sustained; %s",
+        "warning: requests arrived for %.3g s and take %.3g s on average: too few to measure the "
+        "sustained rate; %s",
         report.arrival_seconds, stay,
         input_.trace.empty()
             ? absl::StrFormat("--requests %.0f", std::max(2.0, std::ceil(enough / unit) * unit))
-            : std::string("a longer trace tells more"));
+            : std::string("use a longer trace"));
   }
 
   // Lines of the plan that the simulation's own workload, rate or limits take the place of.
@@ -330,9 +329,9 @@ class SimulateCall {
         "prompts = %.0f tokens and answers = %.0f on average, prefix hits = %.1f %% of prompt "
         "tokens (the simulated workload)",
         lengths.prompt_tokens, lengths.output_tokens, 100 * samples_.prefix_hit_rate));
-    assumptions_.push_back(
-        absl::StrFormat("requests come at %.3f per second (%s), %.0f %% of what the plan predicts",
-                        rate_, rate_origin_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
+    assumptions_.push_back(absl::StrFormat(
+        "requests come at %.3f per second (%s), %.0f %% of the rate that the plan predicts", rate_,
+        rate_origin_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
     if (input_.trace.empty()) {
       assumptions_.push_back(
           absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)", requests_,

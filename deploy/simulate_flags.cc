@@ -13,8 +13,8 @@ void AddReplanning(CLI::App& simulate, SimulateFlags* flags) {
       .add_option(
           "--replan", flags->replans,
           "Another plan takes over: \"next.json at 60 s\" or \"next.json after r0 lost "
-          "5 s\" (r0 as in --change); \"new\" for the file plans then, for the machines that "
-          "no lost replica stands on. New replicas serve when their weights are there")
+          "5 s\" (r0 as in --change); \"new\" for the file plans then, for the machines without a "
+          "lost replica. New replicas serve when their weights are there")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   simulate
@@ -71,16 +71,16 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
       ->add_option(
           "--rate", flags->requests_per_second,
           "Requests per second; with --workflows whole workflows, each of several requests; 0: "
-          "the workload's, else 85 % of what the plan can serve")
+          "the workload's rate, else 85 % of the plan's")
       ->check(NonNegative());
   simulate
       ->add_option(
           "--requests", flags->requests,
           "How many requests to draw, with --workflows how many workflows; 0: as many requests as "
-          "it takes to tell what is sustained, from 5000 to 60,000, or 500 workflows; a trace or "
+          "measuring the sustained rate takes, from 5000 to 60,000, or 500 workflows; a trace or "
           "a file of workflows has its own")
       ->check(Between(0, 100'000'000));
-  simulate->add_option("--seed", flags->seed, "Of the draws")->capture_default_str();
+  simulate->add_option("--seed", flags->seed, "Seed of the random draws")->capture_default_str();
   simulate->add_option(
       "--routing", flags->routing,
       "router (as the coordinator: by load, within the plan's shares), load (without "

@@ -71,10 +71,10 @@ bool IsLoopback(std::string_view host) {
 absl::Status CheckHostPort(std::string_view address) {
   auto wrong = [address](std::string_view why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", std::string(address), "\" is no HOST:PORT: ", std::string(why)));
+        absl::StrCat("\"", std::string(address), "\" is not HOST:PORT: ", std::string(why)));
   };
   if (address.find("://") != std::string_view::npos)
-    return wrong("leave out what stands before \"://\", and any path");
+    return wrong("leave out the scheme and \"://\", and any path");
   if (address.find_first_of("/ \t") != std::string_view::npos)
     return wrong("it holds a slash or white space");
   const size_t colon = address.rfind(':');
@@ -83,7 +83,7 @@ absl::Status CheckHostPort(std::string_view address) {
   if (host.empty()) return wrong("it has no host");
   const bool brackets = host.starts_with("[") && host.ends_with("]");
   if (!brackets && host.find(':') != std::string_view::npos)
-    return wrong("an IPv6 address stands in brackets: [::1]:8001");
+    return wrong("an IPv6 address needs brackets: [::1]:8001");
   int port = 0;
   const bool number = !digits.empty() && digits.size() <= 5 &&
                       digits.find_first_not_of("0123456789") == std::string_view::npos;

@@ -36,13 +36,13 @@ absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end
     }
     if (part.first != reached) {
       return absl::InvalidArgumentError(
-          absl::StrCat(what, ": ", part.first > reached ? "nobody holds " : "two workers hold ",
+          absl::StrCat(what, ": ", part.first > reached ? "no worker holds " : "two workers hold ",
                        Show({std::min(reached, part.first), std::max(reached, part.first)})));
     }
     reached = part.second;
   }
   if (reached == end) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, ": nobody holds ", Show({reached, end})));
+  return absl::InvalidArgumentError(absl::StrCat(what, ": no worker holds ", Show({reached, end})));
 }
 
 absl::Status CheckKvHeads(const std::string& where, const v1::Model& model,

@@ -284,7 +284,7 @@ absl::Status CheckPromises(const v1::DeploymentPlan& plan) {
   if (!promises) return absl::OkStatus();
   if (!plan.has_basis()) {
     return absl::InvalidArgumentError(
-        "the plan promises a rate but has no basis: nobody can tell for which requests");
+        "the plan promises a rate but has no basis: the requests it is for are unknown");
   }
   if (absl::Status s = CheckBasis(plan.basis()); !s.ok()) return s;
   const double output = plan.basis().output_tokens();

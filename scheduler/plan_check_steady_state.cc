@@ -11,8 +11,9 @@ namespace {
 
 constexpr double kRounding = 1 + 1e-6;
 constexpr double kDay = 86400;
-// Up to this part of what replicas serve and links carry queues have an end, whatever comes at once and however
-// unlike requests are. Above it a plan may say nothing: by its formula they wait without end.
+// Up to this part of what replicas serve and links carry queues have an end, whatever comes at once
+// and however unlike requests are. Above it a plan may say nothing: by its formula they wait
+// without end.
 constexpr double kQueuesEnd = 0.5;
 // Short answers wait for more prompts per token than long ones: the mean time per output token is
 // above what sequences that decode at once explain.
@@ -20,7 +21,8 @@ constexpr double kUnlikeRequests = 2;
 
 struct Sent {
   double prompts = 0, decoded = 0;  // requests per second
-  double busiest = 0;  // part of what replicas serve and links carry, of those that its prompts meet
+  double busiest =
+      0;  // part of what replicas serve and links carry, of those that its prompts meet
 };
 
 // The fullest link, at this rate.
@@ -67,14 +69,13 @@ absl::Status CheckFirstToken(const v1::Replica& replica, const Sent& sent) {
   const double ttft = replica.prediction().time_to_first_token_seconds();
   if (ttft > kDay) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "replica %s: a TTFT of %g s is predicted; nobody waits for a day", replica.name(), ttft));
+        "replica %s: a TTFT of %g s is predicted; max 86400 s", replica.name(), ttft));
   }
   if (ttft > 0 || sent.prompts <= 0 || sent.busiest > kQueuesEnd) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("replica %s: no TTFT is predicted, though it and those that decode for it "
-                      "and links between them are at %.0f %% of what they can do at most: queues "
-                      "have an end there",
-                      replica.name(), 100 * sent.busiest));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "replica %s: no TTFT is predicted, though it and those that decode for it "
+      "and links between them are at %.0f %% of their max: queues are bounded there",
+      replica.name(), 100 * sent.busiest));
 }
 
 absl::Status CheckDecoding(const v1::DeploymentPlan& plan, const v1::Replica& replica,

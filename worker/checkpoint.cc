@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& fol
       const auto [place, is_new] = checkpoint->tensors_.emplace(entry.name, tensor);
       if (!is_new) {
         return absl::InvalidArgumentError(
-            StrCat(tensor.Describe(), " stands in ", place->second.file->path().string(), " too"));
+            StrCat(tensor.Describe(), " is in ", place->second.file->path().string(), " too"));
       }
     }
     checkpoint->files_.push_back(*std::move(file));
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& fol
     const auto found = checkpoint->tensors_.find(tensor);
     if (found == checkpoint->tensors_.end() || found->second.file->path().filename() != name) {
       return absl::InvalidArgumentError(StrCat(index.string(), ": says that tensor '", tensor,
-                                               "' stands in ", name, ", where it is not"));
+                                               "' is in ", name, ", but it is not there"));
     }
   }
   return checkpoint;

@@ -49,8 +49,8 @@ void Declare(CLI::App* app, WorkerOptions* o) {
       ->transform(CLI::AsSizeValue(true));
   app->add_option(
          "--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
-         "Memory of the KV pool where the plan does not say; 0: half of what weights leave of "
-         "--memory, and of what control group and machine have free")
+         "Memory of the KV pool where the plan sets none; 0: half of the memory left by weights, "
+         "within --memory and the free memory of control group and machine")
       ->transform(CLI::AsSizeValue(true));
   app->add_option("--cluster-token-file", o->cluster_token_file,
                   "File with the secret that the cluster's processes share");

@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<Link>> LinkListener::Accept(double timeout_second
       return Failure(absl::StatusCode::kCancelled, address_, "the listener was closed");
     }
     if (ready == 0 && std::chrono::steady_clock::now() >= deadline) {
-      return Failure(absl::StatusCode::kDeadlineExceeded, address_, "nobody connected in time");
+      return Failure(absl::StatusCode::kDeadlineExceeded, address_, "no peer connected in time");
     }
     if (ready <= 0) continue;
     SocketAddress peer;

@@ -106,7 +106,7 @@ absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, Plann
                                            const PlannerOptions& options) {
   if (request.has_model() || request.has_workload() || request.has_running()) {
     return absl::InvalidArgumentError(
-        "request: models: stand instead of model, workload and running; leave those out");
+        "request: models: replace model, workload and running; leave those out");
   }
   std::vector<PlannerInput> inputs;
   for (int i = 0; i < request.models_size(); ++i) {

@@ -141,20 +141,20 @@ TEST_CASE("as many requests are drawn as it takes to tell what is sustained") {
   CHECK(std::stoll(*enough) > 8000);
   CHECK(figure(*enough, " s): ") == Approx(offered).epsilon(0.03));
   CHECK_THAT(*enough,
-             !Catch::Contains("BEWARE") && Catch::Contains(enough->substr(0, enough->find(' ')) +
-                                                           " requests drawn with seed 1"));
+             !Catch::Contains("warning:") && Catch::Contains(enough->substr(0, enough->find(' ')) +
+                                                             " requests drawn with seed 1"));
 
   flags.requests = 1000;
   const auto few = SimulateFromFiles(flags);
   REQUIRE(few.status().message() == "");
   CHECK_THAT(*few, Catch::StartsWith("1000 requests") &&
-                       Catch::Contains("\nBEWARE: the requests came for ") &&
-                       Catch::Contains(" s on average: too few to tell what is sustained; "));
+                       Catch::Contains("\nwarning: requests arrived for ") &&
+                       Catch::Contains("too few to measure the sustained rate; "));
   flags.requests = static_cast<int64_t>(figure(*few, "--requests "));
   CHECK(flags.requests > 5000);
   const auto advised = SimulateFromFiles(flags);
   REQUIRE(advised.status().message() == "");
-  CHECK_THAT(*advised, !Catch::Contains("BEWARE"));
+  CHECK_THAT(*advised, !Catch::Contains("warning:"));
   CHECK(figure(*advised, " s): ") == Approx(offered).epsilon(0.03));
 }
 

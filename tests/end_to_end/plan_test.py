@@ -39,7 +39,7 @@ def test_a_plan_is_carried_out(tmp):
         # Nobody is there: who is waited for is told wherever somebody may look.
         status, _, body = c.get("/ready")
         assert status == 503 and "w0/0" in body and "w1/0" in body, body
-        wait_for("the log", lambda: "the plan waits for 2 devices that no live worker stands for: w0/0, w1/0" in
+        wait_for("the log", lambda: "the plan waits for 2 devices without a live worker: w0/0, w1/0" in
                  c.log("coordinator"))
         c.start_worker("w0")
         c.start_worker("idle")

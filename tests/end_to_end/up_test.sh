@@ -57,7 +57,7 @@ up --once --quantization int8 --dtype float32 > "$out" 2>&1
 check "two words on how weights are kept are refused" grep -q "give one of them" "$out"
 TESSERA_WROKERS=1 "$tessera" status --coordinator http://x:1 > "$out" 2>&1
 check "a variable that is no flag's is warned of" grep -q "TESSERA_WROKERS .*did you mean TESSERA_WORKERS?" "$out"
-check "and an address that is none is refused" grep -q -- '--coordinator: "http://x:1" is no HOST:PORT' "$out"
+check "and an address that is none is refused" grep -q -- '--coordinator: "http://x:1" is not HOST:PORT' "$out"
 
 # What `tessera plan init` writes is served as it is.
 described=$TEST_TMPDIR/cluster.yaml

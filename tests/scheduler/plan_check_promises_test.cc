@@ -68,7 +68,7 @@ TEST_CASE("queues before full links need have no end, before links that are half
   for (v1::LinkLoad& link : *plan->mutable_links())
     link.set_capacity_bytes_per_second(10 * link.capacity_bytes_per_second());
   CHECK_THAT(std::string(CheckPlan(*plan).message()),
-             Contains("and links between them are at ") && Contains("queues have an end there"));
+             Contains("and links between them are at ") && Contains("queues are bounded there"));
 }
 
 TEST_CASE("what a plan promises adds up") {

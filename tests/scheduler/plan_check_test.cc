@@ -89,7 +89,7 @@ TEST_CASE("ranks must cover heads, columns and rows exactly once") {
   rank1->mutable_ffn_columns()->set_begin(200);
   CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: two workers hold [200, 256)");
   rank1->mutable_ffn_columns()->set_begin(300);
-  CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: nobody holds [256, 300)");
+  CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: no worker holds [256, 300)");
   plan = UnevenReplica();
   rank1 = plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(1)->mutable_share();
   rank1->mutable_kv_heads()->set_begin(2);

@@ -176,10 +176,10 @@ TEST_CASE("an index that does not fit its shards") {
   folder.Write("model.safetensors.index.json",
                R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})");
   CHECK_THAT(MessageOf(Checkpoint::Open(folder.path())),
-             Contains("tensor 'b' stands in 1.safetensors, where it is not"));
+             Contains("tensor 'b' is in 1.safetensors, but it is not there"));
   folder.Write("model.safetensors.index.json",
                R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})");
-  CHECK_THAT(MessageOf(Checkpoint::Open(folder.path())), Contains("tensor 'a' stands in"));
+  CHECK_THAT(MessageOf(Checkpoint::Open(folder.path())), Contains("tensor 'a' is in"));
   folder.Write("model.safetensors.index.json", R"({"weight_map": {"a": "3.safetensors"}})");
   CHECK_THAT(MessageOf(Checkpoint::Open(folder.path())), Contains("3.safetensors: cannot"));
 }
