@@ -1,0 +1,125 @@
+"""Finds words that no text for users may have.
+
+words.py ROOT: one line "FILE:LINE: ..." for each that it finds in the checkout ROOT; exits with 1 if
+there is one. As a module: pure functions over (path, text) pairs, except read_tree.
+
+Texts for users: READMEs, comments of the example YAML files, and string literals of the programs (log
+lines, errors, --help, metric help). Of the planner only log lines and errors are read: the texts of
+plans are a language of their own.
+"""
+
+import pathlib
+import re
+import sys
+
+# Each is found in any case, as a whole word, and where a line break splits it.
+BANNED = (
+    "told", "stand", "stands", "stood", "anew", "beware", "somebody", "nobody", "everybody", "unasked",
+    "upon", "in vain", "of what", "what is rented", "nothing else is said",
+)
+
+PROGRAM_FOLDERS = ("coordinator", "deploy", "kernels", "kvcache", "proto", "third_party", "worker")
+PLANNER_FOLDER = "scheduler"
+
+_BANNED = re.compile(
+    r"(?<![\w-])(" + "|".join(word.replace(" ", r"\s+") for word in BANNED) + r")(?![\w-])", re.IGNORECASE)
+
+_TOKEN = re.compile(
+    r"""(?P<skip>//[^\n]*|/\*.*?\*/|\#\s*include[^\n]*|(?<!\w)'(?:\\.|[^'\\\n])+')"""
+    r"""|R"(?P<mark>[^()\s"]*)\((?P<raw>.*?)\)(?P=mark)\""""
+    r'''|"(?P<text>(?:\\.|[^"\\\n])*)"'''
+    r"""|(?P<call>(?:\bLogger\([^()]*\)\.\w+|\babsl::\w+Error)\s*\()"""
+    r"""|(?P<bracket>[()])|(?P<other>\w+|[^\s])""",
+    re.DOTALL)
+
+
+def literals(source, only_calls=False):
+    """(line, text) of the string literals of C++: adjacent ones joined by a line break, so that lines
+    still count. `only_calls`: only those in the arguments of log calls and of absl's error makers."""
+    found, open_text, depth, call_depths = [], None, 0, []
+    line, counted = 1, 0
+    for token in _TOKEN.finditer(source):
+        kind = token.lastgroup
+        line += source.count("\n", counted, token.start())
+        counted = token.start()
+        if kind == "skip":
+            continue
+        if kind in ("text", "raw", "mark"):
+            text = token["raw"] if token["raw"] is not None else token["text"]
+            text = text.replace("\\n", "  ")
+            if only_calls and not call_depths:
+                continue
+            if open_text is None:
+                open_text = [line, text]
+            else:
+                breaks = line - open_text[0] - open_text[1].count("\n")
+                open_text[1] += "\n" * breaks + text
+            continue
+        if open_text is not None:
+            found.append(tuple(open_text))
+            open_text = None
+        if kind == "call":
+            depth += 1
+            call_depths.append(depth)
+        elif kind == "bracket" and token["bracket"] == "(":
+            depth += 1
+        elif kind == "bracket":
+            if call_depths and call_depths[-1] == depth:
+                call_depths.pop()
+            depth -= 1
+    if open_text is not None:
+        found.append(tuple(open_text))
+    return found
+
+
+def comments(yaml):
+    """The YAML text with all but its comments blanked."""
+    def comment(line):
+        start = re.search(r"(?:^|\s)#(.*)", line)
+        return start[1] if start else ""
+    return "\n".join(comment(line) for line in yaml.split("\n"))
+
+
+def texts(path, content):
+    """(line, text) of what users see of a file."""
+    folder = path.split("/")[0]
+    if path.endswith("README.md"):
+        return [(1, content)]
+    if path.endswith(".yaml") and folder == "deploy":
+        return [(1, comments(content))]
+    if path.endswith((".cc", ".h")) and folder in PROGRAM_FOLDERS:
+        return literals(content)
+    if path.endswith((".cc", ".h")) and folder == PLANNER_FOLDER:
+        return literals(content, only_calls=True)
+    return []
+
+
+def faults(path, content):
+    """One line for each banned word that users would see."""
+    found = []
+    for first_line, text in texts(path, content):
+        for match in _BANNED.finditer(text):
+            line = first_line + text.count("\n", 0, match.start())
+            word = " ".join(match[0].split())
+            found.append(f'{path}:{line}: "{word}" in a text for users')
+    return found
+
+
+def read_tree(root):
+    """(path, content) of each file that may hold texts for users; without generated folders."""
+    root = pathlib.Path(root)
+    files = [root / "README.md"]
+    for folder in (*PROGRAM_FOLDERS, PLANNER_FOLDER):
+        files += sorted((root / folder).rglob("*"))
+    return [(str(file.relative_to(root)), file.read_text(encoding="utf-8")) for file in files
+            if file.is_file() and (file.name == "README.md" or file.suffix in (".cc", ".h", ".yaml"))]
+
+
+def main():
+    found = [fault for path, content in read_tree(sys.argv[1]) for fault in faults(path, content)]
+    print("\n".join(found))
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
