@@ -58,18 +58,18 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
       ->capture_default_str();
   app.add_option("--quantization", o.quantization, "Weights: int8")->check(CLI::IsMember({"int8"}));
   app.add_option("--max-model-len", o.max_model_len_tokens,
-                 "Longest prompt and output, tokens; 0: the model's")
+                 "Max tokens of prompt and output together; 0: the model's")
       ->check(NonNegative())
       ->capture_default_str();
   app.add_option("--max-num-seqs", o.max_sequences,
-                 "Sequences a worker runs at once; 0: the plan's, else 64")
+                 "Max concurrent sequences of a worker; 0: the plan's, else 64")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   app.add_option("--max-num-batched-tokens", o.max_batched_tokens,
-                 "Rows of one step; 0: the plan's, else 512")
+                 "Max rows of one step; 0: the plan's, else 512")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--max-waiting", o.max_waiting, "Requests that may wait at one worker")
+  app.add_option("--max-waiting", o.max_waiting, "Max requests that wait at one worker")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--block-size", o.block_tokens, "Tokens per KV block")

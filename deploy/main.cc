@@ -82,10 +82,11 @@ struct StatusFlags {
 
 void AddStatus(CLI::App& app, StatusFlags& flags) {
   CLI::App* status = app.add_subcommand("status", "Show workers, replicas and throughput");
-  status->add_option("--coordinator", flags.coordinator, "Its gRPC address")->capture_default_str();
+  status->add_option("--coordinator", flags.coordinator, "The coordinator's gRPC address")
+      ->capture_default_str();
   status->add_option("--admin-key-file", flags.admin_key_file,
                      "File with the coordinator's admin key");
-  status->add_flag("--json", flags.json, "For programs");
+  status->add_flag("--json", flags.json, "Print JSON");
 }
 
 int RunStatus(const StatusFlags& flags) {
@@ -115,8 +116,8 @@ void AddComplete(CLI::App& app, CompleteFlags& flags) {
   complete->add_flag("--raw", flags.raw, "Continue the prompt without a chat template");
   complete->add_option("--model", o.model, "Model name; default: the served one");
   complete->add_option("--api-key", o.api_key, "Key to send");
-  complete->add_option("--max-tokens", o.max_tokens, "Longest answer, tokens")->check(Positive());
-  complete->add_option("--temperature", o.temperature, "0: always the likeliest token")
+  complete->add_option("--max-tokens", o.max_tokens, "Max tokens of the answer")->check(Positive());
+  complete->add_option("--temperature", o.temperature, "0: always the most likely token")
       ->check(NonNegative());
 }
 

@@ -97,11 +97,12 @@ void PlanCli::AddPlan() {
                    "one each")
       ->allow_extra_args(false)
       ->check(NonNegative());
-  plan_->add_flag("--survive-machine-loss", f.options.survive_machine_loss,
-                  "Promise only what remains when any one machine is lost, and plan for that");
+  plan_->add_flag(
+      "--survive-machine-loss", f.options.survive_machine_loss,
+      "Promise only the rate that remains when any one machine is lost, and plan for that");
   plan_
       ->add_option("--spot-share", f.options.spot.share,
-                   "Part of the rented machines that have a spot_price to have at it, 0 to 1")
+                   "Part of the rented machines with a spot_price to rent as spot, 0 to 1")
       ->check(NonNegative())
       ->capture_default_str();
   plan_
@@ -111,19 +112,23 @@ void PlanCli::AddPlan() {
                    "is of both together, and on demand are no more than the plan needs")
       ->check(WholeFrom(0))
       ->capture_default_str();
-  plan_->add_option("--weight-read", f.weight_read, "What a machine reads of weights from its disk")
+  plan_
+      ->add_option("--weight-read", f.weight_read,
+                   "Rate at which a machine reads weights from its disk")
       ->capture_default_str();
-  plan_->add_option("--weight-network", f.weight_network,
-                    "Over which a machine gets weights; default: from its disk alone");
+  plan_->add_option(
+      "--weight-network", f.weight_network,
+      "Rate at which a machine gets weights over the network; default: from its disk only");
   plan_->add_flag("--move-keeps-weights", f.options.move.keeps_weights,
                   "Count on workers to keep weights they hold when the plan changes");
-  plan_->add_option("--from", f.running, "The plan.json that runs now: says what the move costs");
+  plan_->add_option("--from", f.running,
+                    "The plan.json that runs now: prints the cost of the move");
   plan_->add_option("--max-tpot", f.max_tpot,
-                    "Longest time per output token, such as \"150 ms\"; 0: no limit");
+                    "Max time per output token, such as \"150 ms\"; 0: no limit");
   plan_->add_option("--max-ttft", f.max_ttft,
-                    "Longest time to the first token, such as \"2 s\"; 0: no limit");
+                    "Max time to the first token, such as \"2 s\"; 0: no limit");
   plan_->add_option("--max-e2e", f.max_end_to_end,
-                    "Longest time of a request, such as \"20 s\"; 0: no limit");
+                    "Max time of a request, such as \"20 s\"; 0: no limit");
   plan_
       ->add_option("--attainment", f.attainment,
                    "Part of the requests that must meet the limits; 0: the workload's, or 0.99")
@@ -132,7 +137,7 @@ void PlanCli::AddPlan() {
       ->add_option("--arrival-variation", f.arrival_variation,
                    "Variation of the gaps between requests; 0: the workload's, or 1 (Poisson)")
       ->check(NonNegative());
-  plan_->add_option("--seed", f.options.seed, "Of searches that draw; 0: their own")
+  plan_->add_option("--seed", f.options.seed, "Seed of random searches; 0: their own")
       ->check(WholeFrom(0));
   plan_
       ->add_option("--objective", f.goal,
@@ -141,15 +146,15 @@ void PlanCli::AddPlan() {
       ->capture_default_str();
   plan_
       ->add_option("--search", f.options.search,
-                   "How to search: best, exact, hexgen, hexgen2, thunderserve, cost")
+                   "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
       ->capture_default_str();
   plan_->add_option("--search-option", f.options.search_options,
                     "A constant of that search, such as hexgen.population=32; repeated; a plan "
                     "names all under its assumptions");
   plan_->add_option("--dtype", f.weight_dtype,
-                    "Of weights: float32, float16, bfloat16, int8; default: as stored");
+                    "Type of weights: float32, float16, bfloat16, int8; default: as stored");
   plan_->add_option("--kv-dtype", f.kv_dtype,
-                    "Of keys and values; default: 16 bits, or 32 where the weights have 32");
+                    "Type of keys and values; default: 16 bits, or 32 if the weights have 32");
   plan_->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
       ->check(Between(0.01, 1))
       ->capture_default_str();
@@ -161,17 +166,19 @@ void PlanCli::AddPlan() {
       ->capture_default_str();
   plan_
       ->add_option("--kv-codec-rate", f.kv_codec_rate,
-                   "At which devices encode and decode KV that travels compressed")
+                   "Rate at which devices encode and decode compressed KV")
       ->capture_default_str();
-  plan_->add_option("--max-batched-tokens", f.options.max_step_tokens, "Tokens of one step")
+  plan_->add_option("--max-batched-tokens", f.options.max_step_tokens, "Max tokens of one step")
       ->check(WholeFrom(1))
       ->capture_default_str();
-  plan_->add_option("--max-sequences", f.options.max_sequences, "Sequences of a replica at once")
+  plan_
+      ->add_option("--max-sequences", f.options.max_sequences,
+                   "Max concurrent sequences of a replica")
       ->check(WholeFrom(1))
       ->capture_default_str();
   plan_
       ->add_option("--context", f.options.context_tokens,
-                   "Longest sequence, tokens; 0: as the model says")
+                   "Max sequence length, tokens; 0: the model's")
       ->check(WholeFrom(0));
   plan_->add_flag("--no-split", no_split_, "Every replica both prefills and decodes");
   plan_->add_flag_function(
@@ -188,7 +195,7 @@ void PlanCli::AddPlan() {
   plan_
       ->add_option(
           "--time-limit", time_limit_seconds_,
-          "Seconds after which the best plan so far is taken, marked as interrupted; 0: none")
+          "Seconds until the best plan so far is returned, marked as interrupted; 0: no limit")
       ->check(NonNegative());
   plan_->add_option("--layout", f.layout, "Judge the layout of this file instead of searching one");
   plan_->add_option(
@@ -197,7 +204,8 @@ void PlanCli::AddPlan() {
 }
 
 void PlanCli::AddCheck() {
-  check_ = plan_->add_subcommand("check", "Check a plan.json, with code that no planner shares");
+  check_ =
+      plan_->add_subcommand("check", "Check a plan.json, with code independent of the planner");
   check_->add_option("plan", checked_plan_, "The plan.json")->required();
   check_->add_option("--cluster", checked_cluster_,
                      "Check devices, memory and links against this description as well");
@@ -205,7 +213,7 @@ void PlanCli::AddCheck() {
 }
 
 void PlanCli::AddDiff() {
-  diff_ = plan_->add_subcommand("diff", "What is different between two plans");
+  diff_ = plan_->add_subcommand("diff", "Print the differences between two plans");
   diff_->add_option("from", diff_from_, "A plan.json")->required();
   diff_->add_option("to", diff_to_, "Another")->required();
 }

@@ -19,10 +19,10 @@ void AddReplanning(CLI::App& simulate, SimulateFlags* flags) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   simulate
       .add_option("--weight-read", flags->weight_read,
-                  "For --replan: what a machine reads of weights from its disk")
+                  "For --replan: rate at which a machine reads weights from its disk")
       ->capture_default_str();
   simulate.add_option("--weight-network", flags->weight_network,
-                      "For --replan: weights come over a network, this fast per machine");
+                      "For --replan: rate at which a machine gets weights over the network");
   simulate.add_flag("--move-keeps-weights", flags->move_keeps_weights,
                     "For --replan: workers keep weights that they hold");
 }
@@ -39,7 +39,7 @@ void AddWorkflows(CLI::App& simulate, SimulateFlags* flags) {
       ->delimiter(',');
   simulate
       .add_option("--tuning-window", flags->tuning_window,
-                  "Workflows that a replay takes: the last that arrived")
+                  "Workflows in a replay: the most recent arrivals")
       ->check(WholeFrom(1))
       ->capture_default_str();
   simulate.add_option("--tuning-every", flags->tuning_every, "Arrivals between two replays")
@@ -50,8 +50,8 @@ void AddWorkflows(CLI::App& simulate, SimulateFlags* flags) {
 }  // namespace
 
 void AddSimulate(CLI::App& app, SimulateFlags* flags) {
-  CLI::App* simulate =
-      app.add_subcommand("simulate", "Simulate a plan: what users of it would see");
+  CLI::App* simulate = app.add_subcommand(
+      "simulate", "Simulate a plan: latencies and throughput that users would see");
   simulate->add_option("plan", flags->plan, "plan.json, from tessera plan --out")->required();
   simulate->add_option("--cluster", flags->cluster, "The cluster's description, YAML or JSON")
       ->required();
@@ -94,11 +94,11 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
       ->capture_default_str();
   simulate
       ->add_option("--max-sequences", flags->max_sequences,
-                   "Sequences of a replica at once; 0: as planned")
+                   "Max concurrent sequences of a replica; 0: as planned")
       ->check(WholeFrom(0));
   simulate
       ->add_option("--max-batched-tokens", flags->max_batched_tokens,
-                   "Tokens of one step; 0: as planned")
+                   "Max tokens of one step; 0: as planned")
       ->check(WholeFrom(0));
   simulate
       ->add_option(
@@ -106,13 +106,15 @@ void AddSimulate(CLI::App& app, SimulateFlags* flags) {
           "The limit that requests send, where longer answers end; 0: the longest answer of "
           "them all, which cuts none")
       ->check(WholeFrom(0));
-  simulate->add_option("--max-ttft", flags->max_ttft, "Objective, such as \"2 s\"");
-  simulate->add_option("--max-tpot", flags->max_tpot, "Objective, such as \"150 ms\"");
-  simulate->add_option("--max-e2e", flags->max_end_to_end, "Objective, such as \"30 s\"");
+  simulate->add_option("--max-ttft", flags->max_ttft,
+                       "Max time to the first token, such as \"2 s\"");
+  simulate->add_option("--max-tpot", flags->max_tpot,
+                       "Max time per output token, such as \"150 ms\"");
+  simulate->add_option("--max-e2e", flags->max_end_to_end,
+                       "Max time of a request, such as \"30 s\"");
   simulate
-      ->add_option(
-          "--change", flags->changes,
-          "What happens meanwhile: \"r0 lost 10 s\", \"r0 back 40 s\", \"r1 slow 2.5 5 s\"")
+      ->add_option("--change", flags->changes,
+                   "Event during the run: \"r0 lost 10 s\", \"r0 back 40 s\", \"r1 slow 2.5 5 s\"")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   AddReplanning(*simulate, flags);

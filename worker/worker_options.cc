@@ -56,10 +56,10 @@ void Declare(CLI::App* app, WorkerOptions* o) {
                   "File with the secret that the cluster's processes share");
   app->add_option(
          "--drain-seconds", o->drain_seconds,
-         "How long running sequences may go on after SIGTERM; a second signal exits at once")
+         "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  app->add_option("--log-level", o->log_level, "How much is logged")
+  app->add_option("--log-level", o->log_level, "Lowest level of the lines to log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
   app->add_option("--log-format", o->log_format, "One line for people, or one JSON object")

@@ -53,7 +53,7 @@ constexpr EngineCounter kEngineCounters[] = {
     {"vllm:generation_tokens_total", "tessera_generation_tokens_total", "Tokens generated.",
      &v1::EngineLoad::generation_tokens},
     {"vllm:num_preemptions_total", "tessera_preemptions_total",
-     "Sequences put back for want of KV blocks.", &v1::EngineLoad::preemptions},
+     "Sequences preempted because KV blocks ran out.", &v1::EngineLoad::preemptions},
     {"vllm:prefix_cache_queries_total", "tessera_prefix_cache_queries_total",
      "Prompt tokens looked up in the prefix cache.", &v1::EngineLoad::prefix_queries_tokens},
     {"vllm:prefix_cache_hits_total", "tessera_prefix_cache_hits_total",
@@ -101,7 +101,7 @@ struct RequestMetrics::Families {
   }
   prometheus::Histogram& StepSeconds(const std::string& engine, const char* phase) {
     return Histogram("tessera_step_seconds",
-                     "Of one step, seconds; one that computes prompt tokens is a prefill step.",
+                     "Duration of a step, seconds; a step with prompt tokens is a prefill step.",
                      kStepBounds, {{"engine", engine}, {"phase", phase}});
   }
   prometheus::Histogram& IterationTokens(const std::string& engine) {
@@ -124,11 +124,11 @@ struct RequestMetrics::Families {
                  {{"engine", engine}});
   }
   prometheus::Counter& Refused(const char* reason) {
-    return Counter("tessera_requests_refused_total",
-                   "Requests to generate that were refused, by reason.", {{"reason", reason}});
+    return Counter("tessera_requests_refused_total", "Generation requests refused, by reason.",
+                   {{"reason", reason}});
   }
   prometheus::Counter& Ended(const char* reason) {
-    return Counter("vllm:request_success_total", "Choices ended, by reason.",
+    return Counter("vllm:request_success_total", "Choices that ended, by reason.",
                    {{"finished_reason", reason}});
   }
   // The gauges of all engines added up. With mutex held.
@@ -154,27 +154,27 @@ struct RequestMetrics::Families {
   const Labels labels;
   const prometheus::Histogram::BucketBoundaries token_bounds;
   prometheus::Histogram& first_token =
-      Histogram("vllm:time_to_first_token_seconds", "From arrival to the first token, seconds.",
-                kFirstTokenBounds);
+      Histogram("vllm:time_to_first_token_seconds",
+                "Time from arrival to the first token, seconds.", kFirstTokenBounds);
   prometheus::Histogram& gap = Histogram("vllm:inter_token_latency_seconds",
-                                         "Between tokens of one choice, seconds.", kGapBounds);
+                                         "Time between tokens of one choice, seconds.", kGapBounds);
   prometheus::Histogram& end_to_end =
-      Histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token, seconds.",
+      Histogram("vllm:e2e_request_latency_seconds", "Time from arrival to the last token, seconds.",
                 kRequestBounds);
   prometheus::Histogram& queue =
-      Histogram("vllm:request_queue_time_seconds", "From submission to the first step, seconds.",
-                kRequestBounds);
+      Histogram("vllm:request_queue_time_seconds",
+                "Time from submission to the first step, seconds.", kRequestBounds);
   prometheus::Histogram& prefill =
       Histogram("vllm:request_prefill_time_seconds",
-                "From the first step to the first token, seconds.", kRequestBounds);
+                "Time from the first step to the first token, seconds.", kRequestBounds);
   prometheus::Histogram& decode =
-      Histogram("vllm:request_decode_time_seconds", "From the first to the last token, seconds.",
-                kRequestBounds);
+      Histogram("vllm:request_decode_time_seconds",
+                "Time from the first to the last token, seconds.", kRequestBounds);
   prometheus::Counter& migrations =
       Counter("tessera_request_migrations_total", "Requests continued at another replica.");
   prometheus::Histogram& inference =
       Histogram("vllm:request_inference_time_seconds",
-                "From the first step to the last token, seconds.", kRequestBounds);
+                "Time from the first step to the last token, seconds.", kRequestBounds);
   prometheus::Histogram& per_token =
       Histogram("vllm:request_time_per_output_token_seconds",
                 "Mean time between tokens of one choice, seconds.", kGapBounds);
@@ -183,9 +183,9 @@ struct RequestMetrics::Families {
   prometheus::Histogram& generation_tokens =
       Histogram("vllm:request_generation_tokens", "Tokens generated for one choice.", token_bounds);
   prometheus::Histogram& params_n =
-      Histogram("vllm:request_params_n", "Choices asked for by one request.", kChoicesBounds);
+      Histogram("vllm:request_params_n", "Choices (n) of one request.", kChoicesBounds);
   prometheus::Histogram& params_max_tokens = Histogram(
-      "vllm:request_params_max_tokens", "Longest answer that a request allows.", token_bounds);
+      "vllm:request_params_max_tokens", "Max tokens of the answer to a request.", token_bounds);
   prometheus::Gauge& requests_running =
       Gauge("tessera_requests_running", "Sequences in the last step, of all engines.");
   prometheus::Gauge& requests_waiting =
