@@ -1,7 +1,7 @@
-// Steps of a replica that is one worker: copy the rows, run the model, sample, on one stream.
+// Steps of a replica that is one worker: a stage that is first and last.
 //
 // Thread rule: one thread. Ownership: borrows model and device (KV memory is attached to the
-// model); owns staging and stream. One step at a time.
+// model); owns staging and stream. One step at a time, which Take runs.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include "kernels/device.h"
 #include "worker/model.h"
 #include "worker/sampler.h"
+#include "worker/stage_runner.h"
 #include "worker/step_executor.h"
-#include "worker/step_inputs.h"
 
 namespace tessera::worker {
 
@@ -25,17 +25,12 @@ class LocalExecutor final : public StepExecutor {
 
   absl::Status Begin(const StepWork& work) override;
   absl::Status Take(StepOutcome* outcome) override;
-  int64_t device_bytes() const override {
-    return upload_->device_bytes() + sampler_->device_bytes();
-  }
+  int64_t device_bytes() const override { return stage_->device_bytes(); }
 
  private:
-  explicit LocalExecutor(Model* model) : model_(model) {}
+  explicit LocalExecutor(std::unique_ptr<StageRunner> stage) : stage_(std::move(stage)) {}
 
-  Model* const model_;
-  std::unique_ptr<kernels::Stream> stream_;
-  std::unique_ptr<StepUpload> upload_;
-  std::unique_ptr<Sampler> sampler_;
+  const std::unique_ptr<StageRunner> stage_;
   StepWork work_;  // of the step that began
 };
 
