@@ -133,6 +133,7 @@ class EngineCore {
   std::vector<Draw> draws_;
   std::vector<ScoreRow> score_rows_;
   StepArrays arrays_;
+  std::vector<std::vector<int32_t>> bans_;  // by draw; sample_requests_ borrow them
   std::vector<SampleRequest> sample_requests_;
   std::vector<ScoreRequest> score_requests_;
   StepOutcome outcome_;

@@ -99,7 +99,7 @@ void EngineCore::CollectLogitRows() {
 
 void EngineCore::CollectRequests() {
   sample_requests_.clear();
-  std::vector<std::vector<int32_t>> bans(draws_.size());
+  bans_.resize(std::max(bans_.size(), draws_.size()));
   for (const Draw& draw : draws_) {
     const Sequence& sequence = *draw.sequence;
     const Submission& submission = *sequence.submission;
@@ -117,7 +117,7 @@ void EngineCore::CollectRequests() {
     if (sequence.output_tokens() < request.min_tokens()) stop_ids = submission.stop_ids;
     sample.banned =
         submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
-                              stop_ids, &bans[sample_requests_.size() - 1]);
+                              stop_ids, &bans_[sample_requests_.size() - 1]);
   }
   score_requests_.clear();
   for (const ScoreRow& score : score_rows_) {
