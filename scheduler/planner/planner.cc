@@ -20,6 +20,7 @@
 #include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/rent_list.h"
+#include "scheduler/planner/role_proto.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/planner/weak_replicas.h"
@@ -43,15 +44,6 @@ constexpr double kMoreSequences = 1.5;
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
-
-v1::ReplicaRole ToProto(Role role) {
-  switch (role) {
-    case Role::kBoth: return v1::REPLICA_ROLE_BOTH;
-    case Role::kPrefill: return v1::REPLICA_ROLE_PREFILL;
-    case Role::kDecode: return v1::REPLICA_ROLE_DECODE;
-  }
-  return v1::REPLICA_ROLE_UNSPECIFIED;
-}
 
 class Planner {
  public:
