@@ -100,10 +100,11 @@ struct PlannedReplica::Worker {
   ConfiguredEngine configured;
 };
 
-// A coordinator's session that takes everything.
+// A coordinator's session that takes everything, unless it is held.
 class PlannedReplica::Sink final : public ReplySink {
  public:
-  bool MayDeliver() override { return true; }
+  bool MayDeliver() override { return !held_; }
+  void Hold(bool hold) { held_ = hold; }
   void Deliver(v1::SessionReply reply) override {
     std::lock_guard lock(mutex_);
     for (v1::TokenEvent& event : *reply.mutable_events()) {
@@ -111,7 +112,9 @@ class PlannedReplica::Sink final : public ReplySink {
       if (event.has_token()) {
         choice.tokens.push_back(event.token_id());
         choice.logprobs.push_back(event.logprobs().chosen().logprob());
+        choice.token_logprobs.push_back(std::move(*event.mutable_logprobs()));
       }
+      choice.cached_tokens = std::max(choice.cached_tokens, event.cached_tokens());
       for (v1::PositionLogprobs& position : *event.mutable_prompt_logprobs()) {
         choice.prompt_logprobs.push_back(std::move(position));
       }
@@ -144,6 +147,7 @@ class PlannedReplica::Sink final : public ReplySink {
   std::condition_variable changed_;
   std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> choices_;
   int64_t ended_ = 0;
+  std::atomic<bool> held_ = false;
   bool closed_ = false;
   absl::Status reason_;
 };
@@ -220,6 +224,11 @@ void PlannedReplica::Cancel(uint64_t submission_id) {
   cancel.set_attempt(1);
   cancel.set_choice(-1);
   members_[0]->configured.engine->Cancel(sink_, std::move(cancel));
+}
+
+void PlannedReplica::HoldReplies(bool hold) {
+  sink_->Hold(hold);
+  members_[0]->configured.engine->Wake();
 }
 
 std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> PlannedReplica::WaitAll() {

@@ -34,8 +34,10 @@ struct ReplicaOptions {
 // What one choice was told.
 struct ChoiceEvents {
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
+  std::vector<float> logprobs;                       // of `tokens`
+  std::vector<v1::PositionLogprobs> token_logprobs;  // the same with what else was asked for
   std::vector<v1::PositionLogprobs> prompt_logprobs;
+  int32_t cached_tokens = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
   std::string error;
 };
@@ -51,6 +53,8 @@ class PlannedReplica {
   int members() const { return static_cast<int>(members_.size()); }
   void Submit(v1::Submit submit);
   void Cancel(uint64_t submission_id);
+  // Takes no replies, as a session without credit, until it is called with false.
+  void HoldReplies(bool hold);
   // Waits until every choice that was submitted has ended or the session was closed; returns what
   // they were told, by submission and choice.
   std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> WaitAll();
