@@ -5,9 +5,8 @@
 
 namespace tessera {
 
-// An element of the residual stream, in a worker's buffers, between the ranks of a stage and
-// between stages: f32, whatever type weights and KV have, so that a pipeline's bits are one
-// worker's.
+// An element of the residual stream in a worker's buffers: f32, whatever type weights and KV have.
+// CPU workers send it as it is, so that a pipeline's bits are one worker's.
 inline constexpr int64_t kActivationElementBytes = 4;
 
 // Inputs of a matrix that share an int8 scale, where a ConfigureRequest names no other number.

@@ -348,7 +348,7 @@ class ClusterCheck {
   }
 
   absl::Status AddHops(const v1::Replica& replica, double tokens_per_second) {
-    const double bytes = tokens_per_second * plan_.model().hidden() * ActivationElementBytes();
+    const double bytes = tokens_per_second * plan_.model().hidden() * WireElementBytes(plan_);
     for (int j = 0; j < replica.stages_size(); ++j) {
       const v1::Stage& stage = replica.stages(j);
       const std::string what = absl::StrCat("replica ", replica.name(), ", stage ", j);

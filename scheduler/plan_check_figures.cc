@@ -138,6 +138,10 @@ double WeightElementBytes(const v1::DeploymentPlan& plan) {
 
 double ActivationElementBytes() { return kActivationElementBytes; }
 
+double WireElementBytes(const v1::DeploymentPlan& plan) {
+  return std::max(2.0, WeightElementBytes(plan));
+}
+
 double KvElementBytes(const v1::DeploymentPlan& plan) {
   return plan.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED ? std::max(2.0, WeightElementBytes(plan))
                                                       : ElementBytes(plan.kv_dtype());

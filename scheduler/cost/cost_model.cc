@@ -77,7 +77,7 @@ double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const Ran
   const double decode_bytes = work.decode_context_tokens * kv_bytes;
 
   const double message =
-      work.rows() * static_cast<double>(model.hidden) * model.activation_bytes_per_element;
+      work.rows() * static_cast<double>(model.hidden) * model.wire_bytes_per_element;
   return std::max(prefill_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
          decode_bytes / bandwidth + device.layer_overhead_seconds +
          2 * AllReduce(communicator, message, ReduceCostOf(device)).seconds;
@@ -87,8 +87,8 @@ double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const Rank
                    const Communicator& communicator, const StepWork& work) {
   if (work.sampled_rows <= 0) return 0;
   const double parameters = VocabularyParameters(model, share);
-  const double logits = work.sampled_rows * static_cast<double>(model.vocabulary) *
-                        model.activation_bytes_per_element;
+  const double logits =
+      work.sampled_rows * static_cast<double>(model.vocabulary) * model.wire_bytes_per_element;
   return parameters * model.weight_bytes_per_element / device.effective_bandwidth() +
          2 * parameters * work.sampled_rows / device.effective_flops() +
          GatherSeconds(communicator, logits);
@@ -133,8 +133,7 @@ double StepTimer::StageSeconds(const StageSpec& stage) {
 
 double HopSeconds(const ModelShape& model, const LinkSpec& link, const Communicator& next_stage,
                   double rows) {
-  const double bytes =
-      rows * static_cast<double>(model.hidden) * model.activation_bytes_per_element;
+  const double bytes = rows * static_cast<double>(model.hidden) * model.wire_bytes_per_element;
   return TransferSeconds(link, bytes) + BroadcastSeconds(next_stage, bytes);
 }
 

@@ -12,6 +12,23 @@ namespace {
 
 constexpr double kGib = 1073741824.0;
 
+// Peak of a layer's temporaries where a runtime reserve holds workspaces, arrays of a step and
+// sampling: residual and normalised rows whole, the rank's part of q, k, v and attention output,
+// the rank's part of gate, up and their product; logits in fp32 on the last stage.
+double ReservedActivationBytes(const ModelShape& model, const StageSpec& stage,
+                               const RankShare& share, const MemoryOptions& options) {
+  const int64_t attention = (2 * share.query_heads + 2 * share.kv_heads) * model.head_dim;
+  const int64_t expert_columns =
+      model.experts > 0 ? model.experts_per_token * model.expert_width : 0;
+  const int64_t ffn = model.ffn_matrices * std::max(share.ffn_columns, expert_columns);
+  const auto per_row = static_cast<double>(3 * model.hidden + std::max(attention, ffn));
+  double bytes =
+      static_cast<double>(options.max_step_tokens) * per_row * model.wire_bytes_per_element;
+  if (stage.holds_head)
+    bytes += static_cast<double>(options.max_logit_rows * share.vocabulary_rows) * 4.0;
+  return bytes;
+}
+
 std::string RankName(const StageSpec& stage, size_t rank) {
   const std::string& kind = stage.ranks[rank]->kind;
   if (rank < stage.rank_names.size()) return absl::StrCat(stage.rank_names[rank], " (", kind, ")");
@@ -48,11 +65,19 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const D
   const RankShare share = FullestShare(model, stage.width());
   RankMemory memory;
   memory.weight_bytes = StageWeightBytes(model, stage);
-  memory.activation_bytes = ActivationBytes(model, stage, options);
-  memory.communication_bytes = CommunicationBytes(model, stage, options, pipeline);
-  // The reserve is for what is left out, too; where there is none, that is charged by itself.
-  memory.reserve_bytes =
-      std::max(options.runtime_reserve_bytes, LeftOutBytes(model, stage, options));
+  memory.reserve_bytes = options.runtime_reserve_bytes;
+  if (options.runtime_reserve_bytes > 0) {
+    const double rows_bytes =
+        static_cast<double>(options.max_step_tokens * model.hidden) * model.wire_bytes_per_element;
+    memory.activation_bytes = ReservedActivationBytes(model, stage, share, options);
+    // All-reduce: one send and one receive buffer; hops: one each way.
+    memory.communication_bytes =
+        (stage.width() > 1 ? 2 : 0) * rows_bytes + (pipeline ? 2 : 0) * rows_bytes;
+  } else {  // CPU workers: everything that they allocate
+    memory.activation_bytes = ActivationBytes(model, stage, options);
+    memory.communication_bytes = CommunicationBytes(model, stage, options, pipeline);
+    memory.reserve_bytes = LeftOutBytes(model, stage, options);
+  }
   memory.budget_bytes = device.memory_bytes * options.utilisation;
   memory.kv_bytes_per_token = stage.layers * KvBytesPerTokenLayer(model, share);
   return memory;

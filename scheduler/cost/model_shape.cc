@@ -84,6 +84,7 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
   shape.activation_bytes_per_element = kActivationElementBytes;
+  shape.wire_bytes_per_element = std::max(2.0, shape.weight_bytes_per_element);
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
                                    ? std::max(2.0, shape.weight_bytes_per_element)
                                    : BytesPerElement(kv_dtype);

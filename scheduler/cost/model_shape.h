@@ -33,9 +33,12 @@ struct ModelShape {
   int64_t expert_width = 0;
   std::vector<bool> dense_layer;  // by layer, for models with experts; empty: every layer has them
   int64_t max_positions = 0;      // tokens, 0: no limit
-  double weight_bytes_per_element = 2;  // B
-  double kv_bytes_per_element = 2;      // B_kv
-  double activation_bytes_per_element = 2;
+  double weight_bytes_per_element = 2;      // B
+  double kv_bytes_per_element = 2;          // B_kv
+  double activation_bytes_per_element = 4;  // in a CPU worker's buffers
+  // Of a hidden row between ranks and stages, as times are predicted: bf16 for models of 16 bits.
+  // CPU workers send f32, so their links are charged half of what such a model sends.
+  double wire_bytes_per_element = 2;
 
   bool has_experts(int layer) const {
     return experts > 0 && (dense_layer.empty() || !dense_layer[static_cast<size_t>(layer)]);

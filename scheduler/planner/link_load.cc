@@ -91,8 +91,8 @@ class Traffic {
   }
 
   void AddHops(const v1::Replica& replica, double tokens_per_second) {
-    const double bytes = tokens_per_second * static_cast<double>(model_.hidden) *
-                         model_.activation_bytes_per_element;
+    const double bytes =
+        tokens_per_second * static_cast<double>(model_.hidden) * model_.wire_bytes_per_element;
     for (int j = 0; j + 1 < replica.stages_size(); ++j)
       Add(MachineOf(replica.stages(j)), MachineOf(replica.stages(j + 1)), bytes);
   }

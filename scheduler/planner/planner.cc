@@ -37,10 +37,8 @@ namespace {
 // more than is served, latencies are predicted here: at capacity a queue grows without end.
 constexpr double kHighestLoad = 0.85;
 
-// Of max_sequences, an average, that a replica runs at once at most: a quarter more for their
-// coming and going (step_budget.h), and as many in prefill.
+// Of max_sequences, an average: the max that a replica on CPUs runs, whose rows are charged.
 constexpr double kMoreSequences = 1.5;
-
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
@@ -209,8 +207,9 @@ class Planner {
     problem_.options.memory.utilisation = options_.utilisation;
     problem_.options.memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
     problem_.options.memory.max_step_tokens = options_.max_step_tokens;
-    problem_.options.memory.max_logit_rows =
-        static_cast<int64_t>(std::ceil(kMoreSequences * options_.max_sequences));
+    if (options_.runtime_reserve_bytes == 0)
+      problem_.options.memory.max_logit_rows =
+          static_cast<int64_t>(std::ceil(kMoreSequences * options_.max_sequences));
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
     problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second};
@@ -356,10 +355,11 @@ class Planner {
     replica->set_max_batched_tokens(
         chosen ? placed.rate.step_tokens
                : StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
-    replica->set_max_sequences(
-        chosen ? static_cast<int64_t>(options_.max_sequences)
-               : std::min(SequenceBudget(lengths, problem_.options, spec, placed.rate),
-                          problem_.options.memory.max_logit_rows));
+    int64_t sequences = chosen ? static_cast<int64_t>(options_.max_sequences)
+                               : SequenceBudget(lengths, problem_.options, spec, placed.rate);
+    if (options_.runtime_reserve_bytes == 0)
+      sequences = std::min(sequences, problem_.options.memory.max_logit_rows);
+    replica->set_max_sequences(sequences);
     for (size_t j = 0; j < placed.stages.size(); ++j) {
       const LayoutStage& stage = placed.stages[j];
       const StageSpec& stage_spec = spec.stages[j];

@@ -93,8 +93,7 @@ class RouteProgram {
     const double q =
         lengths_.uncached_prompt_tokens / lengths_.decode_steps;  // prompt rows per decode row
     rows_of_step_ = static_cast<double>(problem_.options.memory.max_step_tokens) / (1 + q);
-    bytes_of_row_ =
-        (1 + q) * static_cast<double>(model_.hidden) * model_.activation_bytes_per_element;
+    bytes_of_row_ = (1 + q) * static_cast<double>(model_.hidden) * model_.wire_bytes_per_element;
     return true;
   }
 

@@ -262,7 +262,7 @@ class LayoutSearch {
     if (first > 0 || !head) return room;
     // One stage alone has no hop buffers, and tied tables stand once.
     room += 2.0 * problem_.options.memory.max_step_tokens * model_.hidden *
-            model_.activation_bytes_per_element;
+            model_.wire_bytes_per_element;
     return model_.tied_embeddings ? room + table.embedding_bytes : room;
   }
 

@@ -63,7 +63,7 @@ class StageShapes {
   // Rows of activations in that step, and bytes of a row.
   double RowsAt(Role role, double rows) const { return WorkAt(role, rows).rows(); }
   double row_bytes() const {
-    return static_cast<double>(model_.hidden) * model_.activation_bytes_per_element;
+    return static_cast<double>(model_.hidden) * model_.wire_bytes_per_element;
   }
 
   const ModelShape& model() const { return model_; }

@@ -19,7 +19,7 @@ class Routes {
     bytes_per_layer_ = KvBytesPerToken(model) / model.layers;
     element_bytes_ = model.kv_bytes_per_element;
     setup_.layers = model.layers;
-    out_.hop_bytes_per_row = static_cast<double>(model.hidden) * model.activation_bytes_per_element;
+    out_.hop_bytes_per_row = static_cast<double>(model.hidden) * model.wire_bytes_per_element;
   }
 
   PlanLinks Make() {
