@@ -40,10 +40,17 @@ class Up:
         assert all(int(row[3]) == len(row[4].split()) for row in rows), rows
         return [(int(row[2]) - int(row[1]) + 1, row[4].split()) for row in rows]
 
-    def answer(self, question):
+    def connection(self):
         port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.text()).group(1))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
-        with contextlib.closing(connection):
+        return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS))
+
+    def ready(self):
+        with self.connection() as connection:
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == 200
+
+    def answer(self, question):
+        with self.connection() as connection:
             body = {"messages": [{"role": "user", "content": question}], "temperature": 0}
             connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -123,5 +130,6 @@ def test_a_killed_worker_is_started_again_and_serves(tmp):
         assert four.answer("What is 57 + 85?") == "142"
         os.kill(four.process_of("four/1"), signal.SIGKILL)
         wait_for("the restart", lambda: "worker-1 is started again" in four.text())
-        # The request waits while the replica forms again.
+        # Requests that come while no replica is there are refused; the next one is served.
+        wait_for("the replica", four.ready)
         assert four.answer("What is 57 + 85?") == "142"
