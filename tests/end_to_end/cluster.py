@@ -123,11 +123,12 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(*coordinator_flags, workers=2, model=MODEL):
-    """A cluster whose replicas are ready; prints the logs where the block fails."""
+def running(*coordinator_flags, workers=2, model=MODEL, replicas=None):
+    """A cluster whose replicas are ready, one for each worker unless `replicas` says how many; prints the logs where the
+    block fails."""
     cluster = Cluster(*coordinator_flags, workers=workers, model=model)
     try:
-        cluster.wait_until_ready(workers)
+        cluster.wait_until_ready(workers if replicas is None else replicas)
         yield cluster
     except BaseException:
         for name in cluster.processes:

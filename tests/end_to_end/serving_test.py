@@ -125,10 +125,7 @@ def test_doors_for_browsers_and_fields_of_vllm():
         assert reply["model"] == "first" and set(reply["choices"][0]["token_ids"]) <= set(allowed), reply
         assert headers["x-tessera-ignored-fields"] == "odd_field", headers
         assert reply["system_fingerprint"].startswith("fp_"), reply
-        free = complete(return_token_ids=True)[0]
-        assert free["system_fingerprint"] == reply["system_fingerprint"]
-        word = free["choices"][0]["text"]
-        assert word and word not in complete(bad_words=[word])[0]["choices"][0]["text"], free
+        assert complete()[0]["system_fingerprint"] == reply["system_fingerprint"]
         empty = complete(max_tokens=0)[0]["choices"][0]
         assert empty["text"] == "" and empty["finish_reason"] == "length", empty
         assert complete(prompt=[10] * 50, truncate_prompt_tokens=7)[0]["usage"]["prompt_tokens"] == 7
@@ -229,7 +226,7 @@ def test_terminate_finishes_what_runs():
         reader.start()
         wait_for("the stream", lambda: len(events) > 10)
         c.signal("coordinator", TERMINATE)
-        wait_for("the drain", lambda: "stopping: 1 requests" in c.log("coordinator"))
+        wait_for("the drain", lambda: "stopping: finishing 1 requests" in c.log("coordinator"))
         reader.join()
         assert events[-1]["choices"][0]["finish_reason"] == "length", events[-1]
         assert c.ended("coordinator") == 0
@@ -255,7 +252,7 @@ def test_a_second_signal_ends_at_once():
         reader.start()
         wait_for("the stream", lambda: len(events) > 10)
         c.signal("coordinator", TERMINATE)
-        wait_for("the drain", lambda: "stopping: 1 requests" in c.log("coordinator"))
+        wait_for("the drain", lambda: "stopping: finishing 1 requests" in c.log("coordinator"))
         began = time.monotonic()
         c.signal("coordinator", TERMINATE)
         assert c.ended("coordinator") == -TERMINATE
