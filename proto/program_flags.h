@@ -49,6 +49,8 @@ inline constexpr std::string_view kProcessFlags[] = {
     "coordinator",
     "listen",
     "advertise",
+    "advertise-link",
+    "link-port",
     "name",
     "cpus",
     "cpu-isa",

@@ -141,8 +141,7 @@ TEST_CASE("a plan that leaves layers out, holds them twice or uses a device twic
 TEST_CASE("a stage wider than the model allows is refused by device") {
   Terms terms;
   terms.plan = StagedPlan(SmallModel(), {5});
-  CHECK_THAT(terms.Refusal(), Contains("replica r0, stage 0: device s0r0 (rank 0 of 5)") &&
-                                  Contains("holds no query heads"));
+  CHECK_THAT(terms.Refusal(), Contains("replica r0, stage 0") && Contains("query heads"));
   v1::Model many = SmallModel();
   many.set_heads(16);
   many.set_kv_heads(16);
