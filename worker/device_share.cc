@@ -29,10 +29,10 @@ absl::StatusOr<std::vector<int>> NamedCores(std::string_view cpus,
 absl::Status CheckMemory(int64_t memory_bytes, int64_t available_bytes) {
   const std::string there = StrCat("control group and machine allow ", available_bytes, " (",
                                    available_bytes >> 20, "MiB)");
-  if (memory_bytes < kLeastMemoryBytes) {
+  if (memory_bytes < kMinMemoryBytes) {
     return absl::InvalidArgumentError(StrCat("--memory is ", memory_bytes,
-                                             " bytes; a worker needs at least ", kLeastMemoryBytes,
-                                             " (", kLeastMemoryBytes >> 20, "MiB), ", there));
+                                             " bytes; a worker needs at least ", kMinMemoryBytes,
+                                             " (", kMinMemoryBytes >> 20, "MiB), ", there));
   }
   // Where nothing says how much there is, the flag is all that is known.
   if (available_bytes > 0 && memory_bytes > available_bytes) {

@@ -15,7 +15,7 @@
 namespace tessera::worker {
 
 // Less does not hold a worker's buffers, whatever its part of a model.
-inline constexpr int64_t kLeastMemoryBytes = 1 << 20;
+inline constexpr int64_t kMinMemoryBytes = 1 << 20;
 
 struct DeviceShare {
   std::vector<int> cores;    // ascending

@@ -1,6 +1,5 @@
 // One worker's part of a step: take the rows of the stage before, run this share of the model, hand
-// the rows on; on the last stage, sample.
-// A worker that holds the whole model has no links, and is first and last.
+// the rows on; on the last stage, sample. A worker that holds the whole model has no links, and is first and last.
 //
 // Thread rule: one thread. Ownership: borrows model (KV memory attached), device and links; owns
 // staging, sampler and stream. A failed step leaves links in an unknown state: the formation ends.

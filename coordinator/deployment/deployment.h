@@ -35,8 +35,8 @@
 namespace tessera::coordinator {
 
 struct DeploymentOptions {
-  // What every worker is told; fence, replica, role, stage, rank, share and peers are filled in per
-  // worker.
+  // The part of Configure that all workers share. Fence, replica, role, stage, rank, share and
+  // peers are each worker's own.
   v1::ConfigureRequest configure;
   std::optional<v1::DeploymentPlan> plan;  // nothing: the planner's, or one replica per worker
   // Makes the plan of the workers that registered. Asked, on our thread, whenever something changed

@@ -46,11 +46,11 @@ TEST_CASE("cores outside the affinity mask are refused: which, and which there a
 TEST_CASE(
     "memory below what a worker needs, or above what there is, is refused with both numbers") {
   CHECK_THAT(Refusal("", 10), Catch::Contains("--memory is 10 bytes") &&
-                                  Catch::Contains(std::to_string(kLeastMemoryBytes)) &&
+                                  Catch::Contains(std::to_string(kMinMemoryBytes)) &&
                                   Catch::Contains(std::to_string(4 * kGiB)));
   CHECK_THAT(Refusal("", 4 * kGiB + 1), Catch::Contains(std::to_string(4 * kGiB + 1)) &&
                                             Catch::Contains(std::to_string(4 * kGiB)));
-  CHECK(ChooseDeviceShare("", kLeastMemoryBytes, kAffinity, kAll).ok());
+  CHECK(ChooseDeviceShare("", kMinMemoryBytes, kAffinity, kAll).ok());
   CHECK(ChooseDeviceShare("", 4 * kGiB, kAffinity, kAll).ok());
 }
 

@@ -214,9 +214,9 @@ TEST_CASE("allowed_token_ids: nothing else is drawn, eos included") {
     (*submit.mutable_sampling()->mutable_logit_bias())[20] = 100;
     harness.Submit(submit);
     harness.RunAll();
-    const Told& told = harness.Of(1);
-    REQUIRE(told.tokens.size() == 40);
-    for (const int32_t id : told.tokens) CHECK((id == 3 || id == 7 || id == 11));
+    const std::vector<int32_t>& tokens = harness.Of(1).tokens;
+    REQUIRE(tokens.size() == 40);
+    for (const int32_t id : tokens) CHECK((id == 3 || id == 7 || id == 11));
   }
 }
 

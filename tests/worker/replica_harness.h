@@ -31,7 +31,7 @@ struct ReplicaOptions {
   double close_after_seconds = 60;  // longest wait of a test
 };
 
-// What one choice was told.
+// The events of one choice, added up.
 struct ChoiceEvents {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;                       // of `tokens`
@@ -55,8 +55,8 @@ class PlannedReplica {
   void Cancel(uint64_t submission_id);
   // Takes no replies, as a session without credit, until it is called with false.
   void HoldReplies(bool hold);
-  // Waits until every choice that was submitted has ended or the session was closed; returns what
-  // they were told, by submission and choice.
+  // Waits until every choice that was submitted has ended or the session was closed; returns the
+  // events of each, by submission and choice.
   std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> WaitAll();
   // Waits for the session's end. OK: it did not end in time.
   absl::Status WaitClosed();
