@@ -38,6 +38,16 @@ std::vector<std::string> StatFields() {
   return {std::istream_iterator<std::string>(rest), std::istream_iterator<std::string>()};
 }
 
+// Finer than the ticks of /proc/self/stat.
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 // Of the machine's start, since 1970; 0: unknown.
 double BootSeconds() {
   std::ifstream file("/proc/stat");
@@ -54,12 +64,12 @@ double BootSeconds() {
 
 std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   std::vector<prometheus::MetricFamily> families;
-  constexpr size_t kUserTicks = 11, kSystemTicks = 12, kStartTicks = 19, kVirtual = 20, kPages = 21;
+  Add("process_cpu_seconds_total", "User and system CPU time, seconds.", MetricType::Counter,
+      CpuSeconds(), families);
+  constexpr size_t kStartTicks = 19, kVirtual = 20, kPages = 21;
   const std::vector<std::string> stat = StatFields();
   if (stat.size() > kPages) {
     const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
-    Add("process_cpu_seconds_total", "User and system CPU time, seconds.", MetricType::Counter,
-        (std::stod(stat[kUserTicks]) + std::stod(stat[kSystemTicks])) / ticks, families);
     Add("process_resident_memory_bytes", "Resident memory.", MetricType::Gauge,
         std::stod(stat[kPages]) * static_cast<double>(sysconf(_SC_PAGESIZE)), families);
     Add("process_virtual_memory_bytes", "Virtual memory.", MetricType::Gauge,

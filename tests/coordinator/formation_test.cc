@@ -202,7 +202,8 @@ TEST_CASE("a replica is configured when all its workers are there, as one, and i
   for (const char* name : {"s0r0", "s0r1", "s2r0"}) cluster.Add(name);
   REQUIRE(cluster.WaitState("s0r0", v1::WORKER_STATE_REGISTERED, "no worker named s1r0"));
   CHECK_THAT(cluster.Detail(), Contains("no worker named s1r0 has registered"));
-  CHECK(cluster.Status("s2r0").replica() == "r0");
+  // Each worker is looked at in turn, so the others may say so later than the first.
+  CHECK(cluster.Wait([&] { return cluster.Status("s2r0").replica() == "r0"; }));
   cluster.Add("s1r0");
   REQUIRE(cluster.WaitReady());
   const v1::ConfigureRequest leader = cluster.worker("s0r0").configured();

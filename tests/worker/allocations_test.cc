@@ -63,10 +63,10 @@ int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
                                          .kv_heads = Elements(options.share.kv_heads()),
                                          .head_dim = options.model.head_dim(),
                                          .max_context_tokens = table * kBlockTokens};
-  auto builder = StepBuilder::Create(limits, device);
-  REQUIRE(builder.ok());
+  auto upload = StepUpload::Create(limits, device);
+  REQUIRE(upload.ok());
   int64_t bytes = (*weights)->memory.size_bytes() + buffers->bytes +
-                  device.ops().AttentionWorkspaceBytes(shape) + (*builder)->device_bytes();
+                  device.ops().AttentionWorkspaceBytes(shape) + (*upload)->device_bytes();
   if (!options.share.holds_head()) return bytes;
   auto sampler = Sampler::Create(
       {limits.max_logit_rows, options.model.vocabulary(), options.model.max_positions()}, device);
