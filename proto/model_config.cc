@@ -19,8 +19,8 @@ constexpr int64_t kMaxPositions = int64_t{1} << 30;
 constexpr int64_t kMaxTokenId = INT32_MAX;
 
 // What the family's configuration class in transformers assumes for absent keys, and what is fixed
-// in its code. Adding a family: an entry here, one in worker/architectures.cc, and a reader for
-// what is really new.
+// in its code. Adding a family: an entry here, one in worker/model/architectures.cc, and a reader
+// for what is really new.
 struct Family {
   std::string_view architecture;
   void (*read)(JsonReader&, const Family&, v1::Model*);

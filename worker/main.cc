@@ -21,7 +21,7 @@
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
-#include "worker/link_hub.h"
+#include "worker/formation/link_hub.h"
 #include "worker/registration.h"
 #include "worker/worker_options.h"
 #include "worker/worker_server.h"

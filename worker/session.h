@@ -19,7 +19,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 namespace tessera::worker {
 

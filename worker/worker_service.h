@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "kernels/probe.h"
 #include "proto/worker.grpc.pb.h"
-#include "worker/engine_setup.h"
+#include "worker/engine/engine_setup.h"
 
 namespace tessera::worker {
 

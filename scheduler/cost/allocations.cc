@@ -22,7 +22,7 @@ constexpr int64_t kPanelColumns = 32, kTileInputs = 32, kBlockWords = 128, kChun
 constexpr int64_t kQueryRows = 64, kTileKeys = 64, kPartitionKeys = 2048, kItemBytes = 64;
 constexpr int64_t kSumsFloats = 65536, kItemsPerThread = 4;
 
-// Of the sampler (worker/sampler.h).
+// Of the sampler (worker/step/sampler.h).
 constexpr int64_t kListEntries = 65536, kLogprobRows = 16, kTopLogprobs = 100, kRowBytes = 64;
 
 // Of groups that share memory (kernels/collectives): two slots a rank.

@@ -1,7 +1,7 @@
 // What a worker allocates beside the parameters and the KV pool: upper bounds of its buffers, which
-// worker/model_buffers, worker/step_inputs and worker/sampler size, and of what the packed layout
-// of its weights adds to their parameters. tests/worker/allocations_test holds them against
-// workers.
+// worker/model/model_buffers, worker/step/step_inputs and worker/step/sampler size, and of what the
+// packed layout of its weights adds to their parameters. tests/worker/allocations_test holds them
+// against workers.
 //
 // Thread rule: pure functions of plain values. Units: bytes, of the stage's fullest rank.
 #pragma once

@@ -38,9 +38,9 @@
 #include "tests/bench/read_sum.h"
 #include "tests/bench/timed_device.h"
 #include "third_party/linux/cpu_share.h"
-#include "worker/model.h"
-#include "worker/model_dtypes.h"
-#include "worker/step_inputs.h"
+#include "worker/model/model.h"
+#include "worker/model/model_dtypes.h"
+#include "worker/step/step_inputs.h"
 
 namespace tessera::bench {
 namespace {
@@ -213,7 +213,7 @@ class Rates {
     return all;
   }
 
-  // A dense layer's, as worker/weights fuses them.
+  // A dense layer's, as worker/model/weights fuses them.
   std::vector<LinearSpec> LayerSpecs() const {
     const v1::Model& m = options_.model;
     const int64_t heads = m.heads() + 2 * m.kv_heads();

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "worker/step_wire.h"
+#include "worker/step/step_wire.h"
 
 namespace {
 

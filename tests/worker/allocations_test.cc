@@ -12,13 +12,13 @@
 #include "proto/model_folder.h"
 #include "scheduler/cost/cost_model.h"
 #include "scheduler/shares.h"
-#include "tests/worker/tiny_model.h"
+#include "tests/worker/model/tiny_model.h"
 #include "third_party/linux/cpu_share.h"
-#include "worker/model_buffers.h"
-#include "worker/model_dtypes.h"
-#include "worker/sampler.h"
-#include "worker/step_inputs.h"
-#include "worker/weights.h"
+#include "worker/model/model_buffers.h"
+#include "worker/model/model_dtypes.h"
+#include "worker/model/weights.h"
+#include "worker/step/sampler.h"
+#include "worker/step/step_inputs.h"
 
 namespace tessera::worker {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "proto/protocol.h"
-#include "tests/worker/engine_harness.h"
+#include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/worker_harness.h"
 
 namespace tessera::worker {

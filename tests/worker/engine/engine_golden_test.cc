@@ -1,0 +1,159 @@
+// The engine over real checkpoints of every architecture: batching, chunks, preemption and the
+// prefix cache leave tokens as transformers has them, and in float32 every logprob the same to the
+// last bit.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <map>
+
+#include "proto/model_folder.h"
+#include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/model/tiny_model.h"
+#include "worker/engine/engine_core.h"
+#include "worker/engine/engine_setup.h"
+
+namespace tessera::worker {
+namespace {
+
+// What differs between two runs of the same work.
+struct Circumstances {
+  int64_t max_batched_tokens = 256;
+  int64_t total_blocks = 200;
+  bool prefix_cache = true;
+  bool crowded = false;  // other prompts beside the golden ones
+  bool twice = false;    // everything again, behind the first
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+};
+
+struct Outcome {
+  std::map<uint64_t, Answer> answers;  // golden prompt i as id i, its repetition as 100 + i
+  int64_t preemptions = 0;
+  int64_t hit_tokens = 0;
+};
+
+class RealEngine {
+ public:
+  RealEngine(const std::string& name, const Circumstances& circumstances) {
+    const auto shape = ReadModelFolder(GoldenFolder(name).string());
+    REQUIRE(shape.ok());
+    v1::ConfigureRequest request;
+    request.set_model_folder(GoldenFolder(name).string());
+    *request.mutable_model() = *shape;
+    *request.mutable_share() = WholeShare(*shape);
+    request.set_weight_dtype(v1::DATA_TYPE_FLOAT32);
+    request.set_block_tokens(8);
+    request.set_max_sequences(8);
+    request.set_max_batched_tokens(static_cast<int32_t>(circumstances.max_batched_tokens));
+    request.set_max_model_len_tokens(120);
+    request.set_prefix_cache(circumstances.prefix_cache);
+    auto options = ReadEngineOptions(request);
+    REQUIRE(options.ok());
+    options->limits.total_blocks = circumstances.total_blocks;
+    auto model_options = ReadModelOptions(request);
+    REQUIRE(model_options.ok());
+    model_options->limits = EngineCore::LimitsOf(*options);
+    auto model = Model::Load(*model_options, TestDevice(), [](int64_t, int64_t) {});
+    REQUIRE(model.ok());
+    model_ = *std::move(model);
+    kv_ = *TestDevice().Allocate(circumstances.total_blocks * model_->KvBlockBytes(8));
+    REQUIRE(model_->AttachKv(kv_.data(), circumstances.total_blocks, 8).ok());
+    core_ = std::make_unique<EngineCore>(
+        *options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model_.get(),
+                                         &TestDevice()));
+  }
+
+  void Submit(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens) {
+    v1::Submit submit = MakeSubmit(id, prompt, max_tokens);
+    submit.set_ignore_eos(true);
+    submit.set_top_logprobs(0);
+    core_->Submit(std::move(submit), 0, &events_);
+  }
+
+  void RunAll(Outcome* outcome) {
+    for (int step = 0; core_->Busy(); ++step) {
+      REQUIRE(step < 10000);
+      core_->Step([] { return 0.0; }, &events_);
+    }
+    for (const v1::TokenEvent& event : events_) {
+      REQUIRE(event.finish() != v1::FINISH_REASON_ERROR);
+      outcome->answers[event.submission_id()].tokens.push_back(event.token_id());
+      outcome->answers[event.submission_id()].logprobs.push_back(
+          event.logprobs().chosen().logprob());
+    }
+    events_.clear();
+    outcome->preemptions = core_->load().preemptions();
+    outcome->hit_tokens = core_->load().prefix_hits_tokens();
+  }
+
+ private:
+  kernels::Buffer kv_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<EngineCore> core_;
+  EngineCore::Events events_;
+};
+
+Outcome RunGolden(const std::string& name, const std::vector<GoldenRun>& runs,
+                  const Circumstances& circumstances) {
+  RealEngine engine(name, circumstances);
+  Outcome outcome;
+  for (int round = 0; round < (circumstances.twice ? 2 : 1); ++round) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (circumstances.crowded) {
+        engine.Submit(1000 + 10 * round + i, Prompt(13 + 20 * i, round + i, 90), 30);
+      }
+      engine.Submit(100 * round + i, runs[i].prompt, static_cast<int32_t>(runs[i].tokens.size()));
+    }
+    engine.RunAll(&outcome);
+  }
+  return outcome;
+}
+
+void CheckSame(const Outcome& outcome, const Outcome& alone, const std::vector<GoldenRun>& runs,
+               bool twice) {
+  for (uint64_t round = 0; round < (twice ? 2 : 1); ++round) {
+    for (uint64_t i = 0; i < runs.size(); ++i) {
+      const Answer& answer = outcome.answers.at(100 * round + i);
+      const Answer& expected = alone.answers.at(i);
+      CHECK(answer.tokens == runs[i].tokens);
+      REQUIRE(answer.logprobs.size() == expected.logprobs.size());
+      CHECK(std::memcmp(answer.logprobs.data(), expected.logprobs.data(),
+                        answer.logprobs.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE(
+    "every architecture gives transformers' tokens in any circumstances, bit for bit in f32") {
+  for (const std::string& name : GoldenModels()) {
+    INFO(name);
+    const std::vector<GoldenRun> runs = ReadGolden(name);
+    const Outcome alone = RunGolden(name, runs, {});
+    CheckSame(alone, alone, runs, false);
+
+    Circumstances circumstances;
+    circumstances.crowded = true;
+    circumstances.twice = true;
+    circumstances.max_batched_tokens = 11;  // chunks that end anywhere
+    circumstances.total_blocks = 24;        // 192 tokens for some 300
+    const Outcome crowded = RunGolden(name, runs, circumstances);
+    CheckSame(crowded, alone, runs, true);
+    CHECK(crowded.preemptions > 0);
+
+    circumstances = {};
+    circumstances.twice = true;
+    const Outcome cached = RunGolden(name, runs, circumstances);
+    CheckSame(cached, alone, runs, true);
+    CHECK(cached.hit_tokens > 0);
+    circumstances.prefix_cache = false;
+    const Outcome uncached = RunGolden(name, runs, circumstances);
+    CheckSame(uncached, alone, runs, true);
+    CHECK(uncached.hit_tokens == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,248 @@
+#include "tests/worker/formation/replica_harness.h"
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "kernels/cpu/device/cpu_device.h"
+#include "kernels/links/link.h"
+#include "proto/model_folder.h"
+#include "scheduler/shares.h"
+#include "worker/engine/engine.h"
+
+namespace tessera::worker {
+namespace {
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::chrono::duration<double> Seconds(double seconds) {
+  return std::chrono::duration<double>(seconds);
+}
+
+// Link pairs between the members: the first of two that asks makes the pair.
+class PairTable {
+ public:
+  absl::StatusOr<std::unique_ptr<kernels::Link>> Open(int self, int member, v1::LinkKind kind) {
+    std::lock_guard lock(mutex_);
+    auto& waiting = ends_[{std::min(self, member), std::max(self, member), kind}];
+    if (waiting != nullptr) return std::move(waiting);
+    auto pair = kernels::CreateLinkPair("first", "second");
+    if (!pair.ok()) return pair.status();
+    waiting = std::move(pair->second);
+    return std::move(pair->first);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, v1::LinkKind>, std::unique_ptr<kernels::Link>> ends_;
+};
+
+v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& model,
+                                 const ReplicaOptions& options) {
+  v1::ConfigureRequest request;
+  request.mutable_fence()->set_plan_epoch(1);
+  request.set_model_folder(folder);
+  request.set_model_fingerprint("same");
+  *request.mutable_model() = model;
+  request.set_replica("r0");
+  request.set_weight_dtype(options.weight_dtype);
+  request.set_block_tokens(PlannedReplica::kBlockTokens);
+  request.set_max_sequences(8);
+  request.set_max_batched_tokens(options.max_batched_tokens);
+  request.set_max_model_len_tokens(120);
+  request.set_prefix_cache(true);
+  return request;
+}
+
+std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
+                                           const ReplicaOptions& options) {
+  const auto model = ReadModelFolder(folder);
+  REQUIRE(model.ok());
+  v1::ConfigureRequest request = BaseRequest(folder, *model, options);
+  std::vector<StageLayout> stages = options.stages;
+  if (stages.empty()) stages.push_back({model->layers(), 1});
+  std::vector<v1::ConfigureRequest> requests;
+  int64_t layer = 0;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const auto shares = scheduler::StageShares(*model, layer, layer + stages[stage].layers,
+                                               stages[stage].width, options.weight_dtype);
+    layer += stages[stage].layers;
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      v1::Peer* peer = request.add_peers();
+      peer->set_stage(static_cast<int>(stage));
+      peer->set_rank(static_cast<int>(rank));
+      peer->set_address("worker/" + std::to_string(requests.size()));
+      v1::ConfigureRequest& mine = requests.emplace_back();
+      mine.set_stage(static_cast<int>(stage));
+      mine.set_rank(static_cast<int>(rank));
+      *mine.mutable_share() = shares[rank];
+    }
+  }
+  REQUIRE(layer == model->layers());
+  for (v1::ConfigureRequest& mine : requests) {
+    v1::ConfigureRequest whole = request;
+    if (requests.size() == 1) whole.clear_peers();
+    whole.MergeFrom(mine);
+    mine = std::move(whole);
+  }
+  return requests;
+}
+
+}  // namespace
+
+struct PlannedReplica::Worker {
+  std::unique_ptr<kernels::Device> device;
+  ConfiguredEngine configured;
+};
+
+// A coordinator's session that takes everything, unless it is held.
+class PlannedReplica::Sink final : public ReplySink {
+ public:
+  bool MayDeliver() override { return !held_; }
+  void Hold(bool hold) { held_ = hold; }
+  void Deliver(v1::SessionReply reply) override {
+    std::lock_guard lock(mutex_);
+    for (v1::TokenEvent& event : *reply.mutable_events()) {
+      ChoiceEvents& choice = choices_[{event.submission_id(), event.choice()}];
+      if (event.has_token()) {
+        choice.tokens.push_back(event.token_id());
+        choice.logprobs.push_back(event.logprobs().chosen().logprob());
+        choice.token_logprobs.push_back(std::move(*event.mutable_logprobs()));
+      }
+      choice.cached_tokens = std::max(choice.cached_tokens, event.cached_tokens());
+      for (v1::PositionLogprobs& position : *event.mutable_prompt_logprobs()) {
+        choice.prompt_logprobs.push_back(std::move(position));
+      }
+      choice.finish = event.finish();
+      choice.error = event.error();
+      if (event.finish() != v1::FINISH_REASON_UNSPECIFIED) ++ended_;
+    }
+    changed_.notify_all();
+  }
+  void Close(const absl::Status& reason) override {
+    std::lock_guard lock(mutex_);
+    if (!closed_) reason_ = reason;
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+  std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> WaitEnded(int64_t count, double seconds) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, Seconds(seconds), [&] { return ended_ >= count || closed_; });
+    return choices_;
+  }
+  absl::Status WaitClosed(double seconds) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, Seconds(seconds), [&] { return closed_; });
+    return reason_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> choices_;
+  int64_t ended_ = 0;
+  std::atomic<bool> held_ = false;
+  bool closed_ = false;
+  absl::Status reason_;
+};
+
+PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOptions& options)
+    : sink_(std::make_shared<Sink>()), wait_seconds_(options.close_after_seconds) {
+  const std::vector<v1::ConfigureRequest> requests = Requests(model_folder, options);
+  PairTable pairs;
+  std::vector<absl::Status> failures(requests.size());
+  std::atomic<bool> failed = false;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Worker& worker = *members_.emplace_back(std::make_unique<Worker>());
+    const kernels::Isa isa = options.isas[std::min(i, options.isas.size() - 1)];
+    auto device = kernels::CreateCpuDevice(
+        {.memory_bytes = int64_t{1} << 28, .isa = isa, .cores_shared = true});
+    REQUIRE(device.ok());
+    worker.device = *std::move(device);
+    threads.emplace_back([&, i] {
+      SetupOptions setup;
+      setup.device = worker.device.get();
+      setup.kernel_path = "test";
+      setup.load_model = Model::Load;
+      setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
+      setup.clock = NowSeconds;
+      setup.join = [&pairs, i](const v1::ConfigureRequest& request, int32_t kv_blocks,
+                               const FormationTimes& times,
+                               const std::function<bool()>& cancelled) {
+        const auto open = [&pairs, i](int member, v1::LinkKind kind) {
+          return pairs.Open(static_cast<int>(i), member, kind);
+        };
+        return Formation::Join(request, kv_blocks, open, times, cancelled);
+      };
+      setup.formation_times.join_seconds = options.close_after_seconds;
+      v1::ConfigureRequest request = requests[i];
+      const v1::WorkerShare& share = request.share();
+      const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
+                                  (share.kv_heads().end() - share.kv_heads().begin()) *
+                                  kBlockTokens * request.model().head_dim() * 4;
+      request.set_kv_cache_bytes((options.kv_blocks + static_cast<int64_t>(i)) * block_bytes);
+      request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
+      SetupCall call;
+      call.progress = [](const std::string&, int64_t, int64_t) {};
+      call.cancelled = [&failed] { return failed.load(); };
+      auto configured = SetUpEngine(request, setup, call);
+      failures[i] = configured.status();
+      if (!configured.ok()) failed = true;
+      if (configured.ok()) worker.configured = *std::move(configured);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < failures.size(); ++i) {
+    INFO("member " << i << ": " << failures[i].ToString());
+    REQUIRE(failures[i].ok());
+  }
+  REQUIRE(members_[0]->configured.engine != nullptr);
+  members_[0]->configured.engine->Attach(sink_);
+}
+
+PlannedReplica::~PlannedReplica() {
+  if (!members_.empty() && members_[0]->configured.engine != nullptr) {
+    members_[0]->configured.engine->Stop(absl::UnavailableError("the test is over"));
+  }
+}
+
+void PlannedReplica::Submit(v1::Submit submit) {
+  choices_ += submit.choice_count();
+  members_[0]->configured.engine->Submit(sink_, std::move(submit));
+}
+
+void PlannedReplica::Cancel(uint64_t submission_id) {
+  v1::Cancel cancel;
+  cancel.set_submission_id(submission_id);
+  cancel.set_attempt(1);
+  cancel.set_choice(-1);
+  members_[0]->configured.engine->Cancel(sink_, std::move(cancel));
+}
+
+void PlannedReplica::HoldReplies(bool hold) {
+  sink_->Hold(hold);
+  members_[0]->configured.engine->Wake();
+}
+
+std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> PlannedReplica::WaitAll() {
+  return sink_->WaitEnded(choices_, wait_seconds_);
+}
+
+absl::Status PlannedReplica::WaitClosed() { return sink_->WaitClosed(wait_seconds_); }
+
+void PlannedReplica::Kill(int member) { members_[member]->configured.member.reset(); }
+
+v1::EngineLoad PlannedReplica::load() const { return members_[0]->configured.engine->load(); }
+
+const v1::WorkerReady& PlannedReplica::ready(int member) const {
+  return members_[member]->configured.ready;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,80 @@
+// A replica of several workers in one process: every worker is set up by the real code on a thread
+// and a CPU device of its own, joined by link pairs, and driven as a coordinator would drive it.
+// The same with one worker is what any layout is held against.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/device.h"
+#include "proto/worker.pb.h"
+#include "worker/engine/engine_setup.h"
+
+namespace tessera::worker {
+
+struct StageLayout {
+  int64_t layers = 0;
+  int width = 1;
+};
+
+struct ReplicaOptions {
+  std::vector<StageLayout> stages;  // empty: one worker holds everything
+  v1::DataType weight_dtype = v1::DATA_TYPE_FLOAT32;
+  std::vector<kernels::Isa> isas = {kernels::Isa::kReference};  // by member, the last for the rest
+  int32_t max_batched_tokens = 64;
+  int32_t kv_blocks = 64;           // of the leader; each member behind it has one more
+  double close_after_seconds = 60;  // longest wait of a test
+};
+
+// The events of one choice, added up.
+struct ChoiceEvents {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;                       // of `tokens`
+  std::vector<v1::PositionLogprobs> token_logprobs;  // the same with what else was asked for
+  std::vector<v1::PositionLogprobs> prompt_logprobs;
+  int32_t cached_tokens = 0;
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  std::string error;
+};
+
+class PlannedReplica {
+ public:
+  static constexpr int32_t kBlockTokens = 8;
+
+  // Fails the test where a member cannot be set up.
+  PlannedReplica(const std::string& model_folder, const ReplicaOptions& options);
+  ~PlannedReplica();
+
+  int members() const { return static_cast<int>(members_.size()); }
+  void Submit(v1::Submit submit);
+  void Cancel(uint64_t submission_id);
+  // Takes no replies, as a session without credit, until it is called with false.
+  void HoldReplies(bool hold);
+  // Waits until every choice that was submitted has ended or the session was closed; returns the
+  // events of each, by submission and choice.
+  std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> WaitAll();
+  // Waits for the session's end. OK: it did not end in time.
+  absl::Status WaitClosed();
+  // Ends a member as if its process died: its links break.
+  void Kill(int member);
+  v1::EngineLoad load() const;
+  const v1::WorkerReady& ready(int member) const;
+
+ private:
+  struct Worker;
+  class Sink;
+
+  void SetUp(int member, const v1::ConfigureRequest& request, const ReplicaOptions& options);
+
+  std::vector<std::unique_ptr<Worker>> members_;
+  std::shared_ptr<Sink> sink_;
+  int64_t choices_ = 0;  // submitted
+  double wait_seconds_;
+};
+
+}  // namespace tessera::worker

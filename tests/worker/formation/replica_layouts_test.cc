@@ -1,0 +1,90 @@
+// Replicas of several workers give the tokens of one worker, whatever their layout.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "proto/model_folder.h"
+#include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/formation/replica_harness.h"
+#include "tests/worker/model/tiny_model.h"
+
+namespace tessera::worker {
+namespace {
+
+using Outcome = std::map<std::pair<uint64_t, int32_t>, ChoiceEvents>;
+
+// Golden prompts, each with logprobs of every token, and a crowd beside them.
+Outcome Run(const std::string& model, const ReplicaOptions& options) {
+  PlannedReplica replica(GoldenFolder(model).string(), options);
+  const std::vector<GoldenRun> runs = ReadGolden(model);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    v1::Submit submit = MakeSubmit(i, runs[i].prompt, static_cast<int32_t>(runs[i].tokens.size()));
+    submit.set_ignore_eos(true);
+    submit.set_top_logprobs(0);
+    replica.Submit(std::move(submit));
+    v1::Submit crowd = MakeSubmit(1000 + i, Prompt(13 + 20 * i, i, 90), 20);
+    crowd.set_ignore_eos(true);
+    replica.Submit(std::move(crowd));
+  }
+  return replica.WaitAll();
+}
+
+void CheckTokens(const std::string& model, const Outcome& outcome) {
+  const std::vector<GoldenRun> runs = ReadGolden(model);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const ChoiceEvents& choice = outcome.at({i, 0});
+    INFO("prompt " << i << ": " << choice.error);
+    CHECK(choice.finish == v1::FINISH_REASON_LENGTH);
+    CHECK(choice.tokens == runs[i].tokens);
+  }
+}
+
+int64_t LayersOf(const std::string& model) {
+  const auto shape = ReadModelFolder(GoldenFolder(model).string());
+  REQUIRE(shape.ok());
+  return shape->layers();
+}
+
+// Of a stage of `model`.
+int MaxWidth(const std::string& model) {
+  const auto shape = ReadModelFolder(GoldenFolder(model).string());
+  REQUIRE(shape.ok());
+  return static_cast<int>(shape->heads());
+}
+
+TEST_CASE("stages of one worker each give one worker's tokens and logprobs, bit for bit") {
+  for (const std::string& model : GoldenModels()) {
+    INFO(model);
+    const Outcome alone = Run(model, {});
+    CheckTokens(model, alone);
+    ReplicaOptions options;
+    options.stages = {{1, 1}, {LayersOf(model) - 1, 1}};
+    const Outcome staged = Run(model, options);
+    CheckTokens(model, staged);
+    for (const auto& [key, choice] : alone) {
+      const ChoiceEvents& other = staged.at(key);
+      REQUIRE(other.logprobs.size() == choice.logprobs.size());
+      CHECK(std::memcmp(other.logprobs.data(), choice.logprobs.data(),
+                        choice.logprobs.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("stages of several ranks, before and behind stages of one, give one worker's tokens") {
+  for (const std::string& model : GoldenModels()) {
+    const int64_t layers = LayersOf(model);
+    for (const std::vector<StageLayout>& stages : {std::vector<StageLayout>{{layers, 2}},
+                                                   {{layers, 4}},
+                                                   {{1, 2}, {layers - 1, 1}},
+                                                   {{1, 1}, {layers - 1, 3}}}) {
+      INFO(model << ", " << stages[0].layers << " x " << stages[0].width);
+      if (std::max(stages.front().width, stages.back().width) > MaxWidth(model)) continue;
+      ReplicaOptions options;
+      options.stages = stages;
+      CheckTokens(model, Run(model, options));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,71 @@
+// Every architecture and variant against Hugging Face transformers, on every kernel path that this
+// machine has.
+#include <catch2/catch.hpp>
+
+#include "tests/worker/model/tiny_model.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+using kernels::Isa;
+
+// Largest error, relative to the largest logit, over prompt and steps. Golden tokens are fed;
+// `wrong_tokens` counts steps whose best token is another.
+struct Outcome {
+  double error = 0;
+  int wrong_tokens = 0;
+};
+
+Outcome Replay(TinyModel& model, const GoldenRun& run) {
+  Outcome outcome;
+  const auto prompt_tokens = static_cast<int64_t>(run.prompt.size());
+  const auto prompt = model.Run({{.tokens = run.prompt, .prompt_tokens = prompt_tokens}});
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    outcome.error = std::max(outcome.error, RelativeError(prompt[i], run.prompt_logits[i]));
+  }
+  std::vector<float> last = prompt.back();
+  for (size_t i = 0; i < run.tokens.size(); ++i) {
+    outcome.wrong_tokens += Best(last) == run.tokens[i] ? 0 : 1;
+    last = model.Run({{.tokens = {run.tokens[i]},
+                       .first_position = prompt_tokens + static_cast<int64_t>(i),
+                       .prompt_tokens = prompt_tokens}})[0];
+    outcome.error = std::max(outcome.error, RelativeError(last, run.step_logits[i]));
+  }
+  return outcome;
+}
+
+std::vector<Isa> Isas() { return kernels::SupportedIsas(kernels::DetectCpuFeatures()); }
+
+// Both runs, on every path.
+void CheckAll(const std::string& name, TinyOptions options) {
+  const std::vector<GoldenRun> runs = ReadGolden(name);
+  for (Isa isa : Isas()) {
+    options.isa = isa;
+    TinyModel model(GoldenFolder(name), options);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const Outcome outcome = Replay(model, runs[i]);
+      INFO(name << ", prompt " << i << ", " << kernels::Name(isa) << ": relative error "
+                << outcome.error << ", other tokens " << outcome.wrong_tokens);
+      CHECK(outcome.error <= 1e-4);
+      CHECK(outcome.wrong_tokens == 0);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("golden checkpoints cover every architecture") { CHECK(GoldenModels().size() >= 17); }
+
+TEST_CASE("float32: logits and tokens equal transformers'") {
+  for (const std::string& name : GoldenModels()) CheckAll(name, {});
+}
+
+TEST_CASE("float32: blocks of other sizes give the same") {
+  for (int64_t block_tokens : {1, 5, 32, 128}) {
+    CheckAll("llama", {.block_tokens = block_tokens});
+    CheckAll("mistral_window", {.block_tokens = block_tokens});
+  }
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,142 @@
+// Steps as messages: what a leader writes is what a member reads, and nothing else is taken.
+#include "worker/step/step_wire.h"
+
+#include <catch2/catch.hpp>
+
+#include "kvcache/block_pool.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr int64_t kBlocks = 20, kBlockTokens = 4;
+
+StepLimits Limits() {
+  StepLimits limits;
+  limits.max_tokens = 32;
+  limits.max_sequences = 4;
+  limits.max_logit_rows = 4;
+  limits.max_blocks_per_sequence = 8;
+  return limits;
+}
+
+// A step of two sequences, one with a row and one with a prompt of nine tokens.
+struct TestStep {
+  TestStep() {
+    for (kvcache::BlockTable* table : {&first, &second}) REQUIRE(table->Grow(12));
+    arrays.Begin();
+    const std::vector<int32_t> tokens = {5, 6, 7, 8, 9, 10, 11, 12, 13};
+    arrays.AddSequence({tokens, 4, 6, 1, &first});
+    arrays.AddSequence({tokens, 9, 0, 9, &second});
+    arrays.AddLogitRow(0);
+    arrays.AddLogitRow(9);
+    arrays.AddLogitRow(4);
+    arrays.Seal();
+    params.set_temperature(0.5f);
+    params.set_seed(77);
+    samples[0].params = samples[1].params = &params;
+    samples[0].position = 7;
+    samples[0].choice = 3;
+    samples[0].history_ids = ids;
+    samples[0].history_counts = counts;
+    samples[1].banned = ids;
+    samples[1].top_logprobs = 2;
+  }
+  StepWork work() const { return {&arrays, samples, scores}; }
+
+  kvcache::BlockPool pool{kBlocks, kBlockTokens};
+  kvcache::BlockTable first{&pool}, second{&pool};
+  StepArrays arrays{Limits()};
+  v1::SamplingParams params;
+  std::vector<int32_t> ids = {4, 9}, counts = {0, 2};
+  std::vector<SampleRequest> samples = std::vector<SampleRequest>(2);
+  std::vector<ScoreRequest> scores = {{6, 1}};
+};
+
+std::vector<int32_t> Values(std::span<const int32_t> span) { return {span.begin(), span.end()}; }
+
+TEST_CASE("a step that is written and read again is the same") {
+  const TestStep step;
+  v1::StepDescriptor message;
+  WriteDescriptor(step.work(), &message);
+  ReceivedStep received(Limits(), kBlocks, kBlockTokens);
+  REQUIRE(received.descriptor()->ParseFromString(message.SerializeAsString()));
+  REQUIRE(received.Check().ok());
+  const StepWork work = received.work();
+  const StepArrays& a = *work.arrays;
+  CHECK(Values(a.token_ids()) == Values(step.arrays.token_ids()));
+  CHECK(Values(a.positions()) == Values(step.arrays.positions()));
+  CHECK(Values(a.rope_lengths()) == Values(step.arrays.rope_lengths()));
+  CHECK(Values(a.slots()) == Values(step.arrays.slots()));
+  CHECK(Values(a.query_starts()) == Values(step.arrays.query_starts()));
+  CHECK(Values(a.context_lengths()) == Values(step.arrays.context_lengths()));
+  CHECK(Values(a.padded_tables()) == Values(step.arrays.padded_tables()));
+  CHECK(Values(a.logit_rows()) == std::vector<int32_t>{0, 9, 4});
+  REQUIRE(work.samples.size() == 2);
+  CHECK(work.samples[0].params->seed() == 77);
+  CHECK(work.samples[0].choice == 3);
+  CHECK(work.samples[0].position == 7);
+  CHECK(Values(work.samples[0].history_ids) == step.ids);
+  CHECK(Values(work.samples[0].history_counts) == step.counts);
+  CHECK(Values(work.samples[1].banned) == step.ids);
+  CHECK(work.samples[1].top_logprobs == 2);
+  REQUIRE(work.scores.size() == 1);
+  CHECK(work.scores[0].token_id == 6);
+}
+
+TEST_CASE("a descriptor that is no step of these limits is refused by its field") {
+  const TestStep step;
+  v1::StepDescriptor good;
+  WriteDescriptor(step.work(), &good);
+  const auto refusal = [&](const std::function<void(v1::StepDescriptor*)>& change) {
+    ReceivedStep received(Limits(), kBlocks, kBlockTokens);
+    *received.descriptor() = good;
+    change(received.descriptor());
+    const absl::Status status = received.Check();
+    CHECK(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  using Message = v1::StepDescriptor;
+  CHECK_THAT(refusal([](Message* m) { m->add_positions(1); }), Catch::Contains("positions"));
+  CHECK_THAT(refusal([](Message* m) { m->set_slots(0, kBlocks * kBlockTokens); }),
+             Catch::Contains("slots"));
+  CHECK_THAT(refusal([](Message* m) { m->set_block_tables(1, kBlocks); }),
+             Catch::Contains("block_tables"));
+  CHECK_THAT(refusal([](Message* m) { m->set_block_table_widths(0, 9); }),
+             Catch::Contains("block_table_widths"));
+  CHECK_THAT(refusal([](Message* m) { m->set_context_lengths(1, 13); }),
+             Catch::Contains("context_lengths"));
+  CHECK_THAT(refusal([](Message* m) { m->set_query_starts(1, 11); }),
+             Catch::Contains("query_starts"));
+  CHECK_THAT(refusal([](Message* m) { m->set_logit_rows(0, 10); }), Catch::Contains("logit_rows"));
+  CHECK_THAT(refusal([](Message* m) { m->add_scores(); }), Catch::Contains("scores"));
+  CHECK_THAT(refusal([](Message* m) { m->mutable_samples(0)->add_history_ids(1); }),
+             Catch::Contains("history"));
+  CHECK_THAT(refusal([](Message* m) {
+               for (int i = 0; i < 40; ++i) m->add_token_ids(1);
+             }),
+             Catch::Contains("token_ids"));
+}
+
+TEST_CASE("a result answers every row, or says what failed") {
+  StepOutcome outcome;
+  outcome.samples.resize(2);
+  outcome.samples[0].token_id = 5;
+  outcome.samples[1].token_id = -1;
+  outcome.samples[0].logprobs.mutable_chosen()->set_logprob(-0.5f);
+  outcome.scores.resize(1);
+  v1::StepResult result;
+  WriteResult(9, outcome, &result);
+  StepOutcome read;
+  REQUIRE(ReadResult(result, 2, 1, &read).ok());
+  CHECK(read.samples[0].token_id == 5);
+  CHECK(read.samples[0].logprobs.chosen().logprob() == -0.5f);
+  CHECK(read.samples[1].token_id == -1);
+  CHECK(absl::IsInvalidArgument(ReadResult(result, 3, 1, &read)));
+  CHECK(absl::IsInvalidArgument(ReadResult(result, 2, 0, &read)));
+  result.set_error_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  result.set_error("no memory");
+  CHECK(absl::IsResourceExhausted(ReadResult(result, 2, 1, &read)));
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,229 @@
+#include "worker/engine/engine.h"
+
+#include <chrono>
+#include <utility>
+
+namespace tessera::worker {
+namespace {
+
+// How often an idle or paused engine looks at the time by itself.
+constexpr std::chrono::milliseconds kTick(500);
+
+}  // namespace
+
+Engine::Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double max_stall_seconds,
+               std::function<void(const absl::Status& reason)> on_broken)
+    : fence_(fence),
+      clock_(std::move(clock)),
+      max_stall_seconds_(max_stall_seconds),
+      on_broken_(std::move(on_broken)),
+      parts_(std::move(parts)),
+      load_(parts_.core->load()),
+      thread_([this] { Loop(); }) {}
+
+void Engine::Post(Command command) {
+  std::lock_guard lock(mutex_);
+  const bool message = command.what.index() >= 2;
+  if (stopping_) return;
+  if (message && mailbox_.size() >= kMaxMailbox) {
+    mailbox_overflow_ = true;
+  } else {
+    mailbox_.push_back(std::move(command));
+    // Until the thread takes it, it counts: WaitIdle must not overlook it.
+    if (std::holds_alternative<v1::Submit>(mailbox_.back().what)) ++sequences_;
+  }
+  work_.notify_one();
+}
+
+void Engine::Attach(std::shared_ptr<ReplySink> sink) { Post({std::move(sink), Attached{}}); }
+void Engine::Detach(std::shared_ptr<ReplySink> sink) { Post({std::move(sink), Detached{}}); }
+
+void Engine::Submit(std::shared_ptr<ReplySink> sink, v1::Submit submit) {
+  Post({std::move(sink), std::move(submit)});
+}
+
+void Engine::Cancel(std::shared_ptr<ReplySink> sink, v1::Cancel cancel) {
+  Post({std::move(sink), std::move(cancel)});
+}
+
+void Engine::Wake() {
+  std::lock_guard lock(mutex_);
+  woken_ = true;
+  work_.notify_one();
+}
+
+void Engine::RefuseNew(const absl::Status& reason) {
+  std::lock_guard lock(mutex_);
+  refusal_ = reason;
+  load_.set_draining(true);
+  woken_ = true;
+  work_.notify_one();
+}
+
+int64_t Engine::WaitIdle(double timeout_seconds) {
+  std::unique_lock lock(mutex_);
+  idle_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
+                 [this] { return sequences_ == 0 || stopping_; });
+  return sequences_;
+}
+
+void Engine::Stop(const absl::Status& reason) {
+  std::lock_guard once(stop_mutex_);
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_reason_ = reason;
+  }
+  work_.notify_one();
+  idle_.notify_all();
+  thread_.join();
+}
+
+v1::EngineLoad Engine::load() const {
+  std::lock_guard lock(mutex_);
+  return load_;
+}
+
+bool Engine::CanStep() const {
+  return parts_.core->Busy() && session_ != nullptr && session_->MayDeliver();
+}
+
+bool Engine::WaitForWork(std::vector<Command>* commands) {
+  const bool can_step = CanStep();
+  std::unique_lock lock(mutex_);
+  if (!can_step) {
+    work_.wait_for(lock, kTick, [this] {
+      return stopping_ || woken_ || mailbox_overflow_ || !mailbox_.empty();
+    });
+  }
+  woken_ = false;
+  draining_ = !refusal_.ok();
+  commands->clear();
+  commands->swap(mailbox_);
+  return !stopping_;
+}
+
+void Engine::Apply(Command& command) {
+  if (std::holds_alternative<Attached>(command.what)) {
+    if (session_ != nullptr) session_->Close(absl::AbortedError("replaced by a newer session"));
+    DropSession();
+    session_ = std::move(command.sink);
+    return;
+  }
+  if (command.sink != session_) return;  // of a session that ended
+  if (std::holds_alternative<Detached>(command.what)) {
+    DropSession();
+  } else if (v1::Submit* submit = std::get_if<v1::Submit>(&command.what)) {
+    absl::Status refusal;
+    {
+      std::lock_guard lock(mutex_);
+      refusal = refusal_;
+    }
+    if (refusal.ok()) {
+      parts_.core->Submit(std::move(*submit), clock_(), &events_);
+    } else {
+      EngineCore::Refuse(*submit, refusal, &events_);
+    }
+  } else {
+    parts_.core->Cancel(std::get<v1::Cancel>(command.what), &events_);
+  }
+}
+
+void Engine::DropSession() {
+  parts_.core->EndAll(absl::CancelledError("its session ended"), &events_);
+  events_.clear();
+  session_ = nullptr;
+  stalled_since_seconds_ = -1;
+  told_draining_ = false;
+}
+
+void Engine::EndIfBroken() {
+  const absl::Status reason = parts_.core->Broken();
+  if (reason.ok()) return;
+  if (session_ != nullptr) {
+    session_->Close(reason);
+    DropSession();
+  }
+  if (!std::exchange(broken_, true) && on_broken_) on_broken_(reason);
+}
+
+v1::EngineLoad Engine::LoadNow() const {
+  v1::EngineLoad load = parts_.core->load();
+  load.set_draining(draining_);
+  return load;
+}
+
+void Engine::DeliverEvents() {
+  const bool news = draining_ && !told_draining_;
+  if ((events_.empty() && !news) || session_ == nullptr || !session_->MayDeliver()) return;
+  told_draining_ = draining_;
+  v1::SessionReply reply;
+  *reply.mutable_fence() = fence_;
+  *reply.mutable_load() = LoadNow();
+  reply.set_step(reply.load().steps());
+  for (v1::TokenEvent& event : events_) *reply.add_events() = std::move(event);
+  events_.clear();
+  session_->Deliver(std::move(reply));
+}
+
+void Engine::CloseIfStalled() {
+  bool overflow = false;
+  {
+    std::lock_guard lock(mutex_);
+    overflow = std::exchange(mailbox_overflow_, false);
+  }
+  if (session_ == nullptr) return;
+  const bool wants = parts_.core->Busy() || !events_.empty();
+  absl::Status reason;
+  if (overflow || events_.size() > kMaxMailbox) {
+    reason = absl::ResourceExhaustedError("the session sends faster than the engine takes");
+  } else if (!wants || session_->MayDeliver()) {
+    stalled_since_seconds_ = -1;
+  } else if (const double now = clock_(); stalled_since_seconds_ < 0) {
+    stalled_since_seconds_ = now;
+  } else if (now - stalled_since_seconds_ > max_stall_seconds_) {
+    reason = absl::DeadlineExceededError("the session gave no credit for too long");
+  }
+  if (reason.ok()) return;
+  session_->Close(reason);
+  DropSession();
+}
+
+void Engine::Publish() {
+  std::lock_guard lock(mutex_);
+  draining_ = !refusal_.ok();
+  load_ = LoadNow();
+  sequences_ = parts_.core->sequences();
+  for (const Command& command : mailbox_) {
+    if (std::holds_alternative<v1::Submit>(command.what)) ++sequences_;
+  }
+  if (sequences_ == 0 && events_.empty()) idle_.notify_all();
+}
+
+void Engine::Loop() {
+  std::vector<Command> commands;
+  while (WaitForWork(&commands)) {
+    for (Command& command : commands) Apply(command);
+    if (CanStep()) parts_.core->Step(clock_, &events_);
+    EndIfBroken();
+    DeliverEvents();
+    CloseIfStalled();
+    Publish();
+  }
+  if (session_ != nullptr) session_->Close(stop_reason_);
+  DropSession();
+  Publish();
+  commands.clear();
+  {
+    std::lock_guard lock(mutex_);
+    commands.swap(mailbox_);
+  }
+  commands.clear();  // what is left in the mailbox holds sessions, and these hold the engine
+  // Nothing is held when Stop returns, whoever still holds the engine.
+  parts_.core.reset();
+  parts_.formation.reset();
+  parts_.share.reset();
+}
+
+}  // namespace tessera::worker

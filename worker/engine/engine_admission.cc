@@ -1,0 +1,198 @@
+#include "worker/engine/engine_admission.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr int64_t kMaxStopIds = 1024;
+constexpr int kMaxBadWords = 4096;
+
+absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
+
+absl::Status CheckTokens(const char* field, const google::protobuf::RepeatedField<int32_t>& ids,
+                         int64_t vocabulary) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocabulary) {
+      return Invalid(
+          StrCat(field, "[", i, "] is ", ids[i], "; the vocabulary has ids 0 to ", vocabulary - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(const v1::Submit& submit, const EngineOptions& options) {
+  const int64_t prompt = submit.prompt_token_ids_size();
+  if (prompt == 0) return Invalid("prompt_token_ids is empty; a prompt has at least one token");
+  const int64_t known = prompt + submit.output_token_ids_size();
+  const int64_t wanted = known + (submit.max_tokens() > submit.output_token_ids_size() ? 1 : 0);
+  if (wanted > options.max_model_len_tokens) {
+    return Invalid(StrCat("the prompt has ", known, " tokens, and with the first generated one ",
+                          wanted, "; the context (max_model_len) is ", options.max_model_len_tokens,
+                          " tokens"));
+  }
+  const int64_t pool_tokens = options.limits.total_blocks * options.limits.block_tokens;
+  if (known > pool_tokens) {
+    return Invalid(StrCat("the prompt has ", known, " tokens; the KV pool of this worker holds ",
+                          pool_tokens, ": give it more memory (--kv-cache-memory-bytes)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSampling(const v1::SamplingParams& params, int64_t vocabulary) {
+  const auto check = [](const char* field, float value, float low, float high) -> absl::Status {
+    if (value >= low && value <= high) return absl::OkStatus();
+    return Invalid(StrCat(field, " is ", value, "; it must be between ", low, " and ", high));
+  };
+  absl::Status status = check("temperature", params.temperature(), 0.0f, 1e6f);
+  status.Update(check("top_p", params.top_p(), 0.0f, 1.0f));
+  status.Update(check("min_p", params.min_p(), 0.0f, 1.0f));
+  // 0 is "unset", the least that is taken keeps logits finite.
+  if (params.repetition_penalty() != 0) {
+    status.Update(check("repetition_penalty", params.repetition_penalty(), 1e-6f, 1e6f));
+  }
+  status.Update(check("presence_penalty", params.presence_penalty(), -2.0f, 2.0f));
+  status.Update(check("frequency_penalty", params.frequency_penalty(), -2.0f, 2.0f));
+  if (params.top_k() < 0) status.Update(Invalid(StrCat("top_k is ", params.top_k(), "; 0 is off")));
+  for (const auto& [id, value] : params.logit_bias()) {
+    if (id < 0 || id >= vocabulary || std::isnan(value) || value == INFINITY) {
+      status.Update(Invalid(StrCat("logit_bias names token ", id, " with ", value,
+                                   "; ids go from 0 to ", vocabulary - 1)));
+    }
+  }
+  return status;
+}
+
+absl::Status CheckChoices(const v1::Submit& submit) {
+  if (submit.choice_count() < 0 || submit.choice_count() > kMaxChoices) {
+    return Invalid(StrCat("choice_count is ", submit.choice_count(), "; it must be between 1 and ",
+                          kMaxChoices));
+  }
+  if (submit.first_choice() < 0 || submit.first_choice() >= (1 << 20)) {
+    return Invalid(StrCat("first_choice is ", submit.first_choice(), "; it must be between 0 and ",
+                          (1 << 20) - 1));
+  }
+  if (submit.output_token_ids_size() > 0 && submit.choice_count() > 1) {
+    return Invalid(StrCat("output_token_ids continue one choice, but choice_count is ",
+                          submit.choice_count()));
+  }
+  if (submit.max_tokens() < 0 || submit.min_tokens() < 0) {
+    return Invalid(StrCat("max_tokens is ", submit.max_tokens(), " and min_tokens ",
+                          submit.min_tokens(), "; neither may be negative"));
+  }
+  for (const int32_t top : {submit.top_logprobs(), submit.prompt_logprobs()}) {
+    if (top > kMaxTopLogprobs) {
+      return Invalid(
+          StrCat(top, " logprobs per position were asked for; the limit is ", kMaxTopLogprobs));
+    }
+  }
+  if (submit.stop_token_ids_size() > kMaxStopIds) {
+    return Invalid(
+        StrCat(submit.stop_token_ids_size(), " stop_token_ids; the limit is ", kMaxStopIds));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
+  if (submit.bad_words_size() > kMaxBadWords) {
+    return Invalid(StrCat(submit.bad_words_size(), " bad_words; the limit is ", kMaxBadWords));
+  }
+  absl::Status status = CheckTokens("allowed_token_ids", submit.allowed_token_ids(), vocabulary);
+  for (const v1::TokenSequence& word : submit.bad_words()) {
+    if (word.ids_size() == 0) status.Update(Invalid("a word of bad_words has no token"));
+    status.Update(CheckTokens("bad_words", word.ids(), vocabulary));
+  }
+  return status;
+}
+
+// Where the submission's blocks may be shared, and under which salt.
+void SetSharing(const EngineOptions& options, Submission* submission) {
+  const int64_t original = options.dynamic_rope_original_tokens;
+  int64_t shareable = std::numeric_limits<int64_t>::max();
+  if (original > 0) shareable = submission->prompt_tokens > original ? 0 : original;
+  if (options.prefix_cache && shareable > 0) {
+    submission->salt = StrCat("c", submission->request.cache_salt());
+    submission->indexed_tokens = shareable;
+    submission->counts_as_cache = true;
+  } else if (submission->request.choice_count() > 1) {
+    // Between its own choices only: their prompts are the same, so are their rotations.
+    submission->salt = StrCat("s", submission->arrival);
+    submission->indexed_tokens = submission->prompt_tokens;
+  }
+}
+
+bool HasPenalty(const v1::SamplingParams& params) {
+  return params.repetition_penalty() != 1.0f || params.presence_penalty() != 0.0f ||
+         params.frequency_penalty() != 0.0f;
+}
+
+}  // namespace
+
+int64_t LongestSequence(const EngineOptions& options) {
+  // The last token of a sequence needs no room: its keys are never read.
+  return std::min(options.max_model_len_tokens,
+                  options.limits.total_blocks * options.limits.block_tokens + 1);
+}
+
+absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options) {
+  absl::Status status = CheckLengths(submit, options);
+  status.Update(CheckTokens("prompt_token_ids", submit.prompt_token_ids(), options.vocabulary));
+  status.Update(CheckTokens("output_token_ids", submit.output_token_ids(), options.vocabulary));
+  status.Update(CheckChoices(submit));
+  status.Update(CheckSampling(submit.sampling(), options.vocabulary));
+  status.Update(CheckBans(submit, options.vocabulary));
+  return status;
+}
+
+std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOptions& options,
+                                           uint64_t arrival, double now_seconds) {
+  auto submission = std::make_shared<Submission>();
+  submission->arrival = arrival;
+  submission->prompt_tokens = submit.prompt_token_ids_size();
+  submission->submitted_seconds = now_seconds;
+  if (submit.queue_timeout_seconds() > 0) {
+    submission->deadline_seconds = now_seconds + submit.queue_timeout_seconds();
+  }
+  std::vector<int32_t>& stops = submission->stop_ids;
+  for (const int32_t id : submit.stop_token_ids()) {
+    if (id >= 0 && id < options.vocabulary) stops.push_back(id);
+  }
+  if (!submit.ignore_eos()) {
+    stops.insert(stops.end(), options.eos_token_ids.begin(), options.eos_token_ids.end());
+  }
+  std::sort(stops.begin(), stops.end());
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+
+  submission->bans = TokenBans(submit, options.vocabulary);
+  submit.set_choice_count(std::max(1, submit.choice_count()));
+  v1::SamplingParams* params = submit.mutable_sampling();
+  if (params->top_p() == 0) params->set_top_p(1);  // unset: neither can mean anything else
+  if (params->repetition_penalty() == 0) params->set_repetition_penalty(1);
+  submission->request = std::move(submit);
+  if (submission->request.prompt_logprobs() >= 0) submission->prompt_logprobs.emplace_back();
+  SetSharing(options, submission.get());
+  return submission;
+}
+
+std::unique_ptr<Sequence> MakeSequence(const std::shared_ptr<Submission>& submission,
+                                       int32_t choice, kvcache::BlockPool* pool) {
+  auto sequence = std::make_unique<Sequence>(pool);
+  const v1::Submit& request = submission->request;
+  sequence->submission = submission;
+  sequence->rank = {request.priority(), submission->arrival, choice};
+  sequence->tokens.assign(request.prompt_token_ids().begin(), request.prompt_token_ids().end());
+  sequence->tokens.insert(sequence->tokens.end(), request.output_token_ids().begin(),
+                          request.output_token_ids().end());
+  if (HasPenalty(request.sampling())) {
+    sequence->history = std::make_unique<TokenHistory>();
+    for (const int32_t id : request.prompt_token_ids()) sequence->history->AddPrompt(id);
+    for (const int32_t id : request.output_token_ids()) sequence->history->AddOutput(id);
+  }
+  ++submission->open_choices;
+  return sequence;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,46 @@
+// From a Submit message to a checked Submission: what a request may ask of this engine.
+//
+// Thread rule: pure functions. Errors (InvalidArgument) name the field, its value and the limit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/worker.pb.h"
+#include "scheduler/batcher.h"
+#include "worker/engine/sequence.h"
+
+namespace tessera::worker {
+
+// Choices of one submission; more are refused.
+inline constexpr int32_t kMaxChoices = 128;
+
+struct EngineOptions {
+  scheduler::BatchLimits limits;
+  int64_t vocabulary = 0;
+  int64_t max_model_len_tokens = 0;  // longest sequence, prompt and output
+  int64_t max_waiting = 1024;        // submissions queued; more are refused
+  bool prefix_cache = true;
+  // Models with dynamic rope scaling: length up to which a token's rotation does not depend on the
+  // length of its sequence, so that blocks may be shared; 0: the model has no such scaling.
+  int64_t dynamic_rope_original_tokens = 0;
+  std::vector<int32_t> eos_token_ids;
+};
+
+// Longest sequence that can be held: the context or the whole pool, whichever is shorter.
+int64_t LongestSequence(const EngineOptions& options);
+
+absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options);
+
+// `submit` has passed CheckSubmit. `arrival` counts submissions, so it names this one within the
+// engine's life.
+std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOptions& options,
+                                           uint64_t arrival, double now_seconds);
+
+// One choice of it, ready to wait.
+std::unique_ptr<Sequence> MakeSequence(const std::shared_ptr<Submission>& submission,
+                                       int32_t choice, kvcache::BlockPool* pool);
+
+}  // namespace tessera::worker

@@ -1,0 +1,434 @@
+#include "worker/engine/engine_setup.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "proto/kv_blocks.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+#include "worker/formation/group_executor.h"
+#include "worker/model/model_dtypes.h"
+#include "worker/step/local_executor.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+
+v1::DataType ToProto(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return v1::DATA_TYPE_FLOAT32;
+    case DType::kF16: return v1::DATA_TYPE_FLOAT16;
+    case DType::kBF16: return v1::DATA_TYPE_BFLOAT16;
+    case DType::kI8: return v1::DATA_TYPE_INT8;
+    default: return v1::DATA_TYPE_UNSPECIFIED;
+  }
+}
+
+// Seconds of each part of Configure; what is not named goes to the part it follows.
+class PhaseTimer {
+ public:
+  PhaseTimer(const Engine::Clock& clock, const SetupProgress& progress, v1::WorkerReady* ready)
+      : clock_(clock), progress_(progress), ready_(ready), since_seconds_(clock()) {}
+
+  void Begin(const std::string& name) {
+    End();
+    name_ = name;
+    progress_(name, 0, 0);
+  }
+  void End() {
+    const double now = clock_();
+    if (!name_.empty()) {
+      v1::StartupPhase* phase = ready_->add_startup();
+      phase->set_name(name_);
+      phase->set_seconds(now - since_seconds_);
+    }
+    since_seconds_ = now;
+    name_.clear();
+  }
+
+ private:
+  const Engine::Clock& clock_;
+  const SetupProgress& progress_;
+  v1::WorkerReady* ready_;
+  double since_seconds_;
+  std::string name_;
+};
+
+absl::Status CheckFingerprint(const v1::ConfigureRequest& request,
+                              const FingerprintReader& fingerprint) {
+  const auto ours = fingerprint(request.model_folder());
+  if (!ours.ok()) return ours.status();
+  if (*ours == request.model_fingerprint()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("the model in ", request.model_folder(), " on this machine has fingerprint ", *ours,
+             ", the coordinator's has ", request.model_fingerprint(),
+             ": put the same checkpoint on every machine"));
+}
+
+// Of what a worker without peers is to hold.
+absl::Status CheckAlone(const v1::ConfigureRequest& request) {
+  const v1::WorkerShare& share = request.share();
+  const v1::Model& model = request.model();
+  const bool all_layers = share.layers().begin() == 0 && share.layers().end() == model.layers() &&
+                          share.holds_embedding() && share.holds_head();
+  if (request.peers_size() > 1 || all_layers) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      "replica ", request.replica(), " names no other workers, but this one's share is layers ",
+      share.layers().begin(), " to ", share.layers().end(), " of ", model.layers(),
+      share.holds_embedding() ? "" : ", without the embedding",
+      share.holds_head() ? "" : ", without the head"));
+}
+
+// One step, so that the first request does not pay for cold memory and code.
+absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
+  v1::Submit submit;
+  submit.add_prompt_token_ids(0);
+  submit.set_choice_count(1);
+  submit.set_max_tokens(1);
+  submit.set_ignore_eos(true);
+  submit.set_top_logprobs(-1);
+  submit.set_prompt_logprobs(-1);
+  EngineCore::Events events;
+  core->Submit(std::move(submit), clock(), &events);
+  for (int step = 0; step < 4 && core->Busy(); ++step) core->Step(clock, &events);
+  core->EndAll(absl::CancelledError("warm up is over"), &events);
+  core->ResetLoad();
+  if (absl::Status reason = core->Broken(); !reason.ok()) return reason;
+  for (const v1::TokenEvent& event : events) {
+    if (event.finish() == v1::FINISH_REASON_ERROR) {
+      return absl::Status(static_cast<absl::StatusCode>(event.error_code()),
+                          StrCat("the first step failed: ", event.error()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckKvPool(int64_t bytes, int64_t left_bytes, int64_t block_bytes,
+                         const SetupOptions& setup, const EngineOptions& options) {
+  std::string left = StrCat(left_bytes, " of the device's ", setup.device->memory_bytes(),
+                            " bytes are left after weights and activations");
+  if (setup.memory_left) left += StrCat(", the machine has ", setup.memory_left(), " free");
+  if (bytes < block_bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("the KV pool has ", bytes, " bytes, but one block of ", options.limits.block_tokens,
+               " tokens takes ", block_bytes, " (", left,
+               "): raise --kv-cache-memory-bytes, or --memory where that is not given"));
+  }
+  if (bytes > left_bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("the KV pool is to have ", bytes, " bytes, but ", left,
+               ": lower --kv-cache-memory-bytes, or raise --memory"));
+  }
+  return absl::OkStatus();
+}
+
+// Chooses and allocates the KV pool.
+absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
+                        const EngineOptions& options, LoadedShare* share) {
+  const int64_t block_tokens = options.limits.block_tokens;
+  const int64_t block_bytes = share->model->KvBlockBytes(block_tokens);
+  const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
+                       share->model->activation_bytes();
+  int64_t bytes = request.kv_cache_bytes();
+  if (bytes == 0) bytes = setup.kv_cache_bytes;
+  if (bytes == 0) {
+    // What packed weights hold is taken by now; the rest and activations are promised.
+    const int64_t promised =
+        share->model->activation_bytes() + share->model->waiting_weight_bytes();
+    const int64_t free =
+        setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
+    bytes = KvPoolBytes(std::min(left, free), block_bytes, options);
+  }
+  if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, options); !fits.ok()) {
+    return fits;
+  }
+  const int64_t most = std::numeric_limits<int32_t>::max() / block_tokens;
+  share->kv_blocks = std::min(bytes / block_bytes, most);
+  auto memory = setup.device->Allocate(share->kv_blocks * block_bytes);
+  if (!memory.ok()) return memory.status();
+  share->kv_memory = *std::move(memory);
+  return share->model->AttachKv(share->kv_memory.data(), share->kv_blocks, block_tokens);
+}
+
+void Describe(const SetupOptions& setup, const ModelOptions& model, const EngineOptions& options,
+              const LoadedShare& share, int64_t staging_bytes, v1::WorkerReady* ready) {
+  ready->set_device(setup.device->Describe());
+  ready->set_kernel_path(setup.kernel_path);
+  ready->set_weight_dtype(ToProto(model.weight_dtype));
+  ready->set_kv_dtype(ToProto(model.kv_dtype));
+  ready->set_weight_bytes(share.model->weight_bytes());
+  ready->set_activation_bytes(share.model->activation_bytes() + staging_bytes);
+  ready->set_kv_pool_bytes(share.kv_memory.size_bytes());
+  ready->set_kv_blocks(static_cast<int32_t>(options.limits.total_blocks));
+  ready->set_block_tokens(static_cast<int32_t>(options.limits.block_tokens));
+}
+
+// As --dtype spells it.
+std::string TypeName(v1::DataType type) {
+  constexpr std::string_view kPrefix = "DATA_TYPE_";
+  std::string name = v1::DataType_Name(type);
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+// "0.32": hundredths are what a reader of the log compares.
+std::string Rounded(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text, "%.2f", seconds);
+  return text;
+}
+
+void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
+              const v1::WorkerReady& ready) {
+  std::string phases;
+  double seconds = 0;
+  for (const v1::StartupPhase& phase : ready.startup()) {
+    phases += StrCat(phases.empty() ? "" : ", ", phase.name(), " ", Rounded(phase.seconds()), " s");
+    seconds += phase.seconds();
+  }
+  Logger("worker").info(
+      "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks of {} "
+      "tokens ({} bytes), steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
+      request.replica(), request.model().name(), request.share().layers().begin(),
+      request.share().layers().end() - 1, TypeName(ready.weight_dtype()), ready.weight_bytes(),
+      TypeName(ready.kv_dtype()), ready.kv_blocks(), ready.block_tokens(), ready.kv_pool_bytes(),
+      options.limits.max_batched_tokens, options.limits.max_sequences, options.max_model_len_tokens,
+      seconds, phases);
+  if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {
+    Logger("worker").warn("the KV pool holds {} tokens, less than one sequence of the context's {}",
+                          options.limits.total_blocks * options.limits.block_tokens,
+                          options.max_model_len_tokens);
+  }
+}
+
+}  // namespace
+
+int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options) {
+  const int64_t blocks_per_sequence =
+      scheduler::BlocksFor(options.max_model_len_tokens, options.limits.block_tokens);
+  const int64_t useful = options.limits.max_sequences * blocks_per_sequence * block_bytes;
+  return std::min(std::max<int64_t>(0, left_bytes) / 2, useful);
+}
+
+absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& request) {
+  EngineOptions options;
+  scheduler::BatchLimits& limits = options.limits;
+  const auto read = [](int64_t value, int64_t fallback) { return value == 0 ? fallback : value; };
+  limits.block_tokens = read(request.block_tokens(), kDefaultBlockTokens);
+  limits.max_sequences = read(request.max_sequences(), 256);
+  limits.max_batched_tokens = read(request.max_batched_tokens(), 2048);
+  limits.max_logit_rows = limits.max_sequences;
+  options.max_waiting = read(request.max_waiting(), 1024);
+  options.max_model_len_tokens =
+      read(request.max_model_len_tokens(), request.model().max_positions());
+  options.vocabulary = request.model().vocabulary();
+  options.prefix_cache = request.prefix_cache();
+  options.eos_token_ids.assign(request.eos_token_ids().begin(), request.eos_token_ids().end());
+  if (request.model().rope().scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
+    options.dynamic_rope_original_tokens = request.model().rope().original_max_positions();
+  }
+  const struct {
+    const char* name;
+    int64_t value;
+    int64_t most;
+  } checks[] = {{"block_tokens", limits.block_tokens, 1024},
+                {"max_sequences", limits.max_sequences, 65536},
+                {"max_batched_tokens", limits.max_batched_tokens, 1 << 20},
+                {"max_waiting", options.max_waiting, 1 << 24},
+                {"max_model_len_tokens", options.max_model_len_tokens, 1 << 28},
+                {"model.vocabulary", options.vocabulary, 1 << 24}};
+  for (const auto& check : checks) {
+    if (check.value >= 1 && check.value <= check.most) continue;
+    return absl::InvalidArgumentError(
+        StrCat(check.name, " is ", check.value, "; it must be between 1 and ", check.most));
+  }
+  for (const int32_t id : options.eos_token_ids) {
+    if (id >= 0 && id < options.vocabulary) continue;
+    return absl::InvalidArgumentError(StrCat("eos_token_ids names the token ", id,
+                                             "; the vocabulary has ids 0 to ",
+                                             options.vocabulary - 1));
+  }
+  return options;
+}
+
+absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request) {
+  ModelOptions options;
+  options.folder = request.model_folder();
+  options.model = request.model();
+  options.share = request.share();
+  options.pack_later = true;
+  if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
+  const auto types = ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype());
+  if (!types.ok()) return types.status();
+  options.weight_dtype = types->weight_dtype;
+  options.kv_dtype = types->kv_dtype;
+  options.product_dtype = types->product_dtype;
+  Logger("worker").info("dtype: {}", types->reason);
+  return options;
+}
+
+v1::ConfigureRequest ShareTerms(const v1::ConfigureRequest& request) {
+  v1::ConfigureRequest terms = request;
+  terms.clear_fence();
+  terms.clear_replica();
+  terms.clear_role();
+  terms.clear_stage();
+  terms.clear_rank();
+  terms.clear_peers();
+  terms.clear_max_waiting();
+  terms.clear_prefix_cache();
+  terms.clear_vocabulary();
+  terms.clear_eos_token_ids();
+  return terms;
+}
+
+namespace {
+
+// One call of SetUpEngine, phase by phase.
+class Setup {
+ public:
+  Setup(const v1::ConfigureRequest& request, const SetupOptions& setup, const SetupCall& call)
+      : request_(request),
+        setup_(setup),
+        call_(call),
+        timer_(setup.clock, call.progress, &configured_.ready) {}
+
+  absl::StatusOr<ConfiguredEngine> Run() {
+    absl::Status status = Check();
+    if (status.ok()) status = Load();
+    if (status.ok()) status = request_.peers_size() > 1 ? SetUpMember() : SetUpAlone();
+    if (!status.ok()) return status;
+    timer_.End();
+    if (!std::exchange(share_->packs, true)) share_->model->PackWeights();
+    Describe(setup_, model_options_, options_, *share_, staging_bytes_, &configured_.ready);
+    LogReady(request_, options_, configured_.ready);
+    return std::move(configured_);
+  }
+
+ private:
+  absl::Status Check() {
+    timer_.Begin("check model");
+    auto options = ReadEngineOptions(request_);
+    if (!options.ok()) return options.status();
+    options_ = *std::move(options);
+    if (request_.peers_size() > 1 && !setup_.join) {
+      return absl::FailedPreconditionError(
+          StrCat("replica ", request_.replica(), " has ", request_.peers_size(),
+                 " workers, and this one takes no links of others"));
+    }
+    absl::Status status = CheckAlone(request_);
+    if (status.ok()) status = CheckFingerprint(request_, setup_.fingerprint);
+    if (!status.ok()) return status;
+    auto model_options = ReadModelOptions(request_);
+    if (!model_options.ok()) return model_options.status();
+    model_options_ = *std::move(model_options);
+    model_options_.limits = EngineCore::LimitsOf(options_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Load() {
+    share_ = call_.loaded;
+    if (share_ == nullptr) {
+      timer_.Begin("read weights");
+      auto model = setup_.load_model(
+          model_options_, *setup_.device,
+          [&](int64_t done, int64_t total) { call_.progress("read weights", done, total); });
+      if (!model.ok()) return model.status();
+      share_ = std::make_shared<LoadedShare>();
+      share_->model = *std::move(model);
+      timer_.Begin("allocate");
+      absl::Status status = AllocateKv(request_, setup_, options_, share_.get());
+      if (!status.ok()) return status;
+      if (call_.on_loaded) call_.on_loaded(share_);
+    }
+    options_.limits.total_blocks = share_->kv_blocks;
+    return absl::OkStatus();
+  }
+
+  SamplerLimits Sampling() const {
+    return {options_.limits.max_logit_rows, options_.vocabulary, options_.max_model_len_tokens};
+  }
+
+  absl::Status SetUpAlone() {
+    auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
+                                          setup_.device);
+    if (!executor.ok()) return executor.status();
+    return StartEngine(nullptr, *std::move(executor));
+  }
+
+  absl::Status SetUpMember() {
+    timer_.Begin("join");
+    const auto cancelled = [this] { return call_.cancelled && call_.cancelled(); };
+    auto formation = setup_.join(request_, static_cast<int32_t>(options_.limits.total_blocks),
+                                 setup_.formation_times, cancelled);
+    if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
+      return absl::AbortedError(formation.status().message());
+    }
+    if (!formation.ok()) return formation.status();
+    const FormationPlace& place = (*formation)->place();
+    options_.limits.total_blocks = (*formation)->kv_blocks();
+    auto stage =
+        StageRunner::Create({.limits = model_options_.limits,
+                             .sampler = Sampling(),
+                             .first = request_.stage() == 0,
+                             .samples = place.self == place.sampler},
+                            (*formation)->stage_links(), share_->model.get(), setup_.device);
+    if (!stage.ok()) return stage.status();
+    if (place.self == place.leader) {
+      auto executor =
+          std::make_unique<GroupExecutor>(GroupOptionsOf(request_, **formation), *std::move(stage));
+      return StartEngine(*std::move(formation), std::move(executor));
+    }
+    staging_bytes_ = (*stage)->device_bytes();
+    configured_.member =
+        std::make_unique<Member>(MemberOptions{.fence = request_.fence(),
+                                               .limits = model_options_.limits,
+                                               .kv_blocks = options_.limits.total_blocks,
+                                               .block_tokens = options_.limits.block_tokens,
+                                               .control = (*formation)->control(place.leader),
+                                               .bulk = (*formation)->bulk(),
+                                               .on_end = call_.on_broken},
+                                 share_, *std::move(formation), *std::move(stage));
+    return absl::OkStatus();
+  }
+
+  absl::Status StartEngine(std::unique_ptr<Formation> formation,
+                           std::unique_ptr<StepExecutor> executor) {
+    EngineParts parts;
+    parts.share = share_;
+    parts.formation = std::move(formation);
+    parts.core = std::make_unique<EngineCore>(options_, std::move(executor));
+    timer_.Begin("warm up");
+    absl::Status status = WarmUp(parts.core.get(), setup_.clock);
+    if (!status.ok()) return status;
+    staging_bytes_ = parts.core->device_bytes();
+    configured_.engine = std::make_shared<Engine>(std::move(parts), request_.fence(), setup_.clock,
+                                                  setup_.max_stall_seconds, call_.on_broken);
+    return absl::OkStatus();
+  }
+
+  const v1::ConfigureRequest& request_;
+  const SetupOptions& setup_;
+  const SetupCall& call_;
+  ConfiguredEngine configured_;
+  PhaseTimer timer_;
+  EngineOptions options_;
+  ModelOptions model_options_;
+  std::shared_ptr<LoadedShare> share_;
+  int64_t staging_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<ConfiguredEngine> SetUpEngine(const v1::ConfigureRequest& request,
+                                             const SetupOptions& setup, const SetupCall& call) {
+  return Setup(request, setup, call).Run();
+}
+
+}  // namespace tessera::worker

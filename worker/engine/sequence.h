@@ -1,0 +1,88 @@
+// What the engine knows about work in progress: a submission (one prompt) and its sequences (its
+// choices).
+//
+// A submission starts as one sequence. Its other choices are held until that one has computed the
+// prompt; then they wait like any other sequence and find the prompt's full blocks in the prefix
+// index, so blocks are shared without copying. The partial last block is computed again by each
+// choice, in a block of its own, which is why no block is ever written by two sequences. Where the
+// prefix cache is off or may not be used, the index is asked under a salt that only this submission
+// knows.
+//
+// Thread rule: plain data of one thread (the engine's).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcache/block_pool.h"
+#include "kvcache/prefix_index.h"
+#include "proto/worker.pb.h"
+#include "worker/engine/token_bans.h"
+#include "worker/step/sampler.h"
+
+namespace tessera::worker {
+
+// Rank: priority first, then arrival.
+struct SequenceRank {
+  int32_t priority = 0;
+  uint64_t arrival = 0;
+  int32_t choice = 0;
+
+  auto operator<=>(const SequenceRank&) const = default;
+};
+
+struct Sequence;
+
+struct Submission {
+  v1::Submit request;    // as sent; unset penalties and top_p made "off"
+  uint64_t arrival = 0;  // counts submissions; also names it uniquely
+  int64_t prompt_tokens = 0;
+  std::vector<int32_t>
+      stop_ids;  // that end a choice, sorted, each once, eos included unless ignored
+  TokenBans bans;
+  double submitted_seconds = 0;
+  double deadline_seconds = std::numeric_limits<double>::infinity();  // to be started by
+
+  std::string salt;              // under which its blocks stand in the prefix index
+  int64_t indexed_tokens = 0;    // from the start, that may stand there; 0: none
+  bool counts_as_cache = false;  // the prefix cache proper: shown in cached_tokens and in the load
+
+  std::vector<v1::PositionLogprobs>
+      prompt_logprobs;  // entry i: of prompt token i; the first is empty
+  bool prompt_logprobs_told = false;
+  int32_t cached_tokens = 0;                    // of the choice that computed the prompt
+  std::vector<std::unique_ptr<Sequence>> held;  // choices that wait for the prompt, last first
+  int32_t open_choices = 0;                     // held ones included
+  bool started = false;                         // one of its choices was admitted
+
+  // Prompt tokens whose logprobs are still to be computed exist.
+  bool NeedsScores() const {
+    return request.prompt_logprobs() >= 0 &&
+           static_cast<int64_t>(prompt_logprobs.size()) < prompt_tokens;
+  }
+};
+
+struct Sequence {
+  explicit Sequence(kvcache::BlockPool* pool) : blocks(pool) {}
+
+  std::shared_ptr<Submission> submission;
+  SequenceRank rank;
+  std::vector<int32_t> tokens;  // prompt, then output
+  int64_t computed_tokens = 0;  // whose keys and values are in `blocks`
+  kvcache::BlockTable blocks;
+  kvcache::PrefixNode node = 0;  // of the last indexed block
+  int64_t indexed_blocks = 0;
+  std::unique_ptr<TokenHistory> history;  // null: no penalty is on
+  bool started = false;                   // was admitted before
+  double started_seconds = 0;
+  bool told = false;  // its first event was sent
+
+  int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t output_tokens() const { return known_tokens() - submission->prompt_tokens; }
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,228 @@
+#include "worker/formation/formation.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "kernels/collectives/socket_group.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr double kSliceSeconds = 1;
+constexpr double kSendSeconds = 30;
+// Ranks wait for rank 0 of their stage, which waits for the stage before.
+constexpr double kStepSeconds = 600;
+
+// One frame of `type` that holds a message, however long its sender still loads.
+absl::Status Await(kernels::Link* link, FrameType type, google::protobuf::Message* message,
+                   double wait_seconds, const std::function<bool()>& cancelled) {
+  std::string payload;
+  for (double waited = 0; waited < wait_seconds; waited += kSliceSeconds) {
+    if (cancelled()) return absl::CancelledError("the Configure call was cancelled");
+    const auto came = link->ReceiveAny(1 << 16, &payload, kSliceSeconds);
+    if (absl::IsDeadlineExceeded(came.status()) && link->status().ok()) continue;
+    if (!came.ok()) return came.status();
+    if (*came == static_cast<uint16_t>(type) && message->ParseFromString(payload)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(StrCat(link->peer(), " sent a frame of type ", *came,
+                                             " while the replica was being formed"));
+  }
+  return absl::DeadlineExceededError(
+      StrCat(link->peer(), " did not join within ", wait_seconds, " s"));
+}
+
+absl::Status Send(kernels::Link* link, FrameType type, const google::protobuf::Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  return link->Send(static_cast<uint16_t>(type),
+                    {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, kSendSeconds);
+}
+
+}  // namespace
+
+std::string MemberName(const v1::ConfigureRequest& request, int member) {
+  const v1::Peer& peer = request.peers(member);
+  return StrCat(request.replica(), " stage ", peer.stage(), " rank ", peer.rank(), " (",
+                peer.address(), ")");
+}
+
+absl::StatusOr<FormationPlace> PlaceOf(const v1::ConfigureRequest& request) {
+  std::map<std::pair<int, int>, int> members;  // by stage and rank
+  for (int i = 0; i < request.peers_size(); ++i) {
+    const v1::Peer& peer = request.peers(i);
+    if (!members.emplace(std::pair(peer.stage(), peer.rank()), i).second) {
+      return absl::InvalidArgumentError(
+          StrCat("peers: ", MemberName(request, i), " is there twice"));
+    }
+  }
+  const auto find = [&](int stage, int rank) {
+    const auto it = members.find({stage, rank});
+    return it == members.end() ? -1 : it->second;
+  };
+  const int stages = members.empty() ? 0 : members.rbegin()->first.first + 1;
+  size_t counted = 0;
+  FormationPlace place;
+  for (int stage = 0; stage < stages; ++stage) {
+    int rank = 0;
+    for (; find(stage, rank) >= 0; ++rank) {
+      ++counted;
+      if (stage == request.stage()) place.ranks.push_back(find(stage, rank));
+    }
+    if (rank == 0)
+      return absl::InvalidArgumentError(StrCat("peers: stage ", stage, " has no rank 0"));
+  }
+  place.self = find(request.stage(), request.rank());
+  if (counted != members.size() || place.self < 0) {
+    return absl::InvalidArgumentError(StrCat("peers do not describe a replica with a stage ",
+                                             request.stage(), " rank ", request.rank(),
+                                             ": ranks of a stage count from 0 without a gap"));
+  }
+  place.leader = find(0, 0);
+  place.sampler = find(stages - 1, 0);
+  if (request.rank() == 0) {
+    place.previous = find(request.stage() - 1, 0);
+    place.next = find(request.stage() + 1, 0);
+  }
+  for (int i = 0; i < request.peers_size(); ++i) {
+    if (i != place.self && (place.self == place.leader || i == place.leader)) {
+      place.control.push_back(i);
+    }
+    const bool sibling = request.peers(i).stage() == request.stage() && i != place.self;
+    if (sibling || i == place.previous || i == place.next) place.bulk.push_back(i);
+  }
+  return place;
+}
+
+absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRequest& request,
+                                                           int32_t kv_blocks, const Opener& open,
+                                                           const FormationTimes& times,
+                                                           const std::function<bool()>& cancelled) {
+  auto place = PlaceOf(request);
+  if (!place.ok()) return place.status();
+  std::unique_ptr<Formation> formation(new Formation());
+  formation->place_ = *std::move(place);
+  formation->kv_blocks_ = kv_blocks;
+  absl::Status status = formation->OpenLinks(request, open);
+  if (status.ok()) {
+    const bool leads = formation->place_.self == formation->place_.leader;
+    status = leads ? formation->AgreeAsLeader(request, times.join_seconds, cancelled)
+                   : formation->AgreeAsMember(request, times.join_seconds, cancelled);
+  }
+  if (status.ok()) status = formation->BeginHeartbeats(request, open, times);
+  if (status.ok()) return formation;
+  formation->Shutdown(status);
+  return status;
+}
+
+absl::Status Formation::OpenLinks(const v1::ConfigureRequest& request, const Opener& open) {
+  control_.resize(request.peers_size());
+  bulk_.resize(request.peers_size());
+  const auto open_all = [&](const std::vector<int>& members, v1::LinkKind kind, auto* links) {
+    for (const int member : members) {
+      auto link = open(member, kind);
+      if (!link.ok()) return link.status();
+      (*links)[member] = *std::move(link);
+      (*links)[member]->set_peer(MemberName(request, member));
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status = open_all(place_.control, v1::LINK_KIND_CONTROL, &control_);
+  if (status.ok()) status = open_all(place_.bulk, v1::LINK_KIND_BULK, &bulk_);
+  if (!status.ok() || place_.ranks.size() == 1) return status;
+  std::vector<std::shared_ptr<kernels::Link>> others;  // by rank; null for this one
+  for (const int member : place_.ranks) others.push_back(bulk_[member]);
+  auto group = kernels::CreateSocketGroup(request.rank(), std::move(others),
+                                          {.timeout_seconds = kStepSeconds});
+  if (!group.ok()) return group.status();
+  group_ = *std::move(group);
+  return absl::OkStatus();
+}
+
+absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, double wait_seconds,
+                                      const std::function<bool()>& cancelled) {
+  for (const int member : place_.control) {
+    v1::MemberReady ready;
+    const absl::Status status =
+        Await(control_[member].get(), FrameType::kMemberReady, &ready, wait_seconds, cancelled);
+    if (!status.ok()) return status;
+    if (ready.kv_blocks() < 1) {
+      return absl::FailedPreconditionError(
+          StrCat(MemberName(request, member), " has room for no KV block"));
+    }
+    kv_blocks_ = std::min(kv_blocks_, ready.kv_blocks());
+  }
+  v1::FormationStart start;
+  start.set_kv_blocks(kv_blocks_);
+  for (const int member : place_.control) {
+    const absl::Status sent = Send(control_[member].get(), FrameType::kFormationStart, start);
+    if (!sent.ok()) return sent;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, double wait_seconds,
+                                      const std::function<bool()>& cancelled) {
+  kernels::Link* leader = control_[place_.leader].get();
+  v1::MemberReady ready;
+  ready.set_kv_blocks(kv_blocks_);
+  absl::Status status = Send(leader, FrameType::kMemberReady, ready);
+  v1::FormationStart start;
+  if (status.ok()) {
+    status = Await(leader, FrameType::kFormationStart, &start, wait_seconds, cancelled);
+  }
+  if (!status.ok()) return status;
+  if (start.kv_blocks() < 1 || start.kv_blocks() > kv_blocks_) {
+    return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
+                                             start.kv_blocks(), " KV blocks of ", kv_blocks_));
+  }
+  kv_blocks_ = start.kv_blocks();
+  return absl::OkStatus();
+}
+
+absl::Status Formation::BeginHeartbeats(const v1::ConfigureRequest& request, const Opener& open,
+                                        const FormationTimes& times) {
+  auto monitor = kernels::LinkMonitor::Start({.ping_interval_seconds = times.ping_interval_seconds,
+                                              .timeout_seconds = times.silence_seconds});
+  if (!monitor.ok()) return monitor.status();
+  monitor_ = *std::move(monitor);
+  for (const int member : place_.control) {
+    auto link = open(member, v1::LINK_KIND_HEARTBEAT);
+    if (!link.ok()) return link.status();
+    (*link)->set_peer(MemberName(request, member));
+    monitor_->Watch(*std::move(link), {}, [this](const absl::Status& lost) { Shutdown(lost); });
+  }
+  return absl::OkStatus();
+}
+
+Formation::~Formation() {
+  monitor_.reset();
+  Shutdown(absl::UnavailableError("the formation ends"));
+}
+
+StageLinks Formation::stage_links() const {
+  StageLinks links;
+  if (place_.previous >= 0) links.previous = bulk_[place_.previous].get();
+  if (place_.next >= 0) links.next = bulk_[place_.next].get();
+  links.group = group_.get();
+  return links;
+}
+
+std::vector<kernels::Link*> Formation::bulk() const {
+  std::vector<kernels::Link*> links;
+  for (const auto& link : bulk_) {
+    if (link != nullptr) links.push_back(link.get());
+  }
+  return links;
+}
+
+void Formation::Shutdown(const absl::Status& reason) {
+  for (const auto* links : {&control_, &bulk_}) {
+    for (const auto& link : *links) {
+      if (link != nullptr) link->Shutdown(reason);
+    }
+  }
+}
+
+}  // namespace tessera::worker

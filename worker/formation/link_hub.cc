@@ -1,0 +1,239 @@
+#include "worker/formation/link_hub.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/links/handshake.h"
+#include "kernels/links/link_address.h"
+#include "kernels/links/link_socket.h"
+#include "proto/protocol.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kHandshakeSeconds = 5;
+constexpr double kAcceptSeconds = 1;
+constexpr std::chrono::milliseconds kRedial(50);
+constexpr std::chrono::milliseconds kLookAgain(200);
+
+std::string Text(const absl::Status& status) { return std::string(StdView(status.message())); }
+
+bool Contains(const std::vector<int>& members, int member) {
+  return std::find(members.begin(), members.end(), member) != members.end();
+}
+
+absl::Status CheckVersion(const v1::LinkIdentity& peer) {
+  if (peer.protocol_version() == kProtocolVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("the link's other end speaks protocol version ",
+                                              peer.protocol_version(), ", this worker ",
+                                              kProtocolVersion));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkHub>> LinkHub::Start(LinkHubOptions options) {
+  std::unique_ptr<LinkHub> hub(new LinkHub(std::move(options)));
+  LinkHub* raw = hub.get();
+  v1::LinkIdentity identity;
+  identity.set_protocol_version(kProtocolVersion);
+  identity.set_incarnation(hub->options_.incarnation);
+  kernels::HandshakeOptions handshake;
+  handshake.token = hub->options_.cluster_token;
+  handshake.identity = identity.SerializeAsString();
+  handshake.verify = [raw](std::string_view peer) { return raw->Verify(std::string(peer)); };
+  handshake.timeout_seconds = kHandshakeSeconds;
+  const auto on_refused = [raw](const absl::Status& status) {
+    if (absl::IsUnavailable(status)) return;  // it asks again
+    Logger("worker").warn("a link was refused: {}", Text(status));
+    std::lock_guard lock(raw->mutex_);
+    ++raw->refused_;
+  };
+  for (const std::string& text : hub->options_.listen) {
+    const auto address = kernels::ParseLinkAddress(text);
+    if (!address.ok()) return address.status();
+    auto listener = kernels::LinkListener::Listen(*address);
+    if (!listener.ok()) return listener.status();
+    hub->acceptors_.push_back(
+        std::make_unique<kernels::LinkAcceptor>(*std::move(listener), handshake, on_refused));
+    kernels::LinkAcceptor* acceptor = hub->acceptors_.back().get();
+    hub->threads_.emplace_back([raw, acceptor] { raw->AcceptLoop(acceptor); });
+  }
+  return hub;
+}
+
+LinkHub::~LinkHub() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  for (const auto& acceptor : acceptors_) acceptor->Close();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::vector<std::string> LinkHub::addresses() const {
+  std::vector<std::string> texts;
+  for (const auto& acceptor : acceptors_) texts.push_back(acceptor->address().ToString());
+  return texts;
+}
+
+int64_t LinkHub::refused() const {
+  std::lock_guard lock(mutex_);
+  return refused_;
+}
+
+void LinkHub::AcceptLoop(kernels::LinkAcceptor* acceptor) {
+  while (true) {
+    auto accepted = acceptor->Accept(kAcceptSeconds);
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (!accepted.ok() || joining_ == nullptr) continue;
+    v1::LinkIdentity peer;
+    peer.ParseFromString(accepted->identity);
+    joining_->arrived[{peer.member(), peer.kind()}] = std::move(accepted->link);
+    changed_.notify_all();
+  }
+}
+
+absl::Status LinkHub::Verify(const std::string& identity) const {
+  v1::LinkIdentity peer;
+  if (!peer.ParseFromString(identity)) {
+    return absl::InvalidArgumentError("the link's identity cannot be read");
+  }
+  if (absl::Status version = CheckVersion(peer); !version.ok()) return version;
+  if (peer.peer_incarnation() != options_.incarnation) {
+    return absl::FailedPreconditionError("the link is for another process than this worker");
+  }
+  std::lock_guard lock(mutex_);
+  const uint64_t epoch = joining_ == nullptr ? 0 : joining_->request->fence().plan_epoch();
+  if (epoch == 0 || epoch < peer.plan_epoch()) {
+    return absl::UnavailableError(
+        StrCat("plan epoch ", peer.plan_epoch(), " is not being joined here yet"));
+  }
+  const v1::ConfigureRequest& request = *joining_->request;
+  if (epoch != peer.plan_epoch() || peer.replica() != request.replica()) {
+    return absl::FailedPreconditionError(StrCat("a link of replica ", peer.replica(),
+                                                ", plan epoch ", peer.plan_epoch(), "; here ",
+                                                request.replica(), " is joined at epoch ", epoch));
+  }
+  const FormationPlace& place = joining_->place;
+  const bool bulk = peer.kind() == v1::LINK_KIND_BULK;
+  const bool planned =
+      (bulk || peer.kind() == v1::LINK_KIND_CONTROL || peer.kind() == v1::LINK_KIND_HEARTBEAT) &&
+      peer.peer_member() == place.self && peer.member() > place.self &&
+      Contains(bulk ? place.bulk : place.control, peer.member());
+  if (!planned) {
+    return absl::FailedPreconditionError(
+        StrCat("the plan has no such link from member ", peer.member(), " to ", place.self));
+  }
+  if (request.peers(peer.member()).worker_incarnation() != peer.incarnation()) {
+    return absl::FailedPreconditionError(
+        StrCat(MemberName(request, peer.member()), " has restarted since the plan was made"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequest& request,
+                                                         int32_t kv_blocks,
+                                                         const FormationTimes& times,
+                                                         const std::function<bool()>& cancelled) {
+  auto place = PlaceOf(request);
+  if (!place.ok()) return place.status();
+  Joining joining{.request = &request, .place = *std::move(place), .arrived = {}};
+  {
+    std::lock_guard lock(mutex_);
+    joining_ = &joining;
+  }
+  const int self = joining.place.self;
+  const auto open = [&](int member, v1::LinkKind kind) {
+    return member > self ? Await(member, kind, times.join_seconds, cancelled)
+                         : Dial(request, self, member, kind, times.join_seconds, cancelled);
+  };
+  auto formation = Formation::Join(request, kv_blocks, open, times, cancelled);
+  std::lock_guard lock(mutex_);
+  joining_ = nullptr;
+  return formation;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Await(
+    int member, v1::LinkKind kind, double wait_seconds, const std::function<bool()>& cancelled) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(wait_seconds);
+  std::unique_lock lock(mutex_);
+  while (Clock::now() < deadline) {
+    const auto found = joining_->arrived.find({member, kind});
+    if (found != joining_->arrived.end()) {
+      auto link = std::move(found->second);
+      joining_->arrived.erase(found);
+      return link;
+    }
+    changed_.wait_for(lock, kLookAgain);
+    lock.unlock();
+    const bool gives_up = cancelled();
+    lock.lock();
+    if (gives_up) return absl::CancelledError("the Configure call was cancelled");
+  }
+  return absl::DeadlineExceededError(
+      StrCat(MemberName(*joining_->request, member), " did not join within ", wait_seconds, " s"));
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(
+    const std::string& address, const v1::LinkIdentity& identity) const {
+  const auto parsed = kernels::ParseLinkAddress(address);
+  if (!parsed.ok()) return parsed.status();
+  auto link = kernels::ConnectLink(*parsed, kHandshakeSeconds);
+  if (!link.ok()) return link.status();
+  kernels::HandshakeOptions handshake;
+  handshake.token = options_.cluster_token;
+  handshake.identity = identity.SerializeAsString();
+  handshake.timeout_seconds = kHandshakeSeconds;
+  handshake.verify = [&identity](std::string_view text) {
+    v1::LinkIdentity peer;
+    if (!peer.ParseFromString(std::string(text))) {
+      return absl::InvalidArgumentError("the link's identity cannot be read");
+    }
+    if (absl::Status version = CheckVersion(peer); !version.ok()) return version;
+    if (peer.incarnation() == identity.peer_incarnation()) return absl::OkStatus();
+    return absl::FailedPreconditionError("another process than the plan's answers there");
+  };
+  const auto peer = HandshakeAsClient(**link, handshake);
+  if (!peer.ok()) return peer.status();
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
+    const v1::ConfigureRequest& request, int self, int member, v1::LinkKind kind,
+    double wait_seconds, const std::function<bool()>& cancelled) const {
+  const v1::Peer& peer = request.peers(member);
+  v1::LinkIdentity identity;
+  identity.set_protocol_version(kProtocolVersion);
+  identity.set_plan_epoch(request.fence().plan_epoch());
+  identity.set_replica(request.replica());
+  identity.set_member(self);
+  identity.set_incarnation(options_.incarnation);
+  identity.set_peer_member(member);
+  identity.set_peer_incarnation(peer.worker_incarnation());
+  identity.set_kind(kind);
+  absl::Status last = absl::UnavailableError("it has registered no address for links");
+  const auto deadline = Clock::now() + std::chrono::duration<double>(wait_seconds);
+  while (Clock::now() < deadline) {
+    for (const std::string& address : peer.link_addresses()) {
+      auto link = DialOnce(address, identity);
+      if (link.ok()) {
+        Logger("worker").info("link to {} over {}: {}", MemberName(request, member), address,
+                              v1::LinkKind_Name(kind));
+        return link;
+      }
+      last = link.status();
+    }
+    if (!absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) break;
+    if (cancelled()) return absl::CancelledError("the Configure call was cancelled");
+    std::this_thread::sleep_for(kRedial);
+  }
+  return absl::Status(last.code(),
+                      StrCat("no link to ", MemberName(request, member), ": ", Text(last)));
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,86 @@
+// Where a worker takes links from the other workers of its replica, and opens links to them.
+//
+// Every link begins with a handshake (kernels/links/handshake.h): proof of the cluster token, then
+// v1::LinkIdentity of both ends. Refused by name: another protocol version, an incarnation or plan
+// epoch that is not the one in force here, a member or kind that the plan has no such link for.
+// UNAVAILABLE: the formation is not being joined here yet; the dialer tries again.
+//
+// Thread rule: any thread, one Join at a time. One thread of its own for each address takes
+// connections, one at a time, each within a few seconds. Every wait is bounded.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/links/link_acceptor.h"
+#include "proto/worker.pb.h"
+#include "worker/formation/formation.h"
+
+namespace tessera::worker {
+
+struct LinkHubOptions {
+  // kernels/links/link_address.h: "127.0.0.1:0", "unix:/run/user/0/tessera-1.sock".
+  std::vector<std::string> listen;
+  std::string cluster_token;  // empty: none is asked for
+  uint64_t incarnation = 0;   // of this worker
+};
+
+class LinkHub {
+ public:
+  static absl::StatusOr<std::unique_ptr<LinkHub>> Start(LinkHubOptions options);
+  ~LinkHub();
+
+  // In the order of LinkHubOptions::listen, with the ports that the system chose.
+  std::vector<std::string> addresses() const;
+  // Connections that were refused for good.
+  int64_t refused() const;
+
+  // Formation::Join over links of this hub. `request.fence().worker_incarnation()` is this
+  // worker's.
+  absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
+                                                  int32_t kv_blocks, const FormationTimes& times,
+                                                  const std::function<bool()>& cancelled);
+
+ private:
+  // A Join that is under way.
+  struct Joining {
+    const v1::ConfigureRequest* request = nullptr;
+    FormationPlace place;
+    std::map<std::pair<int, v1::LinkKind>, std::unique_ptr<kernels::Link>> arrived;
+  };
+
+  explicit LinkHub(LinkHubOptions options) : options_(std::move(options)) {}
+  void AcceptLoop(kernels::LinkAcceptor* acceptor);
+  absl::Status Verify(const std::string& identity) const;
+  absl::StatusOr<std::unique_ptr<kernels::Link>> Await(int member, v1::LinkKind kind,
+                                                       double wait_seconds,
+                                                       const std::function<bool()>& cancelled);
+  absl::StatusOr<std::unique_ptr<kernels::Link>> Dial(const v1::ConfigureRequest& request, int self,
+                                                      int member, v1::LinkKind kind,
+                                                      double wait_seconds,
+                                                      const std::function<bool()>& cancelled) const;
+  absl::StatusOr<std::unique_ptr<kernels::Link>> DialOnce(const std::string& address,
+                                                          const v1::LinkIdentity& identity) const;
+
+  const LinkHubOptions options_;
+  std::vector<std::unique_ptr<kernels::LinkAcceptor>> acceptors_;
+  std::vector<std::thread> threads_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Joining* joining_ = nullptr;
+  int64_t refused_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,95 @@
+#include "worker/formation/member.h"
+
+#include <chrono>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr int64_t kMaxDescriptorBytes = int64_t{256} << 20;
+// A wait for the next step that ends without one begins again: idle replicas are no failure.
+constexpr double kIdleSeconds = 5;
+constexpr double kSendSeconds = 30;
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Member::Member(MemberOptions options, std::shared_ptr<LoadedShare> share,
+               std::unique_ptr<Formation> formation, std::unique_ptr<StageRunner> stage)
+    : options_(std::move(options)),
+      share_(std::move(share)),
+      formation_(std::move(formation)),
+      stage_(std::move(stage)),
+      step_(options_.limits, options_.kv_blocks, options_.block_tokens),
+      last_step_seconds_(NowSeconds()),
+      thread_([this] { Run(); }) {}
+
+void Member::Stop(const absl::Status& reason) {
+  std::lock_guard once(stop_mutex_);
+  if (!thread_.joinable()) return;
+  options_.control->Shutdown(reason);
+  for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
+  thread_.join();
+}
+
+double Member::idle_seconds() const { return NowSeconds() - last_step_seconds_; }
+
+void Member::Run() {
+  absl::Status status;
+  std::string payload;
+  while (status.ok()) {
+    const auto type = options_.control->ReceiveAny(kMaxDescriptorBytes, &payload, kIdleSeconds);
+    if (absl::IsDeadlineExceeded(type.status()) && options_.control->status().ok()) continue;
+    if (!type.ok()) {
+      status = type.status();
+    } else if (*type != static_cast<uint16_t>(FrameType::kStepDescriptor)) {
+      status = absl::InvalidArgumentError(StrCat("the leader sent a frame of type ", *type));
+    } else {
+      status = RunStep(payload);
+      last_step_seconds_ = NowSeconds();
+    }
+  }
+  ended_ = true;
+  options_.control->Shutdown(status);
+  for (kernels::Link* link : options_.bulk) link->Shutdown(status);
+  if (options_.on_end) options_.on_end(status);
+}
+
+absl::Status Member::RunStep(const std::string& payload) {
+  v1::StepResult result;
+  absl::Status status;
+  if (!step_.descriptor()->ParseFromString(payload)) {
+    status = absl::InvalidArgumentError("the leader sent a step descriptor that cannot be read");
+  } else if (step_.descriptor()->fence().plan_epoch() != options_.fence.plan_epoch()) {
+    status = absl::FailedPreconditionError(
+        StrCat("a step of plan epoch ", step_.descriptor()->fence().plan_epoch(),
+               "; this worker is at epoch ", options_.fence.plan_epoch()));
+  } else {
+    status = step_.Check();
+  }
+  if (status.ok()) status = stage_->Run(step_.work(), &outcome_);
+  if (status.ok()) {
+    if (!stage_->samples()) return status;
+    WriteResult(step_.descriptor()->step(), std::move(outcome_), &result);
+    return Answer(result);
+  }
+  result.set_step(step_.descriptor()->step());
+  result.set_error_code(static_cast<int32_t>(status.code()));
+  result.set_error(std::string(StdView(status.message())));
+  Answer(result).IgnoreError();
+  return status;
+}
+
+absl::Status Member::Answer(const v1::StepResult& result) {
+  const std::string bytes = result.SerializeAsString();
+  return options_.control->Send(static_cast<uint16_t>(FrameType::kStepResult),
+                                {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()},
+                                kSendSeconds);
+}
+
+}  // namespace tessera::worker

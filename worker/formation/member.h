@@ -1,0 +1,71 @@
+// The loop of a worker that is not its replica's leader: receive a step descriptor, run this
+// worker's part, answer if it samples.
+//
+// It ends when the leader closes the control link, when a step fails (the leader hears why), or by
+// Stop. At its end all its links are shut down, so that neighbours end too, and on_end is called
+// once, from the loop's thread.
+//
+// Thread rule: any thread. Ownership: shares the loaded share, owns formation, stage runner and
+// thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/links/link.h"
+#include "proto/worker.pb.h"
+#include "worker/formation/formation.h"
+#include "worker/model/loaded_share.h"
+#include "worker/step/stage_runner.h"
+#include "worker/step/step_wire.h"
+
+namespace tessera::worker {
+
+struct MemberOptions {
+  v1::Fence fence;  // plan epoch of the formation; another one is refused
+  StepLimits limits;
+  int64_t kv_blocks = 0;  // of the replica
+  int64_t block_tokens = 0;
+  kernels::Link* control = nullptr;  // to the leader; of the formation, as the others
+  std::vector<kernels::Link*> bulk;  // shut down at the end
+  std::function<void(const absl::Status& reason)> on_end;
+};
+
+class Member {
+ public:
+  Member(MemberOptions options, std::shared_ptr<LoadedShare> share,
+         std::unique_ptr<Formation> formation, std::unique_ptr<StageRunner> stage);
+  ~Member() { Stop(absl::UnavailableError("the worker leaves its replica")); }
+
+  // Ends the loop and waits for it. Idempotent.
+  void Stop(const absl::Status& reason);
+
+  bool ended() const { return ended_; }
+  // Since the newest step ended, or since it was made.
+  double idle_seconds() const;
+
+ private:
+  void Run();
+  // One descriptor. An error ends the loop.
+  absl::Status RunStep(const std::string& payload);
+  absl::Status Answer(const v1::StepResult& result);
+
+  const MemberOptions options_;
+  const std::shared_ptr<LoadedShare> share_;
+  const std::unique_ptr<Formation> formation_;
+  const std::unique_ptr<StageRunner> stage_;
+  ReceivedStep step_;
+  StepOutcome outcome_;
+  std::atomic<bool> ended_ = false;
+  std::atomic<double> last_step_seconds_;  // of a steady clock
+  std::mutex stop_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,99 @@
+#include "worker/model/checkpoint.h"
+
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "proto/file_text.h"
+#include "proto/weight_files.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  std::string text = "[";
+  for (int64_t size : shape) text = StrCat(text, text.size() > 1 ? ", " : "", size);
+  return text + "]";
+}
+
+bool IsUsableType(std::string_view dtype) {
+  return dtype == "F32" || dtype == "F16" || dtype == "BF16";
+}
+
+}  // namespace
+
+std::string CheckpointTensor::Describe() const {
+  return StrCat(file->path().string(), ": tensor '", entry->name, "'");
+}
+
+kernels::DType DTypeOf(const CheckpointTensor& tensor) {
+  if (tensor.entry->dtype == "BF16") return kernels::DType::kBF16;
+  return tensor.entry->dtype == "F16" ? kernels::DType::kF16 : kernels::DType::kF32;
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& folder) {
+  absl::StatusOr<std::vector<std::string>> names = WeightFiles(folder);
+  if (!names.ok()) return names.status();
+  auto checkpoint = std::make_unique<Checkpoint>();
+  checkpoint->folder_ = folder;
+  for (const std::string& name : *names) {
+    auto file = SafetensorsFile::Open(folder / name);
+    if (!file.ok()) return file.status();
+    for (const SafetensorsEntry& entry : (*file)->entries()) {
+      const CheckpointTensor tensor = {.file = file->get(), .entry = &entry};
+      const auto [place, is_new] = checkpoint->tensors_.emplace(entry.name, tensor);
+      if (!is_new) {
+        return absl::InvalidArgumentError(
+            StrCat(tensor.Describe(), " is in ", place->second.file->path().string(), " too"));
+      }
+    }
+    checkpoint->files_.push_back(*std::move(file));
+  }
+
+  std::error_code error;
+  const fs::path index = folder / kWeightsIndexFile;
+  if (!fs::exists(index, error)) return checkpoint;
+  absl::StatusOr<std::string> text = ReadFileText(index, kMaxIndexBytes);
+  if (!text.ok()) return text.status();
+  auto map = ParseWeightIndex(*text, index.string());
+  if (!map.ok()) return map.status();
+  for (const auto& [tensor, name] : *map) {
+    const auto found = checkpoint->tensors_.find(tensor);
+    if (found == checkpoint->tensors_.end() || found->second.file->path().filename() != name) {
+      return absl::InvalidArgumentError(StrCat(index.string(), ": says that tensor '", tensor,
+                                               "' is in ", name, ", but it is not there"));
+    }
+  }
+  return checkpoint;
+}
+
+bool Checkpoint::Has(std::string_view name) const { return tensors_.contains(std::string(name)); }
+
+absl::StatusOr<CheckpointTensor> Checkpoint::Find(std::string_view name,
+                                                  absl::Span<const int64_t> shape) const {
+  const auto found = tensors_.find(std::string(name));
+  if (found == tensors_.end()) {
+    return absl::NotFoundError(
+        StrCat(folder_.string(), ": tensor '", name,
+               "' is in none of its safetensors files; the checkpoint is "
+               "incomplete, or of another architecture than config.json says"));
+  }
+  const CheckpointTensor& tensor = found->second;
+  if (!IsUsableType(tensor.entry->dtype)) {
+    return absl::InvalidArgumentError(StrCat(tensor.Describe(), " is ", tensor.entry->dtype,
+                                             "; only F32, F16 and BF16 weights are supported"));
+  }
+  if (absl::MakeConstSpan(tensor.entry->shape) != shape) {
+    return absl::InvalidArgumentError(StrCat(tensor.Describe(), " has the shape ",
+                                             ShapeText(tensor.entry->shape),
+                                             "; config.json asks for ", ShapeText(shape)));
+  }
+  return tensor;
+}
+
+}  // namespace tessera::worker

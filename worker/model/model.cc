@@ -1,0 +1,201 @@
+#include "worker/model/model.h"
+
+#include <bit>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+#include "worker/model/model_buffers.h"
+#include "worker/model/model_forward.h"
+#include "worker/model/model_rope.h"
+#include "worker/model/model_share.h"
+#include "worker/model/weights.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+using kernels::TensorView;
+
+absl::Status CheckOptions(const ModelOptions& options) {
+  const StepLimits& limits = options.limits;
+  if (limits.max_tokens < 1 || limits.max_sequences < 1 || limits.max_logit_rows < 1 ||
+      limits.max_blocks_per_sequence < 1) {
+    return absl::InvalidArgumentError("model: every step limit must be at least 1");
+  }
+  if (options.weight_dtype != DType::kF32 && options.weight_dtype != DType::kBF16 &&
+      options.weight_dtype != DType::kI8) {
+    return absl::InvalidArgumentError(StrCat("model: weights cannot be computed as ",
+                                             Name(options.weight_dtype),
+                                             "; use float32, bfloat16 or int8"));
+  }
+  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(StrCat("model: KV cannot be kept as ", Name(options.kv_dtype),
+                                             "; use float32 or bfloat16"));
+  }
+  return absl::OkStatus();
+}
+
+class Transformer : public Model {
+ public:
+  Transformer(const ModelOptions& options, std::unique_ptr<ModelWeights> weights,
+              ModelBuffers buffers, kernels::Device* device)
+      : options_(options),
+        weights_(std::move(weights)),
+        buffers_(std::move(buffers)),
+        device_(device),
+        pass_(options_, *weights_, buffers_, kv_, attention_workspace_, device->ops()) {}
+
+  // Frequencies are the only constants that no checkpoint holds.
+  absl::Status Prepare() {
+    if (!options_.model.has_rope()) return absl::OkStatus();
+    const std::vector<float> frequencies = InverseFrequencies(options_.model.rope());
+    auto stream = device_->CreateStream();
+    if (!stream.ok()) return stream.status();
+    absl::Status status =
+        (*stream)->CopyToDevice(buffers_.frequencies.data, frequencies.data(),
+                                static_cast<int64_t>(frequencies.size() * sizeof(float)));
+    status.Update((*stream)->Synchronize());
+    return status;
+  }
+
+  int64_t KvBlockBytes(int64_t block_tokens) const override {
+    return 2 * static_cast<int64_t>(weights_->layers.size()) * PlaneElements(block_tokens) *
+           kernels::SizeInBytes(options_.kv_dtype);
+  }
+
+  absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) override {
+    if (memory == nullptr || blocks < 1 || block_tokens < 1) {
+      return absl::InvalidArgumentError("model: KV needs memory, blocks and block_tokens above 0");
+    }
+    const int64_t plane_bytes =
+        blocks * PlaneElements(block_tokens) * kernels::SizeInBytes(options_.kv_dtype);
+    kv_.clear();
+    for (size_t layer = 0; layer < weights_->layers.size(); ++layer) {
+      const auto plane = [&](int64_t index) {
+        return TensorView(memory + index * plane_bytes, options_.kv_dtype,
+                          {KvHeads(), blocks, block_tokens, options_.model.head_dim()});
+      };
+      const auto first = static_cast<int64_t>(2 * layer);
+      kv_.push_back({.keys = plane(first), .values = plane(first + 1)});
+    }
+    return AllocateAttentionWorkspace(block_tokens);
+  }
+
+  absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream) override {
+    joined_ = group != nullptr;
+    return pass_.JoinRanks(group, stream);
+  }
+
+  absl::Status Forward(const StepInputs& step, kernels::Stream& stream) override {
+    if (!joined_ && !IsWholeStage(options_.model, options_.share)) {
+      return absl::FailedPreconditionError("model: a rank's part needs JoinRanks before Forward");
+    }
+    absl::Status status = CheckStep(step);
+    if (status.ok() && options_.share.holds_embedding()) status = pass_.Embed(step, stream);
+    if (status.ok()) status = pass_.PrepareRotation(step, stream);
+    for (size_t i = 0; status.ok() && i < weights_->layers.size(); ++i) {
+      status = pass_.Layer(static_cast<int64_t>(i), step, stream);
+    }
+    if (!status.ok()) return status;
+    return options_.share.holds_head() ? pass_.Head(step, stream) : pass_.EndStage(step, stream);
+  }
+
+  TensorView stage_rows() const override { return buffers_.hidden; }
+  TensorView logits() const override { return buffers_.logits; }
+  void PackWeights() override {
+    if (weights_->later != nullptr) weights_->later->Start();
+  }
+  int64_t weight_bytes() const override { return weights_->memory.size_bytes(); }
+  int64_t waiting_weight_bytes() const override {
+    return weights_->later == nullptr ? 0 : weights_->later->waiting_bytes();
+  }
+  int64_t activation_bytes() const override {
+    return buffers_.bytes + attention_memory_.size_bytes();
+  }
+
+ private:
+  int64_t KvHeads() const {
+    return options_.share.kv_heads().end() - options_.share.kv_heads().begin();
+  }
+  // Keys, or values, of one block in one layer.
+  int64_t PlaneElements(int64_t block_tokens) const {
+    return KvHeads() * block_tokens * options_.model.head_dim();
+  }
+
+  // Depends on block_tokens, which Load does not know.
+  absl::Status AllocateAttentionWorkspace(int64_t block_tokens) {
+    const StepLimits& limits = options_.limits;
+    const v1::Range& heads = options_.share.query_heads();
+    const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
+                                           .sequences = limits.max_sequences,
+                                           .heads = heads.end() - heads.begin(),
+                                           .kv_heads = KvHeads(),
+                                           .head_dim = options_.model.head_dim(),
+                                           .max_context_tokens = MaxTableWidth() * block_tokens};
+    const int64_t bytes = device_->ops().AttentionWorkspaceBytes(shape);
+    attention_workspace_ = {};
+    if (bytes == 0) return absl::OkStatus();
+    auto memory = device_->Allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    attention_memory_ = *std::move(memory);
+    attention_workspace_ = TensorView(attention_memory_.data(), DType::kI8, {bytes});
+    return absl::OkStatus();
+  }
+
+  // Steps may round the width of their block tables up to a power of two.
+  int64_t MaxTableWidth() const {
+    return static_cast<int64_t>(
+        std::bit_ceil(static_cast<uint64_t>(options_.limits.max_blocks_per_sequence)));
+  }
+
+  absl::Status CheckStep(const StepInputs& step) const {
+    if (kv_.empty()) return absl::FailedPreconditionError("model: AttachKv comes before Forward");
+    const StepLimits& limits = options_.limits;
+    if (step.token_ids.rows() > limits.max_tokens ||
+        step.context_lengths.rows() > limits.max_sequences ||
+        step.logit_rows.rows() > limits.max_logit_rows ||
+        step.block_tables.shape[1] > MaxTableWidth()) {
+      return absl::InvalidArgumentError(StrCat(
+          "model: a step of ", step.token_ids.rows(), " tokens, ", step.context_lengths.rows(),
+          " sequences, ", step.logit_rows.rows(), " logit rows and ", step.block_tables.shape[1],
+          " blocks per sequence is above ", "the limits ", limits.max_tokens, ", ",
+          limits.max_sequences, ", ", limits.max_logit_rows, " and ", MaxTableWidth()));
+    }
+    if (step.logit_rows.rows() > step.token_ids.rows()) {
+      return absl::InvalidArgumentError(StrCat("model: a step of ", step.token_ids.rows(),
+                                               " tokens has no ", step.logit_rows.rows(),
+                                               " rows whose logits it could give"));
+    }
+    return absl::OkStatus();
+  }
+
+  const ModelOptions options_;
+  const std::unique_ptr<ModelWeights> weights_;
+  const ModelBuffers buffers_;
+  kernels::Device* const device_;
+  std::vector<kernels::KvCacheView> kv_;
+  kernels::Buffer attention_memory_;
+  TensorView attention_workspace_;
+  ForwardPass pass_;
+  bool joined_ = false;  // ranks of the stage sum what they compute
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Load(
+    const ModelOptions& options, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress) {
+  const absl::Status checked = CheckOptions(options);
+  if (!checked.ok()) return checked;
+  auto weights = LoadWeights(options, device, progress);
+  if (!weights.ok()) return weights.status();
+  auto buffers = AllocateBuffers(options, **weights, device);
+  if (!buffers.ok()) return buffers.status();
+  auto model =
+      std::make_unique<Transformer>(options, *std::move(weights), *std::move(buffers), &device);
+  const absl::Status prepared = model->Prepare();
+  if (!prepared.ok()) return prepared;
+  return model;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,166 @@
+#include "worker/model/model_buffers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+#include "worker/model/arena.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+using kernels::PackedWeights;
+using kernels::TensorView;
+
+// Largest workspace that any linear of the model asks for.
+class LinearWorkspace {
+ public:
+  explicit LinearWorkspace(const kernels::Ops& ops) : ops_(ops) {}
+
+  void Add(const PackedWeights& weights, int64_t rows) {
+    if (weights.data == nullptr) return;
+    bytes_ = std::max(bytes_, ops_.LinearWorkspaceBytes(weights.spec, rows, DType::kF32));
+  }
+  void AddGrouped(const std::vector<PackedWeights>& experts, int64_t slots) {
+    if (experts.empty()) return;
+    const auto count = static_cast<int64_t>(experts.size());
+    bytes_ = std::max(bytes_,
+                      ops_.GroupedLinearWorkspaceBytes(experts[0].spec, slots, count, DType::kF32));
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const kernels::Ops& ops_;
+  int64_t bytes_ = 0;
+};
+
+int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
+                       const kernels::Ops& ops) {
+  const int64_t tokens = options.limits.max_tokens;
+  const int64_t logit_rows = options.limits.max_logit_rows;
+  LinearWorkspace workspace(ops);
+  workspace.Add(weights.project_in.matrix, tokens);
+  for (const LayerWeights& layer : weights.layers) {
+    workspace.Add(layer.attention.qkv.matrix, tokens);
+    workspace.Add(layer.attention.output.matrix, tokens);
+    workspace.Add(layer.ffn.up.matrix, tokens);
+    workspace.Add(layer.ffn.down.matrix, tokens);
+    workspace.Add(layer.ffn.router, tokens);
+    const int64_t slots = tokens * options.model.experts().per_token();
+    workspace.AddGrouped(layer.ffn.expert_up, slots);
+    workspace.AddGrouped(layer.ffn.expert_down, slots);
+  }
+  workspace.Add(weights.project_out.matrix, logit_rows);
+  workspace.Add(weights.head.matrix, logit_rows);
+  return workspace.bytes();
+}
+
+// Elements of `wide` and `inner`, shared by attention and ffn of all layers.
+struct SharedSizes {
+  int64_t wide = 0;
+  int64_t inner = 0;
+};
+
+SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
+  const int64_t tokens = options.limits.max_tokens;
+  const int64_t slots = tokens * options.model.experts().per_token();
+  SharedSizes sizes;
+  const auto add = [&sizes](int64_t rows, const PackedWeights& first, const PackedWeights& second) {
+    sizes.wide = std::max(sizes.wide, rows * first.spec.out_features);
+    sizes.inner = std::max(sizes.inner, rows * second.spec.in_features);
+  };
+  for (const LayerWeights& layer : weights.layers) {
+    add(tokens, layer.attention.qkv.matrix, layer.attention.output.matrix);
+    if (layer.ffn.has_experts()) {
+      add(slots, layer.ffn.expert_up[0], layer.ffn.expert_down[0]);
+    } else {
+      add(tokens, layer.ffn.up.matrix, layer.ffn.down.matrix);
+    }
+  }
+  return sizes;
+}
+
+void ReserveExperts(const v1::Experts& experts, int64_t tokens, int64_t hidden,
+                    ModelBuffers* buffers, Arena* arena) {
+  const int64_t k = experts.per_token();
+  buffers->router_logits = TensorView(nullptr, DType::kF32, {tokens, experts.count()});
+  buffers->expert_weights = TensorView(nullptr, DType::kF32, {tokens, k});
+  buffers->expert_slots = TensorView(nullptr, DType::kI32, {tokens, k});
+  buffers->source_rows = TensorView(nullptr, DType::kI32, {tokens * k});
+  buffers->expert_offsets = TensorView(nullptr, DType::kI32, {experts.count() + 1});
+  buffers->expert_out = TensorView(nullptr, DType::kF32, {tokens * k, hidden});
+  for (TensorView* view :
+       {&buffers->router_logits, &buffers->expert_weights, &buffers->expert_slots,
+        &buffers->source_rows, &buffers->expert_offsets, &buffers->expert_out}) {
+    arena->Reserve(view);
+  }
+}
+
+// Logits of all ids on rank 0, which holds the first ones; of its own ids on every rank.
+void ReserveLogits(const ModelOptions& options, int64_t own, ModelBuffers* buffers, Arena* arena) {
+  const int64_t rows = options.limits.max_logit_rows, all = options.model.vocabulary();
+  const bool first = options.share.vocabulary_rows().begin() == 0;
+  if (first) {
+    buffers->logits = TensorView(nullptr, DType::kF32, {rows, all});
+    arena->Reserve(&buffers->logits);
+  }
+  if (own == all) return;
+  buffers->logit_part = TensorView(nullptr, DType::kF32, {rows, own});
+  arena->Reserve(&buffers->logit_part);
+  if (!first) return;
+  buffers->logit_parts = TensorView(nullptr, DType::kF32, {rows * all});
+  buffers->row_numbers = TensorView(nullptr, DType::kI32, {rows});
+  arena->Reserve(&buffers->logit_parts);
+  arena->Reserve(&buffers->row_numbers);
+}
+
+}  // namespace
+
+absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
+                                             const ModelWeights& weights, kernels::Device& device) {
+  const v1::Model& model = options.model;
+  const int64_t tokens = options.limits.max_tokens, logit_rows = options.limits.max_logit_rows;
+  const int64_t hidden = model.hidden(), rotary = model.rope().rotary_dim();
+  const SharedSizes sizes = SizesOf(options, weights);
+  ModelBuffers buffers;
+  Arena arena;
+  const auto reserve = [&arena](TensorView* view, std::initializer_list<int64_t> shape) {
+    *view = TensorView(nullptr, DType::kF32, shape);
+    arena.Reserve(view);
+  };
+  reserve(&buffers.hidden, {tokens, hidden});
+  reserve(&buffers.normed, {tokens, hidden});
+  reserve(&buffers.block_out, {tokens, hidden});
+  reserve(&buffers.wide, {sizes.wide});
+  reserve(&buffers.inner, {sizes.inner});
+  if (model.has_rope()) {
+    reserve(&buffers.cos_sin, {tokens, rotary});
+    reserve(&buffers.frequencies, {rotary / 2});
+  }
+  if (model.has_experts()) ReserveExperts(model.experts(), tokens, hidden, &buffers, &arena);
+  if (model.embedding_width() != hidden) {
+    reserve(&buffers.narrow, {tokens, model.embedding_width()});
+    reserve(&buffers.logit_narrow, {logit_rows, model.embedding_width()});
+  }
+  if (options.share.holds_head()) {
+    reserve(&buffers.logit_hidden, {logit_rows, hidden});
+    ReserveLogits(options, weights.head.matrix.spec.out_features, &buffers, &arena);
+  }
+  buffers.workspace =
+      TensorView(nullptr, DType::kI8, {WorkspaceBytes(options, weights, device.ops())});
+  arena.Reserve(&buffers.workspace);
+
+  absl::StatusOr<kernels::Buffer> memory = arena.Allocate(device);
+  if (!memory.ok()) {
+    return absl::Status(memory.status().code(),
+                        StrCat("activations of ", tokens, " tokens and ", logit_rows,
+                               " logit rows: ", std::string(memory.status().message()),
+                               "; lower --max-num-batched-tokens or --max-num-seqs"));
+  }
+  buffers.memory = *std::move(memory);
+  buffers.bytes = arena.bytes();
+  return buffers;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,70 @@
+#include "worker/model/model_dtypes.h"
+
+#include <string_view>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+
+std::string_view NameOf(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_FLOAT32: return "float32";
+    case v1::DATA_TYPE_FLOAT16: return "float16";
+    case v1::DATA_TYPE_BFLOAT16: return "bfloat16";
+    case v1::DATA_TYPE_INT8: return "int8";
+    default: return "auto";
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
+                                             v1::DataType requested_kv) {
+  const bool stored_bf16 = model.dtype() == v1::DATA_TYPE_BFLOAT16;
+  ResolvedDTypes chosen;
+  switch (requested_weights) {
+    case v1::DATA_TYPE_FLOAT32:
+    case v1::DATA_TYPE_FLOAT16: chosen.weight_dtype = DType::kF32; break;
+    case v1::DATA_TYPE_BFLOAT16: chosen.weight_dtype = DType::kBF16; break;
+    case v1::DATA_TYPE_INT8: chosen.weight_dtype = DType::kI8; break;
+    case v1::DATA_TYPE_UNSPECIFIED:
+      chosen.weight_dtype = stored_bf16 ? DType::kBF16 : DType::kF32;
+      break;
+    default:
+      return absl::InvalidArgumentError(StrCat("weights cannot be computed as type ",
+                                               static_cast<int>(requested_weights),
+                                               "; use auto, float32, float16, bfloat16 or int8"));
+  }
+  switch (requested_kv) {
+    case v1::DATA_TYPE_FLOAT32: chosen.kv_dtype = DType::kF32; break;
+    case v1::DATA_TYPE_BFLOAT16: chosen.kv_dtype = DType::kBF16; break;
+    case v1::DATA_TYPE_INT8:
+    case v1::DATA_TYPE_FLOAT16:
+      return absl::InvalidArgumentError(
+          StrCat("KV cannot be kept as ", NameOf(requested_kv), "; use auto, float32 or bfloat16"));
+    default: {
+      const bool bf16 =
+          chosen.weight_dtype == DType::kBF16 || (chosen.weight_dtype == DType::kI8 && stored_bf16);
+      chosen.kv_dtype = bf16 ? DType::kBF16 : DType::kF32;
+    }
+  }
+  const bool int8_of_bf16 = chosen.weight_dtype == DType::kI8 && stored_bf16;
+  if (chosen.weight_dtype == DType::kBF16 || int8_of_bf16) chosen.product_dtype = DType::kBF16;
+  const std::string stored = model.dtype() == v1::DATA_TYPE_UNSPECIFIED
+                                 ? "of no type named in config.json"
+                                 : StrCat("stored as ", NameOf(model.dtype()));
+  const bool widened =
+      chosen.weight_dtype == DType::kF32 &&
+      (requested_weights == v1::DATA_TYPE_FLOAT16 || model.dtype() == v1::DATA_TYPE_FLOAT16);
+  chosen.reason = StrCat("weights ", stored, ", asked for ", NameOf(requested_weights),
+                         ": computed as ", Name(chosen.weight_dtype),
+                         widened ? " (float16 has no arithmetic here; float32 is exact)" : "",
+                         "; activations are multiplied as ", Name(chosen.product_dtype),
+                         "; KV asked for ", NameOf(requested_kv), ": ", Name(chosen.kv_dtype));
+  return chosen;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,394 @@
+#include "worker/model/model_forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::SizeInBytes;
+using kernels::TensorView;
+
+kernels::Activation ActivationOf(v1::ActivationKind kind) {
+  switch (kind) {
+    case v1::ACTIVATION_KIND_GELU_ERF: return kernels::Activation::kGeluErf;
+    case v1::ACTIVATION_KIND_GELU_TANH: return kernels::Activation::kGeluTanh;
+    case v1::ACTIVATION_KIND_RELU: return kernels::Activation::kRelu;
+    default: return kernels::Activation::kSilu;
+  }
+}
+
+// The first rows * columns elements of a shared buffer, as a matrix.
+TensorView Matrix(const TensorView& buffer, int64_t rows, int64_t columns) {
+  return TensorView(buffer.data, buffer.dtype, {rows, columns});
+}
+
+// Columns [first, first + heads * head_dim) of a matrix, as heads.
+TensorView Heads(const TensorView& matrix, int64_t first, int64_t heads, int64_t head_dim) {
+  TensorView view(matrix.data + first * SizeInBytes(matrix.dtype), matrix.dtype,
+                  {matrix.rows(), heads, head_dim});
+  view.row_stride = matrix.row_stride;
+  return view;
+}
+
+// Keys a token sees in `layer`; 0: all.
+int64_t WindowOf(const v1::Model& model, int64_t layer) {
+  const auto& layers = model.sliding_window_layers();
+  const bool windowed =
+      layers.empty() || std::find(layers.begin(), layers.end(), layer) != layers.end();
+  return windowed ? model.sliding_window() : 0;
+}
+
+}  // namespace
+
+absl::Status ForwardPass::Norm(const NormWeights& norm, const TensorView& in,
+                               const TensorView& residual, const TensorView& out,
+                               kernels::Stream& stream) {
+  const kernels::NormArgs args = {.out = out,
+                                  .in = in,
+                                  .residual = residual,
+                                  .weight = norm.weight,
+                                  .bias = norm.bias,
+                                  .epsilon = static_cast<float>(model_.norm_epsilon())};
+  return model_.norm() == v1::NORM_KIND_LAYER ? ops_.LayerNorm(args, stream)
+                                              : ops_.RmsNorm(args, stream);
+}
+
+absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const TensorView& bias,
+                                 const TensorView& in, const TensorView& out,
+                                 kernels::Stream& stream) {
+  return ops_.Linear({.out = out,
+                      .in = in,
+                      .weights = &weights,
+                      .bias = bias,
+                      .workspace = buffers_.workspace,
+                      .products = products_},
+                     stream);
+}
+
+absl::Status ForwardPass::JoinRanks(kernels::Group* group, kernels::Stream& stream) {
+  group_ = group;
+  vocabulary_parts_.clear();
+  if (group == nullptr || !share_.holds_head()) return absl::OkStatus();
+  int32_t own = static_cast<int32_t>(weights_.head.matrix.spec.out_features);
+  std::vector<int32_t> parts(group->size());
+  const auto view = [](int32_t* values, int64_t count) {
+    return TensorView(reinterpret_cast<std::byte*>(values), kernels::DType::kI32, {count});
+  };
+  absl::Status status = group->AllGather(view(&own, 1), view(parts.data(), group->size()), stream);
+  if (status.ok() && buffers_.row_numbers.data != nullptr) {
+    std::vector<int32_t> numbers(buffers_.row_numbers.rows());
+    std::iota(numbers.begin(), numbers.end(), 0);
+    status = stream.CopyToDevice(buffers_.row_numbers.data, numbers.data(),
+                                 static_cast<int64_t>(numbers.size() * sizeof(int32_t)));
+    status.Update(stream.Synchronize());
+  }
+  status.Update(stream.Synchronize());
+  vocabulary_parts_.assign(parts.begin(), parts.end());
+  if (!status.ok()) return status;
+  const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  if (all == model_.vocabulary()) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("the stage's ranks have heads for ", all,
+                                              " ids of the vocabulary's ", model_.vocabulary()));
+}
+
+absl::Status ForwardPass::Sum(const TensorView& rows, kernels::Stream& stream) {
+  return group_ == nullptr ? absl::OkStatus() : group_->AllReduceSum(rows, stream);
+}
+
+absl::Status ForwardPass::FollowRank0(const TensorView& rows, kernels::Stream& stream) {
+  return group_ == nullptr ? absl::OkStatus() : group_->Broadcast(rows, 0, stream);
+}
+
+absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream) {
+  const int64_t tokens = step.token_ids.rows();
+  const TensorView hidden = buffers_.hidden.Rows(tokens);
+  const bool projected = weights_.project_in.matrix.data != nullptr;
+  const TensorView embedded = projected ? buffers_.narrow.Rows(tokens) : hidden;
+  absl::Status status =
+      ops_.Embedding({.out = embedded,
+                      .table = weights_.embedding,
+                      .packed = weights_.embedding.empty() ? &weights_.head.matrix : nullptr,
+                      .ids = step.token_ids,
+                      .vocabulary_begin = share_.vocabulary_rows().begin()},
+                     stream);
+  if (status.ok()) status = Sum(embedded, stream);
+  if (status.ok() && projected) {
+    status = Linear(weights_.project_in.matrix, {}, embedded, hidden, stream);
+  }
+  if (status.ok() && model_.learned_positions()) {
+    status = ops_.Embedding({.out = hidden,
+                             .table = weights_.positions,
+                             .ids = step.positions,
+                             .vocabulary_begin = -model_.learned_position_offset(),
+                             .accumulate = true},
+                            stream);
+  }
+  return status;
+}
+
+absl::Status ForwardPass::PrepareRotation(const StepInputs& step, kernels::Stream& stream) {
+  if (!model_.has_rope()) return absl::OkStatus();
+  const v1::Rope& rope = model_.rope();
+  kernels::RopeTableArgs args = {.cos_sin = buffers_.cos_sin.Rows(step.token_ids.rows()),
+                                 .positions = step.positions,
+                                 .inverse_frequencies = buffers_.frequencies,
+                                 .lengths = {}};
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
+    args.dynamic_factor = static_cast<float>(rope.factor());
+    args.theta = static_cast<float>(rope.theta());
+    args.original_max_position = rope.original_max_positions();
+    args.lengths = step.rope_lengths;
+  }
+  return ops_.RopeTable(args, stream);
+}
+
+ForwardPass::Residual ForwardPass::RowsOf(const TensorView& hidden, int64_t rows) const {
+  return {.hidden = hidden.Rows(rows),
+          .normed = buffers_.normed.Rows(rows),
+          .block_out = buffers_.block_out.Rows(rows)};
+}
+
+absl::Status ForwardPass::BlockInput(const NormWeights& norm, bool first_block,
+                                     const Residual& rows, kernels::Stream& stream,
+                                     TensorView* in) {
+  *in = model_.post_norm() ? rows.hidden : rows.normed;
+  if (model_.post_norm()) return absl::OkStatus();
+  if (first_block) return Norm(norm, rows.hidden, {}, rows.normed, stream);
+  return Norm(norm, rows.block_out, rows.hidden, rows.normed, stream);
+}
+
+absl::Status ForwardPass::AfterBlock(const NormWeights& norm, const Residual& rows,
+                                     kernels::Stream& stream) {
+  if (!model_.post_norm()) return absl::OkStatus();
+  absl::Status status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+  return status.ok() ? Norm(norm, rows.hidden, {}, rows.hidden, stream) : status;
+}
+
+absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::Stream& stream) {
+  const LayerWeights& layer = weights_.layers[index];
+  const int64_t tokens = step.token_ids.rows();
+  const bool last = share_.holds_head() && index + 1 == std::ssize(weights_.layers);
+  Residual rows = RowsOf(buffers_.hidden, tokens);
+  TensorView attended;
+  absl::Status status = WriteKv(index, step, rows, stream);
+  if (!status.ok() || (last && step.logit_rows.rows() == 0)) return status;
+  status = Attend(index, step, stream, &attended);
+  if (status.ok() && last) status = KeepLogitRows(step, stream, &rows, &attended);
+  if (status.ok()) {
+    status = Linear(layer.attention.output.matrix, layer.attention.output.bias, attended,
+                    rows.block_out, stream);
+  }
+  if (status.ok()) status = Sum(rows.block_out, stream);
+  if (status.ok()) status = AfterBlock(layer.attention.norm, rows, stream);
+  if (!status.ok()) return status;
+
+  TensorView in;
+  status = BlockInput(layer.ffn.norm, /*first_block=*/false, rows, stream, &in);
+  if (status.ok()) {
+    status = layer.ffn.has_experts() ? ExpertFfn(layer.ffn, in, stream)
+                                     : DenseFfn(layer.ffn, in, stream);
+  }
+  if (status.ok()) status = Sum(rows.block_out, stream);
+  return status.ok() ? AfterBlock(layer.ffn.norm, rows, stream) : status;
+}
+
+absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream& stream,
+                                        Residual* rows, TensorView* attended) {
+  const Residual kept = RowsOf(buffers_.logit_hidden, step.logit_rows.rows());
+  // Queries, keys and values, which stood there, have been read.
+  const TensorView kept_attended =
+      Matrix(buffers_.wide, step.logit_rows.rows(), attended->shape[1]);
+  absl::Status status =
+      ops_.GatherRows({.out = kept.hidden, .in = rows->hidden, .rows = step.logit_rows}, stream);
+  if (status.ok()) {
+    status =
+        ops_.GatherRows({.out = kept_attended, .in = *attended, .rows = step.logit_rows}, stream);
+  }
+  *rows = kept;
+  *attended = kept_attended;
+  return status;
+}
+
+ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t tokens) const {
+  const int64_t d = model_.head_dim();
+  const int64_t heads = share_.query_heads().end() - share_.query_heads().begin();
+  const int64_t kv_heads = share_.kv_heads().end() - share_.kv_heads().begin();
+  const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
+  return {.all = all,
+          .q = Heads(all, 0, heads, d),
+          .k = Heads(all, heads * d, kv_heads, d),
+          .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
+}
+
+absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
+                                  kernels::Stream& stream) {
+  const AttentionWeights& attention = weights_.layers[index].attention;
+  const int64_t tokens = step.token_ids.rows();
+  TensorView in;
+  absl::Status status = BlockInput(attention.norm, index == 0, rows, stream, &in);
+  if (!status.ok()) return status;
+
+  const auto [all, q, k, v] = ProjectionsOf(tokens);
+  status = Linear(attention.qkv.matrix, attention.qkv.bias, in, all, stream);
+  if (status.ok() && model_.qk_norm()) {
+    status = Norm({attention.q_norm, {}}, q, {}, q, stream);
+    if (status.ok()) status = Norm({attention.k_norm, {}}, k, {}, k, stream);
+  }
+  if (status.ok() && model_.has_rope()) {
+    status = ops_.Rope({.q = q, .k = k, .cos_sin = buffers_.cos_sin.Rows(tokens)}, stream);
+  }
+  if (!status.ok()) return status;
+  return ops_.KvWrite({.cache = kv_[index], .k = k, .v = v, .slots = step.slots}, stream);
+}
+
+absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
+                                 TensorView* attended) {
+  const int64_t d = model_.head_dim();
+  const TensorView q = ProjectionsOf(step.token_ids.rows()).q;
+  *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
+  return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
+                         .q = q,
+                         .cache = kv_[index],
+                         .query_starts = step.query_starts,
+                         .context_lengths = step.context_lengths,
+                         .block_tables = step.block_tables,
+                         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
+                         .window = WindowOf(model_, share_.layers().begin() + index),
+                         .workspace = attention_workspace_,
+                         .products = products_},
+                        stream);
+}
+
+absl::Status ForwardPass::Activate(const TensorView& wide, const TensorView& inner,
+                                   kernels::Stream& stream) {
+  const kernels::Activation kind = ActivationOf(model_.activation());
+  if (model_.gated_ffn()) {
+    return ops_.GatedActivate({.out = inner, .gate_up = wide, .kind = kind}, stream);
+  }
+  return ops_.Activate({.out = inner, .in = wide, .kind = kind}, stream);
+}
+
+absl::Status ForwardPass::DenseFfn(const FfnWeights& ffn, const TensorView& in,
+                                   kernels::Stream& stream) {
+  const int64_t tokens = in.rows();
+  const TensorView wide = Matrix(buffers_.wide, tokens, ffn.up.matrix.spec.out_features);
+  const TensorView inner = Matrix(buffers_.inner, tokens, ffn.down.matrix.spec.in_features);
+  absl::Status status = Linear(ffn.up.matrix, ffn.up.bias, in, wide, stream);
+  if (status.ok()) status = Activate(wide, inner, stream);
+  if (!status.ok()) return status;
+  return Linear(ffn.down.matrix, ffn.down.bias, inner, buffers_.block_out.Rows(tokens), stream);
+}
+
+absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
+                                    kernels::Stream& stream) {
+  const int64_t tokens = in.rows(), slots = tokens * model_.experts().per_token();
+  const TensorView logits = buffers_.router_logits.Rows(tokens);
+  const TensorView weights = buffers_.expert_weights.Rows(tokens);
+  const TensorView slot_of = buffers_.expert_slots.Rows(tokens);
+  const TensorView source_rows = buffers_.source_rows.Rows(slots);
+  absl::Status status = Linear(ffn.router, {}, in, logits, stream);
+  // Ranks with unlike kernels would now and then choose other experts.
+  if (status.ok()) status = FollowRank0(logits, stream);
+  if (status.ok()) {
+    status = ops_.MoeRoute({.logits = logits,
+                            .weights = weights,
+                            .slots = slot_of,
+                            .source_rows = source_rows,
+                            .expert_offsets = buffers_.expert_offsets,
+                            .renormalise = model_.experts().renormalise()},
+                           stream);
+  }
+  // Of the experts that this rank has; ranks add up theirs.
+  const v1::Range& experts = share_.experts();
+  TensorView held = buffers_.expert_offsets.Rows(experts.end() - experts.begin() + 1);
+  held.data += experts.begin() * SizeInBytes(held.dtype);
+  const TensorView wide = Matrix(buffers_.wide, slots, ffn.expert_up[0].spec.out_features);
+  const TensorView inner = Matrix(buffers_.inner, slots, ffn.expert_down[0].spec.in_features);
+  const TensorView out = buffers_.expert_out.Rows(slots);
+  if (status.ok()) {
+    status = ops_.GroupedLinear({.out = wide,
+                                 .in = in,
+                                 .experts = ffn.expert_up,
+                                 .source_rows = source_rows,
+                                 .expert_offsets = held,
+                                 .workspace = buffers_.workspace,
+                                 .products = products_},
+                                stream);
+  }
+  if (status.ok()) status = Activate(wide, inner, stream);
+  if (status.ok()) {
+    status = ops_.GroupedLinear({.out = out,
+                                 .in = inner,
+                                 .experts = ffn.expert_down,
+                                 .source_rows = {},
+                                 .expert_offsets = held,
+                                 .workspace = buffers_.workspace,
+                                 .products = products_},
+                                stream);
+  }
+  if (!status.ok()) return status;
+  return ops_.MoeCombine({.out = buffers_.block_out.Rows(tokens),
+                          .in = out,
+                          .weights = weights,
+                          .slots = slot_of,
+                          .held = held},
+                         stream);
+}
+
+absl::Status ForwardPass::EndStage(const StepInputs& step, kernels::Stream& stream) {
+  if (model_.post_norm()) return absl::OkStatus();
+  const Residual rows = RowsOf(buffers_.hidden, step.token_ids.rows());
+  return ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+}
+
+absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) {
+  const int64_t count = step.logit_rows.rows();
+  if (count == 0) return absl::OkStatus();
+  const Residual rows = RowsOf(buffers_.logit_hidden, count);
+  TensorView out = rows.hidden;
+  absl::Status status;
+  if (!model_.post_norm() && model_.final_norm_absent()) {
+    status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+  } else if (!model_.post_norm()) {
+    out = rows.normed;
+    status = Norm(weights_.final_norm, rows.block_out, rows.hidden, out, stream);
+  }
+  if (status.ok() && weights_.project_out.matrix.data != nullptr) {
+    const TensorView narrow = buffers_.logit_narrow.Rows(count);
+    status = Linear(weights_.project_out.matrix, {}, out, narrow, stream);
+    out = narrow;
+  }
+  if (!status.ok()) return status;
+  const bool whole = buffers_.logit_part.data == nullptr;
+  const TensorView logits = (whole ? buffers_.logits : buffers_.logit_part).Rows(count);
+  status = Linear(weights_.head.matrix, weights_.head.bias, out, logits, stream);
+  return status.ok() && !whole ? GatherLogits(count, stream) : status;
+}
+
+absl::Status ForwardPass::GatherLogits(int64_t count, kernels::Stream& stream) {
+  const TensorView part = buffers_.logit_part.Rows(count);
+  if (buffers_.logit_parts.data == nullptr) return group_->Gather(part, {}, 0, stream);
+  const int64_t all = model_.vocabulary();
+  absl::Status status =
+      group_->Gather(part, Matrix(buffers_.logit_parts, 1, count * all), 0, stream);
+  int64_t first = 0;
+  for (size_t rank = 0; status.ok() && rank < vocabulary_parts_.size(); ++rank) {
+    const int64_t width = vocabulary_parts_[rank];
+    TensorView in = Matrix(buffers_.logit_parts, count, width);
+    in.data += count * first * SizeInBytes(in.dtype);
+    TensorView out = Matrix(buffers_.logits, count, width);
+    out.data += first * SizeInBytes(out.dtype);
+    out.row_stride = all;
+    status =
+        ops_.GatherRows({.out = out, .in = in, .rows = buffers_.row_numbers.Rows(count)}, stream);
+    first += width;
+  }
+  return status;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,110 @@
+// The ops of a forward pass, in their order: embedding, layers, head. Each is enqueued on its own,
+// so that a stage which lacks one of them starts or ends with `hidden` instead.
+//
+// After a block its output is in `block_out`, not yet added to `hidden`: the next norm adds
+// both in one pass. That is also where ranks of a stage sum their parts. Nothing is allocated.
+// On the last stage, rows whose logits nobody asked for are dropped after attention: of a prompt
+// mostly all but the last one, of a piece of a prompt all.
+// Thread rule: one thread. Borrows everything it is given.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/collectives/group.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "worker/model/model.h"
+#include "worker/model/model_buffers.h"
+#include "worker/model/weights.h"
+
+namespace tessera::worker {
+
+class ForwardPass {
+ public:
+  ForwardPass(const ModelOptions& options, const ModelWeights& weights, const ModelBuffers& buffers,
+              const std::vector<kernels::KvCacheView>& kv,
+              const kernels::TensorView& attention_workspace, kernels::Ops& ops)
+      : model_(options.model),
+        share_(options.share),
+        weights_(weights),
+        buffers_(buffers),
+        kv_(kv),
+        attention_workspace_(attention_workspace),
+        products_(options.product_dtype),
+        ops_(ops) {}
+
+  // See Model::JoinRanks.
+  absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream);
+  absl::Status Embed(const StepInputs& step, kernels::Stream& stream);
+  // Rotations of this step's positions, which all layers use.
+  absl::Status PrepareRotation(const StepInputs& step, kernels::Stream& stream);
+  // `index` counts from this share's first layer. The last one before a head leaves the rows of
+  // step.logit_rows alone.
+  absl::Status Layer(int64_t index, const StepInputs& step, kernels::Stream& stream);
+  absl::Status Head(const StepInputs& step, kernels::Stream& stream);
+  // Instead of the head: leaves the whole residual stream in `hidden`, by the addition that the
+  // next layer's norm would have done.
+  absl::Status EndStage(const StepInputs& step, kernels::Stream& stream);
+
+ private:
+  // Rows of the residual stream that are worked on, each [rows, hidden].
+  struct Residual {
+    kernels::TensorView hidden;
+    kernels::TensorView normed;     // input of a block
+    kernels::TensorView block_out;  // output of a block, not yet added
+  };
+  // What a layer's attention projects its input to; q, k and v are columns of `all`.
+  struct Projections {
+    kernels::TensorView all;
+    kernels::TensorView q, k, v;  // [tokens, heads, head_dim]
+  };
+
+  // Sums, in place, what the ranks of the stage have computed.
+  absl::Status Sum(const kernels::TensorView& rows, kernels::Stream& stream);
+  // Rank 0's numbers on every rank: those that ranks compute each by itself, and that decide.
+  absl::Status FollowRank0(const kernels::TensorView& rows, kernels::Stream& stream);
+  // Own columns of the logits to rank 0, which puts all in their place.
+  absl::Status GatherLogits(int64_t count, kernels::Stream& stream);
+
+  Residual RowsOf(const kernels::TensorView& hidden, int64_t rows) const;
+  Projections ProjectionsOf(int64_t tokens) const;
+  // Projects, rotates, and puts keys and values into the cache.
+  absl::Status WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
+                       kernels::Stream& stream);
+  absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
+                      kernels::TensorView* attended);
+  // Leaves of both only the rows whose logits are wanted.
+  absl::Status KeepLogitRows(const StepInputs& step, kernels::Stream& stream, Residual* rows,
+                             kernels::TensorView* attended);
+  absl::Status DenseFfn(const FfnWeights& ffn, const kernels::TensorView& in,
+                        kernels::Stream& stream);
+  absl::Status ExpertFfn(const FfnWeights& ffn, const kernels::TensorView& in,
+                         kernels::Stream& stream);
+  absl::Status Activate(const kernels::TensorView& wide, const kernels::TensorView& inner,
+                        kernels::Stream& stream);
+  absl::Status Norm(const NormWeights& norm, const kernels::TensorView& in,
+                    const kernels::TensorView& residual, const kernels::TensorView& out,
+                    kernels::Stream& stream);
+  absl::Status Linear(const kernels::PackedWeights& weights, const kernels::TensorView& bias,
+                      const kernels::TensorView& in, const kernels::TensorView& out,
+                      kernels::Stream& stream);
+  // Input of a block: normed sum of `hidden` and what the block before left.
+  absl::Status BlockInput(const NormWeights& norm, bool first_block, const Residual& rows,
+                          kernels::Stream& stream, kernels::TensorView* in);
+  // What follows a block of a model that normalises after it.
+  absl::Status AfterBlock(const NormWeights& norm, const Residual& rows, kernels::Stream& stream);
+
+  const v1::Model& model_;
+  const v1::WorkerShare& share_;
+  const ModelWeights& weights_;
+  const ModelBuffers& buffers_;
+  const std::vector<kernels::KvCacheView>& kv_;
+  const kernels::TensorView& attention_workspace_;
+  const kernels::DType products_;
+  kernels::Ops& ops_;
+  kernels::Group* group_ = nullptr;        // null: this worker is the whole stage
+  std::vector<int64_t> vocabulary_parts_;  // ids that each rank's head has, on the last stage
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,190 @@
+#include "worker/model/weight_filler.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "kernels/half_floats.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+#include "worker/model/start_thread.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::BFloat16;
+using kernels::DType;
+using kernels::Float16;
+using kernels::TensorView;
+
+// Of a checkpoint: what is read stays in a core's cache until it is packed.
+constexpr int64_t kPartBytes = int64_t{1} << 20;
+constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
+// What all threads read into together: part of what loading takes beyond the weights themselves.
+constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
+
+float FloatAt(DType dtype, const std::byte* data) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, data, kernels::SizeInBytes(dtype));
+  if (dtype == DType::kF32) return kernels::FloatFromBits(bits);
+  const auto half = static_cast<uint16_t>(bits);
+  return dtype == DType::kBF16 ? kernels::ToFloat(BFloat16{half}) : kernels::ToFloat(Float16{half});
+}
+
+// `count` elements of one type as another, of which only widening to f32 and f32 to bf16 occur.
+void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
+  const int64_t size = kernels::SizeInBytes(from);
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = FloatAt(from, in + i * size);
+    if (to == DType::kF32) {
+      std::memcpy(out + i * 4, &value, 4);
+    } else {
+      const BFloat16 rounded = kernels::FromFloat<BFloat16>(value);
+      std::memcpy(out + i * 2, &rounded, 2);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t WeightPiece::RowBytes() const {
+  return columns.size() * kernels::SizeInBytes(DTypeOf(source));
+}
+
+int64_t WeightPiece::FileStride() const {
+  return row_elements * kernels::SizeInBytes(DTypeOf(source));
+}
+
+int64_t WeightPiece::FileBegin() const {
+  return source.entry->begin + rows.begin * FileStride() +
+         columns.begin * kernels::SizeInBytes(DTypeOf(source));
+}
+
+int64_t WeightPiece::FileSpan() const { return (rows.size() - 1) * FileStride() + RowBytes(); }
+
+// What a thread reads into: fresh memory costs more than a copy.
+struct WeightFiller::Staging {
+  std::vector<std::byte> read, converted;
+};
+
+WeightFiller::WeightFiller(absl::Span<const WeightPiece> pieces, kernels::Ops* ops,
+                           kernels::Stream* stream)
+    : ops_(ops), stream_(stream) {
+  for (const WeightPiece& piece : pieces) Cut(piece);
+}
+
+absl::Status WeightFiller::Fill(int host_threads, const Done& done) {
+  const int64_t useful = std::max<int64_t>(1, kMostStagingBytes / largest_part_bytes_);
+  const int64_t threads = std::min<int64_t>(host_threads, useful);
+  std::vector<std::thread> others;
+  const auto work = [&] { Work(done); };
+  for (int64_t i = 1; i < threads; ++i) {
+    auto other = StartThread("a thread that reads weights", work);
+    if (!other.ok()) {
+      Logger("worker").warn("weights are read by {} of {} threads: {}", i, threads,
+                            std::string(StdView(other.status().message())));
+      break;
+    }
+    others.push_back(*std::move(other));
+  }
+  work();
+  for (std::thread& other : others) other.join();
+  return failure_;
+}
+
+// Between multiples of the target's panels: two threads do not share a line of one, and the ops
+// pack such a part where they are called.
+void WeightFiller::Cut(const WeightPiece& piece) {
+  const int64_t row_bytes = piece.RowBytes();
+  const int64_t step = std::max<int64_t>(1, kPartBytes / row_bytes / kPanelRows) * kPanelRows;
+  const int64_t to_target = piece.packed != nullptr ? piece.first - piece.rows.begin : 0;
+  for (int64_t row = piece.rows.begin; row < piece.rows.end;) {
+    const int64_t next = ((row + to_target) / step + 1) * step - to_target;
+    parts_.push_back({&piece, {row, std::min(next, piece.rows.end)}});
+    largest_part_bytes_ = std::max(largest_part_bytes_, parts_.back().rows.size() * row_bytes);
+    row = next;
+  }
+}
+
+void WeightFiller::Work(const Done& done) {
+  Staging staging;
+  for (size_t i = next_++; i < parts_.size(); i = next_++) {
+    const WeightPiece& piece = *parts_[i].piece;
+    absl::Status status;
+    try {
+      status = Fill(parts_[i], &staging);
+    } catch (const std::bad_alloc&) {
+      status = absl::ResourceExhaustedError(
+          StrCat("no memory to read ", parts_[i].rows.size() * piece.RowBytes(), " bytes into"));
+    }
+    if (status.ok() && stopped_) status = absl::CancelledError("loading was stopped");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!status.ok() && i < failed_part_) {
+      failed_part_ = i;
+      failure_ = absl::Status(status.code(), absl::StrCat(piece.source.Describe(), ": ",
+                                                          std::string(status.message())));
+    }
+    if (!failure_.ok()) return;
+    done(piece, parts_[i].rows);
+  }
+}
+
+absl::Status WeightFiller::Fill(const Part& part, Staging* staging) {
+  if (absl::Status read = Read(part, &staging->read); !read.ok()) return read;
+  return part.piece->packed != nullptr ? Pack(part, *staging) : Copy(part, staging);
+}
+
+absl::Status WeightFiller::Read(const Part& part, std::vector<std::byte>* out) {
+  const WeightPiece& piece = *part.piece;
+  const int64_t stride = piece.FileStride(), bytes = piece.RowBytes();
+  const int64_t begin = piece.FileBegin() + (part.rows.begin - piece.rows.begin) * stride;
+  out->resize(part.rows.size() * bytes);
+  const SafetensorsFile& file = *piece.source.file;
+  if (bytes == stride) return file.Read(begin, *out);
+  absl::Status status;
+  for (int64_t i = 0; i < part.rows.size() && status.ok(); ++i) {
+    status = file.Read(begin + i * stride, std::span(*out).subspan(i * bytes, bytes));
+  }
+  return status;
+}
+
+// A panel's rows at a time: what the ops do in one thread.
+absl::Status WeightFiller::Pack(const Part& part, const Staging& staging) {
+  const WeightPiece& piece = *part.piece;
+  const int64_t row_bytes = piece.RowBytes();
+  const int64_t begin = piece.first + part.rows.begin - piece.rows.begin;
+  const int64_t end = begin + part.rows.size();
+  absl::Status status;
+  for (int64_t row = begin; row < end && status.ok();) {
+    const int64_t stop = std::min(end, (row / kPanelRows + 1) * kPanelRows);
+    auto* in = const_cast<std::byte*>(staging.read.data() + (row - begin) * row_bytes);
+    status = ops_->PackWeightRows(
+        *piece.packed, row,
+        TensorView(in, DTypeOf(piece.source), {stop - row, piece.columns.size()}));
+    row = stop;
+  }
+  return status;
+}
+
+absl::Status WeightFiller::Copy(const Part& part, Staging* staging) {
+  const WeightPiece& piece = *part.piece;
+  const DType from = DTypeOf(piece.source), to = piece.plain->dtype;
+  const int64_t columns = piece.columns.size(), count = part.rows.size() * columns;
+  const int64_t to_bytes = kernels::SizeInBytes(to);
+  if (from != to) {
+    staging->converted.resize(count * to_bytes);
+    Convert(from, staging->read.data(), to, staging->converted.data(), count);
+  }
+  std::byte* out = piece.plain->data + piece.first * to_bytes +
+                   (part.rows.begin - piece.rows.begin) * columns * to_bytes;
+  const std::lock_guard<std::mutex> lock(stream_mutex_);
+  const absl::Status status = stream_->CopyToDevice(
+      out, (from != to ? staging->converted : staging->read).data(), count * to_bytes);
+  return status.ok() ? stream_->Synchronize() : status;
+}
+
+}  // namespace tessera::worker

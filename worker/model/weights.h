@@ -1,0 +1,83 @@
+// The weights of one worker's share of a model, packed for its device.
+//
+// What is read is what the share's ranges name: rows of q, k, v, gate and up, columns of o and
+// down, rows of embedding and head, layers, experts. q, k and v become one matrix, gate and up
+// another, because one wide product is faster than three. A bias behind a sum over ranks (o, down)
+// is held by the rank that holds the first column. Ownership: everything lives in `memory`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "kernels/tensor.h"
+#include "worker/model/checkpoint.h"
+#include "worker/model/later_packing.h"
+#include "worker/model/model.h"
+
+namespace tessera::worker {
+
+struct NormWeights {
+  kernels::TensorView weight;  // [width] f32
+  kernels::TensorView bias;    // LayerNorm only
+};
+
+struct LinearWeights {
+  kernels::PackedWeights matrix;  // data is null where the model has none
+  kernels::TensorView bias;       // optional [out_features] f32
+};
+
+struct AttentionWeights {
+  NormWeights norm;
+  LinearWeights qkv;                   // rows: query heads, key heads, value heads
+  kernels::TensorView q_norm, k_norm;  // optional [head_dim] f32
+  LinearWeights output;
+};
+
+// Either `up` and `down`, or router and experts.
+struct FfnWeights {
+  NormWeights norm;
+  LinearWeights up;  // rows: gate, then up; or up alone
+  LinearWeights down;
+  kernels::PackedWeights router;
+  std::vector<kernels::PackedWeights> expert_up;  // gate, then up
+  std::vector<kernels::PackedWeights> expert_down;
+  bool has_experts() const { return !expert_up.empty(); }
+};
+
+struct LayerWeights {
+  AttentionWeights attention;
+  FfnWeights ffn;
+};
+
+struct ModelWeights {
+  // [vocabulary rows, embedding width]. Empty on stages without it, and where the head's matrix is
+  // the same one and keeps its numbers exactly (tied, not int8): then its rows are looked up.
+  kernels::TensorView embedding;
+  kernels::TensorView positions;  // learned positions, else empty
+  LinearWeights project_in;       // embedding width -> hidden, where they differ
+  std::vector<LayerWeights> layers;
+  NormWeights final_norm;
+  LinearWeights project_out;
+  LinearWeights head;
+  kernels::Buffer memory;
+  std::unique_ptr<Checkpoint> checkpoint;  // where `later` reads from
+  std::unique_ptr<LaterPacking> later;     // with ModelOptions::pack_later; null: all is packed
+};
+
+// Reads options.share of options.folder. Errors name file and tensor, and come before the first
+// byte is read except for weights that are not finite (int8).
+absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
+    const ModelOptions& options, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress);
+// The same of a checkpoint that is open, and that outlives the weights; options.folder is not used.
+// Of its tensors no byte outside the share is read.
+absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
+    const ModelOptions& options, const Checkpoint& checkpoint, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress);
+
+}  // namespace tessera::worker

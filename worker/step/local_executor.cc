@@ -1,0 +1,24 @@
+#include "worker/step/local_executor.h"
+
+#include <utility>
+
+namespace tessera::worker {
+
+absl::StatusOr<std::unique_ptr<StepExecutor>> LocalExecutor::Create(
+    const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
+    kernels::Device* device) {
+  auto stage = StageRunner::Create(
+      {.limits = limits, .sampler = sampler_limits, .first = true, .samples = true}, {}, model,
+      device);
+  if (!stage.ok()) return stage.status();
+  return std::unique_ptr<StepExecutor>(new LocalExecutor(*std::move(stage)));
+}
+
+absl::Status LocalExecutor::Begin(const StepWork& work) {
+  work_ = work;
+  return absl::OkStatus();
+}
+
+absl::Status LocalExecutor::Take(StepOutcome* outcome) { return stage_->Run(work_, outcome); }
+
+}  // namespace tessera::worker

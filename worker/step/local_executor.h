@@ -1,0 +1,37 @@
+// Steps of a replica that is one worker: a stage that is first and last.
+//
+// Thread rule: one thread. Ownership: borrows model and device (KV memory is attached to the
+// model); owns staging and stream. One step at a time, which Take runs.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "worker/model/model.h"
+#include "worker/step/sampler.h"
+#include "worker/step/stage_runner.h"
+#include "worker/step/step_executor.h"
+
+namespace tessera::worker {
+
+class LocalExecutor final : public StepExecutor {
+ public:
+  // `limits` must be those that the model was loaded with.
+  static absl::StatusOr<std::unique_ptr<StepExecutor>> Create(const StepLimits& limits,
+                                                              const SamplerLimits& sampler_limits,
+                                                              Model* model,
+                                                              kernels::Device* device);
+
+  absl::Status Begin(const StepWork& work) override;
+  absl::Status Take(StepOutcome* outcome) override;
+  int64_t device_bytes() const override { return stage_->device_bytes(); }
+
+ private:
+  explicit LocalExecutor(std::unique_ptr<StageRunner> stage) : stage_(std::move(stage)) {}
+
+  const std::unique_ptr<StageRunner> stage_;
+  StepWork work_;  // of the step that began
+};
+
+}  // namespace tessera::worker

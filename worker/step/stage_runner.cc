@@ -1,0 +1,84 @@
+#include "worker/step/stage_runner.h"
+
+#include <utility>
+
+namespace tessera::worker {
+namespace {
+
+absl::Span<std::byte> BytesOf(const kernels::TensorView& rows) {
+  return {rows.data, static_cast<size_t>(rows.rows() * rows.row_stride) * sizeof(float)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOptions& options,
+                                                                 const StageLinks& links,
+                                                                 Model* model,
+                                                                 kernels::Device* device) {
+  std::unique_ptr<StageRunner> runner(new StageRunner(options, links, model));
+  auto upload = StepUpload::Create(options.limits, *device);
+  if (!upload.ok()) return upload.status();
+  runner->upload_ = *std::move(upload);
+  if (options.samples) {
+    auto sampler = Sampler::Create(options.sampler, *device);
+    if (!sampler.ok()) return sampler.status();
+    runner->sampler_ = *std::move(sampler);
+  }
+  auto stream = device->CreateStream();
+  if (!stream.ok()) return stream.status();
+  runner->stream_ = *std::move(stream);
+  absl::Status joined = model->JoinRanks(links.group, *runner->stream_);
+  if (!joined.ok()) return joined;
+  return runner;
+}
+
+absl::Status StageRunner::Run(const StepWork& work, StepOutcome* outcome) {
+  absl::Status status = TakeRows(work.arrays->rows());
+  if (status.ok()) status = RunModel(work);
+  if (status.ok()) status = HandOn(work.arrays->rows());
+  if (status.ok() && options_.samples) status = Sample(work, outcome);
+  // Also after a failure: what was enqueued still reads the staging.
+  status.Update(stream_->Synchronize());
+  return status;
+}
+
+absl::Status StageRunner::TakeRows(int64_t rows) {
+  if (options_.first) return absl::OkStatus();
+  const kernels::TensorView stage_rows = model_->stage_rows().Rows(rows);
+  if (links_.previous != nullptr) {
+    const absl::Span<std::byte> memory = BytesOf(stage_rows);
+    const auto received = links_.previous->Receive(static_cast<uint16_t>(FrameType::kActivations),
+                                                   memory, options_.wait_seconds);
+    if (!received.ok()) return received.status();
+    if (*received != static_cast<int64_t>(memory.size())) {
+      return absl::FailedPreconditionError(links_.previous->peer() +
+                                           " sent the rows of another step");
+    }
+  }
+  if (links_.group == nullptr) return absl::OkStatus();
+  return links_.group->Broadcast(stage_rows, 0, *stream_);
+}
+
+absl::Status StageRunner::RunModel(const StepWork& work) {
+  auto inputs = upload_->Copy(*work.arrays, *stream_);
+  if (!inputs.ok()) return inputs.status();
+  return model_->Forward(*inputs, *stream_);
+}
+
+absl::Status StageRunner::HandOn(int64_t rows) {
+  if (links_.next == nullptr) return absl::OkStatus();
+  if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
+  return links_.next->Send(static_cast<uint16_t>(FrameType::kActivations),
+                           BytesOf(model_->stage_rows().Rows(rows)), options_.wait_seconds);
+}
+
+absl::Status StageRunner::Sample(const StepWork& work, StepOutcome* outcome) {
+  outcome->samples.clear();
+  outcome->scores.clear();
+  const int64_t rows = work.arrays->logit_count();
+  if (rows == 0) return absl::OkStatus();
+  return sampler_->Run(model_->logits().Rows(rows), work.samples, work.scores, *stream_,
+                       &outcome->samples, &outcome->scores);
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,83 @@
+// One worker's part of a step: take the rows of the stage before, run this share of the model, hand
+// the rows on; on the last stage, sample. A worker that holds the whole model has no links, and is
+// first and last.
+//
+// Thread rule: one thread. Ownership: borrows model (KV memory attached), device and links; owns
+// staging, sampler and stream. A failed step leaves links in an unknown state: the formation ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/collectives/group.h"
+#include "kernels/device.h"
+#include "kernels/links/frame.h"
+#include "kernels/links/link.h"
+#include "worker/model/model.h"
+#include "worker/step/sampler.h"
+#include "worker/step/step_executor.h"
+#include "worker/step/step_inputs.h"
+
+namespace tessera::worker {
+
+// Types of frames on the links between workers of a replica. The payload is a message of
+// proto/worker.proto of that name, or the f32 rows of the residual stream.
+enum class FrameType : uint16_t {
+  kMemberReady = kernels::kFirstOwnerFrame,
+  kFormationStart,
+  kStepDescriptor,
+  kStepResult,
+  kActivations,
+};
+
+// Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other
+// than 0; a stage of one rank).
+struct StageLinks {
+  kernels::Link* previous = nullptr;  // rank 0 of the stage before
+  kernels::Link* next = nullptr;      // rank 0 of the stage behind
+  kernels::Group* group = nullptr;    // all ranks of this stage
+};
+
+struct StageOptions {
+  StepLimits limits;  // that the model was loaded with
+  SamplerLimits sampler;
+  bool first = false;    // stage: no rows come
+  bool samples = false;  // rank 0 of the last stage
+  // Longest wait for rows to come or to be taken; a peer that is lost ends it earlier.
+  double wait_seconds = 600;
+};
+
+class StageRunner {
+ public:
+  static absl::StatusOr<std::unique_ptr<StageRunner>> Create(const StageOptions& options,
+                                                             const StageLinks& links, Model* model,
+                                                             kernels::Device* device);
+
+  // Blocks until this worker's part is done. Fills `outcome` where this worker samples.
+  absl::Status Run(const StepWork& work, StepOutcome* outcome);
+
+  bool samples() const { return options_.samples; }
+  int64_t device_bytes() const {
+    return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes());
+  }
+
+ private:
+  StageRunner(const StageOptions& options, const StageLinks& links, Model* model)
+      : options_(options), links_(links), model_(model) {}
+
+  absl::Status TakeRows(int64_t rows);
+  absl::Status HandOn(int64_t rows);
+  absl::Status RunModel(const StepWork& work);
+  absl::Status Sample(const StepWork& work, StepOutcome* outcome);
+
+  const StageOptions options_;
+  const StageLinks links_;
+  Model* const model_;
+  std::unique_ptr<kernels::Stream> stream_;
+  std::unique_ptr<StepUpload> upload_;
+  std::unique_ptr<Sampler> sampler_;  // null: another worker samples
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,188 @@
+#include "worker/step/step_arrays.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+// Each array starts on a cache line.
+int64_t Padded(int64_t elements) { return (elements + 15) / 16 * 16; }
+
+int64_t ElementsBeforeTables(const StepLimits& limits) {
+  return 4 * Padded(limits.max_tokens) + Padded(limits.max_sequences + 1) +
+         Padded(limits.max_sequences) + Padded(limits.max_logit_rows);
+}
+
+int64_t TableElements(const StepLimits& limits) {
+  const auto widest = std::bit_ceil(static_cast<uint64_t>(limits.max_blocks_per_sequence));
+  return limits.max_sequences * static_cast<int64_t>(widest);
+}
+
+absl::Status Wrong(const char* field, int64_t value, int64_t least, int64_t most) {
+  return absl::InvalidArgumentError(StrCat("step descriptor: ", field, " is ", value,
+                                           "; it must be between ", least, " and ", most));
+}
+
+}  // namespace
+
+int64_t StepArrays::Elements(const StepLimits& limits) {
+  return ElementsBeforeTables(limits) + TableElements(limits);
+}
+
+StepArrays::StepArrays(const StepLimits& limits) : limits_(limits), memory_(Elements(limits)) {
+  int32_t* at = memory_.data();
+  const auto take = [&at](int64_t elements) {
+    int32_t* array = at;
+    at += Padded(elements);
+    return array;
+  };
+  token_ids_ = take(limits.max_tokens);
+  positions_ = take(limits.max_tokens);
+  rope_lengths_ = take(limits.max_tokens);
+  slots_ = take(limits.max_tokens);
+  query_starts_ = take(limits.max_sequences + 1);
+  context_lengths_ = take(limits.max_sequences);
+  logit_rows_ = take(limits.max_logit_rows);
+  block_tables_ = at;
+  widths_.reserve(limits.max_sequences);
+  flat_tables_.reserve(limits.max_sequences);
+}
+
+void StepArrays::Begin() {
+  rows_ = 0;
+  logit_count_ = 0;
+  table_width_ = 1;
+  widths_.clear();
+  flat_tables_.clear();
+  query_starts_[0] = 0;
+}
+
+int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
+  assert(rows_ + sequence.rows <= limits_.max_tokens);
+  assert(sequences() < limits_.max_sequences);
+  const int32_t first_row = static_cast<int32_t>(rows_);
+  for (int64_t i = 0; i < sequence.rows; ++i, ++rows_) {
+    const int64_t position = sequence.first + i;
+    token_ids_[rows_] = sequence.tokens[position];
+    positions_[rows_] = static_cast<int32_t>(position);
+    rope_lengths_[rows_] =
+        static_cast<int32_t>(std::max<int64_t>(sequence.prompt_tokens, position + 1));
+    slots_[rows_] = sequence.blocks->Slot(position);
+  }
+  context_lengths_[widths_.size()] = static_cast<int32_t>(sequence.first + sequence.rows);
+  const std::vector<int32_t>& blocks = sequence.blocks->blocks();
+  flat_tables_.insert(flat_tables_.end(), blocks.begin(), blocks.end());
+  widths_.push_back(static_cast<int32_t>(blocks.size()));
+  query_starts_[widths_.size()] = static_cast<int32_t>(rows_);
+  return first_row;
+}
+
+int32_t StepArrays::AddLogitRow(int32_t row) {
+  assert(logit_count_ < limits_.max_logit_rows);
+  logit_rows_[logit_count_] = row;
+  return static_cast<int32_t>(logit_count_++);
+}
+
+void StepArrays::Seal() {
+  int32_t widest = 1;
+  for (const int32_t width : widths_) widest = std::max(widest, width);
+  table_width_ = static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(widest)));
+  const int32_t* blocks = flat_tables_.data();
+  for (int64_t i = 0; i < sequences(); ++i) {
+    int32_t* row = block_tables_ + i * table_width_;
+    std::fill(std::copy_n(blocks, widths_[i], row), row + table_width_, 0);
+    blocks += widths_[i];
+  }
+}
+
+absl::Status StepArrays::CheckCounts(const Columns& columns) const {
+  const auto rows = static_cast<int64_t>(columns.token_ids.size());
+  const auto sequences = static_cast<int64_t>(columns.context_lengths.size());
+  const auto logits = static_cast<int64_t>(columns.logit_rows.size());
+  if (rows > limits_.max_tokens) return Wrong("token_ids", rows, 0, limits_.max_tokens);
+  if (sequences > limits_.max_sequences) {
+    return Wrong("context_lengths", sequences, 0, limits_.max_sequences);
+  }
+  if (logits > limits_.max_logit_rows)
+    return Wrong("logit_rows", logits, 0, limits_.max_logit_rows);
+  const struct {
+    const char* field;
+    size_t size;
+    int64_t wanted;
+  } counts[] = {{"positions", columns.positions.size(), rows},
+                {"rope_lengths", columns.rope_lengths.size(), rows},
+                {"slots", columns.slots.size(), rows},
+                {"query_starts", columns.query_starts.size(), sequences + 1},
+                {"block_table_widths", columns.table_widths.size(), sequences}};
+  for (const auto& count : counts) {
+    if (static_cast<int64_t>(count.size) == count.wanted) continue;
+    return Wrong(count.field, static_cast<int64_t>(count.size), count.wanted, count.wanted);
+  }
+  int64_t blocks = 0;
+  for (const int32_t width : columns.table_widths) {
+    if (width < 0 || width > limits_.max_blocks_per_sequence) {
+      return Wrong("block_table_widths", width, 0, limits_.max_blocks_per_sequence);
+    }
+    blocks += width;
+  }
+  if (blocks != static_cast<int64_t>(columns.tables.size())) {
+    return Wrong("block_tables", static_cast<int64_t>(columns.tables.size()), blocks, blocks);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepArrays::CheckIndices(const Columns& columns, int64_t kv_blocks,
+                                      int64_t block_tokens) const {
+  const auto rows = static_cast<int32_t>(columns.token_ids.size());
+  int32_t start = 0;
+  for (const int32_t next : columns.query_starts) {
+    if (next < start || next > rows) return Wrong("query_starts", next, start, rows);
+    start = next;
+  }
+  if (columns.query_starts.front() != 0 || start != rows) {
+    return absl::InvalidArgumentError("step descriptor: query_starts do not cover its rows");
+  }
+  for (const int32_t row : columns.logit_rows) {
+    if (row < 0 || row >= rows) return Wrong("logit_rows", row, 0, rows - 1);
+  }
+  for (const int32_t slot : columns.slots) {
+    if (slot < -1 || slot >= kv_blocks * block_tokens) {
+      return Wrong("slots", slot, -1, kv_blocks * block_tokens - 1);
+    }
+  }
+  for (const int32_t block : columns.tables) {
+    if (block < 0 || block >= kv_blocks) return Wrong("block_tables", block, 0, kv_blocks - 1);
+  }
+  for (size_t i = 0; i < columns.context_lengths.size(); ++i) {
+    const int64_t most = columns.table_widths[i] * block_tokens;
+    const int32_t length = columns.context_lengths[i];
+    if (length < 0 || length > most) return Wrong("context_lengths", length, 0, most);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepArrays::Assign(const Columns& columns, int64_t kv_blocks, int64_t block_tokens) {
+  absl::Status status = CheckCounts(columns);
+  if (status.ok()) status = CheckIndices(columns, kv_blocks, block_tokens);
+  if (!status.ok()) return status;
+  Begin();
+  rows_ = static_cast<int64_t>(columns.token_ids.size());
+  logit_count_ = static_cast<int64_t>(columns.logit_rows.size());
+  std::copy(columns.token_ids.begin(), columns.token_ids.end(), token_ids_);
+  std::copy(columns.positions.begin(), columns.positions.end(), positions_);
+  std::copy(columns.rope_lengths.begin(), columns.rope_lengths.end(), rope_lengths_);
+  std::copy(columns.slots.begin(), columns.slots.end(), slots_);
+  std::copy(columns.query_starts.begin(), columns.query_starts.end(), query_starts_);
+  std::copy(columns.context_lengths.begin(), columns.context_lengths.end(), context_lengths_);
+  std::copy(columns.logit_rows.begin(), columns.logit_rows.end(), logit_rows_);
+  widths_.assign(columns.table_widths.begin(), columns.table_widths.end());
+  flat_tables_.assign(columns.tables.begin(), columns.tables.end());
+  Seal();
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::worker

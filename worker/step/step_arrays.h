@@ -1,0 +1,110 @@
+// The rows of one step as host arrays: what a leader builds, sends to the other workers of its
+// replica, and every worker copies to its device (worker/step/step_inputs.h).
+//
+// All arrays lie in one piece of memory whose layout depends on StepLimits alone, so that a device
+// copy of equal layout has them at fixed addresses. Block tables are as wide as the widest of the
+// step needs, rounded up to a power of two, so that few distinct shapes occur.
+//
+// Thread rule: one thread. Everything is allocated by the constructor, sized by StepLimits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kvcache/block_pool.h"
+#include "worker/model/model.h"
+
+namespace tessera::worker {
+
+// One sequence's part of a step.
+struct SequenceRows {
+  std::span<const int32_t> tokens;  // all known ones, prompt first
+  int64_t prompt_tokens = 0;
+  int64_t first = 0;  // position of its first row
+  int64_t rows = 0;
+  const kvcache::BlockTable* blocks = nullptr;  // has room for first + rows tokens
+};
+
+class StepArrays {
+ public:
+  explicit StepArrays(const StepLimits& limits);
+  StepArrays(const StepArrays&) = delete;
+  StepArrays& operator=(const StepArrays&) = delete;
+
+  // Starts an empty step.
+  void Begin();
+  // Returns the index of the sequence's first row. The caller keeps within the limits.
+  int32_t AddSequence(const SequenceRows& sequence);
+  // Asks for the logits of `row`; they stand at the index returned.
+  int32_t AddLogitRow(int32_t row);
+  // Lays out the block tables; after the last sequence.
+  void Seal();
+
+  // The whole step at once, as another worker built it; sealed. InvalidArgument, naming the field,
+  // where counts do not agree or exceed the limits, or an index points outside the step or the KV
+  // pool of `kv_blocks` blocks.
+  struct Columns {
+    std::span<const int32_t> token_ids, positions, rope_lengths, slots;  // [rows]
+    std::span<const int32_t> query_starts;                               // [sequences + 1]
+    std::span<const int32_t> context_lengths;                            // [sequences]
+    std::span<const int32_t> table_widths;  // [sequences]: blocks of each
+    std::span<const int32_t> tables;        // [sum of table_widths]
+    std::span<const int32_t> logit_rows;
+  };
+  absl::Status Assign(const Columns& columns, int64_t kv_blocks, int64_t block_tokens);
+
+  int64_t rows() const { return rows_; }
+  int64_t sequences() const { return static_cast<int64_t>(widths_.size()); }
+  int64_t logit_count() const { return logit_count_; }
+  int64_t table_width() const { return table_width_; }  // of the padded tables, after Seal
+
+  // The arrays in use. Sequence i's blocks are the first table_widths()[i] of its row.
+  std::span<const int32_t> token_ids() const { return Used(token_ids_, rows_); }
+  std::span<const int32_t> positions() const { return Used(positions_, rows_); }
+  std::span<const int32_t> rope_lengths() const { return Used(rope_lengths_, rows_); }
+  std::span<const int32_t> slots() const { return Used(slots_, rows_); }
+  std::span<const int32_t> query_starts() const { return Used(query_starts_, sequences() + 1); }
+  std::span<const int32_t> context_lengths() const { return Used(context_lengths_, sequences()); }
+  std::span<const int32_t> logit_rows() const { return Used(logit_rows_, logit_count_); }
+  std::span<const int32_t> table_widths() const { return widths_; }
+  std::span<const int32_t> tables() const {
+    return flat_tables_;
+  }  // one after the other, no padding
+  std::span<const int32_t> padded_tables() const {
+    return Used(block_tables_, sequences() * table_width_);
+  }
+
+  // The memory of all arrays, in elements: everything before the tables in one piece, then they.
+  std::span<const int32_t> memory() const { return memory_; }
+  std::span<const int32_t> before_tables() const {
+    return Used(memory_.data(), block_tables_ - memory_.data());
+  }
+  static int64_t Elements(const StepLimits& limits);
+
+ private:
+  static std::span<const int32_t> Used(const int32_t* array, int64_t count) {
+    return {array, static_cast<size_t>(count)};
+  }
+  absl::Status CheckCounts(const Columns& columns) const;
+  absl::Status CheckIndices(const Columns& columns, int64_t kv_blocks, int64_t block_tokens) const;
+
+  const StepLimits limits_;
+  std::vector<int32_t> memory_;
+  int32_t* token_ids_;
+  int32_t* positions_;
+  int32_t* rope_lengths_;
+  int32_t* slots_;
+  int32_t* query_starts_;
+  int32_t* context_lengths_;
+  int32_t* logit_rows_;
+  int32_t* block_tables_;
+  std::vector<int32_t> widths_;
+  std::vector<int32_t> flat_tables_;
+  int64_t rows_ = 0;
+  int64_t logit_count_ = 0;
+  int64_t table_width_ = 1;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,46 @@
+// Runs the steps that an engine plans, on all workers of its replica.
+//
+// LocalExecutor: one worker holds the whole model. GroupExecutor: the stages and ranks of a replica
+// on several workers, this one included.
+//
+// Thread rule: one thread (the engine's). Steps come back in the order in which they began.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/worker.pb.h"
+#include "worker/step/sampler.h"
+#include "worker/step/step_arrays.h"
+
+namespace tessera::worker {
+
+// Borrowed from Begin until Take has returned. Logit rows: those to sample, then those to score.
+struct StepWork {
+  const StepArrays* arrays = nullptr;  // sealed
+  std::span<const SampleRequest> samples;
+  std::span<const ScoreRequest> scores;
+};
+
+// One entry per request.
+struct StepOutcome {
+  std::vector<SampleResult> samples;
+  std::vector<v1::PositionLogprobs> scores;
+};
+
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+  // Starts a step and does not wait for its results. An error: it did not start, Take is not due.
+  virtual absl::Status Begin(const StepWork& work) = 0;
+  // Waits for the oldest step that began. An error: the step gave nothing.
+  virtual absl::Status Take(StepOutcome* outcome) = 0;
+  // Not OK: no step can be run any more, and why. Asked between steps, also of an idle replica.
+  virtual absl::Status Broken() { return absl::OkStatus(); }
+  // Of staging and sampling on this worker's device.
+  virtual int64_t device_bytes() const = 0;
+};
+
+}  // namespace tessera::worker

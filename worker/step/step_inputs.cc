@@ -1,0 +1,42 @@
+#include "worker/step/step_inputs.h"
+
+#include <span>
+#include <utility>
+
+namespace tessera::worker {
+
+absl::StatusOr<std::unique_ptr<StepUpload>> StepUpload::Create(const StepLimits& limits,
+                                                               kernels::Device& device) {
+  auto memory = device.Allocate(StepArrays::Elements(limits) * sizeof(int32_t));
+  if (!memory.ok()) return memory.status();
+  return std::unique_ptr<StepUpload>(new StepUpload(*std::move(memory)));
+}
+
+absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, kernels::Stream& stream) {
+  const int32_t* base = arrays.memory().data();
+  const auto on_device = [&](std::span<const int32_t> host) {
+    return memory_.data() + (host.data() - base) * sizeof(int32_t);
+  };
+  const auto view = [&](std::span<const int32_t> host) {
+    return kernels::TensorView(on_device(host), kernels::DType::kI32,
+                               {static_cast<int64_t>(host.size())});
+  };
+  StepInputs step;
+  step.token_ids = view(arrays.token_ids());
+  step.positions = view(arrays.positions());
+  step.rope_lengths = view(arrays.rope_lengths());
+  step.slots = view(arrays.slots());
+  step.query_starts = view(arrays.query_starts());
+  step.context_lengths = view(arrays.context_lengths());
+  step.logit_rows = view(arrays.logit_rows());
+  step.block_tables = kernels::TensorView(on_device(arrays.padded_tables()), kernels::DType::kI32,
+                                          {arrays.sequences(), arrays.table_width()});
+  for (const std::span<const int32_t> part : {arrays.before_tables(), arrays.padded_tables()}) {
+    absl::Status status =
+        stream.CopyToDevice(on_device(part), part.data(), static_cast<int64_t>(part.size_bytes()));
+    if (!status.ok()) return status;
+  }
+  return step;
+}
+
+}  // namespace tessera::worker

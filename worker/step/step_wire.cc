@@ -1,0 +1,128 @@
+#include "worker/step/step_wire.h"
+
+#include <span>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+using Field = google::protobuf::RepeatedField<int32_t>;
+
+void Write(std::span<const int32_t> values, Field* field) {
+  field->Clear();
+  field->Add(values.begin(), values.end());
+}
+
+std::span<const int32_t> Read(const Field& field) {
+  return {field.data(), static_cast<size_t>(field.size())};
+}
+
+}  // namespace
+
+void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
+  const StepArrays& arrays = *work.arrays;
+  Write(arrays.token_ids(), descriptor->mutable_token_ids());
+  Write(arrays.positions(), descriptor->mutable_positions());
+  Write(arrays.rope_lengths(), descriptor->mutable_rope_lengths());
+  Write(arrays.slots(), descriptor->mutable_slots());
+  Write(arrays.query_starts(), descriptor->mutable_query_starts());
+  Write(arrays.context_lengths(), descriptor->mutable_context_lengths());
+  Write(arrays.table_widths(), descriptor->mutable_block_table_widths());
+  Write(arrays.tables(), descriptor->mutable_block_tables());
+  Write(arrays.logit_rows(), descriptor->mutable_logit_rows());
+  descriptor->clear_samples();
+  for (const SampleRequest& request : work.samples) {
+    v1::SampleRow* row = descriptor->add_samples();
+    *row->mutable_sampling() = *request.params;
+    row->set_choice(request.choice);
+    row->set_position(request.position);
+    Write(request.history_ids, row->mutable_history_ids());
+    Write(request.history_counts, row->mutable_history_counts());
+    Write(request.banned, row->mutable_banned_ids());
+    row->set_top_logprobs(request.top_logprobs);
+  }
+  descriptor->clear_scores();
+  for (const ScoreRequest& request : work.scores) {
+    v1::ScoreRow* row = descriptor->add_scores();
+    row->set_token_id(request.token_id);
+    row->set_top_logprobs(request.top_logprobs);
+  }
+}
+
+absl::Status ReceivedStep::Check() {
+  const v1::StepDescriptor& d = descriptor_;
+  absl::Status status = arrays_.Assign({.token_ids = Read(d.token_ids()),
+                                        .positions = Read(d.positions()),
+                                        .rope_lengths = Read(d.rope_lengths()),
+                                        .slots = Read(d.slots()),
+                                        .query_starts = Read(d.query_starts()),
+                                        .context_lengths = Read(d.context_lengths()),
+                                        .table_widths = Read(d.block_table_widths()),
+                                        .tables = Read(d.block_tables()),
+                                        .logit_rows = Read(d.logit_rows())},
+                                       kv_blocks_, block_tokens_);
+  if (!status.ok()) return status;
+  if (d.samples_size() + d.scores_size() != d.logit_rows_size()) {
+    return absl::InvalidArgumentError(StrCat("step descriptor: ", d.samples_size(), " samples and ",
+                                             d.scores_size(), " scores for ", d.logit_rows_size(),
+                                             " logit_rows"));
+  }
+  samples_.clear();
+  for (const v1::SampleRow& row : d.samples()) {
+    if (row.history_ids_size() != row.history_counts_size()) {
+      return absl::InvalidArgumentError(StrCat("step descriptor: ", row.history_ids_size(),
+                                               " history_ids with ", row.history_counts_size(),
+                                               " history_counts"));
+    }
+    SampleRequest& request = samples_.emplace_back();
+    request.params = &row.sampling();
+    request.choice = row.choice();
+    request.position = row.position();
+    request.history_ids = Read(row.history_ids());
+    request.history_counts = Read(row.history_counts());
+    request.banned = Read(row.banned_ids());
+    request.top_logprobs = row.top_logprobs();
+  }
+  scores_.clear();
+  for (const v1::ScoreRow& row : d.scores()) {
+    scores_.push_back({row.token_id(), row.top_logprobs()});
+  }
+  return absl::OkStatus();
+}
+
+void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result) {
+  result->Clear();
+  result->set_step(step);
+  for (SampleResult& sample : outcome.samples) {
+    v1::SampledToken* token = result->add_samples();
+    token->set_token_id(sample.token_id);
+    if (sample.logprobs.has_chosen()) *token->mutable_logprobs() = std::move(sample.logprobs);
+  }
+  for (v1::PositionLogprobs& score : outcome.scores) *result->add_scores() = std::move(score);
+}
+
+absl::Status ReadResult(v1::StepResult result, size_t samples, size_t scores,
+                        StepOutcome* outcome) {
+  if (result.error_code() != 0) {
+    return absl::Status(static_cast<absl::StatusCode>(result.error_code()), result.error());
+  }
+  if (static_cast<size_t>(result.samples_size()) != samples ||
+      static_cast<size_t>(result.scores_size()) != scores) {
+    return absl::InvalidArgumentError(StrCat("step result: ", result.samples_size(),
+                                             " samples and ", result.scores_size(),
+                                             " scores; wanted are ", samples, " and ", scores));
+  }
+  outcome->samples.clear();
+  for (v1::SampledToken& token : *result.mutable_samples()) {
+    outcome->samples.push_back({token.token_id(), std::move(*token.mutable_logprobs())});
+  }
+  outcome->scores.clear();
+  for (v1::PositionLogprobs& score : *result.mutable_scores()) {
+    outcome->scores.push_back(std::move(score));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,48 @@
+// Steps and their results as messages: what a leader sends to the other workers of its replica and
+// what the worker that samples answers (proto/worker.proto, StepDescriptor and StepResult).
+//
+// Thread rule: pure functions; a ReceivedStep belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/worker.pb.h"
+#include "worker/step/step_arrays.h"
+#include "worker/step/step_executor.h"
+
+namespace tessera::worker {
+
+// Overwrites `descriptor`, whose memory is reused; its fence and number are the caller's.
+void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor);
+
+// A step that came as a message. Its memory is reused from step to step.
+class ReceivedStep {
+ public:
+  // `kv_blocks` blocks of `block_tokens` tokens are what the replica's pool has.
+  ReceivedStep(const StepLimits& limits, int64_t kv_blocks, int64_t block_tokens)
+      : arrays_(limits), kv_blocks_(kv_blocks), block_tokens_(block_tokens) {}
+
+  // To parse into, before Check.
+  v1::StepDescriptor* descriptor() { return &descriptor_; }
+  // InvalidArgument, naming the field, for a message that is no step of these limits.
+  absl::Status Check();
+  // Of the descriptor that Check accepted; borrows from this object until the next one is parsed.
+  StepWork work() const { return {&arrays_, samples_, scores_}; }
+
+ private:
+  v1::StepDescriptor descriptor_;
+  StepArrays arrays_;
+  const int64_t kv_blocks_;
+  const int64_t block_tokens_;
+  std::vector<SampleRequest> samples_;
+  std::vector<ScoreRequest> scores_;
+};
+
+void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result);
+// The outcome of a step of `samples` and `scores` requests; an error that the other worker reports,
+// or InvalidArgument where the counts differ.
+absl::Status ReadResult(v1::StepResult result, size_t samples, size_t scores, StepOutcome* outcome);
+
+}  // namespace tessera::worker
