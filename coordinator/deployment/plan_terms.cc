@@ -131,6 +131,7 @@ void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica, int s
   request.set_role(replica.role());
   request.set_stage(stage);
   request.set_rank(rank);
+  request.set_micro_batches(replica.micro_batches());
   *request.mutable_share() = worker.share();
   if (plan.weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
     request.set_weight_dtype(plan.weight_dtype());

@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "scheduler/lanes.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -122,18 +123,31 @@ void SimulatedReplica::EndSteps() {
   UpdateNextEnd();
 }
 
+// What StartLanes asks for, at one moment.
+class SimulatedReplica::LaneStarter {
+ public:
+  LaneStarter(SimulatedReplica* replica, double now) : replica_(*replica), now_(now) {}
+
+  int count() const { return static_cast<int>(replica_.lanes_.size()); }
+  bool Busy(int lane) const { return replica_.lanes_[lane].busy; }
+  bool Holds(int lane) const { return !replica_.lanes_[lane].running.empty(); }
+  bool Start(int index) {
+    Lane& lane = replica_.lanes_[index];
+    if (replica_.TryLeap(lane, now_) || replica_.TryPlannedStep(lane, now_)) return true;
+    lane.bytes_per_second = 0;
+    return false;
+  }
+  void MergeIntoFirst() { replica_.MergeLanes(); }
+
+ private:
+  SimulatedReplica& replica_;
+  const double now_;
+};
+
 void SimulatedReplica::Start(double now) {
   if (!load_.ready) return;
-  bool any_busy = false, any_left = false;
-  for (Lane& lane : lanes_) {
-    if (!lane.busy && !TryLeap(lane, now) && !TryPlannedStep(lane, now)) lane.bytes_per_second = 0;
-    any_busy |= lane.busy;
-    any_left |= !lane.running.empty();
-  }
-  if (!any_busy && any_left && lanes_.size() > 1) {
-    MergeLanes();
-    TryPlannedStep(lanes_[0], now);
-  }
+  LaneStarter starter(this, now);
+  StartLanes(starter);
   UpdateNextEnd();
 }
 

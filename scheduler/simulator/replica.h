@@ -1,10 +1,9 @@
 // One replica, simulated: the queue, KV blocks and steps of a worker's engine, with a cost table
 // instead of a device. Every step is chosen by scheduler/batcher, fed as the engine feeds it.
 //
-// Micro-batches (batcher.h): m lanes share queue and blocks; a lane plans its next step when its
-// last one has come back from the last stage. Sequences whose KV came from elsewhere have no prompt
-// that evens lanes out, so these are dealt evenly. Where no lane can go on because each waits for
-// blocks that the others hold, lane 0 takes all sequences.
+// Micro-batches are lanes (scheduler/lanes.h): a lane's step ends when it has come back from the
+// last stage. Sequences whose KV came from elsewhere have no prompt that evens lanes out, so these
+// are dealt evenly.
 //
 // Leaps: steps in which every sequence decodes one token are run without asking the batcher, until
 // a sequence finishes, blocks run short, or an event cuts the leap behind the step in progress: an
@@ -194,6 +193,7 @@ class SimulatedReplica {
     int64_t blocked_epoch = -1;        // epoch_ at which the batcher admitted nobody
   };
   using RankKey = std::pair<double, int64_t>;
+  class LaneStarter;
 
   // Steps (replica_step.cc).
   bool TryLeap(Lane& lane, double now);

@@ -85,14 +85,12 @@ v1::EngineLoad Engine::load() const {
   return load_;
 }
 
-bool Engine::CanStep() const {
-  return parts_.core->Busy() && session_ != nullptr && session_->MayDeliver();
-}
+bool Engine::MayDeliver() const { return session_ != nullptr && session_->MayDeliver(); }
 
 bool Engine::WaitForWork(std::vector<Command>* commands) {
-  const bool can_step = CanStep();
+  const bool goes_on = parts_.core->StepReady() || (parts_.core->MayBegin() && MayDeliver());
   std::unique_lock lock(mutex_);
-  if (!can_step) {
+  if (!goes_on) {
     work_.wait_for(lock, kTick, [this] {
       return stopping_ || woken_ || mailbox_overflow_ || !mailbox_.empty();
     });
@@ -156,7 +154,7 @@ v1::EngineLoad Engine::LoadNow() const {
 
 void Engine::DeliverEvents() {
   const bool news = draining_ && !told_draining_;
-  if ((events_.empty() && !news) || session_ == nullptr || !session_->MayDeliver()) return;
+  if ((events_.empty() && !news) || !MayDeliver()) return;
   told_draining_ = draining_;
   v1::SessionReply reply;
   *reply.mutable_fence() = fence_;
@@ -203,9 +201,11 @@ void Engine::Publish() {
 
 void Engine::Loop() {
   std::vector<Command> commands;
+  parts_.core->SetWake([this] { Wake(); });
   while (WaitForWork(&commands)) {
     for (Command& command : commands) Apply(command);
-    if (CanStep()) parts_.core->Step(clock_, &events_);
+    if (MayDeliver()) parts_.core->BeginSteps(clock_(), &events_);
+    if (parts_.core->StepReady()) parts_.core->EndStep(clock_, &events_);
     EndIfBroken();
     DeliverEvents();
     CloseIfStalled();

@@ -95,7 +95,7 @@ class Engine {
   void Loop();
   // False: stop.
   bool WaitForWork(std::vector<Command>* commands);
-  bool CanStep() const;
+  bool MayDeliver() const;
   void Apply(Command& command);
   void DropSession();
   void EndIfBroken();

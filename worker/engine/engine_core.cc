@@ -29,13 +29,20 @@ StepLimits EngineCore::LimitsOf(const EngineOptions& options) {
 
 EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor)
     : options_(options),
-      executor_(std::move(executor)),
+      lane_limits_(scheduler::LimitsOfMicroBatch(options.limits, executor->lanes())),
       pool_(static_cast<int32_t>(options.limits.total_blocks),
             static_cast<int32_t>(options.limits.block_tokens)),
       index_(&pool_),
       next_deadline_seconds_(std::numeric_limits<double>::infinity()),
-      arrays_(LimitsOf(options)) {
+      executor_(std::move(executor)) {
+  for (int i = 0; i < executor_->lanes(); ++i) lanes_.emplace_back(LimitsOf(options));
   load_.set_kv_blocks_total(pool_.total_blocks());
+}
+
+bool EngineCore::Busy() const {
+  return !waiting_.empty() || !in_flight_.empty() ||
+         std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& l) { return !l.running.empty(); });
 }
 
 int64_t EngineCore::sequences() const {
@@ -75,6 +82,7 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   }
   std::unique_ptr<Sequence> first = std::move(submission->held.back());
   submission->held.pop_back();
+  changed_ = true;
   const bool computes =
       request.max_tokens() > request.output_token_ids_size() || request.prompt_logprobs() >= 0;
   if (computes) {
@@ -137,15 +145,15 @@ kvcache::PrefixMatch EngineCore::Match(const Sequence& sequence) const {
   return index_.Find(submission.salt, std::span(sequence.tokens).first(tokens));
 }
 
-void EngineCore::Plan() {
+void EngineCore::Plan(const Lane& lane) {
   running_snapshot_.clear();
   // Counting exclusive blocks is the one part that costs O(blocks): only where a step could run out
   // of them.
   const int64_t most_wanted =
-      static_cast<int64_t>(running_.size()) +
+      static_cast<int64_t>(lane.running.size()) +
       scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
   const bool scarce = pool_.free_blocks() < most_wanted;
-  for (const auto& sequence : running_) {
+  for (const auto& sequence : lane.running) {
     running_snapshot_.push_back({sequence->known_tokens(), sequence->computed_tokens,
                                  static_cast<int64_t>(sequence->blocks.blocks().size()),
                                  scarce ? sequence->blocks.ExclusiveBlocks() : 0,
@@ -153,9 +161,9 @@ void EngineCore::Plan() {
   }
   waiting_snapshot_.clear();
   matches_.clear();
-  const scheduler::BatchLimits& limits = options_.limits;
+  const scheduler::BatchLimits& limits = lane_limits_;
   const size_t slots = std::min<size_t>(
-      scheduler::kMostAdmitted, limits.max_sequences - static_cast<int64_t>(running_.size()));
+      scheduler::kMostAdmitted, limits.max_sequences - static_cast<int64_t>(lane.running.size()));
   for (const auto& [rank, sequence] : waiting_) {
     if (waiting_snapshot_.size() >= slots) break;
     matches_.push_back(Match(*sequence));
@@ -169,40 +177,42 @@ void EngineCore::Plan() {
 
 // Blocks are given back first, found ones taken second, and new ones allocated last: allocation may
 // evict.
-void EngineCore::ApplyPlan(double now_seconds, Events* events) {
-  scheduled_.clear();
+void EngineCore::ApplyPlan(Lane& lane, double now_seconds, Events* events) {
+  lane.scheduled.clear();
   std::vector<std::unique_ptr<Sequence>> admitted;
   for (size_t i = 0; i < plan_.admitted_rows.size(); ++i) {
     admitted.push_back(std::move(waiting_.begin()->second));
     waiting_.erase(waiting_.begin());
   }
-  GiveBack(events);
-  const size_t before = running_.size();
+  GiveBack(lane, events);
+  const size_t before = lane.running.size();
   for (size_t i = 0; i < admitted.size(); ++i) {
     if (plan_.admitted_rows[i] == scheduler::kNeverFits) {
       End(std::move(admitted[i]),
           absl::ResourceExhaustedError("the sequence has outgrown the KV pool"), events);
     } else {
-      Admit(std::move(admitted[i]), matches_[i], plan_.admitted_rows[i], now_seconds);
+      Admit(lane, std::move(admitted[i]), matches_[i], plan_.admitted_rows[i], now_seconds);
     }
   }
-  std::inplace_merge(running_.begin(), running_.begin() + before, running_.end(), RanksBefore);
-  std::stable_partition(scheduled_.begin(), scheduled_.end(),
+  std::inplace_merge(lane.running.begin(), lane.running.begin() + before, lane.running.end(),
+                     RanksBefore);
+  std::vector<Scheduled>& scheduled = lane.scheduled;
+  std::stable_partition(scheduled.begin(), scheduled.end(),
                         [](const Scheduled& s) { return s.rows == 1; });
-  for (size_t i = 0; i < scheduled_.size();) {
-    Sequence* sequence = scheduled_[i].sequence;
-    if (sequence->blocks.Grow(sequence->computed_tokens + scheduled_[i].rows)) {
+  for (size_t i = 0; i < scheduled.size();) {
+    Sequence* sequence = scheduled[i].sequence;
+    if (sequence->blocks.Grow(sequence->computed_tokens + scheduled[i].rows)) {
       ++i;
       continue;
     }
-    scheduled_.erase(scheduled_.begin() + i);
+    scheduled.erase(scheduled.begin() + i);
     End(TakeRunning(sequence),
         absl::InternalError("the batcher planned more KV blocks than there are"), events);
   }
 }
 
-void EngineCore::GiveBack(Events* events) {
-  std::vector<std::unique_ptr<Sequence>> before = std::exchange(running_, {});
+void EngineCore::GiveBack(Lane& lane, Events* events) {
+  std::vector<std::unique_ptr<Sequence>> before = std::exchange(lane.running, {});
   for (size_t i = 0; i < before.size(); ++i) {
     std::unique_ptr<Sequence>& sequence = before[i];
     const int32_t rows = plan_.running_rows[i];
@@ -217,14 +227,14 @@ void EngineCore::GiveBack(Events* events) {
       End(std::move(sequence),
           absl::ResourceExhaustedError("the sequence has outgrown the KV pool"), events);
     } else {
-      if (rows > 0) scheduled_.push_back({sequence.get(), rows, 0});
-      running_.push_back(std::move(sequence));
+      if (rows > 0) lane.scheduled.push_back({sequence.get(), rows, 0});
+      lane.running.push_back(std::move(sequence));
     }
   }
 }
 
-void EngineCore::Admit(std::unique_ptr<Sequence> sequence, const kvcache::PrefixMatch& match,
-                       int64_t rows, double now_seconds) {
+void EngineCore::Admit(Lane& lane, std::unique_ptr<Sequence> sequence,
+                       const kvcache::PrefixMatch& match, int64_t rows, double now_seconds) {
   for (const int32_t block : match.blocks) {
     pool_.AddReference(block);
     sequence->blocks.Adopt(block);
@@ -247,16 +257,31 @@ void EngineCore::Admit(std::unique_ptr<Sequence> sequence, const kvcache::Prefix
     sequence->started = true;
     sequence->started_seconds = now_seconds;
   }
-  scheduled_.push_back({sequence.get(), rows, 0});
-  running_.push_back(std::move(sequence));
+  lane.scheduled.push_back({sequence.get(), rows, 0});
+  lane.running.push_back(std::move(sequence));
+}
+
+void EngineCore::MergeLanes() {
+  std::vector<std::unique_ptr<Sequence>>& all = lanes_[0].running;
+  for (size_t i = 1; i < lanes_.size(); ++i) {
+    for (std::unique_ptr<Sequence>& sequence : lanes_[i].running) {
+      all.push_back(std::move(sequence));
+    }
+    lanes_[i].running.clear();
+  }
+  std::sort(all.begin(), all.end(), RanksBefore);
 }
 
 std::unique_ptr<Sequence> EngineCore::TakeRunning(const Sequence* sequence) {
-  const auto it = std::find_if(running_.begin(), running_.end(),
-                               [sequence](const auto& s) { return s.get() == sequence; });
-  std::unique_ptr<Sequence> taken = std::move(*it);
-  running_.erase(it);
-  return taken;
+  for (Lane& lane : lanes_) {
+    const auto it = std::find_if(lane.running.begin(), lane.running.end(),
+                                 [sequence](const auto& s) { return s.get() == sequence; });
+    if (it == lane.running.end()) continue;
+    std::unique_ptr<Sequence> taken = std::move(*it);
+    lane.running.erase(it);
+    return taken;
+  }
+  return nullptr;  // not reached: the caller holds one that runs
 }
 
 void EngineCore::ResetLoad() {
@@ -266,7 +291,9 @@ void EngineCore::ResetLoad() {
 }
 
 void EngineCore::UpdateLoad() {
-  load_.set_running(static_cast<int32_t>(running_.size()));
+  size_t running = 0;
+  for (const Lane& lane : lanes_) running += lane.running.size();
+  load_.set_running(static_cast<int32_t>(running));
   load_.set_waiting(static_cast<int32_t>(waiting_.size()));
   load_.set_kv_blocks_used(pool_.total_blocks() - pool_.free_blocks());
 }

@@ -7,6 +7,10 @@
 // on what else runs, on chunks, preemption, the prefix cache, or on where an earlier attempt
 // stopped (in f32 exactly; see kernels/ops.h on invariance).
 //
+// Lanes (scheduler/lanes.h): as many steps are in flight as the executor allows. A sequence belongs
+// to one lane from its admission on; one that ends while a step computes rows of it is heard of at
+// once, and its blocks return with the step.
+//
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
 // engine goes on; so do the submissions for whose rows a step gives no token (logits that are not
@@ -14,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -53,13 +58,23 @@ class EngineCore {
   // Ends everything with `status` (CANCELLED: as if cancelled).
   void EndAll(const absl::Status& status, Events* events);
 
-  // Runs one step. `clock` is read at its start and end, in seconds.
+  // Starts a step in each lane that can go on; waits for no other worker.
+  void BeginSteps(double now_seconds, Events* events);
+  // Whether BeginSteps may find something to start: there is work, and something changed since.
+  bool MayBegin() const { return changed_ && Busy(); }
+  // Whether a step is in flight for which EndStep waits for no other worker.
+  bool StepReady() { return !in_flight_.empty() && executor_->Ready(); }
+  // Takes the outcome of the oldest step in flight. `clock` gives seconds; read when it is there.
+  void EndStep(const std::function<double()>& clock, Events* events);
+  // BeginSteps, and EndStep where a step is in flight.
   void Step(const std::function<double()>& clock, Events* events);
+  // See StepExecutor::SetWake.
+  void SetWake(std::function<void()> wake) { executor_->SetWake(std::move(wake)); }
 
   // Not OK: the replica's workers cannot run steps any more, and why. What was running is for
   // another replica: the engine ends its session, and nobody is told of a failure.
   absl::Status Broken() { return executor_->Broken(); }
-  bool Busy() const { return !running_.empty() || !waiting_.empty(); }
+  bool Busy() const;
   int64_t sequences() const;  // that have not ended, held ones included
   const v1::EngineLoad& load() const { return load_; }
   void ResetLoad();  // counts from zero again
@@ -76,69 +91,88 @@ class EngineCore {
     int32_t row;
   };
   struct ScoreRow {
-    Submission* submission;
+    Sequence* sequence;
     int32_t row;
     int64_t position;  // of the token to score
   };
+  // One micro-batch: its sequences, and its step in hand. What belongs to the step is reused.
+  struct Lane {
+    explicit Lane(const StepLimits& limits) : arrays(limits) {}
+
+    std::vector<std::unique_ptr<Sequence>> running;  // by rank
+    std::vector<std::unique_ptr<Sequence>> ended;    // of which the step in flight computes rows
+    bool busy = false;                               // its step is in flight
+    double began_seconds = 0;
+    std::vector<Scheduled> scheduled;
+    std::vector<Draw> draws;
+    std::vector<ScoreRow> score_rows;
+    StepArrays arrays;
+    std::vector<std::vector<int32_t>> bans;  // by draw; sample_requests borrow them
+    std::vector<SampleRequest> sample_requests;
+    std::vector<ScoreRequest> score_requests;
+  };
+  class LaneStarter;  // what scheduler::StartLanes asks for
 
   // Planning (engine_core.cc).
   void RefuseOverdue(double now_seconds, Events* events);
-  void Plan();
+  void Plan(const Lane& lane);
   kvcache::PrefixMatch Match(const Sequence& sequence) const;
-  void ApplyPlan(double now_seconds, Events* events);
-  void GiveBack(Events* events);
-  void Admit(std::unique_ptr<Sequence> sequence, const kvcache::PrefixMatch& match, int64_t rows,
-             double now_seconds);
+  void ApplyPlan(Lane& lane, double now_seconds, Events* events);
+  void GiveBack(Lane& lane, Events* events);
+  void Admit(Lane& lane, std::unique_ptr<Sequence> sequence, const kvcache::PrefixMatch& match,
+             int64_t rows, double now_seconds);
+  void MergeLanes();
   std::unique_ptr<Sequence> TakeRunning(const Sequence* sequence);
   void UpdateLoad();
 
   // One step (engine_step.cc).
-  absl::Status RunStep();
-  void CollectLogitRows();
-  void CollectRequests();
-  void EndWithoutToken(Events* events);
-  void Distribute(double now_seconds, Events* events);
+  bool BeginStep(size_t index, double now_seconds, Events* events);
+  absl::Status SendStep(Lane& lane);
+  void CollectLogitRows(Lane& lane);
+  void CollectRequests(Lane& lane);
+  template <typename Predicate>
+  void DropFromStep(Lane& lane, const Predicate& drops);
+  void EndWithoutToken(Lane& lane, Events* events);
+  void Distribute(Lane& lane, double now_seconds, Events* events);
+  void CountStep(const Lane& lane, bool prefill, double now_seconds);
   void IndexBlocks(Sequence* sequence);
   void ReleaseHeld(Submission* submission);
-  void CloseEchoes(double now_seconds, Events* events);
+  void CloseEchoes(Lane& lane, double now_seconds, Events* events);
   void TakeToken(Sequence* sequence, const SampleResult& result, double now_seconds,
                  Events* events);
   static v1::TokenEvent* AddEvent(Sequence* sequence, double now_seconds, Events* events);
-  void FailStep(const absl::Status& status, Events* events);
+  void FailStep(Lane& lane, const absl::Status& status, Events* events);
 
-  // Ends (engine_end.cc); each destroys the sequence.
+  // Ends (engine_end.cc); each destroys the sequence, or leaves it to the lane whose step needs it.
   void Finish(std::unique_ptr<Sequence> sequence);
   void End(std::unique_ptr<Sequence> sequence, const absl::Status& status, Events* events);
   void EndSubmission(const std::shared_ptr<Submission>& submission, const absl::Status& status,
                      Events* events);
 
   EngineOptions options_;
-  const std::unique_ptr<StepExecutor> executor_;
+  const scheduler::BatchLimits lane_limits_;
   kvcache::BlockPool pool_;
   kvcache::PrefixIndex index_;
 
-  std::vector<std::unique_ptr<Sequence>> running_;  // by rank
+  std::deque<Lane> lanes_;
+  std::deque<size_t> in_flight_;  // lanes, by when their steps began
+  bool changed_ = false;          // something that may let a lane go on
+  double last_end_seconds_ = 0;   // of a step
   std::map<SequenceRank, std::unique_ptr<Sequence>> waiting_;
   std::unordered_map<uint64_t, std::shared_ptr<Submission>> submissions_;  // open ones, by id
   uint64_t arrivals_ = 0;
   int64_t queued_submissions_ = 0;  // not started
   double next_deadline_seconds_ = 0;
 
-  // Of the step in hand; members so that their memory is reused.
+  // Of the plan in hand; members so that their memory is reused.
   std::vector<scheduler::RunningSequence> running_snapshot_;
   std::vector<scheduler::WaitingSequence> waiting_snapshot_;
   std::vector<kvcache::PrefixMatch> matches_;
   scheduler::StepPlan plan_;
-  std::vector<Scheduled> scheduled_;
-  std::vector<Draw> draws_;
-  std::vector<ScoreRow> score_rows_;
-  StepArrays arrays_;
-  std::vector<std::vector<int32_t>> bans_;  // by draw; sample_requests_ borrow them
-  std::vector<SampleRequest> sample_requests_;
-  std::vector<ScoreRequest> score_requests_;
   StepOutcome outcome_;
 
   v1::EngineLoad load_;
+  std::unique_ptr<StepExecutor> executor_;  // the last, so the first to go: it borrows from lanes_
 };
 
 }  // namespace tessera::worker

@@ -10,7 +10,13 @@ namespace tessera::worker {
 
 void EngineCore::Finish(std::unique_ptr<Sequence> sequence) {
   const std::shared_ptr<Submission> submission = sequence->submission;
-  sequence.reset();
+  changed_ = true;
+  if (sequence->step_lane >= 0) {
+    sequence->ended = true;
+    lanes_[sequence->step_lane].ended.push_back(std::move(sequence));
+  } else {
+    sequence.reset();
+  }
   if (--submission->open_choices == 0) {
     if (!submission->started) --queued_submissions_;
     submissions_.erase(submission->request.submission_id());
@@ -57,14 +63,16 @@ void EngineCore::EndSubmission(const std::shared_ptr<Submission>& borrowed,
     it = waiting_.erase(it);
     End(std::move(sequence), status, events);
   }
-  for (size_t i = 0; i < running_.size();) {
-    if (running_[i]->submission != submission) {
-      ++i;
-      continue;
+  for (Lane& lane : lanes_) {
+    for (size_t i = 0; i < lane.running.size();) {
+      if (lane.running[i]->submission != submission) {
+        ++i;
+        continue;
+      }
+      std::unique_ptr<Sequence> sequence = std::move(lane.running[i]);
+      lane.running.erase(lane.running.begin() + i);
+      End(std::move(sequence), status, events);
     }
-    std::unique_ptr<Sequence> sequence = std::move(running_[i]);
-    running_.erase(running_.begin() + i);
-    End(std::move(sequence), status, events);
   }
   for (auto it = held.rbegin(); it != held.rend(); ++it) End(std::move(*it), status, events);
 }
@@ -85,12 +93,14 @@ void EngineCore::Cancel(const v1::Cancel& cancel, Events* events) {
     found = std::move(waiting->second);
     waiting_.erase(waiting);
   }
-  for (auto* list : {&running_, &submission->held}) {
-    const auto it = std::find_if(list->begin(), list->end(), is_it);
-    if (it == list->end()) continue;
+  const auto take = [&](std::vector<std::unique_ptr<Sequence>>& list) {
+    const auto it = std::find_if(list.begin(), list.end(), is_it);
+    if (it == list.end()) return;
     found = std::move(*it);
-    list->erase(it);
-  }
+    list.erase(it);
+  };
+  for (Lane& lane : lanes_) take(lane.running);
+  take(submission->held);
   if (found != nullptr) End(std::move(found), status, events);
   UpdateLoad();
 }

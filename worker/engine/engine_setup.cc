@@ -242,7 +242,8 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
                 {"max_batched_tokens", limits.max_batched_tokens, 1 << 20},
                 {"max_waiting", options.max_waiting, 1 << 24},
                 {"max_model_len_tokens", options.max_model_len_tokens, 1 << 28},
-                {"model.vocabulary", options.vocabulary, 1 << 24}};
+                {"model.vocabulary", options.vocabulary, 1 << 24},
+                {"micro_batches", read(request.micro_batches(), 1), 64}};
   for (const auto& check : checks) {
     if (check.value >= 1 && check.value <= check.most) continue;
     return absl::InvalidArgumentError(
@@ -282,6 +283,7 @@ v1::ConfigureRequest ShareTerms(const v1::ConfigureRequest& request) {
   terms.clear_rank();
   terms.clear_peers();
   terms.clear_max_waiting();
+  terms.clear_micro_batches();
   terms.clear_prefix_cache();
   terms.clear_vocabulary();
   terms.clear_eos_token_ids();

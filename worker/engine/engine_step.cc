@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/ops.h"
+#include "scheduler/lanes.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/engine/engine_core.h"
 
@@ -27,53 +28,112 @@ absl::Status NothingToPick(const Submission& submission, int64_t position, int64
 
 }  // namespace
 
-void EngineCore::Step(const std::function<double()>& clock, Events* events) {
-  const double start_seconds = clock();
-  RefuseOverdue(start_seconds, events);
-  Plan();
-  ApplyPlan(start_seconds, events);
-  if (!scheduled_.empty()) {
-    const uint64_t prompt_tokens_before = load_.prompt_tokens();
-    const absl::Status status = RunStep();
-    const double end_seconds = clock();
-    if (status.ok()) {
-      EndWithoutToken(events);
-      Distribute(end_seconds, events);
-    } else if (executor_->Broken().ok()) {
-      FailStep(status, events);
-    }
-    load_.set_steps(load_.steps() + 1);
-    const double seconds = end_seconds - start_seconds;
-    load_.set_step_seconds(seconds);
-    if (load_.prompt_tokens() > prompt_tokens_before) {
-      load_.set_prefill_steps(load_.prefill_steps() + 1);
-      load_.set_prefill_step_seconds(load_.prefill_step_seconds() + seconds);
-    } else {
-      load_.set_decode_step_seconds(load_.decode_step_seconds() + seconds);
-    }
-  }
+// What scheduler::StartLanes asks for, at one moment.
+class EngineCore::LaneStarter {
+ public:
+  LaneStarter(EngineCore* core, double now_seconds, Events* events)
+      : core_(*core), now_seconds_(now_seconds), events_(events) {}
+
+  int count() const { return static_cast<int>(core_.lanes_.size()); }
+  bool Busy(int lane) const { return core_.lanes_[lane].busy; }
+  bool Holds(int lane) const { return !core_.lanes_[lane].running.empty(); }
+  bool Start(int lane) { return core_.BeginStep(lane, now_seconds_, events_); }
+  void MergeIntoFirst() { core_.MergeLanes(); }
+
+ private:
+  EngineCore& core_;
+  const double now_seconds_;
+  Events* const events_;
+};
+
+void EngineCore::BeginSteps(double now_seconds, Events* events) {
+  RefuseOverdue(now_seconds, events);
+  if (!changed_ || !executor_->Broken().ok()) return;
+  changed_ = false;
+  LaneStarter starter(this, now_seconds, events);
+  scheduler::StartLanes(starter);
   UpdateLoad();
 }
 
-absl::Status EngineCore::RunStep() {
-  arrays_.Begin();
-  for (Scheduled& s : scheduled_) {
-    const Sequence& sequence = *s.sequence;
-    s.first_row = arrays_.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
-                                       sequence.computed_tokens, s.rows, &sequence.blocks});
+void EngineCore::Step(const std::function<double()>& clock, Events* events) {
+  BeginSteps(clock(), events);
+  if (!in_flight_.empty()) EndStep(clock, events);
+}
+
+bool EngineCore::BeginStep(size_t index, double now_seconds, Events* events) {
+  Lane& lane = lanes_[index];
+  do {  // ends: a plan without rows that makes progress takes something out of the lane or the
+        // queue
+    if (lane.running.empty() && waiting_.empty()) return false;
+    Plan(lane);
+    if (!plan_.MakesProgress()) return false;
+    ApplyPlan(lane, now_seconds, events);
+  } while (lane.scheduled.empty());
+  if (const absl::Status status = SendStep(lane); !status.ok()) {
+    if (executor_->Broken().ok()) FailStep(lane, status, events);
+    return false;
   }
-  CollectLogitRows();
-  CollectRequests();
-  arrays_.Seal();
-  absl::Status status = executor_->Begin({&arrays_, sample_requests_, score_requests_});
-  return status.ok() ? executor_->Take(&outcome_) : status;
+  for (const Scheduled& s : lane.scheduled) s.sequence->step_lane = static_cast<int32_t>(index);
+  lane.busy = true;
+  lane.began_seconds = now_seconds;
+  in_flight_.push_back(index);
+  return true;
+}
+
+void EngineCore::EndStep(const std::function<double()>& clock, Events* events) {
+  Lane& lane = lanes_[in_flight_.front()];
+  in_flight_.pop_front();
+  const absl::Status status = executor_->Take(&outcome_);
+  const double now_seconds = clock();
+  lane.busy = false;
+  changed_ = true;
+  if (status.ok()) DropFromStep(lane, [](const Sequence& s) { return s.ended; });
+  std::erase_if(lane.scheduled, [](const Scheduled& s) { return s.sequence->ended; });
+  for (const Scheduled& s : lane.scheduled) s.sequence->step_lane = -1;
+  lane.ended.clear();
+  const uint64_t prompt_tokens_before = load_.prompt_tokens();
+  if (status.ok()) {
+    EndWithoutToken(lane, events);
+    Distribute(lane, now_seconds, events);
+  } else if (executor_->Broken().ok()) {
+    FailStep(lane, status, events);
+  }
+  CountStep(lane, load_.prompt_tokens() > prompt_tokens_before, now_seconds);
+  UpdateLoad();
+}
+
+// Where steps overlap, one counts from when the one before came back.
+void EngineCore::CountStep(const Lane& lane, bool prefill, double now_seconds) {
+  load_.set_steps(load_.steps() + 1);
+  load_.set_step_seconds(now_seconds - lane.began_seconds);
+  const double seconds = now_seconds - std::max(lane.began_seconds, last_end_seconds_);
+  last_end_seconds_ = now_seconds;
+  if (prefill) {
+    load_.set_prefill_steps(load_.prefill_steps() + 1);
+    load_.set_prefill_step_seconds(load_.prefill_step_seconds() + seconds);
+  } else {
+    load_.set_decode_step_seconds(load_.decode_step_seconds() + seconds);
+  }
+}
+
+absl::Status EngineCore::SendStep(Lane& lane) {
+  lane.arrays.Begin();
+  for (Scheduled& s : lane.scheduled) {
+    const Sequence& sequence = *s.sequence;
+    s.first_row = lane.arrays.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
+                                           sequence.computed_tokens, s.rows, &sequence.blocks});
+  }
+  CollectLogitRows(lane);
+  CollectRequests(lane);
+  lane.arrays.Seal();
+  return executor_->Begin({&lane.arrays, lane.sample_requests, lane.score_requests});
 }
 
 // Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).
-void EngineCore::CollectLogitRows() {
-  draws_.clear();
-  score_rows_.clear();
-  for (const Scheduled& s : scheduled_) {
+void EngineCore::CollectLogitRows(Lane& lane) {
+  lane.draws.clear();
+  lane.score_rows.clear();
+  for (const Scheduled& s : lane.scheduled) {
     Sequence* sequence = s.sequence;
     Submission* submission = sequence->submission.get();
     const int64_t first = sequence->computed_tokens, end = first + s.rows;
@@ -82,29 +142,29 @@ void EngineCore::CollectLogitRows() {
       const int64_t last = std::min(end + 1, submission->prompt_tokens);
       for (int64_t position = std::max(first + 1, next); position < last; ++position) {
         const int32_t row = s.first_row + static_cast<int32_t>(position - 1 - first);
-        score_rows_.push_back({submission, row, position});
+        lane.score_rows.push_back({sequence, row, position});
       }
     }
     if (end == sequence->known_tokens() &&
         submission->request.max_tokens() > sequence->output_tokens()) {
-      draws_.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
+      lane.draws.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
     }
   }
-  std::stable_partition(draws_.begin(), draws_.end(), [](const Draw& draw) {
+  std::stable_partition(lane.draws.begin(), lane.draws.end(), [](const Draw& draw) {
     return draw.sequence->submission->request.top_logprobs() < 0;
   });
-  for (const Draw& draw : draws_) arrays_.AddLogitRow(draw.row);
-  for (const ScoreRow& score : score_rows_) arrays_.AddLogitRow(score.row);
+  for (const Draw& draw : lane.draws) lane.arrays.AddLogitRow(draw.row);
+  for (const ScoreRow& score : lane.score_rows) lane.arrays.AddLogitRow(score.row);
 }
 
-void EngineCore::CollectRequests() {
-  sample_requests_.clear();
-  bans_.resize(std::max(bans_.size(), draws_.size()));
-  for (const Draw& draw : draws_) {
+void EngineCore::CollectRequests(Lane& lane) {
+  lane.sample_requests.clear();
+  lane.bans.resize(std::max(lane.bans.size(), lane.draws.size()));
+  for (const Draw& draw : lane.draws) {
     const Sequence& sequence = *draw.sequence;
     const Submission& submission = *sequence.submission;
     const v1::Submit& request = submission.request;
-    SampleRequest& sample = sample_requests_.emplace_back();
+    SampleRequest& sample = lane.sample_requests.emplace_back();
     sample.params = &request.sampling();
     sample.choice = sequence.rank.choice;
     sample.position = sequence.known_tokens();
@@ -117,54 +177,61 @@ void EngineCore::CollectRequests() {
     if (sequence.output_tokens() < request.min_tokens()) stop_ids = submission.stop_ids;
     sample.banned =
         submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
-                              stop_ids, &bans_[sample_requests_.size() - 1]);
+                              stop_ids, &lane.bans[lane.sample_requests.size() - 1]);
   }
-  score_requests_.clear();
-  for (const ScoreRow& score : score_rows_) {
-    const v1::Submit& request = score.submission->request;
-    score_requests_.push_back(
+  lane.score_requests.clear();
+  for (const ScoreRow& score : lane.score_rows) {
+    const v1::Submit& request = score.sequence->submission->request;
+    lane.score_requests.push_back(
         {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs()});
   }
 }
 
+// Takes what a step computes of some sequences out of it, with its outcome.
+template <typename Predicate>
+void EngineCore::DropFromStep(Lane& lane, const Predicate& drops) {
+  const auto drop = [&](auto& rows, auto& outcomes) {
+    size_t kept = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (drops(*rows[i].sequence)) continue;
+      if (kept != i) {
+        rows[kept] = rows[i];
+        std::swap(outcomes[kept], outcomes[i]);
+      }
+      ++kept;
+    }
+    rows.resize(kept);
+  };
+  drop(lane.draws, outcome_.samples);
+  drop(lane.score_rows, outcome_.scores);
+}
+
 // Ends the submissions to which the step gave no token or no score, and takes them out of it.
-void EngineCore::EndWithoutToken(Events* events) {
+void EngineCore::EndWithoutToken(Lane& lane, Events* events) {
   std::map<uint64_t, absl::Status> broken;  // by arrival; the first reason of each counts
-  for (size_t i = 0; i < draws_.size(); ++i) {
+  for (size_t i = 0; i < lane.draws.size(); ++i) {
     if (outcome_.samples[i].token_id >= 0) continue;
-    const Sequence& sequence = *draws_[i].sequence;
+    const Sequence& sequence = *lane.draws[i].sequence;
     const int64_t position = sequence.known_tokens();
     broken.try_emplace(sequence.submission->arrival,
                        outcome_.samples[i].token_id == kernels::kNothingToPick
                            ? NothingToPick(*sequence.submission, position, options_.vocabulary)
                            : NotFinite(position));
   }
-  for (size_t i = 0; i < score_rows_.size(); ++i) {
+  for (size_t i = 0; i < lane.score_rows.size(); ++i) {
     if (std::isfinite(outcome_.scores[i].chosen().logprob())) continue;
-    broken.try_emplace(score_rows_[i].submission->arrival, NotFinite(score_rows_[i].position));
+    const ScoreRow& row = lane.score_rows[i];
+    broken.try_emplace(row.sequence->submission->arrival, NotFinite(row.position));
   }
   if (broken.empty()) return;
 
-  const auto is_broken = [&](const Submission& s) { return broken.contains(s.arrival); };
-  size_t kept = 0;
-  for (size_t i = 0; i < draws_.size(); ++i) {
-    if (is_broken(*draws_[i].sequence->submission)) continue;
-    draws_[kept] = draws_[i];
-    std::swap(outcome_.samples[kept++], outcome_.samples[i]);
-  }
-  draws_.resize(kept);
-  kept = 0;
-  for (size_t i = 0; i < score_rows_.size(); ++i) {
-    if (is_broken(*score_rows_[i].submission)) continue;
-    score_rows_[kept] = score_rows_[i];
-    std::swap(outcome_.scores[kept++], outcome_.scores[i]);
-  }
-  score_rows_.resize(kept);
+  const auto is_broken = [&](const Sequence& s) { return broken.contains(s.submission->arrival); };
+  DropFromStep(lane, is_broken);
   std::vector<std::shared_ptr<Submission>> ended;
-  for (const Scheduled& s : scheduled_) {
-    if (is_broken(*s.sequence->submission)) ended.push_back(s.sequence->submission);
+  for (const Scheduled& s : lane.scheduled) {
+    if (is_broken(*s.sequence)) ended.push_back(s.sequence->submission);
   }
-  std::erase_if(scheduled_, [&](const Scheduled& s) { return is_broken(*s.sequence->submission); });
+  std::erase_if(lane.scheduled, [&](const Scheduled& s) { return is_broken(*s.sequence); });
   for (const auto& submission : ended) {
     // Several choices of one submission may have been in the step; the first takes all.
     const auto reason = broken.find(submission->arrival);
@@ -174,12 +241,13 @@ void EngineCore::EndWithoutToken(Events* events) {
   }
 }
 
-void EngineCore::Distribute(double now_seconds, Events* events) {
-  for (size_t i = 0; i < score_rows_.size(); ++i) {
-    score_rows_[i].submission->prompt_logprobs.push_back(std::move(outcome_.scores[i]));
+void EngineCore::Distribute(Lane& lane, double now_seconds, Events* events) {
+  for (size_t i = 0; i < lane.score_rows.size(); ++i) {
+    lane.score_rows[i].sequence->submission->prompt_logprobs.push_back(
+        std::move(outcome_.scores[i]));
   }
   uint64_t prompt_tokens = 0;
-  for (const Scheduled& s : scheduled_) {
+  for (const Scheduled& s : lane.scheduled) {
     Sequence* sequence = s.sequence;
     Submission* submission = sequence->submission.get();
     const int64_t before = sequence->computed_tokens;
@@ -190,16 +258,16 @@ void EngineCore::Distribute(double now_seconds, Events* events) {
     if (sequence->computed_tokens >= submission->prompt_tokens) ReleaseHeld(submission);
   }
   load_.set_prompt_tokens(load_.prompt_tokens() + prompt_tokens);
-  load_.set_generation_tokens(load_.generation_tokens() + draws_.size());
-  CloseEchoes(now_seconds, events);
-  for (size_t i = 0; i < draws_.size(); ++i) {
-    TakeToken(draws_[i].sequence, outcome_.samples[i], now_seconds, events);
+  load_.set_generation_tokens(load_.generation_tokens() + lane.draws.size());
+  CloseEchoes(lane, now_seconds, events);
+  for (size_t i = 0; i < lane.draws.size(); ++i) {
+    TakeToken(lane.draws[i].sequence, outcome_.samples[i], now_seconds, events);
   }
 }
 
 // Ends the choices that wanted no token, whose prompt is now computed.
-void EngineCore::CloseEchoes(double now_seconds, Events* events) {
-  for (const Scheduled& s : scheduled_) {
+void EngineCore::CloseEchoes(Lane& lane, double now_seconds, Events* events) {
+  for (const Scheduled& s : lane.scheduled) {
     Sequence* sequence = s.sequence;
     if (sequence->submission->request.max_tokens() > sequence->output_tokens()) continue;
     if (sequence->computed_tokens < sequence->known_tokens()) continue;
@@ -270,12 +338,12 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
   if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) Finish(TakeRunning(sequence));
 }
 
-void EngineCore::FailStep(const absl::Status& status, Events* events) {
-  for (const Scheduled& s : scheduled_) {
+void EngineCore::FailStep(Lane& lane, const absl::Status& status, Events* events) {
+  for (const Scheduled& s : lane.scheduled) {
     // A submission lives or dies as one: choices of it that were not in this step end as well.
-    const auto open = std::find_if(running_.begin(), running_.end(),
+    const auto open = std::find_if(lane.running.begin(), lane.running.end(),
                                    [&](const auto& r) { return r.get() == s.sequence; });
-    if (open != running_.end()) EndSubmission((*open)->submission, status, events);
+    if (open != lane.running.end()) EndSubmission((*open)->submission, status, events);
   }
 }
 

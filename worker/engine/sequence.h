@@ -80,6 +80,10 @@ struct Sequence {
   bool started = false;                   // was admitted before
   double started_seconds = 0;
   bool told = false;  // its first event was sent
+  // Whose step in flight computes rows of it; -1: none. Where it ends meanwhile, that lane keeps
+  // it, with its blocks, until the step has come back.
+  int32_t step_lane = -1;
+  bool ended = false;
 
   int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t output_tokens() const { return known_tokens() - submission->prompt_tokens; }

@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "third_party/absl/str_cat.h"
@@ -12,13 +11,11 @@
 namespace tessera::worker {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // A descriptor is small, and a member always reads: one that does not take it is stuck.
 constexpr double kSendSeconds = 30;
 // Logprobs of many rows are the largest answer.
 constexpr int64_t kMaxResultBytes = int64_t{256} << 20;
-// How often links are looked at that poll(2) does not report.
+// How often links and deadlines are looked at that poll(2) does not report.
 constexpr std::chrono::milliseconds kLookAgain(200);
 
 }  // namespace
@@ -32,40 +29,184 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
     options.members.push_back({MemberName(request, member), formation.control(member)});
   }
   options.bulk = formation.bulk();
+  options.lanes = request.micro_batches();
+  if (options.lanes > 0) return options;
+  for (const v1::Peer& peer : request.peers()) {
+    options.lanes = std::max(options.lanes, peer.stage() + 1);
+  }
   return options;
 }
 
 GroupExecutor::GroupExecutor(GroupOptions options, std::unique_ptr<StageRunner> stage)
-    : options_(std::move(options)), stage_(std::move(stage)) {}
+    : options_(std::move(options)),
+      stage_(std::move(stage)),
+      reader_([this] { ReadMembers(); }),
+      stage_thread_([this] { RunStage(); }) {}
 
-absl::Status GroupExecutor::BrokenReason() {
+GroupExecutor::~GroupExecutor() {
+  Abort(absl::UnavailableError("the replica is taken down"));
+  stage_thread_.join();
+  reader_.join();
+}
+
+void GroupExecutor::SetWake(std::function<void()> wake) {
+  std::lock_guard lock(mutex_);
+  wake_ = std::move(wake);
+}
+
+bool GroupExecutor::Ready() {
+  std::lock_guard lock(mutex_);
+  return !done_.empty() || !broken_.ok();
+}
+
+absl::Status GroupExecutor::Broken() {
   std::lock_guard lock(mutex_);
   return broken_;
 }
 
-absl::Status GroupExecutor::Broken() {
-  if (absl::Status reason = BrokenReason(); !reason.ok()) return reason;
+void GroupExecutor::Abort(const absl::Status& reason) {
+  std::function<void()> wake;
+  {
+    std::lock_guard lock(mutex_);
+    if (broken_.ok()) broken_ = reason;
+    wake = wake_;
+  }
+  for (const GroupMember& member : options_.members) member.control->Shutdown(reason);
+  for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
+  changed_.notify_all();
+  if (wake) wake();
+}
+
+absl::Status GroupExecutor::Begin(const StepWork& work) {
+  if (absl::Status reason = Broken(); !reason.ok()) return reason;
+  WriteDescriptor(work, &descriptor_);
+  descriptor_.set_step(++steps_);
+  *descriptor_.mutable_fence() = options_.fence;
+  bytes_.clear();
+  descriptor_.AppendToString(&bytes_);
+  {
+    const Pending pending = {
+        steps_, work,
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                           std::chrono::duration<double>(options_.step_seconds))};
+    std::lock_guard lock(mutex_);
+    to_run_.push_back(pending);
+    in_flight_.push_back(pending);
+  }
+  changed_.notify_all();
+  const auto* data = reinterpret_cast<const std::byte*>(bytes_.data());
   for (const GroupMember& member : options_.members) {
-    if (absl::Status status = member.control->status(); !status.ok()) return Fail(status);
-    if (member.control->PeerClosed()) {
-      return Fail(absl::UnavailableError(StrCat(member.name, " has closed its link")));
-    }
+    const absl::Status sent = member.control->Send(
+        static_cast<uint16_t>(FrameType::kStepDescriptor), {data, bytes_.size()}, kSendSeconds);
+    if (sent.ok()) continue;
+    std::lock_guard lock(mutex_);
+    failure_.Update(sent);  // Take says it
+    break;
   }
   return absl::OkStatus();
 }
 
-void GroupExecutor::Abort(const absl::Status& reason) {
+absl::Status GroupExecutor::Take(StepOutcome* outcome) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !done_.empty() || (!broken_.ok() && stage_ended_); });
+  if (done_.empty()) return broken_;
+  *outcome = std::move(done_.front());
+  done_.pop_front();
+  return absl::OkStatus();
+}
+
+void GroupExecutor::RunStage() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return !broken_.ok() || (failure_.ok() && !to_run_.empty()); });
+    if (!broken_.ok()) break;
+    const StepWork work = to_run_.front().work;
+    to_run_.pop_front();
+    lock.unlock();
+    StepOutcome outcome;
+    const absl::Status status = stage_->Run(work, &outcome);
+    if (status.ok() && options_.sampler < 0) Finish(std::move(outcome));
+    lock.lock();
+    failure_.Update(status);
+  }
+  stage_ended_ = true;
+  changed_.notify_all();
+}
+
+void GroupExecutor::Finish(StepOutcome outcome) {
+  std::function<void()> wake;
   {
     std::lock_guard lock(mutex_);
-    if (broken_.ok()) broken_ = reason;
+    in_flight_.pop_front();
+    done_.push_back(std::move(outcome));
+    wake = wake_;
   }
-  for (const GroupMember& member : options_.members) member.control->Shutdown(reason);
-  for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
+  changed_.notify_all();
+  if (wake) wake();
+}
+
+void GroupExecutor::ReadMembers() {
+  std::vector<pollfd> sockets(options_.members.size());
+  absl::Status failure;
+  while (failure.ok() && Broken().ok()) {
+    for (size_t i = 0; i < sockets.size(); ++i) {
+      sockets[i] = {options_.members[i].control->socket(), POLLIN, 0};
+    }
+    poll(sockets.data(), sockets.size(), kLookAgain.count());
+    failure = OwnFailure();
+    for (size_t i = 0; i < sockets.size() && failure.ok(); ++i) {
+      failure = options_.members[i].control->status();
+      if (failure.ok() && sockets[i].revents != 0) failure = ReadFrom(i);
+    }
+  }
+  if (!failure.ok()) Fail(failure);
+}
+
+absl::Status GroupExecutor::OwnFailure() {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok() || in_flight_.empty() || Clock::now() < in_flight_.front().deadline) {
+    return failure_;
+  }
+  return absl::DeadlineExceededError(
+      StrCat(options_.sampler < 0 ? "this worker" : options_.members[options_.sampler].name,
+             " did not answer a step within ", options_.step_seconds, " s"));
+}
+
+absl::Status GroupExecutor::ReadFrom(size_t member) {
+  const GroupMember& from = options_.members[member];
+  std::string payload;
+  const auto type = from.control->ReceiveAny(kMaxResultBytes, &payload, kSendSeconds);
+  if (!type.ok()) return type.status();
+  v1::StepResult result;
+  if (*type != static_cast<uint16_t>(FrameType::kStepResult) || !result.ParseFromString(payload)) {
+    return absl::InvalidArgumentError(
+        StrCat(from.name, " sent a frame of type ", *type, " that is no step result"));
+  }
+  Pending step;
+  {
+    std::lock_guard lock(mutex_);
+    if (!in_flight_.empty()) step = in_flight_.front();
+  }
+  const bool answers = static_cast<int>(member) == options_.sampler &&
+                       step.work.arrays != nullptr && result.step() == step.number;
+  if (result.error_code() == 0 && !answers) {
+    return absl::FailedPreconditionError(
+        StrCat(from.name, " answered step ", result.step(), ", which it was not asked for"));
+  }
+  StepOutcome outcome;
+  const absl::Status status =
+      ReadResult(std::move(result), step.work.samples.size(), step.work.scores.size(), &outcome);
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        StrCat(from.name, ": ", std::string(StdView(status.message()))));
+  }
+  Finish(std::move(outcome));
+  return absl::OkStatus();
 }
 
 // A member that fails says why on its control link before it closes it; that reason is better than
 // what its neighbours see.
-absl::Status GroupExecutor::Fail(const absl::Status& status) {
+void GroupExecutor::Fail(const absl::Status& status) {
   absl::Status reason = status;
   for (size_t i = 0; i < options_.members.size(); ++i) {
     v1::StepResult result;
@@ -77,76 +218,8 @@ absl::Status GroupExecutor::Fail(const absl::Status& status) {
                           StrCat(options_.members[i].name, ": ", result.error()));
     break;
   }
-  reason = absl::UnavailableError(StrCat("the replica's workers no longer run steps together: ",
-                                         std::string(StdView(reason.message()))));
-  Abort(reason);
-  return BrokenReason();
-}
-
-absl::Status GroupExecutor::Begin(const StepWork& work) {
-  if (absl::Status reason = BrokenReason(); !reason.ok()) return reason;
-  work_ = work;
-  WriteDescriptor(work, &descriptor_);
-  descriptor_.set_step(++step_);
-  *descriptor_.mutable_fence() = options_.fence;
-  bytes_.clear();
-  descriptor_.AppendToString(&bytes_);
-  const auto* data = reinterpret_cast<const std::byte*>(bytes_.data());
-  for (const GroupMember& member : options_.members) {
-    const absl::Status sent = member.control->Send(
-        static_cast<uint16_t>(FrameType::kStepDescriptor), {data, bytes_.size()}, kSendSeconds);
-    if (!sent.ok()) return Fail(sent);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GroupExecutor::Take(StepOutcome* outcome) {
-  absl::Status status = stage_->Run(work_, outcome);
-  if (status.ok() && options_.sampler >= 0) status = AwaitResult(outcome);
-  return status.ok() ? status : Fail(status);
-}
-
-absl::Status GroupExecutor::AwaitResult(StepOutcome* outcome) {
-  const auto deadline = Clock::now() + std::chrono::duration<double>(options_.step_seconds);
-  std::vector<pollfd> sockets(options_.members.size());
-  while (Clock::now() < deadline) {
-    for (size_t i = 0; i < sockets.size(); ++i) {
-      sockets[i] = {options_.members[i].control->socket(), POLLIN, 0};
-    }
-    poll(sockets.data(), sockets.size(), kLookAgain.count());
-    for (size_t i = 0; i < sockets.size(); ++i) {
-      if (absl::Status status = options_.members[i].control->status(); !status.ok()) return status;
-      if (sockets[i].revents == 0) continue;
-      const auto done = ReadFrom(i, outcome);
-      if (!done.ok()) return done.status();
-      if (*done) return absl::OkStatus();
-    }
-  }
-  return absl::DeadlineExceededError(StrCat(options_.members[options_.sampler].name,
-                                            " did not answer a step within ", options_.step_seconds,
-                                            " s"));
-}
-
-absl::StatusOr<bool> GroupExecutor::ReadFrom(size_t member, StepOutcome* outcome) {
-  const GroupMember& from = options_.members[member];
-  std::string payload;
-  const auto type = from.control->ReceiveAny(kMaxResultBytes, &payload, kSendSeconds);
-  if (!type.ok()) return type.status();
-  v1::StepResult result;
-  if (*type != static_cast<uint16_t>(FrameType::kStepResult) || !result.ParseFromString(payload)) {
-    return absl::InvalidArgumentError(
-        StrCat(from.name, " sent a frame of type ", *type, " that is no step result"));
-  }
-  if (result.error_code() == 0 &&
-      (result.step() != step_ || static_cast<int>(member) != options_.sampler)) {
-    return absl::FailedPreconditionError(
-        StrCat(from.name, " answered step ", result.step(), ", which it was not asked for"));
-  }
-  absl::Status status =
-      ReadResult(std::move(result), work_.samples.size(), work_.scores.size(), outcome);
-  if (status.ok()) return true;
-  return absl::Status(status.code(),
-                      StrCat(from.name, ": ", std::string(StdView(status.message()))));
+  Abort(absl::UnavailableError(StrCat("the replica's workers no longer run steps together: ",
+                                      std::string(StdView(reason.message())))));
 }
 
 }  // namespace tessera::worker

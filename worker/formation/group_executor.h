@@ -1,17 +1,25 @@
 // Steps of a replica on several workers, as its leader runs them: the descriptor goes to every
-// member, this worker does its own part, and the member that samples answers.
+// member, this worker does its own part on a thread of its own, and the member that samples
+// answers. Several steps may be in flight: members run them in the order in which they began, so
+// the stages of a replica work on different steps at the same time.
 //
 // Failures: a step that fails on any worker breaks the formation for good. Every link is shut down,
 // so that no member waits, Broken() says why, and later steps fail at once with the same reason.
+// A loss is noticed at once, also by an idle replica: a thread reads the members' control links.
 //
 // Thread rule: one thread (the engine's) but for Abort, which any may call. Ownership: borrows the
-// links, owns its stage runner. One step at a time.
+// links, owns its stage runner.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +41,7 @@ struct GroupOptions {
   std::vector<GroupMember> members;  // all but the leader
   int sampler = -1;                  // index into members; -1: the leader samples
   std::vector<kernels::Link*> bulk;  // of the leader; shut down with the others
+  int lanes = 1;                     // steps in flight at most
   double step_seconds = 600;         // longest wait for the result of a step
 };
 
@@ -42,32 +51,54 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
 class GroupExecutor final : public StepExecutor {
  public:
   GroupExecutor(GroupOptions options, std::unique_ptr<StageRunner> stage);
-  ~GroupExecutor() override { Abort(absl::UnavailableError("the replica is taken down")); }
+  ~GroupExecutor() override;
 
+  int lanes() const override { return options_.lanes; }
+  void SetWake(std::function<void()> wake) override;
   absl::Status Begin(const StepWork& work) override;
+  bool Ready() override;
   absl::Status Take(StepOutcome* outcome) override;
   absl::Status Broken() override;
   int64_t device_bytes() const override { return stage_->device_bytes(); }
 
-  // Ends the formation: shuts down all links, which ends a step in progress on every worker.
+  // Ends the formation: shuts down all links, which ends the steps in flight on every worker.
   void Abort(const absl::Status& reason);
 
  private:
-  absl::Status BrokenReason();
-  absl::Status Fail(const absl::Status& status);
-  absl::Status AwaitResult(StepOutcome* outcome);
-  // Reads what a member's control link has. True: the result of this step.
-  absl::StatusOr<bool> ReadFrom(size_t member, StepOutcome* outcome);
+  using Clock = std::chrono::steady_clock;
+
+  struct Pending {
+    uint64_t number = 0;
+    StepWork work;
+    Clock::time_point deadline;
+  };
+
+  void RunStage();     // of the stage's thread
+  void ReadMembers();  // of the reader's thread
+  // What the reader's thread need not be told by a link: this worker's part failed, a step is late.
+  absl::Status OwnFailure();
+  // Reads what a member's control link has: the result of the oldest step in flight, or an error.
+  absl::Status ReadFrom(size_t member);
+  void Fail(const absl::Status& status);
+  void Finish(StepOutcome outcome);
 
   const GroupOptions options_;
   const std::unique_ptr<StageRunner> stage_;
-  StepWork work_;  // of the step that began
-  uint64_t step_ = 0;
   v1::StepDescriptor descriptor_;
   std::string bytes_;
+  uint64_t steps_ = 0;  // that began
 
   std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Pending> to_run_;     // of which this worker's part has not begun
+  std::deque<Pending> in_flight_;  // that began and have no outcome
+  std::deque<StepOutcome> done_;
+  absl::Status failure_;  // of this worker's part; the reader's thread may learn a better reason
   absl::Status broken_;
+  bool stage_ended_ = false;  // RunStage borrows nothing any more
+  std::function<void()> wake_;
+
+  std::thread reader_, stage_thread_;
 };
 
 }  // namespace tessera::worker

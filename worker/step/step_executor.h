@@ -4,9 +4,11 @@
 // on several workers, this one included.
 //
 // Thread rule: one thread (the engine's). Steps come back in the order in which they began.
+// Lanes: how many steps may be in flight at once.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -33,8 +35,13 @@ struct StepOutcome {
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
+  virtual int lanes() const { return 1; }
+  // `wake` is called, on any thread, each time a step that was in flight gets its outcome.
+  virtual void SetWake(std::function<void()> /*wake*/) {}
   // Starts a step and does not wait for its results. An error: it did not start, Take is not due.
   virtual absl::Status Begin(const StepWork& work) = 0;
+  // Of the oldest step in flight: whether Take waits for no other worker.
+  virtual bool Ready() { return true; }
   // Waits for the oldest step that began. An error: the step gave nothing.
   virtual absl::Status Take(StepOutcome* outcome) = 0;
   // Not OK: no step can be run any more, and why. Asked between steps, also of an idle replica.
