@@ -1,6 +1,5 @@
 #include "coordinator/coordinator_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -10,95 +9,92 @@
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
+#include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
 #include "third_party/cli11/number_check.h"
 
 namespace tessera::coordinator {
 namespace {
 
-void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
-  app.add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
-  app.add_option("--served-model-name", o.served_model_names,
-                 "Name that clients use, default: the folder's; may be given more than once, "
-                 "answers report the first")
-      ->allow_extra_args(false);
-  app.add_option("--host", o.host, "Address to listen on")->capture_default_str();
-  app.add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
-  app.add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
-      ->capture_default_str();
-  app.add_option("--port-file", o.port_file, "File to write the ports of the listeners to");
-  app.add_option("--api-key", o.api_keys,
-                 "Key that clients must send; may be given more than once");
-  app.add_option("--allowed-origins", o.allowed_origins,
-                 "Origins whose pages may call the HTTP port from a browser (CORS), separated by "
-                 "commas or given more than once; * for any")
-      ->allow_extra_args(false)
-      ->delimiter(',');
-  app.add_option("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
-  app.add_option("--cluster-token-file", o.cluster_token_file,
-                 "File with the secret shared with the workers");
-  app.add_option("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
-  app.add_option("--cluster", o.cluster_file,
-                 "Description of the cluster: plan for those of its workers that register")
-      ->excludes(app.get_option("--plan"));
-  app.add_option(
+void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) {
+  app.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
+  app.AddOption("--served-model-name", o.served_model_names,
+                "Name that clients use, default: the folder's; may be given more than once, "
+                "answers report the first")
+      .OneValuePerUse();
+  app.AddOption("--host", o.host, "Address to listen on").ShowDefault();
+  app.AddOption("--port", o.port, "HTTP port, 0 for any free one").ShowDefault();
+  app.AddOption("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one").ShowDefault();
+  app.AddOption("--port-file", o.port_file, "File to write the ports of the listeners to");
+  app.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  app.AddOption("--allowed-origins", o.allowed_origins,
+                "Origins whose pages may call the HTTP port from a browser (CORS), separated by "
+                "commas or given more than once; * for any")
+      .OneValuePerUse()
+      .Delimiter(',');
+  app.AddOption("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
+  app.AddOption("--cluster-token-file", o.cluster_token_file,
+                "File with the secret shared with the workers");
+  app.AddOption("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
+  app.AddOption("--cluster", o.cluster_file,
+                "Description of the cluster: plan for those of its workers that register")
+      .Excludes(*app.FindFlag("--plan"));
+  app.AddOption(
          "--workload", o.workload_file,
          "Requests to plan for: description (YAML, JSON) or trace (.csv, .jsonl); default: prompts "
          "of 1155, answers of 211 tokens")
-      ->needs(app.get_option("--cluster"));
-  app.add_option("--plan-wait", o.plan_wait_seconds,
-                 "Seconds to wait for workers that --cluster names before planning without them")
-      ->check(NonNegative())
-      ->capture_default_str();
-  app.add_option("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
-      ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}))
-      ->capture_default_str();
-  app.add_option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto, float32, bfloat16")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
-      ->capture_default_str();
-  app.add_option("--quantization", o.quantization, "Weights: int8")->check(CLI::IsMember({"int8"}));
-  app.add_option("--max-model-len", o.max_model_len_tokens,
-                 "Max tokens of prompt and output together; 0: the model's")
-      ->check(NonNegative())
-      ->capture_default_str();
-  app.add_option("--max-num-seqs", o.max_sequences,
-                 "Max concurrent sequences of a worker; 0: the plan's, else 64")
-      ->check(CLI::Range(0, 65536))
-      ->capture_default_str();
-  app.add_option("--max-num-batched-tokens", o.max_batched_tokens,
-                 "Max rows of one step; 0: the plan's, else 512")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--max-waiting", o.max_waiting, "Max requests that wait at one worker")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--block-size", o.block_tokens, "Tokens per KV block")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option("--kv-cache-memory-bytes", o.kv_cache_bytes,
-                 "KV pool per worker, in bytes or as 8GiB; 0: half of the memory left by weights")
-      ->transform(CLI::AsSizeValue(true));
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
-               "Reuse KV of equal prefixes");
-  app.add_option("--io-threads", o.io_threads, "Threads for HTTP connections")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  app.add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
-                 "Max seconds to finish requests after SIGTERM")
-      ->check(NonNegative())
-      ->capture_default_str();
-  app.add_option("--progress-timeout", o.progress_timeout_seconds,
-                 "Seconds without a step after which a replica with requests is named as stalled; "
-                 "0: never")
-      ->check(NonNegative())
-      ->capture_default_str();
-  app.add_option("--log-level", o.log_level, "Lowest level of the lines to log")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
-      ->capture_default_str();
-  app.add_option("--log-format", o.log_format, "One line for people, or one JSON object")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-  app.add_option("--config", config, "YAML file with these flags' long names as keys");
+      .Needs(*app.FindFlag("--cluster"));
+  app.AddOption("--plan-wait", o.plan_wait_seconds,
+                "Seconds to wait for workers that --cluster names before planning without them")
+      .Check(NonNegative())
+      .ShowDefault();
+  app.AddOption("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
+      .OneOf({"auto", "float32", "float16", "bfloat16"})
+      .ShowDefault();
+  app.AddOption("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto, float32, bfloat16")
+      .OneOf({"auto", "float32", "bfloat16"})
+      .ShowDefault();
+  app.AddOption("--quantization", o.quantization, "Weights: int8").OneOf({"int8"});
+  app.AddOption("--max-model-len", o.max_model_len_tokens,
+                "Max tokens of prompt and output together; 0: the model's")
+      .Check(NonNegative())
+      .ShowDefault();
+  app.AddOption("--max-num-seqs", o.max_sequences,
+                "Max concurrent sequences of a worker; 0: the plan's, else 64")
+      .Range(0, 65536)
+      .ShowDefault();
+  app.AddOption("--max-num-batched-tokens", o.max_batched_tokens,
+                "Max rows of one step; 0: the plan's, else 512")
+      .Range(0, 1 << 20)
+      .ShowDefault();
+  app.AddOption("--max-waiting", o.max_waiting, "Max requests that wait at one worker")
+      .Range(1, 1 << 20)
+      .ShowDefault();
+  app.AddOption("--block-size", o.block_tokens, "Tokens per KV block").Range(1, 1024).ShowDefault();
+  app.AddOption("--kv-cache-memory-bytes", o.kv_cache_bytes,
+                "KV pool per worker, in bytes or as 8GiB; 0: half of the memory left by weights")
+      .Size();
+  app.AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
+                "Reuse KV of equal prefixes");
+  app.AddOption("--io-threads", o.io_threads, "Threads for HTTP connections")
+      .Range(1, 256)
+      .ShowDefault();
+  app.AddOption("--shutdown-timeout", o.shutdown_timeout_seconds,
+                "Max seconds to finish requests after SIGTERM")
+      .Check(NonNegative())
+      .ShowDefault();
+  app.AddOption("--progress-timeout", o.progress_timeout_seconds,
+                "Seconds without a step after which a replica with requests is named as stalled; "
+                "0: never")
+      .Check(NonNegative())
+      .ShowDefault();
+  app.AddOption("--log-level", o.log_level, "Lowest level of the lines to log")
+      .OneOf({"trace", "debug", "info", "warning", "error", "off"})
+      .ShowDefault();
+  app.AddOption("--log-format", o.log_format, "One line for people, or one JSON object")
+      .OneOf({"text", "json"})
+      .ShowDefault();
+  app.AddOption("--config", config, "YAML file with these flags' long names as keys");
 }
 
 }  // namespace
@@ -106,22 +102,22 @@ void AddOptions(CLI::App& app, CoordinatorOptions& o, std::string& config) {
 absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
   std::string config;
-  CLI::App app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.",
-               "tessera-coordinator");
-  app.set_version_flag("--version", std::string(BuildVersion()));
+  Program app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.",
+              "tessera-coordinator");
+  app.AddVersion(std::string(BuildVersion()));
   AddOptions(app, parsed.options, config);
   NameEnvironment(app);
   const std::string unknown = UnknownArgument(app, {argv + 1, static_cast<size_t>(argc - 1)});
   if (!unknown.empty()) return absl::InvalidArgumentError(unknown);
-  CLI::App* const apps[] = {&app};
+  const Command apps[] = {app};
   parsed.warnings = UnknownVariables(apps, kProcessFlags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {
-    parsed.exit_code = app.exit(asked);
+  const absl::StatusOr<ParseOutcome> outcome = app.Parse(argc, argv);
+  if (!outcome.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(outcome.status().message(), " (see --help)"));
+  }
+  if (*outcome == ParseOutcome::kPrinted) {
+    parsed.exit_code = 0;
     return parsed;
-  } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
   }
   if (!config.empty()) {
     if (absl::Status s = ApplyFlagFile(config, app); !s.ok()) return s;

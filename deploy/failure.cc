@@ -1,21 +1,12 @@
 #include "deploy/failure.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
 
 #include "third_party/absl/str_cat.h"
+#include "third_party/cli11/flags.h"
 
 namespace tessera::deploy {
-namespace {
-
-// "tessera plan diff"
-std::string NameOf(const CLI::App& app) {
-  const CLI::App* parent = app.get_parent();
-  return parent == nullptr ? app.get_name() : StrCat(NameOf(*parent), " ", app.get_name());
-}
-
-}  // namespace
 
 int Fail(const absl::Status& status) {
   const std::string message(status.message());
@@ -28,9 +19,8 @@ int FailUsage(std::string_view reason) {
   return kUsageError;
 }
 
-int FailParse(const CLI::App& app, const CLI::App& asked, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);
-  return FailUsage(StrCat(error.what(), "; see ", NameOf(asked), " --help"));
+int FailParse(const Command& asked, const absl::Status& reason) {
+  return FailUsage(StrCat(StdView(reason.message()), "; see ", asked.full_name(), " --help"));
 }
 
 }  // namespace tessera::deploy

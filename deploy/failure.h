@@ -7,10 +7,9 @@
 
 #include "absl/status/status.h"
 
-namespace CLI {
-class App;
-class ParseError;
-}  // namespace CLI
+namespace tessera {
+class Command;
+}
 
 namespace tessera::deploy {
 
@@ -22,8 +21,7 @@ int Fail(const absl::Status& status);
 // The same of a command line that makes no sense.
 int FailUsage(std::string_view reason);
 
-// What CLI11 makes of a command line; `asked` is the subcommand that it names. 0 for --help and
-// --version, which are printed.
-int FailParse(const CLI::App& app, const CLI::App& asked, const CLI::ParseError& error);
+// The same of flags that `asked`, the subcommand of the command line, does not take.
+int FailParse(const Command& asked, const absl::Status& reason);
 
 }  // namespace tessera::deploy

@@ -1,6 +1,5 @@
 // The `tessera` command: up, status, complete, plan, simulate.
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
+#include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
 #include "third_party/cli11/number_check.h"
 
@@ -80,13 +80,13 @@ struct StatusFlags {
   bool json = false;
 };
 
-void AddStatus(CLI::App& app, StatusFlags& flags) {
-  CLI::App* status = app.add_subcommand("status", "Show workers, replicas and throughput");
-  status->add_option("--coordinator", flags.coordinator, "The coordinator's gRPC address")
-      ->capture_default_str();
-  status->add_option("--admin-key-file", flags.admin_key_file,
-                     "File with the coordinator's admin key");
-  status->add_flag("--json", flags.json, "Print JSON");
+void AddStatus(const Command& app, StatusFlags& flags) {
+  const Command status = app.AddSubcommand("status", "Show workers, replicas and throughput");
+  status.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
+      .ShowDefault();
+  status.AddOption("--admin-key-file", flags.admin_key_file,
+                   "File with the coordinator's admin key");
+  status.AddSwitch("--json", flags.json, "Print JSON");
 }
 
 int RunStatus(const StatusFlags& flags) {
@@ -107,18 +107,18 @@ struct CompleteFlags {
   bool raw = false;
 };
 
-void AddComplete(CLI::App& app, CompleteFlags& flags) {
+void AddComplete(const Command& app, CompleteFlags& flags) {
   CompleteOptions& o = flags.options;
-  CLI::App* complete =
-      app.add_subcommand("complete", "Send a prompt, print the answer as it comes");
-  complete->add_option("prompt", o.prompt, "Text to send")->required();
-  complete->add_option("--url", o.url, "The server")->capture_default_str();
-  complete->add_flag("--raw", flags.raw, "Continue the prompt without a chat template");
-  complete->add_option("--model", o.model, "Model name; default: the served one");
-  complete->add_option("--api-key", o.api_key, "Key to send");
-  complete->add_option("--max-tokens", o.max_tokens, "Max tokens of the answer")->check(Positive());
-  complete->add_option("--temperature", o.temperature, "0: always the most likely token")
-      ->check(NonNegative());
+  const Command complete =
+      app.AddSubcommand("complete", "Send a prompt, print the answer as it comes");
+  complete.AddOption("prompt", o.prompt, "Text to send").Required();
+  complete.AddOption("--url", o.url, "The server").ShowDefault();
+  complete.AddSwitch("--raw", flags.raw, "Continue the prompt without a chat template");
+  complete.AddOption("--model", o.model, "Model name; default: the served one");
+  complete.AddOption("--api-key", o.api_key, "Key to send");
+  complete.AddOption("--max-tokens", o.max_tokens, "Max tokens of the answer").Check(Positive());
+  complete.AddOption("--temperature", o.temperature, "0: always the most likely token")
+      .Check(NonNegative());
 }
 
 int RunComplete(CompleteFlags& flags) {
@@ -140,33 +140,33 @@ int RunSimulate(const SimulateFlags& flags) {
 }
 
 // The flags that the named subcommand reads come from the environment too.
-void ReadEnvironment(CLI::App& app, std::span<const char* const> arguments) {
-  const std::vector<CLI::App*> apps = NamedApps(app, arguments);
-  for (CLI::App* named : apps) NameEnvironment(*named);
+void ReadEnvironment(const Command& app, std::span<const char* const> arguments) {
+  const std::vector<Command> commands = NamedCommands(app, arguments);
+  for (const Command& named : commands) NameEnvironment(named);
   std::vector<std::string_view> others(std::begin(kProcessFlags), std::end(kProcessFlags));
   others.insert(others.end(), std::begin(kHandedOnFlags), std::end(kHandedOnFlags));
   others.insert(others.end(), std::begin(kHandedOnLists), std::end(kHandedOnLists));
   others.insert(others.end(), std::begin(kHandedOnSwitches), std::end(kHandedOnSwitches));
   // Variables of the other subcommands are no mistakes.
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
-    for (const CLI::Option* option : sub->get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back(name);
+  for (const Command& sub : app.subcommands()) {
+    for (const Flag& flag : sub.flags()) {
+      for (const std::string& name : flag.long_names()) names.push_back(name);
     }
   }
   others.insert(others.end(), names.begin(), names.end());
-  for (const std::string& line : UnknownVariables(apps, others))
+  for (const std::string& line : UnknownVariables(commands, others))
     std::cerr << "tessera: warning: " << line << "\n";
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Tessera: large language models on whatever devices you have.", "tessera");
-  app.set_version_flag("--version", std::string(BuildVersion()));
-  app.require_subcommand(1);
+  Program app("Tessera: large language models on whatever devices you have.", "tessera");
+  app.AddVersion(std::string(BuildVersion()));
+  app.RequireSubcommands(1, 1);
   UpFlags up;
   StatusFlags status;
   CompleteFlags complete;
-  CLI::App* const up_app = AddUp(app, up);
+  const Command up_app = AddUp(app, up);
   AddStatus(app, status);
   AddComplete(app, complete);
   PlanCli plan(app);
@@ -177,20 +177,18 @@ int Main(int argc, char** argv) {
     return FailUsage(unknown);
   if (arguments.empty()) {
     const int code = FailUsage("a subcommand is needed");
-    std::cerr << app.help();
+    std::cerr << app.Help();
     return code;
   }
   ReadEnvironment(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return FailParse(app, *NamedApps(app, arguments).back(), error);
-  }
-  if (app.got_subcommand("status")) return RunStatus(status);
-  if (app.got_subcommand("complete")) return RunComplete(complete);
-  if (app.got_subcommand("plan")) return plan.Run();
-  if (app.got_subcommand("simulate")) return RunSimulate(simulate);
-  if (absl::Status s = FinishUp(*up_app, up); !s.ok()) {
+  const absl::StatusOr<ParseOutcome> outcome = app.Parse(argc, argv);
+  if (!outcome.ok()) return FailParse(NamedCommands(app, arguments).back(), outcome.status());
+  if (*outcome == ParseOutcome::kPrinted) return 0;
+  if (app.Named("status")) return RunStatus(status);
+  if (app.Named("complete")) return RunComplete(complete);
+  if (app.Named("plan")) return plan.Run();
+  if (app.Named("simulate")) return RunSimulate(simulate);
+  if (absl::Status s = FinishUp(up_app, up); !s.ok()) {
     Fail(s);
     return 2;
   }

@@ -1,6 +1,5 @@
 #include "deploy/plan_cli.h"
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -62,181 +61,180 @@ absl::Status CheckAgainstFiles(const v1::DeploymentPlan& plan, const std::string
 
 }  // namespace
 
-PlanCli::PlanCli(CLI::App& app)
-    : plan_(app.add_subcommand("plan", "Plan a deployment: which devices form which replicas")) {
+PlanCli::PlanCli(const Command& app)
+    : plan_(app.AddSubcommand("plan", "Plan a deployment: which devices form which replicas")) {
   AddPlan();
   AddCheck();
   AddDiff();
   AddInit();
   AddImport();
-  plan_->require_subcommand(0, 1);
+  plan_.RequireSubcommands(0, 1);
 }
 
 void PlanCli::AddPlan() {
   PlanFlags& f = flags_;
-  plan_->add_option("cluster", f.cluster, "Description of the cluster, YAML or JSON");
+  plan_.AddOption("cluster", f.cluster, "Description of the cluster, YAML or JSON");
   plan_
-      ->add_option("--model", models_,
-                   "A known name (Llama-2-70B), a Hugging Face folder, or a config.json; several "
-                   "--model share the cluster")
-      ->allow_extra_args(false);
+      .AddOption("--model", models_,
+                 "A known name (Llama-2-70B), a Hugging Face folder, or a config.json; several "
+                 "--model share the cluster")
+      .OneValuePerUse();
   plan_
-      ->add_option("--workload", workloads_,
-                   "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output; "
-                   "for several models one each, or one for all")
-      ->allow_extra_args(false);
-  plan_->add_option("--prompt", f.prompt_tokens, "Tokens of a prompt; not beside --workload")
-      ->check(WholeFrom(1))
-      ->default_str(std::to_string(kUsualPromptTokens));
-  plan_->add_option("--output", f.output_tokens, "Tokens of an answer; not beside --workload")
-      ->check(WholeFrom(1))
-      ->default_str(std::to_string(kUsualOutputTokens));
+      .AddOption("--workload", workloads_,
+                 "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output; "
+                 "for several models one each, or one for all")
+      .OneValuePerUse();
+  plan_.AddOption("--prompt", f.prompt_tokens, "Tokens of a prompt; not beside --workload")
+      .Check(WholeFrom(1))
+      .ShowDefault(std::to_string(kUsualPromptTokens));
+  plan_.AddOption("--output", f.output_tokens, "Tokens of an answer; not beside --workload")
+      .Check(WholeFrom(1))
+      .ShowDefault(std::to_string(kUsualOutputTokens));
   plan_
-      ->add_option("--rate", rates_,
-                   "Requests per second; 0 or not given: as the workload says; for several models "
-                   "one each")
-      ->allow_extra_args(false)
-      ->check(NonNegative());
-  plan_->add_flag(
+      .AddOption("--rate", rates_,
+                 "Requests per second; 0 or not given: as the workload says; for several models "
+                 "one each")
+      .OneValuePerUse()
+      .Check(NonNegative());
+  plan_.AddSwitch(
       "--survive-machine-loss", f.options.survive_machine_loss,
       "Promise only the rate that remains when any one machine is lost, and plan for that");
   plan_
-      ->add_option("--spot-share", f.options.spot.share,
-                   "Part of the rented machines with a spot_price to rent as spot, 0 to 1")
-      ->check(NonNegative())
-      ->capture_default_str();
+      .AddOption("--spot-share", f.options.spot.share,
+                 "Part of the rented machines with a spot_price to rent as spot, 0 to 1")
+      .Check(NonNegative())
+      .ShowDefault();
   plan_
-      ->add_option("--spot-extra", f.options.spot.extra,
-                   "Of each machine of the description with a spot_price, how many to hope for "
-                   "beyond what the plan needs, as far as its `available` leaves any; --spot-share "
-                   "is of both together, and on demand are no more than the plan needs")
-      ->check(WholeFrom(0))
-      ->capture_default_str();
+      .AddOption("--spot-extra", f.options.spot.extra,
+                 "Of each machine of the description with a spot_price, how many to hope for "
+                 "beyond what the plan needs, as far as its `available` leaves any; --spot-share "
+                 "is of both together, and on demand are no more than the plan needs")
+      .Check(WholeFrom(0))
+      .ShowDefault();
   plan_
-      ->add_option("--weight-read", f.weight_read,
-                   "Rate at which a machine reads weights from its disk")
-      ->capture_default_str();
-  plan_->add_option(
+      .AddOption("--weight-read", f.weight_read,
+                 "Rate at which a machine reads weights from its disk")
+      .ShowDefault();
+  plan_.AddOption(
       "--weight-network", f.weight_network,
       "Rate at which a machine gets weights over the network; default: from its disk only");
-  plan_->add_flag("--move-keeps-weights", f.options.move.keeps_weights,
+  plan_.AddSwitch("--move-keeps-weights", f.options.move.keeps_weights,
                   "Count on workers to keep weights they hold when the plan changes");
-  plan_->add_option("--from", f.running,
-                    "The plan.json that runs now: prints the cost of the move");
-  plan_->add_option("--max-tpot", f.max_tpot,
-                    "Max time per output token, such as \"150 ms\"; 0: no limit");
-  plan_->add_option("--max-ttft", f.max_ttft,
-                    "Max time to the first token, such as \"2 s\"; 0: no limit");
-  plan_->add_option("--max-e2e", f.max_end_to_end,
-                    "Max time of a request, such as \"20 s\"; 0: no limit");
+  plan_.AddOption("--from", f.running, "The plan.json that runs now: prints the cost of the move");
+  plan_.AddOption("--max-tpot", f.max_tpot,
+                  "Max time per output token, such as \"150 ms\"; 0: no limit");
+  plan_.AddOption("--max-ttft", f.max_ttft,
+                  "Max time to the first token, such as \"2 s\"; 0: no limit");
+  plan_.AddOption("--max-e2e", f.max_end_to_end,
+                  "Max time of a request, such as \"20 s\"; 0: no limit");
   plan_
-      ->add_option("--attainment", f.attainment,
-                   "Part of the requests that must meet the limits; 0: the workload's, or 0.99")
-      ->check(Between(0, 1));
+      .AddOption("--attainment", f.attainment,
+                 "Part of the requests that must meet the limits; 0: the workload's, or 0.99")
+      .Check(Between(0, 1));
   plan_
-      ->add_option("--arrival-variation", f.arrival_variation,
-                   "Variation of the gaps between requests; 0: the workload's, or 1 (Poisson)")
-      ->check(NonNegative());
-  plan_->add_option("--seed", f.options.seed, "Seed of random searches; 0: their own")
-      ->check(WholeFrom(0));
+      .AddOption("--arrival-variation", f.arrival_variation,
+                 "Variation of the gaps between requests; 0: the workload's, or 1 (Poisson)")
+      .Check(NonNegative());
+  plan_.AddOption("--seed", f.options.seed, "Seed of random searches; 0: their own")
+      .Check(WholeFrom(0));
   plan_
-      ->add_option("--objective", f.goal,
-                   "throughput, goodput (within the latency limits), price (cheapest for --rate), "
-                   "budget (best within the cluster's)")
-      ->capture_default_str();
+      .AddOption("--objective", f.goal,
+                 "throughput, goodput (within the latency limits), price (cheapest for --rate), "
+                 "budget (best within the cluster's)")
+      .ShowDefault();
   plan_
-      ->add_option("--search", f.options.search,
-                   "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
-      ->capture_default_str();
-  plan_->add_option("--search-option", f.options.search_options,
-                    "A constant of that search, such as hexgen.population=32; repeated; a plan "
-                    "names all under its assumptions");
-  plan_->add_option("--dtype", f.weight_dtype,
-                    "Type of weights: float32, float16, bfloat16, int8; default: as stored");
-  plan_->add_option("--kv-dtype", f.kv_dtype,
-                    "Type of keys and values; default: 16 bits, or 32 if the weights have 32");
-  plan_->add_option("--utilisation", f.options.utilisation, "Part of each device's memory to use")
-      ->check(Between(0.01, 1))
-      ->capture_default_str();
-  plan_->add_option(
+      .AddOption("--search", f.options.search,
+                 "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
+      .ShowDefault();
+  plan_.AddOption("--search-option", f.options.search_options,
+                  "A constant of that search, such as hexgen.population=32; repeated; a plan "
+                  "names all under its assumptions");
+  plan_.AddOption("--dtype", f.weight_dtype,
+                  "Type of weights: float32, float16, bfloat16, int8; default: as stored");
+  plan_.AddOption("--kv-dtype", f.kv_dtype,
+                  "Type of keys and values; default: 16 bits, or 32 if the weights have 32");
+  plan_.AddOption("--utilisation", f.options.utilisation, "Part of each device's memory to use")
+      .Check(Between(0.01, 1))
+      .ShowDefault();
+  plan_.AddOption(
       "--reserve", f.runtime_reserve,
       "Memory per device for the runtime; default: 1 GiB, or none where all devices are CPUs");
-  plan_->add_option("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
-      ->check(Between(0, 0.9))
-      ->capture_default_str();
+  plan_.AddOption("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
+      .Check(Between(0, 0.9))
+      .ShowDefault();
   plan_
-      ->add_option("--kv-codec-rate", f.kv_codec_rate,
-                   "Rate at which devices encode and decode compressed KV")
-      ->capture_default_str();
-  plan_->add_option("--max-batched-tokens", f.options.max_step_tokens, "Max tokens of one step")
-      ->check(WholeFrom(1))
-      ->capture_default_str();
+      .AddOption("--kv-codec-rate", f.kv_codec_rate,
+                 "Rate at which devices encode and decode compressed KV")
+      .ShowDefault();
+  plan_.AddOption("--max-batched-tokens", f.options.max_step_tokens, "Max tokens of one step")
+      .Check(WholeFrom(1))
+      .ShowDefault();
   plan_
-      ->add_option("--max-sequences", f.options.max_sequences,
-                   "Max concurrent sequences of a replica")
-      ->check(WholeFrom(1))
-      ->capture_default_str();
+      .AddOption("--max-sequences", f.options.max_sequences,
+                 "Max concurrent sequences of a replica")
+      .Check(WholeFrom(1))
+      .ShowDefault();
   plan_
-      ->add_option("--context", f.options.context_tokens,
-                   "Max sequence length, tokens; 0: the model's")
-      ->check(WholeFrom(0));
-  plan_->add_flag("--no-split", no_split_, "Every replica both prefills and decodes");
-  plan_->add_flag_function(
-      "--simulate,!--no-simulate", [&f](int64_t times) { f.options.simulate = times > 0; },
+      .AddOption("--context", f.options.context_tokens,
+                 "Max sequence length, tokens; 0: the model's")
+      .Check(WholeFrom(0));
+  plan_.AddSwitch("--no-split", no_split_, "Every replica both prefills and decodes");
+  plan_.AddSwitch(
+      "--simulate,!--no-simulate", f.options.simulate,
       "Simulate the plans that the search kept and take the one that does better; default: with "
       "up to 64 devices, 1,000 where a plan splits prefill and decode");
-  plan_->add_flag("--prove", f.options.prove,
+  plan_.AddSwitch("--prove", f.options.prove,
                   "Up to eight devices: test as many layouts as proving the optimum takes");
-  plan_->add_option("--out", out_, "Write plan.json here");
-  plan_->add_option("--picture", picture_, "Draw the plan as SVG here");
-  plan_->add_flag("--sensitivity", sensitivity_,
+  plan_.AddOption("--out", out_, "Write plan.json here");
+  plan_.AddOption("--picture", picture_, "Draw the plan as SVG here");
+  plan_.AddSwitch("--sensitivity", sensitivity_,
                   "Search again with every assumption off (up to 12 devices: always done), "
                   "and without each kind: seconds to minutes, by the number of devices");
   plan_
-      ->add_option(
+      .AddOption(
           "--time-limit", time_limit_seconds_,
           "Seconds until the best plan so far is returned, marked as interrupted; 0: no limit")
-      ->check(NonNegative());
-  plan_->add_option("--layout", f.layout, "Judge the layout of this file instead of searching one");
-  plan_->add_option(
+      .Check(NonNegative());
+  plan_.AddOption("--layout", f.layout, "Judge the layout of this file instead of searching one");
+  plan_.AddOption(
       "--what-if", what_if_,
       "Print what changes with, for example, \"+2 L40S, -machine3, link a-b 10 Gbit/s\"");
 }
 
 void PlanCli::AddCheck() {
-  check_ =
-      plan_->add_subcommand("check", "Check a plan.json, with code independent of the planner");
-  check_->add_option("plan", checked_plan_, "The plan.json")->required();
-  check_->add_option("--cluster", checked_cluster_,
-                     "Check devices, memory and links against this description as well");
-  check_->add_option("--model", checked_model_, "Check that the plan is for this model");
+  const Command check =
+      plan_.AddSubcommand("check", "Check a plan.json, with code independent of the planner");
+  check.AddOption("plan", checked_plan_, "The plan.json").Required();
+  check.AddOption("--cluster", checked_cluster_,
+                  "Check devices, memory and links against this description as well");
+  check.AddOption("--model", checked_model_, "Check that the plan is for this model");
 }
 
 void PlanCli::AddDiff() {
-  diff_ = plan_->add_subcommand("diff", "Print the differences between two plans");
-  diff_->add_option("from", diff_from_, "A plan.json")->required();
-  diff_->add_option("to", diff_to_, "Another")->required();
+  const Command diff = plan_.AddSubcommand("diff", "Print the differences between two plans");
+  diff.AddOption("from", diff_from_, "A plan.json").Required();
+  diff.AddOption("to", diff_to_, "Another").Required();
 }
 
 void PlanCli::AddInit() {
-  init_ = plan_->add_subcommand("init", "Write a commented cluster.yaml for this machine");
-  init_->add_option("--out", init_out_, "File to write; default: stdout");
+  const Command init =
+      plan_.AddSubcommand("init", "Write a commented cluster.yaml for this machine");
+  init.AddOption("--out", init_out_, "File to write; default: stdout");
 }
 
 void PlanCli::AddImport() {
-  import_ =
-      plan_->add_subcommand("import-helix", "Turn a cluster INI of Helix into a cluster.yaml");
-  import_->add_option("ini", import_from_, "The INI with [ComputeNode-0], [Link-0-1], ...")
-      ->required();
-  import_->add_option("--profiles", import_profiles_, "INI with the NIC speeds of machine types");
-  import_->add_option("--out", import_out_, "File to write; default: stdout");
+  const Command import =
+      plan_.AddSubcommand("import-helix", "Turn a cluster INI of Helix into a cluster.yaml");
+  import.AddOption("ini", import_from_, "The INI with [ComputeNode-0], [Link-0-1], ...").Required();
+  import.AddOption("--profiles", import_profiles_, "INI with the NIC speeds of machine types");
+  import.AddOption("--out", import_out_, "File to write; default: stdout");
 }
 
 int PlanCli::Run() {
-  if (plan_->got_subcommand(init_)) return RunInit();
-  if (plan_->got_subcommand(import_)) return RunImport();
-  if (plan_->got_subcommand(check_)) return RunCheck();
-  if (plan_->got_subcommand(diff_)) return RunDiff();
+  if (plan_.Named("init")) return RunInit();
+  if (plan_.Named("import-helix")) return RunImport();
+  if (plan_.Named("check")) return RunCheck();
+  if (plan_.Named("diff")) return RunDiff();
   return RunPlan();
 }
 

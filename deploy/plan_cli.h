@@ -7,17 +7,14 @@
 #include <vector>
 
 #include "deploy/plan_command.h"
-
-namespace CLI {
-class App;
-}
+#include "third_party/cli11/flags.h"
 
 namespace tessera::deploy {
 
 class PlanCli {
  public:
   // Adds the subcommand; both must outlive the parsing.
-  explicit PlanCli(CLI::App& app);
+  explicit PlanCli(const Command& app);
   PlanCli(const PlanCli&) = delete;
   PlanCli& operator=(const PlanCli&) = delete;
 
@@ -43,11 +40,7 @@ class PlanCli {
   // Sensitivity, and the files that flags name.
   absl::Status Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const;
 
-  CLI::App* const plan_;
-  CLI::App* check_ = nullptr;
-  CLI::App* diff_ = nullptr;
-  CLI::App* init_ = nullptr;
-  CLI::App* import_ = nullptr;
+  const Command plan_;
   PlanFlags flags_;
   std::vector<std::string> models_, workloads_;  // several models share the cluster
   std::vector<double> rates_;

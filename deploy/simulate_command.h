@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 
-namespace CLI {
-class App;
+namespace tessera {
+class Command;
 }
 
 namespace tessera::deploy {
@@ -51,7 +51,7 @@ struct SimulateFlags {
   std::string timeline_svg;
 };
 
-void AddSimulate(CLI::App& app, SimulateFlags* flags);
+void AddSimulate(const Command& app, SimulateFlags* flags);
 
 // The summary, for people. Errors name the file or flag, the reason and the fix.
 absl::StatusOr<std::string> SimulateFromFiles(const SimulateFlags& flags);

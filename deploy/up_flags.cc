@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -20,51 +19,41 @@ namespace {
 constexpr char kHandedOn[] =
     "Handed on to the coordinator, which says what they mean (tessera-coordinator --help)";
 
-void AddListening(CLI::App* up, UpOptions& o) {
-  up->add_option("--host", o.host, "Address to listen on")->capture_default_str();
-  up->add_option("--port", o.port, "HTTP port, 0 for any free one")->capture_default_str();
-  up->add_option("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one")
-      ->capture_default_str();
-  up->add_option("--api-key", o.api_keys,
-                 "Key that clients must send; may be given more than once");
-  up->add_option(
-      "--admin-key-file", o.admin_key_file,
-      "File with the key for `tessera status`; default: none on loopback, else a new one");
-  up->add_option("--cluster-token-file", o.cluster_token_file,
-                 "File with the secret shared with the workers; default: as for the admin key");
+void AddListening(const Command& up, UpOptions& o) {
+  up.AddOption("--host", o.host, "Address to listen on").ShowDefault();
+  up.AddOption("--port", o.port, "HTTP port, 0 for any free one").ShowDefault();
+  up.AddOption("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one").ShowDefault();
+  up.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  up.AddOption("--admin-key-file", o.admin_key_file,
+               "File with the key for `tessera status`; default: none on loopback, else a new one");
+  up.AddOption("--cluster-token-file", o.cluster_token_file,
+               "File with the secret shared with the workers; default: as for the admin key");
 }
 
-void AddHandedOn(CLI::App* up) {
+void AddHandedOn(const Command& up) {
   for (const std::string_view name : kHandedOnFlags) {
-    up->add_option(absl::StrCat("--", std::string(name)))
-        ->type_name("")
-        ->expected(1)
-        ->group(kHandedOn);
+    up.AddUnbound(absl::StrCat("--", std::string(name))).Group(kHandedOn);
   }
   for (const std::string_view name : kHandedOnLists) {
-    up->add_option(absl::StrCat("--", std::string(name)))
-        ->type_name("")
-        ->expected(1, CLI::detail::expected_max_vector_size)
-        ->allow_extra_args(false)
-        ->group(kHandedOn);
+    up.AddUnboundList(absl::StrCat("--", std::string(name))).Group(kHandedOn);
   }
   for (const std::string_view name : kHandedOnSwitches) {
     const std::string text(name);
-    up->add_flag(absl::StrCat("--", text, ",!--no-", text))->group(kHandedOn);
+    up.AddUnboundSwitch(absl::StrCat("--", text, ",!--no-", text)).Group(kHandedOn);
   }
 }
 
-void CollectHandedOn(CLI::App& up, std::vector<std::string>& flags) {
+void CollectHandedOn(const Command& up, std::vector<std::string>& flags) {
   auto collect = [&](std::string_view name) {
     const std::string flag = absl::StrCat("--", std::string(name));
-    const CLI::Option* option = up.get_option(flag);
-    if (option->count() > 0) flags.push_back(absl::StrCat(flag, "=", option->results().back()));
+    const std::vector<std::string> given = up.FindFlag(flag)->values();
+    if (!given.empty()) flags.push_back(absl::StrCat(flag, "=", given.back()));
   };
   for (const std::string_view name : kHandedOnFlags) collect(name);
   for (const std::string_view name : kHandedOnSwitches) collect(name);
   for (const std::string_view name : kHandedOnLists) {
     const std::string flag = absl::StrCat("--", std::string(name));
-    for (const std::string& value : up.get_option(flag)->results())
+    for (const std::string& value : up.FindFlag(flag)->values())
       flags.push_back(absl::StrCat(flag, "=", value));
   }
 }
@@ -113,42 +102,42 @@ absl::Status NameWorkers(UpOptions& o) {
 
 }  // namespace
 
-CLI::App* AddUp(CLI::App& app, UpFlags& flags) {
+Command AddUp(const Command& app, UpFlags& flags) {
   UpOptions& o = flags.options;
-  CLI::App* up = app.add_subcommand("up", "Start a coordinator and local workers, until Ctrl-C");
-  up->add_option("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
-  up->add_option("--workers", o.workers,
-                 "Local CPU workers; 0: one per core, two at most, or those of --cluster or --plan")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  const Command up = app.AddSubcommand("up", "Start a coordinator and local workers, until Ctrl-C");
+  up.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
+  up.AddOption("--workers", o.workers,
+               "Local CPU workers; 0: one per core, two at most, or those of --cluster or --plan")
+      .Range(0, 1024)
+      .ShowDefault();
   AddListening(up, o);
-  up->add_option(
+  up.AddOption(
         "--cpu-isa", o.cpu_isa,
         "Kernel path: auto (the last of these that the processor has), reference, avx2, avx512, "
         "avx512_bf16 or amx")
-      ->capture_default_str();
-  up->add_option("--bin-dir", o.bin_dir, "Folder of tessera-coordinator and tessera-worker");
-  up->add_option("--log-dir", o.log_dir, "Folder for the logs; default: a new one under /tmp");
-  up->add_option("--ready-timeout", o.ready_timeout_seconds,
-                 "Seconds to wait until all workers serve")
-      ->check(NonNegative())
-      ->capture_default_str();
-  up->add_option("--shutdown-timeout", o.shutdown_timeout_seconds,
-                 "Seconds to finish requests after Ctrl-C")
-      ->check(NonNegative())
-      ->capture_default_str();
-  up->add_option("--ask", flags.ask,
-                 "A question to send once everything is up; its answer is printed");
-  up->add_option("--expect", flags.expect,
-                 "What that answer must be; else everything stops with exit code 1")
-      ->needs(up->get_option("--ask"));
-  up->add_flag("--once", flags.once, "Stop when everything is up and --ask has been answered");
-  up->add_option("--config", flags.config, "YAML file with these flags' long names as keys");
+      .ShowDefault();
+  up.AddOption("--bin-dir", o.bin_dir, "Folder of tessera-coordinator and tessera-worker");
+  up.AddOption("--log-dir", o.log_dir, "Folder for the logs; default: a new one under /tmp");
+  up.AddOption("--ready-timeout", o.ready_timeout_seconds,
+               "Seconds to wait until all workers serve")
+      .Check(NonNegative())
+      .ShowDefault();
+  up.AddOption("--shutdown-timeout", o.shutdown_timeout_seconds,
+               "Seconds to finish requests after Ctrl-C")
+      .Check(NonNegative())
+      .ShowDefault();
+  up.AddOption("--ask", flags.ask,
+               "A question to send once everything is up; its answer is printed");
+  up.AddOption("--expect", flags.expect,
+               "What that answer must be; else everything stops with exit code 1")
+      .Needs(*up.FindFlag("--ask"));
+  up.AddSwitch("--once", flags.once, "Stop when everything is up and --ask has been answered");
+  up.AddOption("--config", flags.config, "YAML file with these flags' long names as keys");
   AddHandedOn(up);
   return up;
 }
 
-absl::Status FinishUp(CLI::App& up, UpFlags& flags) {
+absl::Status FinishUp(const Command& up, UpFlags& flags) {
   UpOptions& o = flags.options;
   if (!flags.config.empty()) {
     if (absl::Status s = ApplyFlagFile(flags.config, up); !s.ok()) return s;
@@ -169,8 +158,8 @@ absl::Status FinishUp(CLI::App& up, UpFlags& flags) {
     return s;
   CollectHandedOn(up, o.coordinator_flags);
   if (absl::Status s = NameWorkers(o); !s.ok()) return s;
-  for (const CLI::Option* option : up.get_options()) {
-    if (!option->get_envname().empty()) unsetenv(option->get_envname().c_str());
+  for (const Flag& flag : up.flags()) {
+    if (!flag.variable().empty()) unsetenv(flag.variable().c_str());
   }
   // These would give all workers the same.
   for (const char* flag :

@@ -8,10 +8,7 @@
 
 #include "absl/status/status.h"
 #include "deploy/up.h"
-
-namespace CLI {
-class App;
-}
+#include "third_party/cli11/flags.h"
 
 namespace tessera::deploy {
 
@@ -24,11 +21,11 @@ struct UpFlags {
 };
 
 // Adds the subcommand; `flags` must outlive the parsing. Returns it.
-CLI::App* AddUp(CLI::App& app, UpFlags& flags);
+Command AddUp(const Command& app, UpFlags& flags);
 
 // After parsing: fills in what --config says, reads the files of keys, collects what is handed on,
 // and takes out of the environment what the started programs would otherwise read a second time.
 // InvalidArgument naming the flag, the key or the file.
-absl::Status FinishUp(CLI::App& up, UpFlags& flags);
+absl::Status FinishUp(const Command& up, UpFlags& flags);
 
 }  // namespace tessera::deploy

@@ -44,6 +44,21 @@ bool IsAllowedEdge(std::string_view from, std::string_view to) {
 
 bool IsOurs(std::string_view folder) { return AllowedEdges().count(folder) > 0; }
 
+// Headers that cost seconds in every file that includes them, and whose they are.
+constexpr std::pair<std::string_view, std::string_view> kWrapped[] = {
+    {"CLI/", "third_party/cli11/flags.cc"},
+};
+
+// What is wrong with the include, or "".
+std::string MisplacedLibrary(const std::string& path, const std::string& include) {
+  for (const auto& [headers, wrapper] : kWrapped) {
+    if (!include.starts_with(headers) || path.starts_with(wrapper)) continue;
+    return path + " includes <" + include + ">, which costs seconds a file: only " +
+           std::string(wrapper) + " may";
+  }
+  return "";
+}
+
 std::string_view ParentOf(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
@@ -135,6 +150,8 @@ std::vector<std::string> FindForbiddenIncludes(const std::vector<SourceFile>& fi
     const std::string parent(ParentOf(file.path));
     for (const std::string& include : IncludesOf(file.text)) {
       const std::string_view to = FolderOf(include);
+      if (const std::string fault = MisplacedLibrary(file.path, include); !fault.empty())
+        faults.push_back(fault);
       if (!IsOurs(to)) {
         if (include.starts_with(".") || paths.count(parent + "/" + include) > 0) {
           faults.push_back(file.path + " includes \"" + include +

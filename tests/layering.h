@@ -25,7 +25,7 @@ std::string_view FolderOf(std::string_view path);
 std::vector<std::string> IncludesOf(std::string_view text);
 
 // One line of English for each include that the architecture does not allow: a folder edge, a path
-// that does not start at the root.
+// that does not start at the root, headers of a library that only its wrapper may see.
 std::vector<std::string> FindForbiddenIncludes(const std::vector<SourceFile>& files);
 
 // One line for each cycle of files that include each other: "a.h -> b.h -> a.h".

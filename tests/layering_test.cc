@@ -89,6 +89,15 @@ TEST_CASE("wrappers are free to use, and use nobody") {
   CHECK(FindForbiddenIncludes({Including("third_party/a/x.h", "proto/ids.h")}).size() == 1);
 }
 
+TEST_CASE("libraries with expensive headers are seen by their wrappers alone") {
+  const auto faults = FindForbiddenIncludes({{"deploy/x.cc", "#include <CLI/CLI.hpp>\n"},
+                                             {"third_party/cli11/flags.cc", "#include <CLI/x.h>"}});
+  REQUIRE(faults.size() == 1);
+  CHECK(faults[0] ==
+        "deploy/x.cc includes <CLI/CLI.hpp>, which costs seconds a file: only "
+        "third_party/cli11/flags.cc may");
+}
+
 TEST_CASE("every field that processes or files say is explained") {
   CHECK(FindFieldsWithoutComment(Tree()) == Faults{});
   const std::string silent =

@@ -1,6 +1,5 @@
 #include "worker/worker_options.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
@@ -11,6 +10,7 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/flag_file.h"
+#include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
 #include "third_party/linux/host_name.h"
 #include "worker/worker_server.h"
@@ -18,65 +18,63 @@
 namespace tessera::worker {
 namespace {
 
-void Declare(CLI::App* app, WorkerOptions* o) {
-  app->add_option("--coordinator", o->coordinator,
-                  "host:port of the coordinator's gRPC service; without it the worker waits to be "
-                  "configured");
-  app->add_option(
-         "--listen", o->listen,
-         "host:port of this worker's gRPC service; port 0 takes a free one. Addresses other "
-         "than loopback need --cluster-token-file")
-      ->capture_default_str();
-  app->add_option("--advertise", o->advertise, "host:port under which the coordinator reaches it");
-  app->add_option(
-         "--link-port", o->link_port,
-         "TCP port for links of the other workers of a replica, on the host of --listen; 0 "
-         "takes a free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  app->add_option("--advertise-link", o->advertise_link,
-                  "host:port under which other workers reach the link port");
-  app->add_option("--name", o->name,
-                  "Device name in the cluster, \"machine/index\"; default: host name and /0");
-  app->add_option("--cpus", o->cpus,
-                  "Cores to use, such as 0-3,7; default: what affinity and control group allow");
-  app->add_option("--cpu-isa", o->cpu_isa,
-                  "Kernel path: auto (the last of these that the processor has), reference, avx2, "
-                  "avx512, avx512_bf16 or amx")
-      ->capture_default_str();
-  app->add_option("--memory", o->memory_bytes,
-                  "Memory to use, in bytes or as 8GiB; 0: what control group and machine allow")
-      ->transform(CLI::AsSizeValue(true));
-  app->add_option(
+void Declare(const Command& app, WorkerOptions* o) {
+  app.AddOption("--coordinator", o->coordinator,
+                "host:port of the coordinator's gRPC service; without it the worker waits to be "
+                "configured");
+  app.AddOption("--listen", o->listen,
+                "host:port of this worker's gRPC service; port 0 takes a free one. Addresses other "
+                "than loopback need --cluster-token-file")
+      .ShowDefault();
+  app.AddOption("--advertise", o->advertise, "host:port under which the coordinator reaches it");
+  app.AddOption("--link-port", o->link_port,
+                "TCP port for links of the other workers of a replica, on the host of --listen; 0 "
+                "takes a free one")
+      .Range(0, 65535)
+      .ShowDefault();
+  app.AddOption("--advertise-link", o->advertise_link,
+                "host:port under which other workers reach the link port");
+  app.AddOption("--name", o->name,
+                "Device name in the cluster, \"machine/index\"; default: host name and /0");
+  app.AddOption("--cpus", o->cpus,
+                "Cores to use, such as 0-3,7; default: what affinity and control group allow");
+  app.AddOption("--cpu-isa", o->cpu_isa,
+                "Kernel path: auto (the last of these that the processor has), reference, avx2, "
+                "avx512, avx512_bf16 or amx")
+      .ShowDefault();
+  app.AddOption("--memory", o->memory_bytes,
+                "Memory to use, in bytes or as 8GiB; 0: what control group and machine allow")
+      .Size();
+  app.AddOption(
          "--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
          "Memory of the KV pool where the plan sets none; 0: half of the memory left by weights, "
          "within --memory and the free memory of control group and machine")
-      ->transform(CLI::AsSizeValue(true));
-  app->add_option("--cluster-token-file", o->cluster_token_file,
-                  "File with the secret that the cluster's processes share");
-  app->add_option(
+      .Size();
+  app.AddOption("--cluster-token-file", o->cluster_token_file,
+                "File with the secret that the cluster's processes share");
+  app.AddOption(
          "--drain-seconds", o->drain_seconds,
          "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->capture_default_str();
-  app->add_option("--log-level", o->log_level, "Lowest level of the lines to log")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
-      ->capture_default_str();
-  app->add_option("--log-format", o->log_format, "One line for people, or one JSON object")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+      .Range(0.0, 86400.0)
+      .ShowDefault();
+  app.AddOption("--log-level", o->log_level, "Lowest level of the lines to log")
+      .OneOf({"trace", "debug", "info", "warning", "error", "off"})
+      .ShowDefault();
+  app.AddOption("--log-format", o->log_format, "One line for people, or one JSON object")
+      .OneOf({"text", "json"})
+      .ShowDefault();
 }
 
 }  // namespace
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
-  CLI::App app("tessera-worker: one device of a Tessera cluster (a share of this machine's CPU)",
-               "tessera-worker");
-  app.set_version_flag("--version", std::string(BuildVersion()));
-  Declare(&app, &parsed.options);
+  Program app("tessera-worker: one device of a Tessera cluster (a share of this machine's CPU)",
+              "tessera-worker");
+  app.AddVersion(std::string(BuildVersion()));
+  Declare(app, &parsed.options);
   std::string config;
-  app.add_option("--config", config, "YAML file with these flags' long names as keys");
+  app.AddOption("--config", config, "YAML file with these flags' long names as keys");
   NameEnvironment(app);
   const std::string unknown = UnknownArgument(app, {argv + 1, static_cast<size_t>(argc - 1)});
   if (!unknown.empty()) return absl::InvalidArgumentError(unknown);
@@ -84,16 +82,15 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   others.insert(others.end(), std::begin(kHandedOnFlags), std::end(kHandedOnFlags));
   others.insert(others.end(), std::begin(kHandedOnLists), std::end(kHandedOnLists));
   others.insert(others.end(), std::begin(kHandedOnSwitches), std::end(kHandedOnSwitches));
-  CLI::App* const apps[] = {&app};
+  const Command apps[] = {app};
   parsed.warnings = UnknownVariables(apps, others);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {
-      parsed.exit_code = app.exit(error);
-      return parsed;
-    }
-    return absl::InvalidArgumentError(StrCat(error.what(), " (see --help)"));
+  const absl::StatusOr<ParseOutcome> outcome = app.Parse(argc, argv);
+  if (!outcome.ok()) {
+    return absl::InvalidArgumentError(StrCat(StdView(outcome.status().message()), " (see --help)"));
+  }
+  if (*outcome == ParseOutcome::kPrinted) {
+    parsed.exit_code = 0;
+    return parsed;
   }
   if (!config.empty()) {
     if (absl::Status status = ApplyFlagFile(config, app); !status.ok()) return status;

@@ -1,6 +1,5 @@
 #include "deploy/plan_cli.h"
 
-#include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -20,11 +19,10 @@ struct Ran {
 
 // `tessera plan ...`, with what it prints.
 Ran Run(std::vector<std::string> arguments) {
-  CLI::App app("", "tessera");
-  PlanCli plan(app);
+  Program program("", "tessera");
+  PlanCli plan(program);
   arguments.insert(arguments.begin(), "plan");
-  std::reverse(arguments.begin(), arguments.end());
-  app.parse(arguments);
+  REQUIRE(program.Parse(arguments).ok());
   std::ostringstream out, err;
   std::streambuf* const out_before = std::cout.rdbuf(out.rdbuf());
   std::streambuf* const err_before = std::cerr.rdbuf(err.rdbuf());
@@ -50,10 +48,9 @@ std::vector<std::string> With(const std::vector<std::string>& more) {
 }  // namespace
 
 TEST_CASE("how long --sensitivity takes depends on the cluster, and its help says so") {
-  CLI::App app("", "tessera");
-  const PlanCli plan(app);
-  const std::string help =
-      app.get_subcommand("plan")->get_option("--sensitivity")->get_description();
+  Program program("", "tessera");
+  const PlanCli plan(program);
+  const std::string help = program.FindSubcommand("plan")->FindFlag("--sensitivity")->help();
   CHECK_THAT(help, Contains(": seconds to minutes, by the number of devices"));
 }
 

@@ -1,7 +1,6 @@
 // What `tessera up` makes of a cluster description.
 #include "deploy/up_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -15,11 +14,11 @@ using Catch::Contains;
 
 // `tessera up MODEL` with these flags; they are given back in `flags`.
 absl::Status Parse(std::vector<std::string> arguments, UpFlags& flags) {
-  CLI::App app;
-  CLI::App* up = AddUp(app, flags);
+  Program program("", "tessera");
+  const Command up = AddUp(program, flags);
   arguments.insert(arguments.begin(), {"up", "MODEL"});
-  app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  return FinishUp(*up, flags);
+  if (const auto outcome = program.Parse(arguments); !outcome.ok()) return outcome.status();
+  return FinishUp(up, flags);
 }
 
 // Two stages of a model with two layers and two heads: two ranks, then one.

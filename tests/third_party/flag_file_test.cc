@@ -1,6 +1,5 @@
 #include "third_party/cli11/flag_file.h"
 
-#include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -13,22 +12,22 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-struct Program {
-  // Parses `line`, then the file; the error's text, or "".
-  std::string Run(const std::string& line, const std::string& yaml) {
+struct Sample {
+  // Parses `arguments`, then the file; the error's text, or "".
+  std::string Run(const std::vector<std::string>& arguments, const std::string& yaml) {
     const std::string path =
         (std::filesystem::temp_directory_path() / "flag_file_test.yaml").string();
     std::ofstream(path) << yaml;
-    CLI::App app;
-    app.add_option("model", model);
-    app.add_option("--port", port)->check(CLI::Range(0, 65535));
-    app.add_option("--log-level", level);
-    app.add_option("--api-key", keys);
-    app.add_flag("--quiet", quiet);
-    app.add_option("--config", config);
-    NameEnvironment(app);
-    app.parse(line);
-    return std::string(ApplyFlagFile(path, app).message());
+    Program program("", "sample");
+    program.AddOption("model", model, "");
+    program.AddOption("--port", port, "").Range(0, 65535);
+    program.AddOption("--log-level", level, "");
+    program.AddOption("--api-key", keys, "");
+    program.AddSwitch("--quiet", quiet, "");
+    program.AddOption("--config", config, "");
+    NameEnvironment(program);
+    REQUIRE(program.Parse(arguments).ok());
+    return std::string(ApplyFlagFile(path, program).message());
   }
   std::string model, level = "info", config;
   int port = 1;
@@ -38,18 +37,18 @@ struct Program {
 
 TEST_CASE("command line before environment before file before default") {
   setenv("TESSERA_LOG_LEVEL", "from-environment", 1);
-  Program program;
-  CHECK(program.Run("--port 2",
-                    "port: 3\nlog-level: from-file\nmodel: from-file\n"
-                    "quiet: true\napi-key: [a, b]\n") == "");
+  Sample sample;
+  CHECK(sample.Run({"--port", "2"},
+                   "port: 3\nlog-level: from-file\nmodel: from-file\n"
+                   "quiet: true\napi-key: [a, b]\n") == "");
   unsetenv("TESSERA_LOG_LEVEL");
-  CHECK(program.port == 2);
-  CHECK(program.level == "from-environment");
-  CHECK(program.model == "from-file");
-  CHECK(program.quiet);
-  CHECK(program.keys == std::vector<std::string>{"a", "b"});
-  Program defaults;
-  CHECK(defaults.Run("", "{}") == "");
+  CHECK(sample.port == 2);
+  CHECK(sample.level == "from-environment");
+  CHECK(sample.model == "from-file");
+  CHECK(sample.quiet);
+  CHECK(sample.keys == std::vector<std::string>{"a", "b"});
+  Sample defaults;
+  CHECK(defaults.Run({}, "{}") == "");
   CHECK(defaults.level == "info");
 }
 
@@ -64,11 +63,12 @@ TEST_CASE("errors name the file and the key") {
            {"- port", "key: value"},
            {"port: [", "flag_file_test.yaml"}}) {
     INFO(yaml);
-    const std::string error = Program().Run("", yaml);
+    const std::string error = Sample().Run({}, yaml);
     CHECK_THAT(error, Contains("flag_file_test.yaml") && Contains(part));
   }
-  CLI::App app;
-  CHECK_THAT(std::string(ApplyFlagFile("/no/such.yaml", app).message()), Contains("/no/such.yaml"));
+  Program program("", "sample");
+  CHECK_THAT(std::string(ApplyFlagFile("/no/such.yaml", program).message()),
+             Contains("/no/such.yaml"));
 }
 
 }  // namespace

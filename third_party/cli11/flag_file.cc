@@ -2,23 +2,22 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
 namespace {
 
-// Throws what CLI11 throws for a value that does not fit.
-void Give(const YAML::Node& value, CLI::Option& option) {
-  if (value.IsSequence()) {
-    for (const auto& item : value) option.add_result(item.as<std::string>());
-  } else {
-    option.add_result(value.as<std::string>());
-  }
-  option.run_callback();
+// Throws what yaml-cpp throws for a value that is no text.
+std::vector<std::string> Texts(const YAML::Node& value) {
+  if (!value.IsSequence()) return {value.as<std::string>()};
+  std::vector<std::string> texts;
+  for (const auto& item : value) texts.push_back(item.as<std::string>());
+  return texts;
 }
 
 }  // namespace
@@ -31,15 +30,15 @@ std::string EnvironmentName(std::string_view flag) {
   return name;
 }
 
-void NameEnvironment(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty()) continue;
-    const std::string& name = option->get_lnames()[0];
-    if (name != "help" && name != "version") option->envname(EnvironmentName(name));
+void NameEnvironment(const Command& command) {
+  for (const Flag& flag : command.flags()) {
+    const std::vector<std::string> names = flag.long_names();
+    if (names.empty() || names[0] == "help" || names[0] == "version") continue;
+    flag.ReadFrom(EnvironmentName(names[0]));
   }
 }
 
-absl::Status ApplyFlagFile(const std::string& path, CLI::App& app) {
+absl::Status ApplyFlagFile(const std::string& path, const Command& command) {
   std::string key;
   try {
     const YAML::Node file = YAML::LoadFile(path);
@@ -49,14 +48,15 @@ absl::Status ApplyFlagFile(const std::string& path, CLI::App& app) {
     }
     for (const auto& entry : file) {
       key = entry.first.as<std::string>();
-      CLI::Option* option = app.get_option_no_throw("--" + key);
-      if (option == nullptr) option = app.get_option_no_throw(key);
-      const bool flag = option != nullptr && key != "config" && key != "help" && key != "version";
-      if (!flag) {
+      std::optional<Flag> flag = command.FindFlag("--" + key);
+      if (!flag.has_value()) flag = command.FindFlag(key);
+      if (!flag.has_value() || key == "config" || key == "help" || key == "version") {
         return absl::InvalidArgumentError(
             absl::StrCat(path, ": ", key, " is not a flag (see --help)"));
       }
-      if (option->count() == 0) Give(entry.second, *option);
+      if (!flag->values().empty()) continue;
+      if (const absl::Status set = flag->Set(Texts(entry.second)); !set.ok())
+        return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, ": ", set.message()));
     }
     return absl::OkStatus();
   } catch (const std::exception& error) {

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -32,29 +32,22 @@ size_t Distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-std::vector<std::string> FlagNames(const CLI::App& app) {
+std::vector<std::string> FlagNames(const Command& command) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const Flag& flag : command.flags()) {
+    for (const std::string& name : flag.long_names()) names.push_back("--" + name);
   }
   return names;
 }
 
-std::vector<std::string> SubcommandNames(const CLI::App& app) {
+std::vector<std::string> SubcommandNames(const Command& command) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
+  for (const Command& sub : command.subcommands()) names.push_back(sub.name());
   return names;
 }
 
-const CLI::App* Subcommand(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* sub : app.get_subcommands(nullptr)) {
-    if (sub->get_name() == name) return sub;
-  }
-  return nullptr;
-}
-
-std::string NoSubcommand(const CLI::App& app, const std::string& given) {
-  const std::vector<std::string> names = SubcommandNames(app);
+std::string NoSubcommand(const Command& command, const std::string& given) {
+  const std::vector<std::string> names = SubcommandNames(command);
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   return "\"" + given + "\" is no subcommand" + DidYouMean(given, names) + "; there are: " + list;
@@ -75,27 +68,26 @@ std::string DidYouMean(std::string_view given, std::span<const std::string> cand
   return best.empty() ? "" : " (did you mean " + best + "?)";
 }
 
-std::string UnknownArgument(const CLI::App& app, std::span<const char* const> arguments) {
-  const CLI::App* in = &app;
-  std::string path = app.get_name();
+std::string UnknownArgument(const Command& program, std::span<const char* const> arguments) {
+  Command in = program;
   bool first = false;  // the word after a subcommand
   for (const std::string argument : arguments) {
     if (argument == "--") return "";
     const bool may_be_subcommand = std::exchange(first, false);
-    if (const CLI::App* sub = Subcommand(*in, argument)) {
-      in = sub;
+    const std::string path = in.full_name();
+    if (const std::optional<Command> sub = in.FindSubcommand(argument)) {
+      in = *sub;
       first = true;
-      path += (path.empty() ? "" : " ") + argument;
     } else if (argument.starts_with("--")) {
       const std::string flag = argument.substr(0, argument.find('='));
-      const std::vector<std::string> names = FlagNames(*in);
+      const std::vector<std::string> names = FlagNames(in);
       if (std::find(names.begin(), names.end(), flag) != names.end()) continue;
       return flag + " is no flag" + (path.empty() ? "" : " of " + path) + DidYouMean(flag, names) +
              "; see --help";
-    } else if (in->get_require_subcommand_min() > 0 && !argument.starts_with("-")) {
-      return NoSubcommand(*in, argument);
+    } else if (in.requires_subcommand() && !argument.starts_with("-")) {
+      return NoSubcommand(in, argument);
     } else if (may_be_subcommand && !argument.starts_with("-")) {
-      const std::string meant = DidYouMean(argument, SubcommandNames(*in));
+      const std::string meant = DidYouMean(argument, SubcommandNames(in));
       if (!meant.empty() && !std::filesystem::exists(argument))
         return "\"" + argument + "\" is no file, and no subcommand of " + path + meant;
     }
@@ -103,23 +95,21 @@ std::string UnknownArgument(const CLI::App& app, std::span<const char* const> ar
   return "";
 }
 
-std::vector<CLI::App*> NamedApps(CLI::App& app, std::span<const char* const> arguments) {
-  std::vector<CLI::App*> apps = {&app};
+std::vector<Command> NamedCommands(const Command& program, std::span<const char* const> arguments) {
+  std::vector<Command> commands = {program};
   for (const std::string argument : arguments) {
     if (argument == "--") break;
-    if (Subcommand(*apps.back(), argument) != nullptr) {
-      apps.push_back(apps.back()->get_subcommand(argument));
-    }
+    if (const auto sub = commands.back().FindSubcommand(argument)) commands.push_back(*sub);
   }
-  return apps;
+  return commands;
 }
 
-std::vector<std::string> UnknownVariables(std::span<CLI::App* const> apps,
+std::vector<std::string> UnknownVariables(std::span<const Command> commands,
                                           std::span<const std::string_view> other_flags) {
   std::vector<std::string> known;
-  for (const CLI::App* app : apps) {
-    for (const CLI::Option* option : app->get_options()) {
-      if (!option->get_envname().empty()) known.push_back(option->get_envname());
+  for (const Command& command : commands) {
+    for (const Flag& flag : command.flags()) {
+      if (!flag.variable().empty()) known.push_back(flag.variable());
     }
   }
   for (const std::string_view flag : other_flags) known.push_back(EnvironmentName(flag));

@@ -7,9 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "third_party/cli11/flags.h"
 
 namespace tessera {
 
@@ -20,14 +18,14 @@ std::string DidYouMean(std::string_view given, std::span<const std::string> cand
 // The first of `arguments` (without the program's name) that looks like a flag ("--...") and is
 // none of the subcommand it stands in, or that stands where a subcommand must and is none, or where
 // one may and is nearly one, and no file, in words; "" where all are known. Ends at "--".
-std::string UnknownArgument(const CLI::App& app, std::span<const char* const> arguments);
+std::string UnknownArgument(const Command& program, std::span<const char* const> arguments);
 
-// `app`, and the subcommands that `arguments` name, from the outermost in.
-std::vector<CLI::App*> NamedApps(CLI::App& app, std::span<const char* const> arguments);
+// `program`, and the subcommands that `arguments` name, from the outermost in.
+std::vector<Command> NamedCommands(const Command& program, std::span<const char* const> arguments);
 
 // One line for each variable TESSERA_... of the environment that is not the variable of a flag of
-// `apps` nor of `other_flags` (long names of flags that other programs read).
-std::vector<std::string> UnknownVariables(std::span<CLI::App* const> apps,
+// `commands` nor of `other_flags` (long names of flags that other programs read).
+std::vector<std::string> UnknownVariables(std::span<const Command> commands,
                                           std::span<const std::string_view> other_flags);
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace tessera {
 namespace {
 
@@ -14,46 +16,43 @@ bool Read(const std::string& text, double& value) {
 
 }  // namespace
 
-CLI::Validator NonNegative() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        double value = 0;
-        return Read(text, value) && value >= 0 ? "" : "\"" + text + "\" is no number from 0 up";
-      },
-      "NUMBER >= 0", "non-negative");
+NumberCheck NonNegative() {
+  return {[](const std::string& text) -> std::string {
+            double value = 0;
+            return Read(text, value) && value >= 0 ? "" : "\"" + text + "\" is no number from 0 up";
+          },
+          "NUMBER >= 0"};
 }
 
-CLI::Validator Positive() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        double value = 0;
-        return Read(text, value) && value > 0 ? "" : "\"" + text + "\" is no number above 0";
-      },
-      "NUMBER > 0", "positive");
+NumberCheck Positive() {
+  return {[](const std::string& text) -> std::string {
+            double value = 0;
+            return Read(text, value) && value > 0 ? "" : "\"" + text + "\" is no number above 0";
+          },
+          "NUMBER > 0"};
 }
 
-CLI::Validator WholeFrom(long long least) {
+NumberCheck WholeFrom(long long least) {
   const std::string from = "from " + std::to_string(least) + " up";
-  return CLI::Validator(
-      [least, from](std::string& text) -> std::string {
-        long long value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        const bool whole = error == std::errc() && end == text.data() + text.size();
-        return whole && value >= least ? "" : "\"" + text + "\" is no whole number " + from;
-      },
-      "WHOLE NUMBER " + from, "whole");
+  return {[least, from](const std::string& text) -> std::string {
+            long long value = 0;
+            const auto [end, error] =
+                std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool whole = error == std::errc() && end == text.data() + text.size();
+            return whole && value >= least ? "" : "\"" + text + "\" is no whole number " + from;
+          },
+          "WHOLE NUMBER " + from};
 }
 
-CLI::Validator Between(double least, double most) {
-  const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
-  return CLI::Validator(
-      [least, most, range](std::string& text) -> std::string {
-        double value = 0;
-        return Read(text, value) && value >= least && value <= most
-                   ? ""
-                   : "\"" + text + "\" is no number from " + range;
-      },
-      "NUMBER " + range, "between");
+NumberCheck Between(double least, double most) {
+  const std::string range = absl::StrCat(least, " to ", most);
+  return {[least, most, range](const std::string& text) -> std::string {
+            double value = 0;
+            return Read(text, value) && value >= least && value <= most
+                       ? ""
+                       : "\"" + text + "\" is no number from " + range;
+          },
+          "NUMBER " + range};
 }
 
 }  // namespace tessera

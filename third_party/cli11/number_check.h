@@ -3,17 +3,25 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
 
 namespace tessera {
 
+struct NumberCheck {
+  // What is wrong with the text, or "".
+  std::function<std::string(const std::string& text)> error;
+  // For --help, such as "NUMBER >= 0".
+  std::string description;
+};
+
 // A number from 0 up.
-CLI::Validator NonNegative();
+NumberCheck NonNegative();
 // A number above 0.
-CLI::Validator Positive();
+NumberCheck Positive();
 // A whole number from `least` up.
-CLI::Validator WholeFrom(long long least);
+NumberCheck WholeFrom(long long least);
 // A number from `least` to `most`, both allowed.
-CLI::Validator Between(double least, double most);
+NumberCheck Between(double least, double most);
 
 }  // namespace tessera
