@@ -51,6 +51,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "advertise",
     "advertise-link",
     "link-port",
+    "model-folder",
     "name",
     "cpus",
     "cpu-isa",

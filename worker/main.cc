@@ -157,6 +157,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.setup.load_model = Model::Load;
   service_options.setup.fingerprint = Fingerprint;
   service_options.setup.clock = NowSeconds;
+  service_options.setup.model_folder = options.model_folder;
   service_options.setup.kv_cache_bytes = options.kv_cache_memory_bytes;
   const auto link_addresses = LinkListenAddresses(options, service_options.incarnation);
   if (!link_addresses.ok()) return link_addresses.status();

@@ -50,6 +50,9 @@ void Declare(const Command& app, WorkerOptions* o) {
          "Memory of the KV pool where the plan sets none; 0: half of the memory left by weights, "
          "within --memory and the free memory of control group and machine")
       .Size();
+  app.AddOption("--model-folder", o->model_folder,
+                "Folder of the checkpoint on this machine, the same files as the coordinator's; "
+                "default: the coordinator's path");
   app.AddOption("--cluster-token-file", o->cluster_token_file,
                 "File with the secret that the cluster's processes share");
   app.AddOption(

@@ -21,6 +21,7 @@ struct WorkerOptions {
   std::string cpu_isa = "auto";
   int64_t memory_bytes = 0;           // 0: what the control group and the machine allow
   int64_t kv_cache_memory_bytes = 0;  // 0: half of what is left after weights
+  std::string model_folder;  // of the checkpoint on this machine; empty: the coordinator's path
   std::string cluster_token_file;
   double drain_seconds = 30;
   std::string log_level = "info";

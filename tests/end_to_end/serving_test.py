@@ -295,6 +295,24 @@ def refused(program, *arguments):
     return done.stderr + done.stdout
 
 
+def test_a_worker_reads_the_checkpoint_from_its_own_folder(tmp):
+    theirs, ours = tmp / "theirs", tmp / "ours"
+    for folder in (theirs, ours):
+        shutil.copytree(cluster.MODEL, folder)
+    c = cluster.Cluster(workers=0, model=str(theirs))
+    try:
+        shutil.rmtree(theirs)  # as on another machine
+        c.start_worker("lost")
+        wait_for("its failure", lambda: str(theirs) in c.log("coordinator"))
+        assert not c.replicas()
+        c.start_worker("w1", "--model-folder", str(ours))
+        c.wait_until_ready(1)
+        status, _, body = c.request("POST", "/v1/chat/completions", ANSWER)
+        assert status == 200 and '"142"' in body, body
+    finally:
+        c.stop()
+
+
 def test_a_copied_coordinator_runs_with_its_library_beside_it(tmp):
     linked = subprocess.run(["ldd", "coordinator/tessera-coordinator"], capture_output=True, text=True, check=True)
     library = re.search(r"libtessera_spiece\.so => (\S+)", linked.stdout).group(1)

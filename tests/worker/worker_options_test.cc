@@ -20,8 +20,8 @@ absl::StatusOr<ParsedOptions> Parse(std::vector<const char*> arguments) {
 TEST_CASE("flags, sizes with units, environment, and which of them wins") {
   setenv("TESSERA_COORDINATOR", "there:1", 1);
   setenv("TESSERA_MEMORY", "2GiB", 1);
-  auto parsed =
-      Parse({"--coordinator", "here:2", "--kv-cache-memory-bytes", "1000", "--cpus", "0-1"});
+  auto parsed = Parse({"--coordinator", "here:2", "--kv-cache-memory-bytes", "1000", "--cpus",
+                       "0-1", "--model-folder", "/models/a"});
   unsetenv("TESSERA_COORDINATOR");
   unsetenv("TESSERA_MEMORY");
   REQUIRE(parsed.ok());
@@ -29,6 +29,7 @@ TEST_CASE("flags, sizes with units, environment, and which of them wins") {
   CHECK(parsed->options.memory_bytes == int64_t{2} << 30);
   CHECK(parsed->options.kv_cache_memory_bytes == 1000);
   CHECK(parsed->options.cpus == "0-1");
+  CHECK(parsed->options.model_folder == "/models/a");
   CHECK(parsed->options.listen == "127.0.0.1:0");
   CHECK_FALSE(parsed->options.name.empty());
 }

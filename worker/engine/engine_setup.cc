@@ -58,15 +58,15 @@ class PhaseTimer {
   std::string name_;
 };
 
-absl::Status CheckFingerprint(const v1::ConfigureRequest& request,
+absl::Status CheckFingerprint(const v1::ConfigureRequest& request, const std::string& folder,
                               const FingerprintReader& fingerprint) {
-  const auto ours = fingerprint(request.model_folder());
+  const auto ours = fingerprint(folder);
   if (!ours.ok()) return ours.status();
   if (*ours == request.model_fingerprint()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      StrCat("the model in ", request.model_folder(), " on this machine has fingerprint ", *ours,
+      StrCat("the model in ", folder, " on this machine has fingerprint ", *ours,
              ", the coordinator's has ", request.model_fingerprint(),
-             ": put the same checkpoint on every machine"));
+             ": put the same checkpoint on every machine, or name its folder (--model-folder)"));
 }
 
 // Of what a worker without peers is to hold.
@@ -325,11 +325,12 @@ class Setup {
                  " workers, and this one takes no links of others"));
     }
     absl::Status status = CheckAlone(request_);
-    if (status.ok()) status = CheckFingerprint(request_, setup_.fingerprint);
+    if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
     if (!status.ok()) return status;
     auto model_options = ReadModelOptions(request_);
     if (!model_options.ok()) return model_options.status();
     model_options_ = *std::move(model_options);
+    model_options_.folder = ModelFolder();
     model_options_.limits = EngineCore::LimitsOf(options_);
     return absl::OkStatus();
   }
@@ -351,6 +352,10 @@ class Setup {
     }
     options_.limits.total_blocks = share_->kv_blocks;
     return absl::OkStatus();
+  }
+
+  std::string ModelFolder() const {
+    return setup_.model_folder.empty() ? request_.model_folder() : setup_.model_folder;
   }
 
   SamplerLimits Sampling() const {

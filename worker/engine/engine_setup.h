@@ -34,6 +34,7 @@ using SetupProgress =
 struct SetupOptions {
   kernels::Device* device = nullptr;
   std::string kernel_path;  // for WorkerReady
+  std::string model_folder;  // of the checkpoint on this machine; empty: as Configure says
   ModelLoader load_model;
   FingerprintReader fingerprint;
   Engine::Clock clock;
