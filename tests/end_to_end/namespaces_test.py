@@ -1,11 +1,12 @@
 """Three machines, each a network namespace of its own: a coordinator and the workers of one replica, started by hand, one
-command a machine, over IPv4 on links of 100 Mbit/s, and over IPv6."""
+command a machine, over IPv4 on links of 100 Mbit/s, over a line with a long delay, and over IPv6."""
 
 import json
 import os
 import pathlib
 import secrets
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -82,8 +83,9 @@ class Machines:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def serve(tmp, address):
-    """`address(i)`: of machine i, as it stands before a port."""
+def serve(tmp, address, delay_seconds=0):
+    """`address(i)`: of machine i, as it stands before a port. With a delay, links to the first workers' machine go through
+    proxies that hand each byte on so much later."""
     plan = staged_plan(tmp / "plan.json")
     token = tmp / "token"
     token.write_text(secrets.token_hex(16))
@@ -95,10 +97,15 @@ def serve(tmp, address):
         cores = sorted(os.sched_getaffinity(0))
         for i, name in enumerate(WORKERS):
             machine = 1 + i // 2
+            through = []
+            if delay_seconds and machine == 1:
+                through = ["--advertise-link", f"{address(1)}:{9200 + i}"]
+                machines.start(1, f"proxy{i}.log", sys.executable, str(pathlib.Path(__file__).parent / "delaying_proxy.py"),
+                               address(1), str(9200 + i), address(1), str(9100 + i), str(delay_seconds))
             machines.start(machine, f"{name}.log", "worker/tessera-worker", "--coordinator", address(0) + ":8001",
                            "--listen", f"{address(machine)}:{9000 + i}", "--link-port", str(9100 + i),
                            "--cluster-token-file", str(token), "--name", name + "/0", "--cpus",
-                           str(cores[i % len(cores)]), "--kv-cache-memory-bytes", "16MiB")
+                           str(cores[i % len(cores)]), "--kv-cache-memory-bytes", "16MiB", *through)
         url = f"http://{address(0)}:8000"
         deadline = time.monotonic() + PATIENCE_SECONDS
         while '"status":"ready"' not in machines.ask(0, url + "/ready"):
@@ -108,13 +115,22 @@ def serve(tmp, address):
             "messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0})
         assert '"content":"142"' in answer, answer + machines.logs()
         # Between machines links go over TCP to the ports that were given.
-        assert f"over {address(1)}:9100" in machines.logs(), machines.logs()
+        assert f"over {address(1)}:{9200 if delay_seconds else 9100}" in machines.logs(), machines.logs()
+        # A token's rows go to the second machine, and the token comes back.
+        began = time.monotonic()
+        answer = machines.ask(0, url + "/v1/completions", {"prompt": "1 2 3", "max_tokens": 8, "ignore_eos": True})
+        assert '"completion_tokens":8' in answer, answer + machines.logs()
+        assert time.monotonic() - began > 8 * 2 * delay_seconds
     finally:
         machines.stop()
 
 
 def test_a_replica_over_two_machines_and_its_coordinator_on_a_third(tmp):
     serve(tmp, lambda i: f"10.77.0.{i + 1}")
+
+
+def test_the_same_over_a_line_with_a_long_delay(tmp):
+    serve(tmp, lambda i: f"10.77.0.{i + 1}", delay_seconds=0.03)
 
 
 def test_the_same_over_ipv6(tmp):
