@@ -1,0 +1,85 @@
+// Where keys and values stand: in the ranks of a replica, and in a rank's pool. What is needed to
+// move the KV of a sequence between two replicas that share nothing but the model.
+//
+// A rank holds the KV of some layers and of some kv heads. Several ranks hold the same heads where
+// a stage is wider than the model has kv heads. Its pool has, for each of its layers, a plane of
+// keys and a plane of values, [kv_heads, blocks, block_tokens, head_dim] (kernels/ops.h,
+// KvCacheView). A slot is a token's place in each of these planes: block id * block_tokens + index
+// in the block.
+//
+// Thread rule: pure functions. Layers and heads are those of the model; ranges are half-open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tessera::kvcache {
+
+struct IndexRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+
+  int32_t size() const { return end - begin; }
+  bool operator==(const IndexRange&) const = default;
+};
+
+// What one rank holds.
+struct KvShare {
+  IndexRange layers;
+  IndexRange kv_heads;
+};
+
+// A rectangle of KV that one rank sends to another, for each token.
+struct KvRoute {
+  int32_t sender = 0;    // index into senders
+  int32_t receiver = 0;  // index into receivers
+  IndexRange layers;
+  IndexRange kv_heads;
+
+  bool operator==(const KvRoute&) const = default;
+};
+
+// Routes that bring each receiver everything that it holds, each layer and head exactly once. Where
+// several senders hold it, the one that has the least to send so far takes it. Ordered by receiver,
+// layer and head. InvalidArgument, with both values: a layer and head that a receiver holds and no
+// sender does, or an empty range.
+absl::StatusOr<std::vector<KvRoute>> RouteKv(std::span<const KvShare> senders,
+                                             std::span<const KvShare> receivers);
+
+// Tokens that follow each other in the slots of a pool.
+struct SlotRun {
+  int64_t slot = 0;
+  int64_t tokens = 0;
+
+  bool operator==(const SlotRun&) const = default;
+};
+
+// The slots of tokens [first, end) of a sequence whose blocks are `table`, as few runs as there
+// can be. The table must reach to `end`.
+std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_tokens, int64_t first,
+                              int64_t end);
+
+enum class KvType { kFloat32, kBFloat16 };
+inline int64_t SizeOf(KvType type) { return type == KvType::kFloat32 ? 4 : 2; }
+
+// One rank's pool.
+struct KvPool {
+  std::byte* memory = nullptr;
+  KvShare share;
+  KvType type = KvType::kFloat32;
+  int64_t blocks = 0;
+  int64_t block_tokens = 0;
+  int64_t head_dim = 0;
+
+  int64_t bytes() const;
+  // Of a layer's keys (plane 0) or values (plane 1) of one head, at one slot. Layer and head are in
+  // `share`.
+  std::byte* At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const;
+};
+
+}  // namespace tessera::kvcache

@@ -1,0 +1,32 @@
+// KV as it stands in the pool, element for element: the codec that loses nothing.
+//
+// Bytes on the way: of each layer of a rectangle the keys, then the values; of each plane head by
+// head; of each head token by token, head_dim elements of the sender's type, little-endian. A
+// receiver of another type converts: bfloat16 to float32 keeps the value, float32 to bfloat16
+// rounds to the nearest, ties to even.
+//
+// Thread rule: pure functions of the memory that they are given; nothing else may write it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kvcache/kv_layout.h"
+
+namespace tessera::kvcache {
+
+// Of `tokens` tokens of a rectangle.
+int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
+                 int64_t head_dim, KvType type);
+
+// Writes the rectangle's elements at `slots` of the pool to `out`, which has room for RawBytes.
+void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,
+               std::span<const SlotRun> slots, std::byte* out);
+
+// The reverse: `in` holds elements of `type`; writes the rectangle at `slots` of the pool, nothing
+// else.
+void DecodeRaw(std::span<const std::byte> in, KvType type, const IndexRange& layers,
+               const IndexRange& kv_heads, std::span<const SlotRun> slots, const KvPool& pool);
+
+}  // namespace tessera::kvcache
