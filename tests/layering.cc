@@ -47,6 +47,8 @@ bool IsOurs(std::string_view folder) { return AllowedEdges().count(folder) > 0; 
 // Headers that cost seconds in every file that includes them, and whose they are.
 constexpr std::pair<std::string_view, std::string_view> kWrapped[] = {
     {"CLI/", "third_party/cli11/flags.cc"},
+    {"spdlog/", "third_party/spdlog/log.cc"},
+    {"fmt/", "third_party/spdlog/log.cc"},
 };
 
 // What is wrong with the include, or "".

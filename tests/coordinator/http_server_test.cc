@@ -16,7 +16,7 @@
 
 #include "coordinator/http/http_refusal.h"
 #include "tests/coordinator/http_client.h"
-#include "tests/coordinator/logged_lines.h"
+#include "tests/logged_lines.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -285,7 +285,7 @@ TEST_CASE("a taken port is an error that names it; draining closes idle connecti
 }
 
 TEST_CASE("a connection beyond the limit is told so, and one line in the log for all of them") {
-  const LoggedLines logged;
+  const tests::LoggedLines logged("coordinator");
   HttpServerOptions options;
   options.max_connections = 1;
   auto server = Serve(Echo, options);
@@ -308,7 +308,7 @@ TEST_CASE("a connection beyond the limit is told so, and one line in the log for
 
 TEST_CASE(
     "out of descriptors: one line in the log, and service goes on when there are some again") {
-  const LoggedLines logged;
+  const tests::LoggedLines logged("coordinator");
   auto server = Serve(Echo);
   HttpClient client(server->port());
   REQUIRE(client.SendRequest("GET", "/a", ""));

@@ -2,14 +2,13 @@
 #include <string>
 
 #include "tests/coordinator/door.h"
-#include "tests/coordinator/logged_lines.h"
+#include "tests/logged_lines.h"
 
 namespace tessera::coordinator {
 
 TEST_CASE("an ignored field is logged once at debug, however often it comes") {
-  const auto level = Logger("coordinator").level();
-  Logger("coordinator").set_level(spdlog::level::debug);
-  LoggedLines lines;
+  REQUIRE(SetUpLogging("debug", "text").ok());
+  const tests::LoggedLines lines("coordinator");
   {
     Door door;
     for (int i = 0; i < 3; ++i)
@@ -19,7 +18,7 @@ TEST_CASE("an ignored field is logged once at debug, however often it comes") {
   CHECK(lines.Count("field id_slot is ignored") == 1);
   CHECK(lines.Count("field cache_prompt is ignored") == 1);
   CHECK(lines.Count("is ignored") == 2);
-  Logger("coordinator").set_level(level);
+  REQUIRE(SetUpLogging("info", "text").ok());
 }
 
 }  // namespace tessera::coordinator

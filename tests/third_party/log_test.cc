@@ -4,10 +4,12 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace tessera {
 namespace {
@@ -50,7 +52,7 @@ TEST_CASE("a json log line survives quotes, line ends and broken UTF-8") {
 
 TEST_CASE("level and format hold for loggers made before and after") {
   CapturedStderr captured;
-  spdlog::logger& before = Logger("before");
+  FolderLog& before = Logger("before");
   REQUIRE(SetUpLogging("warning", "json").ok());
   before.info("hidden");
   before.warn("shown {}", 1);
@@ -73,6 +75,31 @@ TEST_CASE("text lines name the logger") {
   Logger("worker").info("ready");
   const std::string text = captured.Text();
   CHECK(text.find("Z info worker: ready\n") != std::string::npos);
+}
+
+class Lines : public LogObserver {
+ public:
+  void OnLine(std::string_view message) override { all.emplace_back(message); }
+  std::vector<std::string> all;
+};
+
+TEST_CASE("arguments of every kind stand where their fields are") {
+  CapturedStderr captured;
+  REQUIRE(SetUpLogging("info", "text").ok());
+  Lines lines;
+  FolderLog& log = Logger("kinds");
+  log.AddObserver(&lines);
+  const std::string text = "c";
+  log.info("{} {} {}{}{} {} {}", int8_t{-1}, uint64_t{18446744073709551615u}, "a",
+           std::string_view("b"), text, true, 30.0);
+  log.warn("{:.2f} of {}", 1.005, 0.1);
+  log.error("nothing");
+  log.info("{}", "{} {");
+  log.debug("hidden");
+  log.RemoveObserver(&lines);
+  log.info("gone");
+  CHECK(lines.all == std::vector<std::string>{"-1 18446744073709551615 abc true 30", "1.00 of 0.1",
+                                              "nothing", "{} {"});
 }
 
 TEST_CASE("an unknown level or format is refused by name") {

@@ -1,7 +1,6 @@
 #include "worker/registration.h"
 
 #include <grpcpp/grpcpp.h>
-#include <spdlog/sinks/ostream_sink.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -9,12 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 
 #include "proto/protocol.h"
-#include "third_party/spdlog/log.h"
+#include "tests/logged_lines.h"
 
 namespace tessera::worker {
 namespace {
@@ -164,21 +162,13 @@ TEST_CASE("a refusal is tried again: the coordinator may be upgraded next") {
 int Said(double say_again_seconds, int times) {
   FakeCoordinator coordinator;
   coordinator.refuse = true;
-  std::ostringstream text;
-  auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text);
-  spdlog::logger& logger = Logger("worker");
-  logger.sinks().push_back(sink);
-  {
-    RegistrationOptions options = Options(coordinator.address());
-    options.say_again_seconds = say_again_seconds;
-    Registration registration(std::move(options));
-    CHECK(Eventually([&] { return coordinator.registrations > times; }));
-  }
-  logger.sinks().pop_back();
-  int said = 0;
-  const std::string all = text.str();
-  for (size_t at = 0; (at = all.find("another build", at)) != std::string::npos; ++at) ++said;
-  return said;
+  const tests::LoggedLines lines("worker");
+  RegistrationOptions options = Options(coordinator.address());
+  options.say_again_seconds = say_again_seconds;
+  Registration registration(std::move(options));
+  CHECK(Eventually([&] { return coordinator.registrations > times; }));
+  registration.Stop();
+  return lines.Count("another build");
 }
 
 TEST_CASE("a refusal that lasts is logged again and again, though not each time") {

@@ -1,10 +1,12 @@
 #include "third_party/spdlog/log.h"
 
+#include <fmt/args.h>
 #include <spdlog/details/os.h>
-#include <spdlog/formatter.h>
+#include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
@@ -14,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "third_party/absl/str_cat.h"
 
@@ -69,6 +72,47 @@ std::unique_ptr<spdlog::formatter> MakeTextFormatter() {
   return std::make_unique<spdlog::pattern_formatter>(kTextPattern, spdlog::pattern_time_type::utc);
 }
 
+class SpdlogFolderLog : public FolderLog {
+ public:
+  SpdlogFolderLog(std::string_view folder, spdlog::sink_ptr sink)
+      : logger_(std::string(folder), std::move(sink)) {
+    // A crash must not lose the line that explains it.
+    logger_.flush_on(spdlog::level::info);
+  }
+
+  void SetLevel(spdlog::level::level_enum level) { logger_.set_level(level); }
+
+  void AddObserver(LogObserver* observer) override {
+    const std::lock_guard lock(mutex_);
+    observers_.push_back(observer);
+  }
+  void RemoveObserver(LogObserver* observer) override {
+    const std::lock_guard lock(mutex_);
+    std::erase(observers_, observer);
+  }
+
+ private:
+  void Write(Level level, std::string_view format,
+             std::span<const LogArgument> arguments) override {
+    static constexpr spdlog::level::level_enum kLevels[] = {
+        spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
+    const auto at = kLevels[static_cast<int>(level)];
+    if (!logger_.should_log(at)) return;
+    fmt::dynamic_format_arg_store<fmt::format_context> store;
+    for (const LogArgument& argument : arguments) {
+      std::visit([&store](const auto& value) { store.push_back(value); }, argument.value());
+    }
+    const std::string line = fmt::vformat({format.data(), format.size()}, store);
+    logger_.log(at, spdlog::string_view_t(line));
+    const std::lock_guard lock(mutex_);
+    for (LogObserver* observer : observers_) observer->OnLine(line);
+  }
+
+  spdlog::logger logger_;
+  std::mutex mutex_;
+  std::vector<LogObserver*> observers_;
+};
+
 // All loggers of the process. Never destroyed: threads may log while the process exits.
 class Loggers {
  public:
@@ -77,14 +121,12 @@ class Loggers {
     return loggers;
   }
 
-  spdlog::logger& Find(std::string_view folder) {
+  FolderLog& Find(std::string_view folder) {
     const std::lock_guard lock(mutex_);
     auto it = by_folder_.find(folder);
     if (it == by_folder_.end()) {
-      auto logger = std::make_unique<spdlog::logger>(std::string(folder), sink_);
-      logger->set_level(level_);
-      // A crash must not lose the line that explains it.
-      logger->flush_on(spdlog::level::info);
+      auto logger = std::make_unique<SpdlogFolderLog>(folder, sink_);
+      logger->SetLevel(level_);
       it = by_folder_.emplace(std::string(folder), std::move(logger)).first;
     }
     return *it->second;
@@ -94,7 +136,7 @@ class Loggers {
     const std::lock_guard lock(mutex_);
     level_ = level;
     sink_->set_formatter(std::move(formatter));
-    for (const auto& [folder, logger] : by_folder_) logger->set_level(level);
+    for (const auto& [folder, logger] : by_folder_) logger->SetLevel(level);
   }
 
  private:
@@ -105,7 +147,7 @@ class Loggers {
   std::mutex mutex_;
   std::shared_ptr<spdlog::sinks::stderr_sink_mt> sink_;
   spdlog::level::level_enum level_ = spdlog::level::info;
-  std::map<std::string, std::unique_ptr<spdlog::logger>, std::less<>> by_folder_;
+  std::map<std::string, std::unique_ptr<SpdlogFolderLog>, std::less<>> by_folder_;
 };
 
 }  // namespace
@@ -135,6 +177,6 @@ absl::Status SetUpLogging(std::string_view level, std::string_view format) {
   return absl::OkStatus();
 }
 
-spdlog::logger& Logger(std::string_view folder) { return Loggers::Get().Find(folder); }
+FolderLog& Logger(std::string_view folder) { return Loggers::Get().Find(folder); }
 
 }  // namespace tessera
