@@ -166,7 +166,10 @@ absl::Status ForwardPass::AfterBlock(const NormWeights& norm, const Residual& ro
                                      kernels::Stream& stream) {
   if (!model_.post_norm()) return absl::OkStatus();
   absl::Status status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
-  return status.ok() ? Norm(norm, rows.hidden, {}, rows.hidden, stream) : status;
+  if (status.ok()) status = Norm(norm, rows.hidden, {}, rows.hidden, stream);
+  // Ranks whose kernels round the norm differently would drift apart from layer to layer. (Before a
+  // norm, hidden only adds what all ranks have the same bits of.)
+  return status.ok() ? FollowRank0(rows.hidden, stream) : status;
 }
 
 absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::Stream& stream) {
