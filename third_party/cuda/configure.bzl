@@ -1,10 +1,14 @@
 """Finds a CUDA toolkit, or makes do without: @local_cuda//:config.bzl says which.
 
 TESSERA_CUDA=0 ignores a toolkit, =1 insists on one, unset takes it where it is. CUDA_HOME overrides
-/usr/local/cuda. TESSERA_CUDA_ARCHS is a comma-separated list of compute capabilities.
+/usr/local/cuda; its libraries may be in lib64 or, as PyPI's wheels have them, in lib.
+TESSERA_CUDA_ARCHS is a comma-separated list of compute capabilities.
 """
 
-_DEFAULT_ARCHS = "80,86,89,90a"
+# Turing to Blackwell. defs.bzl adds PTX of 9.0, for GPUs that are not in the list.
+_DEFAULT_ARCHS = "75,80,86,89,90,120"
+
+_LIBRARY_FOLDERS = ["lib64", "lib"]
 
 _CONFIG = '''"""Written by //third_party/cuda:configure.bzl."""
 
@@ -25,7 +29,7 @@ _FOUND = """
 cc_library(name = "headers", hdrs = {glob}, includes = ["include"])
 cc_library(
     name = "cudart_static",
-    srcs = ["lib64/libcudart_static.a"],
+    srcs = ["lib/libcudart_static.a"],
     linkopts = ["-ldl", "-lrt", "-lpthread"],
     deps = [":headers"],
 )
@@ -36,15 +40,25 @@ cc_library(name = "headers")
 cc_library(name = "cudart_static")
 """
 
+def _library_folder(ctx, root):
+    """The folder with the runtime that is linked into our programs, or None."""
+    for folder in _LIBRARY_FOLDERS:
+        if ctx.path("%s/%s/libcudart_static.a" % (root, folder)).exists:
+            return "%s/%s" % (root, folder)
+    return None
+
 def _cuda_impl(ctx):
     root = ctx.os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     wanted = ctx.os.environ.get("TESSERA_CUDA", "auto")
-    found = ctx.path(root + "/bin/nvcc").exists and wanted != "0"
+    nvcc = root + "/bin/nvcc"
+    lib = _library_folder(ctx, root)
+    found = ctx.path(nvcc).exists and lib != None and wanted != "0"
     if wanted == "1" and not found:
-        fail("TESSERA_CUDA=1, but there is no %s/bin/nvcc: set CUDA_HOME to the toolkit" % root)
+        missing = "%s/lib64/libcudart_static.a" % root if ctx.path(nvcc).exists else nvcc
+        fail("TESSERA_CUDA=1, but there is no %s: set CUDA_HOME to the toolkit" % missing)
     if found:
         ctx.symlink(root + "/include", "include")
-        ctx.symlink(root + "/lib64", "lib64")
+        ctx.symlink(lib, "lib")
     archs = (ctx.os.environ.get("TESSERA_CUDA_ARCHS") or _DEFAULT_ARCHS).split(",")
     root = root if found else ""
     ctx.file("config.bzl", _CONFIG.format(found = found, root = root, archs = archs))

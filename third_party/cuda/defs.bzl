@@ -43,6 +43,14 @@ _nvcc_objects = rule(
     },
 )
 
+# PTX that GPUs without code of their own compile at load. 9.0's reaches 10.x, too; that of the newest
+# architecture would reach only what is newer still.
+_PTX_ARCH = "90"
+
+def _codes(archs):
+    codes = ["arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
+    return codes + ["arch=compute_%s,code=compute_%s" % (_PTX_ARCH, _PTX_ARCH)]
+
 def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [], **kwargs):
     """CUDA C++17 sources as a library. It is never built by wildcard: a target that wants it says
     deps = if_cuda([":it"]), so that the build stays green without a toolkit.
@@ -52,7 +60,7 @@ def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [
       srcs: .cu files.
       hdrs: headers that also a host compiler can read.
       deps: cc_library targets.
-      archs: compute capabilities ("90a"); PTX of the newest plain one is added for later GPUs.
+      archs: compute capabilities ("90"); PTX of 9.0 is added for GPUs that are not among them.
       copts: more flags for nvcc.
       **kwargs: passed to cc_library (visibility, ...).
     """
@@ -60,15 +68,12 @@ def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [
     if not CUDA_FOUND:
         native.cc_library(name = name, hdrs = hdrs, deps = deps, tags = tags, **kwargs)
         return
-    codes = ["arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
-    ptx = archs[-1].rstrip("abcdefghijklmnopqrstuvwxyz")
-    codes.append("arch=compute_%s,code=compute_%s" % (ptx, ptx))
     _nvcc_objects(
         name = name + "_objects",
         srcs = srcs,
         hdrs = hdrs,
         deps = deps + ["@local_cuda//:headers"],
-        codes = codes,
+        codes = _codes(archs),
         copts = copts,
         tags = tags,
         visibility = ["//visibility:private"],
