@@ -1,0 +1,83 @@
+// kernels/cuda/warp_ops.h under the emulator: see there for the meaning.
+//
+// Products of 16-bit elements are exact in f32; a product of matrices adds them to C in order of k,
+// where a GPU has an order of its own.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/emulation/device_language.h"
+#include "kernels/half_floats.h"
+
+namespace tessera::kernels::cuda::emulated {
+
+// `registers_a` and `_b` as in warp_ops.h; depth: k, 8 or 16.
+struct MmaOperands {
+  const uint32_t* a;
+  const uint32_t* b;
+  float* c;
+  float (*to_float)(uint16_t bits);
+  int depth;
+};
+
+// What lanes bring to, and do in, a product and a load: warp_instructions.cc.
+void ExecuteMma(Block& block, const LaneArguments& lanes);
+
+struct MatrixLoad {
+  uint32_t* r;
+  const void* row;
+  bool transposed;
+  Site site;
+};
+void ExecuteMatrixLoad(Block& block, const LaneArguments& lanes);
+
+template <typename T>
+float HalfToFloat(uint16_t bits) {
+  return ToFloat(T{bits});
+}
+
+template <typename T>
+void Mma16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                Place place = Place::current()) {
+  MmaOperands operands = {a, b, c, &HalfToFloat<T>, 16};
+  Block::Current().MeetAligned({"Mma16x8x16", place}, &operands, &ExecuteMma);
+}
+
+template <typename T>
+void Mma16x8x8(float (&c)[4], const uint32_t (&a)[2], uint32_t b, Place place = Place::current()) {
+  MmaOperands operands = {a, &b, c, &HalfToFloat<T>, 8};
+  Block::Current().MeetAligned({"Mma16x8x8", place}, &operands, &ExecuteMma);
+}
+
+inline void LoadMatrices(uint32_t (&r)[4], const void* row, Place place = Place::current()) {
+  MatrixLoad load = {r, row, false, {"LoadMatrices", place}};
+  Block::Current().MeetAligned(load.site, &load, &ExecuteMatrixLoad);
+}
+
+inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row,
+                                   Place place = Place::current()) {
+  MatrixLoad load = {r, row, true, {"LoadMatricesTransposed", place}};
+  Block::Current().MeetAligned(load.site, &load, &ExecuteMatrixLoad);
+}
+
+inline void CopyAsync16(void* shared, const void* global, bool valid,
+                        Place place = Place::current()) {
+  Block::Current().CopyAsync(shared, global, 16, valid ? 16 : 0, {"CopyAsync16", place});
+}
+
+inline void CommitCopies() { Block::Current().CommitCopies(); }
+
+template <int newest>
+void WaitCopies() {
+  Block::Current().WaitCopies(newest);
+}
+
+inline void SyncNamedBarrier(int id, int threads, Place place = Place::current()) {
+  Block::Current().Synchronize(id, threads, {"SyncNamedBarrier", place});
+}
+
+inline void ArriveNamedBarrier(int id, int threads, Place place = Place::current()) {
+  Block::Current().Arrive(id, threads, {"ArriveNamedBarrier", place});
+}
+
+}  // namespace tessera::kernels::cuda::emulated
