@@ -1,4 +1,7 @@
-"""cuda_library: nvcc compiles each .cu once for all architectures; the result is a cc_library."""
+"""cuda_library: nvcc compiles each .cu once for all architectures; the result is a cc_library.
+
+cuda_kernels: the same sources twice, by nvcc for GPUs and by g++ for the emulator.
+"""
 
 load("@local_cuda//:config.bzl", "CUDA_ARCHS", "CUDA_FOUND", "CUDA_ROOT")
 
@@ -86,5 +89,45 @@ def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [
         linkstatic = True,
         alwayslink = True,
         tags = tags,
+        **kwargs
+    )
+
+def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
+    """Sources of kernels/cuda/platform.h's language for both platforms: NAME_gpu is a cuda_library,
+    NAME_emulated a cc_library with g++'s code for the emulator, which needs no toolkit.
+
+    Args:
+      name: start of both names.
+      srcs: .cu files.
+      hdrs: their host interface.
+      deps: cc_library targets for both; //kernels/cuda:platform comes by itself.
+      copts: more flags for nvcc.
+      **kwargs: passed to both (visibility, testonly, ...).
+    """
+    cuda_library(
+        name = name + "_gpu",
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = deps + ["//kernels/cuda:platform"],
+        copts = copts,
+        **kwargs
+    )
+
+    # cc_library takes no .cu files: a .cc of one line includes each.
+    emulated = []
+    for source in srcs:
+        emulated.append("%s_emulated/%s.cc" % (name, source))
+        native.genrule(
+            name = "%s_emulated_%s" % (name, source),
+            outs = [emulated[-1]],
+            cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), source),
+        )
+    native.cc_library(
+        name = name + "_emulated",
+        srcs = emulated,
+        hdrs = hdrs,
+        textual_hdrs = srcs,
+        copts = ["-Wno-unknown-pragmas"],
+        deps = deps + ["//kernels/cuda:platform_emulated"],
         **kwargs
     )

@@ -1,0 +1,160 @@
+// Each instruction of kernels/cuda/warp_ops.h against what it means. Which element a register holds
+// comes from tests/golden/cuda/fragments.txt, which was made from NVIDIA's CuTe.
+#include <array>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernels/half_floats.h"
+#include "tests/kernels/cuda/test_device.h"
+#include "tests/kernels/cuda/warp_probe.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+using Place = std::vector<int>;  // row, column; or matrix, row, column
+
+// [lane][value] of a table of fragments.txt.
+std::vector<std::vector<Place>> ReadTable(const std::string& name) {
+  std::ifstream file("tests/golden/cuda/fragments.txt");
+  std::vector<std::vector<Place>> lanes(32);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string table, word;
+    int lane = 0;
+    if (!(words >> table >> lane) || table != name) continue;
+    while (words >> word) {
+      Place place(1);
+      for (const char c : word) {
+        if (c == ':') {
+          place.push_back(0);
+        } else {
+          place.back() = place.back() * 10 + (c - '0');
+        }
+      }
+      lanes.at(lane).push_back(place);
+    }
+  }
+  REQUIRE_FALSE(lanes[31].empty());
+  return lanes;
+}
+
+// Small whole numbers: sums are exact in any order.
+float A(int row, int k) { return static_cast<float>((row * 5 + k * 3) % 13 - 6); }
+float B(int k, int column) { return static_cast<float>((k * 7 + column * 2) % 11 - 5); }
+float C(int row, int column) { return static_cast<float>(row * 100 + column); }
+
+template <typename T>
+std::vector<uint32_t> Registers(const std::string& table, float (*element)(int, int)) {
+  std::vector<uint32_t> registers;
+  for (const auto& lane : ReadTable(table)) {
+    for (size_t v = 0; v < lane.size(); v += 2) {
+      const uint32_t low = FromFloat<T>(element(lane[v][0], lane[v][1])).bits;
+      const uint32_t high = FromFloat<T>(element(lane[v + 1][0], lane[v + 1][1])).bits;
+      registers.push_back(low | high << 16);
+    }
+  }
+  return registers;
+}
+
+template <typename T>
+void CheckProduct(Product product, const std::string& table, int depth) {
+  const std::vector<uint32_t> a = Registers<T>(table + "_a", &A);
+  const std::vector<uint32_t> b = Registers<T>(table + "_b", &B);
+  const auto places = ReadTable(table + "_c");
+  std::vector<float> c, expected;
+  for (const auto& lane : places) {
+    REQUIRE(lane.size() == 4);
+    for (const Place& place : lane) {
+      float sum = C(place[0], place[1]);
+      c.push_back(sum);
+      for (int k = 0; k < depth; ++k) sum += A(place[0], k) * B(k, place[1]);
+      expected.push_back(sum);
+    }
+  }
+  CHECK(RunEverySchedule<float>([&](TestDevice& device) {
+          const ProductParams params = {device.Upload(a), device.Upload(b), device.Upload(c)};
+          device.Check(LaunchProduct(product, params, device.stream()));
+          return device.Download(params.c, 128);
+        }) == expected);
+}
+
+TEST_CASE("products of matrices, with the fragments of CuTe") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  CheckProduct<Float16>(Product::k16x8x16F16, "mma_16x8x16_f16", 16);
+  CheckProduct<BFloat16>(Product::k16x8x16BF16, "mma_16x8x16_bf16", 16);
+  CheckProduct<Float16>(Product::k16x8x8F16, "mma_16x8x8_f16", 8);
+  CheckProduct<BFloat16>(Product::k16x8x8BF16, "mma_16x8x8_bf16", 8);
+}
+
+TEST_CASE("loads of matrices, with the fragments of CuTe") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  std::vector<uint16_t> matrices(256);
+  for (int i = 0; i < 256; ++i) matrices[i] = static_cast<uint16_t>(1000 + i * 7);
+  for (const bool transposed : {false, true}) {
+    std::vector<uint32_t> expected;
+    for (const auto& lane : ReadTable(transposed ? "load_matrices_transposed" : "load_matrices")) {
+      const auto element = [&](const Place& p) -> uint32_t {
+        return matrices[p[0] * 64 + p[1] * 8 + p[2]];
+      };
+      for (size_t v = 0; v < 8; v += 2) {
+        expected.push_back(element(lane[v]) | element(lane[v + 1]) << 16);
+      }
+    }
+    CHECK(RunEverySchedule<uint32_t>([&](TestDevice& device) {
+            auto* registers = device.Allocate<uint32_t>(128);
+            device.Check(
+                LaunchLoad({device.Upload(matrices), registers, transposed}, device.stream()));
+            return device.Download(registers, 128);
+          }) == expected);
+  }
+}
+
+TEST_CASE("asynchronous copies, with zeros for what is not valid") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  std::vector<uint32_t> in(256), expected(256);
+  for (uint32_t i = 0; i < 256; ++i) {
+    in[i] = i * 3 + 1;
+    expected[i] = i < 128 || i / 4 % 2 == 0 ? in[i] : 0;
+  }
+  CHECK(RunEverySchedule<uint32_t>([&](TestDevice& device) {
+          auto* out = device.Allocate<uint32_t>(256);
+          device.Check(LaunchCopy({device.Upload(in), out}, device.stream()));
+          return device.Download(out, 256);
+        }) == expected);
+}
+
+TEST_CASE("named barriers hand values from warp to warp") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const std::vector<float> in = {1, 2, 4, 8, 16, 32, 64};
+  CHECK(RunEverySchedule<float>([&](TestDevice& device) {
+          auto* out = device.Allocate<float>(64);
+          device.Check(LaunchBarrier({device.Upload(in), out, 7}, device.stream()));
+          return device.Download(out, 64);
+        }) == std::vector<float>(64, 127.0f));
+}
+
+TEST_CASE("shuffles and votes") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  std::vector<uint32_t> expected(7 * 32);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    expected[lane] = lane ^ 5;
+    expected[32 + lane] = lane / 8 * 8 + 3;
+    expected[64 + lane] = lane >= 2 ? lane - 2 : lane;
+    expected[96 + lane] = lane % 16 < 14 ? lane + 2 : lane;
+    expected[128 + lane] = 0x55555555u;
+    expected[160 + lane] = 1;
+    expected[192 + lane] = 0;
+  }
+  CHECK(RunEverySchedule<uint32_t>([&](TestDevice& device) {
+          auto* out = device.Allocate<uint32_t>(7 * 32);
+          device.Check(LaunchExchange({out}, device.stream()));
+          return device.Download(out, 7 * 32);
+        }) == expected);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM
