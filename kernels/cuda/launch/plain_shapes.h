@@ -1,0 +1,28 @@
+// Launch shapes of the plain kernels (kernels/cuda/plain): pure functions of the problem's extents.
+//
+// What a sum runs over depends on its own extent alone, never on the number of rows or on the GPU:
+// so a row has the same bits whatever other rows are in the call. Extents are 1 or more, except
+// where a function says otherwise; all shapes are legal for every GPU. Thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch/launch_shape.h"
+
+namespace tessera::kernels::cuda {
+
+// Edge of the square of outputs that a block of a plain matrix product computes.
+inline constexpr int kMatmulTile = 16;
+// Most warps that sum one vector of a norm.
+inline constexpr int kMaxNormWarps = 8;
+
+// Threads (32 * warps of one vector, vectors); a warp alone sums what is short.
+LaunchShape NormShape(int64_t vectors, int64_t width);
+// A block per token.
+LaunchShape EmbeddingShape(int64_t tokens, int64_t hidden);
+// A block per token; `pairs` of all its heads, of queries and keys.
+LaunchShape RopeShape(int64_t tokens, int64_t pairs);
+// Blocks (tiles of rows, tiles of columns).
+LaunchShape MatmulShape(int64_t rows, int64_t columns);
+
+}  // namespace tessera::kernels::cuda

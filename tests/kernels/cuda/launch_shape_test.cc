@@ -1,0 +1,60 @@
+// Launch shapes as numbers: what CUDA accepts, that they cover the problem, what they depend on.
+#include "kernels/cuda/launch/launch_shape.h"
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+
+#include "kernels/cuda/launch/plain_shapes.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+TEST_CASE("a legal shape stays within CUDA's limits") {
+  CHECK(LaunchShape{}.IsLegal());
+  CHECK(LaunchShape{.blocks = {kMaxGridX, 65535, 65535}, .threads = {1024}}.IsLegal());
+  CHECK(LaunchShape{.shared_bytes = kMaxSharedBytes}.IsLegal());
+  CHECK_FALSE(LaunchShape{.blocks = {kMaxGridX + 1}}.IsLegal());
+  CHECK_FALSE(LaunchShape{.blocks = {1, 65536}}.IsLegal());
+  CHECK_FALSE(LaunchShape{.blocks = {1, 1, 0}}.IsLegal());
+  CHECK_FALSE(LaunchShape{.threads = {512, 3}}.IsLegal());
+  CHECK_FALSE(LaunchShape{.threads = {1, 1, 65}}.IsLegal());
+  CHECK_FALSE(LaunchShape{.shared_bytes = kMaxSharedBytes + 1}.IsLegal());
+}
+
+TEST_CASE("shapes of plain kernels are legal and cover every extent") {
+  for (const int64_t rows : {1, 4, 5, 300, 1000000}) {
+    for (const int64_t width : {1, 31, 32, 33, 512, 513, 8192, 260000}) {
+      CAPTURE(rows, width);
+      const LaunchShape norm = NormShape(rows, width);
+      CHECK(norm.IsLegal());
+      CHECK(norm.blocks.x * norm.threads.y >= rows);
+      CHECK((norm.blocks.x - 1) * norm.threads.y < rows);
+      CHECK(norm.threads.x % kWarpThreads == 0);
+      CHECK(norm.threads.x / kWarpThreads <= kMaxNormWarps);
+      // Warps that share a sum meet at __syncthreads: one vector a block.
+      CHECK((norm.threads.x == kWarpThreads || norm.threads.y == 1));
+
+      const LaunchShape matmul = MatmulShape(rows, width);
+      CHECK(matmul.IsLegal());
+      CHECK(matmul.blocks.x * kMatmulTile >= rows);
+      CHECK(matmul.blocks.y * kMatmulTile >= width);
+
+      for (const LaunchShape& shape : {EmbeddingShape(rows, width), RopeShape(rows, width)}) {
+        CHECK(shape.IsLegal());
+        CHECK(shape.blocks.count() == rows);
+        CHECK(shape.threads.x % kWarpThreads == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("how a norm sums depends on the width alone") {
+  for (const int64_t width : {1, 512, 513, 8192}) {
+    const LaunchShape one = NormShape(1, width), many = NormShape(4096, width);
+    CHECK(one.threads.x == many.threads.x);
+    CHECK(one.threads.y == many.threads.y);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
