@@ -24,6 +24,7 @@ bool Same(const Site& a, const Site& b) {
 }
 
 std::string Name(const Site& site) {
+  if (site.place.line() == 0) return site.instruction;
   std::string_view file = site.place.file_name();
   file.remove_prefix(file.rfind('/') + 1);
   return StrCat(site.instruction, " at ", file, ":", site.place.line());

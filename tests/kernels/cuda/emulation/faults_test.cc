@@ -151,7 +151,9 @@ TEST_CASE("asynchronous copies are aligned, go to shared memory and are waited f
   CHECK_THAT(Run(&CopyKernel<8, 16>, shape).failure, Contains("not a multiple of 16 bytes"));
   CHECK_THAT(Run(&CopyKernel<16, 8>, shape).failure, Contains("not a multiple of 16 bytes"));
   CHECK_THAT(Run(&CopyKernel<64, 16>, shape).failure, Contains("not in the block's shared memory"));
-  CHECK_THAT(Run(&ForgottenCopyKernel, shape).failure, Contains("outstanding"));
+  CHECK_THAT(
+      Run(&ForgottenCopyKernel, shape).failure,
+      Contains("thread (0, 0, 0): the end of the kernel: asynchronous copies are outstanding"));
 }
 
 void SharedOverrunKernel(NoParams) {
