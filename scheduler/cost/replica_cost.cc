@@ -181,6 +181,16 @@ Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepW
   return period;
 }
 
+std::vector<double> BusyShares(const ModelShape& model, const ReplicaSpec& replica,
+                               const StepWork& work, int micro_batches) {
+  const double period = PeriodOf(model, replica, work, micro_batches).seconds;
+  StepTimer timer(model, work);
+  std::vector<double> shares;
+  for (const StageSpec& stage : replica.stages)
+    shares.push_back(timer.StageSeconds(stage) / period);
+  return shares;
+}
+
 double LargestRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,
                    double kv_tokens, int micro_batches) {
   return BoundOfRows(role, lengths, options, kv_tokens, micro_batches).rows;

@@ -55,6 +55,10 @@ struct Period {
 Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
                 int micro_batches);
 
+// Part of the time that each stage computes in such steps, 0..1: its time over the period.
+std::vector<double> BusyShares(const ModelShape& model, const ReplicaSpec& replica,
+                               const StepWork& work, int micro_batches);
+
 // What a micro-batch computes in steady state with b decode rows (role prefill: a step full of
 // prompt rows). Below one row a step still runs for a whole one.
 StepWork SteadyWork(Role role, const LengthMoments& lengths, double b,

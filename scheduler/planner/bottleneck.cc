@@ -39,6 +39,12 @@ Period SteadyPeriod(const PlacementProblem& problem, const PlacedReplica& placed
   return PeriodOf(*problem.model, SpecOf(problem, placed), work, placed.rate.micro_batches);
 }
 
+std::vector<double> BusySharesOf(const PlacementProblem& problem, const PlacedReplica& placed) {
+  const StepWork work =
+      SteadyWork(placed.role, MomentsOf(problem.samples), placed.rate.decode_rows, problem.options);
+  return BusyShares(*problem.model, SpecOf(problem, placed), work, placed.rate.micro_batches);
+}
+
 std::string PaceText(const PlacementProblem& problem, const PlacedReplica& placed) {
   const ClusterGraph& graph = *problem.graph;
   const Period period = SteadyPeriod(problem, placed);
@@ -91,6 +97,16 @@ std::string LimitText(const PlacementProblem& problem, const PlacedReplica& plac
 }
 
 }  // namespace
+
+void WriteBusyShares(const PlacementProblem& problem, const Placement& placement,
+                     v1::DeploymentPlan* plan) {
+  for (size_t i = 0; i < placement.replicas.size(); ++i) {
+    v1::Replica* replica = plan->mutable_replicas(static_cast<int>(i));
+    const std::vector<double> shares = BusySharesOf(problem, placement.replicas[i]);
+    for (size_t j = 0; j < shares.size(); ++j)
+      replica->mutable_stages(static_cast<int>(j))->set_busy_share(shares[j]);
+  }
+}
 
 std::string LimitName(const PlacementProblem& problem, const PlacedReplica& placed) {
   const ReplicaRate& rate = placed.rate;

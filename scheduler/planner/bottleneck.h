@@ -17,6 +17,11 @@ namespace tessera::scheduler {
 std::string BottleneckText(const PlacementProblem& problem, const Placement& placement,
                            const v1::DeploymentPlan& plan);
 
+// Fills Stage.busy_share of the plan's replicas, which are the placement's: a stage's time in a
+// steady step over the step's period.
+void WriteBusyShares(const PlacementProblem& problem, const Placement& placement,
+                     v1::DeploymentPlan* plan);
+
 // What ends the growth of a replica's rate, with the option that sets it where there is one.
 std::string LimitName(const PlacementProblem& problem, const PlacedReplica& placed);
 

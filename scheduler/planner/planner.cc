@@ -250,6 +250,7 @@ class Planner {
     FitLinks(&placement);
     if (options_.survive_machine_loss) Survive(placement);
     Predict(placement);
+    WriteBusyShares(problem_, placement, &plan_);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
     // Of what is rented nobody expects that all of it is used.
@@ -518,8 +519,7 @@ class Planner {
                                      " does not price devices; --sensitivity plans again with one "
                                      "more of each kind"));
     }
-    // Of a plan that survives it matters in which machine a device is; only those there are were
-    // looked at.
+    // For a plan that survives, a device's machine matters; only existing ones were looked at.
     const char* where = plan_.has_survival() ? " in a machine that has some" : "";
     std::vector<std::string> worthless;
     for (const auto& [kind, price] : by_kind) {

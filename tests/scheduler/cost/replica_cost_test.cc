@@ -131,6 +131,18 @@ TEST_CASE("a step passes stages that are alike and unlike ones in what each take
             : TransferSeconds(replica.hops[j], kTokenIdBytes * work.sampled_rows);
   }
   CHECK(PeriodOf(model, replica, work, 7).latency_seconds == Approx(seconds).epsilon(1e-12));
+  // With one step in flight a stage is busy while the step is in it, with many the slowest always.
+  for (const int micro_batches : {1, 100}) {
+    const Period period = PeriodOf(model, replica, work, micro_batches);
+    const std::vector<double> busy = BusyShares(model, replica, work, micro_batches);
+    REQUIRE(busy.size() == replica.stages.size());
+    for (size_t j = 0; j < busy.size(); ++j) {
+      const double stage = StageSeconds(model, replica.stages[j], work);
+      CHECK(busy[j] == Approx(stage / period.seconds).epsilon(1e-12));
+    }
+    const double most = *std::max_element(busy.begin(), busy.end());
+    CHECK(most == (micro_batches == 1 ? Approx(busy[period.slowest_stage]) : Approx(1)));
+  }
 }
 
 TEST_CASE("where KV holds fewer sequences than stages, fewer micro-batches run") {
