@@ -36,6 +36,7 @@
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/progress_watch.h"
+#include "coordinator/deployment/worker_metrics.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/request_flow.h"
 #include "coordinator/flow/routing_shares.h"
@@ -400,11 +401,14 @@ class Coordinator {
     return absl::OkStatus();
   }
 
-  // A replica's series are there from its first plan on: by default a worker's registration.
+  // A replica's series are there from its first plan on: by default a worker's registration, from
+  // which on a worker's own are.
   std::string MetricsText() {
     const v1::DeploymentPlan plan = deployment_->plan().first;
     for (const v1::Replica& replica : plan.replicas()) metrics_->OnReplicaKnown(replica.name());
     std::vector<prometheus::MetricFamily> families = registry_->Collect();
+    for (prometheus::MetricFamily& family : WorkerFamilies(cluster_->Describe()))
+      families.push_back(std::move(family));
     for (prometheus::MetricFamily& family : ProcessMetrics().Collect())
       families.push_back(std::move(family));
     return prometheus::TextSerializer().Serialize(families);

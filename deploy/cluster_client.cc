@@ -58,6 +58,47 @@ std::string Percent(int64_t part, int64_t whole) {
                    : "-";
 }
 
+std::string Share(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
+
+// "-" for 0: nobody measured or planned it.
+std::string Rate(double bytes_per_second) {
+  if (bytes_per_second <= 0) return "-";
+  return bytes_per_second < 1e9 ? absl::StrFormat("%.1f MB/s", bytes_per_second / 1e6)
+                                : absl::StrFormat("%.1f GB/s", bytes_per_second / 1e9);
+}
+
+std::string Bytes(uint64_t bytes) {
+  const auto of = static_cast<double>(bytes);
+  if (bytes < 1000) return absl::StrCat(bytes, " B");
+  if (of < 1e6) return absl::StrFormat("%.1f kB", of / 1e3);
+  return of < 1e9 ? absl::StrFormat("%.1f MB", of / 1e6) : absl::StrFormat("%.1f GB", of / 1e9);
+}
+
+const char* KindName(v1::LinkKind kind) {
+  switch (kind) {
+    case v1::LINK_KIND_CONTROL: return "control";
+    case v1::LINK_KIND_BULK: return "bulk";
+    case v1::LINK_KIND_HEARTBEAT: return "heartbeat";
+    default: return "other";
+  }
+}
+
+// Heartbeats are left out: they say nothing about the work.
+std::string ShowLinks(const v1::GetClusterReply& cluster) {
+  Table links = {
+      {"WORKER", "PEER", "LINK", "OVER", "SENT", "RECEIVED", "RATE RECEIVED", "PLANNED"}};
+  for (const v1::WorkerStatus& worker : cluster.workers()) {
+    for (const v1::LinkStatus& link : worker.links()) {
+      if (link.kind() == v1::LINK_KIND_HEARTBEAT) continue;
+      links.push_back({worker.name(), link.peer().empty() ? "-" : link.peer(),
+                       KindName(link.kind()), link.transport(), Bytes(link.bytes_sent()),
+                       Bytes(link.bytes_received()), Rate(link.received_bytes_per_second()),
+                       Rate(link.planned_bytes_per_second())});
+    }
+  }
+  return links.size() == 1 ? "" : "\n" + Show(links);
+}
+
 // What a connection failed of, as a call that does not wait for one is told; "" when it says no
 // more than that there is none.
 std::string WhyNot(v1::Coordinator::Stub& stub) {
@@ -104,8 +145,8 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
       cluster.model(), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
       cluster.requests_in_flight(), cluster.sequences_running(), cluster.sequences_waiting());
   if (!cluster.no_plan().empty()) absl::StrAppend(&text, cluster.no_plan(), "\n\n");
-  Table workers = {
-      {"WORKER", "STATE", "REPLICA", "STAGE", "RANK", "KV USED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
+  Table workers = {{"WORKER", "STATE", "REPLICA", "STAGE", "RANK", "KV USED", "BUSY", "PLANNED",
+                    "ABORTS", "REFUSED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {
     std::string device = w.ready().device().empty() ? w.device().description() : w.ready().device();
     if (const double rate = w.device().memory_read_bytes_per_second(); rate > 0)
@@ -115,6 +156,9 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
         {w.name(), StateName(w.state()), placed ? w.replica() : "-",
          placed ? absl::StrCat(w.stage()) : "-", placed ? absl::StrCat(w.rank()) : "-",
          Percent(w.load().kv_blocks_used(), w.load().kv_blocks_total()),
+         w.has_busy_share() ? Share(w.busy_share()) : "-",
+         w.planned_busy_share() > 0 ? Share(w.planned_busy_share()) : "-",
+         absl::StrCat(w.counters().formation_aborts()), absl::StrCat(w.counters().links_refused()),
          absl::StrFormat("%.1f s ago", w.seconds_since_heartbeat()), w.address(), device});
   }
   text += cluster.workers().empty() ? "no workers have registered\n" : Show(workers);
@@ -122,15 +166,21 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
     if (w.state() == v1::WORKER_STATE_READY || w.detail().empty()) continue;
     absl::StrAppend(&text, "  ", w.name(), ": ", w.detail(), "\n");
   }
+  text += ShowLinks(cluster);
   if (cluster.replicas().empty()) return text;
-  Table replicas = {{"REPLICA", "ROLE", "READY", "PROMPT TOK/S", "OUTPUT TOK/S", "WORKERS"}};
+  Table replicas = {
+      {"REPLICA", "ROLE", "READY", "PROMPT TOK/S", "OUTPUT TOK/S", "PLANNED", "WORKERS"}};
   for (const v1::ReplicaStatus& r : cluster.replicas()) {
     std::string names;
     for (const std::string& name : r.workers())
       absl::StrAppend(&names, names.empty() ? "" : " ", name);
     replicas.push_back({r.name(), RoleName(r.role()), r.ready() ? "yes" : "no",
                         absl::StrFormat("%.1f", r.prompt_tokens_per_second()),
-                        absl::StrFormat("%.1f", r.generation_tokens_per_second()), names});
+                        absl::StrFormat("%.1f", r.generation_tokens_per_second()),
+                        r.planned_generation_tokens_per_second() > 0
+                            ? absl::StrFormat("%.1f", r.planned_generation_tokens_per_second())
+                            : "-",
+                        names});
   }
   text += "\n" + Show(replicas);
   for (const v1::ReplicaStatus& r : cluster.replicas()) {

@@ -14,7 +14,8 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
                                                  const std::string& admin_key,
                                                  double timeout_seconds);
 
-// The tables of `tessera status`: workers, then replicas.
+// The tables of `tessera status`: workers, their links, replicas. PLANNED is what the plan says of
+// the column before it.
 std::string ShowCluster(const v1::GetClusterReply& cluster);
 // A table of stages: which layers on which workers; then why.
 std::string ShowPlan(const v1::GetClusterReply& cluster);

@@ -81,7 +81,8 @@ struct StatusFlags {
 };
 
 void AddStatus(const Command& app, StatusFlags& flags) {
-  const Command status = app.AddSubcommand("status", "Show workers, replicas and throughput");
+  const Command status =
+      app.AddSubcommand("status", "Show workers, their links, replicas and throughput");
   status.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
       .ShowDefault();
   status.AddOption("--admin-key-file", flags.admin_key_file,

@@ -208,6 +208,11 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
         Introduce(options, *worker, *address, *advertised_links, service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
+    register_options.counters = [&service, &links] {
+      v1::WorkerCounters counters = service.counters();
+      counters.MergeFrom((*links)->counters());
+      return counters;
+    };
     registration = std::make_unique<Registration>(std::move(register_options));
   }
   WaitForEnd(signals, options.drain_seconds, &service);

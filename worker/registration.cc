@@ -88,6 +88,7 @@ absl::Status Registration::Heartbeat() {
   request.set_incarnation(options_.request.incarnation());
   request.set_plan_epoch(options_.plan_epoch());
   *request.mutable_load() = options_.load();
+  if (options_.counters) *request.mutable_counters() = options_.counters();
   v1::HeartbeatReply reply;
   return Call(
       [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &reply); });

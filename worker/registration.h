@@ -30,6 +30,7 @@ struct RegistrationOptions {
   v1::RegisterRequest request;  // plan_epoch is filled in each time
   std::function<uint64_t()> plan_epoch;
   std::function<v1::EngineLoad()> load;
+  std::function<v1::WorkerCounters()> counters;  // empty: none are sent
   double call_timeout_seconds = 5;
   double min_backoff_seconds = 0.1;  // doubles from here ...
   double max_backoff_seconds = 5;    // ... to here

@@ -112,7 +112,8 @@ class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::C
   std::atomic<bool> cancelled_ = false;
 };
 
-WorkerService::WorkerService(WorkerServiceOptions options) : options_(std::move(options)) {}
+WorkerService::WorkerService(WorkerServiceOptions options)
+    : options_(std::move(options)), began_seconds_(options_.setup.clock()) {}
 
 WorkerService::~WorkerService() { Shutdown(0); }
 
@@ -133,6 +134,15 @@ v1::EngineLoad WorkerService::load() const {
   std::lock_guard lock(mutex_);
   if (stopping_) load.set_draining(true);
   return load;
+}
+
+v1::WorkerCounters WorkerService::counters() const {
+  v1::WorkerCounters counters;
+  counters.set_uptime_seconds(options_.setup.clock() - began_seconds_);
+  counters.set_busy_seconds(1e-9 * static_cast<double>(busy_nanoseconds_));
+  std::lock_guard lock(mutex_);
+  counters.set_formation_aborts(formation_aborts_);
+  return counters;
 }
 
 absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) {
@@ -234,6 +244,11 @@ void WorkerService::OnBroken(uint64_t epoch, const absl::Status& reason) {
   if (options_.on_ready) options_.on_ready(false);
   std::lock_guard lock(mutex_);
   broken_epoch_ = epoch;
+  // What this worker ends itself, for a newer plan or at its end, is no abort.
+  const bool serves = engine_ != nullptr || member_ != nullptr;
+  const bool joined = configuring_epoch_ == epoch ||
+                      (serves && configured_.fence().plan_epoch() == epoch && !stopping_);
+  if (joined) ++formation_aborts_;
 }
 
 void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
@@ -255,6 +270,7 @@ void WorkerService::RunConfigure(const std::shared_ptr<ConfigureCall>& call) {
   };
   setup.on_broken = [this, epoch](const absl::Status& reason) { OnBroken(epoch, reason); };
   setup.loaded = KeepShare(request);
+  setup.busy_nanoseconds = &busy_nanoseconds_;
   setup.on_loaded = [&](std::shared_ptr<LoadedShare> share) {
     std::lock_guard lock(mutex_);
     share_ = std::move(share);

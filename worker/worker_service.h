@@ -12,6 +12,7 @@
 // work on a thread of their own, one each at a time. The server lends ServeSessions a thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,9 +35,10 @@ struct WorkerServiceOptions {
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
-using WorkerMethods = v1::Worker::WithAsyncMethod_Session<v1::Worker::WithCallbackMethod_Configure<
-    v1::Worker::WithCallbackMethod_ReserveKv<v1::Worker::WithCallbackMethod_Drain<
-        v1::Worker::WithCallbackMethod_Profile<v1::Worker::Service>>>>>;
+using WorkerMethods = v1::Worker::WithAsyncMethod_Session<
+    v1::Worker::WithCallbackMethod_Configure<v1::Worker::WithCallbackMethod_ReserveKv<
+        v1::Worker::WithCallbackMethod_Drain<v1::Worker::WithCallbackMethod_Profile<
+            v1::Worker::WithCallbackMethod_ProbeLink<v1::Worker::Service>>>>>>;
 
 class WorkerService final : public WorkerMethods {
  public:
@@ -60,6 +62,8 @@ class WorkerService final : public WorkerMethods {
 
   uint64_t plan_epoch() const;  // that it serves, as a leader or member; 0: none
   v1::EngineLoad load() const;
+  // Since it was made; without links, which are LinkHub's.
+  v1::WorkerCounters counters() const;
 
   // Refuses what is new, waits until sequences ended or the time is over, then ends the rest.
   // Blocks; idempotent.
@@ -82,6 +86,8 @@ class WorkerService final : public WorkerMethods {
   void DrainMember(double drain_seconds);
 
   const WorkerServiceOptions options_;
+  const double began_seconds_;                // of the set-up's clock
+  std::atomic<int64_t> busy_nanoseconds_{0};  // of all steps since
 
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;      // of a leader; null: unconfigured, configuring or a member
@@ -90,6 +96,7 @@ class WorkerService final : public WorkerMethods {
   std::shared_ptr<LoadedShare> share_;  // that they use, or used
   v1::ConfigureRequest share_terms_;    // of share_
   uint64_t broken_epoch_ = 0;           // of a formation that ended by itself; 0: none
+  uint64_t formation_aborts_ = 0;       // formations that ended by themselves, so far
   v1::WorkerReady ready_;
   uint64_t configuring_epoch_ = 0;  // 0: not configuring
   bool stopping_ = false;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/deployment/plan_state.h"
+#include "coordinator/deployment/worker_figures.h"
 #include "coordinator/flow/token_rates.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/protocol.h"
@@ -65,6 +66,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       *worker.mutable_ready() = record.ready;
     }
     PlaceWorkers(plan, reply);
+    ShowFigures(workers, plan, &reply);
     DescribeReplicas(plan, workers, reply);
     *reply.mutable_plan() = std::move(plan);
     reply.set_requests_in_flight(flow_.requests_in_flight());
@@ -159,6 +161,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       const TokenRate rate = rates_.Of(planned.name());
       replica.set_prompt_tokens_per_second(rate.prompt_tokens_per_second);
       replica.set_generation_tokens_per_second(rate.generation_tokens_per_second);
+      replica.set_planned_generation_tokens_per_second(
+          planned.prediction().output_tokens_per_second());
       for (const v1::Stage& stage : planned.stages()) {
         for (const v1::PlannedWorker& worker : stage.workers())
           replica.add_workers(worker.device());

@@ -90,6 +90,10 @@ absl::StatusOr<bool> WorkerPool::TakeHeartbeat(const v1::HeartbeatRequest& reque
   }
   WorkerRecord& worker = it->second;
   worker.last_heartbeat_seconds = now_seconds;
+  if (request.has_counters()) {
+    worker.counters = request.counters();
+    worker.busy.Add(worker.counters);
+  }
   const absl::Status stale =
       worker.state == v1::WORKER_STATE_READY
           ? CheckHeartbeatEpoch(request.name(), request.plan_epoch(), worker.plan_epoch)

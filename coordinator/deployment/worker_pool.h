@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/deployment/busy_window.h"
 #include "proto/coordinator.pb.h"
 
 namespace tessera::coordinator {
@@ -37,6 +38,8 @@ struct WorkerRecord {
   v1::WorkerState state = v1::WORKER_STATE_REGISTERED;
   std::string detail;  // progress or reason, in words
   v1::EngineLoad load;
+  v1::WorkerCounters counters;  // newest; of any plan epoch
+  BusyWindow busy;
   v1::WorkerReady ready;
   uint64_t plan_epoch = 0;   // that it was configured for; 0: it was not
   int stale_heartbeats = 0;  // in a row, of another epoch

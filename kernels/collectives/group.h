@@ -52,6 +52,8 @@ class Group {
   virtual void Abort(const absl::Status& reason) = 0;
   // OK, or the failure that ended the group.
   virtual absl::Status status() const = 0;
+  // How long this rank's calls have run so far: waiting for the others, moving values, adding them.
+  virtual std::chrono::nanoseconds call_time() const = 0;
 };
 
 }  // namespace tessera::kernels

@@ -72,7 +72,11 @@ absl::Status HostGroup::EnqueueGather(const char* name, const TensorView& in, co
 
 absl::Status HostGroup::Run(const Call& call) {
   if (failed()) return status();
+  const auto began = std::chrono::steady_clock::now();
   absl::Status result = Dispatch(call);
+  call_nanoseconds_.fetch_add(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count(),
+      std::memory_order_relaxed);
   if (result.ok()) return result;
   Abort(result);
   return status();

@@ -24,6 +24,9 @@ class HostGroup : public Group {
   absl::Status Gather(const TensorView& in, const TensorView& out, int root, Stream& stream) final;
   void Abort(const absl::Status& reason) final;
   absl::Status status() const final;
+  std::chrono::nanoseconds call_time() const final {
+    return std::chrono::nanoseconds(call_nanoseconds_.load(std::memory_order_relaxed));
+  }
 
  protected:
   static constexpr int kEveryRank = -1;
@@ -62,6 +65,7 @@ class HostGroup : public Group {
   const int rank_;
   const int size_;
   std::atomic<bool> failed_{false};
+  std::atomic<int64_t> call_nanoseconds_{0};
   mutable std::mutex status_mutex_;
   absl::Status status_;  // set before failed_
 };

@@ -135,6 +135,11 @@ absl::StatusOr<int64_t> Link::Receive(uint16_t type, absl::Span<const absl::Span
   }
   absl::Status status = ReceivePieces(pieces, deadline, /*frame_begun=*/true, nullptr);
   if (!status.ok()) return status;
+  if (waited_for_frame_ && header->payload_bytes >= kTimedPayloadBytes) {
+    const auto time = std::chrono::steady_clock::now() - frame_began_;
+    own_.AddTimed(header->payload_bytes, time);
+    if (total_ != nullptr) total_->AddTimed(header->payload_bytes, time);
+  }
   return header->payload_bytes;
 }
 
@@ -190,6 +195,7 @@ absl::StatusOr<FrameHeader> Link::ReceiveHeader(Deadline deadline, FileDescripto
   EncodedFrameHeader bytes;
   Pieces pieces;
   pieces.Append(bytes.data(), bytes.size());
+  waited_for_frame_ = false;
   absl::Status status = ReceivePieces(pieces, deadline, /*frame_begun=*/false, descriptor);
   if (!status.ok()) return status;
   absl::StatusOr<FrameHeader> header = ParseFrameHeader(bytes);
@@ -207,7 +213,7 @@ absl::Status Link::SendPieces(Pieces& pieces, Deadline deadline, int descriptor)
     const ssize_t sent = sendmsg(socket(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent >= 0) {
       pieces.Advance(static_cast<size_t>(sent));
-      bytes_sent_.fetch_add(sent, std::memory_order_relaxed);
+      CountSent(sent);
       continue;
     }
     if (errno == EINTR) continue;
@@ -232,12 +238,14 @@ absl::Status Link::ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_b
           *descriptor = std::move(taken);
         }
       }
+      if (!frame_begun && !pieces.moved) frame_began_ = std::chrono::steady_clock::now();
       pieces.Advance(static_cast<size_t>(received));
-      bytes_received_.fetch_add(received, std::memory_order_relaxed);
+      CountReceived(received);
       continue;
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return FailWithErrno("recvmsg", errno);
+    if (!frame_begun && !pieces.moved) waited_for_frame_ = true;
     absl::Status status = WaitUntilReady(POLLIN, deadline, frame_begun || pieces.moved);
     if (!status.ok()) return status;
   }
@@ -290,9 +298,41 @@ bool Link::PeerClosed() const {
   return poll(&asked, 1, 0) > 0 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-LinkCounters Link::counters() const {
+void Link::CountInto(std::shared_ptr<LinkTally> total) {
+  total_ = std::move(total);
+  total_->Add(counters());
+}
+
+bool Link::is_unix() const { return IsUnixSocket(socket()); }
+
+void Link::CountSent(int64_t bytes) {
+  own_.AddSent(bytes);
+  if (total_ != nullptr) total_->AddSent(bytes);
+}
+
+void Link::CountReceived(int64_t bytes) {
+  own_.AddReceived(bytes);
+  if (total_ != nullptr) total_->AddReceived(bytes);
+}
+
+LinkCounters LinkTally::Read() const {
+  const auto nanoseconds = timed_nanoseconds_.load(std::memory_order_relaxed);
   return {.bytes_sent = bytes_sent_.load(std::memory_order_relaxed),
-          .bytes_received = bytes_received_.load(std::memory_order_relaxed)};
+          .bytes_received = bytes_received_.load(std::memory_order_relaxed),
+          .timed_bytes = timed_bytes_.load(std::memory_order_relaxed),
+          .timed_seconds = 1e-9 * static_cast<double>(nanoseconds)};
+}
+
+void LinkTally::AddTimed(int64_t bytes, std::chrono::nanoseconds time) {
+  timed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  timed_nanoseconds_.fetch_add(time.count(), std::memory_order_relaxed);
+}
+
+void LinkTally::Add(const LinkCounters& counters) {
+  AddSent(counters.bytes_sent);
+  AddReceived(counters.bytes_received);
+  AddTimed(counters.timed_bytes,
+           std::chrono::nanoseconds(static_cast<int64_t>(1e9 * counters.timed_seconds)));
 }
 
 absl::StatusOr<std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>>> CreateLinkPair(

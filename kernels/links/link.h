@@ -15,6 +15,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,9 +32,32 @@
 
 namespace tessera::kernels {
 
+// Frames whose payload has so many bytes are timed; smaller ones take a wake-up, not a transfer.
+inline constexpr int64_t kTimedPayloadBytes = 64 << 10;
+
 struct LinkCounters {
   int64_t bytes_sent = 0;  // headers included
   int64_t bytes_received = 0;
+  // Payloads of Receive, of kTimedPayloadBytes or more, for which the receiver was there first: of
+  // others a part lies in the socket already. Time is from the first byte to the last.
+  int64_t timed_bytes = 0;
+  double timed_seconds = 0;
+};
+
+// What links have moved, added up over all that count into it. Thread-safe.
+class LinkTally {
+ public:
+  LinkCounters Read() const;
+  void AddSent(int64_t bytes) { bytes_sent_.fetch_add(bytes, std::memory_order_relaxed); }
+  void AddReceived(int64_t bytes) { bytes_received_.fetch_add(bytes, std::memory_order_relaxed); }
+  void AddTimed(int64_t bytes, std::chrono::nanoseconds time);
+  void Add(const LinkCounters& counters);
+
+ private:
+  std::atomic<int64_t> bytes_sent_{0};
+  std::atomic<int64_t> bytes_received_{0};
+  std::atomic<int64_t> timed_bytes_{0};
+  std::atomic<int64_t> timed_nanoseconds_{0};
 };
 
 class Link {
@@ -77,7 +101,11 @@ class Link {
   const std::string& peer() const { return peer_; }
   // Before the link is shared with other threads: the handshake says who the peer is.
   void set_peer(std::string peer) { peer_ = std::move(peer); }
-  LinkCounters counters() const;
+  // Likewise before: what the link has moved so far, and moves from then on, counts there too.
+  void CountInto(std::shared_ptr<LinkTally> total);
+  LinkCounters counters() const { return own_.Read(); }
+  // Over a Unix socket; else over TCP.
+  bool is_unix() const;
   // For poll(2); reading and writing are the link's own.
   int socket() const { return socket_.get(); }
 
@@ -88,6 +116,8 @@ class Link {
   absl::Status ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_begun,
                              FileDescriptor* descriptor);
   absl::StatusOr<FrameHeader> ReceiveHeader(Deadline deadline, FileDescriptor* descriptor);
+  void CountSent(int64_t bytes);
+  void CountReceived(int64_t bytes);
   absl::Status WaitUntilReady(short events, Deadline deadline, bool frame_begun);
   // Records the failure, prefixed with the peer, and shuts the socket down; returns the first one.
   absl::Status Fail(absl::StatusCode code, std::string_view reason);
@@ -97,8 +127,11 @@ class Link {
   std::string peer_;
   std::mutex send_mutex_;
   std::mutex receive_mutex_;
-  std::atomic<int64_t> bytes_sent_{0};
-  std::atomic<int64_t> bytes_received_{0};
+  // Of the frame that is being received: whether its first byte was waited for, and when it came.
+  bool waited_for_frame_ = false;
+  std::chrono::steady_clock::time_point frame_began_;
+  LinkTally own_;
+  std::shared_ptr<LinkTally> total_;  // null: none
   std::atomic<bool> failed_{false};
   mutable std::mutex status_mutex_;
   absl::Status status_;  // set before failed_

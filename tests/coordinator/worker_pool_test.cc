@@ -164,4 +164,29 @@ TEST_CASE("names that were lost long ago are forgotten, those of a plan are not"
   CHECK(pool.Snapshot().at("planned").state == v1::WORKER_STATE_LOST);
 }
 
+TEST_CASE("counters of a heartbeat are believed whatever its plan epoch") {
+  WorkerPool pool(Options());
+  REQUIRE(pool.Register(Worker("a", 7), 0).ok());
+  CHECK(!pool.Snapshot().at("a").busy.Share().has_value());
+  pool.SetReady("a", 7, 4, {});
+  v1::HeartbeatRequest beat = Beat("a", 7);
+  for (int second = 1; second <= 3; ++second) {
+    beat.set_plan_epoch(static_cast<uint64_t>(second));
+    beat.mutable_counters()->set_uptime_seconds(second);
+    beat.mutable_counters()->set_busy_seconds(0.25 * second);
+    beat.mutable_counters()->set_links_refused(9);
+    REQUIRE(pool.Heartbeat(beat, second).ok());
+  }
+  CHECK(pool.Snapshot().at("a").counters.links_refused() == 9);
+  CHECK(pool.Snapshot().at("a").busy.Share().value() == 0.25);
+  // A heartbeat without them leaves them.
+  beat.clear_counters();
+  REQUIRE(pool.Heartbeat(beat, 4).ok());
+  CHECK(pool.Snapshot().at("a").counters.links_refused() == 9);
+  // Another process has counted nothing.
+  REQUIRE(pool.Register(Worker("a", 8), 5).ok());
+  CHECK(pool.Snapshot().at("a").counters.links_refused() == 0);
+  CHECK(!pool.Snapshot().at("a").busy.Share().has_value());
+}
+
 }  // namespace tessera::coordinator

@@ -30,6 +30,21 @@ v1::GetClusterReply Cluster() {
   ready.mutable_load()->set_kv_blocks_total(4);
   ready.set_stage(1);
   ready.set_rank(3);
+  ready.set_busy_share(0.4321);
+  ready.set_planned_busy_share(0.9);
+  ready.mutable_counters()->set_formation_aborts(2);
+  ready.mutable_counters()->set_links_refused(17);
+  v1::LinkStatus& link = *ready.add_links();
+  link.set_peer("c/0");
+  link.set_kind(v1::LINK_KIND_BULK);
+  link.set_transport("tcp");
+  link.set_bytes_sent(1'234'567);
+  link.set_bytes_received(999);
+  link.set_received_bytes_per_second(1.25e9);
+  link.set_planned_bytes_per_second(12.5e6);
+  v1::LinkStatus& heartbeat = *ready.add_links();
+  heartbeat.set_peer("d/0");
+  heartbeat.set_kind(v1::LINK_KIND_HEARTBEAT);
   v1::WorkerStatus& lost = *cluster.add_workers();
   lost.set_name("b/0");
   lost.set_state(v1::WORKER_STATE_LOST);
@@ -66,9 +81,11 @@ class FakeCoordinator final : public v1::Coordinator::Service {
 TEST_CASE("the tables name workers, states, replicas and reasons") {
   const std::string text = ShowCluster(Cluster());
   CHECK_THAT(text, Contains("CPU avx512, reads 14.2 GB/s"));
-  CHECK_THAT(text, Contains("model demo, plan epoch 3, serving; 2 requests: 5 sequences running, 0 waiting"));
+  CHECK_THAT(
+      text,
+      Contains("model demo, plan epoch 3, serving; 2 requests: 5 sequences running, 0 waiting"));
   CHECK_THAT(text, Contains("STAGE  RANK  KV USED"));
-  CHECK_THAT(text, Contains("r-a/0    1      3     25.0 %"));
+  CHECK_THAT(text, Contains("r-a/0    1      3     25.0 %   43.2 %  90.0 %   2       17 "));
   CHECK_THAT(text, Contains("LOST"));
   CHECK_THAT(text, Contains("b/0: no heartbeat for 5 s"));
   CHECK_THAT(text, Contains("OUTPUT TOK/S"));
@@ -76,6 +93,31 @@ TEST_CASE("the tables name workers, states, replicas and reasons") {
   CHECK_THAT(ShowPlan(Cluster()), Contains("why: because"));
   CHECK_THAT(ClusterJson(Cluster()), Contains("\"plan_epoch\""));
   CHECK_THAT(ShowCluster({}), Contains("no workers have registered"));
+}
+
+TEST_CASE("links are shown with what moved, the measured rate and the planned one") {
+  const std::string text = ShowCluster(Cluster());
+  CHECK_THAT(text,
+             Contains("WORKER  PEER  LINK  OVER  SENT    RECEIVED  RATE RECEIVED  PLANNED\n"
+                      "a/0     c/0   bulk  tcp   1.2 MB  999 B     1.2 GB/s       12.5 MB/s\n"));
+  CHECK_THAT(text, !Contains("d/0"));
+  v1::GetClusterReply unknown = Cluster();
+  v1::WorkerStatus& worker = *unknown.mutable_workers(0);
+  worker.clear_busy_share();
+  worker.clear_planned_busy_share();
+  worker.mutable_links(0)->clear_received_bytes_per_second();
+  worker.mutable_links(0)->clear_planned_bytes_per_second();
+  CHECK_THAT(ShowCluster(unknown), Contains("25.0 %   -     -        2"));
+  CHECK_THAT(ShowCluster(unknown), Contains("999 B     -              -\n"));
+  worker.clear_links();
+  CHECK_THAT(ShowCluster(unknown), !Contains("PEER"));
+}
+
+TEST_CASE("replicas' output is shown beside the planned one") {
+  v1::GetClusterReply cluster = Cluster();
+  CHECK_THAT(ShowCluster(cluster), Contains("0.0           -        a/0\n"));
+  cluster.mutable_replicas(0)->set_planned_generation_tokens_per_second(321.5);
+  CHECK_THAT(ShowCluster(cluster), Contains("0.0           321.5    a/0\n"));
 }
 
 TEST_CASE("status says why there is no plan") {

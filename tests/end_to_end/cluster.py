@@ -97,6 +97,11 @@ class Cluster:
                                capture_output=True, text=True, check=True)
         return json.loads(reply.stdout)
 
+    def status_text(self):
+        reply = subprocess.run(["deploy/tessera", "status", "--coordinator", self.grpc],
+                               capture_output=True, text=True, check=True)
+        return reply.stdout
+
     def replicas(self, ready=True):
         return [r["name"] for r in self.status().get("replicas", []) if r.get("ready", False) == ready]
 

@@ -58,6 +58,15 @@ class Up:
             assert response.status == 200, reply
             return reply["choices"][0]["message"]["content"]
 
+    def busy_stages(self):
+        """[(share of time busy, planned)] by worker of the plan, once all have worked."""
+        address = re.search(r"\(gRPC on (\S+)\)", self.text()).group(1)
+        done = subprocess.run(["deploy/tessera", "status", "--coordinator", address, "--json"], capture_output=True,
+                              check=True, timeout=PATIENCE_SECONDS)
+        workers = [w for w in json.loads(done.stdout)["workers"] if w.get("replica")]
+        shares = [(w.get("busy_share", 0), w.get("planned_busy_share", 0)) for w in workers]
+        return shares if all(busy > 0 for busy, _ in shares) else None
+
     def process_of(self, worker):
         """Id of the worker's process, a child of ours."""
         for name in os.listdir("/proc"):
@@ -116,6 +125,11 @@ def test_the_planners_own_plan_serves(tmp):
         assert sum(layers for layers, _ in stages) == 6, stages
         assert sum(len(workers) for _, workers in stages) > 1, stages
         assert four.answer("What is 57 + 85?") == "142"
+        measured = wait_for("busy workers", four.busy_stages)
+        assert all(0 < busy <= 1 for busy, _ in measured), measured
+        # The slowest stage is planned to be always busy, unless links are what it waits for.
+        planned = [share for _, share in measured]
+        assert all(0 < share <= 1 for share in planned), planned
 
 
 def test_stages_of_unlike_width_and_length_serve(tmp):

@@ -111,6 +111,20 @@ def answer(c):
     return json.loads(body)["choices"][0]["message"]["content"]
 
 
+def links(c):
+    """{(worker, peer, kind): link} of tessera status, without heartbeats."""
+    return {(w["name"], link["peer"], link["kind"]): link for w in c.status()["workers"] for link in w.get("links", [])
+            if link["kind"] != "LINK_KIND_HEARTBEAT"}
+
+
+def both_ends_agree(c):
+    """The links, once each end has said what the other says: heartbeats bring the counters."""
+    seen = links(c)
+    agree = seen and all(link["bytes_sent"] == seen.get((peer, name, kind), {}).get("bytes_received")
+                         for (name, peer, kind), link in seen.items())
+    return seen if agree else None
+
+
 def test_it_answers_as_one_worker_and_shows_who_does_what(tmp):
     with running("--dtype", "float32", workers=1) as c:
         alone = Stream(c, ask()).all()
@@ -122,6 +136,45 @@ def test_it_answers_as_one_worker_and_shows_who_does_what(tmp):
         assert places == {"w0/0": (0, 0), "w1/0": (0, 1), "w2/0": (1, 0), "w3/0": (2, 0)}, places
 
 
+def test_it_shows_how_busy_workers_are_and_what_links_move(tmp):
+    with staged(tmp) as c:
+        # Rows of 640 bytes: a prompt of more than 103 tokens is a large frame.
+        Stream(c, ask("Repeat: " + "one two three four five six seven eight nine ten " * 20, 40)).all()
+        busy = wait_for("all workers' shares of time busy", lambda: shares_of_time(c))
+        assert all(0 < share <= 1 for share in busy.values()), busy
+        seen = wait_for("both ends of each link to agree", lambda: both_ends_agree(c))
+        assert {link["transport"] for link in seen.values()} == {"unix"}, seen
+        bulk = {(name, peer) for name, peer, kind in seen if kind == "LINK_KIND_BULK"}
+        pairs = {("w0/0", "w1/0"), ("w0/0", "w2/0"), ("w2/0", "w3/0")}
+        assert bulk == pairs | {(b, a) for a, b in pairs}, bulk
+        control = {(name, peer) for name, peer, kind in seen if kind == "LINK_KIND_CONTROL"}
+        assert control == {pair for w in ("w1/0", "w2/0", "w3/0") for pair in (("w0/0", w), (w, "w0/0"))}, control
+        rows = seen["w2/0", "w0/0", "LINK_KIND_BULK"]
+        assert rows.get("received_bytes_per_second", 0) > 1e6, rows
+        assert int(rows["bytes_received"]) > 103 * 640, rows
+
+        metrics = c.metrics()
+        for worker, place in {"w0/0": (0, 0), "w1/0": (0, 1), "w2/0": (1, 0), "w3/0": (2, 0)}.items():
+            labels = f'worker="{worker}",replica="r0",stage="{place[0]}",rank="{place[1]}"'
+            of = {k: v for k, v in metrics.items() if labels in k}
+            value = lambda name, of=of: sum(v for k, v in of.items() if k.startswith(name + "{"))
+            assert value("tessera_worker_busy_seconds_total") > 0, of
+            assert value("tessera_formation_aborts_total") == value("tessera_link_refused_total") == 0, of
+            for direction in ("sent", "received"):
+                moved = {k: v for k, v in of.items() if f'direction="{direction}"' in k}
+                assert all((v > 0) == ('transport="unix"' in k and 'kind="probe"' not in k) for k, v in moved.items()), moved
+        unix = [sum(v for k, v in metrics.items() if f'direction="{direction}",transport="unix",kind="bulk"' in k)
+                for direction in ("sent", "received")]
+        assert unix[0] == unix[1] > 0, unix
+        text = c.status_text()
+        assert "RATE RECEIVED" in text and "PLANNED" in text, text
+
+
+def shares_of_time(c):
+    shares = {w["name"]: w.get("busy_share", 0) for w in c.status()["workers"]}
+    return shares if all(shares.values()) else None
+
+
 def test_no_member_that_dies_or_hangs_while_it_decodes_loses_a_stream(tmp):
     with staged(tmp) as c:
         undisturbed = Stream(c, ask()).all()
@@ -131,7 +184,9 @@ def test_no_member_that_dies_or_hangs_while_it_decodes_loses_a_stream(tmp):
             noticed = replace(c, name, number)
             assert noticed < 2 * 5 + 1, f"{name} was missed after {noticed} s"
             assert stream.all() == undisturbed, name
-        # Who stayed did not read its weights again.
+        # Who stayed saw its replica end, each time, and did not read its weights again.
+        aborts = {w["name"]: int(w["counters"].get("formation_aborts", 0)) for w in c.status()["workers"]}
+        assert aborts["w2/0"] >= 3, aborts
         assert c.log("w2").count("read weights") == 1, c.log("w2")
 
 

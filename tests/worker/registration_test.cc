@@ -65,6 +65,7 @@ class FakeCoordinator final : public v1::Coordinator::CallbackService {
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply*) override {
     steps = request->load().steps();
+    refused_links = request->counters().links_refused();
     ++heartbeats;
     auto* reactor = context->DefaultReactor();
     reactor->Finish(forget.exchange(false) ? grpc::Status(grpc::StatusCode::NOT_FOUND, "who?")
@@ -83,7 +84,7 @@ class FakeCoordinator final : public v1::Coordinator::CallbackService {
   }
 
   std::atomic<int> registrations = 0, heartbeats = 0;
-  std::atomic<uint64_t> steps = 0;
+  std::atomic<uint64_t> steps = 0, refused_links = 0;
   std::atomic<bool> forget = false, refuse = false;
 
  private:
@@ -106,6 +107,11 @@ RegistrationOptions Options(const std::string& coordinator) {
     load.set_steps(5);
     return load;
   };
+  options.counters = [] {
+    v1::WorkerCounters counters;
+    counters.set_links_refused(6);
+    return counters;
+  };
   options.min_backoff_seconds = 0.01;
   options.max_backoff_seconds = 0.05;
   return options;
@@ -120,6 +126,7 @@ TEST_CASE("registers once, then sends heartbeats with the load") {
   CHECK(coordinator.last().name() == "box/1");
   CHECK(coordinator.last().incarnation() == 42);
   CHECK(coordinator.last().plan_epoch() == 7);
+  CHECK(coordinator.refused_links == 6);
   CHECK(coordinator.token() == "a-token-of-sixteen-bytes");
   CHECK(coordinator.steps == 5);
 }

@@ -364,7 +364,7 @@ class Setup {
 
   absl::Status SetUpAlone() {
     auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
-                                          setup_.device);
+                                          setup_.device, call_.busy_nanoseconds);
     if (!executor.ok()) return executor.status();
     return StartEngine(nullptr, *std::move(executor));
   }
@@ -384,7 +384,8 @@ class Setup {
         StageRunner::Create({.limits = model_options_.limits,
                              .sampler = Sampling(),
                              .first = request_.stage() == 0,
-                             .samples = place.self == place.sampler},
+                             .samples = place.self == place.sampler,
+                             .busy_nanoseconds = call_.busy_nanoseconds},
                             (*formation)->stage_links(), share_->model.get(), setup_.device);
     if (!stage.ok()) return stage.status();
     if (place.self == place.leader) {

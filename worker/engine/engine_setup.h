@@ -6,6 +6,7 @@
 // (bytes wanted and there), or the member that did not join.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -64,6 +65,8 @@ struct SetupCall {
   std::shared_ptr<LoadedShare> loaded;
   // Hears of the share as soon as it is loaded, also where joining fails later. May be empty.
   std::function<void(std::shared_ptr<LoadedShare>)> on_loaded;
+  // As in StageOptions, of every step of what is set up. Null: not counted.
+  std::atomic<int64_t>* busy_nanoseconds = nullptr;
 };
 
 // Either `engine` (a leader, or a worker alone) or `member` is there.

@@ -80,9 +80,39 @@ std::vector<std::string> LinkHub::addresses() const {
   return texts;
 }
 
-int64_t LinkHub::refused() const {
+void LinkHub::CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation) {
+  auto& tally = tallies_[{kind, link->is_unix(), peer_incarnation}];
+  if (tally == nullptr) tally = std::make_shared<kernels::LinkTally>();
+  link->CountInto(tally);
+}
+
+v1::WorkerCounters LinkHub::counters() {
   std::lock_guard lock(mutex_);
-  return refused_;
+  std::vector<Counted> closed;
+  for (const auto& [counted, tally] : tallies_) {
+    if (counted.peer_incarnation != 0 && tally.use_count() == 1) closed.push_back(counted);
+  }
+  for (Counted counted : closed) {
+    const kernels::LinkCounters sum = tallies_.extract(counted).mapped()->Read();
+    counted.peer_incarnation = 0;
+    auto& all = tallies_[counted];
+    if (all == nullptr) all = std::make_shared<kernels::LinkTally>();
+    all->Add(sum);
+  }
+  v1::WorkerCounters counters;
+  counters.set_links_refused(refused_);
+  for (const auto& [counted, tally] : tallies_) {
+    const kernels::LinkCounters sum = tally->Read();
+    v1::LinkCounters* links = counters.add_links();
+    links->set_kind(counted.kind);
+    links->set_transport(counted.is_unix ? "unix" : "tcp");
+    links->set_peer_incarnation(counted.peer_incarnation);
+    links->set_bytes_sent(sum.bytes_sent);
+    links->set_bytes_received(sum.bytes_received);
+    links->set_timed_bytes(sum.timed_bytes);
+    links->set_timed_seconds(sum.timed_seconds);
+  }
+  return counters;
 }
 
 void LinkHub::AcceptLoop(kernels::LinkAcceptor* acceptor) {
@@ -93,6 +123,7 @@ void LinkHub::AcceptLoop(kernels::LinkAcceptor* acceptor) {
     if (!accepted.ok() || joining_ == nullptr) continue;
     v1::LinkIdentity peer;
     peer.ParseFromString(accepted->identity);
+    CountLocked(accepted->link.get(), peer.kind(), peer.incarnation());
     joining_->arrived[{peer.member(), peer.kind()}] = std::move(accepted->link);
     changed_.notify_all();
   }
@@ -205,7 +236,7 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(
 
 absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
     const v1::ConfigureRequest& request, int self, int member, v1::LinkKind kind,
-    double wait_seconds, const std::function<bool()>& cancelled) const {
+    double wait_seconds, const std::function<bool()>& cancelled) {
   const v1::Peer& peer = request.peers(member);
   v1::LinkIdentity identity;
   identity.set_protocol_version(kProtocolVersion);
@@ -224,6 +255,8 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
       if (link.ok()) {
         Logger("worker").info("link to {} over {}: {}", MemberName(request, member), address,
                               v1::LinkKind_Name(kind));
+        std::lock_guard lock(mutex_);
+        CountLocked(link->get(), kind, peer.worker_incarnation());
         return link;
       }
       last = link.status();

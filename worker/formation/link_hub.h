@@ -9,6 +9,7 @@
 // connections, one at a time, each within a few seconds. Every wait is bounded.
 #pragma once
 
+#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/links/link.h"
 #include "kernels/links/link_acceptor.h"
 #include "proto/worker.pb.h"
 #include "worker/formation/formation.h"
@@ -42,8 +44,9 @@ class LinkHub {
 
   // In the order of LinkHubOptions::listen, with the ports that the system chose.
   std::vector<std::string> addresses() const;
-  // Connections that were refused for good.
-  int64_t refused() const;
+  // What all links have moved since the start, and how many connections were refused for good. Of
+  // closed links only their sum is kept.
+  v1::WorkerCounters counters();
 
   // Formation::Join over links of this hub. `request.fence().worker_incarnation()` is this
   // worker's.
@@ -59,7 +62,16 @@ class LinkHub {
     std::map<std::pair<int, v1::LinkKind>, std::unique_ptr<kernels::Link>> arrived;
   };
 
+  // Links that are counted together.
+  struct Counted {
+    v1::LinkKind kind = v1::LINK_KIND_UNSPECIFIED;
+    bool is_unix = false;
+    uint64_t peer_incarnation = 0;  // 0: links that are closed
+    auto operator<=>(const Counted&) const = default;
+  };
+
   explicit LinkHub(LinkHubOptions options) : options_(std::move(options)) {}
+  void CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation);
   void AcceptLoop(kernels::LinkAcceptor* acceptor);
   absl::Status Verify(const std::string& identity) const;
   absl::StatusOr<std::unique_ptr<kernels::Link>> Await(int member, v1::LinkKind kind,
@@ -68,7 +80,7 @@ class LinkHub {
   absl::StatusOr<std::unique_ptr<kernels::Link>> Dial(const v1::ConfigureRequest& request, int self,
                                                       int member, v1::LinkKind kind,
                                                       double wait_seconds,
-                                                      const std::function<bool()>& cancelled) const;
+                                                      const std::function<bool()>& cancelled);
   absl::StatusOr<std::unique_ptr<kernels::Link>> DialOnce(const std::string& address,
                                                           const v1::LinkIdentity& identity) const;
 
@@ -80,6 +92,7 @@ class LinkHub {
   std::condition_variable changed_;
   Joining* joining_ = nullptr;
   int64_t refused_ = 0;
+  std::map<Counted, std::shared_ptr<kernels::LinkTally>> tallies_;
   bool stopping_ = false;
 };
 

@@ -6,10 +6,13 @@ namespace tessera::worker {
 
 absl::StatusOr<std::unique_ptr<StepExecutor>> LocalExecutor::Create(
     const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
-    kernels::Device* device) {
-  auto stage = StageRunner::Create(
-      {.limits = limits, .sampler = sampler_limits, .first = true, .samples = true}, {}, model,
-      device);
+    kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds) {
+  auto stage = StageRunner::Create({.limits = limits,
+                                    .sampler = sampler_limits,
+                                    .first = true,
+                                    .samples = true,
+                                    .busy_nanoseconds = busy_nanoseconds},
+                                   {}, model, device);
   if (!stage.ok()) return stage.status();
   return std::unique_ptr<StepExecutor>(new LocalExecutor(*std::move(stage)));
 }

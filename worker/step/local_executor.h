@@ -4,6 +4,8 @@
 // model); owns staging and stream. One step at a time, which Take runs.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -17,11 +19,10 @@ namespace tessera::worker {
 
 class LocalExecutor final : public StepExecutor {
  public:
-  // `limits` must be those that the model was loaded with.
-  static absl::StatusOr<std::unique_ptr<StepExecutor>> Create(const StepLimits& limits,
-                                                              const SamplerLimits& sampler_limits,
-                                                              Model* model,
-                                                              kernels::Device* device);
+  // `limits` must be those that the model was loaded with; `busy_nanoseconds` as in StageOptions.
+  static absl::StatusOr<std::unique_ptr<StepExecutor>> Create(
+      const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
+      kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds = nullptr);
 
   absl::Status Begin(const StepWork& work) override;
   absl::Status Take(StepOutcome* outcome) override;

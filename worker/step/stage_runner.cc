@@ -1,9 +1,12 @@
 #include "worker/step/stage_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tessera::worker {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 absl::Span<std::byte> BytesOf(const kernels::TensorView& rows) {
   return {rows.data, static_cast<size_t>(rows.rows() * rows.row_stride) * sizeof(float)};
@@ -33,6 +36,23 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
 }
 
 absl::Status StageRunner::Run(const StepWork& work, StepOutcome* outcome) {
+  if (options_.busy_nanoseconds == nullptr) return RunParts(work, outcome);
+  const auto ranks = [this] {
+    return links_.group == nullptr ? std::chrono::nanoseconds(0) : links_.group->call_time();
+  };
+  const Clock::time_point began = Clock::now();
+  const std::chrono::nanoseconds ranks_before = ranks();
+  link_time_ = std::chrono::nanoseconds(0);
+  absl::Status status = RunParts(work, outcome);
+  const std::chrono::nanoseconds busy =
+      Clock::now() - began - link_time_ - (ranks() - ranks_before);
+  // A sum may run while the next inputs are copied.
+  options_.busy_nanoseconds->fetch_add(std::max<int64_t>(0, busy.count()),
+                                       std::memory_order_relaxed);
+  return status;
+}
+
+absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
   absl::Status status = TakeRows(work.arrays->rows());
   if (status.ok()) status = RunModel(work);
   if (status.ok()) status = HandOn(work.arrays->rows());
@@ -47,8 +67,10 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
   const kernels::TensorView stage_rows = model_->stage_rows().Rows(rows);
   if (links_.previous != nullptr) {
     const absl::Span<std::byte> memory = BytesOf(stage_rows);
+    const Clock::time_point began = Clock::now();
     const auto received = links_.previous->Receive(static_cast<uint16_t>(FrameType::kActivations),
                                                    memory, options_.wait_seconds);
+    link_time_ += Clock::now() - began;
     if (!received.ok()) return received.status();
     if (*received != static_cast<int64_t>(memory.size())) {
       return absl::FailedPreconditionError(links_.previous->peer() +
@@ -68,8 +90,12 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
 absl::Status StageRunner::HandOn(int64_t rows) {
   if (links_.next == nullptr) return absl::OkStatus();
   if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
-  return links_.next->Send(static_cast<uint16_t>(FrameType::kActivations),
-                           BytesOf(model_->stage_rows().Rows(rows)), options_.wait_seconds);
+  const Clock::time_point began = Clock::now();
+  absl::Status sent =
+      links_.next->Send(static_cast<uint16_t>(FrameType::kActivations),
+                        BytesOf(model_->stage_rows().Rows(rows)), options_.wait_seconds);
+  link_time_ += Clock::now() - began;
+  return sent;
 }
 
 absl::Status StageRunner::Sample(const StepWork& work, StepOutcome* outcome) {

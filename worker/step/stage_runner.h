@@ -6,6 +6,8 @@
 // staging, sampler and stream. A failed step leaves links in an unknown state: the formation ends.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -47,6 +49,9 @@ struct StageOptions {
   bool samples = false;  // rank 0 of the last stage
   // Longest wait for rows to come or to be taken; a peer that is lost ends it earlier.
   double wait_seconds = 600;
+  // What steps compute, without waits for other workers and without their transfers, is added here.
+  // Borrowed; null: nobody asks.
+  std::atomic<int64_t>* busy_nanoseconds = nullptr;
 };
 
 class StageRunner {
@@ -67,6 +72,7 @@ class StageRunner {
   StageRunner(const StageOptions& options, const StageLinks& links, Model* model)
       : options_(options), links_(links), model_(model) {}
 
+  absl::Status RunParts(const StepWork& work, StepOutcome* outcome);
   absl::Status TakeRows(int64_t rows);
   absl::Status HandOn(int64_t rows);
   absl::Status RunModel(const StepWork& work);
@@ -77,7 +83,8 @@ class StageRunner {
   Model* const model_;
   std::unique_ptr<kernels::Stream> stream_;
   std::unique_ptr<StepUpload> upload_;
-  std::unique_ptr<Sampler> sampler_;  // null: another worker samples
+  std::unique_ptr<Sampler> sampler_;       // null: another worker samples
+  std::chrono::nanoseconds link_time_{0};  // of this step: rows from and to other stages
 };
 
 }  // namespace tessera::worker

@@ -2,6 +2,7 @@
 #include "kernels/collectives/group.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -106,6 +107,23 @@ TEST_CASE("sums are the rank-order sum, bit for bit, on every rank") {
         for (int r = 0; r < size; ++r) CHECK(SameBits(values[r], expected));
       }
     }
+  }
+}
+
+TEST_CASE("a rank knows how long its calls took, waits for the others included") {
+  constexpr std::chrono::milliseconds kDelay(100);
+  for (const GroupKind& kind : GroupKinds()) {
+    INFO(kind.name);
+    const Groups groups = kind.create(2, {});
+    std::vector<std::vector<float>> values(2, std::vector<float>(100));
+    CHECK(groups[0]->call_time().count() == 0);
+    PlayWell(groups, [&](Group& group, Stream& stream, Expectations& expect) {
+      if (group.rank() == 1) std::this_thread::sleep_for(kDelay);
+      expect(group.AllReduceSum(View(values[group.rank()]), stream).ok());
+    });
+    // Rank 0 may have been late itself, by less.
+    CHECK(groups[0]->call_time() > kDelay / 2);
+    CHECK(groups[1]->call_time() < groups[0]->call_time());
   }
 }
 

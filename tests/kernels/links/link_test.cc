@@ -81,6 +81,61 @@ TEST_CASE("frames arrive whole, in order, from parts into parts") {
   }
 }
 
+TEST_CASE("several links count into one tally, with what they moved before") {
+  const LinkedEnds one = Connect("unix"), two = Connect("unix");
+  REQUIRE(one.first->Send(kType, Bytes("12345"), kPatienceSeconds).ok());
+  const auto sent = std::make_shared<LinkTally>(), received = std::make_shared<LinkTally>();
+  one.first->CountInto(sent);
+  two.first->CountInto(sent);
+  one.second->CountInto(received);
+  two.second->CountInto(received);
+  REQUIRE(two.first->Send(kType, Bytes("123"), kPatienceSeconds).ok());
+  std::string text;
+  for (Link* link : {one.second.get(), two.second.get()})
+    REQUIRE(link->ReceiveAny(5, &text, kPatienceSeconds).ok());
+  CHECK(sent->Read().bytes_sent == 2 * kFrameHeaderBytes + 8);
+  CHECK(sent->Read().bytes_received == 0);
+  CHECK(received->Read().bytes_received == 2 * kFrameHeaderBytes + 8);
+  CHECK(one.first->counters().bytes_sent == kFrameHeaderBytes + 5);
+}
+
+TEST_CASE("large frames are timed where the receiver was there first, and only those") {
+  constexpr std::chrono::milliseconds kDelay(200);
+  for (const std::string& transport : Transports()) {
+    INFO(transport);
+    const LinkedEnds ends = Connect(transport);
+    CHECK(ends.first->is_unix() == (transport.substr(0, 3) != "tcp"));
+    const std::vector<std::byte> large = Pattern(kTimedPayloadBytes, 1);
+    std::vector<std::byte> memory(large.size());
+    const auto receive = [&] {
+      return ends.second->Receive(kType, absl::MakeSpan(memory), kPatienceSeconds).ok();
+    };
+    // Sent whole before anybody waits for it, then one byte less than is timed.
+    REQUIRE(ends.first->Send(kType, large, kPatienceSeconds).ok());
+    REQUIRE(receive());
+    CHECK(ends.second->counters().timed_bytes == 0);
+    const auto wait_and_receive = [&](absl::Span<const std::byte> bytes) {
+      absl::Status sent;
+      std::thread later([&] {
+        std::this_thread::sleep_for(kDelay);
+        sent = ends.first->Send(kType, bytes, kPatienceSeconds);
+      });
+      const bool received = receive();
+      later.join();
+      REQUIRE(received);
+      REQUIRE(sent.ok());
+    };
+    wait_and_receive(absl::MakeConstSpan(large).first(large.size() - 1));
+    CHECK(ends.second->counters().timed_bytes == 0);
+    wait_and_receive(large);
+    CHECK(ends.second->counters().timed_bytes == kTimedPayloadBytes);
+    CHECK(ends.second->counters().timed_seconds > 0);
+    // The wait before the first byte does not count.
+    CHECK(ends.second->counters().timed_seconds < std::chrono::duration<double>(kDelay).count());
+    CHECK(ends.first->counters().timed_bytes == 0);
+  }
+}
+
 TEST_CASE("large frames go both ways at once") {
   constexpr size_t kBytes = (8 << 20) + 3;
   for (const std::string& transport : Transports()) {

@@ -55,6 +55,7 @@ v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& mod
   request.set_max_sequences(8);
   request.set_max_batched_tokens(options.max_batched_tokens);
   request.set_max_model_len_tokens(120);
+  request.set_micro_batches(options.micro_batches);
   request.set_prefix_cache(true);
   return request;
 }
@@ -97,6 +98,7 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
 
 struct PlannedReplica::Worker {
   std::unique_ptr<kernels::Device> device;
+  std::atomic<int64_t> busy_nanoseconds{0};
   ConfiguredEngine configured;
 };
 
@@ -192,6 +194,7 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
       SetupCall call;
       call.progress = [](const std::string&, int64_t, int64_t) {};
       call.cancelled = [&failed] { return failed.load(); };
+      call.busy_nanoseconds = &worker.busy_nanoseconds;
       auto configured = SetUpEngine(request, setup, call);
       failures[i] = configured.status();
       if (!configured.ok()) failed = true;
@@ -243,6 +246,10 @@ v1::EngineLoad PlannedReplica::load() const { return members_[0]->configured.eng
 
 const v1::WorkerReady& PlannedReplica::ready(int member) const {
   return members_[member]->configured.ready;
+}
+
+double PlannedReplica::busy_seconds(int member) const {
+  return 1e-9 * static_cast<double>(members_[member]->busy_nanoseconds);
 }
 
 }  // namespace tessera::worker

@@ -27,6 +27,7 @@ struct ReplicaOptions {
   v1::DataType weight_dtype = v1::DATA_TYPE_FLOAT32;
   std::vector<kernels::Isa> isas = {kernels::Isa::kReference};  // by member, the last for the rest
   int32_t max_batched_tokens = 64;
+  int32_t micro_batches = 0;        // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;           // of the leader; each member behind it has one more
   double close_after_seconds = 60;  // longest wait of a test
 };
@@ -64,6 +65,8 @@ class PlannedReplica {
   void Kill(int member);
   v1::EngineLoad load() const;
   const v1::WorkerReady& ready(int member) const;
+  // What the member's steps computed so far, warm-up included.
+  double busy_seconds(int member) const;
 
  private:
   struct Worker;

@@ -1,0 +1,116 @@
+#include "coordinator/deployment/worker_metrics.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+namespace tessera::coordinator {
+namespace {
+
+using Labels = std::vector<std::pair<const char*, std::string>>;
+
+constexpr std::pair<v1::LinkKind, const char*> kKinds[] = {
+    {v1::LINK_KIND_CONTROL, "control"},
+    {v1::LINK_KIND_BULK, "bulk"},
+    {v1::LINK_KIND_HEARTBEAT, "heartbeat"},
+    {v1::LINK_KIND_PROBE, "probe"},
+};
+constexpr const char* kTransports[] = {"unix", "tcp"};
+
+prometheus::MetricFamily Counters(const char* name, const char* help) {
+  prometheus::MetricFamily family;
+  family.name = name;
+  family.help = help;
+  family.type = prometheus::MetricType::Counter;
+  return family;
+}
+
+void Add(const Labels& place, const Labels& more, double value, prometheus::MetricFamily* family) {
+  prometheus::ClientMetric& metric = family->metric.emplace_back();
+  for (const Labels* labels : {&place, &more}) {
+    for (const auto& [name, text] : *labels) metric.label.push_back({name, text});
+  }
+  metric.counter.value = value;
+}
+
+Labels PlaceOf(const v1::WorkerStatus& worker, const std::string& model) {
+  const bool placed = !worker.replica().empty();
+  return {{"model_name", model},
+          {"worker", worker.name()},
+          {"replica", worker.replica()},
+          {"stage", placed ? std::to_string(worker.stage()) : ""},
+          {"rank", placed ? std::to_string(worker.rank()) : ""}};
+}
+
+struct Sums {
+  double sent = 0, received = 0, timed_bytes = 0, timed_seconds = 0;
+
+  void Add(const v1::LinkCounters& links) {
+    sent += static_cast<double>(links.bytes_sent());
+    received += static_cast<double>(links.bytes_received());
+    timed_bytes += static_cast<double>(links.timed_bytes());
+    timed_seconds += links.timed_seconds();
+  }
+};
+
+struct LinkFamilies {
+  prometheus::MetricFamily bytes =
+      Counters("tessera_link_bytes_total",
+               "Bytes that a worker's links to other workers moved, by direction, transport and "
+               "kind of link.");
+  prometheus::MetricFamily timed_bytes =
+      Counters("tessera_link_timed_bytes_total",
+               "Bytes of large frames (64 KiB or more) that a worker waited for and received.");
+  prometheus::MetricFamily timed_seconds =
+      Counters("tessera_link_timed_seconds_total",
+               "Time from the first to the last byte of these frames, seconds; bytes over seconds "
+               "is the rate of the links.");
+
+  void Add(const Labels& place, const v1::WorkerCounters& counters) {
+    std::map<std::pair<std::string, v1::LinkKind>, Sums> sums;
+    for (const v1::LinkCounters& links : counters.links())
+      sums[{links.transport(), links.kind()}].Add(links);
+    for (const char* transport : kTransports) {
+      Sums timed;
+      for (const auto& [kind, name] : kKinds) {
+        const Sums sum = sums[{transport, kind}];
+        timed.timed_bytes += sum.timed_bytes;
+        timed.timed_seconds += sum.timed_seconds;
+        for (const auto& [direction, value] :
+             {std::pair("sent", sum.sent), std::pair("received", sum.received)}) {
+          coordinator::Add(place,
+                           {{"direction", direction}, {"transport", transport}, {"kind", name}},
+                           value, &bytes);
+        }
+      }
+      coordinator::Add(place, {{"transport", transport}}, timed.timed_bytes, &timed_bytes);
+      coordinator::Add(place, {{"transport", transport}}, timed.timed_seconds, &timed_seconds);
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& cluster) {
+  prometheus::MetricFamily busy =
+      Counters("tessera_worker_busy_seconds_total",
+               "Time that a worker computed its part of steps, waits for other workers left out, "
+               "seconds.");
+  prometheus::MetricFamily aborts =
+      Counters("tessera_formation_aborts_total",
+               "How often a worker's replica ended under it: a worker failed, was lost or left.");
+  prometheus::MetricFamily refused =
+      Counters("tessera_link_refused_total", "Connections of other workers that a worker refused.");
+  LinkFamilies links;
+  for (const v1::WorkerStatus& worker : cluster.workers()) {
+    const Labels place = PlaceOf(worker, cluster.model());
+    const v1::WorkerCounters& counters = worker.counters();
+    Add(place, {}, counters.busy_seconds(), &busy);
+    Add(place, {}, static_cast<double>(counters.formation_aborts()), &aborts);
+    Add(place, {}, static_cast<double>(counters.links_refused()), &refused);
+    links.Add(place, counters);
+  }
+  return {busy, aborts, refused, links.bytes, links.timed_bytes, links.timed_seconds};
+}
+
+}  // namespace tessera::coordinator

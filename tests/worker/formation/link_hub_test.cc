@@ -1,0 +1,153 @@
+// Hubs of one process join a replica of two workers over real sockets, and count what moves.
+#include "worker/formation/link_hub.h"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "kernels/links/handshake.h"
+#include "kernels/links/link_address.h"
+#include "kernels/links/link_socket.h"
+#include "tests/temporary_folder.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr uint16_t kType = kernels::kFirstOwnerFrame;
+constexpr double kPatienceSeconds = 30;
+constexpr uint64_t kIncarnations[] = {11, 22};
+
+struct Hubs {
+  std::unique_ptr<LinkHub> hubs[2];
+  v1::ConfigureRequest request;
+
+  explicit Hubs(const std::vector<std::string>& addresses) {
+    request.mutable_fence()->set_plan_epoch(3);
+    request.set_replica("r0");
+    for (int i = 0; i < 2; ++i) {
+      auto hub = LinkHub::Start({{addresses[i]}, "a-token-of-sixteen-bytes", kIncarnations[i]});
+      REQUIRE(hub.ok());
+      hubs[i] = *std::move(hub);
+      v1::Peer* peer = request.add_peers();
+      peer->set_stage(i);
+      peer->set_address("box/" + std::to_string(i));
+      peer->set_worker_incarnation(kIncarnations[i]);
+      peer->add_link_addresses(hubs[i]->addresses()[0]);
+    }
+  }
+
+  // Both members, joined.
+  std::vector<std::unique_ptr<Formation>> Join() {
+    std::vector<std::unique_ptr<Formation>> formations(2);
+    absl::Status statuses[2];
+    const FormationTimes times = {.join_seconds = kPatienceSeconds};
+    std::thread threads[2];
+    for (int i = 0; i < 2; ++i) {
+      threads[i] = std::thread([&, i] {
+        v1::ConfigureRequest mine = request;
+        mine.set_stage(i);
+        auto formation = hubs[i]->Join(mine, 5, times, [] { return false; });
+        statuses[i] = formation.status();
+        if (formation.ok()) formations[i] = *std::move(formation);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : statuses) {
+      INFO(status.ToString());
+      REQUIRE(status.ok());
+    }
+    return formations;
+  }
+};
+
+const v1::LinkCounters* Find(const v1::WorkerCounters& counters, v1::LinkKind kind, uint64_t peer) {
+  for (const v1::LinkCounters& links : counters.links()) {
+    if (links.kind() == kind && links.peer_incarnation() == peer) return &links;
+  }
+  return nullptr;
+}
+
+void SendRows(const std::vector<std::unique_ptr<Formation>>& formations, size_t bytes) {
+  const std::vector<std::byte> rows(bytes);
+  std::vector<std::byte> memory(bytes);
+  absl::Status sent;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    sent = formations[0]->stage_links().next->Send(kType, rows, kPatienceSeconds);
+  });
+  const auto received = formations[1]->stage_links().previous->Receive(
+      kType, absl::MakeSpan(memory), kPatienceSeconds);
+  later.join();
+  REQUIRE(sent.ok());
+  REQUIRE(received.ok());
+}
+
+}  // namespace
+
+TEST_CASE("both ends of a link count the same bytes, by kind, transport and peer") {
+  const tests::TemporaryFolder folder;
+  const std::string path = "unix:" + folder.path().string();
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{path + "/a.sock", path + "/b.sock"}, "unix"}, {{"127.0.0.1:0", "127.0.0.1:0"}, "tcp"}};
+  for (const auto& [addresses, transport] : cases) {
+    INFO(transport);
+    Hubs two(addresses);
+    CHECK(two.hubs[0]->counters().links().empty());
+    auto formations = two.Join();
+    SendRows(formations, 1 << 20);
+    const v1::WorkerCounters first = two.hubs[0]->counters(), second = two.hubs[1]->counters();
+    for (const v1::LinkKind kind : {v1::LINK_KIND_CONTROL, v1::LINK_KIND_BULK}) {
+      const v1::LinkCounters* mine = Find(first, kind, 22);
+      const v1::LinkCounters* theirs = Find(second, kind, 11);
+      REQUIRE((mine != nullptr && theirs != nullptr));
+      CHECK(mine->transport() == transport);
+      CHECK(theirs->transport() == transport);
+      CHECK(mine->bytes_sent() > 0);
+      CHECK(mine->bytes_sent() == theirs->bytes_received());
+      CHECK(mine->bytes_received() == theirs->bytes_sent());
+    }
+    CHECK(Find(first, v1::LINK_KIND_BULK, 22)->bytes_sent() >= 1 << 20);
+    CHECK(Find(first, v1::LINK_KIND_BULK, 22)->timed_bytes() == 0);
+    CHECK(Find(second, v1::LINK_KIND_BULK, 11)->timed_bytes() == 1 << 20);
+    CHECK(Find(second, v1::LINK_KIND_BULK, 11)->timed_seconds() > 0);
+    CHECK(Find(first, v1::LINK_KIND_HEARTBEAT, 22) != nullptr);
+  }
+}
+
+TEST_CASE("of closed links the sum is kept, and links that are opened again begin at 0") {
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  auto formations = two.Join();
+  SendRows(formations, 1 << 20);
+  const uint64_t first = Find(two.hubs[0]->counters(), v1::LINK_KIND_BULK, 22)->bytes_sent();
+  formations.clear();
+  const v1::WorkerCounters closed = two.hubs[0]->counters();
+  CHECK(Find(closed, v1::LINK_KIND_BULK, 22) == nullptr);
+  CHECK(Find(closed, v1::LINK_KIND_BULK, 0)->bytes_sent() == first);
+  two.request.mutable_fence()->set_plan_epoch(4);
+  formations = two.Join();
+  const v1::WorkerCounters again = two.hubs[0]->counters();
+  CHECK(Find(again, v1::LINK_KIND_BULK, 0)->bytes_sent() == first);
+  CHECK(Find(again, v1::LINK_KIND_BULK, 22)->bytes_sent() < 1 << 20);
+  formations.clear();
+  CHECK(Find(two.hubs[0]->counters(), v1::LINK_KIND_BULK, 0)->bytes_sent() > first);
+}
+
+TEST_CASE("connections that are refused for good are counted") {
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  const auto address = kernels::ParseLinkAddress(two.hubs[0]->addresses()[0]);
+  REQUIRE(address.ok());
+  auto link = kernels::ConnectLink(*address, kPatienceSeconds);
+  REQUIRE(link.ok());
+  CHECK(absl::IsPermissionDenied(
+      HandshakeAsClient(**link, {.token = "another-token-of-that-size"}).status()));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (two.hubs[0]->counters().links_refused() == 0 &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  CHECK(two.hubs[0]->counters().links_refused() == 1);
+  CHECK(two.hubs[1]->counters().links_refused() == 0);
+  CHECK(two.hubs[0]->counters().links().empty());
+}
+
+}  // namespace tessera::worker
