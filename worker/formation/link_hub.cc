@@ -47,7 +47,8 @@ absl::StatusOr<std::unique_ptr<LinkHub>> LinkHub::Start(LinkHubOptions options) 
   handshake.verify = [raw](std::string_view peer) { return raw->Verify(std::string(peer)); };
   handshake.timeout_seconds = kHandshakeSeconds;
   const auto on_refused = [raw](const absl::Status& status) {
-    if (absl::IsUnavailable(status)) return;  // it asks again
+    // It asks again, or went away.
+    if (absl::IsAborted(status) || absl::IsUnavailable(status)) return;
     Logger("worker").warn("a link was refused: {}", Text(status));
     std::lock_guard lock(raw->mutex_);
     ++raw->refused_;
@@ -141,7 +142,7 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
   std::lock_guard lock(mutex_);
   const uint64_t epoch = joining_ == nullptr ? 0 : joining_->request->fence().plan_epoch();
   if (epoch == 0 || epoch < peer.plan_epoch()) {
-    return absl::UnavailableError(
+    return absl::AbortedError(
         StrCat("plan epoch ", peer.plan_epoch(), " is not being joined here yet"));
   }
   const v1::ConfigureRequest& request = *joining_->request;
@@ -260,8 +261,12 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
         return link;
       }
       last = link.status();
+      // It is the right worker, which is not that far yet: a worse address would be no way around.
+      if (absl::IsAborted(last)) break;
     }
-    if (!absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) break;
+    if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) {
+      break;
+    }
     if (cancelled()) return absl::CancelledError("the Configure call was cancelled");
     std::this_thread::sleep_for(kRedial);
   }

@@ -3,7 +3,7 @@
 // Every link begins with a handshake (kernels/links/handshake.h): proof of the cluster token, then
 // v1::LinkIdentity of both ends. Refused by name: another protocol version, an incarnation or plan
 // epoch that is not the one in force here, a member or kind that the plan has no such link for.
-// UNAVAILABLE: the formation is not being joined here yet; the dialer tries again.
+// ABORTED: the formation is not being joined here yet; the dialer tries the same address again.
 //
 // Thread rule: any thread, one Join at a time. One thread of its own for each address takes
 // connections, one at a time, each within a few seconds. Every wait is bounded.

@@ -132,6 +132,33 @@ TEST_CASE("of closed links the sum is kept, and links that are opened again begi
   CHECK(Find(two.hubs[0]->counters(), v1::LINK_KIND_BULK, 0)->bytes_sent() > first);
 }
 
+TEST_CASE(
+    "a worker that joins later than its peer is reached at its best address, not the next one") {
+  const tests::TemporaryFolder folder;
+  const std::string path = "unix:" + folder.path().string();
+  Hubs two({path + "/a.sock", path + "/b.sock"});
+  auto other = kernels::LinkListener::Listen(*kernels::ParseLinkAddress("127.0.0.1:0"));
+  REQUIRE(other.ok());
+  two.request.mutable_peers(0)->add_link_addresses((*other)->address().ToString());
+  v1::ConfigureRequest first = two.request, second = two.request;
+  second.set_stage(1);
+  const FormationTimes times = {.join_seconds = kPatienceSeconds};
+  absl::Status early;
+  std::unique_ptr<Formation> formation;
+  std::thread dialer([&] {
+    auto joined = two.hubs[1]->Join(second, 5, times, [] { return false; });
+    early = joined.status();
+    if (joined.ok()) formation = *std::move(joined);
+  });
+  const auto strayed = (*other)->Accept(0.3);
+  auto joined = two.hubs[0]->Join(first, 5, times, [] { return false; });
+  dialer.join();
+  CHECK(absl::IsDeadlineExceeded(strayed.status()));
+  REQUIRE(joined.ok());
+  REQUIRE(early.ok());
+  CHECK(two.hubs[0]->counters().links_refused() == 0);
+}
+
 TEST_CASE("connections that are refused for good are counted") {
   Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
   const auto address = kernels::ParseLinkAddress(two.hubs[0]->addresses()[0]);
