@@ -19,17 +19,17 @@ namespace {
 void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) {
   app.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   app.AddOption("--served-model-name", o.served_model_names,
-                "Name that clients use, default: the folder's; may be given more than once, "
-                "answers report the first")
+                "Model name in the API; default: the folder's name; may be given more than once "
+                "(answers report the first)")
       .OneValuePerUse();
   app.AddOption("--host", o.host, "Address to listen on").ShowDefault();
-  app.AddOption("--port", o.port, "HTTP port, 0 for any free one").ShowDefault();
-  app.AddOption("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one").ShowDefault();
-  app.AddOption("--port-file", o.port_file, "File to write the ports of the listeners to");
+  app.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
+  app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
+  app.AddOption("--port-file", o.port_file, "File to write the listening ports to");
   app.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
   app.AddOption("--allowed-origins", o.allowed_origins,
-                "Origins whose pages may call the HTTP port from a browser (CORS), separated by "
-                "commas or given more than once; * for any")
+                "Origins of web pages that may call the HTTP port (CORS), separated by commas or "
+                "given more than once; *: any")
       .OneValuePerUse()
       .Delimiter(',');
   app.AddOption("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
@@ -37,26 +37,26 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
                 "File with the secret shared with the workers");
   app.AddOption("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
   app.AddOption("--cluster", o.cluster_file,
-                "Description of the cluster: plan for those of its workers that register")
+                "Cluster description: the coordinator plans for its devices that register")
       .Excludes(*app.FindFlag("--plan"));
-  app.AddOption(
-         "--workload", o.workload_file,
-         "Requests to plan for: description (YAML, JSON) or trace (.csv, .jsonl); default: prompts "
-         "of 1155, answers of 211 tokens")
+  app.AddOption("--workload", o.workload_file,
+                "Workload to plan for: description (YAML, JSON) or trace (.csv, .jsonl); default: "
+                "prompts of 1155 tokens, answers of 211")
       .Needs(*app.FindFlag("--cluster"));
   app.AddOption("--plan-wait", o.plan_wait_seconds,
                 "Seconds to wait for workers that --cluster names before planning without them")
       .Check(NonNegative())
       .ShowDefault();
-  app.AddOption("--dtype", o.dtype, "Weights: auto, float32, float16, bfloat16")
+  app.AddOption("--dtype", o.dtype, "Type of weights: auto, float32, float16, bfloat16")
       .OneOf({"auto", "float32", "float16", "bfloat16"})
       .ShowDefault();
-  app.AddOption("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto, float32, bfloat16")
+  app.AddOption("--kv-cache-dtype", o.kv_cache_dtype,
+                "Type of the KV cache: auto, float32, bfloat16")
       .OneOf({"auto", "float32", "bfloat16"})
       .ShowDefault();
-  app.AddOption("--quantization", o.quantization, "Weights: int8").OneOf({"int8"});
+  app.AddOption("--quantization", o.quantization, "Quantization of weights: int8").OneOf({"int8"});
   app.AddOption("--max-model-len", o.max_model_len_tokens,
-                "Max tokens of prompt and output together; 0: the model's")
+                "Max tokens of prompt and output together; 0: the model's limit")
       .Check(NonNegative())
       .ShowDefault();
   app.AddOption("--max-num-seqs", o.max_sequences,
@@ -64,18 +64,19 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
       .Range(0, 65536)
       .ShowDefault();
   app.AddOption("--max-num-batched-tokens", o.max_batched_tokens,
-                "Max rows of one step; 0: the plan's, else 512")
+                "Max tokens computed in one step; 0: the plan's, else 512")
       .Range(0, 1 << 20)
       .ShowDefault();
-  app.AddOption("--max-waiting", o.max_waiting, "Max requests that wait at one worker")
+  app.AddOption("--max-waiting", o.max_waiting, "Max waiting requests per worker")
       .Range(1, 1 << 20)
       .ShowDefault();
   app.AddOption("--block-size", o.block_tokens, "Tokens per KV block").Range(1, 1024).ShowDefault();
-  app.AddOption("--kv-cache-memory-bytes", o.kv_cache_bytes,
-                "KV pool per worker, in bytes or as 8GiB; 0: half of the memory left by weights")
+  app.AddOption(
+         "--kv-cache-memory-bytes", o.kv_cache_bytes,
+         "KV pool per worker, in bytes or as 8GiB; 0: half of the memory left after the weights")
       .Size();
   app.AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
-                "Reuse KV of equal prefixes");
+                "Reuse the KV of prompt prefixes that requests share");
   app.AddOption("--io-threads", o.io_threads, "Threads for HTTP connections")
       .Range(1, 256)
       .ShowDefault();
@@ -84,14 +85,15 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
       .Check(NonNegative())
       .ShowDefault();
   app.AddOption("--progress-timeout", o.progress_timeout_seconds,
-                "Seconds without a step after which a replica with requests is named as stalled; "
-                "0: never")
+                "Seconds without a step after which a replica with requests is reported as "
+                "stalled; 0: never")
       .Check(NonNegative())
       .ShowDefault();
-  app.AddOption("--log-level", o.log_level, "Lowest level of the lines to log")
+  app.AddOption("--log-level", o.log_level, "Min level of the lines to log")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"})
       .ShowDefault();
-  app.AddOption("--log-format", o.log_format, "One line for people, or one JSON object")
+  app.AddOption("--log-format", o.log_format,
+                "Format of log lines: plain text, or one JSON object per line")
       .OneOf({"text", "json"})
       .ShowDefault();
   app.AddOption("--config", config, "YAML file with these flags' long names as keys");
@@ -136,7 +138,8 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   const std::vector<std::string>& keys = parsed.options.api_keys;
   if ((keys.empty() && key != nullptr) || std::find(keys.begin(), keys.end(), "") != keys.end()) {
     return absl::InvalidArgumentError(
-        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave it out to ask for none");
+        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
+        "need none");
   }
   if (parsed.options.model.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");

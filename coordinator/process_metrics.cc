@@ -75,7 +75,7 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
     Add("process_virtual_memory_bytes", "Virtual memory.", MetricType::Gauge,
         std::stod(stat[kVirtual]), families);
     if (const double boot = BootSeconds(); boot > 0) {
-      Add("process_start_time_seconds", "Start of the process, seconds since 1970.",
+      Add("process_start_time_seconds", "Start time of the process, seconds since the Unix epoch.",
           MetricType::Gauge, boot + std::stod(stat[kStartTicks]) / ticks, families);
     }
   }
@@ -89,7 +89,7 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   }
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    Add("process_max_fds", "How many files and sockets may be open.", MetricType::Gauge,
+    Add("process_max_fds", "Max open files and sockets.", MetricType::Gauge,
         static_cast<double>(limit.rlim_cur), families);
   }
   return families;

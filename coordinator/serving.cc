@@ -198,7 +198,7 @@ class Coordinator {
 
  private:
   absl::Status Readiness() const {
-    if (draining_) return absl::UnavailableError("draining: no new requests are taken");
+    if (draining_) return absl::UnavailableError("draining: takes no new requests");
     const int ready = flow_->ready_replicas();
     if (ready == 0) {
       const std::vector<std::string> waiting = WaitingReplicas();
@@ -252,7 +252,7 @@ class Coordinator {
     if (missing == missing_devices_) return;
     missing_devices_ = std::move(missing);
     if (missing_devices_.empty()) {
-      Logger("coordinator").info("every device of the plan is there");
+      Logger("coordinator").info("all devices of the plan have live workers");
     } else {
       Logger("coordinator")
           .warn("the plan waits for {} devices without a live worker: {}", missing_devices_.size(),

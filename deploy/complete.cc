@@ -76,7 +76,7 @@ class EventReader {
   absl::Status AddData(const std::string& data) {
     const nlohmann::json json = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object())
-      return absl::InternalError(absl::StrCat("the server sent what is not JSON: ", data));
+      return absl::InternalError(absl::StrCat("the server sent data that is not JSON: ", data));
     if (json.contains("error")) {
       return absl::AbortedError(json["error"].value("message", "the server reports an error"));
     }
@@ -139,7 +139,7 @@ class Exchange {
       }
     }
     if (!ok) return ServerError(parser.get().result_int(), refused);
-    if (!events.done()) return absl::DataLossError("the answer ended before its end");
+    if (!events.done()) return absl::DataLossError("the answer ended too early");
     return events.take();
   }
 

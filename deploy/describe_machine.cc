@@ -153,7 +153,7 @@ void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
   absl::StrAppendFormat(kinds,
                         "- name: cpu\n"
                         "  # %s, %d cores.\n"
-                        "  memory: %.1f GiB               # what this process may still take\n",
+                        "  memory: %.1f GiB               # free for this process\n",
                         facts.cpu_model, facts.cores,
                         static_cast<double>(facts.memory_bytes) / kGib);
   if (facts.read_bytes_per_second > 0) {
@@ -253,8 +253,8 @@ std::string DescribeMachine(const MachineFacts& facts) {
   }
   if (facts.gpus.size() > 1) {
     out +=
-        "  # Between the cards. What the catalogue says of their kind is taken unless this is "
-        "given:\n"
+        "  # Link between the cards; without this line the catalogue's value for their kind "
+        "applies:\n"
         "  # inside: {bandwidth: 25 GB/s, latency: 10 us}  # about 4 GB/s without peer access\n";
   }
   out +=

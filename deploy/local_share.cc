@@ -13,7 +13,7 @@ absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> co
   if (workers < 1 || workers > count * kMaxWorkersPerCore) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--workers ", workers, ": ", count, count == 1 ? " core" : " cores", " (", CpuList(cores),
-        ") may be used here, by at most ", kMaxWorkersPerCore, " workers each: give --workers ",
+        ") may be used here, each by at most ", kMaxWorkersPerCore, " workers: give --workers ",
         count * kMaxWorkersPerCore, " or fewer, or allow more cores (taskset, the control group's ",
         "CPU quota)"));
   }

@@ -14,7 +14,7 @@ namespace {
 absl::Status SeveralMachines(const std::string& flag, const std::string& file, size_t machines) {
   return absl::InvalidArgumentError(absl::StrCat(
       flag, " ", file, " describes ", machines,
-      " machines, and tessera up starts workers on this one alone: start tessera-coordinator "
+      " machines, but tessera up starts workers on this machine only: start tessera-coordinator "
       "MODEL ",
       flag, " ", file,
       ", and on each machine tessera-worker --coordinator HOST:PORT --name MACHINE/INDEX, one for "

@@ -76,18 +76,18 @@ void PlanCli::AddPlan() {
   plan_.AddOption("cluster", f.cluster, "Description of the cluster, YAML or JSON");
   plan_
       .AddOption("--model", models_,
-                 "A known name (Llama-2-70B), a Hugging Face folder, or a config.json; several "
-                 "--model share the cluster")
+                 "A known name (Llama-2-70B), a Hugging Face folder, or a config.json; with "
+                 "several --model the models share the cluster")
       .OneValuePerUse();
   plan_
       .AddOption("--workload", workloads_,
                  "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, --output; "
                  "for several models one each, or one for all")
       .OneValuePerUse();
-  plan_.AddOption("--prompt", f.prompt_tokens, "Tokens of a prompt; not beside --workload")
+  plan_.AddOption("--prompt", f.prompt_tokens, "Tokens of a prompt; not together with --workload")
       .Check(WholeFrom(1))
       .ShowDefault(std::to_string(kUsualPromptTokens));
-  plan_.AddOption("--output", f.output_tokens, "Tokens of an answer; not beside --workload")
+  plan_.AddOption("--output", f.output_tokens, "Tokens of an answer; not together with --workload")
       .Check(WholeFrom(1))
       .ShowDefault(std::to_string(kUsualOutputTokens));
   plan_
@@ -96,19 +96,19 @@ void PlanCli::AddPlan() {
                  "one each")
       .OneValuePerUse()
       .Check(NonNegative());
-  plan_.AddSwitch(
-      "--survive-machine-loss", f.options.survive_machine_loss,
-      "Promise only the rate that remains when any one machine is lost, and plan for that");
+  plan_.AddSwitch("--survive-machine-loss", f.options.survive_machine_loss,
+                  "Plan for the rate that remains after the loss of any one machine, and promise "
+                  "only that rate");
   plan_
       .AddOption("--spot-share", f.options.spot.share,
-                 "Part of the rented machines with a spot_price to rent as spot, 0 to 1")
+                 "Fraction of the rented machines with a spot_price to rent as spot, 0 to 1")
       .Check(NonNegative())
       .ShowDefault();
   plan_
       .AddOption("--spot-extra", f.options.spot.extra,
-                 "Of each machine of the description with a spot_price, how many to hope for "
-                 "beyond what the plan needs, as far as its `available` leaves any; --spot-share "
-                 "is of both together, and on demand are no more than the plan needs")
+                 "Extra spot machines per machine entry with a spot_price, beyond those that the "
+                 "plan needs and within its `available`; --spot-share counts them too, but the "
+                 "plan never rents more on demand than it needs")
       .Check(WholeFrom(0))
       .ShowDefault();
   plan_
@@ -119,8 +119,9 @@ void PlanCli::AddPlan() {
       "--weight-network", f.weight_network,
       "Rate at which a machine gets weights over the network; default: from its disk only");
   plan_.AddSwitch("--move-keeps-weights", f.options.move.keeps_weights,
-                  "Count on workers to keep weights they hold when the plan changes");
-  plan_.AddOption("--from", f.running, "The plan.json that runs now: prints the cost of the move");
+                  "Assume that workers keep the weights they hold when the plan changes");
+  plan_.AddOption("--from", f.running,
+                  "plan.json of the running plan: prints the cost of moving to the new plan");
   plan_.AddOption("--max-tpot", f.max_tpot,
                   "Max time per output token, such as \"150 ms\"; 0: no limit");
   plan_.AddOption("--max-ttft", f.max_ttft,
@@ -129,37 +130,38 @@ void PlanCli::AddPlan() {
                   "Max time of a request, such as \"20 s\"; 0: no limit");
   plan_
       .AddOption("--attainment", f.attainment,
-                 "Part of the requests that must meet the limits; 0: the workload's, or 0.99")
+                 "Fraction of the requests that must meet the limits; 0: the workload's, or 0.99")
       .Check(Between(0, 1));
   plan_
       .AddOption("--arrival-variation", f.arrival_variation,
-                 "Variation of the gaps between requests; 0: the workload's, or 1 (Poisson)")
+                 "Coefficient of variation of the times between arrivals; 0: the workload's, or 1 "
+                 "(Poisson)")
       .Check(NonNegative());
-  plan_.AddOption("--seed", f.options.seed, "Seed of random searches; 0: their own")
+  plan_.AddOption("--seed", f.options.seed, "Seed of random searches; 0: each search's own")
       .Check(WholeFrom(0));
   plan_
       .AddOption("--objective", f.goal,
                  "throughput, goodput (within the latency limits), price (cheapest for --rate), "
-                 "budget (best within the cluster's)")
+                 "budget (most requests within the cluster's budget)")
       .ShowDefault();
   plan_
       .AddOption("--search", f.options.search,
                  "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
       .ShowDefault();
   plan_.AddOption("--search-option", f.options.search_options,
-                  "A constant of that search, such as hexgen.population=32; repeated; a plan "
-                  "names all under its assumptions");
+                  "A constant of the search, such as hexgen.population=32; may be given more than "
+                  "once; the plan lists all under its assumptions");
   plan_.AddOption("--dtype", f.weight_dtype,
                   "Type of weights: float32, float16, bfloat16, int8; default: as stored");
   plan_.AddOption("--kv-dtype", f.kv_dtype,
                   "Type of keys and values; default: 16 bits, or 32 if the weights have 32");
-  plan_.AddOption("--utilisation", f.options.utilisation, "Part of each device's memory to use")
+  plan_.AddOption("--utilisation", f.options.utilisation, "Fraction of each device's memory to use")
       .Check(Between(0.01, 1))
       .ShowDefault();
   plan_.AddOption(
       "--reserve", f.runtime_reserve,
       "Memory per device for the runtime; default: 1 GiB, or none where all devices are CPUs");
-  plan_.AddOption("--kv-headroom", f.options.kv_headroom, "Part of the KV kept free")
+  plan_.AddOption("--kv-headroom", f.options.kv_headroom, "Fraction of the KV memory to keep free")
       .Check(Between(0, 0.9))
       .ShowDefault();
   plan_
@@ -179,26 +181,27 @@ void PlanCli::AddPlan() {
                  "Max sequence length, tokens; 0: the model's")
       .Check(WholeFrom(0));
   plan_.AddSwitch("--no-split", no_split_, "Every replica both prefills and decodes");
-  plan_.AddSwitch(
-      "--simulate,!--no-simulate", f.options.simulate,
-      "Simulate the plans that the search kept and take the one that does better; default: with "
-      "up to 64 devices, 1,000 where a plan splits prefill and decode");
+  plan_.AddSwitch("--simulate,!--no-simulate", f.options.simulate,
+                  "Simulate the best plans of the search and choose by the result; default: on for "
+                  "up to 64 devices, or 1,000 if a plan splits prefill and decode");
   plan_.AddSwitch("--prove", f.options.prove,
-                  "Up to eight devices: test as many layouts as proving the optimum takes");
-  plan_.AddOption("--out", out_, "Write plan.json here");
-  plan_.AddOption("--picture", picture_, "Draw the plan as SVG here");
-  plan_.AddSwitch("--sensitivity", sensitivity_,
-                  "Search again with every assumption off (up to 12 devices: always done), "
-                  "and without each kind: seconds to minutes, by the number of devices");
+                  "Test as many layouts as a proof of the optimum needs (up to eight devices)");
+  plan_.AddOption("--out", out_, "File for plan.json");
+  plan_.AddOption("--picture", picture_, "SVG file for a drawing of the plan");
+  plan_.AddSwitch(
+      "--sensitivity", sensitivity_,
+      "Search again with each assumption changed (up to 12 devices: always done), and without each "
+      "kind of device; takes seconds to minutes, by the number of devices");
   plan_
-      .AddOption(
-          "--time-limit", time_limit_seconds_,
-          "Seconds until the best plan so far is returned, marked as interrupted; 0: no limit")
+      .AddOption("--time-limit", time_limit_seconds_,
+                 "Max seconds; at the limit returns the best plan so far, marked as interrupted; "
+                 "0: no limit")
       .Check(NonNegative());
-  plan_.AddOption("--layout", f.layout, "Judge the layout of this file instead of searching one");
+  plan_.AddOption("--layout", f.layout,
+                  "Judge the layout in this file instead of searching for one");
   plan_.AddOption(
       "--what-if", what_if_,
-      "Print what changes with, for example, \"+2 L40S, -machine3, link a-b 10 Gbit/s\"");
+      "Print the effect of a change, such as \"+2 L40S, -machine3, link a-b 10 Gbit/s\"");
 }
 
 void PlanCli::AddCheck() {
@@ -224,7 +227,7 @@ void PlanCli::AddInit() {
 
 void PlanCli::AddImport() {
   const Command import =
-      plan_.AddSubcommand("import-helix", "Turn a cluster INI of Helix into a cluster.yaml");
+      plan_.AddSubcommand("import-helix", "Convert a Helix cluster INI file to a cluster.yaml");
   import.AddOption("ini", import_from_, "The INI with [ComputeNode-0], [Link-0-1], ...").Required();
   import.AddOption("--profiles", import_profiles_, "INI with the NIC speeds of machine types");
   import.AddOption("--out", import_out_, "File to write; default: stdout");
@@ -325,9 +328,10 @@ int PlanCli::RunWhatIf() {
   std::cout << answer->text;
   if (out_.empty() && picture_.empty() && !sensitivity_) return 0;
   if (absl::Status s = Finish(answer->question, &answer->plan); !s.ok()) return Fail(s);
-  if (sensitivity_) std::cout << "\nthe plan then:\n\n" << scheduler::PlanTable(answer->plan);
+  if (sensitivity_)
+    std::cout << "\nthe plan after the change:\n\n" << scheduler::PlanTable(answer->plan);
   for (const std::string& path : {out_, picture_}) {
-    if (!path.empty()) std::cout << "\nthe plan then is written to " << path << "\n";
+    if (!path.empty()) std::cout << "\nwrote the plan after the change to " << path << "\n";
   }
   return 0;
 }

@@ -124,7 +124,7 @@ class SimulateCall {
                                       {"--max-tokens", flags_.max_tokens > 0}}) {
       if (!given) continue;
       return absl::InvalidArgumentError(
-          StrCat(flag, ": is for requests that come by themselves: leave it out with --workflows"));
+          StrCat(flag, ": is only for single requests: leave it out with --workflows"));
     }
     WorkflowFlags flags;
     flags.source = flags_.workflows;
@@ -330,8 +330,8 @@ class SimulateCall {
         "tokens (the simulated workload)",
         lengths.prompt_tokens, lengths.output_tokens, 100 * samples_.prefix_hit_rate));
     assumptions_.push_back(absl::StrFormat(
-        "requests come at %.3f per second (%s), %.0f %% of the rate that the plan predicts", rate_,
-        rate_origin_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
+        "requests arrive at %.3f per second (%s), %.0f %% of the rate that the plan predicts",
+        rate_, rate_origin_, predicted_ > 0 ? 100 * rate_ / predicted_ : 0.0));
     if (input_.trace.empty()) {
       assumptions_.push_back(
           absl::StrFormat("%d requests drawn with seed %d; gaps vary by %g (1: Poisson)", requests_,
@@ -343,8 +343,8 @@ class SimulateCall {
                           input_.trace.size()));
     }
     assumptions_.push_back(StrCat(
-        "routing = ", Routing(), "; it does not know how long an answer will be, only the limit ",
-        "that a request sends: ",
+        "routing = ", Routing(),
+        "; it knows only the max_tokens of a request, not the length of its answer: ",
         flags_.max_tokens > 0 ? StrCat(flags_.max_tokens, " tokens (--max-tokens), where it ends")
                               : "that of the longest answer, for all"));
   }

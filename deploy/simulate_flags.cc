@@ -12,9 +12,9 @@ void AddReplanning(const Command& simulate, SimulateFlags* flags) {
   simulate
       .AddOption(
           "--replan", flags->replans,
-          "Another plan takes over: \"next.json at 60 s\" or \"next.json after r0 lost "
-          "5 s\" (r0 as in --change); \"new\" for the file plans then, for the machines without a "
-          "lost replica. New replicas serve when their weights are there")
+          "Switch to another plan: \"next.json at 60 s\" or \"next.json after r0 lost 5 s\" (r0 as "
+          "in --change); \"new\" instead of a file plans at that time for the machines without a "
+          "lost replica. New replicas serve once their weights are loaded")
       .Repeatable();
   simulate
       .AddOption("--weight-read", flags->weight_read,
@@ -23,25 +23,27 @@ void AddReplanning(const Command& simulate, SimulateFlags* flags) {
   simulate.AddOption("--weight-network", flags->weight_network,
                      "For --replan: rate at which a machine gets weights over the network");
   simulate.AddSwitch("--move-keeps-weights", flags->move_keeps_weights,
-                     "For --replan: workers keep weights that they hold");
+                     "For --replan: workers keep the weights they hold");
 }
 
 void AddWorkflows(const Command& simulate, SimulateFlags* flags) {
   simulate.AddOption("--workflows", flags->workflows,
                      "Agentic workflows instead of requests: \"generated\", or a file "
                      "(YAML, JSON; AgentWorkflows in proto/workload.proto)");
-  simulate.AddOption("--workflows-csv", flags->workflows_csv, "Write a line per workflow here");
+  simulate.AddOption("--workflows-csv", flags->workflows_csv, "CSV file for one line per workflow");
   simulate
       .AddOption("--alphas", flags->alphas,
-                 "What tuning tries as the weight of a replica's speed against its load, 0..1; "
+                 "Weights of a replica's speed against its load that tuning tries, 0 to 1; "
                  "default: 0.1,0.3,0.5,0.7,0.9")
       .Delimiter(',');
   simulate
       .AddOption("--tuning-window", flags->tuning_window,
-                 "Workflows in a replay: the most recent arrivals")
+                 "Workflows in each replay of the tuning: the most recent arrivals")
       .Check(WholeFrom(1))
       .ShowDefault();
-  simulate.AddOption("--tuning-every", flags->tuning_every, "Arrivals between two replays")
+  simulate
+      .AddOption("--tuning-every", flags->tuning_every,
+                 "Arrivals between two replays of the tuning")
       .Check(WholeFrom(1))
       .ShowDefault();
 }
@@ -58,10 +60,14 @@ void AddSimulate(const Command& app, SimulateFlags* flags) {
   simulate.AddOption("--workload", flags->workload,
                      "Description (YAML, JSON) or trace (.csv, .jsonl); default: --prompt, "
                      "--output");
-  simulate.AddOption("--prompt", flags->prompt_tokens, "Tokens of a prompt; not beside --workload")
+  simulate
+      .AddOption("--prompt", flags->prompt_tokens,
+                 "Tokens of a prompt; not together with --workload")
       .Check(WholeFrom(1))
       .ShowDefault(std::to_string(kUsualPromptTokens));
-  simulate.AddOption("--output", flags->output_tokens, "Tokens of an answer; not beside --workload")
+  simulate
+      .AddOption("--output", flags->output_tokens,
+                 "Tokens of an answer; not together with --workload")
       .Check(WholeFrom(1))
       .ShowDefault(std::to_string(kUsualOutputTokens));
   simulate
@@ -71,11 +77,10 @@ void AddSimulate(const Command& app, SimulateFlags* flags) {
           "the workload's rate, else 85 % of the plan's")
       .Check(NonNegative());
   simulate
-      .AddOption(
-          "--requests", flags->requests,
-          "How many requests to draw, with --workflows how many workflows; 0: as many requests as "
-          "measuring the sustained rate takes, from 5000 to 60,000, or 500 workflows; a trace or "
-          "a file of workflows has its own")
+      .AddOption("--requests", flags->requests,
+                 "Requests to draw, or workflows with --workflows; 0: enough requests to measure "
+                 "the sustained rate, 5,000 to 60,000, or 500 workflows; a trace or a file of "
+                 "workflows sets its own number")
       .Check(Between(0, 100'000'000));
   simulate.AddOption("--seed", flags->seed, "Seed of the random draws").ShowDefault();
   simulate.AddOption(
@@ -99,8 +104,8 @@ void AddSimulate(const Command& app, SimulateFlags* flags) {
       .Check(WholeFrom(0));
   simulate
       .AddOption("--max-tokens", flags->max_tokens,
-                 "The limit that requests send, where longer answers end; 0: the longest answer of "
-                 "them all, which cuts none")
+                 "max_tokens of every request, where longer answers end; 0: the longest answer, so "
+                 "that none is cut")
       .Check(WholeFrom(0));
   simulate.AddOption("--max-ttft", flags->max_ttft, "Max time to the first token, such as \"2 s\"");
   simulate.AddOption("--max-tpot", flags->max_tpot,
@@ -112,11 +117,11 @@ void AddSimulate(const Command& app, SimulateFlags* flags) {
       .Repeatable();
   AddReplanning(simulate, flags);
   AddWorkflows(simulate, flags);
-  simulate.AddOption("--csv", flags->csv, "Write a line per request here");
-  simulate.AddOption("--rates-csv", flags->rates_csv, "Write figures over the rate here");
+  simulate.AddOption("--csv", flags->csv, "CSV file for one line per request");
+  simulate.AddOption("--rates-csv", flags->rates_csv, "CSV file for figures by request rate");
   simulate.AddOption("--attainment-svg", flags->attainment_svg,
-                     "Draw attainment over the rate here");
-  simulate.AddOption("--timeline-svg", flags->timeline_svg, "Draw queues and KV over time here");
+                     "SVG file for attainment by request rate");
+  simulate.AddOption("--timeline-svg", flags->timeline_svg, "SVG file for queues and KV over time");
 }
 
 }  // namespace tessera::deploy

@@ -149,8 +149,9 @@ class Reader {
     if (absl::Status s = scheduler::CheckPlanOn(*next, input.cluster, input.catalogue); !s.ok())
       return Refused(replan, s);
     if (next->model().layers() != running_.model().layers()) {
-      return Refused(replan, absl::InvalidArgumentError(
-                                 "it is for another model than the plan that runs: plan for that"));
+      return Refused(replan,
+                     absl::InvalidArgumentError(
+                         "it is for another model than the running plan: plan for the same model"));
     }
     const absl::StatusOr<scheduler::PlanReplicas> replicas =
         ReplicasOfPlan(*next, graph_, options_);
@@ -165,9 +166,9 @@ class Reader {
     if (absl::Status s = SwitchTo(*replicas, switches, replan.at_seconds, &out_.timeline); !s.ok())
       return Refused(replan, s);
     out_.assumptions.push_back(absl::StrFormat(
-        "re-planning at %g s to %s: %d of %d replicas stay, the others' weights are there at %g s; "
-        "replicas that go are stopped at once, and their requests go on elsewhere",
-        replan.at_seconds, replan.file == kNewPlan ? "a plan made then" : replan.file, stay,
+        "re-planning at %g s to %s: %d of %d replicas stay, the others' weights are loaded at %g "
+        "s; replicas that the new plan drops stop at once, and their requests continue on others",
+        replan.at_seconds, replan.file == kNewPlan ? "a plan made at that time" : replan.file, stay,
         replicas->replicas.size(), out_.timeline.settled_seconds));
     if (out_.timeline.usd_per_hour.size() == 2)
       out_.assumptions.push_back(scheduler::MoveAssumption(question_.options.move));
@@ -225,12 +226,14 @@ class Reader {
   absl::Status CheckFollows(const NamedChange& named) const {
     const bool lost = IsLost(named.replica, named.change.at_seconds, &named);
     if (named.change.kind == ScheduledChange::Kind::kRecover && !lost) {
-      return absl::InvalidArgumentError(StrCat(named.replica, " is not lost then; a --change \"",
-                                               named.replica, " lost ...\" before it is missing"));
+      return absl::InvalidArgumentError(
+          StrCat(named.replica, " is not lost at that time: give an earlier --change \"",
+                 named.replica, " lost ...\""));
     }
     if (named.change.kind == ScheduledChange::Kind::kLose && lost) {
-      return absl::InvalidArgumentError(StrCat(
-          named.replica, " is lost already; leave one out, or ", "say when it is back in between"));
+      return absl::InvalidArgumentError(StrCat(named.replica,
+                                               " is lost already: leave one out, or ",
+                                               "give a --change with \"back\" between them"));
     }
     return absl::OkStatus();
   }
@@ -251,7 +254,7 @@ class Reader {
     change.replica = static_cast<int>(found - replicas.begin());
     const double gone = out_.timeline.gone_seconds[static_cast<size_t>(change.replica)];
     if (change.at_seconds >= gone) {
-      return error(absl::StrFormat("a --replan gives it up at %g s: choose an earlier time", gone));
+      return error(absl::StrFormat("a --replan drops it at %g s: choose an earlier time", gone));
     }
     if (absl::Status s = CheckFollows(named); !s.ok()) return error(StdView(s.message()));
     out_.changes.push_back(change);

@@ -178,7 +178,7 @@ class Simulation {
     out_.assumptions.push_back(
         StrCat("dispatch is tuned every ", flags_.tuning.every, " workflows by replaying the last ",
                flags_.tuning.window, " with alpha = ", absl::StrJoin(flags_.tuning.alphas, ", "),
-               " (--alphas) and round-robin, which is also what holds until another wins"));
+               " (--alphas) and round-robin; it is round-robin until another choice wins"));
   }
 
   void AppendRow(const char* name, const WorkflowResult& result) {

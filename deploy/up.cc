@@ -210,7 +210,7 @@ class Local {
     if (log_folder_.empty()) {
       std::string pattern = (fs::temp_directory_path(error) / "tessera-XXXXXX").string();
       if (mkdtemp(pattern.data()) == nullptr)
-        return absl::UnavailableError("no folder for logs can be made");
+        return absl::UnavailableError("cannot create a folder for logs");
       log_folder_ = pattern;
     } else {
       fs::create_directories(log_folder_, error);
@@ -311,7 +311,7 @@ class Local {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    return absl::DeadlineExceededError("the coordinator did not say where it listens within 120 s");
+    return absl::DeadlineExceededError("the coordinator did not write its ports within 120 s");
   }
 
   absl::Status StartWorker(int index, const LocalWorker& worker, const std::vector<int>& cores) {

@@ -16,18 +16,18 @@
 namespace tessera::deploy {
 namespace {
 
-constexpr char kHandedOn[] =
-    "Handed on to the coordinator, which says what they mean (tessera-coordinator --help)";
+constexpr char kHandedOn[] = "Passed to the coordinator (described in tessera-coordinator --help)";
 
 void AddListening(const Command& up, UpOptions& o) {
   up.AddOption("--host", o.host, "Address to listen on").ShowDefault();
-  up.AddOption("--port", o.port, "HTTP port, 0 for any free one").ShowDefault();
-  up.AddOption("--grpc-port", o.grpc_port, "gRPC port, 0 for any free one").ShowDefault();
+  up.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
+  up.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   up.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
   up.AddOption("--admin-key-file", o.admin_key_file,
                "File with the key for `tessera status`; default: none on loopback, else a new one");
-  up.AddOption("--cluster-token-file", o.cluster_token_file,
-               "File with the secret shared with the workers; default: as for the admin key");
+  up.AddOption(
+      "--cluster-token-file", o.cluster_token_file,
+      "File with the secret shared with the workers; default: none on loopback, else a new one");
 }
 
 void AddHandedOn(const Command& up) {
@@ -90,7 +90,7 @@ absl::Status NameWorkers(UpOptions& o) {
     return absl::InvalidArgumentError(
         absl::StrCat("--workers ", o.workers, ": ", plan.empty() ? "--cluster " : "--plan ",
                      plan.empty() ? cluster : plan, plan.empty() ? " describes " : " uses ", count,
-                     " devices, and a worker that it does not name is not used"));
+                     " devices, and workers beyond them would stay idle"));
   }
   if (!plan.empty() && o.workers > 0 && o.workers < count) {
     return absl::InvalidArgumentError(absl::StrCat("--workers ", o.workers, ": --plan ", plan,
@@ -107,14 +107,13 @@ Command AddUp(const Command& app, UpFlags& flags) {
   const Command up = app.AddSubcommand("up", "Start a coordinator and local workers, until Ctrl-C");
   up.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   up.AddOption("--workers", o.workers,
-               "Local CPU workers; 0: one per core, two at most, or those of --cluster or --plan")
+               "Local CPU workers; 0: those of --plan or --cluster, else one per core, max 2")
       .Range(0, 1024)
       .ShowDefault();
   AddListening(up, o);
-  up.AddOption(
-        "--cpu-isa", o.cpu_isa,
-        "Kernel path: auto (the last of these that the processor has), reference, avx2, avx512, "
-        "avx512_bf16 or amx")
+  up.AddOption("--cpu-isa", o.cpu_isa,
+               "Kernel path: auto (the last in this list that the processor supports), reference, "
+               "avx2, avx512, avx512_bf16 or amx")
       .ShowDefault();
   up.AddOption("--bin-dir", o.bin_dir, "Folder of tessera-coordinator and tessera-worker");
   up.AddOption("--log-dir", o.log_dir, "Folder for the logs; default: a new one under /tmp");
@@ -129,7 +128,7 @@ Command AddUp(const Command& app, UpFlags& flags) {
   up.AddOption("--ask", flags.ask,
                "A question to send once everything is up; its answer is printed");
   up.AddOption("--expect", flags.expect,
-               "What that answer must be; else everything stops with exit code 1")
+               "Expected answer to --ask; after any other answer everything stops with exit code 1")
       .Needs(*up.FindFlag("--ask"));
   up.AddSwitch("--once", flags.once, "Stop when everything is up and --ask has been answered");
   up.AddOption("--config", flags.config, "YAML file with these flags' long names as keys");
@@ -149,7 +148,8 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
   if ((o.api_keys.empty() && key != nullptr) ||
       std::find(o.api_keys.begin(), o.api_keys.end(), "") != o.api_keys.end()) {
     return absl::InvalidArgumentError(
-        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave it out to ask for none");
+        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
+        "need none");
   }
   if (absl::Status s = ReadKey(o.admin_key_file, "--admin-key-file", o.admin_key); !s.ok())
     return s;

@@ -50,7 +50,7 @@ absl::Status CheckClass(const v1::ClassPrediction& one) {
   const v1::ServiceObjectives& limits = one.objectives();
   if (!IsPart(one.share()) || !IsPart(one.attainment()) || !IsPart(limits.attainment())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "class ", one.name(), ": share, attainment and what is asked for are parts, 0 to 1"));
+        "class ", one.name(), ": share, attainment and required attainment are fractions, 0 to 1"));
   }
   if (!IsLimit(limits.time_to_first_token_seconds()) ||
       !IsLimit(limits.time_per_output_token_seconds()) || !IsLimit(limits.end_to_end_seconds()) ||
@@ -135,7 +135,7 @@ absl::Status CheckAttainment(const v1::DeploymentPlan& plan,
   if (prediction.classes().empty()) {
     if (!plan.basis().goodput()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        "the plan counts requests within their limits, but says of no class what it attains");
+        "the plan counts requests within their limits, but gives no attainment of any class");
   }
   std::map<std::string, DecodeTimes> tpot;
   for (const v1::Replica& replica : plan.replicas()) {

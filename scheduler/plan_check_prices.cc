@@ -152,10 +152,10 @@ class PriceCheck {
     if (tokens_per_hour > 0 && (said > least || Near(said, least)) &&
         (said < most || Near(said, most)))
       return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %.4g USD per million output tokens are predicted; what it rents costs %.4f "
-        "USD/h, which makes %.4g",
-        what, said, price.most, most));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %.4g USD per million output tokens are predicted; its rented machines "
+                        "cost %.4f USD/h, so %.4g",
+                        what, said, price.most, most));
   }
 
   const v1::DeploymentPlan& plan_;

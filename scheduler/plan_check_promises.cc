@@ -143,14 +143,15 @@ absl::Status CheckSimulatedRate(const v1::DeploymentPlan& plan) {
   const double stays = StaysOf(plan);
   const double most = std::min(kMostOfOffered, 1 + kLuck + 2 / stays);
   if (!(f.requests_per_second() <= most * offered)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "simulated: %g requests/s are served of %g that come", f.requests_per_second(), offered));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("simulated: %g requests/s are served, but only %g arrive",
+                        f.requests_per_second(), offered));
   }
   if (f.requests_per_second() > 0 || !(stays > kFewStays)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "simulated: none of %g requests/s are served, though they came for %.0f times as long as one "
-      "stays",
-      offered, stays));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("simulated: none of %g requests/s are served, although arrivals last %.0f "
+                      "times as long as one request takes",
+                      offered, stays));
 }
 
 absl::Status CheckSimulated(const v1::DeploymentPlan& plan) {
@@ -177,14 +178,14 @@ absl::Status CheckRoutingBound(const v1::Certificate& c) {
   if (bound == 0) return absl::OkStatus();
   if (!std::isfinite(bound) || !(bound >= c.value() / (1 + 1e-6))) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("certificate: the plan's value %.6f is above %.6f, which no plan that "
-                        "routes by class is said to serve",
+        absl::StrFormat("certificate: the plan's value %.6f is above %.6f, the most that any plan "
+                        "routing by class is said to serve",
                         c.value(), bound));
   }
   if (bound >= c.upper_bound() / (1 + 1e-6)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("certificate: plans that route by class are said to serve %.6f at most, "
-                      "those that do not, which are some of them, %.6f",
+      absl::StrFormat("certificate: plans that route by class are said to serve %.6f at most, but "
+                      "other plans, which are a subset of them, %.6f",
                       bound, c.upper_bound()));
 }
 
@@ -194,17 +195,16 @@ absl::Status CheckProof(const v1::DeploymentPlan& plan) {
   if (!c.proved()) return absl::OkStatus();
   if (c.upper_bound() > 0) {
     if (c.gap() < kRelative) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "certificate: the plan is said to be proved the best beside a gap of %.2f %%",
-        100 * c.gap()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("certificate: the plan is said to be proved the best with a gap of %.2f %%",
+                        100 * c.gap()));
   }
   const v1::Prediction& p = plan.prediction();
   const double rent = p.usd_per_million_output_tokens() * p.output_tokens_per_second() * 3600 / 1e6;
   if (Near(rent, c.value())) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrFormat("certificate: the plan is said to be proved the best without a bound, which "
-                      "only the rent can "
-                      "be; its value is %g, the rent %g USD/h",
+                      "is possible only for the rent; its value is %g, the rent %g USD/h",
                       c.value(), rent));
 }
 

@@ -60,7 +60,7 @@ absl::Status CheckStep(const v1::Replica& replica) {
     if (value >= 1) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("replica ", replica.name(), ": ", name, " is ", value,
-                     "; what is promised depends on it: it must be 1 or more"));
+                     "; the promised rate depends on it: it must be 1 or more"));
   }
   return absl::OkStatus();
 }

@@ -54,9 +54,9 @@ absl::StatusOr<DeviceShare> ChooseDeviceShare(std::string_view cpus, int64_t mem
     if (!named.ok()) return named.status();
     share.cores = *std::move(named);
     if (share.cores.size() > available.cores.size()) {
-      share.warning = StrCat("--cpus names ", share.cores.size(),
-                             " cores, but the control group's CPU quota pays for ",
-                             available.cores.size(), ": threads will be stopped within steps");
+      share.warning = StrCat(
+          "--cpus names ", share.cores.size(), " cores, but the control group's CPU quota allows ",
+          available.cores.size(), ": the kernel will throttle threads during steps");
     }
   }
   share.cores_shared = cpus.empty() || share.cores.size() == 1;

@@ -33,7 +33,7 @@ absl::Status CheckFence(const v1::Fence& fence, const v1::Fence& ours) {
     return status;
   }
   if (fence.plan_epoch() == ours.plan_epoch()) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("stale message: it is of plan epoch ",
+  return absl::FailedPreconditionError(StrCat("stale message: it comes from plan epoch ",
                                               fence.plan_epoch(), ", this worker serves epoch ",
                                               ours.plan_epoch()));
 }

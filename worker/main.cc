@@ -112,8 +112,8 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& wor
 void WaitForEnd(const sigset_t& signals, double drain_seconds, WorkerService* service) {
   int signal = 0;
   sigwait(&signals, &signal);
-  Logger("worker").info("{}: draining for up to {} s; again to exit at once", strsignal(signal),
-                        drain_seconds);
+  Logger("worker").info("{}: draining for up to {} s; a second signal exits at once",
+                        strsignal(signal), drain_seconds);
   std::atomic<bool> drained = false;
   std::thread drain([&] {
     service->Shutdown(drain_seconds);
@@ -144,7 +144,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (read_rate.ok()) {
     worker->read_bytes_per_second = *read_rate;
   } else {
-    Logger("worker").warn("the memory's rate cannot be measured: {}",
+    Logger("worker").warn("the memory bandwidth cannot be measured: {}",
                           std::string(read_rate.status().message()));
   }
   const double device_seconds = NowSeconds();
@@ -196,11 +196,11 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   std::unique_ptr<Registration> registration;
   if (options.coordinator.empty()) {
     Logger("worker").warn(
-        "no --coordinator HOST:PORT (or TESSERA_COORDINATOR) is given: this worker registers "
-        "nowhere and waits at {} until something configures it",
+        "no --coordinator HOST:PORT (or TESSERA_COORDINATOR) is given: this worker does not "
+        "register and waits at {} for a coordinator to configure it",
         *address);
   } else {
-    Logger("worker").info("looking for the coordinator at {}", options.coordinator);
+    Logger("worker").info("connecting to the coordinator at {}", options.coordinator);
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;

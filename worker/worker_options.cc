@@ -26,29 +26,31 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "host:port of this worker's gRPC service; port 0 takes a free one. Addresses other "
                 "than loopback need --cluster-token-file")
       .ShowDefault();
-  app.AddOption("--advertise", o->advertise, "host:port under which the coordinator reaches it");
+  app.AddOption("--advertise", o->advertise,
+                "host:port at which the coordinator reaches this worker");
   app.AddOption("--link-port", o->link_port,
-                "TCP port for links of the other workers of a replica, on the host of --listen; 0 "
-                "takes a free one")
+                "TCP port for links from the other workers of its replica, on the host of "
+                "--listen; 0 takes a free one")
       .Range(0, 65535)
       .ShowDefault();
   app.AddOption("--advertise-link", o->advertise_link,
-                "host:port under which other workers reach the link port");
+                "host:port at which other workers reach the link port");
   app.AddOption("--name", o->name,
                 "Device name in the cluster, \"machine/index\"; default: host name and /0");
   app.AddOption("--cpus", o->cpus,
-                "Cores to use, such as 0-3,7; default: what affinity and control group allow");
+                "Cores to use, such as 0-3,7; default: all that the CPU affinity and the control "
+                "group allow");
   app.AddOption("--cpu-isa", o->cpu_isa,
-                "Kernel path: auto (the last of these that the processor has), reference, avx2, "
-                "avx512, avx512_bf16 or amx")
+                "Kernel path: auto (the last in this list that the processor supports), reference, "
+                "avx2, avx512, avx512_bf16 or amx")
       .ShowDefault();
-  app.AddOption("--memory", o->memory_bytes,
-                "Memory to use, in bytes or as 8GiB; 0: what control group and machine allow")
-      .Size();
   app.AddOption(
-         "--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
-         "Memory of the KV pool where the plan sets none; 0: half of the memory left by weights, "
-         "within --memory and the free memory of control group and machine")
+         "--memory", o->memory_bytes,
+         "Memory to use, in bytes or as 8GiB; 0: all that the control group and the machine allow")
+      .Size();
+  app.AddOption("--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
+                "Size of the KV pool if the plan sets none; 0: half of the memory left after the "
+                "weights, within --memory and the free memory of control group and machine")
       .Size();
   app.AddOption("--model-folder", o->model_folder,
                 "Folder of the checkpoint on this machine, the same files as the coordinator's; "
@@ -60,10 +62,11 @@ void Declare(const Command& app, WorkerOptions* o) {
          "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")
       .Range(0.0, 86400.0)
       .ShowDefault();
-  app.AddOption("--log-level", o->log_level, "Lowest level of the lines to log")
+  app.AddOption("--log-level", o->log_level, "Min level of the lines to log")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"})
       .ShowDefault();
-  app.AddOption("--log-format", o->log_format, "One line for people, or one JSON object")
+  app.AddOption("--log-format", o->log_format,
+                "Format of log lines: plain text, or one JSON object per line")
       .OneOf({"text", "json"})
       .ShowDefault();
 }

@@ -168,7 +168,7 @@ absl::Status WorkerService::BeginConfigure(const v1::ConfigureRequest& request) 
                "needs a higher epoch"));
   }
   if (epoch < served) {
-    return absl::FailedPreconditionError(StrCat("stale Configure: it is of plan epoch ", epoch,
+    return absl::FailedPreconditionError(StrCat("stale Configure: it has plan epoch ", epoch,
                                                 ", this worker serves epoch ", served));
   }
   configuring_epoch_ = epoch;
@@ -350,7 +350,7 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
   const double seconds = std::clamp(request->timeout_seconds(), 0.0, kMaxDrainSeconds);
   std::lock_guard lock(mutex_);
   if (draining_ || stopping_) {
-    return Answer(context, absl::ResourceExhaustedError("a Drain is under way already"));
+    return Answer(context, absl::ResourceExhaustedError("a Drain is already in progress"));
   }
   engine->RefuseNew(absl::UnavailableError("the worker is draining"));
   draining_ = true;
@@ -376,11 +376,11 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   std::lock_guard lock(mutex_);
   if (engine_ != nullptr || member_ != nullptr || configuring_epoch_ != 0) {
     return Answer(context, absl::FailedPreconditionError(
-                               "Profile: this worker serves, and rates measured beside requests "
-                               "are not the device's; ask before Configure"));
+                               "Profile: this worker serves, and rates measured while requests run "
+                               "are not those of the device; call Profile before Configure"));
   }
   if (profiling_ || stopping_) {
-    return Answer(context, absl::ResourceExhaustedError("a Profile is under way already"));
+    return Answer(context, absl::ResourceExhaustedError("a Profile is already in progress"));
   }
   profiling_ = true;
   if (profile_thread_.joinable()) profile_thread_.join();  // it has ended

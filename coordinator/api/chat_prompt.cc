@@ -55,8 +55,8 @@ absl::Status CutBehind(const std::string& content, std::vector<TextSegment>& seg
   const size_t begin = rendered.rfind(trimmed);
   if (begin == std::string::npos) {
     return FieldError("continue_final_message",
-                      "continue_final_message: the chat template does not show the last message's "
-                      "content as it is, so it cannot be continued");
+                      "continue_final_message: the chat template changes the content of the last "
+                      "message, so it cannot be continued");
   }
   // Spaces behind the content stay where the template keeps them.
   const std::string kept(absl::StripLeadingAsciiWhitespace(content));
@@ -84,8 +84,9 @@ absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_
   options.add_generation_prompt = add_generation_prompt.value_or(!options.continue_final_message);
   options.add_special_tokens = add_special_tokens.value_or(false);
   if (options.continue_final_message && options.add_generation_prompt) {
-    return FieldError("continue_final_message",
-                      "continue_final_message: not together with add_generation_prompt: true");
+    return FieldError(
+        "continue_final_message",
+        "continue_final_message: cannot be combined with add_generation_prompt: true");
   }
   return options;
 }

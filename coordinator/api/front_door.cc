@@ -107,7 +107,7 @@ absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,
 absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wanted_max_tokens,
                           GenerationRequest& request) {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
-  if (prompt == 0) return FieldError("prompt", "the prompt is empty: one token at least is needed");
+  if (prompt == 0) return FieldError("prompt", "the prompt is empty: it needs at least one token");
   for (int32_t id : request.prompt_token_ids) {
     if (id >= 0 && id < model.tokenizer->vocabulary_size()) continue;
     return FieldError("prompt", absl::StrCat("token id ", id, " is not in the vocabulary of ",

@@ -63,7 +63,7 @@ class Api final : public OpenAiApi {
     const Route* route = Find(request.path);
     if (route == nullptr) {
       RespondError(*exchange,
-                   absl::NotFoundError(absl::StrCat("there is nothing at ", request.path)),
+                   absl::NotFoundError(absl::StrCat("there is no endpoint ", request.path)),
                    request_id);
       return;
     }
@@ -130,7 +130,7 @@ class Api final : public OpenAiApi {
         {{"GET", "/ready", "Whether requests are served, else why not."}, &Api::Ready},
         {{"GET", "/readyz", "Whether requests are served, else why not."}, &Api::Ready},
         {{"GET", "/load", "Requests that run or wait."}, &Api::Load},
-        {{"GET", "/version", "Of this build."}, &Api::Version},
+        {{"GET", "/version", "The version of this build."}, &Api::Version},
         {{"GET", "/metrics", "Prometheus text.", false, {}, false, "text/plain"}, &Api::Metrics},
         {{"GET", "/openapi.json", "This document."}, &Api::Description},
     };

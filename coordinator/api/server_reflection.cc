@@ -41,7 +41,8 @@ const FileDescriptor* FileOfExtension(const v1reflection::ExtensionRequest& requ
 
 void SetError(const std::string& what, Response& response) {
   response.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
-  response.mutable_error_response()->set_error_message(absl::StrCat(what, " is not known here"));
+  response.mutable_error_response()->set_error_message(
+      absl::StrCat(what, " is not known to this server"));
 }
 
 void AnswerFile(const FileDescriptor* file, const std::string& what, Response& response) {
@@ -117,7 +118,7 @@ class Stream final : public grpc::ServerBidiReactor<Request, Response> {
         break;
       case Request::MESSAGE_REQUEST_NOT_SET:
         response_.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
-        response_.mutable_error_response()->set_error_message("the request asks for nothing");
+        response_.mutable_error_response()->set_error_message("the request contains no query");
         break;
     }
   }

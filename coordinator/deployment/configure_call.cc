@@ -48,7 +48,8 @@ class GrpcConfigureCall final : public ConfigureCall,
     const std::shared_ptr<GrpcConfigureCall> self = std::move(self_);
     absl::Status result = FromGrpc(status);
     if (result.ok() && ready_.kv_blocks() == 0) {
-      result = absl::InternalError("the worker ended Configure without saying that it is ready");
+      result = absl::InternalError(
+          "the worker ended the Configure call without reporting that it is ready");
     }
     events_.done(result, ready_);
   }

@@ -150,7 +150,7 @@ void Deployment::AskPlanner(const Workers& workers) {
   if (plan.ok()) {
     const absl::Status checked = CheckPlanTerms(*plan, options_.configure);
     if (!checked.ok()) {
-      why = absl::StrCat("the plan is not carried out: ", std::string(checked.message()));
+      why = absl::StrCat("the plan cannot be deployed: ", std::string(checked.message()));
       Logger("coordinator").error("{}", why);
     }
   }

@@ -8,13 +8,13 @@ absl::Status CheckReplyFence(const std::string& replica, const v1::Fence& fence,
                              const v1::Fence& session) {
   if (fence.worker_incarnation() != session.worker_incarnation()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "stale reply of replica ", replica, ": it is of worker incarnation ",
+        "stale reply of replica ", replica, ": it comes from worker incarnation ",
         fence.worker_incarnation(), ", the session is with ", session.worker_incarnation()));
   }
   if (fence.plan_epoch() == session.plan_epoch()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("stale reply of replica ", replica,
-                                                    ": it is of plan epoch ", fence.plan_epoch(),
-                                                    ", the session is of ", session.plan_epoch()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("stale reply of replica ", replica, ": it comes from plan epoch ",
+                   fence.plan_epoch(), ", the session is of ", session.plan_epoch()));
 }
 
 absl::Status CheckHeartbeatEpoch(const std::string& worker, uint64_t epoch, uint64_t configured) {

@@ -58,7 +58,7 @@ absl::Status CheckWidth(const v1::DeploymentPlan& plan, const v1::Replica& repli
   const std::string where = absl::StrCat("replica ", replica.name(), ", stage ", index);
   if (stage.workers_size() > kMaxStageWidth) {
     return absl::UnimplementedError(absl::StrCat(where, " has ", stage.workers_size(),
-                                                 " workers; this build carries out at most ",
+                                                 " workers; this build supports at most ",
                                                  kMaxStageWidth, " per stage"));
   }
   for (int rank = 0; rank < stage.workers_size(); ++rank) {
@@ -79,7 +79,7 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
     if (replica.role() != v1::REPLICA_ROLE_BOTH) {
       return absl::UnimplementedError(absl::StrCat(
           "replica ", replica.name(),
-          " only prefills or only decodes; this build carries out replicas of role both"));
+          " only prefills or only decodes; this build supports only replicas with role both"));
     }
     for (int stage = 0; stage < replica.stages_size(); ++stage) {
       if (absl::Status s = CheckWidth(plan, replica, stage); !s.ok()) return s;
@@ -89,7 +89,7 @@ absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
     if (route.prefill_replica() == route.decode_replica()) continue;
     return absl::UnimplementedError(absl::StrCat(
         "the plan's routing sends prompts of ", route.prefill_replica(), " to ",
-        route.decode_replica(), " to decode; this build keeps a request at one replica"));
+        route.decode_replica(), " to decode; this build serves a request on one replica only"));
   }
   return absl::OkStatus();
 }

@@ -53,7 +53,7 @@ RequestFlow::RequestFlow(RequestFlowOptions options, std::shared_ptr<const Token
 absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());
   if (prompt == 0)
-    return absl::InvalidArgumentError("the prompt is empty: one token at least is needed");
+    return absl::InvalidArgumentError("the prompt is empty: it needs at least one token");
   if (options_.max_model_len_tokens > 0 &&
       prompt + request.max_tokens > options_.max_model_len_tokens) {
     return absl::InvalidArgumentError(
@@ -188,7 +188,7 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
   credit.mutable_credit()->set_messages(kInitialCredit);
   // Lost before it was ours: nobody will say so again.
   if (!link->Send(std::move(credit)))
-    OnLinkLost(link, absl::UnavailableError("lost while it was opened"));
+    OnLinkLost(link, absl::UnavailableError("lost while the session was being opened"));
   if (metrics_ != nullptr) {
     metrics_->OnReplicaReady(link->replica(), link->ready().block_tokens(),
                              link->ready().kv_blocks());
@@ -421,7 +421,7 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
   if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
   if (!orphans.empty()) {
     Logger("coordinator")
-        .warn("replica {} was lost ({}); {} requests go on elsewhere", link->replica(),
+        .warn("replica {} was lost ({}); {} requests continue on other replicas", link->replica(),
               std::string(reason.message()), orphans.size());
   }
   for (Orphan& orphan : orphans) Place(std::move(orphan));
@@ -446,7 +446,7 @@ void RequestFlow::Place(Orphan orphan) {
     if (replica != nullptr && !in_vain) {
       if (replica->link != orphan.last_link) {
         Logger("coordinator")
-            .info("request {} goes on at replica {}, attempt {}: {}",
+            .info("request {} continues on replica {}, attempt {}: {}",
                   orphan.generation->request().request_id, replica->link->replica(), orphan.attempt,
                   std::string(orphan.reason.message()));
         if (metrics_ != nullptr) metrics_->OnMigration();

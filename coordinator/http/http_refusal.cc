@@ -22,7 +22,7 @@ std::atomic<int> refusals_under_way = 0;
 std::string Refusal(int64_t limit) {
   const std::string body =
       absl::StrCat("{\"error\":{\"message\":\"", limit,
-                   " connections are open, which is the limit: try again, or keep connections "
+                   " connections are open (the limit): try again, or keep connections "
                    "alive\",\"type\":\"overloaded_error\",\"param\":null,\"code\":null}}");
   return absl::StrCat(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"

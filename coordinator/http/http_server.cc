@@ -120,8 +120,8 @@ class Server final : public HttpServer {
         Remember({&loop, StartHttpConnection(std::move(socket), state_)});
       } else {
         const int64_t limit = state_->options.max_connections;
-        Warn(refused_, absl::StrCat("a connection was refused with 503: ", limit,
-                                    " are open, which is the limit"));
+        Warn(refused_,
+             absl::StrCat("a connection was refused with 503: ", limit, " are open (the limit)"));
         asio::post(loop.context, [refused = std::move(socket), limit]() mutable {
           RefuseConnection(std::move(refused), limit);
         });

@@ -42,7 +42,7 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(absl::Span<const std::byte> bytes) 
         StrCat("a frame header has ", kFrameHeaderBytes, " bytes, not ", bytes.size()));
   }
   if (!std::equal(kMark.begin(), kMark.end() - 1, bytes.begin())) {
-    return absl::InvalidArgumentError("what came is not a frame of a link");
+    return absl::InvalidArgumentError("the received bytes are not a frame of a link");
   }
   if (bytes[3] != kMark[3]) {
     return absl::InvalidArgumentError(StrCat("frames of version ", std::to_integer<int>(bytes[3]),

@@ -259,13 +259,13 @@ absl::Status Link::WaitUntilReady(short events, Deadline deadline, bool frame_be
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return FailWithErrno("poll", errno);
     if (ready < 0 || std::chrono::steady_clock::now() < deadline) continue;
-    const char* direction = events == POLLIN ? "it sent" : "it took";
+    const char* direction = events == POLLIN ? "the peer sent" : "the peer read";
     if (frame_begun) {
       return Fail(absl::StatusCode::kDeadlineExceeded,
-                  StrCat(direction, " only a part of a frame in time"));
+                  StrCat(direction, " only a part of a frame before the deadline"));
     }
     return absl::DeadlineExceededError(
-        StrCat("link to ", peer_, ": ", direction, " nothing in time"));
+        StrCat("link to ", peer_, ": ", direction, " nothing before the deadline"));
   }
 }
 

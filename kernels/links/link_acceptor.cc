@@ -26,7 +26,8 @@ absl::StatusOr<AcceptedLink> LinkAcceptor::Accept(double timeout_seconds) {
     if (on_refused_) on_refused_(identity.status());
     if (SecondsUntil(deadline) == 0) {
       return absl::DeadlineExceededError(
-          StrCat("link at ", address().ToString(), ": only connections that were refused"));
+          StrCat("link at ", address().ToString(),
+                 ": no connection passed the handshake before the deadline"));
     }
   }
 }

@@ -102,8 +102,8 @@ class ClusterGraphBuilder {
     if ((link.incast_senders() > 0) == (link.incast_seconds_per_byte() > 0))
       return absl::OkStatus();
     return Error(StrCat(key, ".incast_senders"),
-                 "goes with incast_seconds_per_byte, what each sender beyond so many costs; give "
-                 "both or neither");
+                 "needs incast_seconds_per_byte, the cost of each sender beyond incast_senders; "
+                 "give both or neither");
   }
 
   absl::StatusOr<v1::DeviceKind> KindNamed(const std::string& name, const std::string& key) const {
@@ -188,11 +188,11 @@ class ClusterGraphBuilder {
   absl::Status AddMachines(const v1::Machine& machine, const std::string& key) {
     if (machine.name().empty()) return Error(key + ".name", "is missing");
     if (const std::string plain = PlainName(machine.name()); plain != machine.name()) {
-      return Error(key + ".name",
-                   StrCat("machine \"", machine.name(),
-                          "\": \"/\", \";\" and blanks stand between names in plans; call it for "
-                          "example ",
-                          plain));
+      return Error(
+          key + ".name",
+          StrCat("machine \"", machine.name(),
+                 "\": \"/\", \";\" and blanks separate names in plans; rename it, for example to ",
+                 plain));
     }
     if (machine.devices().empty())
       return Error(key + ".devices", "machine " + machine.name() + " has no device");
@@ -219,8 +219,8 @@ class ClusterGraphBuilder {
       return CheckLink(inside, key + ".inside");
     return Error(key + ".inside",
                  StrCat("is not given, and kind ", machine.devices(0).kind(),
-                        " has no peer_link, so nothing says how fast its devices reach each other; "
-                        "give inside or tiers.machine, or the kind's peer_link"));
+                        " has no peer_link, so the speed between its devices is unknown; give "
+                        "inside or tiers.machine, or the kind's peer_link"));
   }
 
   absl::Status AddMachine(const v1::Machine& machine, const std::string& name,
@@ -246,7 +246,7 @@ class ClusterGraphBuilder {
       }
       if (group.has_profile() && !Measures(group.profile())) {
         return Error(at + ".profile",
-                     "says nothing measured; give memory_read, prefill_efficiency, "
+                     "has no measured value; give memory_read, prefill_efficiency, "
                      "decode_efficiency or step_overhead, or leave it out");
       }
       const absl::StatusOr<v1::DeviceKind> kind = KindNamed(group.kind(), at + ".kind");
@@ -270,8 +270,8 @@ class ClusterGraphBuilder {
       if (group.price_usd_per_hour() > 0 && machine.price_usd_per_hour() > 0) {
         return Error(at + ".price",
                      StrCat("machine ", machine.name(),
-                            " has a price as well: give its own where it is rented as a whole, its "
-                            "devices' where each is rented by itself"));
+                            " has a price as well: give only the machine's price if it is rented "
+                            "as a whole, only its devices' prices if each is rented by itself"));
       }
       pool.price_usd_per_hour =
           group.price_usd_per_hour() > 0 ? group.price_usd_per_hour() : kind->price_usd_per_hour();
@@ -333,7 +333,7 @@ class ClusterGraphBuilder {
     for (const MachineNode& machine : graph_.machines_) {
       if (names_.contains(machine.site)) {
         return Error("machines", StrCat("\"", machine.site, "\" is the name of a machine and of a ",
-                                        "site; a link to it could mean either: rename one"));
+                                        "site; a link to it would be ambiguous: rename one"));
       }
       places.insert(machine.site);
     }
@@ -366,7 +366,7 @@ class ClusterGraphBuilder {
       }
     }
     for (const auto& [name, uplink] : site_uplinks_) {
-      if (!places.contains(name)) return Error("sites", StrCat("no machine stands in site ", name));
+      if (!places.contains(name)) return Error("sites", StrCat("no machine is in site ", name));
       if (uplink->bandwidth_bytes_per_second() <= 0)
         return Error("sites", StrCat(name, ".uplink: must be above 0"));
     }
@@ -408,7 +408,7 @@ class ClusterGraphBuilder {
       graph_.place_of_.push_back(at->second);
     }
     if (members_.size() <= kMaxPlaces) return absl::OkStatus();
-    return Error("machines", StrCat("the machines stand in more than ", kMaxPlaces,
+    return Error("machines", StrCat("the machines are in more than ", kMaxPlaces,
                                     " places with links of their own; plan for a part of them"));
   }
 

@@ -207,8 +207,8 @@ absl::Status CheckShares(const v1::Workload& workload, std::string_view file) {
   for (const v1::WorkloadClass& c : workload.classes())
     shares += absl::StrFormat("%s%.3g", shares.empty() ? "" : ", ", std::max(0.0, c.share()) / sum);
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s: classes: their shares sum to %g, not to 1; shares are parts of all "
-                      "requests: %s, if these are meant",
+      absl::StrFormat("%s: classes: their shares sum to %g, not to 1; shares are fractions of all "
+                      "requests: %s, if these were meant",
                       file, sum, shares));
 }
 

@@ -230,14 +230,16 @@ class Alternatives {
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     for (size_t i = 0; i < std::min(plain_.size(), kMostPlainCut); ++i)
       Cuts(plain_[i].second, &best, 2);
-    Add(kSplit, best, "it needs two replicas that each hold the model, and none were found");
+    Add(kSplit, best,
+        "it needs two replicas that each hold the model, and no such replicas were found");
     if (best) {
       lines_.back() += question_.split_everywhere != nullptr
                            ? " (heuristic, no bound)"
                            : " (heuristic: replicas of this plan and of equal stages, no others)";
       if (problem_.goal != Goal::kPrice &&
           best->requests_per_second > question_.promised_requests_per_second * kAbove)
-        lines_.back() += "; more is predicted for it, but plans are chosen by simulation: see why";
+        lines_.back() +=
+            "; its prediction is higher, but plans are chosen by simulation: see \"why\"";
     }
   }
 

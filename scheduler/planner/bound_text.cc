@@ -35,21 +35,19 @@ std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound
         "routing by class: no bound",
         routed.kinds > kMostRoutedKinds
             ? StrCat(": the workload has ", routed.kinds,
-                     " classes of unlike lengths, and it is made of up to ", kMostRoutedKinds)
+                     " classes of unlike lengths; the bound supports at most ", kMostRoutedKinds)
             : std::string(" was found"));
   }
   if (routed.upper_bound > kSaysNothing * bounded.promised) {
     return absl::StrFormat(
-        "routing by class: no useful bound: the proof ended while it still allowed more than %.0f "
-        "times what this plan serves, so what sending classes to replicas of their own choice "
-        "could bring is not known",
+        "routing by class: no useful bound: the proof ended while its bound was still above %.0f "
+        "times the rate of this plan, so the gain of routing by class is unknown",
         kSaysNothing);
   }
   return absl::StrFormat(
-      "routing by class: at most %.3f requests/s even if each class went to replicas of its own "
-      "choice, where this plan sends all of them everywhere in the same mix: that could bring "
-      "%.1f %% at most; it counts parts of devices, so some of it is out of reach; it holds among "
-      "%s",
+      "routing by class: at most %.3f requests/s if each class had its own choice of replicas "
+      "(this plan sends every replica the same mix): a gain of %.1f %% at most, partly out of "
+      "reach because the bound counts parts of devices; it holds among %s",
       routed.upper_bound, 100 * (routed.upper_bound / bounded.promised - 1), kLayouts);
 }
 
@@ -72,8 +70,8 @@ std::string BoundLine(const BoundedPlacement& bounded) {
     const double tpot = problem.options.max_tpot_seconds;
     return absl::StrFormat(
         "heuristic, not proved to be the best: a better plan could serve %.3f requests/s within "
-        "their limits %sat most: the gap is %.2f %%; this is the bound of the throughput with %s, which knows "
-        "neither TTFT nor end to end: part of the gap may be its own; %s",
+        "their limits %sat most: the gap is %.2f %%; this is the bound of the throughput with %s, "
+        "which ignores TTFT and end to end, so part of the gap may come from the bound; %s",
         placement.upper_bound, bounded.survives ? "after the loss of a machine " : "", 100 * gap,
         std::isfinite(tpot) ? absl::StrFormat("TPOT <= %.1f ms", tpot * 1e3) : "any TPOT",
         BoundedLayouts());
@@ -83,8 +81,8 @@ std::string BoundLine(const BoundedPlacement& bounded) {
           ? std::string()
           : StrCat("; the bound ",
                    bounded.survives ? "is that of the cluster without one machine, " : "",
-                   "counts parts of devices and replicas and takes more for possible than the best "
-                   "of them serves, so a gap as wide as this says little of the plan");
+                   "counts parts of devices and replicas, so it allows more than the best plan can "
+                   "serve: a gap this wide says little about the plan");
   const char* after = bounded.survives ? " after the loss of a machine" : "";
   if (gap < kRoundsToNothing) {
     return absl::StrFormat(

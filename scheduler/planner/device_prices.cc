@@ -28,7 +28,8 @@ std::map<std::string, int> UsedByKind(const v1::DeploymentPlan& plan) {
   return used;
 }
 
-// ", together with what is idle now: 2 L4"; empty where no more than the new device is used.
+// ", together with devices that are idle now: 2 L4"; empty where no more than the new device is
+// used.
 std::string WokenText(const v1::DeploymentPlan& now, const v1::DeploymentPlan& then,
                       const std::string& kind) {
   std::map<std::string, int> used = UsedByKind(now);
@@ -36,8 +37,8 @@ std::string WokenText(const v1::DeploymentPlan& now, const v1::DeploymentPlan& t
   std::string woken;
   for (const auto& [other, count] : UsedByKind(then)) {
     if (const int more = count - used[other]; more > 0)
-      woken +=
-          StrCat(woken.empty() ? ", together with what is idle now: " : ", ", more, " ", other);
+      woken += StrCat(woken.empty() ? ", together with devices that are idle now: " : ", ", more,
+                      " ", other);
   }
   return woken;
 }
@@ -76,10 +77,10 @@ class Pricer {
     base_ = *std::move(predicted);
     const double base = base_.certificate().value(), now = plan_.certificate().value();
     if (std::abs(base - now) <= kWorthSaying * now) return;
-    plan_.add_device_prices(absl::StrFormat(
-        "counted from %.3f %s, the best that is predicted: the simulation, which chose this plan, "
-        "judges none of those with more devices",
-        base, options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_)));
+    plan_.add_device_prices(
+        absl::StrFormat("counted from %.3f %s, the best prediction: the simulation chose this "
+                        "plan, but plans with more devices are not simulated",
+                        base, options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_)));
   }
 
   struct Gained {

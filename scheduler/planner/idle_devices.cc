@@ -57,7 +57,7 @@ std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placemen
                    one.machines, more > 0 ? StrCat(" and ", more, " more") : "", ")");
   }
   if (line.empty() || !searched) return line;
-  return StrCat(line, ": nothing was found that serves more with them");
+  return StrCat(line, ": no plan was found that serves more with them");
 }
 
 }  // namespace tessera::scheduler

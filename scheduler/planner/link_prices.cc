@@ -72,7 +72,7 @@ class LinkPricer {
         : ask_.plan.links().empty() ? "links inside machines"
                                     : "any link that is used or described";
     lines_.push_back(StrCat("10 Gbit/s more on ", which, " would bring ", ask_.layout,
-                            some_ ? " next to nothing, less than 0.01 %" : " nothing"));
+                            some_ ? " less than 0.01 %" : " nothing"));
   }
 
   void Replan(const DescribedLink& one) {

@@ -224,11 +224,11 @@ class Mover {
                    ? std::string()
                    : StrCat("; weights are read for ", absl::StrJoin(move.rebuilt(), ", ")),
                absl::StrFormat("; %.2f GiB to read", bytes / kGib)));
-    plan_.add_explanation(absl::StrFormat(
-        "the move takes %.0f s, during which %.3f of the running plan's %.3f requests/s are served "
-        "at first: about %.0f requests wait or are lost",
-        move.seconds(), move.meanwhile_requests_per_second(),
-        running_->prediction().requests_per_second(), move.lost_requests()));
+    plan_.add_explanation(
+        absl::StrFormat("the move takes %.0f s; at its start the cluster serves %.3f of the "
+                        "running plan's %.3f requests/s: about %.0f requests wait or are lost",
+                        move.seconds(), move.meanwhile_requests_per_second(),
+                        running_->prediction().requests_per_second(), move.lost_requests()));
   }
 
   const ReadRates rates_;
@@ -242,8 +242,8 @@ class Mover {
 absl::Status CheckMoveOptions(const MoveOptions& options) {
   if (!(options.disk_bytes_per_second > 0) || !std::isfinite(options.disk_bytes_per_second)) {
     return absl::InvalidArgumentError(
-        "--weight-read: must be above 0, for example \"2 GB/s\": what a machine reads from its "
-        "disk");
+        "--weight-read: must be above 0, for example \"2 GB/s\": the rate at which a machine reads "
+        "from its disk");
   }
   if (!(options.network_bytes_per_second >= 0) ||
       !std::isfinite(options.network_bytes_per_second)) {

@@ -36,7 +36,7 @@ std::string OverlappingLine(const PlacementProblem& problem, const Placement& ch
   const OverlappingPlacement& best = *search.best;
   const double gain = best.requests_per_second / chosen.requests_per_second - 1;
   std::string line = absl::StrFormat(
-      "%s%.3f requests/s (%s), the best of %d that were tried (heuristic, no bound)", kName,
+      "%s%.3f requests/s (%s), the best of %d tried placements (heuristic, no bound)", kName,
       best.requests_per_second, ChangeText(1 + gain, "as much"), search.placements);
   if (gain <= kShown) return line;  // often nearly the plan itself
   for (size_t h = 0; h < best.holders.size() && h < kMostNamed; ++h)

@@ -71,12 +71,13 @@ void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
         "goodput: every replica attains it alone, all pairs of split ones together (cost model)");
   } else {
     lines->push_back(
-        "TTFT and end to end are predicted, not optimised; --objective goodput does (objective)");
+        "TTFT and end to end are predicted, not optimised; --objective goodput optimises them "
+        "(objective)");
   }
   lines->push_back(
-      "attainment = waits for the prompts in front and for room in the KV with exponential tails, "
-      "TPOT by how many decode at once, KV links shared evenly (cost model; tessera simulate shows "
-      "what requests meet)");
+      "attainment = waits for earlier prompts and for KV room with exponential tails, TPOT by the "
+      "number of sequences that decode at once, KV links shared evenly (cost model; tessera "
+      "simulate shows what requests meet)");
 }
 
 // Where an option's value is from.
@@ -90,7 +91,7 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
   add(StrCat("objective = ", GoalName(o.goal), " (", Origin(o.goal == ever.goal), ")"));
   if (f.problem->budget_usd_per_hour > 0) {
     add(absl::StrFormat("budget = %g USD/h (description)%s", f.problem->budget_usd_per_hour,
-                        o.goal == Goal::kBudget ? "" : ", not asked for by the objective"));
+                        o.goal == Goal::kBudget ? "" : ", not used by the objective"));
   }
   add(StrCat("search = ",
              o.given_search     ? "none, the layout is given"
@@ -108,23 +109,22 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
              : o.simulate.has_value()
                  ? " (option)"
                  : " (default, by the number of devices and whether the plan splits)"));
-  add(o.survive_machine_loss
-          ? "must survive the loss of any one machine = yes, judged by what then remains (option)"
-          : "must survive the loss of any one machine = no (default)");
+  add(o.survive_machine_loss ? "must survive the loss of any one machine = yes, judged by the rate "
+                               "that then remains (option)"
+                             : "must survive the loss of any one machine = no (default)");
   add(SpotAssumption(o.spot));
   add(MoveAssumption(o.move));
   add(absl::StrFormat("memory used = %g %% of each device's (%s)", 100 * o.utilisation,
                       Origin(o.utilisation == ever.utilisation)));
   add(absl::StrFormat("runtime reserve = %.2f GiB per device (%s)", o.runtime_reserve_bytes / kGib,
                       Origin(o.runtime_reserve_bytes == RuntimeReserveBytes(f.input->cluster))));
-  add(absl::StrFormat("KV headroom = %g %% of the KV memory is not counted on (%s)",
-                      100 * o.kv_headroom, Origin(o.kv_headroom == ever.kv_headroom)));
-  add(
-      absl::StrFormat("at most %d tokens in one step (%s) and %g sequences decoding at once in one "
-                      "replica (%s), on "
-                      "average: a replica may take a quarter more, and those in prefill",
-                      o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens),
-                      o.max_sequences, Origin(o.max_sequences == ever.max_sequences)));
+  add(absl::StrFormat("KV headroom = %g %% of the KV memory is kept free (%s)", 100 * o.kv_headroom,
+                      Origin(o.kv_headroom == ever.kv_headroom)));
+  add(absl::StrFormat(
+      "at most %d tokens in one step (%s) and %g sequences decoding at once in one replica (%s), "
+      "on average; a replica may run a quarter more sequences, plus those in prefill",
+      o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
+      Origin(o.max_sequences == ever.max_sequences)));
   if (!o.given_search) {
     for (std::string& line : SearchOptionLines(o.search, f.problem->search_options))
       add(std::move(line));
@@ -162,11 +162,11 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
       lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size(),
       f.workload->samples.size() == 1 ? "" : "s",
       given.lengths ? "--prompt and --output" : "workload"));
-  lines->push_back(f.workload->requests_per_second > 0
-                       ? absl::StrFormat("rate = %g requests/s (%s)",
-                                         f.workload->requests_per_second,
-                                         given.rate ? "--rate" : "workload")
-                       : std::string("rate = as much as can be served (none was given)"));
+  lines->push_back(
+      f.workload->requests_per_second > 0
+          ? absl::StrFormat("rate = %g requests/s (%s)", f.workload->requests_per_second,
+                            given.rate ? "--rate" : "workload")
+          : std::string("rate = as much as the cluster can serve (no rate was given)"));
   double shares = 0;
   for (const v1::WorkloadClass& c : f.input->workload.classes()) shares += c.share();
   if (f.input->workload.classes_size() > 1 && std::abs(shares - 1) > 1e-6) {
@@ -179,8 +179,7 @@ void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
                                    f.workload->prefix_hit_rate > 0 ? "workload" : "default"));
   lines->push_back(
       absl::StrFormat("gaps between arrivals: deviation = %.3g of the mean gap (%s), squared %.3g; "
-                      "1 is Poisson, more "
-                      "are bursts; --arrival-variation changes it",
+                      "1: Poisson, above 1: bursts; --arrival-variation sets it",
                       variation,
                       f.workload->arrival_variation_measured      ? "MEASURED in the trace"
                       : given.arrival_variation                   ? "--arrival-variation"
@@ -385,7 +384,7 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
     }
     if (price <= 0) {
       lines->push_back(
-          StrCat("price of ", name, " = unknown; what uses it is shown without a price"));
+          StrCat("price of ", name, " = unknown; plans that use it are shown without a price"));
       continue;
     }
     by_source[source].insert(price_text(name, price));
@@ -405,7 +404,7 @@ std::vector<std::string> Assumptions(const AssumedFigures& figures) {
   AddOptions(figures, &lines);
   AddWorkload(figures, &lines);
   lines.push_back(
-      "a stage has devices of one kind in one machine: no others are looked at (search)");
+      "a stage has devices of one kind in one machine: the search tries no others (search)");
   lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   AddKinds(*figures.input, &lines);
   lines.push_back(

@@ -248,7 +248,7 @@ std::string HardestLimitLine(const ServedPlacement& served, const v1::Deployment
   std::vector<std::string> parts;
   for (const Without& one : limits)
     parts.push_back(absl::StrFormat("%.1f %% without one of %s", 100 * one.attained, one.name));
-  return absl::StrFormat("of the limits that of %s keeps most out: %s would be within the others",
+  return absl::StrFormat("the limit that most requests miss is %s: %s would meet the others",
                          limits.front().name, absl::StrJoin(parts, ", "));
 }
 
@@ -289,8 +289,9 @@ std::string AttainmentTable(const v1::DeploymentPlan& plan) {
   }
   if (missed && !plan.basis().goodput()) {
     out +=
-        "BEWARE: fewer are within their limits than was asked, as this objective looks at the "
-        "mean TPOT alone: --objective goodput plans for all limits, --rate for less load\n";
+        "warning: fewer requests are within their limits than asked, because this objective "
+        "considers the mean TPOT only: --objective goodput plans for all limits, --rate for less "
+        "load\n";
   }
   return out;
 }

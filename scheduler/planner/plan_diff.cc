@@ -162,7 +162,7 @@ std::string PlanDiff(const v1::DeploymentPlan& from, const v1::DeploymentPlan& t
                      const std::string& from_name, const std::string& to_name) {
   std::string out;
   if (from.model().name() != to.model().name()) {
-    out = StrCat("BEWARE: the models differ: ", from.model().name(), " in ", from_name, ", ",
+    out = StrCat("warning: the models differ: ", from.model().name(), " in ", from_name, ", ",
                  to.model().name(), " in ", to_name, "\n");
   }
   absl::StrAppendFormat(&out, "  %-28s %14s %14s  %10s\n", "", from_name, to_name, "change");

@@ -252,19 +252,18 @@ void AppendAttained(const v1::DeploymentPlan& plan, std::string* out) {
   if (!plan.simulated().has_attained_requests_per_second()) return;
   const double attained = plan.simulated().attained_requests_per_second();
   if (!SimulatedToAttainLess(plan)) {
-    absl::StrAppendFormat(
-        out,
-        "  in longer runs of it enough are within their limits up to %.3f requests/s (cost model: "
-        "%.3f)\n",
-        attained, plan.prediction().requests_per_second());
+    absl::StrAppendFormat(out,
+                          "  in longer simulations enough requests are within their limits up to "
+                          "%.3f requests/s (cost model: %.3f)\n",
+                          attained, plan.prediction().requests_per_second());
     return;
   }
   absl::StrAppendFormat(
       out,
-      "BEWARE: the cost model promises enough within their limits up to %.3f requests/s, the "
-      "simulation attains that up to %s: rely on the simulation\n",
+      "warning: the cost model predicts that enough requests are within their limits up to %.3f "
+      "requests/s, the simulation shows it up to %s: rely on the simulation\n",
       plan.prediction().requests_per_second(),
-      attained > 0 ? absl::StrFormat("%.3f", attained) : "no rate that was tried");
+      attained > 0 ? absl::StrFormat("%.3f", attained) : "none of the tried rates");
 }
 
 // The second opinion, beside the predicted figures.
@@ -274,12 +273,12 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   constexpr double kManyStays = 10;  // of a request, in which replicas fill
   const v1::SimulatedFigures& s = plan.simulated();
   const double predicted = plan.prediction().requests_per_second();
-  absl::StrAppendFormat(
-      out,
-      "simulated (%d requests, seed %d; an estimate without a bound): %.3f requests/s when %.3f "
-      "come, %.0f %% of the predicted\n",
-      s.requests(), s.seed(), s.requests_per_second(), s.offered_requests_per_second(),
-      predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
+  absl::StrAppendFormat(out,
+                        "simulated (%d requests, seed %d; an estimate without a bound): %.3f "
+                        "requests/s when %.3f arrive, %.0f %% of the prediction\n",
+                        s.requests(), s.seed(), s.requests_per_second(),
+                        s.offered_requests_per_second(),
+                        predicted > 0 ? 100 * s.requests_per_second() / predicted : 0.0);
   absl::StrAppendFormat(out, "  at %.3f requests/s: ", s.latency_requests_per_second());
   if (s.time_to_first_token_mean_seconds() > 0) {
     const double error = s.time_to_first_token_error_seconds();
@@ -290,7 +289,7 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
                                     plan.prediction().time_to_first_token_seconds(), error),
                           s.time_to_first_token_p50_seconds(), s.time_to_first_token_p99_seconds());
   } else {
-    *out += "nothing was answered";
+    *out += "no request was answered";
   }
   if (s.time_per_output_token_mean_seconds() > 0) {
     absl::StrAppendFormat(out, "; TPOT mean %.1f ms%s, p50 %.1f ms, p99 %.1f ms",
@@ -307,19 +306,18 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
   const double asked = AskedAttainment(plan);
   if (!s.has_attained_requests_per_second() && s.attainment() > 0 &&
       s.attainment() < asked - kNotLuck) {
-    absl::StrAppendFormat(
-        out,
-        "BEWARE: in the simulation %.1f %% are within their limits, where %s: with less than %.3f "
-        "requests/s more are\n",
-        100 * s.attainment(), AskedText(plan), s.latency_requests_per_second());
+    absl::StrAppendFormat(out,
+                          "warning: in the simulation %.1f %% of the requests are within their "
+                          "limits, where %s: below %.3f requests/s more are\n",
+                          100 * s.attainment(), AskedText(plan), s.latency_requests_per_second());
   }
   const double stays = StaySeconds(plan);
   const double lasts = static_cast<double>(s.requests()) / s.offered_requests_per_second();
   if (stays > 0 && lasts < kManyStays * stays) {
     absl::StrAppendFormat(
         out,
-        "  these came in %.0f s, and one takes %.0f s: too few to fill the replicas, which serve "
-        "more; tessera simulate --requests takes more of them\n",
+        "  these requests arrive within %.0f s, and one takes %.0f s: too few to fill the "
+        "replicas, which can serve more; tessera simulate --requests simulates more requests\n",
         lasts, stays);
   } else if (Disagree(s.time_to_first_token_mean_seconds(),
                       plan.prediction().time_to_first_token_seconds(),
@@ -327,7 +325,7 @@ void AppendSimulated(const v1::DeploymentPlan& plan, std::string* out) {
              Disagree(s.time_per_output_token_mean_seconds(),
                       plan.prediction().time_per_output_token_seconds())) {
     *out +=
-        "  believe the simulation where times differ by more than a third: it sends request by "
+        "  trust the simulation where times differ by more than a third: it sends request by "
         "request through the daemon's router and batcher; the prediction is a formula\n";
   }
 }
@@ -371,11 +369,11 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   // Of so many requests other work was planned than they will bring.
   constexpr double kWorthSaying = 0.01;
   if (plan.basis().cut_requests_share() > kWorthSaying) {
-    absl::StrAppendFormat(
-        &out,
-        "\nBEWARE: %.3g %% of the requests are longer than %.0f tokens, the longest sequence here; "
-        "they count as cut to that",
-        100 * plan.basis().cut_requests_share(), plan.basis().longest_sequence_tokens());
+    absl::StrAppendFormat(&out,
+                          "\nwarning: %.3g %% of the requests are longer than the longest sequence "
+                          "(%.0f tokens) and are counted as cut to it",
+                          100 * plan.basis().cut_requests_share(),
+                          plan.basis().longest_sequence_tokens());
   }
   for (const std::string& line : plan.explanation()) {
     if (IsWarning(line)) out += StrCat("\n", line);
@@ -386,18 +384,17 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   out += AttainmentTable(plan);
   AppendSimulated(plan, &out);
   if (plan.has_basis()) {
-    absl::StrAppendFormat(
-        &out,
-        "usable memory is %.0f %% of a device's less %.2f GiB for the runtime; KV "
-        "may fill what weights and buffers leave of it\n",
-        100 * plan.basis().memory_utilisation(), plan.basis().runtime_reserve_bytes() / kGib);
+    absl::StrAppendFormat(&out,
+                          "usable memory: %.0f %% of a device's memory, less %.2f GiB for the "
+                          "runtime; KV may fill it after weights and buffers\n",
+                          100 * plan.basis().memory_utilisation(),
+                          plan.basis().runtime_reserve_bytes() / kGib);
   }
   out +=
       "TTFT: time to the first token, waiting included; TPOT: time per token after it; KV: keys "
-      "and "
-      "values of the requests under way; TP: devices that share every layer of a stage; stages: "
-      "hold layers and pass each step on to the next; step: computes a token of every request that "
-      "is being answered and a part of new prompts\n";
+      "and values of the requests in progress; TP: devices that share every layer of a stage; "
+      "stage: holds some of the layers and passes each step on to the next stage; step: computes "
+      "one token of every decoding request and a part of new prompts\n";
   AppendReplicas(plan, &out);
   AppendRouting(plan, &out);
   AppendPace(plan.certificate().bottleneck(), &out);

@@ -135,7 +135,7 @@ std::string FirstLine(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-bool IsWarning(const std::string& line) { return line.starts_with("BEWARE: "); }
+bool IsWarning(const std::string& line) { return line.starts_with("warning: "); }
 
 void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,
                  std::string* out) {

@@ -169,7 +169,7 @@ class Planner {
 
   v1::DeploymentPlan Unsimulated(v1::DeploymentPlan plan) {
     plan_ = std::move(plan);
-    AddLine("BEWARE: interrupted: not simulated");
+    AddLine("warning: interrupted: not simulated");
     simulates_ = false;
     plan_.clear_assumptions();
     Assume(true);
@@ -260,7 +260,9 @@ class Planner {
         AddLine(std::move(idle));
     }
     if (Splits(placement) && !simulates_)
-      AddLine("not simulated: what splits prefill and decode may serve half of what is predicted");
+      AddLine(
+          "not simulated: a plan that splits prefill and decode may serve only half of the "
+          "prediction");
     Compare(placement);
     if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;
@@ -429,10 +431,9 @@ class Planner {
           placement.usd_per_hour / 3600 / all->output_tokens_per_second() * 1e6;
       all->set_usd_per_million_output_tokens(usd_per_million);
       AddLine(absl::StrFormat(
-          "it costs %.2f USD/h to rent%s: %s USD per million output tokens at %.3f requests/s, "
-          "the most that it serves%s",
-          placement.usd_per_hour,
-          options_.goal == Goal::kPrice ? ", which is what was minimised" : "",
+          "it costs %.2f USD/h to rent%s: %s USD per million output tokens at %.3f requests/s, its "
+          "capacity%s",
+          placement.usd_per_hour, options_.goal == Goal::kPrice ? ", the minimised cost" : "",
           UsdText(usd_per_million), placement.requests_per_second,
           asked < placement.requests_per_second
               ? absl::StrFormat(", and %s at the asked %.3f", UsdText(usd_per_million / load),
@@ -444,8 +445,8 @@ class Planner {
     const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
     if (options_.goal == Goal::kPrice && !waits_end) {
       AddLine(absl::StrFormat(
-          "BEWARE: the asked %.3f requests/s are %.0f %% of the most that this cheapest plan "
-          "serves: by the formula queues grow without end; --rate %.3f leaves them room",
+          "warning: the asked %.3f requests/s are %.0f %% of the capacity of this cheapest plan: "
+          "by the formula queues grow without bound; --rate %.3f avoids that",
           asked, 100 * load, asked / kHighestLoad));
     }
     if (options_.goal == Goal::kGoodput) {
@@ -455,16 +456,18 @@ class Planner {
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
     AddLine(absl::StrFormat(
-        "latencies are means at %.3f requests/s, %.0f %% of what the plan can serve%s",
+        "latencies are means at %.3f requests/s, %.0f %% of the plan's capacity%s",
         load * placement.requests_per_second, 100 * load,
-        load == kHighestLoad ? ", as queues at the most would have no end" : ""));
+        load == kHighestLoad ? ", because at full load queues would grow without bound" : ""));
     if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
-      AddLine(absl::StrFormat(
-          "above %.0f %% of what a plan can serve waits grow quickly: any burst lengthens them%s",
-          100 * kHighestLoad, waits_end ? "" : ", and here they have no end at some replica"));
+      AddLine(
+          absl::StrFormat("above %.0f %% of a plan's capacity waiting times grow quickly: any "
+                          "burst lengthens them%s",
+                          100 * kHighestLoad,
+                          waits_end ? "" : ", and here they grow without bound at some replica"));
     }
     if (asked != kUnlimited && asked > Promised(placement)) {
-      AddLine(absl::StrFormat("BEWARE: the asked %.3f requests/s exceed what this plan serves%s",
+      AddLine(absl::StrFormat("warning: the asked %.3f requests/s exceed what this plan serves%s",
                               asked, plan_.has_survival() ? " after the loss of a machine" : ""));
     }
   }
@@ -475,11 +478,11 @@ class Planner {
     const bool waits_end = PredictLatencies({&problem_, &placement, 1}, &at_most);
     const v1::Prediction& prediction = at_most.prediction();
     AddLine(absl::StrFormat(
-        "nothing asked limits waits: at the promised %.3f requests/s %.1f %% are predicted within "
-        "their limits, with a mean TTFT of %s",
+        "no objective limits waiting times: at the promised %.3f requests/s %.1f %% of the "
+        "requests are predicted within their limits, with a mean TTFT of %s",
         placement.requests_per_second, 100 * prediction.attainment(),
         waits_end ? absl::StrFormat("%.3g s", prediction.time_to_first_token_seconds())
-                  : "any length"));
+                  : "unbounded length"));
   }
 
   void WriteBasis() {
@@ -503,7 +506,7 @@ class Planner {
 
   void Explain(const Placement& placement) {
     plan_.mutable_certificate()->set_bottleneck(BottleneckText(problem_, placement, plan_));
-    if (placement.interrupted) AddLine("BEWARE: interrupted: the best that was found until then");
+    if (placement.interrupted) AddLine("warning: interrupted: the best plan found until then");
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);
     std::map<std::string, double> by_kind;

@@ -86,22 +86,22 @@ absl::Status LimitInTheWay(const PlacementProblem& problem, const PlannerInput& 
                    : "for too few requests, even of those that come alone",
         served, asked.names));
   }
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s: no placement that was found keeps %.3g ms per output token; without this limit these "
-      "devices serve %.3f requests/s: allow more time per token",
-      TpotFrom(problem, input), problem.options.max_tpot_seconds * 1e3, served));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s: no placement was found with at most %.3g ms per output token; without "
+                      "this limit these devices serve %.3f requests/s: allow more time per token",
+                      TpotFrom(problem, input), problem.options.max_tpot_seconds * 1e3, served));
 }
 
 absl::Status MoneyInTheWay(const PlacementProblem& problem, const PlannerInput& input,
                            double served) {
   if (problem.goal == Goal::kBudget) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s: budget: nothing that serves the model costs %g USD/h or less; allow more",
+        "%s: budget: no plan that serves the model costs %g USD/h or less; allow more",
         input.cluster_file, problem.budget_usd_per_hour));
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s: %g are asked, and the best plan found for all these devices serves %.3f; ask for less "
-      "or add devices",
+      "%s: %g requests/s are asked, but the best plan found for all these devices serves %.3f; ask "
+      "for less or add devices",
       input.workload_options.rate ? std::string("--rate")
                                   : StrCat(input.workload_file, ": requests_per_second",
                                            input.by_request ? "" : " (--rate)"),
@@ -133,11 +133,11 @@ absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
   problem.graph = &*graph;
   const double served = Served(search, problem);
   if (served < kLeastRequestsPerSecond) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s: links: too slow for a model that needs several of these devices: hardly a request would "
-      "be served, with links that take no time %.3f requests/s; the least bandwidth is %s, of "
-      "%s, the longest latency %.3g s, of %s",
-      input.cluster_file, served, GbitText(least), narrowest, longest, latest));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s: links: too slow for a model that needs several of these devices: almost "
+                      "no request would be served (%.3f requests/s with infinitely fast links); "
+                      "the lowest bandwidth is %s, of %s, the longest latency %.3g s, of %s",
+                      input.cluster_file, served, GbitText(least), narrowest, longest, latest));
 }
 
 }  // namespace
@@ -148,12 +148,12 @@ absl::Status CheckGoal(const PlacementProblem& problem, const PlannerInput& inpu
     case Goal::kGoodput:
       if (AnyLimits(problem.classes)) return absl::OkStatus();
       return absl::InvalidArgumentError(
-          flags ? std::string("--objective goodput: counts requests within limits, and none is "
+          flags ? std::string("--objective goodput: counts requests within limits, but no limit is "
                               "given; give --max-ttft, --max-tpot or --max-e2e, such as \"500 ms\"")
                 : StrCat(input.workload_file,
-                         ": objectives: goodput counts requests within limits, and none is given; "
-                         "give time_to_first_token, time_per_output_token or end_to_end, such as "
-                         "\"500 ms\""));
+                         ": objectives: goodput counts requests within limits, but no limit is "
+                         "given; give time_to_first_token, time_per_output_token or end_to_end, "
+                         "such as \"500 ms\""));
     case Goal::kPrice:
       if (problem.required_requests_per_second <= 0) {
         return absl::InvalidArgumentError(

@@ -28,7 +28,7 @@ class Study {
   void Changes(bool search_again) {
     if (options_.goal == Goal::kPrice) {
       plan_.add_sensitivity(
-          "requests/s are those that this layout can serve: its price stays as it is");
+          "the figures are the requests/s that this layout can serve; its price stays the same");
     }
     first_ = plan_.sensitivity_size();
     for (const AssumptionChange& change : AssumptionChanges()) {
@@ -45,7 +45,7 @@ class Study {
     }
     if (!search_again)
       plan_.add_sensitivity(
-          "whether another layout would then be chosen is not known: --sensitivity searches again");
+          "whether another layout would be chosen then is unknown: --sensitivity searches again");
   }
 
   // Behind each change: whether another layout would then be chosen.
@@ -89,7 +89,7 @@ class Study {
 
   std::string Choice(const PlannerInput& changed, double value) const {
     const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
-    if (options_.watch.Stopped()) return "; interrupted before another layout was looked for";
+    if (options_.watch.Stopped()) return "; interrupted before the search for another layout";
     if (!best.ok()) return "; no other layout works either";
     if (options_.goal == Goal::kPrice) return CheapestChoice(*best, value);
     const double reach = PromisedRate(*best);
@@ -105,7 +105,7 @@ class Study {
     if (serves && usd * kOtherChoice >= own_usd) return "; the choice stays";
     return absl::StrFormat("; another layout would be chosen, for %.2f instead of %.2f USD/h%s",
                            usd, own_usd,
-                           serves ? "" : ", as this one no longer serves what is asked");
+                           serves ? "" : ", because this layout no longer serves the asked rate");
   }
 
   static void Keep(v1::Cluster* cluster, const std::function<bool(const std::string&)>& wanted) {
@@ -180,7 +180,7 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   if (search_again) study.Alternatives();
   if (told.watch.Stopped()) {
     plan->add_sensitivity(
-        "interrupted: what is not told of other layouts, devices and bandwidth was not looked at");
+        "interrupted: other layouts, devices and bandwidth that are not listed were not tried");
   }
 }
 

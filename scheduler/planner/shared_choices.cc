@@ -281,11 +281,10 @@ std::string InTurnLine(const SharingQuestion& question, const Deal& deal) {
         "%s %.0f %%", question.problems[i]->model->name,
         100 * question.weights[i] / question.alone[i].requests_per_second / seconds));
   }
-  return StrCat(
-      "each model in turn with the whole cluster, ", absl::StrJoin(parts, ", "),
-      " of the time: ", Against(question, 1 / seconds, deal),
-      "; a yardstick: no plan shares a device between models, and the time to load weights at "
-      "each turn is left out");
+  return StrCat("each model in turn with the whole cluster, ", absl::StrJoin(parts, ", "),
+                " of the time: ", Against(question, 1 / seconds, deal),
+                "; a yardstick: no plan shares a device between models, and the time to load "
+                "weights at each turn does not count");
 }
 
 }  // namespace

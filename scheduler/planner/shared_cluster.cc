@@ -226,8 +226,8 @@ class Sharer {
                             plan.prediction().requests_per_second(), part, plan.replicas_size(),
                             Devices(plan));
     }
-    out += StrCat("  ", NameOf(least), " is what limits the deal: ", How(), "\n");
-    if (interrupted_) out += "  BEWARE: interrupted: the best deal that was found until then\n";
+    out += StrCat("  ", NameOf(least), " limits the deal: ", How(), "\n");
+    if (interrupted_) out += "  warning: interrupted: the best deal found until then\n";
     if (shared.upper_bound > 0) out += StrCat("  ", BoundText(shared), "\n");
     if (!overload_.empty()) out += StrCat("  ", overload_, "\n");
     if (!idle_.empty()) out += StrCat("  used by no model: ", idle_, "\n");
@@ -269,7 +269,7 @@ class Sharer {
       return "every deal of the devices was tried, each part planned by the search";
     return StrCat("devices were dealt by a program over parts of the cluster and moves (heuristic",
                   bound_.theta > 0 ? ")" : ", no bound)",
-                  chosen_.empty() ? "" : StrCat("; better than what these found was ", chosen_));
+                  chosen_.empty() ? "" : StrCat("; better than the deals of these was ", chosen_));
   }
 
   const std::vector<PlannerInput>& inputs_;
@@ -313,7 +313,8 @@ double CommonPart(const std::vector<v1::DeploymentPlan>& plans, const std::vecto
     if (load.first <= load.second * worst) continue;
     worst = load.first / load.second;
     *overload = absl::StrFormat(
-        "%s carries %.0f %% of what the plans send over it together: theta is cut by that much",
+        "%s carries %.0f %% of the load that the plans send over it together: the common part of "
+        "the rates (theta) is reduced accordingly",
         ends.second.empty() ? StrCat("the uplink of ", ends.first)
                             : StrCat("the link ", ends.first, " -> ", ends.second),
         100 / worst);

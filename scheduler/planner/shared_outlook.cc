@@ -46,8 +46,8 @@ class Outlook {
         AddDevices(absl::StrFormat("one more %s brings about %.3f %s (estimate: the dual)", kind,
                                    worth, ThetaUnit(shared_.of_asked)));
       }
-      AddDevices(StrCat("not dealt anew with one more device above ", kReplannedUpTo,
-                        " devices, where it takes long: --sensitivity does"));
+      AddDevices(StrCat("not dealt again with one more device above ", kReplannedUpTo,
+                        " devices, where it takes long: use --sensitivity"));
       return;
     }
     size_t untried = kinds.size();
@@ -56,8 +56,8 @@ class Outlook {
       if (Device(kind)) --untried;
     }
     if (untried == 0) return;
-    AddDevices(StrCat(Stopped() ? "interrupted: " : "", "not dealt anew with one more of ", untried,
-                      untried == kinds.size() ? " kinds" : " other kinds"));
+    AddDevices(StrCat(Stopped() ? "interrupted: " : "", "not dealt again with one more of ",
+                      untried, untried == kinds.size() ? " kinds" : " other kinds"));
   }
 
   void Assumptions() {
@@ -79,7 +79,7 @@ class Outlook {
     }
     if (!search_again_)
       AddSensitivity(
-          "whether another deal would then be chosen is not known: --sensitivity deals anew");
+          "whether another deal would be chosen then is unknown: --sensitivity deals again");
   }
 
   void Links() {
@@ -117,7 +117,7 @@ class Outlook {
 
   std::string Choice(const std::vector<PlannerInput>& changed, double kept) const {
     const absl::StatusOr<SharedPlans> best = PlanShared(changed, options_, dealing_);
-    if (Stopped()) return "; interrupted before it was dealt anew";
+    if (Stopped()) return "; interrupted before the devices were dealt again";
     if (!best.ok()) return "; no other deal works either";
     if (best->theta <= kept * kOtherChoice) return "; the deal stays";
     return absl::StrFormat("; another deal would be chosen, for %.3f %s", best->theta,
@@ -180,10 +180,10 @@ class Outlook {
     }
     if (tried == 0) return false;
     AddDevices(what.empty()
-                   ? StrCat("one more ", kind, " brings nothing (dealt anew, ",
+                   ? StrCat("one more ", kind, " brings nothing (dealt again, ",
                             tried < places.size() ? StrCat(tried, " of ", places.size()) : "all",
                             " places tried)")
-                   : absl::StrFormat("one more %s brings %.3f %s (dealt anew, %s", kind, most,
+                   : absl::StrFormat("one more %s brings %.3f %s (dealt again, %s", kind, most,
                                      ThetaUnit(shared_.of_asked), what));
     return true;
   }

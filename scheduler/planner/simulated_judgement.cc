@@ -92,12 +92,12 @@ class Judge {
     if (absl::Status s = Show(best, std::move(figures)); !s.ok()) return s;
     if (candidates_.size() == 1) return best;
     candidates_[best].add_explanation(
-        best == 0 ? std::string("the simulation ranks no other choice clearly higher")
-                  : absl::StrFormat(
-                        "chosen because the simulation ranks it clearly higher: it attains what is "
-                        "asked up to %.3f requests/s, and the choice with the best prediction, of "
-                        "%.3f, up to %.3f",
-                        attained, candidates_.front().prediction().requests_per_second(), first));
+        best == 0
+            ? std::string("the simulation ranks no other choice clearly higher")
+            : absl::StrFormat(
+                  "chosen because the simulation ranks it clearly higher: it meets the objectives "
+                  "up to %.3f requests/s, the choice with the best prediction (%.3f) up to %.3f",
+                  attained, candidates_.front().prediction().requests_per_second(), first));
     return best;
   }
 
@@ -207,8 +207,8 @@ class Judge {
                               : std::string());
     };
     plan->add_explanation(absl::StrFormat(
-        "%s: of %.3f requests/s that come to each, the most that one of them promises, it serves "
-        "%s, and %s %s; that one was predicted to serve %.3f",
+        "%s: at %.3f requests/s for each choice, the highest rate that one of them promises, this "
+        "plan serves %s, and %s %s; the prediction for that one is %.3f",
         best == 0 ? "the simulation ranks no other choice clearly higher"
                   : "chosen because the simulation ranks it clearly higher",
         figures[best].offered_requests_per_second(), seen(best),

@@ -63,7 +63,7 @@ class Editor {
     if (sign == '+' || sign == '-') {
       words[0].erase(0, 1);
       if (words[0].empty()) words.erase(words.begin());
-      if (words.empty()) return Error("does not say of what");
+      if (words.empty()) return Error("does not say which device or machine");
       return sign == '+' ? Add(words) : Remove(words);
     }
     if (words[0] == "link" && words.size() >= 2) return SetLink(words);

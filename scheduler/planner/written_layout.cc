@@ -63,9 +63,10 @@ class Reader {
 
   absl::Status CheckRate(const PlacedReplica& replica, const std::string& key) const {
     if (replica.rate.requests_per_second > 0) return absl::OkStatus();
-    return Error(key, absl::StrFormat("it has the memory, but not the speed: TPOT is above %.1f ms "
-                                      "even with one sequence",
-                                      problem_.options.max_tpot_seconds * 1e3));
+    return Error(
+        key, absl::StrFormat(
+                 "it fits the memory but is too slow: TPOT is above %.1f ms even with one sequence",
+                 problem_.options.max_tpot_seconds * 1e3));
   }
 
   // "a/0..3" or "a/2".

@@ -18,8 +18,8 @@ Placement Bounded(Placement placement, double bound) {
   if (bound > 0 && placement.upper_bound <= 0) {
     placement.proved = false;
     placement.notes.push_back(absl::StrFormat(
-        "the bound that was found, %.9g requests/s, is below the %.9g of this placement: it is "
-        "none, and a fault of Tessera's; please report it with this cluster",
+        "the bound that was found, %.9g requests/s, is below the %.9g of this placement: this is "
+        "an error in Tessera; please report it with this cluster",
         bound, placement.requests_per_second));
   }
   return placement;

@@ -42,7 +42,7 @@ class CostSearch {
     if (placement.ok() && rental.ok() && buckets_.size() > 1) {
       placement->notes.push_back(absl::StrFormat(
           "configurations were chosen for %d classes of requests, each sent where it is served "
-          "best: %.3f requests/s; the shares of this plan know no classes",
+          "best: %.3f requests/s; the shares of this plan do not depend on the class",
           buckets_.size(), rental->served * (price ? problem_.required_requests_per_second : 1)));
     }
     return placement;

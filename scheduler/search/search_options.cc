@@ -80,8 +80,8 @@ Constants AllOf(SearchConstants* s) {
       {"cost.most_checks", &s->cost.bisection.most_checks, 1, kMany,
        "ours: of the bisection, at most"},
       {"cost.length_buckets", &s->cost.length_buckets, 0, 1,
-       "Melange: requests in classes by their lengths; ours: off, shares of a plan know no "
-       "classes"},
+       "Melange: requests in classes by their lengths; ours: off, because shares of a plan do not "
+       "depend on the class"},
       {"cost.bucket_prompt_tokens", &s->cost.bucket_prompt_tokens, 1, kMany,
        "literature: from here on prompts are long"},
       {"cost.bucket_output_tokens", &s->cost.bucket_output_tokens, 1, kMany,
@@ -89,7 +89,7 @@ Constants AllOf(SearchConstants* s) {
       {"exact.most_devices", &s->exact.most_devices, 1, 16,
        "ours: more would take too long to try every way"},
       {"exact.most_proof_work", &s->exact.most_proof_work, 0, kMany,
-       "ours: device sets times roles times layers that are proved unasked"},
+       "ours: device sets times roles times layers that are proved without --prove"},
   };
   AddLayouts("hexgen", &s->hexgen.layouts, &all);
   AddLayouts("hexgen2", &s->hexgen2.layouts, &all);

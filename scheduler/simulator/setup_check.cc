@@ -19,7 +19,8 @@ absl::Status CheckSetup(const SimulationSetup& setup) {
   }
   for (const SimulatedRequest& r : setup.requests) {
     if (r.prompt_tokens < 1 || r.output_tokens < 1) {
-      return absl::InvalidArgumentError("a request needs at least one token in and one out");
+      return absl::InvalidArgumentError(
+          "a request needs at least one prompt token and one output token");
     }
   }
   const bool sorted = std::is_sorted(

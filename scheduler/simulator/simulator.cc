@@ -155,7 +155,7 @@ class Simulation : public ReplicaListener {
       const bool whole = outcome.output_tokens == result_.requests[i].output_tokens;
       if (outcome.fate == Fate::kOpen || (outcome.fate == Fate::kFinished && !whole)) {
         return absl::InternalError(StrCat("request ", i,
-                                          " was lost sight of: ", outcome.output_tokens, " of ",
+                                          " is unaccounted for: ", outcome.output_tokens, " of ",
                                           result_.requests[i].output_tokens, " tokens", Queues()));
       }
     }

@@ -298,7 +298,7 @@ TEST_CASE("a connection beyond the limit is told so, and one line in the log for
     const HttpReply reply = more.Receive();
     CHECK(reply.status == 503);
     CHECK(reply.head.find("Retry-After: 1") != std::string::npos);
-    CHECK(reply.body.find("1 connections are open, which is the limit") != std::string::npos);
+    CHECK(reply.body.find("1 connections are open (the limit)") != std::string::npos);
     CHECK(more.WaitForClose());
   }
   CHECK(logged.Count("refused with 503") == 1);

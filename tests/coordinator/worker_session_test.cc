@@ -34,16 +34,15 @@ v1::SessionRequest Cancel(uint64_t id) {
 }  // namespace
 
 TEST_CASE("a reply of another plan or another process ends the session by name, unheard") {
-  const auto [stale, text] =
-      GENERATE(std::pair(Fence(4, 77),
-                         "stale reply of replica r0: it is of plan epoch 4, the session is "
-                         "of 5"),
-               std::pair(Fence(5, 78),
-                         "stale reply of replica r0: it is of worker incarnation 78, the "
-                         "session is with 77"),
-               std::pair(Fence(0, 0),
-                         "stale reply of replica r0: it is of worker incarnation 0, the "
-                         "session is with 77"));
+  const auto [stale, text] = GENERATE(
+      std::pair(Fence(4, 77),
+                "stale reply of replica r0: it comes from plan epoch 4, the session is of 5"),
+      std::pair(
+          Fence(5, 78),
+          "stale reply of replica r0: it comes from worker incarnation 78, the session is with 77"),
+      std::pair(
+          Fence(0, 0),
+          "stale reply of replica r0: it comes from worker incarnation 0, the session is with 77"));
   Leader leader({.replies = {Reply(1, kOurs), Reply(2, stale), Reply(3, kOurs)}, .refusal = {}});
   Listener listener;
   const auto session = Open(leader.channel, listener);

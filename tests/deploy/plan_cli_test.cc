@@ -51,7 +51,7 @@ TEST_CASE("how long --sensitivity takes depends on the cluster, and its help say
   Program program("", "tessera");
   const PlanCli plan(program);
   const std::string help = program.FindSubcommand("plan")->FindFlag("--sensitivity")->help();
-  CHECK_THAT(help, Contains(": seconds to minutes, by the number of devices"));
+  CHECK_THAT(help, Contains("; takes seconds to minutes, by the number of devices"));
 }
 
 TEST_CASE("the files and the sensitivity of --what-if are those of the changed plan") {
@@ -60,9 +60,10 @@ TEST_CASE("the files and the sensitivity of --what-if are those of the changed p
       {"--what-if", "+1 RTX4090 on desk", "--out", out, "--picture", picture, "--sensitivity"}));
   REQUIRE(ran.err == "");
   REQUIRE(ran.code == 0);
-  CHECK_THAT(ran.out, Contains("what if: +1 RTX4090 on desk") && Contains("the plan then:") &&
+  CHECK_THAT(ran.out, Contains("what if: +1 RTX4090 on desk") &&
+                          Contains("the plan after the change:") &&
                           Contains("if the assumptions are off:") &&
-                          Contains("the plan then is written to " + out));
+                          Contains("wrote the plan after the change to " + out));
   const auto plan = ReadPlanFile(out);
   REQUIRE(plan.status().message() == "");
   int devices = 0;
@@ -136,10 +137,11 @@ TEST_CASE("a plan.json with escape sequences is refused by its key, and not prin
 TEST_CASE("requests that are cut stand beside the headline") {
   const Ran some = Run(With({"--prompt", "4000", "--output", "500", "--context", "4096"}));
   REQUIRE(some.code == 0);
-  CHECK(some.out.find("BEWARE: 100 % of the requests are longer than 4096 tokens") <
+  CHECK(some.out.find(
+            "warning: 100 % of the requests are longer than the longest sequence (4096 tokens)") <
         some.out.find("\nr0: "));
   const Ran none = Run(With({"--prompt", "3000", "--output", "500", "--context", "4096"}));
-  CHECK_THAT(none.out, !Contains("BEWARE"));
+  CHECK_THAT(none.out, !Contains("warning"));
 }
 
 TEST_CASE("the words of a plan are explained, and a market's plan says what to rent") {
@@ -170,7 +172,7 @@ TEST_CASE("machines are paid whole: the least price and the budget hold for what
   const std::string file = Scratch("market.yaml");
   std::ofstream(file) << market;
   CHECK_THAT(Run({file, "--model", "Llama-2-70B", "--objective", "budget"}).out,
-             Contains(": 4.00 USD/h") && !Contains("BEWARE: the"));
+             Contains(": 4.00 USD/h") && !Contains("warning: the"));
 }
 
 TEST_CASE("shares of classes that do not quite sum to 1 are told") {
@@ -250,11 +252,11 @@ TEST_CASE("several models: what stands beside the deal is told once, in every pl
   }
   CHECK_THAT(ran.out, Contains("each model in turn with the whole cluster, ") &&
                           Contains("one more A40 brings ") && !Contains("not used: ") &&
-                          Contains("is not known: --sensitivity deals anew"));
+                          Contains("is unknown: --sensitivity deals again"));
   const Ran again = Run(TwoModels({"--sensitivity"}));
   REQUIRE(again.err == "");
   CHECK_THAT(again.out,
-             Contains("; the deal stays\n") && !Contains("another deal would then be chosen"));
+             Contains("; the deal stays\n") && !Contains("another deal would be chosen then"));
 }
 
 TEST_CASE("several models: one picture of the cluster with the replicas of all") {

@@ -86,7 +86,7 @@ TEST_CASE("what would be read as something else is refused") {
   for (const char* name : {"a/0", "a;b", "a b"}) {
     CHECK_THAT(Reason("machines: [{name: \"" + std::string(name) + "\", devices: [{kind: T4}]}]\n"),
                Contains("cluster.yaml: machines[0].name: machine \"" + std::string(name)) &&
-                   Contains("call it for example a-"));
+                   Contains("rename it, for example to a-"));
   }
   CHECK_THAT(Reason("machines: [{name: \"a\tb\", devices: [{kind: T4}]}]\n"),
              Contains("cluster.yaml:1: machines[0].name: must be of one line"));
@@ -107,15 +107,15 @@ TEST_CASE("a limit that nothing keeps is refused, not answered with an empty pla
       "objectives: {time_per_output_token: 1 us}\n" + std::string(kGoodWorkload);
   CHECK_THAT(
       Reason(kOne, workload),
-      Contains("workload.yaml: no placement that was found keeps 0.001 ms per output token") &&
+      Contains("workload.yaml: no placement was found with at most 0.001 ms per output token") &&
           Contains("allow more time"));
   CHECK_THAT(Reason(kOne, "requests_per_second: 1000\n" + std::string(kGoodWorkload), "Qwen2.5-7B",
                     "price"),
-             Contains("workload.yaml: requests_per_second (--rate): 1000 are asked") &&
+             Contains("workload.yaml: requests_per_second (--rate): 1000 requests/s are asked") &&
                  Contains("all these devices serves"));
   CHECK_THAT(
       Reason(kOne + "budget: 0.5 USD/h\n", kGoodWorkload, "Qwen2.5-7B", "budget"),
-      Contains("cluster.yaml: budget: nothing that serves the model costs 0.5 USD/h or less"));
+      Contains("cluster.yaml: budget: no plan that serves the model costs 0.5 USD/h or less"));
 }
 
 TEST_CASE("a model larger than everything: how many GiB are missing") {

@@ -59,7 +59,7 @@ TEST_CASE("a plan is simulated from its files, and drawn") {
   REQUIRE(summary.ok());
   CHECK_THAT(*summary, Catch::Contains("200 requests at 0.300 per second (0.") &&
                            Catch::Contains(" as drawn): 200 finished, 0 failed") &&
-                           Catch::Contains("requests come at 0.300 per second (--rate), "));
+                           Catch::Contains("requests arrive at 0.300 per second (--rate), "));
   CHECK(summary->find("objectives met by 100.00 %") != std::string::npos);
   CHECK(summary->find("; efficiencies ") != std::string::npos);  // the plan's assumptions
   CHECK(*SimulateFromFiles(flags) == *summary);
@@ -224,7 +224,7 @@ TEST_CASE(
   const auto planned = SimulateFromFiles(flags);
   REQUIRE(planned.ok());
   CHECK(planned->find("at most 2048 tokens in one step") != std::string::npos);
-  CHECK(planned->find("rate = as much as can be served") == std::string::npos);
+  CHECK(planned->find("rate = as much as the cluster can serve") == std::string::npos);
   flags.max_batched_tokens = 7;
   const auto narrow = SimulateFromFiles(flags);
   INFO(narrow.status());

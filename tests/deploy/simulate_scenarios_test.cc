@@ -113,7 +113,7 @@ TEST_CASE("re-planning follows a loss, with a plan from a file or one made then"
   Has(Summary(flags), "re-planning at 40 s to " + next);
   flags.replans = {"new after r1 lost 10 s"};
   const std::string planned = Summary(flags);
-  Has(planned, "re-planning at 40 s to a plan made then");
+  Has(planned, "re-planning at 40 s to a plan made at that time");
   Has(planned, " c/0");
   flags.replans.push_back(next + " at 41 s");
   CHECK(Refusal(flags).find("is still being loaded") != std::string::npos);
@@ -130,11 +130,11 @@ TEST_CASE("a re-planning that cannot be read is refused") {
   flags.replans = {PlanFile("next", {"a/0..3", "c/0..1"}) + " at 40 s"};
   flags.changes = {"r1 back 60 s"};
   CHECK(Refusal(flags) ==
-        "--change: \"r1 back 60 s\": a --replan gives it up at 40 s: choose an earlier time");
+        "--change: \"r1 back 60 s\": a --replan drops it at 40 s: choose an earlier time");
   flags.replans = {};
   CHECK(Refusal(flags) ==
-        "--change: \"r1 back 60 s\": r1 is not lost then; a --change \"r1 lost ...\" before it is "
-        "missing");
+        "--change: \"r1 back 60 s\": r1 is not lost at that time: give an earlier --change \"r1 "
+        "lost ...\"");
   flags.changes = {"r1 lost 5 s", "r1 lost 60 s"};
   CHECK(Refusal(flags).find("--change: \"r1 lost 60 s\": r1 is lost already") == 0);
   flags.replans = {PlanFile("next", {"a/0..3", "c/0..1"}) + " at 40 s"};

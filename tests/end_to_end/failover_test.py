@@ -78,7 +78,7 @@ def test_streams_survive_their_worker():
 
         assert run_all(c, kill_the_busier) == undisturbed
         # Each is named in the log by the id that its client gave, with where it was and is.
-        logged = re.findall(r"request (\S+) goes on at replica (\S+), attempt 2: replica (\S+) was lost",
+        logged = re.findall(r"request (\S+) continues on replica (\S+), attempt 2: replica (\S+) was lost",
                             c.log("coordinator"))
         assert logged, c.log("coordinator")
         assert all(re.fullmatch(r"count-\d", request) and to != lost for request, to, lost in logged), logged

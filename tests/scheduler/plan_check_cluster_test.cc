@@ -182,7 +182,7 @@ TEST_CASE("USD follow from the prices of devices, machines and spot") {
   CHECK(all.usd_per_million_output_tokens() ==
         Approx(usd / 3600 / all.output_tokens_per_second() * 1e6));
   all.set_usd_per_million_output_tokens(all.usd_per_million_output_tokens() * 0.9);
-  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("what it rents costs"));
+  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("its rented machines cost"));
   c = Case();
   v1::Prediction& one = *c.plan.mutable_replicas(1)->mutable_prediction();
   one.set_usd_per_million_output_tokens(one.usd_per_million_output_tokens() * 1.1);
@@ -226,7 +226,7 @@ TEST_CASE("a machine with a price is paid whole, however little of it is used") 
   CHECK(whole == Approx((others + 10) / 3600 / all.output_tokens_per_second() * 1e6));
   // The part that its two used devices are of it.
   all.set_usd_per_million_output_tokens(whole * (others + 5) / (others + 10));
-  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("what it rents costs"));
+  CHECK_THAT(c.Reason(), Contains("the plan: ") && Contains("its rented machines cost"));
 }
 
 TEST_CASE("devices are those of the cluster") {

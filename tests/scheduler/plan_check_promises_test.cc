@@ -85,7 +85,7 @@ TEST_CASE("what a plan promises adds up") {
       {"is above its own upper bound",
        [&](auto& p) { p.mutable_certificate()->set_upper_bound(value / 2); }},
       {"the gap is said to be -5.0000", [](auto& p) { p.mutable_certificate()->set_gap(-5); }},
-      {"no plan that routes by class is said to serve",
+      {"the most that any plan routing by class is said to serve",
        [&](auto& p) { p.mutable_certificate()->set_class_routing_bound(value / 2); }},
       {"plans that route by class are said to serve",
        [&](auto& p) {
@@ -117,7 +117,7 @@ TEST_CASE("what a plan promises adds up") {
        [](auto& p) { p.mutable_prediction()->set_time_per_output_token_seconds(0.001); }},
       {"the plan: time_to_first_token_seconds is 1e-06; of its replicas",
        [](auto& p) { p.mutable_prediction()->set_time_to_first_token_seconds(1e-6); }},
-      {"simulated: 1000 requests/s are served of ",
+      {"simulated: 1000 requests/s are served, but only ",
        [](auto& p) { p.mutable_simulated()->set_requests_per_second(1000); }},
       {"simulated: time_to_first_token: a p50 of 50 s",
        [](auto& p) { p.mutable_simulated()->set_time_to_first_token_p50_seconds(50); }},
@@ -127,7 +127,7 @@ TEST_CASE("what a plan promises adds up") {
          p.mutable_simulated()->set_requests_per_second(1.25);
        }},
       {"simulated: none of ", [](auto& p) { p.mutable_simulated()->set_requests_per_second(0); }},
-      {"said to be proved the best beside a gap of 50.00 %",
+      {"said to be proved the best with a gap of 50.00 %",
        [&](auto& p) {
          p.mutable_certificate()->set_proved(true);
          p.mutable_certificate()->set_upper_bound(2 * value);

@@ -59,7 +59,7 @@ TEST_CASE("more cores than the CPU quota pays for are allowed, and said") {
   CHECK(ChooseDeviceShare("", 0, kAffinity, quota)->cores == std::vector<int>{0, 1});
   CHECK(ChooseDeviceShare("2,5", 0, kAffinity, quota)->warning.empty());
   CHECK_THAT(ChooseDeviceShare("0-2", 0, kAffinity, quota)->warning,
-             Catch::Contains("3 cores") && Catch::Contains("pays for 2"));
+             Catch::Contains("3 cores") && Catch::Contains("allows 2"));
 }
 
 }  // namespace

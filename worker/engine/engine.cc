@@ -175,7 +175,7 @@ void Engine::CloseIfStalled() {
   const bool wants = parts_.core->Busy() || !events_.empty();
   absl::Status reason;
   if (overflow || events_.size() > kMaxMailbox) {
-    reason = absl::ResourceExhaustedError("the session sends faster than the engine takes");
+    reason = absl::ResourceExhaustedError("the session sends faster than the engine reads");
   } else if (!wants || session_->MayDeliver()) {
     stalled_since_seconds_ = -1;
   } else if (const double now = clock_(); stalled_since_seconds_ < 0) {

@@ -54,7 +54,7 @@ absl::StatusOr<FormationPlace> PlaceOf(const v1::ConfigureRequest& request) {
     const v1::Peer& peer = request.peers(i);
     if (!members.emplace(std::pair(peer.stage(), peer.rank()), i).second) {
       return absl::InvalidArgumentError(
-          StrCat("peers: ", MemberName(request, i), " is there twice"));
+          StrCat("peers: ", MemberName(request, i), " is listed twice"));
     }
   }
   const auto find = [&](int stage, int rank) {

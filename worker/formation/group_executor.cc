@@ -44,7 +44,7 @@ GroupExecutor::GroupExecutor(GroupOptions options, std::unique_ptr<StageRunner> 
       stage_thread_([this] { RunStage(); }) {}
 
 GroupExecutor::~GroupExecutor() {
-  Abort(absl::UnavailableError("the replica is taken down"));
+  Abort(absl::UnavailableError("the replica is being shut down"));
   stage_thread_.join();
   reader_.join();
 }
@@ -191,7 +191,7 @@ absl::Status GroupExecutor::ReadFrom(size_t member) {
                        step.work.arrays != nullptr && result.step() == step.number;
   if (result.error_code() == 0 && !answers) {
     return absl::FailedPreconditionError(
-        StrCat(from.name, " answered step ", result.step(), ", which it was not asked for"));
+        StrCat(from.name, " answered step ", result.step(), ", which was not sent to it"));
   }
   StepOutcome outcome;
   const absl::Status status =

@@ -137,13 +137,14 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
   }
   if (absl::Status version = CheckVersion(peer); !version.ok()) return version;
   if (peer.peer_incarnation() != options_.incarnation) {
-    return absl::FailedPreconditionError("the link is for another process than this worker");
+    return absl::FailedPreconditionError(
+        "the link is meant for another process, not for this worker");
   }
   std::lock_guard lock(mutex_);
   const uint64_t epoch = joining_ == nullptr ? 0 : joining_->request->fence().plan_epoch();
   if (epoch == 0 || epoch < peer.plan_epoch()) {
     return absl::AbortedError(
-        StrCat("plan epoch ", peer.plan_epoch(), " is not being joined here yet"));
+        StrCat("plan epoch ", peer.plan_epoch(), " has not started here yet"));
   }
   const v1::ConfigureRequest& request = *joining_->request;
   if (epoch != peer.plan_epoch() || peer.replica() != request.replica()) {
@@ -228,7 +229,8 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(
     }
     if (absl::Status version = CheckVersion(peer); !version.ok()) return version;
     if (peer.incarnation() == identity.peer_incarnation()) return absl::OkStatus();
-    return absl::FailedPreconditionError("another process than the plan's answers there");
+    return absl::FailedPreconditionError(
+        "the process that answers there is not the one in the plan");
   };
   const auto peer = HandshakeAsClient(**link, handshake);
   if (!peer.ok()) return peer.status();
@@ -248,7 +250,7 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
   identity.set_peer_member(member);
   identity.set_peer_incarnation(peer.worker_incarnation());
   identity.set_kind(kind);
-  absl::Status last = absl::UnavailableError("it has registered no address for links");
+  absl::Status last = absl::UnavailableError("the worker has registered no address for links");
   const auto deadline = Clock::now() + std::chrono::duration<double>(wait_seconds);
   while (Clock::now() < deadline) {
     for (const std::string& address : peer.link_addresses()) {

@@ -91,7 +91,7 @@ void LaterPacking::PackAll() {
       1, [this](const WeightPiece& piece, const IndexRange& rows) { NotePacked(piece, rows); });
   if (absl::IsCancelled(status)) return;
   if (!status.ok()) {
-    Logger("worker").error("weights stay unpacked, which computes slower: {}",
+    Logger("worker").error("weights stay unpacked, so steps are slower: {}",
                            std::string(StdView(status.message())));
     return;
   }

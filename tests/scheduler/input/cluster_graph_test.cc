@@ -136,8 +136,8 @@ kinds: [{name: L4, efficiency_source: ""}]
     CHECK_THAT(
         ErrorOf(std::string("machines: [{name: a, devices: [{kind: T4, profile: ") + empty +
                 "}]}]"),
-        Catch::Contains("c.yaml: machines[0].devices[0].profile: says nothing measured; give "
-                        "memory_read, "));
+        Catch::Contains(
+            "c.yaml: machines[0].devices[0].profile: has no measured value; give memory_read, "));
   }
 }
 
@@ -168,9 +168,8 @@ TEST_CASE("incast is described by how many senders a link bears, and what each b
   REQUIRE(graph.status().message() == "");
   CHECK(graph->Between(0, 0).incast_threshold == 2);
   CHECK(graph->Between(0, 0).incast_seconds_per_byte == 1e-10);
-  CHECK_THAT(
-      ErrorOf(std::string(head) + "12 GB/s, incast_senders: 2}}]"),
-      Catch::Contains("machines[0].inside.incast_senders: goes with incast_seconds_per_byte"));
+  CHECK_THAT(ErrorOf(std::string(head) + "12 GB/s, incast_senders: 2}}]"),
+             Catch::Contains("machines[0].inside.incast_senders: needs incast_seconds_per_byte"));
 }
 
 TEST_CASE("a link that is described twice, or could mean two things, is refused") {

@@ -116,10 +116,9 @@ TEST_CASE("shares are parts of all requests: others are refused, with what may b
   };
   CHECK(with({0.33, 0.33, 0.33}).ok());
   CHECK(with({0}).ok());  // the only class has all
-  CHECK(
-      with({3, 1}).status().message() ==
-      "w: classes: their shares sum to 4, not to 1; shares are parts of all requests: 0.75, 0.25, "
-      "if these are meant");
+  CHECK(with({3, 1}).status().message() ==
+        "w: classes: their shares sum to 4, not to 1; shares are fractions of all requests: 0.75, "
+        "0.25, if these were meant");
   for (const std::vector<double>& bad : {std::vector<double>{0.5, 0.2}, {0.5}, {0, 0}}) {
     CHECK_FALSE(with(bad).ok());
   }

@@ -123,7 +123,7 @@ TEST_CASE("a split that promises more than the plan says who chose") {
   const auto plan = PlanOfPrompts(1);
   const std::string split = LineWith(plan, "every replica only prefills or only decodes");
   REQUIRE(ValueOf(split) > plan.prediction().requests_per_second());
-  CHECK_THAT(split, Catch::EndsWith("plans are chosen by simulation: see why"));
+  CHECK_THAT(split, Catch::EndsWith("plans are chosen by simulation: see \"why\""));
   bool told = false;
   for (const std::string& line : plan.explanation())
     told = told || line.starts_with("chosen because the simulation ranks it clearly higher");

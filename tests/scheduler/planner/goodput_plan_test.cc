@@ -78,8 +78,8 @@ TEST_CASE("which limit keeps most requests out is said where there are several")
                             Goal::kGoodput));
   };
   CHECK_THAT(with("time_to_first_token: 600 ms, time_per_output_token: 1 s"),
-             Contains("of the limits that of TTFT keeps most out: 100.0 % without one of TTFT, 9"));
-  CHECK_THAT(with("time_to_first_token: 600 ms"), !Contains("keeps most out"));
+             Contains("the limit that most requests miss is TTFT: 100.0 % without one of TTFT, 9"));
+  CHECK_THAT(with("time_to_first_token: 600 ms"), !Contains("most requests miss"));
 }
 
 TEST_CASE("a plan for requests in time promises no more than most of what a simulation keeps") {
@@ -96,7 +96,7 @@ TEST_CASE("a plan says which devices it does not use, and nothing where all are 
              "10 us}}\n");
   far.insert(far.find("{site:") + 1, "region: {bandwidth: 1 Mbit/s, latency: 500 ms}, ");
   CHECK_THAT(PlanTable(PlanOf(Input(kPrompt, far), Goal::kGoodput)),
-             Contains("not used: 1 T4 (c): nothing was found"));
+             Contains("not used: 1 T4 (c): no plan was found"));
   CHECK_THAT(PlanTable(PlanOf(Input(kPrompt), Goal::kGoodput)), !Contains("not used"));
 }
 
@@ -154,8 +154,8 @@ TEST_CASE("where nothing limits waits, figures are of a load at which queues end
   CHECK(open.basis().requests_per_second() == Approx(0.85 * promised));
   CHECK(open.prediction().time_to_first_token_seconds() > 0);
   CHECK(open.prediction().time_to_first_token_seconds() < 5);
-  CHECK_THAT(PlanTable(open), Contains("nothing asked limits waits: at the promised") &&
-                                  Contains("85 % of what the plan can serve"));
+  CHECK_THAT(PlanTable(open), Contains("no objective limits waiting times: at the promised") &&
+                                  Contains("85 % of the plan's capacity"));
   const v1::DeploymentPlan limited = PlanOf(input(", end_to_end: 20 s"), Goal::kGoodput);
   CHECK(limited.basis().requests_per_second() == limited.prediction().requests_per_second());
 }
@@ -254,7 +254,7 @@ TEST_CASE("the check refuses what no plan can attain") {
              }),
              Contains("it is 0.0 % at most"));
   CHECK_THAT(refusal([](Class*, Plan* all) { all->mutable_prediction()->clear_classes(); }),
-             Contains("says of no class"));
+             Contains("gives no attainment of any class"));
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_CASE("goodput is planned for, and what is attained comes with the plan") {
                          kLengths + "}")
                       .status()
                       .message()),
-      Contains("request: workload: requests_per_second: 1e+06 are asked"));
+      Contains("request: workload: requests_per_second: 1e+06 requests/s are asked"));
 }
 
 TEST_CASE("a trace comes as text, of the workload or of a class; files are not read") {

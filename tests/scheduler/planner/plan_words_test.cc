@@ -27,11 +27,11 @@ v1::DeploymentPlan Predicted() {
 
 TEST_CASE("what a reader must not miss stands at the head, and nowhere else") {
   v1::DeploymentPlan plan = Predicted();
-  plan.add_explanation("BEWARE: it costs more");
-  CHECK_THAT(PlanTable(plan), Contains("\nBEWARE: it costs more\npredicted at") &&
-                                  !Contains("why:") && !Contains("  BEWARE"));
+  plan.add_explanation("warning: it costs more");
+  CHECK_THAT(PlanTable(plan), Contains("\nwarning: it costs more\npredicted at") &&
+                                  !Contains("why:") && !Contains("  warning"));
   plan.add_explanation("a reason");
-  CHECK_THAT(PlanTable(plan), Contains("\nwhy:\n  a reason\n") && !Contains("  BEWARE"));
+  CHECK_THAT(PlanTable(plan), Contains("\nwhy:\n  a reason\n") && !Contains("  warning"));
 }
 
 TEST_CASE("latencies that the formula has no figure for are not left out silently") {
@@ -70,7 +70,7 @@ TEST_CASE("a bound on routing by class that says nothing is not shown as a figur
   routed.kinds = 2;
   routed.upper_bound = 0.6;
   CHECK_THAT(RoutingLine(bounded, routed), Contains("by class: at most 0.600 requests/s") &&
-                                               Contains("could bring 25.5 % at most"));
+                                               Contains("a gain of 25.5 % at most"));
   routed.upper_bound = 219.9;
   CHECK_THAT(RoutingLine(bounded, routed), Contains("by class: no useful bound: the proof ended") &&
                                                !Contains("219") && !Contains("at most"));
@@ -193,9 +193,9 @@ TEST_CASE("what was asked of each class is said as it was asked") {
     one.set_share(share);
     one.mutable_objectives()->set_attainment(asked);
   }
-  CHECK_THAT(PlanTable(plan), Contains("where 87 % are asked (90 % of chat, 80 % of code): with"));
+  CHECK_THAT(PlanTable(plan), Contains("where 87 % are asked (90 % of chat, 80 % of code): below"));
   plan.mutable_prediction()->mutable_classes(1)->mutable_objectives()->set_attainment(0.9);
-  CHECK_THAT(PlanTable(plan), Contains("where 90 % are asked: with"));
+  CHECK_THAT(PlanTable(plan), Contains("where 90 % are asked: below"));
 }
 
 TEST_CASE("a simulation that is far from the prediction says how far") {
@@ -206,17 +206,17 @@ TEST_CASE("a simulation that is far from the prediction says how far") {
   seen.set_time_per_output_token_p50_seconds(0.09);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s (3.1 times the predicted), p50") &&
                                   Contains("TPOT mean 110.0 ms, p50 90.0 ms, p99"));
-  CHECK_THAT(PlanTable(plan), Contains("believe the simulation where times differ by more"));
+  CHECK_THAT(PlanTable(plan), Contains("trust the simulation where times differ by more"));
   // Another draw may come to as much as the prediction.
   seen.set_time_to_first_token_error_seconds(1.2);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s +- 1.2 s, p50"));
-  CHECK_THAT(PlanTable(plan), !Contains("believe the simulation"));
+  CHECK_THAT(PlanTable(plan), !Contains("trust the simulation"));
   seen.set_time_to_first_token_error_seconds(0.3);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 3.1 s +- 0.3 s (3.1 times the predicted), p50"));
-  CHECK_THAT(PlanTable(plan), Contains("believe the simulation"));
+  CHECK_THAT(PlanTable(plan), Contains("trust the simulation"));
   seen.clear_time_to_first_token_error_seconds();
   seen.set_time_to_first_token_mean_seconds(1.3);
-  CHECK_THAT(PlanTable(plan), !Contains("believe the simulation"));
+  CHECK_THAT(PlanTable(plan), !Contains("trust the simulation"));
   seen.set_time_to_first_token_mean_seconds(0.5);
   CHECK_THAT(PlanTable(plan), Contains("TTFT mean 0.5 s (0.5 times the predicted)"));
   seen.set_time_per_output_token_mean_seconds(0.3);
@@ -229,7 +229,8 @@ TEST_CASE("a simulation of too few requests to fill the replicas says so") {
   v1::SimulatedFigures& seen = *plan.mutable_simulated();
   seen.set_offered_requests_per_second(4);
   seen.set_requests(400);
-  CHECK_THAT(PlanTable(plan), Contains("these came in 100 s, and one takes 11 s: too few"));
+  CHECK_THAT(PlanTable(plan),
+             Contains("these requests arrive within 100 s, and one takes 11 s: too few"));
   seen.set_requests(480);
   CHECK_THAT(PlanTable(plan), !Contains("too few"));
 }
@@ -244,24 +245,24 @@ TEST_CASE("a simulation in which too few are in time is told, whatever was predi
   seen.set_latency_requests_per_second(3);
   seen.set_attainment(0.725);
   CHECK_THAT(PlanTable(plan),
-             Contains("BEWARE: in the simulation 72.5 % are within their limits, where 90 % are "
-                      "asked: with less than 3.000 requests/s more are\n"));
+             Contains("warning: in the simulation 72.5 % of the requests are within their limits, "
+                      "where 90 % are asked: below 3.000 requests/s more are\n"));
   seen.set_attainment(0.89);
-  CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
+  CHECK_THAT(PlanTable(plan), !Contains("warning"));
 }
 
 TEST_CASE("the head of a plan for goodput shows what the simulation attains of its promise") {
   v1::DeploymentPlan plan = Predicted();
   plan.mutable_prediction()->set_requests_per_second(4);
   v1::SimulatedFigures& seen = *plan.mutable_simulated();
-  CHECK_THAT(PlanTable(plan), !Contains("by simulation") && Contains("nothing was answered") &&
+  CHECK_THAT(PlanTable(plan), !Contains("by simulation") && Contains("no request was answered") &&
                                   !Contains("TTFT mean 0 s"));
   seen.set_attained_requests_per_second(3.2);
   CHECK_THAT(PlanTable(plan), Contains("up to 4.000 requests/s (by simulation: 3.200)") &&
-                                  Contains("up to 4.000 requests/s, the simulation attains that up "
-                                           "to 3.200: rely on the simulation\n"));
+                                  Contains("up to 4.000 requests/s, the simulation shows it up to "
+                                           "3.200: rely on the simulation\n"));
   seen.set_attained_requests_per_second(3.97);
-  CHECK_THAT(PlanTable(plan), !Contains("by simulation") && !Contains("BEWARE") &&
+  CHECK_THAT(PlanTable(plan), !Contains("by simulation") && !Contains("warning") &&
                                   Contains("up to 3.970 requests/s (cost model: 4.000)"));
 }
 
@@ -270,11 +271,12 @@ TEST_CASE("limits that too few requests keep are told, unless the plan is for go
   v1::ClassPrediction& one = *plan.mutable_prediction()->add_classes();
   one.mutable_objectives()->set_attainment(0.9);
   one.set_attainment(0.95);
-  CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
+  CHECK_THAT(PlanTable(plan), !Contains("warning"));
   one.set_attainment(0.5);
-  CHECK_THAT(PlanTable(plan), Contains("BEWARE: fewer are within their limits than was asked"));
+  CHECK_THAT(PlanTable(plan),
+             Contains("warning: fewer requests are within their limits than asked"));
   plan.mutable_basis()->set_goodput(true);
-  CHECK_THAT(PlanTable(plan), !Contains("BEWARE"));
+  CHECK_THAT(PlanTable(plan), !Contains("warning"));
 }
 
 TEST_CASE("classes are judged together where several have no limits of their own") {

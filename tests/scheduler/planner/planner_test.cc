@@ -153,7 +153,8 @@ TEST_CASE("what a plan costs, and whose prices these are, is said; a rate near i
   near.workload.set_requests_per_second(0.95 * plan->prediction().requests_per_second());
   const auto close = MakePlan(near, {});
   REQUIRE(close.status().message() == "");
-  CHECK_THAT(PlanTable(*close), Catch::Contains("above 85 % of what a plan can serve waits grow"));
+  CHECK_THAT(PlanTable(*close),
+             Catch::Contains("above 85 % of a plan's capacity waiting times grow"));
 }
 
 TEST_CASE("latencies and prices are those of the asked rate, each with its rate beside it") {
@@ -173,16 +174,16 @@ TEST_CASE("latencies and prices are those of the asked rate, each with its rate 
         Approx(all->prediction().usd_per_million_output_tokens()));
   CHECK_THAT(PlanTable(*asked),
              Catch::Contains("USD per million output tokens when fully used") &&
-                 Catch::Contains("the most that it serves, and ") &&
+                 Catch::Contains("its capacity, and ") &&
                  Catch::Contains(absl::StrFormat("at the asked %.3f", 0.95 * most)));
   PlannerOptions price;
   price.goal = Goal::kPrice;
   input.workload.set_requests_per_second(0.5 * most);
   const auto cheap = MakePlan(input, price);
   REQUIRE(cheap.ok());
-  CHECK_THAT(PlanTable(*cheap), Catch::Contains("it costs 0.44 USD/h to rent, which is what was "
-                                                "minimised") &&
-                                    Catch::Contains("proved optimum: nothing serves the asked"));
+  CHECK_THAT(PlanTable(*cheap),
+             Catch::Contains("it costs 0.44 USD/h to rent, the minimised cost") &&
+                 Catch::Contains("proved optimum: nothing serves the asked"));
 }
 
 TEST_CASE("a bound says of which placements it is one") {

@@ -126,11 +126,11 @@ TEST_CASE("limits are named as they were given: by flag, or by file and key") {
   PlannerOptions goodput;
   goodput.goal = Goal::kGoodput;
   PlannerInput input = with("time_per_output_token: 1 us");
-  CHECK_THAT(Reason(input, {}), Catch::StartsWith("w.yaml: no placement that was found keeps "));
+  CHECK_THAT(Reason(input, {}), Catch::StartsWith("w.yaml: no placement was found with at most "));
   CHECK_THAT(Reason(input, goodput), Catch::StartsWith("w.yaml: the best placement found meets") &&
                                          Contains("relax time_per_output_token, or ask for less"));
   input.workload_options.max_tpot = true;
-  CHECK_THAT(Reason(input, {}), Catch::StartsWith("--max-tpot: no placement that was found keeps"));
+  CHECK_THAT(Reason(input, {}), Catch::StartsWith("--max-tpot: no placement was found with"));
   CHECK_THAT(Reason(input, goodput), Catch::StartsWith("--max-tpot: the best placement") &&
                                          Contains("relax --max-tpot, or ask for less"));
   input = with("time_to_first_token: 1 us, end_to_end: 1 us");
@@ -155,7 +155,7 @@ TEST_CASE("what a goal lacks is asked for by flag where there is no file") {
   input.workload.set_requests_per_second(1000);
   CHECK_THAT(Reason(input, price), Catch::StartsWith("w.yaml: requests_per_second (--rate): 1000"));
   input.workload_options.rate = true;
-  CHECK_THAT(Reason(input, price), Catch::StartsWith("--rate: 1000 are asked"));
+  CHECK_THAT(Reason(input, price), Catch::StartsWith("--rate: 1000 requests/s are asked"));
 }
 
 TEST_CASE("sequences without room for an answer are refused by the option's name") {

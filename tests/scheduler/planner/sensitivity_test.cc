@@ -80,7 +80,8 @@ TEST_CASE("a layout is worth less where efficiencies fall or outputs grow, and t
   // Few devices are searched again unasked.
   REQUIRE(plan->sensitivity_size() == 6);
   for (const std::string& line : plan->sensitivity())
-    CHECK_THAT(line, Contains("; the choice stays") || Contains("; another layout would be chosen"));
+    CHECK_THAT(line,
+               Contains("; the choice stays") || Contains("; another layout would be chosen"));
   CHECK(ValueIn(LineWith(plan->sensitivity(), "efficiencies 10 % lower")) < 0.95 * now);
   CHECK(ValueIn(LineWith(plan->sensitivity(), "efficiencies 10 % higher")) > 1.05 * now);
   CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % shorter")) > now);
@@ -164,7 +165,7 @@ TEST_CASE("gains of devices are counted from what is predicted, whatever the sim
           LineWith(as_predicted.device_prices(), kind));
   }
   CHECK_THAT(LineWith(by_simulation.device_prices(), "counted from"),
-             Contains("the best that is predicted"));
+             Contains("the best prediction"));
 }
 
 TEST_CASE("one more device says which idle ones it sets to work") {
@@ -180,7 +181,7 @@ TEST_CASE("one more device says which idle ones it sets to work") {
   REQUIRE(plan->replicas_size() == 1);
   AddSensitivity(input, {}, false, &*plan);
   CHECK_THAT(LineWith(plan->device_prices(), "one more L4 brings"),
-             Contains("in machine b, together with what is idle now: 1 L4)"));
+             Contains("in machine b, together with devices that are idle now: 1 L4)"));
   CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40 brings"), !Contains("together"));
   // So does an estimate, which counts parts of replicas.
   PlannerOptions priced;
@@ -268,9 +269,9 @@ TEST_CASE("the cheapest plan that is full says that queues grow, and what leaves
     input.workload.set_requests_per_second(part * most);
     const auto plan = MakePlan(input, options);
     REQUIRE(plan.status().message() == "");
-    return LineWith(plan->explanation(), "BEWARE: the asked ");
+    return LineWith(plan->explanation(), "warning: the asked ");
   };
-  CHECK_THAT(warns(0.999), Contains("are 100 % of the most that this cheapest plan serves"));
+  CHECK_THAT(warns(0.999), Contains("are 100 % of the capacity of this cheapest plan"));
   CHECK(warns(0.6) == "");
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("one more device brings what the best deal of all with it does") {
     }
     const std::string line = LineWith(shared.plans[1].device_prices(), "one more " + kind);
     INFO(line);
-    REQUIRE_THAT(line, Contains(" times the asked rates (dealt anew, ") &&
+    REQUIRE_THAT(line, Contains(" times the asked rates (dealt again, ") &&
                            Contains("Llama-3-8B ") && Contains(", Qwen2.5-7B ") &&
                            Contains(" -> "));
     CHECK(std::stod(line.substr(line.find("brings ") + 7)) == Approx(most).margin(6e-4));
@@ -96,7 +96,7 @@ TEST_CASE("a device that no model can use brings nothing, many devices are not d
   SharedPlans shared = Shared(inputs);
   AddSharedOutlook(inputs, {}, false, &shared);
   CHECK(LineWith(shared.plans[0].device_prices(), "one more T4 ") ==
-        "one more T4 brings nothing (dealt anew, all places tried)");
+        "one more T4 brings nothing (dealt again, all places tried)");
 
   const std::vector<PlannerInput> many = {SharedInput(tests::kMany, "Llama-3-8B", 10),
                                           SharedInput(tests::kMany, "Qwen2.5-14B", 2)};
@@ -104,7 +104,7 @@ TEST_CASE("a device that no model can use brings nothing, many devices are not d
   AddSharedOutlook(many, {}, false, &deal);
   const auto& lines = deal.plans[0].device_prices();
   REQUIRE(lines.size() == 4);  // kinds, and that these are estimates
-  CHECK_THAT(lines[3], Contains("not dealt anew") &&
+  CHECK_THAT(lines[3], Contains("not dealt again") &&
                            Contains("above 12 devices, where it takes long") &&
                            Contains("--sensitivity"));
   const auto worth = [&](const std::string& kind) {
@@ -178,7 +178,7 @@ TEST_CASE("where assumptions are off the layouts are judged again, and dealt ane
     CHECK_THAT(line, Contains("requests/s") && Contains("(-") && Contains("Qwen2.5-7B "));
     CHECK_THAT(LineWith(lines, "outputs 20 % shorter: "), Contains("(+"));
     if (!again) {
-      CHECK_THAT(lines[6], Contains("is not known: --sensitivity deals anew"));
+      CHECK_THAT(lines[6], Contains("is unknown: --sensitivity deals again"));
       continue;
     }
     const double best = BestTheta(Slower(inputs[0], 0.9), Slower(inputs[1], 0.9), 3, 1, "best");
@@ -216,10 +216,10 @@ TEST_CASE("who stops it is told what was left out") {
   options.watch.stop = [] { return true; };
   AddSharedOutlook(inputs, options, true, &shared);
   CHECK_THAT(SharedText(shared),
-             Contains("\n  interrupted: not dealt anew with one more of 2 kinds\n") &&
+             Contains("\n  interrupted: not dealt again with one more of 2 kinds\n") &&
                  Contains("\n  interrupted: not all links were tried\n") &&
                  Contains("\n  interrupted: not all assumptions were tried\n") &&
-                 !Contains("dealt anew, all"));
+                 !Contains("dealt again, all"));
 }
 
 }  // namespace tessera::scheduler

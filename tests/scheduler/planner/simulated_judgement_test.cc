@@ -167,7 +167,7 @@ TEST_CASE("what the simulation ranks clearly higher is chosen, and the plan says
   CHECK(candidates[1].simulated().latency_requests_per_second() == 0.85 * promise);
   CHECK(candidates[1].simulated().requests_per_second() < 1.1 * promise);
   CHECK_THAT(PlanTable(candidates[1]),
-             Catch::Contains("that come to each, the most that one of them promises"));
+             Catch::Contains("for each choice, the highest rate that one of them promises"));
 
   for (RequestClass& one : asked.workload.classes) one.limits = {};
   candidates = {asked.plan, modest};  // too modest to be worth a simulation
@@ -220,7 +220,7 @@ TEST_CASE("a plan for goodput shows up to which rate the simulation attains what
   REQUIRE(JudgeBySimulation(asked.question, &plans).status().message() == "");
   CHECK(plans[0].simulated().has_attained_requests_per_second());
   CHECK(plans[0].simulated().attained_requests_per_second() == 0);
-  CHECK_THAT(PlanTable(plans[0]), Catch::Contains("no rate that was tried"));
+  CHECK_THAT(PlanTable(plans[0]), Catch::Contains("none of the tried rates"));
 }
 
 TEST_CASE("plans for goodput are ranked by the rate at which the simulation attains it") {
@@ -236,7 +236,7 @@ TEST_CASE("plans for goodput are ranked by the rate at which the simulation atta
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 1);
   CHECK(candidates[1].simulated().attained_requests_per_second() > 0);
   CHECK_THAT(PlanTable(candidates[1]),
-             Catch::Contains("ranks it clearly higher: it attains what is asked up to"));
+             Catch::Contains("ranks it clearly higher: it meets the objectives up to"));
   candidates = {asked.plan, slow};
   CHECK(*JudgeBySimulation(asked.question, &candidates) == 0);
   CHECK_THAT(PlanTable(candidates[0]), Catch::Contains("ranks no other choice clearly higher"));

@@ -66,7 +66,7 @@ replicas:
   REQUIRE(plan.status().message() == "");
   const std::string table = PlanTable(*plan);
   CHECK_THAT(table, Contains("not used: 2 A5000 (b), 2 A4000 (c)"));
-  CHECK_THAT(table, !Contains("nothing was found"));
+  CHECK_THAT(table, !Contains("no plan was found"));
 }
 
 TEST_CASE("the published layout fits, limited by the A5000 stage") {
@@ -153,11 +153,11 @@ TEST_CASE("a difference of two plans shows figures, replicas and what must be lo
              Contains("replicas: 1 stay, 0 go, 0 come") && Contains("weights to load: none"));
   // Also where both rest on the same ones.
   CHECK_THAT(PlanDiff(*to, *to, "a", "b"), Contains("\nESTIMATED, not measured: "));
-  CHECK_THAT(text, !Contains("BEWARE"));
+  CHECK_THAT(text, !Contains("warning"));
   v1::DeploymentPlan other = *to;
   other.mutable_model()->set_name("another");
   CHECK_THAT(PlanDiff(*from, other, "two", "three"),
-             Contains("BEWARE: the models differ: ") && Contains("another in three\n"));
+             Contains("warning: the models differ: ") && Contains("another in three\n"));
   v1::DeploymentPlan measured = *to;
   measured.clear_assumptions();
   CHECK_THAT(PlanDiff(measured, measured, "a", "b"), !Contains("ESTIMATED"));

@@ -103,7 +103,7 @@ TEST_CASE("a request that nobody ends is not forgotten") {
   const auto result = Simulate(setup, dispatcher.get());
   CHECK(result.status().code() == absl::StatusCode::kInternal);
   CHECK_THAT(std::string(result.status().message()),
-             Catch::StartsWith("request 0 was lost sight of: 0 of 3 tokens"));
+             Catch::StartsWith("request 0 is unaccounted for: 0 of 3 tokens"));
 }
 
 }  // namespace
