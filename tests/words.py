@@ -4,8 +4,7 @@ words.py ROOT: one line "FILE:LINE: ..." for each that it finds in the checkout 
 there is one. As a module: pure functions over (path, text) pairs, except read_tree.
 
 Texts for users: READMEs, comments of the example YAML files, and string literals of the programs (log
-lines, errors, --help, metric help). Of the planner only log lines and errors are read: the texts of
-plans are a language of their own.
+lines, errors, --help, metric help, plans).
 """
 
 import pathlib
@@ -18,8 +17,8 @@ BANNED = (
     "upon", "in vain", "of what", "what is rented", "nothing else is said",
 )
 
-PROGRAM_FOLDERS = ("coordinator", "deploy", "kernels", "kvcache", "proto", "third_party", "worker")
-PLANNER_FOLDER = "scheduler"
+PROGRAM_FOLDERS = ("coordinator", "deploy", "kernels", "kvcache", "proto", "scheduler", "third_party",
+                   "worker")
 
 _BANNED = re.compile(
     r"(?<![\w-])(" + "|".join(word.replace(" ", r"\s+") for word in BANNED) + r")(?![\w-])", re.IGNORECASE)
@@ -28,15 +27,14 @@ _TOKEN = re.compile(
     r"""(?P<skip>//[^\n]*|/\*.*?\*/|\#\s*include[^\n]*|(?<!\w)'(?:\\.|[^'\\\n])+')"""
     r"""|R"(?P<mark>[^()\s"]*)\((?P<raw>.*?)\)(?P=mark)\""""
     r'''|"(?P<text>(?:\\.|[^"\\\n])*)"'''
-    r"""|(?P<call>(?:\bLogger\([^()]*\)\.\w+|\babsl::\w+Error)\s*\()"""
-    r"""|(?P<bracket>[()])|(?P<other>\w+|[^\s])""",
+    r"""|(?P<other>\w+|[^\s])""",
     re.DOTALL)
 
 
-def literals(source, only_calls=False):
+def literals(source):
     """(line, text) of the string literals of C++: adjacent ones joined by a line break, so that lines
-    still count. `only_calls`: only those in the arguments of log calls and of absl's error makers."""
-    found, open_text, depth, call_depths = [], None, 0, []
+    still count."""
+    found, open_text = [], None
     line, counted = 1, 0
     for token in _TOKEN.finditer(source):
         kind = token.lastgroup
@@ -47,26 +45,14 @@ def literals(source, only_calls=False):
         if kind in ("text", "raw", "mark"):
             text = token["raw"] if token["raw"] is not None else token["text"]
             text = text.replace("\\n", "  ")
-            if only_calls and not call_depths:
-                continue
             if open_text is None:
                 open_text = [line, text]
             else:
                 breaks = line - open_text[0] - open_text[1].count("\n")
                 open_text[1] += "\n" * breaks + text
-            continue
-        if open_text is not None:
+        elif open_text is not None:
             found.append(tuple(open_text))
             open_text = None
-        if kind == "call":
-            depth += 1
-            call_depths.append(depth)
-        elif kind == "bracket" and token["bracket"] == "(":
-            depth += 1
-        elif kind == "bracket":
-            if call_depths and call_depths[-1] == depth:
-                call_depths.pop()
-            depth -= 1
     if open_text is not None:
         found.append(tuple(open_text))
     return found
@@ -89,8 +75,6 @@ def texts(path, content):
         return [(1, comments(content))]
     if path.endswith((".cc", ".h")) and folder in PROGRAM_FOLDERS:
         return literals(content)
-    if path.endswith((".cc", ".h")) and folder == PLANNER_FOLDER:
-        return literals(content, only_calls=True)
     return []
 
 
@@ -109,7 +93,7 @@ def read_tree(root):
     """(path, content) of each file that may hold texts for users; without generated folders."""
     root = pathlib.Path(root)
     files = [root / "README.md"]
-    for folder in (*PROGRAM_FOLDERS, PLANNER_FOLDER):
+    for folder in PROGRAM_FOLDERS:
         files += sorted((root / folder).rglob("*"))
     return [(str(file.relative_to(root)), file.read_text(encoding="utf-8")) for file in files
             if file.is_file() and (file.name == "README.md" or file.suffix in (".cc", ".h", ".yaml"))]
