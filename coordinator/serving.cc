@@ -242,12 +242,18 @@ class Coordinator {
     return all;
   }
 
-  // What a plan that somebody made asks for beyond Configure: its shares, and its devices, said
+  // Where a plan that somebody made sends requests.
+  void FollowRouting(const v1::DeploymentPlan& plan) {
+    if (options_.plan_file.empty() && options_.cluster_file.empty()) return;
+    flow_->SetRoutingShares(SharesOf(plan));
+    flow_->SetHandOverPairs(HandOverPairs(plan));
+  }
+
+  // What a plan that somebody made asks for beyond Configure: its routing, and its devices, said
   // once per change.
   void WatchPlan() {
     const v1::DeploymentPlan plan = deployment_->plan().first;
-    if (!options_.plan_file.empty() || !options_.cluster_file.empty())
-      flow_->SetRoutingShares(SharesOf(plan));
+    FollowRouting(plan);
     std::vector<std::string> missing = MissingDevices(plan, pool_->Snapshot());
     if (missing == missing_devices_) return;
     missing_devices_ = std::move(missing);
@@ -298,6 +304,7 @@ class Coordinator {
                                         : InFile(options_.plan_file, started.status());
     }
     deployment_ = *std::move(started);
+    FollowRouting(deployment_->plan().first);
     return absl::OkStatus();
   }
 

@@ -52,6 +52,8 @@ inline constexpr std::string_view kProcessFlags[] = {
     "advertise-link",
     "link-port",
     "model-folder",
+    "kv-port",
+    "advertise-kv",
     "name",
     "cpus",
     "cpu-isa",

@@ -11,6 +11,8 @@
 // Thread rule: pure function of what it is given.
 #pragma once
 
+#include <cstdint>
+
 namespace tessera::scheduler {
 
 // `Lanes` has:
@@ -29,6 +31,13 @@ void StartLanes(Lanes& lanes) {
   if (any_busy || !any_left || lanes.count() == 1) return;
   lanes.MergeIntoFirst();
   lanes.Start(0);
+}
+
+// Sequences that come with their KV have no prompt that would even lanes out, so these are dealt
+// evenly: how many of them a lane takes at most. `running`: of all lanes, those that wait to join
+// included; `mine`: of this one.
+constexpr int64_t JoinQuota(int64_t running, int64_t mine, int64_t lanes) {
+  return (running + lanes - 1) / lanes - mine;
 }
 
 }  // namespace tessera::scheduler

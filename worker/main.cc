@@ -23,6 +23,9 @@
 #include "worker/device_share.h"
 #include "worker/formation/link_hub.h"
 #include "worker/registration.h"
+#include "worker/transfer/kv_inbox.h"
+#include "worker/transfer/kv_link_mover.h"
+#include "worker/transfer/kv_outbox.h"
 #include "worker/worker_options.h"
 #include "worker/worker_server.h"
 #include "worker/worker_service.h"
@@ -163,8 +166,21 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!link_addresses.ok()) return link_addresses.status();
   auto links = LinkHub::Start({*link_addresses, token, service_options.incarnation});
   if (!links.ok()) return links.status();
-  const auto advertised_links = AdvertisedLinks(options, (*links)->addresses());
+  const auto advertised_links = AdvertisedLinks(options.advertise_link, (*links)->addresses());
   if (!advertised_links.ok()) return advertised_links.status();
+  const auto kv_addresses = KvListenAddresses(options, service_options.incarnation);
+  if (!kv_addresses.ok()) return kv_addresses.status();
+  const auto inbox = KvInbox::Start({*kv_addresses, token, service_options.incarnation});
+  if (!inbox.ok()) return inbox.status();
+  const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
+  if (!advertised_kv.ok()) return advertised_kv.status();
+  KvOutbox outbox({.cluster_token = token, .incarnation = service_options.incarnation});
+  const KvLinkMoverOptions mover = {inbox->get(), &outbox, *advertised_kv,
+                                    service_options.incarnation};
+  service_options.setup.make_mover = [mover](const kvcache::KvPool& pool,
+                                             std::shared_ptr<const void> owner) {
+    return std::make_unique<KvLinkMover>(mover, pool, std::move(owner));
+  };
   service_options.setup.join = [&links](const v1::ConfigureRequest& request, int32_t kv_blocks,
                                         const FormationTimes& times,
                                         const std::function<bool()>& cancelled) {

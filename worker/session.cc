@@ -108,6 +108,9 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
         engine_->Submit(self_, std::move(*incoming_.mutable_submit()));
         break;
       case v1::SessionRequest::kCancel: engine_->Cancel(self_, incoming_.cancel()); break;
+      case v1::SessionRequest::kReserve:
+        engine_->Reserve(self_, std::move(*incoming_.mutable_reserve()));
+        break;
       case v1::SessionRequest::kCredit: AddCredit(incoming_.credit().messages()); break;
       case v1::SessionRequest::MESSAGE_NOT_SET:
         End(absl::InvalidArgumentError("a SessionRequest without a message"));

@@ -35,6 +35,13 @@ void Declare(const Command& app, WorkerOptions* o) {
       .ShowDefault();
   app.AddOption("--advertise-link", o->advertise_link,
                 "host:port at which other workers reach the link port");
+  app.AddOption("--kv-port", o->kv_port,
+                "TCP port for keys and values that workers of other replicas computed, on the host "
+                "of --listen; 0 takes a free one")
+      .Range(0, 65535)
+      .ShowDefault();
+  app.AddOption("--advertise-kv", o->advertise_kv,
+                "host:port at which other workers reach the KV port");
   app.AddOption("--name", o->name,
                 "Device name in the cluster, \"machine/index\"; default: host name and /0");
   app.AddOption("--cpus", o->cpus,
@@ -140,22 +147,35 @@ absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
   return Advertised(options.advertise, listened);
 }
 
-absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
-                                                             uint64_t incarnation) {
+namespace {
+
+absl::StatusOr<std::vector<std::string>> ListenAddresses(const WorkerOptions& options,
+                                                         const std::string& socket, int port) {
   if (const auto host = HostOf(options.listen); !host.ok()) return host.status();
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  return std::vector<std::string>{
-      StrCat("unix:", RuntimeFolder(), "/tessera-", incarnation, ".sock"),
-      StrCat(host, ":", options.link_port)};
+  return std::vector<std::string>{StrCat("unix:", RuntimeFolder(), "/", socket),
+                                  StrCat(host, ":", port)};
 }
 
-absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const WorkerOptions& options,
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
+                                                             uint64_t incarnation) {
+  return ListenAddresses(options, StrCat("tessera-", incarnation, ".sock"), options.link_port);
+}
+
+absl::StatusOr<std::vector<std::string>> KvListenAddresses(const WorkerOptions& options,
+                                                           uint64_t incarnation) {
+  return ListenAddresses(options, StrCat("tessera-", incarnation, "-kv.sock"), options.kv_port);
+}
+
+absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const std::string& advertised,
                                                          std::vector<std::string> listened) {
   for (std::string& address : listened) {
     if (address.starts_with("unix:")) continue;
-    auto advertised = Advertised(options.advertise_link, address);
-    if (!advertised.ok()) return advertised.status();
-    address = *std::move(advertised);
+    auto told = Advertised(advertised, address);
+    if (!told.ok()) return told.status();
+    address = *std::move(told);
   }
   return listened;
 }

@@ -16,6 +16,8 @@ struct WorkerOptions {
   std::string advertise;               // host:port that the coordinator is told; empty: as listened
   int link_port = 0;           // for links of other workers, on the host of `listen`; 0: a free one
   std::string advertise_link;  // host:port that other workers are told; empty: as listened
+  int kv_port = 0;             // for KV of other replicas' workers, likewise
+  std::string advertise_kv;    // likewise
   std::string name;            // "machine/index"; empty: host name and /0
   std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";
@@ -46,8 +48,11 @@ absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
 // incarnation, then a TCP port on the host of `listen`.
 absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
                                                              uint64_t incarnation);
-// The same addresses as other workers are told them.
-absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const WorkerOptions& options,
+// The same for KV, on --kv-port.
+absl::StatusOr<std::vector<std::string>> KvListenAddresses(const WorkerOptions& options,
+                                                           uint64_t incarnation);
+// Such addresses as other workers are given them; `advertised`: --advertise-link, --advertise-kv.
+absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const std::string& advertised,
                                                          std::vector<std::string> listened);
 
 }  // namespace tessera::worker

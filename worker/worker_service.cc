@@ -327,18 +327,6 @@ void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue) {
   ServeSessions(queue, method);
 }
 
-grpc::ServerUnaryReactor* WorkerService::ReserveKv(grpc::CallbackServerContext* context,
-                                                   const v1::ReserveKvRequest*,
-                                                   v1::ReserveKvReply*) {
-  absl::Status status = CheckToken(*context, options_.cluster_token);
-  if (status.ok()) {
-    status = absl::UnimplementedError(
-        "ReserveKv: handing KV over between replicas comes with disaggregated plans; this worker "
-        "serves replicas that both prefill and decode");
-  }
-  return Answer(context, status);
-}
-
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
                                                const v1::DrainRequest* request,
                                                v1::DrainReply* reply) {

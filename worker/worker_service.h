@@ -35,10 +35,9 @@ struct WorkerServiceOptions {
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
-using WorkerMethods = v1::Worker::WithAsyncMethod_Session<
-    v1::Worker::WithCallbackMethod_Configure<v1::Worker::WithCallbackMethod_ReserveKv<
-        v1::Worker::WithCallbackMethod_Drain<v1::Worker::WithCallbackMethod_Profile<
-            v1::Worker::WithCallbackMethod_ProbeLink<v1::Worker::Service>>>>>>;
+using WorkerMethods = v1::Worker::WithAsyncMethod_Session<v1::Worker::WithCallbackMethod_Configure<
+    v1::Worker::WithCallbackMethod_Drain<v1::Worker::WithCallbackMethod_Profile<
+        v1::Worker::WithCallbackMethod_ProbeLink<v1::Worker::Service>>>>>;
 
 class WorkerService final : public WorkerMethods {
  public:
@@ -47,9 +46,6 @@ class WorkerService final : public WorkerMethods {
 
   grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(
       grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) override;
-  grpc::ServerUnaryReactor* ReserveKv(grpc::CallbackServerContext* context,
-                                      const v1::ReserveKvRequest* request,
-                                      v1::ReserveKvReply* reply) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const v1::DrainRequest* request, v1::DrainReply* reply) override;
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,

@@ -15,22 +15,6 @@ namespace {
 // filling its memory.
 constexpr int32_t kInitialCredit = 256;
 
-// An error that another replica may not have.
-bool WorthRetrying(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kResourceExhausted: return true;
-    default: return false;
-  }
-}
-
-void AddName(const std::string& name, std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-}
-
 }  // namespace
 
 // Lets go of a generation when the front door does.
@@ -82,21 +66,34 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
     return absl::ResourceExhaustedError(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
-  Replica* replica = Route(generation->request(), {});
+  Replica* replica = Route(generation->request(), {}, /*begun=*/false);
   if (replica == nullptr)
     return absl::UnavailableError("no replica is ready to serve this model yet");
   ++in_flight_;
-  SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1, {});
+  if (Replica* decode = DecodeReplica(*replica, generation->request()); decode != nullptr) {
+    AskForRoom(*replica, *decode, generation, 1, {});
+  } else {
+    SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1, {});
+  }
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
 
+// `begun`: it has output, or several choices; only its decoding is left, or most of the work.
 RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
-                                         const std::vector<std::string>& refused_by) {
+                                         const std::vector<std::string>& refused_by, bool begun) {
   const auto refused = [&](const std::string& name) {
     return std::find(refused_by.begin(), refused_by.end(), name) != refused_by.end();
   };
   const bool others = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
     return entry.second.load.ready && !refused(entry.first);
+  });
+  const bool decodes = begun || request.choice_count > 1;
+  const auto serves = [&](const std::string& name) {
+    return decodes ? pairs_.Decodes(name) : pairs_.Prefills(name);
+  };
+  // With one role left alone, it serves both.
+  const bool some_serve = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
+    return entry.second.load.ready && !(others && refused(entry.first)) && serves(entry.first);
   });
   std::vector<scheduler::ReplicaLoad> loads;
   std::vector<Replica*> order;
@@ -104,10 +101,11 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
   for (auto& [name, replica] : replicas_) {
     loads.push_back(replica.load);
     if (others && refused(name)) loads.back().ready = false;
+    if (some_serve && !serves(name)) loads.back().ready = false;
     order.push_back(&replica);
     names.push_back(name);
   }
-  shares_.Restrict(names, loads);
+  if (!decodes || pairs_.empty()) shares_.Restrict(names, loads);
   const scheduler::Route route = scheduler::ChooseReplica(
       loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
               static_cast<int64_t>(request.max_tokens) * request.choice_count});
@@ -120,8 +118,8 @@ void RequestFlow::SendSubmission(Replica& replica,
                                  const std::shared_ptr<LiveGeneration>& generation,
                                  int32_t first_choice, int32_t choice_count,
                                  const std::vector<int32_t>& output, uint32_t attempt,
-                                 const Trouble& trouble) {
-  const uint64_t id = next_submission_id_++;
+                                 const Trouble& trouble, const Room* from, const Room* to) {
+  const uint64_t id = from == nullptr ? next_submission_id_++ : from->submission_id;
   Submission submission;
   submission.generation = generation;
   submission.link = replica.link;
@@ -133,12 +131,15 @@ void RequestFlow::SendSubmission(Replica& replica,
   submission.prompt_tokens =
       static_cast<int64_t>(generation->request().prompt_token_ids.size() + output.size());
   submission.first_choice_seconds = options_.now_seconds();
-  replica.activity.prefilling_sequences += choice_count;
+  submission.prompt_pending = from == nullptr;
+  if (from != nullptr) submission.prompt_tokens = 0;  // to compute
+  if (to != nullptr) submission.room = *to;
+  if (submission.prompt_pending) replica.activity.prefilling_sequences += choice_count;
   submission.unspent_output_tokens =
       choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
   scheduler::NoteSubmitted(submission.prompt_tokens, choice_count, submission.unspent_output_tokens,
                            &replica.load);
-  shares_.Note(replica.link->replica());
+  if (from == nullptr) shares_.Note(replica.link->replica());
   submissions_.emplace(id, std::move(submission));
   by_generation_[generation.get()].push_back(id);
 
@@ -151,6 +152,8 @@ void RequestFlow::SendSubmission(Replica& replica,
   submit.mutable_output_token_ids()->Add(output.begin(), output.end());
   // Told once; a continued choice has been past its prompt.
   if (!output.empty()) submit.set_prompt_logprobs(-1);
+  if (from != nullptr) submit.set_kv_ticket(from->target.ticket());
+  if (to != nullptr) *submit.mutable_kv_target() = to->target;
   // A link that was lost this moment reports so, and the submission is placed again then.
   replica.link->Send(std::move(message));
 }
@@ -225,6 +228,7 @@ void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::Se
       activity.generation_tokens = static_cast<int64_t>(reply.load().generation_tokens());
     }
   }
+  for (const v1::Reserved& reserved : reply.reserved()) OnReserved(link, reserved);
   for (const v1::TokenEvent& event : reply.events()) ApplyEvent(link, event);
   if (metrics_ != nullptr && reply.has_load())
     metrics_->OnEngineLoad(link->replica(), reply.load());
@@ -246,6 +250,9 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
     generation = submission.generation;
     auto replica = replicas_.find(link->replica());
     NoteEvent(replica == replicas_.end() ? nullptr : &replica->second, submission, event, now);
+    if (event.finish() == v1::FINISH_REASON_HANDED_OVER) {
+      return GoOnAtDecode(event.submission_id());
+    }
   }
   const EventOutcome outcome = generation->Apply(event, link->replica(), now);
   if (!outcome.broken.ok()) {
@@ -319,6 +326,7 @@ void RequestFlow::CloseChoice(uint64_t submission_id, bool tell_worker, int32_t 
 
 // Takes a submission out of every account. The iterator's element dies here.
 void RequestFlow::Forget(uint64_t submission_id, Submission& submission) {
+  if (submission.room.has_value()) GiveRoomBack(*submission.room);
   auto replica = replicas_.find(submission.link->replica());
   if (replica != replicas_.end() && replica->second.link == submission.link) {
     scheduler::ReplicaLoad& load = replica->second.load;
@@ -344,168 +352,6 @@ void RequestFlow::SendCancel(const Submission& submission, uint64_t submission_i
   cancel.set_attempt(submission.attempt);
   cancel.set_choice(choice);
   submission.link->Send(std::move(message));
-}
-
-// One choice's error takes its whole submission along: the worker is told, and what is open goes
-// elsewhere.
-void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
-  Orphan orphan;
-  {
-    std::lock_guard lock(mutex_);
-    auto found = submissions_.find(submission_id);
-    if (found == submissions_.end()) return;
-    Submission& submission = found->second;
-    orphan.generation = submission.generation;
-    orphan.last_link = submission.link;
-    orphan.attempt = submission.attempt + 1;
-    orphan.trouble = submission.trouble;
-    orphan.reason = reason;
-    const std::string& name = submission.link->replica();
-    AddName(name, orphan.trouble.refused_by);
-    orphan.refused =
-        !submission.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
-    if (!orphan.refused) {
-      ++orphan.trouble.failures;
-      orphan.trouble.taken = true;
-    }
-    auto replica = replicas_.find(name);
-    if (absl::IsUnavailable(reason) && replica != replicas_.end() &&
-        replica->second.link == submission.link) {
-      replica->second.load.ready = false;
-    }
-    for (OpenChoice& open : submission.generation->OpenChoices()) {
-      const int32_t index = open.choice - submission.first_choice;
-      if (index >= 0 && index < submission.choice_count) orphan.choices.push_back(std::move(open));
-    }
-    SendCancel(submission, submission_id, -1);
-    Forget(submission_id, submission);
-  }
-  if (WorthRetrying(reason)) {
-    Place(std::move(orphan));
-  } else {
-    FailGeneration(orphan.generation, reason);
-  }
-}
-
-void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
-  std::vector<Orphan> orphans;
-  bool served = false;
-  {
-    std::lock_guard lock(mutex_);
-    auto replica = replicas_.find(link->replica());
-    // A link that never became ready, or has a successor, takes its replica's figures nowhere.
-    served = replica != replicas_.end() && replica->second.link == link;
-    if (served) replicas_.erase(replica);
-    std::map<LiveGeneration*, Orphan> by_generation;
-    std::vector<uint64_t> ids;
-    for (auto& [id, submission] : submissions_) {
-      if (submission.link != link) continue;
-      ids.push_back(id);
-      Orphan& orphan = by_generation[submission.generation.get()];
-      orphan.generation = submission.generation;
-      orphan.last_link = link;
-      orphan.attempt = std::max(orphan.attempt, submission.attempt + 1);
-      const int32_t failures = std::max(orphan.trouble.failures, submission.trouble.failures + 1);
-      orphan.trouble = submission.trouble;
-      orphan.trouble.failures = failures;
-      orphan.trouble.taken = true;
-      orphan.reason = absl::UnavailableError(
-          absl::StrCat("replica ", link->replica(), " was lost: ", std::string(reason.message())));
-    }
-    for (uint64_t id : ids) Forget(id, submissions_.at(id));
-    for (auto& [generation, orphan] : by_generation) {
-      orphan.choices = generation->OpenChoices();
-      orphans.push_back(std::move(orphan));
-    }
-  }
-  if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
-  if (!orphans.empty()) {
-    Logger("coordinator")
-        .warn("replica {} was lost ({}); {} requests continue on other replicas", link->replica(),
-              std::string(reason.message()), orphans.size());
-  }
-  for (Orphan& orphan : orphans) Place(std::move(orphan));
-}
-
-void RequestFlow::Place(Orphan orphan) {
-  if (orphan.choices.empty()) return;
-  if (orphan.trouble.failures >= options_.max_attempts) {
-    FailGeneration(orphan.generation, orphan.reason);
-    return;
-  }
-  {
-    std::lock_guard lock(mutex_);
-    if (orphan.generation->ended()) return;
-    const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
-    Replica* replica = Route(orphan.generation->request(), refused_by);
-    const bool full = absl::IsResourceExhausted(orphan.reason);
-    // Nothing has changed there: asking again at once would only be refused again.
-    const bool in_vain = replica != nullptr && (orphan.refused || full) &&
-                         std::find(refused_by.begin(), refused_by.end(),
-                                   replica->link->replica()) != refused_by.end();
-    if (replica != nullptr && !in_vain) {
-      if (replica->link != orphan.last_link) {
-        Logger("coordinator")
-            .info("request {} continues on replica {}, attempt {}: {}",
-                  orphan.generation->request().request_id, replica->link->replica(), orphan.attempt,
-                  std::string(orphan.reason.message()));
-        if (metrics_ != nullptr) metrics_->OnMigration();
-      }
-      Submit(*replica, orphan);
-      return;
-    }
-    const bool give_up = in_vain && full && !(orphan.refused && orphan.trouble.taken);
-    if (!give_up) {
-      AwaitReplica(std::move(orphan), in_vain);
-      return;
-    }
-  }
-  FailGeneration(orphan.generation, orphan.reason);
-}
-
-// With mutex_ held.
-void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
-  const double now = options_.now_seconds();
-  if (orphan.trouble.deadline_seconds == 0) {
-    orphan.trouble.deadline_seconds = now + options_.recovery_timeout_seconds;
-    Logger("coordinator")
-        .warn("request {} waits for a replica, for at most {} s: {}",
-              orphan.generation->request().request_id, options_.recovery_timeout_seconds,
-              std::string(orphan.reason.message()));
-  }
-  orphan.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
-  orphans_.push_back(std::move(orphan));
-}
-
-void RequestFlow::Tick() {
-  std::vector<Orphan> expired, due;
-  {
-    std::lock_guard lock(mutex_);
-    const double now = options_.now_seconds();
-    const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
-                                        [](const auto& entry) { return entry.second.load.ready; });
-    const bool recovering = !some_ready && options_.recovering && options_.recovering();
-    std::deque<Orphan> waiting;
-    for (Orphan& orphan : orphans_) {
-      if (orphan.trouble.deadline_seconds <= now && !recovering) {
-        expired.push_back(std::move(orphan));
-      } else if (some_ready && orphan.not_before_seconds <= now) {
-        due.push_back(std::move(orphan));
-      } else {
-        waiting.push_back(std::move(orphan));
-      }
-    }
-    std::swap(orphans_, waiting);
-  }
-  for (Orphan& orphan : due) {
-    orphan.trouble.refused_by.clear();
-    Place(std::move(orphan));
-  }
-  for (Orphan& orphan : expired) {
-    FailGeneration(orphan.generation,
-                   absl::UnavailableError(absl::StrCat(std::string(orphan.reason.message()),
-                                                       "; no other replica became ready in time")));
-  }
 }
 
 void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
@@ -541,6 +387,11 @@ void RequestFlow::ForgetGeneration(const std::shared_ptr<LiveGeneration>& genera
     Forget(id, submission);
   }
   std::erase_if(orphans_, [&](const Orphan& o) { return o.generation == generation; });
+  std::erase_if(reservations_, [&](const auto& entry) {
+    if (entry.second.generation != generation) return false;
+    GiveRoomBack(entry.second.room);
+    return true;
+  });
 }
 
 void RequestFlow::GenerationEnded() {
@@ -551,6 +402,11 @@ void RequestFlow::GenerationEnded() {
 void RequestFlow::SetRoutingShares(RoutingShares::Shares shares) {
   std::lock_guard lock(mutex_);
   shares_.Set(std::move(shares));
+}
+
+void RequestFlow::SetHandOverPairs(HandOverPairs pairs) {
+  std::lock_guard lock(mutex_);
+  if (!(pairs == pairs_)) pairs_ = std::move(pairs);
 }
 
 void RequestFlow::Drain() {
@@ -565,6 +421,7 @@ void RequestFlow::AbortAll(const absl::Status& reason) {
     draining_ = true;
     for (auto& [id, submission] : submissions_) all.push_back(submission.generation);
     for (Orphan& orphan : orphans_) all.push_back(orphan.generation);
+    for (auto& [id, reservation] : reservations_) all.push_back(reservation.generation);
   }
   for (const auto& generation : all) FailGeneration(generation, reason);
 }

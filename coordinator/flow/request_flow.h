@@ -4,6 +4,11 @@
 //   comes back
 //         -> LiveGeneration makes text of it -> the front door's sink
 //
+// Where the plan has replicas that only prefill (hand_over.cc): room for the KV is asked for at the
+// decode replica, the prompt goes to the prefill replica, which answers with the first token and
+// sends the KV, and the choice goes on at the decode replica. What goes wrong on the way is a
+// replica that lost its work: the choice goes on elsewhere, from its tokens.
+//
 // A replica that is lost, or that hands its work back, loses nothing: prompt and emitted tokens are
 // kept here, and each open choice goes on at another replica where it stopped (same seed, so
 // sampled streams go on too). Where no replica is ready the choices wait for one, up to
@@ -23,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,6 +36,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/flow/generation.h"
+#include "coordinator/flow/hand_over_pairs.h"
 #include "coordinator/flow/live_generation.h"
 #include "coordinator/flow/replica_link.h"
 #include "coordinator/flow/request_metrics.h"
@@ -81,6 +88,8 @@ class RequestFlow : public GenerationService,
   void Tick();
   // Those of a plan; none: requests go by load alone.
   void SetRoutingShares(RoutingShares::Shares shares);
+  // Those of a plan that computes prompts apart.
+  void SetHandOverPairs(HandOverPairs pairs);
   // No new generations from now on (UNAVAILABLE, "draining").
   void Drain();
   // Ends everything that is left.
@@ -100,8 +109,24 @@ class RequestFlow : public GenerationService,
     bool taken = false;                   // by a replica, once: it is waited for, not refused
     double deadline_seconds = 0;          // of its waiting since its last token; 0: it did not wait
   };
+  // Room for the KV of a choice, at the replica that will decode it.
+  struct Room {
+    std::shared_ptr<ReplicaLink> link;
+    uint64_t submission_id = 0;  // that will go on there
+    uint32_t attempt = 1;
+    v1::KvTarget target;
+  };
+  // A request that waits for room; its prompt goes to `prefill` then.
+  struct Reservation {
+    std::shared_ptr<LiveGeneration> generation;
+    std::string prefill;  // replica
+    Room room;
+    Trouble trouble;
+    double deadline_seconds = 0;
+  };
   struct Submission {
     std::shared_ptr<LiveGeneration> generation;
+    std::optional<Room> room;  // where its KV goes
     std::shared_ptr<ReplicaLink> link;
     Trouble trouble;
     uint32_t attempt = 1;
@@ -136,11 +161,27 @@ class RequestFlow : public GenerationService,
   absl::StatusOr<std::unique_ptr<GenerationHandle>> TryStart(GenerationRequest request,
                                                              std::shared_ptr<GenerationSink> sink);
   // Null: none is ready. One of `refused_by` only where all that are ready are among them.
-  Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by);
+  Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
+                 bool begun);
   void Submit(Replica& replica, const Orphan& orphan);
+  // With `from`, the KV is there already; with `to`, it is handed over behind the first token.
   void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
                       int32_t first_choice, int32_t choice_count,
-                      const std::vector<int32_t>& output, uint32_t attempt, const Trouble& trouble);
+                      const std::vector<int32_t>& output, uint32_t attempt, const Trouble& trouble,
+                      const Room* from = nullptr, const Room* to = nullptr);
+
+  // Hand-over (hand_over.cc); all with mutex_ held but for OnReserved and EndReservations.
+  // Null: the prefill replica decodes too.
+  Replica* DecodeReplica(const Replica& prefill, const GenerationRequest& request);
+  void AskForRoom(const Replica& prefill, Replica& decode,
+                  const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,
+                  const Trouble& trouble);
+  void OnReserved(const std::shared_ptr<ReplicaLink>& link, const v1::Reserved& reserved);
+  void GoOnAtDecode(uint64_t submission_id);
+  static void GiveRoomBack(const Room& room);
+  // Those of a lost link, or (null) those that waited for too long: they go on without.
+  void EndReservations(const std::shared_ptr<ReplicaLink>& link);
+  void PlaceWithoutRoom(Reservation reservation, const absl::Status& reason);
   static void NoteReadiness(const v1::EngineLoad& load, Replica& replica);
   void ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1::TokenEvent& event);
   void NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event, double now);
@@ -166,6 +207,8 @@ class RequestFlow : public GenerationService,
   mutable std::mutex mutex_;
   std::map<std::string, Replica> replicas_;
   RoutingShares shares_;
+  HandOverPairs pairs_;
+  std::unordered_map<uint64_t, Reservation> reservations_;  // by Room::submission_id
   std::unordered_map<uint64_t, Submission> submissions_;
   // The submissions of one generation, so that cancelling it does not search all.
   std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;

@@ -260,9 +260,7 @@ class Planner {
         AddLine(std::move(idle));
     }
     if (Splits(placement) && !simulates_)
-      AddLine(
-          "not simulated: a plan that splits prefill and decode may serve only half of the "
-          "prediction");
+      AddLine("not simulated: a plan with a split may serve only half of the prediction");
     Compare(placement);
     if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;
@@ -460,11 +458,10 @@ class Planner {
         load * placement.requests_per_second, 100 * load,
         load == kHighestLoad ? ", because at full load queues would grow without bound" : ""));
     if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
-      AddLine(
-          absl::StrFormat("above %.0f %% of a plan's capacity waiting times grow quickly: any "
-                          "burst lengthens them%s",
-                          100 * kHighestLoad,
-                          waits_end ? "" : ", and here they grow without bound at some replica"));
+      AddLine(absl::StrFormat(
+          "above %.0f %% of a plan's capacity any burst lengthens waiting times much%s",
+          100 * kHighestLoad,
+          waits_end ? "" : ", and here they grow without bound at some replica"));
     }
     if (asked != kUnlimited && asked > Promised(placement)) {
       AddLine(absl::StrFormat("warning: the asked %.3f requests/s exceed what this plan serves%s",

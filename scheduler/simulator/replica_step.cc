@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "scheduler/lanes.h"
 #include "scheduler/simulator/replica.h"
 
 namespace tessera::scheduler {
@@ -297,10 +298,9 @@ StepWork SimulatedReplica::WorkOf(const Lane& lane) const {
 
 // No lane takes more than its part of all sequences.
 void SimulatedReplica::TakeJoining(Lane& lane) {
-  const auto lanes = static_cast<int64_t>(lanes_.size());
   const auto mine = static_cast<int64_t>(lane.running.size());
-  const int64_t part = (running_sequences() + lanes - 1) / lanes;
-  const auto count = std::clamp<int64_t>(part - mine, 0, static_cast<int64_t>(joining_.size()));
+  const int64_t quota = JoinQuota(running_sequences(), mine, static_cast<int64_t>(lanes_.size()));
+  const auto count = std::clamp<int64_t>(quota, 0, static_cast<int64_t>(joining_.size()));
   if (count == 0) return;
   std::sort(joining_.begin(), joining_.end(), RanksBefore);
   lane.running.insert(lane.running.end(), joining_.begin(), joining_.begin() + count);

@@ -14,6 +14,7 @@ import cluster
 from run_tests import Skip
 from staged_replica_test import WORKERS, staged_plan
 
+os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian has tc
 PATIENCE_SECONDS = 60
 RATE = "100mbit"
 

@@ -428,13 +428,10 @@ TEST_CASE("with a cluster token every call of the service needs it") {
   v1::SessionReply nothing;
   CHECK_FALSE(client.stream->Read(&nothing));
   CHECK(client.stream->Finish().error_code() == grpc::StatusCode::UNAUTHENTICATED);
-  grpc::ClientContext drain, reserve, profile;
+  grpc::ClientContext drain, profile;
   v1::DrainReply drained;
-  v1::ReserveKvReply reserved;
   v1::ProfileReply profiled;
   CHECK(worker.stub->Drain(&drain, {}, &drained).error_code() == grpc::StatusCode::UNAUTHENTICATED);
-  CHECK(worker.stub->ReserveKv(&reserve, {}, &reserved).error_code() ==
-        grpc::StatusCode::UNAUTHENTICATED);
   CHECK(worker.stub->Profile(&profile, {}, &profiled).error_code() ==
         grpc::StatusCode::UNAUTHENTICATED);
 }
@@ -481,16 +478,11 @@ TEST_CASE("health says SERVING from the end of Configure to the shutdown") {
   CHECK(health() == 2);
 }
 
-TEST_CASE("an address that others can reach needs a token; ReserveKv says what it waits for") {
+TEST_CASE("an address that others can reach needs a token") {
   Worker worker;
   const auto open = WorkerServer::Start("0.0.0.0:0", false, worker.service.get());
   REQUIRE_FALSE(open.ok());
   CHECK_THAT(std::string(open.status().message()), Catch::Contains("--cluster-token-file"));
-  grpc::ClientContext context;
-  v1::ReserveKvReply reply;
-  const grpc::Status status = worker.stub->ReserveKv(&context, {}, &reply);
-  CHECK(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
-  CHECK_THAT(status.error_message(), Catch::Contains("disaggregated"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Engine::Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double ma
 
 void Engine::Post(Command command) {
   std::lock_guard lock(mutex_);
-  const bool message = command.what.index() >= 2;
+  const bool message = command.sink != nullptr && command.what.index() >= 2;
   if (stopping_) return;
   if (message && mailbox_.size() >= kMaxMailbox) {
     mailbox_overflow_ = true;
@@ -44,6 +44,18 @@ void Engine::Submit(std::shared_ptr<ReplySink> sink, v1::Submit submit) {
 
 void Engine::Cancel(std::shared_ptr<ReplySink> sink, v1::Cancel cancel) {
   Post({std::move(sink), std::move(cancel)});
+}
+
+void Engine::Reserve(std::shared_ptr<ReplySink> sink, v1::Reserve reserve) {
+  Post({std::move(sink), std::move(reserve)});
+}
+
+void Engine::OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status) {
+  Post({nullptr, KvOutcome{false, submission_id, attempt, status}});
+}
+
+void Engine::OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status) {
+  Post({nullptr, KvOutcome{true, submission_id, attempt, status}});
 }
 
 void Engine::Wake() {
@@ -109,6 +121,14 @@ void Engine::Apply(Command& command) {
     session_ = std::move(command.sink);
     return;
   }
+  if (const KvOutcome* kv = std::get_if<KvOutcome>(&command.what)) {
+    if (kv->sent) {
+      parts_.core->OnKvSent(kv->submission_id, kv->attempt, kv->status, clock_(), &events_);
+    } else {
+      parts_.core->OnKvArrived(kv->submission_id, kv->attempt, kv->status);
+    }
+    return;
+  }
   if (command.sink != session_) return;  // of a session that ended
   if (std::holds_alternative<Detached>(command.what)) {
     DropSession();
@@ -123,6 +143,8 @@ void Engine::Apply(Command& command) {
     } else {
       EngineCore::Refuse(*submit, refusal, &events_);
     }
+  } else if (v1::Reserve* reserve = std::get_if<v1::Reserve>(&command.what)) {
+    parts_.core->Reserve(std::move(*reserve));
   } else {
     parts_.core->Cancel(std::get<v1::Cancel>(command.what), &events_);
   }
@@ -130,6 +152,7 @@ void Engine::Apply(Command& command) {
 
 void Engine::DropSession() {
   parts_.core->EndAll(absl::CancelledError("its session ended"), &events_);
+  parts_.core->TakeReserved();
   events_.clear();
   session_ = nullptr;
   stalled_since_seconds_ = -1;
@@ -153,7 +176,7 @@ v1::EngineLoad Engine::LoadNow() const {
 }
 
 void Engine::DeliverEvents() {
-  const bool news = draining_ && !told_draining_;
+  const bool news = (draining_ && !told_draining_) || parts_.core->has_reserved();
   if ((events_.empty() && !news) || !MayDeliver()) return;
   told_draining_ = draining_;
   v1::SessionReply reply;
@@ -161,6 +184,9 @@ void Engine::DeliverEvents() {
   *reply.mutable_load() = LoadNow();
   reply.set_step(reply.load().steps());
   for (v1::TokenEvent& event : events_) *reply.add_events() = std::move(event);
+  for (v1::Reserved& answer : parts_.core->TakeReserved()) {
+    *reply.add_reserved() = std::move(answer);
+  }
   events_.clear();
   session_->Deliver(std::move(reply));
 }
@@ -202,6 +228,10 @@ void Engine::Publish() {
 void Engine::Loop() {
   std::vector<Command> commands;
   parts_.core->SetWake([this] { Wake(); });
+  if (parts_.mover != nullptr) {
+    parts_.mover->SetListener(this);
+    parts_.core->SetMover(parts_.mover.get());
+  }
   while (WaitForWork(&commands)) {
     for (Command& command : commands) Apply(command);
     if (MayDeliver()) parts_.core->BeginSteps(clock_(), &events_);
@@ -220,7 +250,9 @@ void Engine::Loop() {
     commands.swap(mailbox_);
   }
   commands.clear();  // what is left in the mailbox holds sessions, and these hold the engine
-  // Nothing is held when Stop returns, whoever still holds the engine.
+  // Nothing is held when Stop returns, whoever still holds the engine. The mover's shipments read
+  // blocks that the core holds.
+  parts_.mover.reset();
   parts_.core.reset();
   parts_.formation.reset();
   parts_.share.reset();

@@ -44,9 +44,10 @@ struct EngineParts {
   std::shared_ptr<LoadedShare> share;
   std::unique_ptr<Formation> formation;  // null: the replica is this worker alone
   std::unique_ptr<EngineCore> core;
+  std::unique_ptr<KvMover> mover = nullptr;  // null: its KV stays here
 };
 
-class Engine {
+class Engine final : public KvMoverListener {
  public:
   using Clock = std::function<double()>;  // seconds, monotonic
 
@@ -57,7 +58,7 @@ class Engine {
   // empty.
   Engine(EngineParts parts, const v1::Fence& fence, Clock clock, double max_stall_seconds = 30,
          std::function<void(const absl::Status& reason)> on_broken = nullptr);
-  ~Engine() { Stop(absl::UnavailableError("the worker is shutting down")); }
+  ~Engine() override { Stop(absl::UnavailableError("the worker is shutting down")); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -69,6 +70,9 @@ class Engine {
   void Detach(std::shared_ptr<ReplySink> sink);
   void Submit(std::shared_ptr<ReplySink> sink, v1::Submit submit);
   void Cancel(std::shared_ptr<ReplySink> sink, v1::Cancel cancel);
+  void Reserve(std::shared_ptr<ReplySink> sink, v1::Reserve reserve);
+  void OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status) override;
+  void OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status) override;
   // The sink may deliver again.
   void Wake();
 
@@ -86,9 +90,15 @@ class Engine {
  private:
   struct Attached {};
   struct Detached {};
+  struct KvOutcome {
+    bool sent = false;  // else arrived
+    uint64_t submission_id = 0;
+    uint32_t attempt = 0;
+    absl::Status status;
+  };
   struct Command {
     std::shared_ptr<ReplySink> sink;
-    std::variant<Attached, Detached, v1::Submit, v1::Cancel> what;
+    std::variant<Attached, Detached, KvOutcome, v1::Submit, v1::Cancel, v1::Reserve> what;
   };
 
   void Post(Command command);

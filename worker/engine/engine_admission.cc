@@ -110,12 +110,10 @@ absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
 
 // Where the submission's blocks may be shared, and under which salt.
 void SetSharing(const EngineOptions& options, Submission* submission) {
-  const int64_t original = options.dynamic_rope_original_tokens;
-  int64_t shareable = std::numeric_limits<int64_t>::max();
-  if (original > 0) shareable = submission->prompt_tokens > original ? 0 : original;
-  if (options.prefix_cache && shareable > 0) {
-    submission->salt = StrCat("c", submission->request.cache_salt());
-    submission->indexed_tokens = shareable;
+  Sharing sharing = SharingOf(options, submission->prompt_tokens, submission->request.cache_salt());
+  if (sharing.indexed_tokens > 0) {
+    submission->salt = std::move(sharing.salt);
+    submission->indexed_tokens = sharing.indexed_tokens;
     submission->counts_as_cache = true;
   } else if (submission->request.choice_count() > 1) {
     // Between its own choices only: their prompts are the same, so are their rotations.
@@ -137,11 +135,39 @@ int64_t LongestSequence(const EngineOptions& options) {
                   options.limits.total_blocks * options.limits.block_tokens + 1);
 }
 
+Sharing SharingOf(const EngineOptions& options, int64_t prompt_tokens,
+                  const std::string& cache_salt) {
+  const int64_t original = options.dynamic_rope_original_tokens;
+  int64_t shareable = std::numeric_limits<int64_t>::max();
+  if (original > 0) shareable = prompt_tokens > original ? 0 : original;
+  if (!options.prefix_cache || shareable == 0) return {};
+  return {shareable, StrCat("c", cache_salt)};
+}
+
+absl::Status CheckReserve(const v1::Reserve& reserve, const EngineOptions& options) {
+  v1::Submit submit;
+  *submit.mutable_prompt_token_ids() = reserve.prompt_token_ids();
+  submit.set_max_tokens(1);
+  absl::Status status = CheckLengths(submit, options);
+  status.Update(CheckTokens("prompt_token_ids", reserve.prompt_token_ids(), options.vocabulary));
+  const int64_t pool_tokens = options.limits.total_blocks * options.limits.block_tokens;
+  if (status.ok() && reserve.prompt_token_ids_size() >= pool_tokens) {
+    status = Invalid(StrCat("the prompt has ", reserve.prompt_token_ids_size(),
+                            " tokens; the KV pool of this worker holds ", pool_tokens,
+                            ", and the first generated one needs room too"));
+  }
+  return status;
+}
+
 absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options) {
   absl::Status status = CheckLengths(submit, options);
   status.Update(CheckTokens("prompt_token_ids", submit.prompt_token_ids(), options.vocabulary));
   status.Update(CheckTokens("output_token_ids", submit.output_token_ids(), options.vocabulary));
   status.Update(CheckChoices(submit));
+  if (submit.has_kv_target() && submit.choice_count() > 1) {
+    status.Update(Invalid(
+        StrCat("kv_target hands over one choice, but choice_count is ", submit.choice_count())));
+  }
   status.Update(CheckSampling(submit.sampling(), options.vocabulary));
   status.Update(CheckBans(submit, options.vocabulary));
   return status;

@@ -33,6 +33,16 @@ struct EngineOptions {
 int64_t LongestSequence(const EngineOptions& options);
 
 absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options);
+absl::Status CheckReserve(const v1::Reserve& reserve, const EngineOptions& options);
+
+// Where blocks of a prompt may be shared: how many of its tokens, from the start, and under which
+// salt of the prefix index.
+struct Sharing {
+  int64_t indexed_tokens = 0;  // 0: none
+  std::string salt;
+};
+Sharing SharingOf(const EngineOptions& options, int64_t prompt_tokens,
+                  const std::string& cache_salt);
 
 // `submit` has passed CheckSubmit. `arrival` counts submissions, so it names this one within the
 // engine's life.

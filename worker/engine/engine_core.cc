@@ -40,7 +40,7 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
 }
 
 bool EngineCore::Busy() const {
-  return !waiting_.empty() || !in_flight_.empty() ||
+  return !waiting_.empty() || !in_flight_.empty() || !joining_.empty() || !rooms_waiting_.empty() ||
          std::any_of(lanes_.begin(), lanes_.end(),
                      [](const Lane& l) { return !l.running.empty(); });
 }
@@ -64,6 +64,9 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
     EndSubmission(open->second, absl::CancelledError("a newer attempt replaced it"), events);
   }
   absl::Status status = CheckSubmit(submit, options_);
+  if (status.ok() && submit.has_kv_target() && mover_ == nullptr) {
+    status = absl::FailedPreconditionError("this worker hands no KV over to other replicas");
+  }
   if (status.ok() && queued_submissions_ >= options_.max_waiting) {
     status = absl::ResourceExhaustedError(
         StrCat(queued_submissions_, " submissions are waiting; the limit is ", options_.max_waiting,
@@ -85,7 +88,9 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   changed_ = true;
   const bool computes =
       request.max_tokens() > request.output_token_ids_size() || request.prompt_logprobs() >= 0;
-  if (computes) {
+  if (computes && !request.kv_ticket().empty() && WaitForKv(&first)) {
+    // It goes on when its KV is there.
+  } else if (computes) {
     waiting_[first->rank] = std::move(first);
   } else {  // nothing was asked that needs the model
     v1::TokenEvent* event = AddEvent(first.get(), now_seconds, events);
@@ -261,6 +266,12 @@ void EngineCore::Admit(Lane& lane, std::unique_ptr<Sequence> sequence,
   lane.running.push_back(std::move(sequence));
 }
 
+int64_t EngineCore::running_sequences() const {
+  size_t running = joining_.size();
+  for (const Lane& lane : lanes_) running += lane.running.size();
+  return static_cast<int64_t>(running);
+}
+
 void EngineCore::MergeLanes() {
   std::vector<std::unique_ptr<Sequence>>& all = lanes_[0].running;
   for (size_t i = 1; i < lanes_.size(); ++i) {
@@ -291,9 +302,7 @@ void EngineCore::ResetLoad() {
 }
 
 void EngineCore::UpdateLoad() {
-  size_t running = 0;
-  for (const Lane& lane : lanes_) running += lane.running.size();
-  load_.set_running(static_cast<int32_t>(running));
+  load_.set_running(static_cast<int32_t>(running_sequences()));
   load_.set_waiting(static_cast<int32_t>(waiting_.size()));
   load_.set_kv_blocks_used(pool_.total_blocks() - pool_.free_blocks());
 }

@@ -2,10 +2,12 @@
 // runs the step on the model, samples, and says what happened to every choice.
 //
 // A sequence's states: held -> waiting -> running -> finished; running -> waiting (preempted: its
-// blocks are given back and its tokens computed again); every state -> cancelled. Each call leaves
-// no block with a sequence that ended. The tokens of a choice depend on its submission alone: not
-// on what else runs, on chunks, preemption, the prefix cache, or on where an earlier attempt
-// stopped (in f32 exactly; see kernels/ops.h on invariance).
+// blocks are given back and its tokens computed again); every state -> cancelled. With KV handed
+// over between replicas (engine_kv.cc), where the prompt is computed: running -> sent -> finished;
+// where it goes on: room for its KV -> KV and submission there, in any order -> running. Each call
+// leaves no block with a sequence that ended. The tokens of a choice depend on its submission
+// alone: not on what else runs, on chunks, preemption, the prefix cache, or on where an earlier
+// attempt stopped (in f32 exactly; see kernels/ops.h on invariance).
 //
 // Lanes (scheduler/lanes.h): as many steps are in flight as the executor allows. A sequence belongs
 // to one lane from its admission on; one that ends while a step computes rows of it is heard of at
@@ -32,6 +34,7 @@
 #include "proto/worker.pb.h"
 #include "scheduler/batcher.h"
 #include "worker/engine/engine_admission.h"
+#include "worker/engine/kv_mover.h"
 #include "worker/engine/sequence.h"
 #include "worker/model/model.h"
 #include "worker/step/sampler.h"
@@ -55,6 +58,16 @@ class EngineCore {
   // Ends choices and frees what they hold. Unknown ones and other attempts are ignored: they ended
   // before.
   void Cancel(const v1::Cancel& cancel, Events* events);
+  // Who moves KV; null, as at first: nobody. Must outlive the core.
+  void SetMover(KvMover* mover) { mover_ = mover; }
+  // Keeps room for KV to come; answered in TakeReserved, now or when there is room.
+  void Reserve(v1::Reserve reserve);
+  bool has_reserved() const { return !reserved_.empty(); }
+  std::vector<v1::Reserved> TakeReserved() { return std::exchange(reserved_, {}); }
+  // Outcomes of KvMover's Expect and Send.
+  void OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status);
+  void OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status,
+                double now_seconds, Events* events);
   // Ends everything with `status` (CANCELLED: as if cancelled).
   void EndAll(const absl::Status& status, Events* events);
 
@@ -113,6 +126,21 @@ class EngineCore {
   };
   class LaneStarter;  // what scheduler::StartLanes asks for
 
+  using RoomKey = std::pair<uint64_t, uint32_t>;  // submission and attempt
+  // Room for the KV of a prompt that another replica computes.
+  struct KvRoomOf {
+    explicit KvRoomOf(kvcache::BlockPool* pool) : blocks(pool) {}
+
+    v1::Reserve request;
+    std::vector<int32_t> tokens;  // the prompt
+    kvcache::BlockTable blocks;
+    int64_t cached_blocks = 0;  // of these, found in the prefix index
+    kvcache::PrefixNode node = 0;
+    std::string ticket;  // empty: it waits for blocks
+    bool arrived = false;
+    std::unique_ptr<Sequence> sequence;  // submitted; waits for the KV
+  };
+
   // Planning (engine_core.cc).
   void RefuseOverdue(double now_seconds, Events* events);
   void Plan(const Lane& lane);
@@ -143,8 +171,20 @@ class EngineCore {
   static v1::TokenEvent* AddEvent(Sequence* sequence, double now_seconds, Events* events);
   void FailStep(Lane& lane, const absl::Status& status, Events* events);
 
+  // Hand-over (engine_kv.cc).
+  void GiveRooms();
+  void DropRoom(const RoomKey& key);
+  bool WaitForKv(std::unique_ptr<Sequence>* sequence);
+  void Join(const RoomKey& key);
+  void TakeJoining(Lane& lane);
+  void HandOver(std::unique_ptr<Sequence> sequence);
+  std::vector<std::unique_ptr<Sequence>> TakeMoving(const std::shared_ptr<Submission>& submission);
+  int64_t running_sequences() const;  // those that join included
+
   // Ends (engine_end.cc); each destroys the sequence, or leaves it to the lane whose step needs it.
   void Finish(std::unique_ptr<Sequence> sequence);
+  void CloseChoice(const std::shared_ptr<Submission>& submission);
+  static void AddEnd(const Sequence& sequence, const absl::Status& status, Events* events);
   void End(std::unique_ptr<Sequence> sequence, const absl::Status& status, Events* events);
   void EndSubmission(const std::shared_ptr<Submission>& submission, const absl::Status& status,
                      Events* events);
@@ -159,6 +199,12 @@ class EngineCore {
   bool changed_ = false;          // something that may let a lane go on
   double last_end_seconds_ = 0;   // of a step
   std::map<SequenceRank, std::unique_ptr<Sequence>> waiting_;
+  KvMover* mover_ = nullptr;
+  std::map<RoomKey, KvRoomOf> rooms_;
+  std::deque<RoomKey> rooms_waiting_;  // for blocks, in order
+  std::vector<v1::Reserved> reserved_;
+  std::deque<std::unique_ptr<Sequence>> joining_;  // their KV is there; no lane has taken them
+  std::map<RoomKey, std::unique_ptr<Sequence>> sending_;
   std::unordered_map<uint64_t, std::shared_ptr<Submission>> submissions_;  // open ones, by id
   uint64_t arrivals_ = 0;
   int64_t queued_submissions_ = 0;  // not started

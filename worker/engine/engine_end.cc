@@ -17,6 +17,10 @@ void EngineCore::Finish(std::unique_ptr<Sequence> sequence) {
   } else {
     sequence.reset();
   }
+  CloseChoice(submission);
+}
+
+void EngineCore::CloseChoice(const std::shared_ptr<Submission>& submission) {
   if (--submission->open_choices == 0) {
     if (!submission->started) --queued_submissions_;
     submissions_.erase(submission->request.submission_id());
@@ -33,12 +37,11 @@ void EngineCore::Finish(std::unique_ptr<Sequence> sequence) {
   }
 }
 
-void EngineCore::End(std::unique_ptr<Sequence> sequence, const absl::Status& status,
-                     Events* events) {
+void EngineCore::AddEnd(const Sequence& sequence, const absl::Status& status, Events* events) {
   v1::TokenEvent& event = events->emplace_back();
-  event.set_submission_id(sequence->submission->request.submission_id());
-  event.set_attempt(sequence->submission->request.attempt());
-  event.set_choice(sequence->rank.choice);
+  event.set_submission_id(sequence.submission->request.submission_id());
+  event.set_attempt(sequence.submission->request.attempt());
+  event.set_choice(sequence.rank.choice);
   if (absl::IsCancelled(status)) {
     event.set_finish(v1::FINISH_REASON_CANCELLED);
   } else {
@@ -46,6 +49,11 @@ void EngineCore::End(std::unique_ptr<Sequence> sequence, const absl::Status& sta
     event.set_error(std::string(StdView(status.message())));
     event.set_error_code(static_cast<int32_t>(status.code()));
   }
+}
+
+void EngineCore::End(std::unique_ptr<Sequence> sequence, const absl::Status& status,
+                     Events* events) {
+  AddEnd(*sequence, status, events);
   Finish(std::move(sequence));
 }
 
@@ -63,6 +71,15 @@ void EngineCore::EndSubmission(const std::shared_ptr<Submission>& borrowed,
     it = waiting_.erase(it);
     End(std::move(sequence), status, events);
   }
+  for (std::unique_ptr<Sequence>& sequence : TakeMoving(submission)) {
+    End(std::move(sequence), status, events);
+  }
+  const RoomKey key{submission->request.submission_id(), submission->request.attempt()};
+  if (const auto sent = sending_.find(key); sent != sending_.end() && !sent->second->ended) {
+    AddEnd(*sent->second, status, events);  // its blocks are read until they are sent
+    sent->second->ended = true;
+    CloseChoice(submission);
+  }
   for (Lane& lane : lanes_) {
     for (size_t i = 0; i < lane.running.size();) {
       if (lane.running[i]->submission != submission) {
@@ -79,10 +96,15 @@ void EngineCore::EndSubmission(const std::shared_ptr<Submission>& borrowed,
 
 void EngineCore::Cancel(const v1::Cancel& cancel, Events* events) {
   const auto open = submissions_.find(cancel.submission_id());
-  if (open == submissions_.end() || open->second->request.attempt() != cancel.attempt()) return;
+  if (open == submissions_.end() || open->second->request.attempt() != cancel.attempt()) {
+    DropRoom({cancel.submission_id(), cancel.attempt()});
+    return UpdateLoad();
+  }
   const std::shared_ptr<Submission> submission = open->second;
   const absl::Status status = absl::CancelledError("cancelled");
-  if (cancel.choice() < 0) {
+  const v1::Submit& request = submission->request;
+  const bool only_choice = request.has_kv_target() || !request.kv_ticket().empty();
+  if (cancel.choice() < 0 || (only_choice && cancel.choice() == request.first_choice())) {
     EndSubmission(submission, status, events);
     return UpdateLoad();
   }
@@ -107,6 +129,7 @@ void EngineCore::Cancel(const v1::Cancel& cancel, Events* events) {
 
 void EngineCore::EndAll(const absl::Status& status, Events* events) {
   while (!submissions_.empty()) EndSubmission(submissions_.begin()->second, status, events);
+  while (!rooms_.empty()) DropRoom(rooms_.begin()->first);
   UpdateLoad();
 }
 

@@ -406,12 +406,30 @@ class Setup {
     return absl::OkStatus();
   }
 
+  // KV pools are f32 or bf16 (Model::AttachKv).
+  kvcache::KvPool PoolOf(const LoadedShare& share) const {
+    const v1::WorkerShare& held = request_.share();
+    const auto range = [](const v1::Range& r) {
+      return kvcache::IndexRange{static_cast<int32_t>(r.begin()), static_cast<int32_t>(r.end())};
+    };
+    const bool wide = model_options_.kv_dtype == DType::kF32;
+    return {share.kv_memory.data(),
+            {range(held.layers()), range(held.kv_heads())},
+            wide ? kvcache::KvType::kFloat32 : kvcache::KvType::kBFloat16,
+            share.kv_blocks,
+            options_.limits.block_tokens,
+            request_.model().head_dim()};
+  }
+
   absl::Status StartEngine(std::unique_ptr<Formation> formation,
                            std::unique_ptr<StepExecutor> executor) {
     EngineParts parts;
     parts.share = share_;
     parts.formation = std::move(formation);
     parts.core = std::make_unique<EngineCore>(options_, std::move(executor));
+    if (setup_.make_mover && parts.formation == nullptr) {
+      parts.mover = setup_.make_mover(PoolOf(*share_), share_);
+    }
     timer_.Begin("warm up");
     absl::Status status = WarmUp(parts.core.get(), setup_.clock);
     if (!status.ok()) return status;

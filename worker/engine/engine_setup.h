@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
 #include "worker/engine/engine.h"
 #include "worker/formation/formation.h"
@@ -34,7 +35,7 @@ using SetupProgress =
 
 struct SetupOptions {
   kernels::Device* device = nullptr;
-  std::string kernel_path;  // for WorkerReady
+  std::string kernel_path;   // for WorkerReady
   std::string model_folder;  // of the checkpoint on this machine; empty: as Configure says
   ModelLoader load_model;
   FingerprintReader fingerprint;
@@ -51,6 +52,10 @@ struct SetupOptions {
       const std::function<bool()>& cancelled)>
       join;
   FormationTimes formation_times;
+  // Moves KV of this pool from and to other replicas; `owner` keeps its memory. Null: nothing does.
+  std::function<std::unique_ptr<KvMover>(const kvcache::KvPool& pool,
+                                         std::shared_ptr<const void> owner)>
+      make_mover;
 };
 
 // What one call of SetUpEngine is given beside the request.

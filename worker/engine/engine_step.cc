@@ -50,6 +50,7 @@ void EngineCore::BeginSteps(double now_seconds, Events* events) {
   RefuseOverdue(now_seconds, events);
   if (!changed_ || !executor_->Broken().ok()) return;
   changed_ = false;
+  GiveRooms();
   LaneStarter starter(this, now_seconds, events);
   scheduler::StartLanes(starter);
   UpdateLoad();
@@ -62,6 +63,7 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
 
 bool EngineCore::BeginStep(size_t index, double now_seconds, Events* events) {
   Lane& lane = lanes_[index];
+  TakeJoining(lane);
   do {  // ends: a plan without rows that makes progress takes something out of the lane or the
         // queue
     if (lane.running.empty() && waiting_.empty()) return false;
@@ -335,7 +337,11 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
              sequence->known_tokens() >= LongestSequence(options_)) {
     event->set_finish(v1::FINISH_REASON_LENGTH);
   }
-  if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) Finish(TakeRunning(sequence));
+  if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) {
+    Finish(TakeRunning(sequence));
+  } else if (submission.request.has_kv_target()) {
+    HandOver(TakeRunning(sequence));
+  }
 }
 
 void EngineCore::FailStep(Lane& lane, const absl::Status& status, Events* events) {

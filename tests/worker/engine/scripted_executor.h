@@ -77,6 +77,17 @@ class ScriptedExecutor final : public StepExecutor {
     if (i < samples.size()) samples[i].token_id = token_id;
   }
 
+  // Copies what stands for tokens [first, end) of a sequence from another pool.
+  void CopyKv(const ScriptedExecutor& from, const std::vector<int32_t>& from_blocks,
+              const std::vector<int32_t>& blocks, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; ++t) {
+      const auto slot = [&](const ScriptedExecutor& pool, const std::vector<int32_t>& table) {
+        return table[t / pool.block_tokens_] * pool.block_tokens_ + t % pool.block_tokens_;
+      };
+      pool_[slot(*this, blocks)] = from.pool_[slot(from, from_blocks)];
+    }
+  }
+
   // The tokens that follow `tokens` in an undisturbed choice.
   std::vector<int32_t> Expected(const std::vector<int32_t>& prompt, int32_t choice,
                                 int64_t count) const {

@@ -1,0 +1,196 @@
+// What a request goes through when a replica is lost, drains, or refuses it.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/flow/request_flow.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+// An error that another replica may not have.
+bool WorthRetrying(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kResourceExhausted: return true;
+    default: return false;
+  }
+}
+
+void AddName(const std::string& name, std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
+}  // namespace
+
+// One choice's error takes its whole submission along: the worker is told, and what is open goes
+// elsewhere.
+void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
+  Orphan orphan;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = submissions_.find(submission_id);
+    if (found == submissions_.end()) return;
+    Submission& submission = found->second;
+    orphan.generation = submission.generation;
+    orphan.last_link = submission.link;
+    orphan.attempt = submission.attempt + 1;
+    orphan.trouble = submission.trouble;
+    orphan.reason = reason;
+    const std::string& name = submission.link->replica();
+    AddName(name, orphan.trouble.refused_by);
+    orphan.refused =
+        !submission.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
+    if (!orphan.refused) {
+      ++orphan.trouble.failures;
+      orphan.trouble.taken = true;
+    }
+    auto replica = replicas_.find(name);
+    if (absl::IsUnavailable(reason) && replica != replicas_.end() &&
+        replica->second.link == submission.link) {
+      replica->second.load.ready = false;
+    }
+    for (OpenChoice& open : submission.generation->OpenChoices()) {
+      const int32_t index = open.choice - submission.first_choice;
+      if (index >= 0 && index < submission.choice_count) orphan.choices.push_back(std::move(open));
+    }
+    SendCancel(submission, submission_id, -1);
+    Forget(submission_id, submission);
+  }
+  if (WorthRetrying(reason)) {
+    Place(std::move(orphan));
+  } else {
+    FailGeneration(orphan.generation, reason);
+  }
+}
+
+void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
+  std::vector<Orphan> orphans;
+  bool served = false;
+  {
+    std::lock_guard lock(mutex_);
+    auto replica = replicas_.find(link->replica());
+    // A link that never became ready, or has a successor, takes its replica's figures nowhere.
+    served = replica != replicas_.end() && replica->second.link == link;
+    if (served) replicas_.erase(replica);
+    std::map<LiveGeneration*, Orphan> by_generation;
+    std::vector<uint64_t> ids;
+    for (auto& [id, submission] : submissions_) {
+      if (submission.link != link) continue;
+      ids.push_back(id);
+      Orphan& orphan = by_generation[submission.generation.get()];
+      orphan.generation = submission.generation;
+      orphan.last_link = link;
+      orphan.attempt = std::max(orphan.attempt, submission.attempt + 1);
+      const int32_t failures = std::max(orphan.trouble.failures, submission.trouble.failures + 1);
+      orphan.trouble = submission.trouble;
+      orphan.trouble.failures = failures;
+      orphan.trouble.taken = true;
+      orphan.reason = absl::UnavailableError(
+          absl::StrCat("replica ", link->replica(), " was lost: ", std::string(reason.message())));
+    }
+    for (uint64_t id : ids) Forget(id, submissions_.at(id));
+    for (auto& [generation, orphan] : by_generation) {
+      orphan.choices = generation->OpenChoices();
+      orphans.push_back(std::move(orphan));
+    }
+  }
+  EndReservations(link);
+  if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
+  if (!orphans.empty()) {
+    Logger("coordinator")
+        .warn("replica {} was lost ({}); {} requests continue on other replicas", link->replica(),
+              std::string(reason.message()), orphans.size());
+  }
+  for (Orphan& orphan : orphans) Place(std::move(orphan));
+}
+
+void RequestFlow::Place(Orphan orphan) {
+  if (orphan.choices.empty()) return;
+  if (orphan.trouble.failures >= options_.max_attempts) {
+    FailGeneration(orphan.generation, orphan.reason);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (orphan.generation->ended()) return;
+    const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
+    const bool begun = std::any_of(orphan.choices.begin(), orphan.choices.end(),
+                                   [](const auto& c) { return !c.output_token_ids.empty(); });
+    Replica* replica = Route(orphan.generation->request(), refused_by, begun);
+    const bool full = absl::IsResourceExhausted(orphan.reason);
+    // Nothing has changed there: asking again at once would only be refused again.
+    const bool in_vain = replica != nullptr && (orphan.refused || full) &&
+                         std::find(refused_by.begin(), refused_by.end(),
+                                   replica->link->replica()) != refused_by.end();
+    if (replica != nullptr && !in_vain) {
+      if (replica->link != orphan.last_link) {
+        Logger("coordinator")
+            .info("request {} continues on replica {}, attempt {}: {}",
+                  orphan.generation->request().request_id, replica->link->replica(), orphan.attempt,
+                  std::string(orphan.reason.message()));
+        if (metrics_ != nullptr) metrics_->OnMigration();
+      }
+      Submit(*replica, orphan);
+      return;
+    }
+    const bool give_up = in_vain && full && !(orphan.refused && orphan.trouble.taken);
+    if (!give_up) {
+      AwaitReplica(std::move(orphan), in_vain);
+      return;
+    }
+  }
+  FailGeneration(orphan.generation, orphan.reason);
+}
+
+// With mutex_ held.
+void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
+  const double now = options_.now_seconds();
+  if (orphan.trouble.deadline_seconds == 0) {
+    orphan.trouble.deadline_seconds = now + options_.recovery_timeout_seconds;
+    Logger("coordinator")
+        .warn("request {} waits for a replica, for at most {} s: {}",
+              orphan.generation->request().request_id, options_.recovery_timeout_seconds,
+              std::string(orphan.reason.message()));
+  }
+  orphan.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
+  orphans_.push_back(std::move(orphan));
+}
+
+void RequestFlow::Tick() {
+  EndReservations(nullptr);
+  std::vector<Orphan> expired, due;
+  {
+    std::lock_guard lock(mutex_);
+    const double now = options_.now_seconds();
+    const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
+                                        [](const auto& entry) { return entry.second.load.ready; });
+    const bool recovering = !some_ready && options_.recovering && options_.recovering();
+    std::deque<Orphan> waiting;
+    for (Orphan& orphan : orphans_) {
+      if (orphan.trouble.deadline_seconds <= now && !recovering) {
+        expired.push_back(std::move(orphan));
+      } else if (some_ready && orphan.not_before_seconds <= now) {
+        due.push_back(std::move(orphan));
+      } else {
+        waiting.push_back(std::move(orphan));
+      }
+    }
+    std::swap(orphans_, waiting);
+  }
+  for (Orphan& orphan : due) {
+    orphan.trouble.refused_by.clear();
+    Place(std::move(orphan));
+  }
+  for (Orphan& orphan : expired) {
+    FailGeneration(orphan.generation,
+                   absl::UnavailableError(absl::StrCat(std::string(orphan.reason.message()),
+                                                       "; no other replica became ready in time")));
+  }
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,123 @@
+"""One worker prefills, another decodes: requests give one worker's tokens, and the loss of either loses none."""
+
+import contextlib
+import json
+import signal
+import threading
+
+from cluster import KILL, TERMINATE, Cluster, running, wait_for
+from staged_replica_test import FFN, HEADS, KV_HEADS, VOCABULARY, ask
+
+LAYERS = 6
+QUESTION = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0}
+LONG = [10 + (i * 7) % 400 for i in range(700)]
+
+
+def split_plan(path):
+    with running(workers=1) as c:
+        model = c.status()["plan"]["model"]
+    share = {"layers": {"begin": 0, "end": LAYERS}, "query_heads": {"begin": 0, "end": HEADS},
+             "kv_heads": {"begin": 0, "end": KV_HEADS}, "ffn_columns": {"begin": 0, "end": FFN},
+             "vocabulary_rows": {"begin": 0, "end": VOCABULARY}, "holds_embedding": True, "holds_head": True}
+    replicas = [{"name": name, "role": role, "stages": [{"workers": [
+        {"device": f"w{i}/0", "share": share, "kv_bytes": str(16 << 20)}]}]}
+        for i, (name, role) in enumerate([("p", "REPLICA_ROLE_PREFILL"), ("d", "REPLICA_ROLE_DECODE")])]
+    path.write_text(json.dumps({"model": model, "replicas": replicas,
+                                "routing": [{"prefill_replica": "p", "decode_replica": "d", "share": 1.0}]}))
+    return path
+
+
+@contextlib.contextmanager
+def split(tmp, dtype="float32"):
+    c = Cluster("--plan", str(split_plan(tmp / "plan.json")), "--dtype", dtype, "--kv-cache-dtype", "auto", workers=0)
+    try:
+        for name in ("w0", "w1"):
+            c.start_worker(name)
+        wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
+        yield c
+    except BaseException:
+        for name in c.processes:
+            print(f"--- {name}\n{c.log(name)}", flush=True)
+        raise
+    finally:
+        c.stop()
+
+
+def computed(c, what):
+    """Tokens by replica."""
+    return {name: sum(v for k, v in c.metrics().items() if k.startswith(f"vllm:{what}_tokens_total{{")
+                      and f'engine="{name}"' in k) for name in ("p", "d")}
+
+
+def tokens(body):
+    return json.loads(body)["choices"][0]["token_ids"]
+
+
+def test_a_prompt_computed_by_one_is_decoded_by_the_other(tmp):
+    bodies = [ask("Count from 3 to 90.", 60), ask(LONG, 20), {**ask("1 2 3", 12), "n": 2, "seed": 5, "temperature": 1}]
+    with running("--dtype", "float32", workers=1) as c:
+        alone = [json.loads(c.request("POST", "/v1/completions", body)[2]) for body in bodies]
+    with split(tmp) as c:
+        status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
+        assert status == 200 and '"142"' in body, body
+        for body, expected in zip(bodies, alone):
+            answer = json.loads(c.request("POST", "/v1/completions", body)[2])
+            assert [x["token_ids"] for x in answer["choices"]] == [x["token_ids"] for x in expected["choices"]]
+        prompts = computed(c, "prompt")
+        assert prompts["p"] > len(LONG), prompts
+        assert prompts["d"] < 20, prompts  # only what has two choices is computed there
+        assert computed(c, "generation")["d"] > 60
+        # The same prompt again: what the decode side has is not sent.
+        again = json.loads(c.request("POST", "/v1/completions", bodies[1])[2])
+        assert again["choices"][0]["token_ids"] == alone[1]["choices"][0]["token_ids"]
+        # A stream, and its prompt's logprobs.
+        events = list(c.stream({**ask("Count from 3 to 90.", 60), "logprobs": 1}))
+        assert sum(len(e["choices"][0].get("token_ids") or []) for e in events if e["choices"]) == 60
+
+
+def test_bfloat16_keys_and_values_move_too(tmp):
+    with split(tmp, "auto") as c:
+        status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
+        assert status == 200 and '"142"' in body, body
+        assert computed(c, "prompt")["d"] == 0
+
+
+def lose(tmp, worker, number):
+    with running("--dtype", "float32", workers=1) as c:
+        expected = tokens(c.request("POST", "/v1/completions", ask(tokens=400))[2])
+    with split(tmp) as c:
+        heard = []
+
+        def read():
+            for event in c.stream(ask(tokens=400)):
+                heard.append(event)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        wait_for("some tokens", lambda: len(heard) > 20)
+        c.signal(worker, number)
+        reader.join(60)
+        got = [token for e in heard for token in (e["choices"][0].get("token_ids") or [])]
+        assert got == expected, (len(got), len(expected))
+        # The one that is left serves alone.
+        status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
+        assert status == 200 and '"142"' in body, body
+
+
+def test_a_decode_worker_that_dies_loses_no_stream(tmp):
+    lose(tmp, "w1", KILL)
+
+
+def test_a_decode_worker_that_drains_loses_no_stream(tmp):
+    lose(tmp, "w1", TERMINATE)
+
+
+def test_a_prefill_worker_that_dies_leaves_one_that_serves(tmp):
+    lose(tmp, "w0", KILL)
+
+
+def test_a_receiver_that_hangs_ends_nothing(tmp):
+    with split(tmp) as c:
+        c.signal("w1", signal.SIGSTOP)
+        status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
+        assert status == 200 and '"142"' in body, body

@@ -1,0 +1,399 @@
+// KV handed over from an engine that prefills to one that decodes: whatever happens on the way, the
+// tokens are those of one engine, each choice ends once, and every block returns on both sides.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/engine/scripted_executor.h"
+#include "worker/engine/kv_mover.h"
+
+namespace tessera::worker {
+namespace {
+
+// Keeps what it is asked for; the test decides what comes of it.
+class HandMover final : public KvMover {
+ public:
+  struct Shipment {
+    v1::KvTarget target;
+    KvPlace place;
+  };
+
+  void SetListener(KvMoverListener*) override {}
+  v1::KvTarget Expect(const KvPlace& place, double) override {
+    v1::KvTarget target;
+    target.set_ticket("ticket " + std::to_string(++tickets_));
+    target.set_first_token(static_cast<int32_t>(place.first));
+    rooms[target.ticket()] = place;
+    return target;
+  }
+  void Forget(const std::string& ticket) override { REQUIRE(rooms.erase(ticket) == 1); }
+  void Send(const v1::KvTarget& target, const KvPlace& place) override {
+    shipments.push_back({target, place});
+  }
+
+  std::map<std::string, KvPlace> rooms;  // by ticket
+  std::vector<Shipment> shipments;
+
+ private:
+  int tickets_ = 0;
+};
+
+// One engine with its scripted workers.
+struct Side {
+  explicit Side(const EngineOptions& options, int lanes = 1) {
+    auto executor = std::make_unique<ScriptedExecutor>(
+        lanes, options.limits.total_blocks, options.limits.block_tokens, options.vocabulary);
+    workers = executor.get();
+    core = std::make_unique<EngineCore>(options, std::move(executor));
+    core->SetMover(&mover);
+  }
+  void Begin() { core->BeginSteps(now += 1, &events); }
+  void GoOn() {
+    if (workers->waits()) workers->RunOldest();
+    if (core->StepReady()) core->EndStep([this] { return now += 1; }, &events);
+  }
+  void RunAll() {
+    for (int steps = 0; core->MayBegin() || workers->waits() || core->StepReady(); ++steps) {
+      REQUIRE(steps < 10000);
+      Begin();
+      GoOn();
+    }
+  }
+  void Cancel(uint64_t id) {
+    v1::Cancel cancel;
+    cancel.set_submission_id(id);
+    cancel.set_attempt(1);
+    cancel.set_choice(-1);
+    core->Cancel(cancel, &events);
+  }
+  int32_t used() const { return core->load().kv_blocks_used(); }
+
+  HandMover mover;  // outlives the core
+  ScriptedExecutor* workers;
+  std::unique_ptr<EngineCore> core;
+  EngineCore::Events events;
+  double now = 0;
+};
+
+EngineOptions Options(int64_t blocks = 40) {
+  EngineOptions options = SmallOptions();
+  options.limits.total_blocks = blocks;
+  return options;
+}
+
+v1::Submit Wants(uint64_t id, int64_t prompt, int32_t tokens) {
+  v1::Submit submit = MakeSubmit(id, Prompt(prompt, id), tokens);
+  submit.set_ignore_eos(true);
+  return submit;
+}
+
+v1::Reserve ReserveFor(const v1::Submit& submit) {
+  v1::Reserve reserve;
+  reserve.set_submission_id(submit.submission_id());
+  reserve.set_attempt(1);
+  *reserve.mutable_prompt_token_ids() = submit.prompt_token_ids();
+  return reserve;
+}
+
+// A prefill and a decode engine, and the coordinator's part by hand.
+struct Pair {
+  explicit Pair(const EngineOptions& from = Options(), const EngineOptions& to = Options(),
+                int lanes = 1)
+      : prefill(from, lanes), decode(to, lanes) {}
+
+  // What came since the last call, of both sides; the tokens of each choice are added up.
+  void Collect() {
+    for (Side* side : {&prefill, &decode}) {
+      for (const v1::TokenEvent& event : side->events) {
+        const uint64_t id = event.submission_id();
+        auto& ends = side == &prefill ? prefill_ends : decode_ends;
+        REQUIRE_FALSE(ends.contains(id));  // nothing after the end
+        if (event.has_token()) {
+          REQUIRE(event.position() ==
+                  static_cast<int64_t>(lengths[id] + tokens[id].size()));  // none lost or doubled
+          tokens[id].push_back(event.token_id());
+        }
+        if (event.finish() != v1::FINISH_REASON_UNSPECIFIED) ends[id] = event.finish();
+      }
+      side->events.clear();
+    }
+    for (v1::Reserved& answer : decode.core->TakeReserved()) {
+      reserved[answer.submission_id()] = std::move(answer);
+    }
+  }
+  void Reserve(const v1::Submit& submit) {
+    lengths[submit.submission_id()] = submit.prompt_token_ids_size();
+    decode.core->Reserve(ReserveFor(submit));
+    decode.Begin();
+    decode.GoOn();
+    Collect();
+  }
+  void Prefill(v1::Submit submit) {
+    const v1::Reserved& answer = reserved.at(submit.submission_id());
+    REQUIRE(answer.has_target());
+    *submit.mutable_kv_target() = answer.target();
+    prefill.core->Submit(std::move(submit), prefill.now, &prefill.events);
+    Collect();
+  }
+  void Decode(v1::Submit submit) {
+    const uint64_t id = submit.submission_id();
+    submit.mutable_output_token_ids()->Add(tokens[id].begin(), tokens[id].end());
+    if (reserved.contains(id)) submit.set_kv_ticket(reserved.at(id).target().ticket());
+    decode.core->Submit(std::move(submit), decode.now, &decode.events);
+    Collect();
+  }
+  // The oldest shipment arrives, or does not.
+  void Ship(bool arrives) {
+    const HandMover::Shipment shipment = prefill.mover.shipments.front();
+    prefill.mover.shipments.erase(prefill.mover.shipments.begin());
+    const auto room = decode.mover.rooms.find(shipment.target.ticket());
+    arrives &= room != decode.mover.rooms.end();
+    if (room != decode.mover.rooms.end()) {
+      const KvPlace place = room->second;
+      decode.mover.rooms.erase(room);
+      if (arrives) {
+        decode.workers->CopyKv(*prefill.workers, shipment.place.blocks, place.blocks, place.first,
+                               place.end);
+      }
+      decode.core->OnKvArrived(place.submission_id, place.attempt,
+                               arrives ? absl::OkStatus() : absl::DataLossError("the link broke"));
+    }
+    prefill.core->OnKvSent(shipment.place.submission_id, shipment.place.attempt,
+                           arrives ? absl::OkStatus() : absl::UnavailableError("the link broke"),
+                           prefill.now, &prefill.events);
+    Collect();
+  }
+  void RunAll() {
+    prefill.RunAll();
+    decode.RunAll();
+    Collect();
+  }
+  void CheckNothingHeld() {
+    for (Side* side : {&prefill, &decode}) {
+      CHECK(side->core->sequences() == 0);
+      CHECK(side->used() == 0);
+      CHECK(side->mover.rooms.empty());
+    }
+  }
+  std::vector<int32_t> Expected(uint64_t id, int64_t prompt, int64_t count) const {
+    return prefill.workers->Expected(Prompt(prompt, id), 0, count);
+  }
+
+  Side prefill, decode;
+  std::map<uint64_t, int64_t> lengths;
+  std::map<uint64_t, std::vector<int32_t>> tokens;
+  std::map<uint64_t, v1::FinishReason> prefill_ends, decode_ends;
+  std::map<uint64_t, v1::Reserved> reserved;
+};
+
+TEST_CASE("hand-over: the first token comes from prefill, the others from decode") {
+  for (const bool early : {false, true}) {  // the submission before its KV, or behind it
+    Pair pair;
+    const v1::Submit submit = Wants(1, 21, 9);
+    pair.Reserve(submit);
+    pair.Prefill(submit);
+    pair.prefill.RunAll();
+    pair.Collect();
+    CHECK(pair.tokens[1].size() == 1);
+    CHECK(pair.prefill_ends.empty());
+    CHECK(pair.prefill.used() == 6);  // until the KV is sent
+    if (early) pair.Decode(submit);
+    pair.Ship(true);
+    CHECK(pair.prefill_ends[1] == v1::FINISH_REASON_HANDED_OVER);
+    CHECK(pair.prefill.used() == 0);
+    if (!early) pair.Decode(submit);
+    pair.RunAll();
+    CHECK(pair.tokens[1] == pair.Expected(1, 21, 9));
+    CHECK(pair.decode_ends[1] == v1::FINISH_REASON_LENGTH);
+    CHECK(pair.decode.core->load().prompt_tokens() == 0);  // it computed none
+    pair.CheckNothingHeld();
+  }
+}
+
+TEST_CASE("hand-over: what the decode side's prefix cache has is not sent") {
+  Pair pair;
+  pair.lengths[7] = 21;
+  v1::Submit before = Wants(7, 21, 3);  // the same prompt, served there before
+  pair.decode.core->Submit(before, 0, &pair.decode.events);
+  pair.RunAll();
+  const v1::Submit submit = Wants(7, 21, 9);
+  pair.tokens.clear();
+  pair.decode_ends.clear();
+  pair.Reserve(submit);
+  CHECK(pair.reserved[7].target().first_token() == 20);
+  pair.Prefill(submit);
+  pair.prefill.RunAll();
+  pair.Collect();
+  pair.Ship(true);
+  pair.Decode(submit);
+  pair.RunAll();
+  CHECK(pair.tokens[7] == pair.Expected(7, 21, 9));
+  pair.CheckNothingHeld();
+}
+
+TEST_CASE("hand-over: KV that does not come is computed where it was expected") {
+  for (const bool early : {false, true}) {
+    Pair pair;
+    const v1::Submit submit = Wants(1, 21, 9);
+    pair.Reserve(submit);
+    pair.Prefill(submit);
+    pair.prefill.RunAll();
+    pair.Collect();
+    if (early) pair.Decode(submit);
+    pair.Ship(false);
+    CHECK(pair.prefill_ends[1] == v1::FINISH_REASON_ERROR);
+    if (!early) pair.Decode(submit);
+    pair.RunAll();
+    CHECK(pair.tokens[1] == pair.Expected(1, 21, 9));
+    CHECK(pair.decode.core->load().prompt_tokens() == 21);
+    pair.CheckNothingHeld();
+  }
+}
+
+TEST_CASE("hand-over: a first token that is the last is sent nowhere") {
+  Pair pair;
+  const v1::Submit submit = Wants(1, 21, 1);
+  pair.Reserve(submit);
+  CHECK(pair.decode.used() == 6);
+  pair.Prefill(submit);
+  pair.RunAll();
+  CHECK(pair.prefill_ends[1] == v1::FINISH_REASON_LENGTH);
+  CHECK(pair.prefill.mover.shipments.empty());
+  pair.decode.Cancel(1);  // as the coordinator does
+  pair.CheckNothingHeld();
+}
+
+TEST_CASE("hand-over: rooms are given in order, as blocks become free") {
+  Pair pair(Options(), Options(14));
+  for (const uint64_t id : {1, 2, 3}) pair.Reserve(Wants(id, 23, 5));  // six blocks each
+  CHECK(pair.reserved.contains(1));
+  CHECK(pair.reserved.contains(2));
+  CHECK_FALSE(pair.reserved.contains(3));
+  pair.Reserve(Wants(4, 2, 5));  // would fit, and waits its turn
+  CHECK_FALSE(pair.reserved.contains(4));
+  pair.decode.Cancel(1);
+  pair.decode.RunAll();
+  pair.Collect();
+  CHECK(pair.reserved.contains(3));
+  CHECK(pair.reserved.contains(4));
+  for (const uint64_t id : {2, 3, 4}) pair.decode.Cancel(id);
+  pair.CheckNothingHeld();
+}
+
+TEST_CASE("hand-over: room that cannot be is refused by name") {
+  Pair pair(Options(), Options(4));
+  pair.Reserve(Wants(1, 30, 5));
+  CHECK_FALSE(pair.reserved[1].has_target());
+  CHECK_THAT(pair.reserved[1].error(), Catch::Contains("30 tokens") && Catch::Contains("16"));
+  pair.decode.core->SetMover(nullptr);
+  pair.Reserve(Wants(2, 3, 5));
+  CHECK_THAT(pair.reserved[2].error(), Catch::Contains("takes no KV"));
+}
+
+// One seed: many submissions, whose hand-overs meet cancels, losses and each other in random order.
+class Storm {
+ public:
+  explicit Storm(uint32_t seed)
+      : random_(seed), pair_(Options(From(14, 40)), Options(From(14, 40)), From(1, 2)) {}
+
+  void Run() {
+    for (int i = 0; i < 200; ++i) Act();
+    for (int i = 0; i < 2000 && !Over(); ++i) {
+      pair_.RunAll();
+      StartReserved();
+      if (!pair_.prefill.mover.shipments.empty()) pair_.Ship(true);
+    }
+    for (const auto& [id, submit] : submits_) {
+      INFO("submission " << id);
+      CHECK(pair_.tokens[id] ==
+            pair_.Expected(id, submit.prompt_token_ids_size(), pair_.tokens[id].size()));
+      if (cancelled_.contains(id)) continue;
+      CHECK(static_cast<int32_t>(pair_.tokens[id].size()) == submit.max_tokens());
+    }
+    pair_.CheckNothingHeld();
+  }
+
+ private:
+  int From(int low, int high) {  // both included
+    return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
+  }
+  void Act() {
+    switch (From(0, 9)) {
+      case 0: return Ask();
+      case 1: return Cancel();
+      case 2: return StartReserved();
+      case 3:
+        if (!pair_.prefill.mover.shipments.empty()) pair_.Ship(From(0, 3) > 0);
+        return;
+      case 4:
+      case 5: return Begin();
+      default: return GoOn();
+    }
+  }
+  void Ask() {
+    const uint64_t id = ++last_id_;
+    submits_[id] = Wants(id, From(1, 30), From(1, 10));
+    pair_.Reserve(submits_[id]);
+  }
+  // As the coordinator: prefill when there is room, decode when the first token is there.
+  void StartReserved() {
+    for (const auto& [id, answer] : pair_.reserved) {
+      if (cancelled_.contains(id) || !started_.insert(id).second) continue;
+      pair_.Prefill(submits_[id]);
+    }
+    for (const auto& [id, tokens] : pair_.tokens) {
+      if (cancelled_.contains(id) || tokens.size() != 1 || decoding_.contains(id)) continue;
+      decoding_.insert(id);
+      if (pair_.prefill_ends.contains(id) && pair_.prefill_ends[id] == v1::FINISH_REASON_LENGTH) {
+        pair_.decode.Cancel(id);
+      } else {
+        pair_.Decode(submits_[id]);
+      }
+    }
+  }
+  void Cancel() {
+    if (last_id_ == 0) return;
+    const auto id = static_cast<uint64_t>(From(1, static_cast<int>(last_id_)));
+    cancelled_.insert(id);
+    pair_.prefill.Cancel(id);
+    pair_.decode.Cancel(id);
+    pair_.Collect();
+  }
+  void Begin() {
+    (From(0, 1) == 0 ? pair_.prefill : pair_.decode).Begin();
+    pair_.Collect();
+  }
+  void GoOn() {
+    (From(0, 1) == 0 ? pair_.prefill : pair_.decode).GoOn();
+    pair_.Collect();
+  }
+  bool Over() {
+    return pair_.prefill.core->sequences() == 0 && pair_.decode.core->sequences() == 0 &&
+           std::all_of(submits_.begin(), submits_.end(), [&](const auto& entry) {
+             return cancelled_.contains(entry.first) || decoding_.contains(entry.first);
+           });
+  }
+
+  std::mt19937 random_;
+  Pair pair_;
+  uint64_t last_id_ = 0;
+  std::map<uint64_t, v1::Submit> submits_;
+  std::set<uint64_t> cancelled_, started_, decoding_;
+};
+
+TEST_CASE("hand-over: cancels, losses and short pools in random order") {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    INFO("seed " << seed);
+    Storm(seed).Run();
+  }
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,277 @@
+// KV between two workers' pools over links: what arrives, and what is refused without writing.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/links/handshake.h"
+#include "kernels/links/link_address.h"
+#include "kernels/links/link_socket.h"
+#include "proto/protocol.h"
+#include "worker/transfer/kv_inbox.h"
+#include "worker/transfer/kv_outbox.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::byte kUntouched{0xee};
+constexpr uint64_t kReceiver = 77;
+constexpr int64_t kBlocks = 8, kBlockTokens = 4, kHeadDim = 3;
+
+struct Pool {
+  explicit Pool(std::byte fill) {
+    view = {nullptr, {{0, 2}, {0, 3}}, kvcache::KvType::kFloat32, kBlocks, kBlockTokens, kHeadDim};
+    memory.assign(static_cast<size_t>(view.bytes()), fill);
+    view.memory = memory.data();
+  }
+  std::vector<std::byte> memory;
+  kvcache::KvPool view;
+};
+
+// What came of a room or a shipment.
+class Outcome {
+ public:
+  std::function<void(const absl::Status&)> Setter() {
+    return [promise = promise_](const absl::Status& status) { promise->set_value(status); };
+  }
+  absl::Status Wait() {
+    REQUIRE(future_.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+    return future_.get();
+  }
+  bool has_come() const {
+    return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+
+ private:
+  std::shared_ptr<std::promise<absl::Status>> promise_ =
+      std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> future_ = promise_->get_future();
+};
+
+struct Ends {
+  explicit Ends(const std::string& token = "secret") {
+    auto started = KvInbox::Start({{"127.0.0.1:0"}, token, kReceiver});
+    REQUIRE(started.ok());
+    inbox = *std::move(started);
+    outbox = std::make_unique<KvOutbox>(
+        KvOutboxOptions{.cluster_token = token, .incarnation = 5, .wait_seconds = 5});
+    for (size_t i = 0; i < from.memory.size(); ++i) from.memory[i] = static_cast<std::byte>(i * 7);
+  }
+  // Tokens 5 to 17 of a sequence.
+  v1::KvTarget Expect(Outcome* outcome, double lease_seconds = 30) {
+    KvRoom room{to.view, to_table, 5, 18, lease_seconds, outcome->Setter()};
+    v1::KvTarget target;
+    target.set_ticket(inbox->Expect(std::move(room)));
+    for (const std::string& address : inbox->addresses()) target.add_addresses(address);
+    target.set_incarnation(kReceiver);
+    target.set_first_token(5);
+    return target;
+  }
+  void Send(const v1::KvTarget& target, Outcome* outcome, const void* owner = nullptr) {
+    outbox->Send({target, from.view, from_table, 18, outcome->Setter(), owner});
+  }
+  bool untouched() const {
+    return std::all_of(to.memory.begin(), to.memory.end(),
+                       [](std::byte b) { return b == kUntouched; });
+  }
+
+  Pool from{std::byte{0}}, to{kUntouched};
+  std::vector<int32_t> from_table = {7, 0, 1, 5, 2}, to_table = {3, 4, 6, 0, 1};
+  std::unique_ptr<KvInbox> inbox;
+  std::unique_ptr<KvOutbox> outbox;
+};
+
+// A connection that is past its handshake.
+std::unique_ptr<kernels::Link> Connect(const v1::KvTarget& target, const std::string& token) {
+  v1::LinkIdentity identity;
+  identity.set_protocol_version(kProtocolVersion);
+  identity.set_incarnation(5);
+  identity.set_peer_incarnation(target.incarnation());
+  identity.set_kind(v1::LINK_KIND_KV);
+  identity.set_ticket(target.ticket());
+  auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(target.addresses(0)), 5);
+  REQUIRE(link.ok());
+  kernels::HandshakeOptions handshake;
+  handshake.token = token;
+  handshake.identity = identity.SerializeAsString();
+  return HandshakeAsClient(**link, handshake).ok() ? *std::move(link) : nullptr;
+}
+
+v1::KvPiece Piece(int64_t first, int64_t end) {
+  v1::KvPiece piece;
+  piece.mutable_layers()->set_begin(0);
+  piece.mutable_layers()->set_end(1);
+  piece.mutable_kv_heads()->set_begin(0);
+  piece.mutable_kv_heads()->set_end(3);
+  piece.set_first_token(static_cast<int32_t>(first));
+  piece.set_end_token(static_cast<int32_t>(end));
+  piece.set_dtype(v1::DATA_TYPE_FLOAT32);
+  return piece;
+}
+
+void SendPiece(kernels::Link* link, const v1::KvPiece& piece, int64_t bytes) {
+  const std::string header = piece.SerializeAsString();
+  const auto length = static_cast<uint32_t>(header.size());
+  std::string payload(reinterpret_cast<const char*>(&length), sizeof length);
+  payload += header;
+  payload.append(static_cast<size_t>(bytes), '\1');
+  const auto* data = reinterpret_cast<const std::byte*>(payload.data());
+  REQUIRE(link->Send(static_cast<uint16_t>(KvFrame::kPiece),
+                     absl::Span<const std::byte>(data, payload.size()), 5)
+              .ok());
+}
+
+constexpr int64_t PieceBytes(int64_t tokens) { return 2 * 3 * tokens * kHeadDim * 4; }
+
+TEST_CASE("KV arrives in the blocks that were kept for it") {
+  Ends ends;
+  for (int round = 0; round < 2; ++round) {  // the second over links of their own
+    Outcome arrived, sent;
+    ends.Send(ends.Expect(&arrived), &sent);
+    CHECK(sent.Wait().ok());
+    CHECK(arrived.Wait().ok());
+  }
+  const auto slot = [](const std::vector<int32_t>& table, int64_t t) {
+    return table[t / kBlockTokens] * kBlockTokens + t % kBlockTokens;
+  };
+  for (int32_t layer = 0; layer < 2; ++layer) {
+    for (const int plane : {0, 1}) {
+      for (int32_t head = 0; head < 3; ++head) {
+        for (int64_t t = 0; t < 18; ++t) {
+          const std::byte* got = ends.to.view.At(layer, plane, head, slot(ends.to_table, t));
+          const std::byte* sent = ends.from.view.At(layer, plane, head, slot(ends.from_table, t));
+          if (t >= 5) CHECK(std::memcmp(got, sent, kHeadDim * 4) == 0);
+          if (t < 5)
+            CHECK(std::all_of(got, got + kHeadDim * 4, [](auto b) { return b == kUntouched; }));
+        }
+      }
+    }
+  }
+  CHECK(ends.outbox->bytes_sent() > 2 * 2 * PieceBytes(13));
+  CHECK(ends.inbox->refused() == 0);
+}
+
+TEST_CASE("a ticket that is used, unknown or another worker's opens nothing") {
+  Ends ends;
+  Outcome arrived, sent, again, made_up, other;
+  const v1::KvTarget target = ends.Expect(&arrived);
+  ends.Send(target, &sent);
+  CHECK(sent.Wait().ok());
+  const std::vector<std::byte> after = ends.to.memory;
+  std::fill(ends.from.memory.begin(), ends.from.memory.end(), std::byte{1});
+  ends.Send(target, &again);
+  CHECK(absl::IsFailedPrecondition(again.Wait()));
+  v1::KvTarget invented = target;
+  invented.set_ticket("0123456789abcdef");
+  ends.Send(invented, &made_up);
+  const absl::Status refused = made_up.Wait();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("ticket is not known here"));
+  Outcome waits;
+  v1::KvTarget elsewhere = ends.Expect(&waits);
+  elsewhere.set_incarnation(kReceiver + 1);
+  ends.Send(elsewhere, &other);
+  CHECK_FALSE(other.Wait().ok());
+  CHECK(ends.to.memory == after);
+  CHECK(ends.inbox->refused() == 3);
+  CHECK_FALSE(waits.has_come());
+  ends.inbox->Forget(elsewhere.ticket());
+}
+
+TEST_CASE("who has not the cluster's token is refused, and its ticket stays good") {
+  Ends ends;
+  Outcome arrived;
+  const v1::KvTarget target = ends.Expect(&arrived);
+  CHECK(Connect(target, "guess") == nullptr);
+  CHECK(ends.untouched());
+  Outcome sent;
+  ends.Send(target, &sent);
+  CHECK(sent.Wait().ok());
+  CHECK(arrived.Wait().ok());
+}
+
+TEST_CASE("pieces outside their room, out of order or of a wrong size are refused unwritten") {
+  struct Case {
+    std::string what;
+    v1::KvPiece piece;
+    int64_t bytes;
+  };
+  std::vector<Case> cases = {{"an early token", Piece(4, 7), PieceBytes(3)},
+                             {"a late token", Piece(5, 19), PieceBytes(14)},
+                             {"a gap", Piece(6, 8), PieceBytes(2)},
+                             {"too few bytes", Piece(5, 8), PieceBytes(3) - 1},
+                             {"too many bytes", Piece(5, 8), PieceBytes(3) + 4},
+                             {"a backward range", Piece(8, 5), 0}};
+  cases.push_back({"a layer too many", Piece(5, 8), 2 * PieceBytes(3)});
+  cases.back().piece.mutable_layers()->set_begin(1);
+  cases.back().piece.mutable_layers()->set_end(3);
+  cases.push_back({"a huge head", Piece(5, 8), PieceBytes(3)});
+  cases.back().piece.mutable_kv_heads()->set_end(int64_t{1} << 40);
+  cases.push_back({"another type", Piece(5, 8), PieceBytes(3)});
+  cases.back().piece.set_dtype(v1::DATA_TYPE_INT8);
+  Ends ends;
+  for (const Case& one : cases) {
+    INFO(one.what);
+    Outcome arrived;
+    const auto link = Connect(ends.Expect(&arrived), "secret");
+    REQUIRE(link != nullptr);
+    SendPiece(link.get(), one.piece, one.bytes);
+    CHECK(absl::IsInvalidArgument(arrived.Wait()));
+    CHECK(ends.untouched());
+  }
+  CHECK(ends.inbox->refused() == static_cast<int64_t>(cases.size()));
+}
+
+TEST_CASE("a sender that dies, or says nothing, ends its room in bounded time") {
+  Ends ends;
+  Outcome dies, silent, unused;
+  auto link = Connect(ends.Expect(&dies), "secret");
+  SendPiece(link.get(), Piece(5, 8), PieceBytes(3));
+  link.reset();
+  CHECK(absl::IsUnavailable(dies.Wait()));
+  const auto waits = Connect(ends.Expect(&silent, 0.2), "secret");
+  ends.Expect(&unused, 0.2);
+  CHECK(absl::IsDeadlineExceeded(silent.Wait()));
+  CHECK(absl::IsDeadlineExceeded(unused.Wait()));
+}
+
+TEST_CASE("nothing is written behind Forget, and nothing is sent behind Drop") {
+  Ends ends;
+  Outcome forgotten;
+  const v1::KvTarget target = ends.Expect(&forgotten);
+  const auto link = Connect(target, "secret");
+  ends.inbox->Forget(target.ticket());
+  SendPiece(link.get(), Piece(5, 8), PieceBytes(3));
+  CHECK(link->Receive(static_cast<uint16_t>(KvFrame::kComplete), absl::Span<std::byte>(), 10)
+            .status()
+            .code() == absl::StatusCode::kUnavailable);
+  CHECK(ends.untouched());
+  CHECK_FALSE(forgotten.has_come());
+
+  // Nobody answers the first shipment, and the second waits behind it.
+  auto deaf = kernels::LinkListener::Listen(*kernels::ParseLinkAddress("127.0.0.1:0"));
+  REQUIRE(deaf.ok());
+  v1::KvTarget nowhere;
+  nowhere.set_incarnation(kReceiver);
+  nowhere.set_first_token(5);
+  nowhere.add_addresses((*deaf)->address().ToString());
+  Outcome first, second, others, arrived;
+  const int mine = 0, theirs = 0;
+  ends.Send(nowhere, &first, &mine);
+  ends.Send(nowhere, &second, &mine);
+  ends.Send(ends.Expect(&arrived), &others, &theirs);
+  ends.outbox->Drop(&mine);
+  CHECK(first.has_come());
+  CHECK(second.has_come());
+  CHECK(others.Wait().ok());
+  CHECK(arrived.Wait().ok());
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,120 @@
+// Where a worker takes the KV that workers of other replicas computed for it.
+//
+// Who is to send gets a ticket: random, single use, bound to one worker and to the tokens of one
+// sequence. A connection proves the cluster token (kernels/links/handshake.h), shows the ticket,
+// and sends pieces (v1::KvPiece and its elements, kvcache/raw_codec.h): of each layer and head the
+// tokens in order, each once. Anything else is refused by name and counted, and nothing of it is
+// written. Pieces are written as they come, on the connection's own thread, never the engine's.
+//
+// Thread rule: any thread. Room::done is called once, on a thread of the inbox, unless Forget came
+// first. Every wait is bounded: by the lease, which each piece extends.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/links/link_acceptor.h"
+#include "kvcache/kv_layout.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::worker {
+
+struct KvInboxOptions {
+  std::vector<std::string> listen;  // as LinkHubOptions::listen
+  std::string cluster_token;        // empty: none is asked for
+  uint64_t incarnation = 0;         // of this worker
+};
+
+// Where the KV of tokens [first, end) of a sequence goes.
+struct KvRoom {
+  kvcache::KvPool pool;
+  std::vector<int32_t> table;  // blocks of the sequence
+  int64_t first = 0;
+  int64_t end = 0;
+  double lease_seconds = 60;
+  // OK: all of it is there. Else what ended it; nothing is written any more.
+  std::function<void(const absl::Status&)> done;
+};
+
+class KvInbox {
+ public:
+  static absl::StatusOr<std::unique_ptr<KvInbox>> Start(KvInboxOptions options);
+  ~KvInbox();
+
+  // In the order of KvInboxOptions::listen, with the ports that the system chose.
+  std::vector<std::string> addresses() const;
+  // Connections that were refused, or whose pieces were.
+  int64_t refused() const;
+
+  // Returns the ticket.
+  std::string Expect(KvRoom room);
+  // Nothing is written for it when this returns, and `done` is not called any more.
+  void Forget(const std::string& ticket);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Expected {
+    KvRoom room;
+    Clock::time_point until;
+    bool connected = false;
+    bool writing = false;
+    bool forgotten = false;  // while it was being written
+    // By layer and head: the next token.
+    std::vector<int64_t> next;
+    int64_t missing = 0;  // layers times heads that are not complete
+  };
+
+  explicit KvInbox(KvInboxOptions options) : options_(std::move(options)) {}
+  void AcceptLoop(kernels::LinkAcceptor* acceptor);
+  absl::Status Verify(const std::string& identity);
+  void EndLeases();
+  // Of a connection's thread.
+  void Receive(kernels::Link* link, const std::string& ticket);
+  absl::Status TakePiece(const std::string& ticket, std::string_view payload, bool* complete);
+  absl::Status CheckPiece(const Expected& expected, const v1::KvPiece& piece, int64_t bytes) const;
+  void Finish(const std::string& ticket, const absl::Status& status);
+  void CountRefused(const absl::Status& status);
+
+  struct Connection {
+    std::unique_ptr<kernels::Link> link;
+    std::thread thread;
+    bool over = false;
+  };
+
+  const KvInboxOptions options_;
+  std::vector<std::unique_ptr<kernels::LinkAcceptor>> acceptors_;
+  std::vector<std::thread> threads_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::shared_ptr<Expected>> expected_;  // by ticket
+  std::vector<std::unique_ptr<Connection>> connections_;
+  int64_t refused_ = 0;
+  bool stopping_ = false;
+};
+
+// Frames of a KV connection.
+enum class KvFrame : uint16_t {
+  kPiece = kernels::kFirstOwnerFrame,  // uint32 length of a v1::KvPiece, it, then the elements
+  kComplete,                           // back: everything is there
+};
+
+// Payload of one piece at most.
+inline constexpr int64_t kMaxPieceBytes = int64_t{1} << 20;
+
+kvcache::IndexRange ToIndexRange(const v1::Range& range);
+// Other types than those of pools: InvalidArgument.
+absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype);
+
+}  // namespace tessera::worker
