@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
 #include "third_party/absl/str_cat.h"
 
@@ -15,23 +16,33 @@ constexpr double kSendSeconds = 30;
 // Ranks wait for rank 0 of their stage, which waits for the stage before.
 constexpr double kStepSeconds = 600;
 
-// One frame of `type` that holds a message, however long its sender still loads.
-absl::Status Await(kernels::Link* link, FrameType type, google::protobuf::Message* message,
-                   double wait_seconds, const std::function<bool()>& cancelled) {
-  std::string payload;
+// The type of the next frame, however long its sender still loads.
+absl::StatusOr<uint16_t> AwaitFrame(kernels::Link* link, double wait_seconds,
+                                    const std::function<bool()>& cancelled,
+                                    std::string* payload = nullptr) {
+  std::string unused;
   for (double waited = 0; waited < wait_seconds; waited += kSliceSeconds) {
     if (cancelled()) return absl::CancelledError("the Configure call was cancelled");
-    const auto came = link->ReceiveAny(1 << 16, &payload, kSliceSeconds);
+    const auto came =
+        link->ReceiveAny(1 << 16, payload == nullptr ? &unused : payload, kSliceSeconds);
     if (absl::IsDeadlineExceeded(came.status()) && link->status().ok()) continue;
-    if (!came.ok()) return came.status();
-    if (*came == static_cast<uint16_t>(type) && message->ParseFromString(payload)) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(StrCat(link->peer(), " sent a frame of type ", *came,
-                                             " while the replica was being formed"));
+    return came;
   }
   return absl::DeadlineExceededError(
       StrCat(link->peer(), " did not join within ", wait_seconds, " s"));
+}
+
+// One frame of `type` that holds a message.
+absl::Status Await(kernels::Link* link, FrameType type, google::protobuf::Message* message,
+                   double wait_seconds, const std::function<bool()>& cancelled) {
+  std::string payload;
+  const auto came = AwaitFrame(link, wait_seconds, cancelled, &payload);
+  if (!came.ok()) return came.status();
+  if (*came == static_cast<uint16_t>(type) && message->ParseFromString(payload)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat(link->peer(), " sent a frame of type ", *came, " while the replica was being formed"));
 }
 
 absl::Status Send(kernels::Link* link, FrameType type, const google::protobuf::Message& message) {
@@ -105,6 +116,9 @@ absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRe
   formation->place_ = *std::move(place);
   formation->kv_blocks_ = kv_blocks;
   absl::Status status = formation->OpenLinks(request, open);
+  if (status.ok() && formation->place_.ranks.size() > 1) {
+    status = formation->OpenGroup(request.rank(), times.join_seconds, cancelled);
+  }
   if (status.ok()) {
     const bool leads = formation->place_.self == formation->place_.leader;
     status = leads ? formation->AgreeAsLeader(request, times.join_seconds, cancelled)
@@ -129,12 +143,32 @@ absl::Status Formation::OpenLinks(const v1::ConfigureRequest& request, const Ope
     return absl::OkStatus();
   };
   absl::Status status = open_all(place_.control, v1::LINK_KIND_CONTROL, &control_);
-  if (status.ok()) status = open_all(place_.bulk, v1::LINK_KIND_BULK, &bulk_);
-  if (!status.ok() || place_.ranks.size() == 1) return status;
+  return status.ok() ? open_all(place_.bulk, v1::LINK_KIND_BULK, &bulk_) : status;
+}
+
+// Ranks of one machine sum in memory that they share; rank 0, whom all are linked with, knows.
+absl::Status Formation::OpenGroup(int rank, double wait_seconds,
+                                  const std::function<bool()>& cancelled) {
   std::vector<std::shared_ptr<kernels::Link>> others;  // by rank; null for this one
   for (const int member : place_.ranks) others.push_back(bulk_[member]);
-  auto group = kernels::CreateSocketGroup(request.rank(), std::move(others),
-                                          {.timeout_seconds = kStepSeconds});
+  const kernels::GroupOptions options = {.timeout_seconds = kStepSeconds};
+  bool shares_memory = true;
+  if (rank == 0) {
+    for (const auto& link : others) shares_memory &= link == nullptr || link->is_unix();
+    const auto type = shares_memory ? FrameType::kSumInSharedMemory : FrameType::kSumOverLinks;
+    for (const auto& link : others) {
+      if (link == nullptr) continue;
+      const absl::Status sent =
+          link->Send(static_cast<uint16_t>(type), absl::Span<const std::byte>(), kSendSeconds);
+      if (!sent.ok()) return sent;
+    }
+  } else {
+    const auto type = AwaitFrame(others[0].get(), wait_seconds, cancelled);
+    if (!type.ok()) return type.status();
+    shares_memory = *type == static_cast<uint16_t>(FrameType::kSumInSharedMemory);
+  }
+  auto group = shares_memory ? kernels::CreateShmGroup(rank, std::move(others), {.group = options})
+                             : kernels::CreateSocketGroup(rank, std::move(others), options);
   if (!group.ok()) return group.status();
   group_ = *std::move(group);
   return absl::OkStatus();

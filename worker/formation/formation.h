@@ -82,6 +82,7 @@ class Formation {
   Formation() = default;
 
   absl::Status OpenLinks(const v1::ConfigureRequest& request, const Opener& open);
+  absl::Status OpenGroup(int rank, double wait_seconds, const std::function<bool()>& cancelled);
   absl::Status BeginHeartbeats(const v1::ConfigureRequest& request, const Opener& open,
                                const FormationTimes& times);
   absl::Status AgreeAsLeader(const v1::ConfigureRequest& request, double wait_seconds,

@@ -25,13 +25,16 @@
 namespace tessera::worker {
 
 // Types of frames on the links between workers of a replica. The payload is a message of
-// proto/worker.proto of that name, or the f32 rows of the residual stream.
+// proto/worker.proto of that name, the f32 rows of the residual stream, or nothing: how the ranks
+// of a stage sum, as rank 0 says.
 enum class FrameType : uint16_t {
   kMemberReady = kernels::kFirstOwnerFrame,
   kFormationStart,
   kStepDescriptor,
   kStepResult,
   kActivations,
+  kSumOverLinks,
+  kSumInSharedMemory,
 };
 
 // Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other
