@@ -22,6 +22,25 @@ __device__ __forceinline__ float AsFloat(Float16 value) {
   return __half2float(__ushort_as_half(value.bits));
 }
 
+// The value rounded to nearest even.
+template <typename T>
+__device__ __forceinline__ T RoundTo(float value);
+template <>
+__device__ __forceinline__ float RoundTo<float>(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ BFloat16 RoundTo<BFloat16>(float value) {
+  const unsigned bits = __float_as_uint(value);
+  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  const unsigned rounded = nan ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
+  return {static_cast<uint16_t>(rounded >> 16)};
+}
+template <>
+__device__ __forceinline__ Float16 RoundTo<Float16>(float value) {
+  return {__half_as_ushort(__float2half_rn(value))};
+}
+
 inline dim3 ToDim3(const LaunchShape::Extent& extent) {
   return dim3(static_cast<unsigned>(extent.x), static_cast<unsigned>(extent.y),
               static_cast<unsigned>(extent.z));

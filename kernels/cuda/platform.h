@@ -4,7 +4,7 @@
 // Its code lives in `namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM`, which is `gpu` or
 // `emulated`: a program may hold both. Beyond CUDA C++17 there are
 //   - TESSERA_SHARED(type, name, count) and TESSERA_DYNAMIC_SHARED(name) instead of __shared__,
-//   - AsFloat(value) of a float, BFloat16 or Float16,
+//   - AsFloat(value) of a float, BFloat16 or Float16, and RoundTo<T>(value),
 //   - Launch(kernel, shape, stream, params) instead of <<<>>>; a kernel takes one struct,
 //   - the instructions of warp_ops.h instead of inline PTX.
 // Two rules: no block waits for another one; floats are summed in an order that depends on the

@@ -1,9 +1,14 @@
 """cuda_library: nvcc compiles each .cu once for all architectures; the result is a cc_library.
 
 cuda_kernels: the same sources twice, by nvcc for GPUs and by g++ for the emulator.
+
+cuda_host_code: C++ that calls the runtime or kernels, twice as well.
 """
 
 load("@local_cuda//:config.bzl", "CUDA_ARCHS", "CUDA_FOUND", "CUDA_ROOT")
+
+# The local_defines of what is compiled for the emulator.
+EMULATED = ["TESSERA_CUDA_EMULATED"]
 
 def _nvcc_objects_impl(ctx):
     contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
@@ -128,6 +133,37 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
         hdrs = hdrs,
         textual_hdrs = srcs,
         copts = ["-Wno-unknown-pragmas"],
+        local_defines = EMULATED,
         deps = deps + ["//kernels/cuda:platform_emulated"],
+        **kwargs
+    )
+
+def cuda_host_code(name, srcs, hdrs = [], deps = [], kernels = [], **kwargs):
+    """Host code that includes kernels/cuda/runtime.h, for both platforms: NAME_gpu against CUDA's
+    runtime, where a toolkit is found, and NAME_emulated against the emulator's.
+
+    Args:
+      name: start of both names.
+      srcs: .cc files.
+      hdrs: their interface.
+      deps: cc_library targets for both.
+      kernels: the names of cuda_kernels and cuda_host_code rules that are called.
+      **kwargs: passed to both (visibility, testonly, ...).
+    """
+    native.cc_library(
+        name = name + "_emulated",
+        srcs = srcs,
+        hdrs = hdrs,
+        local_defines = EMULATED,
+        deps = deps + ["//kernels/cuda:platform_emulated"] + [k + "_emulated" for k in kernels],
+        **kwargs
+    )
+    native.cc_library(
+        name = name + "_gpu",
+        srcs = srcs if CUDA_FOUND else [],
+        hdrs = hdrs,
+        deps = deps + ["//kernels/cuda:platform", "@local_cuda//:cudart_static"] +
+               [k + "_gpu" for k in kernels],
+        tags = kwargs.pop("tags", []) + ["manual"],
         **kwargs
     )

@@ -162,6 +162,12 @@ float AsFloat(T value) {
   return ToFloat(value);
 }
 
+// The value rounded to nearest even.
+template <typename T>
+T RoundTo(float value) {
+  return FromFloat<T>(value);
+}
+
 using std::max;
 using std::min;
 

@@ -23,6 +23,7 @@ std::byte* DeviceMemory::Allocate(int64_t size_bytes) {
   Fill(made.data - kGuardBytes, kGuardBytes, guard);
   Fill(made.data, size_bytes, kPoison);
   Fill(made.data + size_bytes, kGuardBytes, guard);
+  live_bytes_ += size_bytes;
   live_.push_back(std::move(made));
   return live_.back().data;
 }
@@ -32,6 +33,7 @@ bool DeviceMemory::Free(std::byte* data) {
                                   [&](const Allocation& made) { return made.data == data; });
   if (found == live_.end()) return false;
   Fill(found->data, found->size_bytes, kPoison);
+  live_bytes_ -= found->size_bytes;
   freed_bytes_ += found->size_bytes;
   freed_.push_back(std::move(*found));
   live_.erase(found);

@@ -24,6 +24,9 @@ class DeviceMemory {
   // Internal, naming the allocation by its number, where a guard or freed memory was written.
   absl::Status CheckGuards() const;
 
+  // Of all that is allocated and not freed.
+  int64_t live_bytes() const { return live_bytes_; }
+
   static constexpr int64_t kKeptBytes = int64_t{4} << 20;
 
  private:
@@ -38,7 +41,7 @@ class DeviceMemory {
   int64_t count_ = 0;  // of all ever made
   std::deque<Allocation> live_;
   std::deque<Allocation> freed_;  // the oldest first
-  int64_t freed_bytes_ = 0;
+  int64_t live_bytes_ = 0, freed_bytes_ = 0;
 };
 
 }  // namespace tessera::kernels::cuda::emulated

@@ -36,6 +36,8 @@ std::vector<int64_t> BlockOrder(int64_t count, Order order, ScheduleRandom& rand
 struct GlobalMemory {
   std::mutex mutex;
   DeviceMemory memory;
+  Injection injection;
+  int64_t launches = 0;  // since the injection
 };
 
 GlobalMemory& Global() {
@@ -54,12 +56,41 @@ Multiprocessor& OfThisThread() {
   return multiprocessor;
 }
 
+// What the launch that begins now is told to return; cudaSuccess: to run.
+cudaError_t InjectedError(bool& vary_schedules) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  const Injection& injection = Global().injection;
+  vary_schedules = injection.vary_schedules;
+  return ++Global().launches == injection.failing_launch ? injection.launch_error : cudaSuccess;
+}
+
+bool IsSticky(cudaError_t error) {
+  return error >= cudaErrorIllegalAddress && error != cudaErrorLaunchOutOfResources;
+}
+
 }  // namespace
+
+void Inject(const Injection& injection) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  Global().injection = injection;
+  Global().launches = 0;
+}
+
+void EmulatedStream::Fail(cudaError_t error, absl::Status failure) {
+  failure_ = std::move(failure);
+  sticky_error_ = error;
+}
 
 cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& shape,
                                    const std::function<void()>& thread) {
-  if (!failure_.ok()) return cudaErrorLaunchFailure;
+  if (!failure_.ok()) return sticky_error_;
   if (!shape.IsLegal()) return cudaErrorInvalidConfiguration;
+  bool vary_schedules = false;
+  if (const cudaError_t error = InjectedError(vary_schedules); error != cudaSuccess) {
+    if (IsSticky(error)) Fail(error, absl::InternalError(name + ": a test asked for this failure"));
+    return error;
+  }
+  if (vary_schedules) schedule_ = ScheduleFromSeed(static_cast<uint64_t>(launches_++));
   ScheduleRandom random(schedule_.seed);
   const int64_t count = shape.blocks.count();
   const std::vector<int64_t> order = BlockOrder(count, schedule_.blocks, random);
@@ -70,9 +101,10 @@ cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& s
   for (int64_t i = 0; i < count && failure_.ok(); ++i) {
     const int64_t at = order.empty() ? i : order[i];
     const auto [x, y, z] = shape.blocks;
-    failure_ = block.Run({at % x, at / x % y, at / (x * y)}, thread);
+    absl::Status status = block.Run({at % x, at / x % y, at / (x * y)}, thread);
+    if (!status.ok()) Fail(cudaErrorLaunchFailure, std::move(status));
   }
-  return failure_.ok() ? cudaSuccess : cudaErrorLaunchFailure;
+  return sticky_error_;
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
@@ -81,6 +113,8 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorLaunchOutOfResources: return "too many resources requested for launch";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
   }
   return "unrecognized error code";
@@ -91,14 +125,25 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  *properties = {"CUDA emulator on the CPU", 9, 0, 1};
+  return cudaSetDevice(device);
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   *stream = new EmulatedStream;
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return stream->failure().ok() ? cudaSuccess : cudaErrorLaunchFailure;
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return cudaStreamCreate(stream);
 }
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream->sticky_error(); }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
@@ -107,7 +152,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
+  const int64_t left = Global().injection.memory_bytes - Global().memory.live_bytes();
+  if (static_cast<int64_t>(size_bytes) > left) return cudaErrorMemoryAllocation;
   *data = Global().memory.Allocate(static_cast<int64_t>(size_bytes));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  const int64_t total = Global().injection.memory_bytes;
+  *total_bytes = static_cast<std::size_t>(total);
+  *free_bytes =
+      static_cast<std::size_t>(std::max<int64_t>(0, total - Global().memory.live_bytes()));
   return cudaSuccess;
 }
 
@@ -119,7 +175,11 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  if (!stream->failure().ok()) return cudaErrorLaunchFailure;
+  if (!stream->failure().ok()) return stream->sticky_error();
+  return cudaMemcpy(to, from, size_bytes, cudaMemcpyDeviceToDevice);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind) {
   if (size_bytes > 0) std::memcpy(to, from, size_bytes);
   return cudaSuccess;
 }

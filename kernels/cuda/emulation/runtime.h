@@ -26,8 +26,27 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
 };
+
+// The part of it that our host code reads.
+struct cudaDeviceProp {
+  char name[256];
+  int major, minor, multiProcessorCount;
+};
+
+// What a test tells the runtime to do. Process-wide.
+struct Injection {
+  int64_t memory_bytes = int64_t{8} << 30;  // that the device has
+  // Of the launches to come, on any stream and counted from 1, that which fails; 0: none does.
+  // From IllegalAddress on an error is sticky, except for LaunchOutOfResources.
+  int64_t failing_launch = 0;
+  cudaError_t launch_error = cudaErrorIllegalAddress;
+  bool vary_schedules = false;  // launch n of a stream runs under ScheduleFromSeed(n)
+};
+void Inject(const Injection& injection);
 
 class EmulatedStream {
  public:
@@ -36,14 +55,21 @@ class EmulatedStream {
   // wait.
   const absl::Status& failure() const { return failure_; }
 
+  // As the stream returns it for everything after a failure.
+  cudaError_t sticky_error() const { return sticky_error_; }
+
   // Runs thread() once for each thread of the shape, block after block. The name stands for the
   // kernel in errors. InvalidConfiguration where CUDA would refuse the shape, and nothing runs.
   cudaError_t Launch(const std::string& name, const LaunchShape& shape,
                      const std::function<void()>& thread);
 
  private:
+  void Fail(cudaError_t error, absl::Status failure);
+
   Schedule schedule_;
   absl::Status failure_;
+  cudaError_t sticky_error_ = cudaSuccess;
+  int64_t launches_ = 0;
 };
 
 using cudaStream_t = EmulatedStream*;
@@ -57,12 +83,20 @@ enum cudaMemcpyKind {
 const char* cudaGetErrorString(cudaError_t error);
 // One.
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+// Nothing: no error is kept for it.
+cudaError_t cudaGetLastError();
+inline constexpr unsigned cudaStreamNonBlocking = 1;
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 // Poisoned and guarded, see device_memory.h.
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes);
 cudaError_t cudaFree(void* data);
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 

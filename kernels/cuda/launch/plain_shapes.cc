@@ -11,11 +11,6 @@ constexpr int64_t kMaxRowThreads = 256;
 
 int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
-// A thread per element, up to kMaxRowThreads, in whole warps.
-int64_t RowThreads(int64_t elements) {
-  return std::min(kMaxRowThreads, Ceil(elements, kWarpThreads) * kWarpThreads);
-}
-
 }  // namespace
 
 LaunchShape NormShape(int64_t vectors, int64_t width) {
@@ -26,12 +21,9 @@ LaunchShape NormShape(int64_t vectors, int64_t width) {
   return {.blocks = {vectors}, .threads = {kWarpThreads * kMaxNormWarps}};
 }
 
-LaunchShape EmbeddingShape(int64_t tokens, int64_t hidden) {
-  return {.blocks = {tokens}, .threads = {RowThreads(hidden)}};
-}
-
-LaunchShape RopeShape(int64_t tokens, int64_t pairs) {
-  return {.blocks = {tokens}, .threads = {RowThreads(pairs)}};
+LaunchShape RowShape(int64_t rows, int64_t elements) {
+  const int64_t whole_warps = Ceil(elements, kWarpThreads) * kWarpThreads;
+  return {.blocks = {rows}, .threads = {std::min(kMaxRowThreads, whole_warps)}};
 }
 
 LaunchShape MatmulShape(int64_t rows, int64_t columns) {

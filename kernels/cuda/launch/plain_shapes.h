@@ -18,10 +18,8 @@ inline constexpr int kMaxNormWarps = 8;
 
 // Threads (32 * warps of one vector, vectors); a warp alone sums what is short.
 LaunchShape NormShape(int64_t vectors, int64_t width);
-// A block per token.
-LaunchShape EmbeddingShape(int64_t tokens, int64_t hidden);
-// A block per token; `pairs` of all its heads, of queries and keys.
-LaunchShape RopeShape(int64_t tokens, int64_t pairs);
+// A block per row, a thread per element of it up to a limit.
+LaunchShape RowShape(int64_t rows, int64_t elements);
 // Blocks (tiles of rows, tiles of columns).
 LaunchShape MatmulShape(int64_t rows, int64_t columns);
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/launch/plain_shapes.h"
+#include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
 
@@ -8,33 +9,63 @@ namespace {
 constexpr int kTile = kMatmulTile;
 constexpr int kStride = kTile + 1;  // no two rows of a tile begin in one bank
 
+template <typename W>
+__device__ __forceinline__ float Weight(const MatmulParams&, const char* row, int64_t k) {
+  return AsFloat(reinterpret_cast<const W*>(row)[k]);
+}
+template <>
+__device__ __forceinline__ float Weight<int8_t>(const MatmulParams& p, const char* row, int64_t k) {
+  const auto* scales = reinterpret_cast<const float*>(row + p.scales_offset_bytes);
+  return static_cast<float>(reinterpret_cast<const int8_t*>(row)[k]) * scales[k / p.group_size];
+}
+
 // A tile of outputs; tiles of both factors pass through shared memory along k.
+template <typename T, typename W>
 __global__ void MatmulKernel(MatmulParams p) {
   TESSERA_SHARED(float, in_tile, kTile* kStride);
   TESSERA_SHARED(float, weight_tile, kTile* kStride);
   const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t begin = p.row_range == nullptr ? 0 : p.row_range[0];
+  const int64_t end = p.row_range == nullptr ? p.rows : p.row_range[1];
+  const int64_t first_row = begin + static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t first_column = static_cast<int64_t>(blockIdx.y) * kTile;
-  const int64_t row = first_row + y, column = first_column + x;
+  if (first_row >= end) return;  // the whole block
+  const int64_t row = first_row + y, column = first_column + x, weight_column = first_column + y;
+  const int64_t source = row < end && p.source_rows != nullptr ? p.source_rows[row] : row;
+  const T* in = static_cast<const T*>(p.in) + source * p.in_stride;
+  const char* weights = static_cast<const char*>(p.weights) + weight_column * p.weight_row_bytes;
   float sum = 0;
   for (int64_t first_k = 0; first_k < p.depth; first_k += kTile) {
-    const int64_t k = first_k + x, weight_row = first_column + y;
-    in_tile[y * kStride + x] = row < p.rows && k < p.depth ? p.in[row * p.in_stride + k] : 0.0f;
+    const int64_t k = first_k + x;
+    in_tile[y * kStride + x] = row < end && k < p.depth ? AsFloat(in[k]) : 0.0f;
     weight_tile[y * kStride + x] =
-        weight_row < p.columns && k < p.depth ? p.weights[weight_row * p.depth + k] : 0.0f;
+        weight_column < p.columns && k < p.depth ? Weight<W>(p, weights, k) : 0.0f;
     __syncthreads();
     for (int i = 0; i < kTile; ++i) sum += in_tile[y * kStride + i] * weight_tile[x * kStride + i];
     __syncthreads();
   }
-  if (row >= p.rows || column >= p.columns) return;
-  p.out[row * p.out_stride + column] = p.bias == nullptr ? sum : sum + p.bias[column];
+  if (row >= end || column >= p.columns) return;
+  static_cast<T*>(p.out)[row * p.out_stride + column] =
+      RoundTo<T>(p.bias == nullptr ? sum : sum + p.bias[column]);
+}
+
+template <typename T>
+cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
+  const LaunchShape shape = MatmulShape(p.rows, p.columns);
+  switch (p.weight_dtype) {
+    case DType::kF32: return Launch(MatmulKernel<T, float>, shape, stream, p);
+    case DType::kBF16: return Launch(MatmulKernel<T, BFloat16>, shape, stream, p);
+    case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
+    default: return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace
 
 cudaError_t LaunchMatmul(const MatmulParams& params, cudaStream_t stream) {
   if (params.rows == 0 || params.columns == 0) return cudaSuccess;
-  return Launch(MatmulKernel, MatmulShape(params.rows, params.columns), stream, params);
+  return WithFloatType(params.dtype,
+                       [&](auto type) { return LaunchMatmulOf<decltype(type)>(params, stream); });
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,10 +1,11 @@
-// The plain kernels: one thread per element or per sum, f32 activations, sums in a fixed order.
-// They are what every later kernel is held against on a GPU, and serve where no faster one fits.
+// The plain kernels: one thread per element or per sum, sums in f32 and in a fixed order. They are
+// what every later kernel is held against on a GPU, and serve where no faster one fits.
 //
 // A launcher enqueues on the stream and returns what the runtime said of the launch; nothing is
 // launched where there is nothing to compute. It checks nothing: shapes are checked one layer up
-// (ops_check). Pointers are device memory. Strides are elements between rows; rows are dense
-// inside. Run under the emulator only: no GPU has run these yet.
+// (ops_check). Pointers are device memory; `void*` points to elements of `dtype`, f32 or bf16.
+// Strides are elements between rows; rows are dense inside. Run under the emulator only: no GPU has
+// run these yet. What a caller leaves out is 0, null or f32.
 #pragma once
 
 #include <cstdint>
@@ -14,52 +15,109 @@
 
 namespace tessera::kernels::cuda {
 
-// RmsNorm of ops.h. A row is `vectors` vectors of `width` (heads of qk-norm), each normalised by
-// itself.
-struct RmsNormParams {
-  float* out;           // [rows, vectors, width]; may equal `in`
-  const float* in;      // [rows, vectors, width]
-  float* residual;      // [rows, vectors, width] or null: += in, and the sum is normalised
-  const float* weight;  // [width]
-  int64_t rows, vectors, width;
-  int64_t out_stride, in_stride, residual_stride;
-  float epsilon;
+// RmsNorm and LayerNorm of ops.h. A row is `vectors` vectors of `width` (heads of qk-norm), each
+// normalised by itself.
+struct NormParams {
+  void* out = nullptr;       // [rows, vectors, width]; may equal `in`
+  const void* in = nullptr;  // [rows, vectors, width]
+  void* residual = nullptr;  // [rows, vectors, width] or null: += in, and the sum is normalised
+  const float* weight = nullptr;  // [width]
+  const float* bias = nullptr;    // [width] or null
+  int64_t rows = 0, vectors = 0, width = 0;
+  int64_t out_stride = 0, in_stride = 0, residual_stride = 0;
+  float epsilon = 0;
+  bool subtract_mean = false;  // LayerNorm
+  DType dtype = DType::kF32;
 };
 
-// Embedding of ops.h, from a table.
+// Embedding of ops.h. The table's rows may be those of a linear's weights, see MatmulParams.
 struct EmbeddingParams {
-  float* out;          // [tokens, hidden]
-  const void* table;   // [vocabulary_rows, hidden] of table_dtype: f32, f16 or bf16
-  const int32_t* ids;  // [tokens]; outside of [begin, begin + rows): zeros
-  int64_t tokens, hidden, vocabulary_rows, vocabulary_begin;
-  int64_t out_stride, table_stride;
-  DType table_dtype;
-  bool accumulate;  // out += row
+  void* out = nullptr;           // [tokens, hidden]
+  const void* table = nullptr;   // [vocabulary_rows, hidden] of table_dtype: f32, f16, bf16 or i8
+  const int32_t* ids = nullptr;  // [tokens]; outside of [begin, begin + rows): zeros
+  int64_t tokens = 0, hidden = 0, vocabulary_rows = 0, vocabulary_begin = 0;
+  int64_t out_stride = 0, table_row_bytes = 0;
+  int64_t scales_offset_bytes = 0, group_size = 0;  // i8
+  DType table_dtype = DType::kF32, dtype = DType::kF32;
+  bool accumulate = false;  // out += row
+};
+
+// GatherRows of ops.h.
+struct GatherParams {
+  void* out = nullptr;                   // [rows, width]
+  const void* in = nullptr;              // [in_rows, width]
+  const int32_t* source_rows = nullptr;  // [rows]; outside of [0, in_rows): zeros
+  int64_t rows = 0, width = 0, in_rows = 0;
+  int64_t out_stride = 0, in_stride = 0;
+  DType dtype = DType::kF32;
+};
+
+// Add of ops.h.
+struct AddParams {
+  void* out = nullptr;       // [rows, width], in place
+  const void* in = nullptr;  // [rows, width]
+  int64_t rows = 0, width = 0;
+  int64_t out_stride = 0, in_stride = 0;
+  DType dtype = DType::kF32;
+};
+
+enum class ActivationKind { kSilu, kGeluErf, kGeluTanh, kRelu };
+
+// Activate and GatedActivate of ops.h.
+struct ActivationParams {
+  void* out = nullptr;       // [rows, width]
+  const void* in = nullptr;  // [rows, width], gated: [rows, 2 * width]
+  int64_t rows = 0, width = 0;
+  int64_t out_stride = 0, in_stride = 0;
+  ActivationKind kind = ActivationKind::kRelu;
+  bool gated = false;  // act(first half) * second half
+  DType dtype = DType::kF32;
+};
+
+// RopeTable of ops.h.
+struct RopeTableParams {
+  float* cos_sin = nullptr;                    // [tokens, 2 * half]
+  const int32_t* positions = nullptr;          // [tokens]
+  const float* inverse_frequencies = nullptr;  // [half]
+  const int32_t* lengths = nullptr;            // [tokens] where dynamic_factor is not 0
+  int64_t tokens = 0, half = 0, cos_sin_stride = 0, original_max_position = 0;
+  float attention_factor = 0, dynamic_factor = 0, theta = 0;
 };
 
 // Rope of ops.h.
 struct RopeParams {
-  float* q;              // [tokens, heads, head_dim], in place
-  float* k;              // [tokens, kv_heads, head_dim], in place
-  const float* cos_sin;  // [tokens, rotary_dim]: cosines, then sines
-  int64_t tokens, heads, kv_heads, head_dim, rotary_dim;
-  int64_t q_stride, k_stride, cos_sin_stride;
+  void* q = nullptr;               // [tokens, heads, head_dim], in place
+  void* k = nullptr;               // [tokens, kv_heads, head_dim], in place
+  const float* cos_sin = nullptr;  // [tokens, rotary_dim]: cosines, then sines
+  int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
+  int64_t q_stride = 0, k_stride = 0, cos_sin_stride = 0;
+  DType dtype = DType::kF32;
 };
 
-// Linear of ops.h with f32 weights: out = in * weights^T + bias; k ascends in each sum.
+// Linear of ops.h: out = in * weights^T + bias; k ascends in each sum. With `row_range`, one expert
+// of GroupedLinear: only output rows [row_range[0], row_range[1]), of at most `rows`.
 struct MatmulParams {
-  float* out;            // [rows, columns]
-  const float* in;       // [rows, depth]
-  const float* weights;  // [columns, depth], dense
-  const float* bias;     // [columns] or null
-  int64_t rows, columns, depth;
-  int64_t out_stride, in_stride;
+  void* out = nullptr;                   // [rows, columns]
+  const void* in = nullptr;              // [rows, depth]
+  const void* weights = nullptr;         // [columns, depth] of weight_dtype: f32, bf16 or i8
+  const float* bias = nullptr;           // [columns] or null
+  const int32_t* row_range = nullptr;    // [2] or null
+  const int32_t* source_rows = nullptr;  // [rows] or null: the row of `in` that an output row reads
+  int64_t rows = 0, columns = 0, depth = 0;
+  int64_t out_stride = 0, in_stride = 0, weight_row_bytes = 0;
+  // i8: group_size values of a row share the scale at scales_offset_bytes + 4 * group of the row.
+  int64_t scales_offset_bytes = 0, group_size = 0;
+  DType weight_dtype = DType::kF32, dtype = DType::kF32;
 };
 
 namespace TESSERA_CUDA_PLATFORM {
 
-cudaError_t LaunchRmsNorm(const RmsNormParams& params, cudaStream_t stream);
+cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream);
 cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream);
+cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream);
+cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream);
+cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream);
+cudaError_t LaunchRopeTable(const RopeTableParams& params, cudaStream_t stream);
 cudaError_t LaunchRope(const RopeParams& params, cudaStream_t stream);
 cudaError_t LaunchMatmul(const MatmulParams& params, cudaStream_t stream);
 

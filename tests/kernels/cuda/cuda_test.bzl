@@ -2,6 +2,7 @@
 
 load("@local_cuda//:config.bzl", "if_cuda")
 load("//third_party:catch.bzl", "catch_test")
+load("//third_party/cuda:defs.bzl", "EMULATED")
 
 def cuda_test(name, srcs, kernels, deps = [], **kwargs):
     """NAME_emulated_test runs on the emulator, NAME_gpu_test on a GPU (skipped where there is none).
@@ -16,6 +17,7 @@ def cuda_test(name, srcs, kernels, deps = [], **kwargs):
     catch_test(
         name = name + "_emulated_test",
         srcs = srcs,
+        local_defines = EMULATED,
         deps = deps + [
             "//kernels/cuda:platform_emulated",
             "//tests/kernels/cuda:test_device",

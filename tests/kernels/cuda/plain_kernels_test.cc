@@ -77,18 +77,18 @@ TEST_CASE("RmsNorm: rows, heads, residual") {
   CheckSame(RunEverySchedule<float>([&](TestDevice& device) {
               float* out = device.Upload(Unwritten(rows, row_width));
               float* sum = with_residual ? device.Upload(Padded(residual, row_width)) : nullptr;
-              device.Check(LaunchRmsNorm({.out = out,
-                                          .in = device.Upload(Padded(in, row_width)),
-                                          .residual = sum,
-                                          .weight = device.Upload(weight),
-                                          .rows = rows,
-                                          .vectors = vectors,
-                                          .width = width,
-                                          .out_stride = stride,
-                                          .in_stride = stride,
-                                          .residual_stride = stride,
-                                          .epsilon = 1e-3f},
-                                         device.stream()));
+              device.Check(LaunchNorm({.out = out,
+                                       .in = device.Upload(Padded(in, row_width)),
+                                       .residual = sum,
+                                       .weight = device.Upload(weight),
+                                       .rows = rows,
+                                       .vectors = vectors,
+                                       .width = width,
+                                       .out_stride = stride,
+                                       .in_stride = stride,
+                                       .residual_stride = stride,
+                                       .epsilon = 1e-3f},
+                                      device.stream()));
               std::vector<float> result = Dense(device.Download(out, rows * stride), row_width);
               if (with_residual) {
                 Append(result, Dense(device.Download(sum, rows * stride), row_width));
@@ -131,7 +131,7 @@ void CheckEmbedding(DType dtype, int64_t hidden, bool accumulate) {
                                         .vocabulary_rows = kRows,
                                         .vocabulary_begin = kBegin,
                                         .out_stride = hidden + kPadding,
-                                        .table_stride = hidden,
+                                        .table_row_bytes = hidden * static_cast<int64_t>(sizeof(T)),
                                         .table_dtype = dtype,
                                         .accumulate = accumulate},
                                        device.stream()));
@@ -204,7 +204,8 @@ std::vector<float> Multiply(TestDevice& device, const std::vector<float>& in,
                              .columns = columns,
                              .depth = depth,
                              .out_stride = columns + kPadding,
-                             .in_stride = depth + kPadding},
+                             .in_stride = depth + kPadding,
+                             .weight_row_bytes = depth * 4},
                             device.stream()));
   return Dense(device.Download(out, rows * (columns + kPadding)), columns);
 }

@@ -1,0 +1,30 @@
+// A GPU, or the emulated one, as a device of kernels/device.h: the same code over CUDA's runtime
+// and over the emulator's.
+//
+// Thread rule and ownership as in kernels/device.h. An error that CUDA calls sticky (an illegal
+// address, a kernel that trapped) loses the device: from then on its streams and allocations return
+// the reason, and only a new process has the GPU again. No GPU has run this yet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace tessera::kernels::cuda {
+
+struct CudaDeviceOptions {
+  int index = 0;             // among those that the runtime shows; the emulator has one
+  int64_t memory_bytes = 0;  // 0: all that the device has
+};
+
+// NotFound where there is no such device, InvalidArgument for more memory than it has.
+namespace emulated {
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+}
+namespace gpu {
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+}
+
+}  // namespace tessera::kernels::cuda

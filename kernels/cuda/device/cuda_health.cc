@@ -1,0 +1,43 @@
+#include "kernels/cuda/device/cuda_health.h"
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+// What fails alone and leaves the device as it was; any other error may be sticky.
+bool LeavesDevice(cudaError_t error) {
+  return error == cudaErrorInvalidValue || error == cudaErrorMemoryAllocation ||
+         error == cudaErrorInvalidConfiguration || error == cudaErrorLaunchOutOfResources;
+}
+
+std::string Details([[maybe_unused]] cudaStream_t stream) {
+#ifdef TESSERA_CUDA_EMULATED
+  if (stream != nullptr && !stream->failure().ok())
+    return StrCat(": ", stream->failure().message());
+#endif
+  return "";
+}
+
+}  // namespace
+
+absl::Status CudaHealth::lost() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return lost_;
+}
+
+absl::Status CudaHealth::Check(cudaError_t error, std::string_view what, cudaStream_t stream) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string reason = StrCat(device_, ": ", what, ": ", cudaGetErrorString(error),
+                                    " (CUDA error ", static_cast<int>(error), ")");
+  if (LeavesDevice(error)) return absl::InternalError(StrCat(reason, Details(stream)));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (lost_.ok()) {
+    lost_ = absl::InternalError(StrCat(reason, Details(stream),
+                                       "; the device is lost to this process, start the worker "
+                                       "again"));
+  }
+  return lost_;
+}
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

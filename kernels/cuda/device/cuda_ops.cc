@@ -1,0 +1,263 @@
+#include "kernels/cuda/device/cuda_ops.h"
+
+#include "kernels/cuda/device/weight_rows.h"
+#include "kernels/cuda/plain/plain_kernels.h"
+#include "kernels/ops_check.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+ActivationKind KindOf(Activation kind) {
+  switch (kind) {
+    case Activation::kSilu: return ActivationKind::kSilu;
+    case Activation::kGeluErf: return ActivationKind::kGeluErf;
+    case Activation::kGeluTanh: return ActivationKind::kGeluTanh;
+    case Activation::kRelu: return ActivationKind::kRelu;
+  }
+  return ActivationKind::kRelu;
+}
+
+// All but what depends on the rows.
+MatmulParams ParamsOf(const PackedWeights& weights, const TensorView& out, const TensorView& in) {
+  const LinearSpec& spec = weights.spec;
+  return {.out = out.data,
+          .in = in.data,
+          .weights = weights.data,
+          .rows = out.rows(),
+          .columns = spec.out_features,
+          .depth = spec.in_features,
+          .out_stride = out.row_stride,
+          .in_stride = in.row_stride,
+          .weight_row_bytes = WeightRowBytes(spec),
+          .scales_offset_bytes = ScalesOffsetBytes(spec),
+          .group_size = spec.group_size,
+          .weight_dtype = spec.weight_dtype,
+          .dtype = in.dtype};
+}
+
+}  // namespace
+
+absl::Status CudaOps::Missing(std::string_view op) const {
+  return absl::UnimplementedError(StrCat(op, ": ", name(), " has no kernel for it yet"));
+}
+
+CudaStream* CudaOps::OwnStream(Stream& stream, absl::Status& status) const {
+  auto* own = dynamic_cast<CudaStream*>(&stream);
+  if (own != nullptr && own->health() == health_) return own;
+  status = absl::InvalidArgumentError(
+      StrCat("ops of ", health_->device(), ": the stream belongs to another device"));
+  return nullptr;
+}
+
+template <typename Params>
+absl::Status CudaOps::Enqueue(const char* op, cudaError_t (*launch)(const Params&, cudaStream_t),
+                              const Params& params, Stream& stream) {
+  absl::Status status;
+  if (CudaStream* own = OwnStream(stream, status)) own->Enqueue(op, launch, params);
+  return status;
+}
+
+absl::Status CudaOps::Embedding(const EmbeddingArgs& args, Stream& stream) {
+  if (absl::Status check = CheckEmbedding(args); !check.ok()) return check;
+  EmbeddingParams params = {
+      .out = args.out.data,
+      .table = args.table.data,
+      .ids = args.ids.As<int32_t>(),
+      .tokens = args.out.rows(),
+      .hidden = args.out.shape[1],
+      .vocabulary_rows = args.table.rows(),
+      .vocabulary_begin = args.vocabulary_begin,
+      .out_stride = args.out.row_stride,
+      .table_row_bytes = args.table.row_stride * SizeInBytes(args.table.dtype),
+      .group_size = 1,
+      .table_dtype = args.table.dtype,
+      .dtype = args.out.dtype,
+      .accumulate = args.accumulate};
+  if (args.packed != nullptr) {
+    const LinearSpec& spec = args.packed->spec;
+    params.table = args.packed->data;
+    params.vocabulary_rows = spec.out_features;
+    params.table_row_bytes = WeightRowBytes(spec);
+    params.scales_offset_bytes = ScalesOffsetBytes(spec);
+    params.group_size = spec.group_size;
+    params.table_dtype = spec.weight_dtype;
+  }
+  return Enqueue("Embedding", &LaunchEmbedding, params, stream);
+}
+
+absl::Status CudaOps::Norm(const char* op, const NormArgs& args, bool subtract_mean,
+                           Stream& stream) {
+  const NormParams params = {.out = args.out.data,
+                             .in = args.in.data,
+                             .residual = args.residual.data,
+                             .weight = args.weight.As<float>(),
+                             .bias = args.bias.As<float>(),
+                             .rows = args.in.rows(),
+                             .vectors = args.in.rank == 3 ? args.in.shape[1] : 1,
+                             .width = args.in.shape[args.in.rank - 1],
+                             .out_stride = args.out.row_stride,
+                             .in_stride = args.in.row_stride,
+                             .residual_stride = args.residual.row_stride,
+                             .epsilon = args.epsilon,
+                             .subtract_mean = subtract_mean,
+                             .dtype = args.in.dtype};
+  return Enqueue(op, &LaunchNorm, params, stream);
+}
+
+absl::Status CudaOps::RmsNorm(const NormArgs& args, Stream& stream) {
+  if (absl::Status check = CheckRmsNorm(args); !check.ok()) return check;
+  return Norm("RmsNorm", args, false, stream);
+}
+
+absl::Status CudaOps::LayerNorm(const NormArgs& args, Stream& stream) {
+  if (absl::Status check = CheckLayerNorm(args); !check.ok()) return check;
+  return Norm("LayerNorm", args, true, stream);
+}
+
+absl::Status CudaOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
+  if (absl::Status check = CheckGatherRows(args); !check.ok()) return check;
+  const GatherParams params = {.out = args.out.data,
+                               .in = args.in.data,
+                               .source_rows = args.rows.As<int32_t>(),
+                               .rows = args.out.rows(),
+                               .width = args.out.shape[1],
+                               .in_rows = args.in.rows(),
+                               .out_stride = args.out.row_stride,
+                               .in_stride = args.in.row_stride,
+                               .dtype = args.in.dtype};
+  return Enqueue("GatherRows", &LaunchGather, params, stream);
+}
+
+absl::Status CudaOps::Add(const AddArgs& args, Stream& stream) {
+  if (absl::Status check = CheckAdd(args); !check.ok()) return check;
+  const AddParams params = {.out = args.out.data,
+                            .in = args.in.data,
+                            .rows = args.out.rows(),
+                            .width = args.out.shape[1],
+                            .out_stride = args.out.row_stride,
+                            .in_stride = args.in.row_stride,
+                            .dtype = args.in.dtype};
+  return Enqueue("Add", &LaunchAdd, params, stream);
+}
+
+absl::Status CudaOps::Activate(const ActivationArgs& args, Stream& stream) {
+  if (absl::Status check = CheckActivate(args); !check.ok()) return check;
+  const ActivationParams params = {.out = args.out.data,
+                                   .in = args.in.data,
+                                   .rows = args.out.rows(),
+                                   .width = args.out.shape[1],
+                                   .out_stride = args.out.row_stride,
+                                   .in_stride = args.in.row_stride,
+                                   .kind = KindOf(args.kind),
+                                   .gated = false,
+                                   .dtype = args.in.dtype};
+  return Enqueue("Activate", &LaunchActivation, params, stream);
+}
+
+absl::Status CudaOps::GatedActivate(const GatedActivationArgs& args, Stream& stream) {
+  if (absl::Status check = CheckGatedActivate(args); !check.ok()) return check;
+  const ActivationParams params = {.out = args.out.data,
+                                   .in = args.gate_up.data,
+                                   .rows = args.out.rows(),
+                                   .width = args.out.shape[1],
+                                   .out_stride = args.out.row_stride,
+                                   .in_stride = args.gate_up.row_stride,
+                                   .kind = KindOf(args.kind),
+                                   .gated = true,
+                                   .dtype = args.gate_up.dtype};
+  return Enqueue("GatedActivate", &LaunchActivation, params, stream);
+}
+
+int64_t CudaOps::PackedWeightBytes(const LinearSpec& spec) const {
+  return spec.out_features * WeightRowBytes(spec);
+}
+
+absl::Status CudaOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                     const TensorView& source) {
+  absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
+  if (!check.ok()) return check;
+  const auto packed = PackRows(weights.spec, first_row, source);
+  if (!packed.ok()) return packed.status();
+  std::byte* to = weights.data + first_row * WeightRowBytes(weights.spec);
+  return health_->Check(cudaMemcpy(to, packed->data(), packed->size(), cudaMemcpyHostToDevice),
+                        "PackWeightRows");
+}
+
+absl::Status CudaOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                       const TensorView& out_f32) {
+  absl::Status check = CheckWeightRows("UnpackWeightRows", weights, first_row, out_f32);
+  if (check.ok() && out_f32.dtype != DType::kF32) {
+    check = absl::InvalidArgumentError("UnpackWeightRows: rows must be float32");
+  }
+  if (!check.ok()) return check;
+  const int64_t row_bytes = WeightRowBytes(weights.spec);
+  std::vector<std::byte> packed(out_f32.rows() * row_bytes);
+  check = health_->Check(cudaMemcpy(packed.data(), weights.data + first_row * row_bytes,
+                                    packed.size(), cudaMemcpyDeviceToHost),
+                         "UnpackWeightRows");
+  if (check.ok()) UnpackRows(weights.spec, packed.data(), out_f32);
+  return check;
+}
+
+absl::Status CudaOps::Linear(const LinearArgs& args, Stream& stream) {
+  if (absl::Status check = CheckLinear(args, 0); !check.ok()) return check;
+  MatmulParams params = ParamsOf(*args.weights, args.out, args.in);
+  params.bias = args.bias.As<float>();
+  return Enqueue("Linear", &LaunchMatmul, params, stream);
+}
+
+absl::Status CudaOps::GroupedLinear(const GroupedLinearArgs& args, Stream& stream) {
+  if (absl::Status check = CheckGroupedLinear(args, 0); !check.ok()) return check;
+  for (size_t e = 0; e < args.experts.size(); ++e) {
+    MatmulParams params = ParamsOf(args.experts[e], args.out, args.in);
+    params.row_range = args.expert_offsets.As<int32_t>() + e;
+    params.source_rows = args.source_rows.As<int32_t>();
+    absl::Status status = Enqueue("GroupedLinear", &LaunchMatmul, params, stream);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaOps::RopeTable(const RopeTableArgs& args, Stream& stream) {
+  if (absl::Status check = CheckRopeTable(args); !check.ok()) return check;
+  const RopeTableParams params = {.cos_sin = args.cos_sin.As<float>(),
+                                  .positions = args.positions.As<int32_t>(),
+                                  .inverse_frequencies = args.inverse_frequencies.As<float>(),
+                                  .lengths = args.lengths.As<int32_t>(),
+                                  .tokens = args.cos_sin.rows(),
+                                  .half = args.cos_sin.shape[1] / 2,
+                                  .cos_sin_stride = args.cos_sin.row_stride,
+                                  .original_max_position = args.original_max_position,
+                                  .attention_factor = args.attention_factor,
+                                  .dynamic_factor = args.dynamic_factor,
+                                  .theta = args.theta};
+  return Enqueue("RopeTable", &LaunchRopeTable, params, stream);
+}
+
+absl::Status CudaOps::Rope(const RopeArgs& args, Stream& stream) {
+  if (absl::Status check = CheckRope(args); !check.ok()) return check;
+  const RopeParams params = {.q = args.q.data,
+                             .k = args.k.data,
+                             .cos_sin = args.cos_sin.As<float>(),
+                             .tokens = args.q.rows(),
+                             .heads = args.q.shape[1],
+                             .kv_heads = args.k.shape[1],
+                             .head_dim = args.q.shape[2],
+                             .rotary_dim = args.cos_sin.shape[1],
+                             .q_stride = args.q.row_stride,
+                             .k_stride = args.k.row_stride,
+                             .cos_sin_stride = args.cos_sin.row_stride,
+                             .dtype = args.q.dtype};
+  return Enqueue("Rope", &LaunchRope, params, stream);
+}
+
+absl::Status CudaOps::KvWrite(const KvWriteArgs&, Stream&) { return Missing("KvWrite"); }
+absl::Status CudaOps::Attention(const AttentionArgs&, Stream&) { return Missing("Attention"); }
+absl::Status CudaOps::MoeRoute(const MoeRouteArgs&, Stream&) { return Missing("MoeRoute"); }
+absl::Status CudaOps::MoeCombine(const MoeCombineArgs&, Stream&) { return Missing("MoeCombine"); }
+absl::Status CudaOps::LogSoftmax(const LogSoftmaxArgs&, Stream&) { return Missing("LogSoftmax"); }
+absl::Status CudaOps::TopK(const TopKArgs&, Stream&) { return Missing("TopK"); }
+absl::Status CudaOps::Sample(const SampleArgs&, Stream&) { return Missing("Sample"); }
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,0 +1,78 @@
+// Ops of a CUDA device: checks arguments, then enqueues a kernel. An op that has no kernel yet is
+// Unimplemented, naming op and device, whatever its arguments.
+//
+// Thread-safe (it holds nothing that changes). Streams must come from the device that owns these
+// ops. All kernels are plain ones (kernels/cuda/plain): f32 sums in a fixed order, no workspace.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/device/cuda_health.h"
+#include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/ops.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+
+class CudaOps final : public Ops {
+ public:
+#ifdef TESSERA_CUDA_EMULATED
+  static constexpr std::string_view kPlatformName = "cuda-emulated";
+#else
+  static constexpr std::string_view kPlatformName = "cuda";
+#endif
+
+  // `health` is that of the device, and must outlive this.
+  explicit CudaOps(CudaHealth* health) : health_(health) {}
+
+  std::string name() const override { return std::string(kPlatformName); }
+
+  absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) override;
+  absl::Status RmsNorm(const NormArgs& args, Stream& stream) override;
+  absl::Status LayerNorm(const NormArgs& args, Stream& stream) override;
+  absl::Status GatherRows(const GatherRowsArgs& args, Stream& stream) override;
+  absl::Status Add(const AddArgs& args, Stream& stream) override;
+  absl::Status Activate(const ActivationArgs& args, Stream& stream) override;
+  absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) override;
+
+  int64_t PackedWeightBytes(const LinearSpec& spec) const override;
+  bool ComputesUnpacked(const LinearSpec&, const UnpackedRows&) const override { return false; }
+  absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
+                              const TensorView& source) override;
+  absl::Status UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                const TensorView& out_f32) override;
+  int64_t LinearWorkspaceBytes(const LinearSpec&, int64_t, DType) const override { return 0; }
+  absl::Status Linear(const LinearArgs& args, Stream& stream) override;
+  int64_t GroupedLinearWorkspaceBytes(const LinearSpec&, int64_t, int64_t, DType) const override {
+    return 0;
+  }
+  absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) override;
+
+  absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) override;
+  absl::Status Rope(const RopeArgs& args, Stream& stream) override;
+  absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) override;
+  int64_t AttentionWorkspaceBytes(const AttentionShape&) const override { return 0; }
+  absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
+
+  absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;
+  absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) override;
+
+  absl::Status LogSoftmax(const LogSoftmaxArgs& args, Stream& stream) override;
+  absl::Status TopK(const TopKArgs& args, Stream& stream) override;
+  int64_t SampleWorkspaceBytes(int64_t, int64_t) const override { return 0; }
+  absl::Status Sample(const SampleArgs& args, Stream& stream) override;
+
+ private:
+  // The stream as this device's, or null with `status` set.
+  CudaStream* OwnStream(Stream& stream, absl::Status& status) const;
+  template <typename Params>
+  absl::Status Enqueue(const char* op, cudaError_t (*launch)(const Params&, cudaStream_t),
+                       const Params& params, Stream& stream);
+  absl::Status Norm(const char* op, const NormArgs& args, bool subtract_mean, Stream& stream);
+  absl::Status Missing(std::string_view op) const;
+
+  CudaHealth* const health_;
+};
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,0 +1,92 @@
+// A CUDA device's stream: a ring of records, handed to CUDA in order by a thread of its own.
+//
+// The thread is why a failure of host work skips what is enqueued behind it: a kernel is launched
+// only after the host work before it succeeded. Enqueuing copies arguments into the ring and
+// allocates nothing; it blocks only while the ring is full. Thread rule: as kernels/device.h, one
+// thread at a time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/device/cuda_health.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+
+class CudaStream final : public Stream {
+ public:
+  // Of the device with this index; `health` is its, and must outlive the stream.
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device_index, CudaHealth* health);
+  // Runs what is enqueued, then ends.
+  ~CudaStream() override;
+
+  // Also returns why the device is lost, and then does so for ever.
+  absl::Status Synchronize() override;
+  absl::Status EnqueueHostWork(HostWork work, const void* arguments, int64_t size_bytes) override;
+  absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) override;
+  absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) override;
+
+  // Enqueues launch(params, stream). `what` stands for it in errors and is not copied.
+  template <typename Params>
+  void Enqueue(const char* what, cudaError_t (*launch)(const Params&, cudaStream_t),
+               const Params& params) {
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxArgumentBytes);
+    Record& record = NextRecord();
+    record.run = [](const Record& r, CudaStream& stream) {
+      const auto call = reinterpret_cast<cudaError_t (*)(const Params&, cudaStream_t)>(r.call);
+      const Params& arguments = *std::launder(reinterpret_cast<const Params*>(r.arguments.data()));
+      return stream.health_->Check(call(arguments, stream.stream_), r.what, stream.stream_);
+    };
+    record.call = reinterpret_cast<void (*)()>(launch);
+    record.what = what;
+    std::memcpy(record.arguments.data(), &params, sizeof params);
+    Submit();
+  }
+
+  const CudaHealth* health() const { return health_; }
+
+ private:
+  static constexpr int64_t kMaxArgumentBytes = 512;
+  static_assert(kMaxHostArgumentBytes <= kMaxArgumentBytes);
+  static constexpr uint32_t kRingRecords = 256;  // a power of two, so that counters may wrap
+
+  struct Record {
+    absl::Status (*run)(const Record& record, CudaStream& stream) = nullptr;  // null: the last one
+    void (*call)() = nullptr;
+    const char* what = "";
+    alignas(16) std::array<std::byte, kMaxArgumentBytes> arguments;
+  };
+
+  CudaStream(int device_index, CudaHealth* health, cudaStream_t stream)
+      : device_index_(device_index),
+        health_(health),
+        stream_(stream),
+        ring_(new Record[kRingRecords]) {}
+  absl::Status Copy(void* to, const void* from, int64_t size_bytes, cudaMemcpyKind kind);
+  Record& NextRecord();  // waits for room
+  void Submit();
+  void WaitHandedOn(uint32_t target);
+  void Loop();
+
+  const int device_index_;
+  CudaHealth* const health_;
+  const cudaStream_t stream_;
+  const std::unique_ptr<Record[]> ring_;
+  alignas(64) std::atomic<uint32_t> submitted_{0};
+  alignas(64) std::atomic<uint32_t> handed_on_{0};  // to CUDA, or skipped
+  // The runner's while records are in the ring, the caller's once all are handed on.
+  absl::Status failure_;
+  std::thread runner_;
+};
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,0 +1,83 @@
+#include "kernels/cuda/device/weight_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/linear/weight_rows.h"
+#include "kernels/half_floats.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+int64_t Groups(const LinearSpec& spec) {
+  return (spec.in_features + spec.group_size - 1) / spec.group_size;
+}
+
+// False where a weight is not finite; `group` says which.
+bool QuantiseRow(const LinearSpec& spec, const std::vector<float>& values, std::byte* row,
+                 int64_t& group) {
+  auto* codes = reinterpret_cast<int8_t*>(row);
+  auto* scales = reinterpret_cast<float*>(row + ScalesOffsetBytes(spec));
+  for (group = 0; group < Groups(spec); ++group) {
+    const int64_t begin = group * spec.group_size;
+    const int64_t count = std::min(spec.group_size, spec.in_features - begin);
+    scales[group] = cpu::linear::Quantise(values.data() + begin, count, codes + begin);
+    if (scales[group] < 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t ScalesOffsetBytes(const LinearSpec& spec) {
+  const int64_t bytes = spec.in_features * SizeInBytes(spec.weight_dtype);
+  return spec.weight_dtype == DType::kI8 ? (bytes + 3) / 4 * 4 : bytes;
+}
+
+int64_t WeightRowBytes(const LinearSpec& spec) {
+  const int64_t scales = spec.weight_dtype == DType::kI8 ? Groups(spec) : 0;
+  return ScalesOffsetBytes(spec) + scales * static_cast<int64_t>(sizeof(float));
+}
+
+absl::StatusOr<std::vector<std::byte>> PackRows(const LinearSpec& spec, int64_t first_row,
+                                                const TensorView& source) {
+  std::vector<std::byte> packed(source.rows() * WeightRowBytes(spec));
+  std::vector<float> values(spec.in_features);
+  for (int64_t r = 0; r < source.rows(); ++r) {
+    cpu::linear::ReadRow(source, r, 0, spec.in_features, values.data());
+    std::byte* row = packed.data() + r * WeightRowBytes(spec);
+    int64_t group = 0;
+    if (spec.weight_dtype == DType::kI8) {
+      if (QuantiseRow(spec, values, row, group)) continue;
+      return cpu::linear::NotFinite(first_row + r, group * spec.group_size);
+    }
+    for (int64_t i = 0; i < spec.in_features; ++i) {
+      if (spec.weight_dtype == DType::kBF16) {
+        reinterpret_cast<BFloat16*>(row)[i] = FromFloat<BFloat16>(values[i]);
+      } else {
+        reinterpret_cast<float*>(row)[i] = values[i];
+      }
+    }
+  }
+  return packed;
+}
+
+void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorView& out_f32) {
+  for (int64_t r = 0; r < out_f32.rows(); ++r) {
+    const std::byte* row = packed + r * WeightRowBytes(spec);
+    const auto* scales = reinterpret_cast<const float*>(row + ScalesOffsetBytes(spec));
+    float* out = out_f32.Row<float>(r);
+    for (int64_t i = 0; i < spec.in_features; ++i) {
+      switch (spec.weight_dtype) {
+        case DType::kI8:
+          out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]) *
+                   scales[i / spec.group_size];
+          break;
+        case DType::kBF16: out[i] = ToFloat(reinterpret_cast<const BFloat16*>(row)[i]); break;
+        default: out[i] = reinterpret_cast<const float*>(row)[i];
+      }
+    }
+  }
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,119 @@
+// Embedding, gather, add, activations: a block per row, a thread per element.
+#include "kernels/cuda/launch/plain_shapes.h"
+#include "kernels/cuda/plain/float_types.h"
+#include "kernels/cuda/plain/plain_kernels.h"
+#include "kernels/cuda/platform.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+// Element `i` of a row of weights; of int8, with the scales behind the row.
+template <typename T>
+__device__ __forceinline__ float TableValue(const EmbeddingParams&, const char* row, int64_t i) {
+  return AsFloat(reinterpret_cast<const T*>(row)[i]);
+}
+template <>
+__device__ __forceinline__ float TableValue<int8_t>(const EmbeddingParams& p, const char* row,
+                                                    int64_t i) {
+  const auto* scales = reinterpret_cast<const float*>(row + p.scales_offset_bytes);
+  return static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]) * scales[i / p.group_size];
+}
+
+template <typename Table, typename T>
+__global__ void EmbeddingKernel(EmbeddingParams p) {
+  const int64_t token = blockIdx.x;
+  const int64_t id = p.ids[token] - p.vocabulary_begin;
+  const bool present = id >= 0 && id < p.vocabulary_rows;
+  const char* row = static_cast<const char*>(p.table) + (present ? id : 0) * p.table_row_bytes;
+  T* out = static_cast<T*>(p.out) + token * p.out_stride;
+  for (int64_t i = threadIdx.x; i < p.hidden; i += blockDim.x) {
+    const float value = present ? TableValue<Table>(p, row, i) : 0.0f;
+    out[i] = RoundTo<T>(p.accumulate ? AsFloat(out[i]) + value : value);
+  }
+}
+
+template <typename T>
+__global__ void GatherKernel(GatherParams p) {
+  const int64_t row = blockIdx.x, source = p.source_rows[row];
+  const bool present = source >= 0 && source < p.in_rows;
+  const T* in = static_cast<const T*>(p.in) + (present ? source : 0) * p.in_stride;
+  T* out = static_cast<T*>(p.out) + row * p.out_stride;
+  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+    out[i] = present ? in[i] : RoundTo<T>(0.0f);
+  }
+}
+
+template <typename T>
+__global__ void AddKernel(AddParams p) {
+  const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
+  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
+  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+    out[i] = RoundTo<T>(AsFloat(out[i]) + AsFloat(in[i]));
+  }
+}
+
+__device__ __forceinline__ float Activated(ActivationKind kind, float x) {
+  switch (kind) {
+    case ActivationKind::kSilu: return x / (1.0f + expf(-x));
+    case ActivationKind::kGeluErf: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case ActivationKind::kGeluTanh:
+      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case ActivationKind::kRelu: return x > 0 ? x : 0.0f;
+  }
+  return 0;
+}
+
+template <typename T>
+__global__ void ActivationKernel(ActivationParams p) {
+  const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
+  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
+  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+    const float x = Activated(p.kind, AsFloat(in[i]));
+    out[i] = RoundTo<T>(p.gated ? x * AsFloat(in[p.width + i]) : x);
+  }
+}
+
+template <typename T>
+cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
+  const LaunchShape shape = RowShape(p.tokens, p.hidden);
+  switch (p.table_dtype) {
+    case DType::kF32: return Launch(EmbeddingKernel<float, T>, shape, stream, p);
+    case DType::kF16: return Launch(EmbeddingKernel<Float16, T>, shape, stream, p);
+    case DType::kBF16: return Launch(EmbeddingKernel<BFloat16, T>, shape, stream, p);
+    case DType::kI8: return Launch(EmbeddingKernel<int8_t, T>, shape, stream, p);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream) {
+  if (params.tokens == 0) return cudaSuccess;
+  return WithFloatType(
+      params.dtype, [&](auto type) { return LaunchEmbeddingInto<decltype(type)>(params, stream); });
+}
+
+cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream) {
+  if (params.rows == 0) return cudaSuccess;
+  return WithFloatType(params.dtype, [&](auto type) {
+    return Launch(GatherKernel<decltype(type)>, RowShape(params.rows, params.width), stream,
+                  params);
+  });
+}
+
+cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream) {
+  if (params.rows == 0) return cudaSuccess;
+  return WithFloatType(params.dtype, [&](auto type) {
+    return Launch(AddKernel<decltype(type)>, RowShape(params.rows, params.width), stream, params);
+  });
+}
+
+cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream) {
+  if (params.rows == 0) return cudaSuccess;
+  return WithFloatType(params.dtype, [&](auto type) {
+    return Launch(ActivationKernel<decltype(type)>, RowShape(params.rows, params.width), stream,
+                  params);
+  });
+}
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM
