@@ -12,7 +12,8 @@ namespace {
 void CheckCase(const AttentionCase& c) {
   const bool rounded_products = c.products == DType::kBF16 && c.cache == DType::kBF16;
   const bool rounded = c.activation == DType::kBF16 || rounded_products;
-  CheckAgainstReference(rounded ? 1e-2 : 1e-5, [&](Path& path) { return RunAttention(path, c); });
+  CheckAgainstReference("Attention", rounded ? 1e-2 : 1e-5,
+                        [&](Path& path) { return RunAttention(path, c); });
 }
 
 TEST_CASE("attention: head dimensions, groups and types over a mixed batch") {
@@ -90,7 +91,7 @@ TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
                              .products = products,
                              .nan_key = nan_key};
     const int64_t width = c.heads * c.head_dim;
-    for (const auto& path : OtherPaths()) {
+    for (Path* path : PathsWith("Attention")) {
       const std::vector<float> out = RunAttention(*path, c);
       for (int64_t i = 0; i < 41 * width; ++i) {
         const bool sees = i / width == 40 || 60 + i / width >= nan_key;
@@ -114,7 +115,7 @@ TEST_CASE("attention: scores that grow along the context") {
 }
 
 TEST_CASE("attention: nothing to do") {
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("Attention")) {
     CHECK(RunAttention(*path, {.sequences = {{0, 10, 1}, {0, 0, 2}}}).empty());
   }
 }
@@ -133,7 +134,7 @@ TEST_CASE("attention: a row's bits depend on nothing beside it") {
   const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
   CAPTURE(heads, kv_heads, window, head_dim, Name(rounded));
   std::mt19937_64 random(7);
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("Attention")) {
     INFO("path " << path->name());
     AttentionCase c = {.sequences = {},
                        .heads = heads,
@@ -173,7 +174,7 @@ TEST_CASE("attention: a row's bits depend on nothing beside it") {
 
 TEST_CASE("attention: sharing one long context between threads changes no bit") {
   const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("Attention")) {
     INFO("path " << path->name());
     // Alone the long row is shared; among many others each has a task of its own.
     AttentionCase c = {.sequences = {{1, 3000, 1}},

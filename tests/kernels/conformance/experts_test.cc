@@ -41,7 +41,7 @@ TEST_CASE("MoeRoute equals the reference") {
   std::vector<float> logits = RandomFloats(rows * experts, 1);
   for (float& value : logits) value = std::round(value * 20) / 4;  // with ties
   const Routing expected = Route(Reference(), logits, experts, k, renormalise);
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("MoeRoute")) {
     INFO("path " << path->name());
     const Routing actual = Route(*path, logits, experts, k, renormalise);
     CHECK(Difference(actual.weights, expected.weights, 1e-5) == "");
@@ -70,7 +70,7 @@ TEST_CASE("the reference routes: best first, ties to the lower expert, slots by 
 TEST_CASE("MoeCombine adds up what the experts made of a row") {
   const DType type = GENERATE(DType::kF32, DType::kBF16);
   const int64_t width = GENERATE(5, 64, 300);
-  CheckAgainstReference(type, [&](Path& path) {
+  CheckAgainstReference("MoeCombine", type, [&](Path& path) {
     const Tensor in = Random(path, type, {6, width}, 1, 2);
     const Tensor weights = Random(path, DType::kF32, {3, 2}, 2);
     const Tensor slots(path, {3, 2}, std::vector<int32_t>{5, 0, 1, 3, 4, 2});
@@ -100,7 +100,7 @@ TEST_CASE("MoeCombine leaves out the slots of experts that another rank has") {
     return out.Read();
   };
   const std::vector<float> all = combine(Reference(), {0, 6});
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("MoeCombine")) {
     INFO("path " << path->name());
     const std::vector<float> low = combine(*path, {0, 2, 3}), high = combine(*path, {3, 3, 6});
     std::vector<float> sum(low.size());

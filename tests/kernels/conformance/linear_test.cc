@@ -20,12 +20,12 @@ struct Packed {
     Pack(half, spec.out_features - half, source_type, seed + 1);
   }
   void Pack(int64_t first, int64_t rows, DType source_type, uint64_t seed) {
-    const Tensor source = Random(path_, source_type, {rows, weights.spec.in_features}, seed);
+    const Tensor source = Random(Reference(), source_type, {rows, weights.spec.in_features}, seed);
     REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
   }
   std::vector<float> Unpack() const {
     const LinearSpec& spec = weights.spec;
-    const Tensor out = Zeros(path_, DType::kF32, {spec.out_features, spec.in_features});
+    const Tensor out = Zeros(Reference(), DType::kF32, {spec.out_features, spec.in_features});
     REQUIRE(path_.ops().UnpackWeightRows(weights, 0, out).ok());
     return out.Read();
   }
@@ -60,9 +60,9 @@ double LinearTolerance(DType activation, DType products) {
   return activation == DType::kF32 && products == DType::kF32 ? 1e-5 : 1e-2;
 }
 
-std::vector<Path*> AllPaths() {
-  std::vector<Path*> all = {&Reference()};
-  for (const auto& path : OtherPaths()) all.push_back(path.get());
+std::vector<Path*> AllPaths(const std::string& op) {
+  std::vector<Path*> all = PathsWith(op);
+  all.push_back(&Reference());
   return all;
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("Linear: shapes, weight and activation types, bias") {
       GENERATE(table<int64_t, int64_t>({{1, 1}, {64, 96}, {130, 33}, {257, 64}, {512, 100}}));
   const int64_t rows = GENERATE(0, 1, 2, 7, 40);
   CAPTURE(Name(weight), Name(activation), Name(products), in_features, out_features, rows);
-  for (Path* path : AllPaths()) {
+  for (Path* path : AllPaths("Linear")) {
     INFO("path " << path->name());
     const LinearSpec spec = {.in_features = in_features,
                              .out_features = out_features,
@@ -99,7 +99,7 @@ TEST_CASE("Linear: shapes, weight and activation types, bias") {
 
 TEST_CASE("packing: what comes back is the conversion asked for, from every source type") {
   const DType source = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
-  for (Path* path : AllPaths()) {
+  for (Path* path : AllPaths("Linear")) {
     INFO("path " << path->name());
     const LinearSpec spec = {.in_features = 100, .out_features = 40};
     // Random() made these two halves; the tensor rounds them to the source's type.
@@ -130,7 +130,7 @@ TEST_CASE("GroupedLinear: rows by expert, empty experts, rows read by index") {
   const int64_t width = 96, columns = 70;
   const std::vector<int32_t> offsets = {0, 3, 3, 4, 9};
   const std::vector<int32_t> sources = {4, 0, 2, 1, 3, 4, 0, 1, 2};
-  for (Path* path : AllPaths()) {
+  for (Path* path : AllPaths("GroupedLinear")) {
     INFO("path " << path->name());
     const LinearSpec spec = {
         .in_features = width, .out_features = columns, .weight_dtype = weight, .group_size = 32};
@@ -167,7 +167,7 @@ TEST_CASE("GroupedLinear: rows by expert, empty experts, rows read by index") {
 
 TEST_CASE("Linear in f32: a row's bits depend on nothing beside it") {
   const int64_t in_features = 300, out_features = 80, rows = 50;
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("Linear")) {
     INFO("path " << path->name());
     const LinearSpec spec = {.in_features = in_features, .out_features = out_features};
     const Packed packed(*path, spec, DType::kF32, 1);

@@ -8,6 +8,8 @@
 #include <random>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
 #include "kernels/half_floats.h"
 #include "third_party/absl/str_cat.h"
 
@@ -51,7 +53,8 @@ int64_t BytesOf(const TensorView& view) {
 
 }  // namespace
 
-Path::Path(std::unique_ptr<Device> device) : device_(std::move(device)) {
+Path::Path(std::unique_ptr<Device> device, absl::Status (*check)())
+    : device_(std::move(device)), check_(check) {
   auto stream = device_->CreateStream();
   REQUIRE(stream.ok());
   stream_ = *std::move(stream);
@@ -67,7 +70,12 @@ TensorView Path::Workspace(int64_t size_bytes) {
   return TensorView(workspace_.data(), DType::kI8, {workspace_.size_bytes()});
 }
 
-void Path::Synchronize() { REQUIRE(stream_->Synchronize().ok()); }
+void Path::Synchronize() {
+  const absl::Status status = stream_->Synchronize();
+  INFO(status.message());
+  REQUIRE(status.ok());
+  if (check_ != nullptr) REQUIRE(check_().message() == "");
+}
 
 Path& Reference() {
   static const std::unique_ptr<Path> path = MakePath(Isa::kReference);
@@ -92,6 +100,35 @@ std::string MissingPaths() {
     missing += StrCat(missing.empty() ? "" : ", ", Name(isa));
   }
   return missing.empty() ? "" : StrCat("this processor lacks ", missing);
+}
+
+Path* CudaEmulated() {
+#ifdef __SANITIZE_THREAD__
+  return nullptr;
+#else
+  static const std::unique_ptr<Path> path = [] {
+    cuda::emulated::Inject({.vary_schedules = true});
+    auto device = cuda::emulated::CreateCudaDevice({.memory_bytes = int64_t{2} << 30});
+    REQUIRE(device.ok());
+    return std::make_unique<Path>(*std::move(device), &cuda::emulated::CheckMemoryGuards);
+  }();
+  return path.get();
+#endif
+}
+
+const std::vector<std::string>& MissingOnCuda() {
+  static const auto& missing = *new std::vector<std::string>{
+      "KvWrite", "Attention", "MoeRoute", "MoeCombine", "LogSoftmax", "TopK", "Sample"};
+  return missing;
+}
+
+std::vector<Path*> PathsWith(const std::string& op) {
+  std::vector<Path*> paths;
+  for (const auto& path : OtherPaths()) paths.push_back(path.get());
+  const auto& missing = MissingOnCuda();
+  const bool has = std::find(missing.begin(), missing.end(), op) == missing.end();
+  if (has && CudaEmulated() != nullptr) paths.push_back(CudaEmulated());
+  return paths;
 }
 
 std::vector<float> RandomFloats(int64_t count, uint64_t seed) {
@@ -226,16 +263,18 @@ std::string Difference(const std::vector<float>& actual, const std::vector<float
   return "";
 }
 
-void CheckAgainstReference(double tolerance, const std::function<std::vector<float>(Path&)>& run) {
+void CheckAgainstReference(const std::string& op, double tolerance,
+                           const std::function<std::vector<float>(Path&)>& run) {
   const std::vector<float> expected = run(Reference());
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith(op)) {
     INFO("path " << path->name());
     CHECK(Difference(run(*path), expected, tolerance) == "");
   }
 }
 
-void CheckAgainstReference(DType dtype, const std::function<std::vector<float>(Path&)>& run) {
-  CheckAgainstReference(Tolerance(dtype), run);
+void CheckAgainstReference(const std::string& op, DType dtype,
+                           const std::function<std::vector<float>(Path&)>& run) {
+  CheckAgainstReference(op, Tolerance(dtype), run);
 }
 
 }  // namespace tessera::kernels::conformance

@@ -19,7 +19,8 @@ namespace tessera::kernels::conformance {
 // A device, one stream of it, and a workspace that grows on demand.
 class Path {
  public:
-  explicit Path(std::unique_ptr<Device> device);
+  // `check` runs at the end of every Synchronize and fails the test case where it finds a fault.
+  explicit Path(std::unique_ptr<Device> device, absl::Status (*check)() = nullptr);
 
   std::string name() const { return device_->ops().name(); }
   Device& device() { return *device_; }
@@ -32,13 +33,22 @@ class Path {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   Buffer workspace_;
+  absl::Status (*const check_)();
 };
 
-// The oracle, and every other path that runs here. Made once per process.
+// The oracle, and every other path of this CPU. Made once per process.
 Path& Reference();
 const std::vector<std::unique_ptr<Path>>& OtherPaths();
 // Paths that exist but cannot run here, as a reason; empty when all run.
 std::string MissingPaths();
+
+// The CUDA device on the emulator, where each launch runs under another schedule and Synchronize
+// looks at the guards of memory. Null under ThreadSanitizer, where a switch of fibers is slow.
+Path* CudaEmulated();
+// Ops of Ops, by name, that it has no kernel for.
+const std::vector<std::string>& MissingOnCuda();
+// Every path but the reference that has this op: "Rope".
+std::vector<Path*> PathsWith(const std::string& op);
 
 // Numbers from a seed: uniform in [-1, 1), as floats.
 std::vector<float> RandomFloats(int64_t count, uint64_t seed);
@@ -78,8 +88,11 @@ double Tolerance(DType dtype);
 std::string Difference(const std::vector<float>& actual, const std::vector<float>& expected,
                        double tolerance);
 
-// Runs `run` on the reference and on every other path and CHECKs that they agree.
-void CheckAgainstReference(DType dtype, const std::function<std::vector<float>(Path&)>& run);
-void CheckAgainstReference(double tolerance, const std::function<std::vector<float>(Path&)>& run);
+// Runs `run`, which needs this op, on the reference and on every other path that has it, and CHECKs
+// that they agree.
+void CheckAgainstReference(const std::string& op, DType dtype,
+                           const std::function<std::vector<float>(Path&)>& run);
+void CheckAgainstReference(const std::string& op, double tolerance,
+                           const std::function<std::vector<float>(Path&)>& run);
 
 }  // namespace tessera::kernels::conformance

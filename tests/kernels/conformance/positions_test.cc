@@ -18,7 +18,7 @@ std::vector<float> Frequencies(int64_t half, double theta) {
 TEST_CASE("RopeTable: cosines then sines, scaled; padding turns nothing") {
   for (Path* path : [] {
          std::vector<Path*> all = {&Reference()};
-         for (const auto& other : OtherPaths()) all.push_back(other.get());
+         for (Path* other : PathsWith("RopeTable")) all.push_back(other);
          return all;
        }()) {
     INFO("path " << path->name());
@@ -78,7 +78,7 @@ TEST_CASE("RopeTable: dynamic scaling starts beyond the original length") {
     CHECK(result[d + i] == Approx(plain).margin(2e-5));
     CHECK(result[2 * d + i] == Approx(scaled).margin(2e-5));
   }
-  CheckAgainstReference(DType::kF32, run);
+  CheckAgainstReference("RopeTable", DType::kF32, run);
 }
 
 TEST_CASE("Rope turns the first rotary dimensions of strided q and k") {
@@ -86,7 +86,7 @@ TEST_CASE("Rope turns the first rotary dimensions of strided q and k") {
   const auto [head_dim, rotary] = GENERATE(table<int64_t, int64_t>(
       {{64, 64}, {128, 128}, {96, 96}, {80, 32}, {16, 16}, {20, 10}, {256, 64}}));
   CAPTURE(Name(type), head_dim, rotary);
-  CheckAgainstReference(type, [&, head_dim = head_dim, rotary = rotary](Path& path) {
+  CheckAgainstReference("Rope", type, [&, head_dim = head_dim, rotary = rotary](Path& path) {
     const Tensor q = Random(path, type, {7, 6, head_dim}, 1, 2 * head_dim);
     const Tensor k = Random(path, type, {7, 2, head_dim}, 2, 6 * head_dim);
     const Tensor cos_sin = Random(path, DType::kF32, {7, rotary}, 3);
@@ -105,7 +105,7 @@ TEST_CASE("KvWrite: slots in any order, slot -1 writes nothing, types convert") 
   const DType cached = GENERATE(DType::kF32, DType::kBF16);
   const int64_t head_dim = GENERATE(16, 64, 80, 20);
   CAPTURE(Name(type), Name(cached), head_dim);
-  CheckAgainstReference(0.0, [&](Path& path) {
+  CheckAgainstReference("KvWrite", 0.0, [&](Path& path) {
     const Tensor k = Random(path, type, {5, 3, head_dim}, 1, 4 * head_dim);
     const Tensor v = Random(path, type, {5, 3, head_dim}, 2, 1);
     const Tensor keys = Random(path, cached, {3, 4, 8, head_dim}, 3, 16);

@@ -61,7 +61,8 @@ TEST_CASE("attention: drawn shapes") {
     INFO("seed " << seed << ": " << Describe(c));
     const bool rounded =
         c.activation == DType::kBF16 || (c.products == DType::kBF16 && c.cache == DType::kBF16);
-    CheckAgainstReference(rounded ? 1e-2 : 1e-5, [&](Path& path) { return RunAttention(path, c); });
+    CheckAgainstReference("Attention", rounded ? 1e-2 : 1e-5,
+                          [&](Path& path) { return RunAttention(path, c); });
   }
 }
 
@@ -71,7 +72,8 @@ std::vector<float> RunLinear(Path& path, const LinearSpec& spec, DType activatio
   auto memory = path.device().Allocate(path.ops().PackedWeightBytes(spec));
   REQUIRE(memory.ok());
   const PackedWeights weights = {.spec = spec, .data = memory->data()};
-  const Tensor source = Random(path, DType::kF32, {spec.out_features, spec.in_features}, seed);
+  const Tensor source =
+      Random(Reference(), DType::kF32, {spec.out_features, spec.in_features}, seed);
   REQUIRE(path.ops().PackWeightRows(weights, 0, source).ok());
   const Tensor in = Random(path, activation, {rows, spec.in_features}, seed + 1, 3);
   const Tensor bias = Random(path, DType::kF32, {spec.out_features}, seed + 2);
@@ -102,7 +104,7 @@ TEST_CASE("linear: drawn shapes") {
                  << ", activation " << Name(activation) << ", products " << Name(products) << ", "
                  << rows << " rows" << (biased ? ", bias" : ""));
     const bool rounded = activation == DType::kBF16 || products == DType::kBF16;
-    CheckAgainstReference(rounded ? 1e-2 : 1e-5, [&](Path& path) {
+    CheckAgainstReference("Linear", rounded ? 1e-2 : 1e-5, [&](Path& path) {
       return RunLinear(path, spec, activation, products, rows, biased, seed);
     });
   }

@@ -19,6 +19,7 @@ TEST_CASE("every path that this processor can run is run, and named") {
   ran.push_back(Reference().name());
   for (const auto& path : OtherPaths()) ran.push_back(path->name());
   CHECK(ran == expected);
+  if (CudaEmulated() != nullptr) ran.push_back(CudaEmulated()->name());
   std::string line = "paths that ran:";
   for (const std::string& name : ran) line += " " + name;
   WARN(line << (MissingPaths().empty() ? "" : "; " + MissingPaths()));
@@ -30,7 +31,7 @@ TEST_CASE("Embedding: padding, shards, accumulation, every table type") {
   const int64_t hidden = GENERATE(1, 7, 64, 100, 1027);
   const bool accumulate = GENERATE(false, true);
   CAPTURE(Name(out), Name(table), hidden, accumulate);
-  CheckAgainstReference(out, [&](Path& path) {
+  CheckAgainstReference("Embedding", out, [&](Path& path) {
     const Tensor rows = Random(path, table, {10, hidden}, 1, 5);
     const Tensor ids(path, {6}, std::vector<int32_t>{-1, 20, 29, 30, 19, 25});
     const Tensor result = Random(path, out, {6, hidden}, 2, 3);
@@ -82,7 +83,7 @@ TEST_CASE("Embedding: rows of packed weights are what unpacking them gives") {
     }
   };
   run(Reference());
-  for (const auto& path : OtherPaths()) run(*path);
+  for (Path* path : PathsWith("Embedding")) run(*path);
 }
 
 TEST_CASE("norms: residual, bias, strided rows and heads") {
@@ -92,7 +93,7 @@ TEST_CASE("norms: residual, bias, strided rows and heads") {
   const bool residual = GENERATE(false, true);
   const int64_t heads = GENERATE(0, 3);
   CAPTURE(Name(type), width, layer, residual, heads);
-  CheckAgainstReference(type, [&](Path& path) {
+  CheckAgainstReference(layer ? "LayerNorm" : "RmsNorm", type, [&](Path& path) {
     const auto shape =
         heads == 0 ? std::vector<int64_t>{9, width} : std::vector<int64_t>{9, heads, width};
     const Tensor in = Random(path, type, shape, 1, 16);
@@ -117,7 +118,7 @@ TEST_CASE("norms: residual, bias, strided rows and heads") {
 
 TEST_CASE("norms in place, and LayerNorm without bias") {
   const bool layer = GENERATE(false, true);
-  CheckAgainstReference(DType::kF32, [&](Path& path) {
+  CheckAgainstReference(layer ? "LayerNorm" : "RmsNorm", DType::kF32, [&](Path& path) {
     const Tensor x = Random(path, DType::kF32, {5, 70}, 1);
     const Tensor weight = Random(path, DType::kF32, {70}, 2);
     const NormArgs args = {.out = x, .in = x, .weight = weight};
@@ -131,7 +132,7 @@ TEST_CASE("norms in place, and LayerNorm without bias") {
 TEST_CASE("GatherRows: any order, repeats, padding") {
   const DType type = GENERATE(DType::kF32, DType::kBF16);
   const int64_t width = GENERATE(3, 64, 257);
-  CheckAgainstReference(type, [&](Path& path) {
+  CheckAgainstReference("GatherRows", type, [&](Path& path) {
     const Tensor in = Random(path, type, {8, width}, 1, 4);
     const Tensor rows(path, {5}, std::vector<int32_t>{7, -1, 0, 7, 3});
     const Tensor out = Random(path, type, {5, width}, 2, 1);
@@ -144,7 +145,7 @@ TEST_CASE("GatherRows: any order, repeats, padding") {
 TEST_CASE("Add in place") {
   const DType type = GENERATE(DType::kF32, DType::kBF16);
   const int64_t rows = GENERATE(0, 1, 33), width = GENERATE(5, 1024);
-  CheckAgainstReference(type, [&](Path& path) {
+  CheckAgainstReference("Add", type, [&](Path& path) {
     const Tensor in = Random(path, type, {rows, width}, 1, 4);
     const Tensor out = Random(path, type, {rows, width}, 2, 1);
     REQUIRE(path.ops().Add({.out = out, .in = in}, path.stream()).ok());
@@ -162,7 +163,7 @@ TEST_CASE("activations, from tiny to saturated arguments") {
   const float reach = GENERATE(1e-3f, 4.0f, 200.0f);
   const int64_t width = GENERATE(9, 512);
   CAPTURE(Name(type), static_cast<int>(kind), reach, width);
-  CheckAgainstReference(type, [&](Path& path) {
+  CheckAgainstReference("Activate", type, [&](Path& path) {
     std::vector<float> values = RandomFloats(7 * width, 1);
     for (float& value : values) value *= reach;
     const Tensor in(path, type, {7, width}, values, 8);
@@ -178,7 +179,7 @@ TEST_CASE("gated activations") {
   const Activation kind = GENERATE(values(kAllActivations));
   const int64_t width = GENERATE(9, 512, 1365);
   CAPTURE(Name(type), static_cast<int>(kind), width);
-  CheckAgainstReference(type, [&](Path& path) {
+  CheckAgainstReference("GatedActivate", type, [&](Path& path) {
     std::vector<float> values = RandomFloats(7 * 2 * width, 1);
     for (float& value : values) value *= 5;
     const Tensor gate_up(path, type, {7, 2 * width}, values, 2);

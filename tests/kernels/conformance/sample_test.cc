@@ -14,8 +14,8 @@ namespace {
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 std::vector<Path*> AllPaths() {
-  std::vector<Path*> all = {&Reference()};
-  for (const auto& path : OtherPaths()) all.push_back(path.get());
+  std::vector<Path*> all = PathsWith("Sample");
+  all.push_back(&Reference());
   return all;
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("extreme penalties, biases and temperatures never leave the finite num
   }
   const std::vector<int32_t> expected = RunSample(Reference(), rows);
   for (const int32_t id : expected) CHECK((id >= 0 && id < 40 && id != 10 && id != 3));
-  for (const auto& path : OtherPaths()) CHECK(RunSample(*path, rows) == expected);
+  for (Path* path : PathsWith("Sample")) CHECK(RunSample(*path, rows) == expected);
 }
 
 TEST_CASE("ids outside the vocabulary are padding") {
@@ -188,7 +188,7 @@ TEST_CASE("every path draws the reference's token") {
     }
   }
   const std::vector<int32_t> expected = RunSample(Reference(), rows);
-  for (const auto& path : OtherPaths()) {
+  for (Path* path : PathsWith("Sample")) {
     INFO("path " << path->name());
     CHECK(RunSample(*path, rows) == expected);
   }
@@ -197,7 +197,7 @@ TEST_CASE("every path draws the reference's token") {
 TEST_CASE("LogSoftmax, in place too, far from zero and with banned values") {
   const int64_t width = GENERATE(1, 17, 1000, 50257);
   const float shift = GENERATE(0.0f, 300.0f);
-  CheckAgainstReference(DType::kF32, [&](Path& path) {
+  CheckAgainstReference("LogSoftmax", DType::kF32, [&](Path& path) {
     std::vector<float> values = RandomFloats(3 * width, 1);
     for (float& value : values) value = value * 12 + shift;
     if (width > 1) values[1] = kBanned;
@@ -226,7 +226,7 @@ TEST_CASE("TopK: descending, ties to the lower index") {
     for (int32_t index : indices.ReadInts()) result.push_back(static_cast<float>(index));
     return result;
   };
-  CheckAgainstReference(0.0, run);
+  CheckAgainstReference("TopK", 0.0, run);
   // The reference against a sort.
   const std::vector<float> result = run(Reference());
   std::vector<float> first_row = RandomFloats(4 * width, 1);
