@@ -1,6 +1,7 @@
 #include "kernels/cuda/device/cuda_ops.h"
 
 #include "kernels/cuda/device/weight_rows.h"
+#include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/ops_check.h"
 #include "third_party/absl/str_cat.h"
@@ -252,8 +253,52 @@ absl::Status CudaOps::Rope(const RopeArgs& args, Stream& stream) {
   return Enqueue("Rope", &LaunchRope, params, stream);
 }
 
-absl::Status CudaOps::KvWrite(const KvWriteArgs&, Stream&) { return Missing("KvWrite"); }
-absl::Status CudaOps::Attention(const AttentionArgs&, Stream&) { return Missing("Attention"); }
+absl::Status CudaOps::KvWrite(const KvWriteArgs& args, Stream& stream) {
+  if (absl::Status check = CheckKvWrite(args); !check.ok()) return check;
+  const KvWriteParams params = {.keys = args.cache.keys.data,
+                                .values = args.cache.values.data,
+                                .k = args.k.data,
+                                .v = args.v.data,
+                                .slots = args.slots.As<int32_t>(),
+                                .tokens = args.k.rows(),
+                                .kv_heads = args.k.shape[1],
+                                .head_dim = args.k.shape[2],
+                                .keys_stride = args.cache.keys.row_stride,
+                                .values_stride = args.cache.values.row_stride,
+                                .k_stride = args.k.row_stride,
+                                .v_stride = args.v.row_stride,
+                                .cache_dtype = args.cache.keys.dtype,
+                                .dtype = args.k.dtype};
+  return Enqueue("KvWrite", &LaunchKvWrite, params, stream);
+}
+
+absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
+  if (absl::Status check = CheckAttention(args, 0); !check.ok()) return check;
+  const AttentionParams params = {.out = args.out.data,
+                                  .q = args.q.data,
+                                  .keys = args.cache.keys.data,
+                                  .values = args.cache.values.data,
+                                  .query_starts = args.query_starts.As<int32_t>(),
+                                  .context_lengths = args.context_lengths.As<int32_t>(),
+                                  .block_tables = args.block_tables.As<int32_t>(),
+                                  .rows = args.q.rows(),
+                                  .sequences = args.context_lengths.rows(),
+                                  .heads = args.q.shape[1],
+                                  .kv_heads = args.cache.keys.shape[0],
+                                  .head_dim = args.q.shape[2],
+                                  .block_tokens = args.cache.keys.shape[2],
+                                  .window = args.window,
+                                  .out_stride = args.out.row_stride,
+                                  .q_stride = args.q.row_stride,
+                                  .keys_stride = args.cache.keys.row_stride,
+                                  .values_stride = args.cache.values.row_stride,
+                                  .table_stride = args.block_tables.row_stride,
+                                  .scale = args.scale,
+                                  .cache_dtype = args.cache.keys.dtype,
+                                  .dtype = args.q.dtype};
+  return Enqueue("Attention", &LaunchAttention, params, stream);
+}
+
 absl::Status CudaOps::MoeRoute(const MoeRouteArgs&, Stream&) { return Missing("MoeRoute"); }
 absl::Status CudaOps::MoeCombine(const MoeCombineArgs&, Stream&) { return Missing("MoeCombine"); }
 absl::Status CudaOps::LogSoftmax(const LogSoftmaxArgs&, Stream&) { return Missing("LogSoftmax"); }

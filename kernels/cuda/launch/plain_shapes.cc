@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kMaxWidthOfOneWarp = 512;
 constexpr int64_t kVectorsOfOneBlock = 4;
-constexpr int64_t kMaxRowThreads = 256;
+constexpr int64_t kMaxAttentionThreads = 128;
 
 int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
@@ -23,7 +23,18 @@ LaunchShape NormShape(int64_t vectors, int64_t width) {
 
 LaunchShape RowShape(int64_t rows, int64_t elements) {
   const int64_t whole_warps = Ceil(elements, kWarpThreads) * kWarpThreads;
-  return {.blocks = {rows}, .threads = {std::min(kMaxRowThreads, whole_warps)}};
+  return {.blocks = {rows}, .threads = {std::min<int64_t>(kMaxRowThreads, whole_warps)}};
+}
+
+LaunchShape ElementShape(int64_t elements) {
+  return {.blocks = {Ceil(elements, kMaxRowThreads)}, .threads = {kMaxRowThreads}};
+}
+
+LaunchShape AttendShape(int64_t rows, int64_t heads, int64_t head_dim) {
+  const int64_t whole_warps = Ceil(head_dim, kWarpThreads) * kWarpThreads;
+  return {.blocks = {rows, heads},
+          .threads = {std::min(kMaxAttentionThreads, whole_warps)},
+          .shared_bytes = 2 * (kAttentionTile + head_dim) * int64_t{sizeof(float)}};
 }
 
 LaunchShape MatmulShape(int64_t rows, int64_t columns) {

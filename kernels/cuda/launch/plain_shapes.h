@@ -15,11 +15,20 @@ namespace tessera::kernels::cuda {
 inline constexpr int kMatmulTile = 16;
 // Most warps that sum one vector of a norm.
 inline constexpr int kMaxNormWarps = 8;
+// Most threads of a block of RowShape.
+inline constexpr int kMaxRowThreads = 256;
+inline constexpr int kMaxRowWarps = kMaxRowThreads / kWarpThreads;
+// Keys whose scores a block of plain attention holds at a time.
+inline constexpr int kAttentionTile = 128;
 
 // Threads (32 * warps of one vector, vectors); a warp alone sums what is short.
 LaunchShape NormShape(int64_t vectors, int64_t width);
 // A block per row, a thread per element of it up to a limit.
 LaunchShape RowShape(int64_t rows, int64_t elements);
+// A thread per element.
+LaunchShape ElementShape(int64_t elements);
+// Blocks (rows, heads); shared memory for the scores and slots of a tile, a query and its sums.
+LaunchShape AttendShape(int64_t rows, int64_t heads, int64_t head_dim);
 // Blocks (tiles of rows, tiles of columns).
 LaunchShape MatmulShape(int64_t rows, int64_t columns);
 

@@ -12,8 +12,12 @@ namespace {
 void CheckCase(const AttentionCase& c) {
   const bool rounded_products = c.products == DType::kBF16 && c.cache == DType::kBF16;
   const bool rounded = c.activation == DType::kBF16 || rounded_products;
-  CheckAgainstReference("Attention", rounded ? 1e-2 : 1e-5,
-                        [&](Path& path) { return RunAttention(path, c); });
+  const std::vector<float> expected = RunAttention(Reference(), c);
+  for (Path* path : PathsWith("Attention")) {
+    if (path == CudaEmulated() && c.products != DType::kF32) continue;  // slow, and never rounds
+    INFO("path " << path->name());
+    CHECK(Difference(RunAttention(*path, c), expected, rounded ? 1e-2 : 1e-5) == "");
+  }
 }
 
 TEST_CASE("attention: head dimensions, groups and types over a mixed batch") {
@@ -136,6 +140,8 @@ TEST_CASE("attention: a row's bits depend on nothing beside it") {
   std::mt19937_64 random(7);
   for (Path* path : PathsWith("Attention")) {
     INFO("path " << path->name());
+    const bool small = heads == 4 && head_dim == 20 && rounded == DType::kF32;
+    if (path == CudaEmulated() && !small) continue;  // slow
     AttentionCase c = {.sequences = {},
                        .heads = heads,
                        .kv_heads = kv_heads,
@@ -176,6 +182,7 @@ TEST_CASE("attention: sharing one long context between threads changes no bit") 
   const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
   for (Path* path : PathsWith("Attention")) {
     INFO("path " << path->name());
+    if (path == CudaEmulated() && rounded == DType::kBF16) continue;  // slow
     // Alone the long row is shared; among many others each has a task of its own.
     AttentionCase c = {.sequences = {{1, 3000, 1}},
                        .heads = 2,

@@ -43,7 +43,25 @@ TEST_CASE("shapes of plain kernels are legal and cover every extent") {
       CHECK(row.IsLegal());
       CHECK(row.blocks.count() == rows);
       CHECK(row.threads.x % kWarpThreads == 0);
+      CHECK(row.threads.x <= kMaxRowThreads);
+
+      const LaunchShape element = ElementShape(width);
+      CHECK(element.IsLegal());
+      CHECK(element.blocks.x * element.threads.x >= width);
+      CHECK((element.blocks.x - 1) * element.threads.x < width);
     }
+  }
+}
+
+TEST_CASE("plain attention: heads of up to 8000 fit in the least shared memory of any GPU") {
+  constexpr int64_t kLeastSharedBytes = 64 << 10;  // capability 7.5
+  for (const int64_t head_dim : {1, 80, 256, 8000}) {
+    const LaunchShape shape = AttendShape(7, 64, head_dim);
+    CHECK(shape.IsLegal());
+    CHECK(shape.blocks.x == 7);
+    CHECK(shape.blocks.y == 64);
+    CHECK(shape.shared_bytes == 8 * (kAttentionTile + head_dim));
+    CHECK(shape.shared_bytes <= kLeastSharedBytes);
   }
 }
 

@@ -1,0 +1,45 @@
+// The plain kernels of attention, see plain_kernels.h for what holds for all of them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/dtype.h"
+
+namespace tessera::kernels::cuda {
+
+// KvWrite of ops.h.
+struct KvWriteParams {
+  void* keys = nullptr;            // [kv_heads, slots, head_dim] of cache_dtype
+  void* values = nullptr;          // the same
+  const void* k = nullptr;         // [tokens, kv_heads, head_dim]
+  const void* v = nullptr;         // the same
+  const int32_t* slots = nullptr;  // [tokens]; below 0: writes nothing
+  int64_t tokens = 0, kv_heads = 0, head_dim = 0;
+  int64_t keys_stride = 0, values_stride = 0, k_stride = 0, v_stride = 0;
+  DType cache_dtype = DType::kF32, dtype = DType::kF32;
+};
+
+// Attention of ops.h, in f32 whatever its products may be rounded to.
+struct AttentionParams {
+  void* out = nullptr;                       // [rows, heads, head_dim]
+  const void* q = nullptr;                   // [rows, heads, head_dim]
+  const void* keys = nullptr;                // [kv_heads, blocks, block_tokens, head_dim]
+  const void* values = nullptr;              // the same, of cache_dtype
+  const int32_t* query_starts = nullptr;     // [sequences + 1]
+  const int32_t* context_lengths = nullptr;  // [sequences]
+  const int32_t* block_tables = nullptr;     // [sequences, blocks of a sequence]
+  int64_t rows = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t block_tokens = 0, window = 0;
+  int64_t out_stride = 0, q_stride = 0, keys_stride = 0, values_stride = 0, table_stride = 0;
+  float scale = 1;
+  DType cache_dtype = DType::kF32, dtype = DType::kF32;
+};
+
+namespace TESSERA_CUDA_PLATFORM {
+
+cudaError_t LaunchKvWrite(const KvWriteParams& params, cudaStream_t stream);
+cudaError_t LaunchAttention(const AttentionParams& params, cudaStream_t stream);
+
+}  // namespace TESSERA_CUDA_PLATFORM
+}  // namespace tessera::kernels::cuda
