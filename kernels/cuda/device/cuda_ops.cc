@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/plain/attention_kernels.h"
+#include "kernels/cuda/plain/logits_kernels.h"
+#include "kernels/cuda/plain/moe_kernels.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/ops_check.h"
 #include "third_party/absl/str_cat.h"
@@ -38,10 +40,6 @@ MatmulParams ParamsOf(const PackedWeights& weights, const TensorView& out, const
 }
 
 }  // namespace
-
-absl::Status CudaOps::Missing(std::string_view op) const {
-  return absl::UnimplementedError(StrCat(op, ": ", name(), " has no kernel for it yet"));
-}
 
 CudaStream* CudaOps::OwnStream(Stream& stream, absl::Status& status) const {
   auto* own = dynamic_cast<CudaStream*>(&stream);
@@ -299,10 +297,90 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
   return Enqueue("Attention", &LaunchAttention, params, stream);
 }
 
-absl::Status CudaOps::MoeRoute(const MoeRouteArgs&, Stream&) { return Missing("MoeRoute"); }
-absl::Status CudaOps::MoeCombine(const MoeCombineArgs&, Stream&) { return Missing("MoeCombine"); }
-absl::Status CudaOps::LogSoftmax(const LogSoftmaxArgs&, Stream&) { return Missing("LogSoftmax"); }
-absl::Status CudaOps::TopK(const TopKArgs&, Stream&) { return Missing("TopK"); }
-absl::Status CudaOps::Sample(const SampleArgs&, Stream&) { return Missing("Sample"); }
+absl::Status CudaOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
+  if (absl::Status check = CheckMoeRoute(args); !check.ok()) return check;
+  const MoeRouteParams params = {.logits = args.logits.As<float>(),
+                                 .weights = args.weights.As<float>(),
+                                 .slots = args.slots.As<int32_t>(),
+                                 .source_rows = args.source_rows.As<int32_t>(),
+                                 .expert_offsets = args.expert_offsets.As<int32_t>(),
+                                 .rows = args.weights.rows(),
+                                 .experts = args.logits.shape[1],
+                                 .k = args.weights.shape[1],
+                                 .logits_stride = args.logits.row_stride,
+                                 .weights_stride = args.weights.row_stride,
+                                 .renormalise = args.renormalise};
+  return Enqueue("MoeRoute", &LaunchMoeRoute, params, stream);
+}
+
+absl::Status CudaOps::MoeCombine(const MoeCombineArgs& args, Stream& stream) {
+  if (absl::Status check = CheckMoeCombine(args); !check.ok()) return check;
+  const MoeCombineParams params = {.out = args.out.data,
+                                   .in = args.in.data,
+                                   .weights = args.weights.As<float>(),
+                                   .slots = args.slots.As<int32_t>(),
+                                   .held = args.held.As<int32_t>(),
+                                   .rows = args.out.rows(),
+                                   .width = args.out.shape[1],
+                                   .k = args.weights.shape[1],
+                                   .held_count = args.held.rows(),
+                                   .out_stride = args.out.row_stride,
+                                   .in_stride = args.in.row_stride,
+                                   .weights_stride = args.weights.row_stride,
+                                   .slots_stride = args.slots.row_stride,
+                                   .dtype = args.in.dtype};
+  return Enqueue("MoeCombine", &LaunchMoeCombine, params, stream);
+}
+
+absl::Status CudaOps::LogSoftmax(const LogSoftmaxArgs& args, Stream& stream) {
+  if (absl::Status check = CheckLogSoftmax(args); !check.ok()) return check;
+  const LogSoftmaxParams params = {.out = args.out.As<float>(),
+                                   .in = args.in.As<float>(),
+                                   .rows = args.in.rows(),
+                                   .width = args.in.shape[1],
+                                   .out_stride = args.out.row_stride,
+                                   .in_stride = args.in.row_stride};
+  return Enqueue("LogSoftmax", &LaunchLogSoftmax, params, stream);
+}
+
+absl::Status CudaOps::TopK(const TopKArgs& args, Stream& stream) {
+  if (absl::Status check = CheckTopK(args); !check.ok()) return check;
+  const TopKParams params = {.values = args.values.As<float>(),
+                             .indices = args.indices.As<int32_t>(),
+                             .in = args.in.As<float>(),
+                             .rows = args.in.rows(),
+                             .width = args.in.shape[1],
+                             .k = args.values.shape[1],
+                             .values_stride = args.values.row_stride,
+                             .indices_stride = args.indices.row_stride,
+                             .in_stride = args.in.row_stride};
+  return Enqueue("TopK", &LaunchTopK, params, stream);
+}
+
+absl::Status CudaOps::Sample(const SampleArgs& args, Stream& stream) {
+  if (absl::Status check = CheckSample(args, 0); !check.ok()) return check;
+  const SampleParams params = {.token_ids = args.token_ids.As<int32_t>(),
+                               .logits = args.logits.As<float>(),
+                               .temperature = args.temperature.As<float>(),
+                               .top_p = args.top_p.As<float>(),
+                               .min_p = args.min_p.As<float>(),
+                               .top_k = args.top_k.As<int32_t>(),
+                               .repetition = args.repetition_penalty.As<float>(),
+                               .presence = args.presence_penalty.As<float>(),
+                               .frequency = args.frequency_penalty.As<float>(),
+                               .seeds = args.seeds.As<uint64_t>(),
+                               .choices = args.choices.As<int32_t>(),
+                               .positions = args.positions.As<int32_t>(),
+                               .history_offsets = args.history_offsets.As<int32_t>(),
+                               .history_ids = args.history_ids.As<int32_t>(),
+                               .history_counts = args.history_counts.As<int32_t>(),
+                               .bias_offsets = args.bias_offsets.As<int32_t>(),
+                               .bias_ids = args.bias_ids.As<int32_t>(),
+                               .bias_values = args.bias_values.As<float>(),
+                               .rows = args.logits.rows(),
+                               .vocabulary = args.logits.shape[1],
+                               .stride = args.logits.row_stride};
+  return Enqueue("Sample", &LaunchSample, params, stream);
+}
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,5 +1,4 @@
-// Ops of a CUDA device: checks arguments, then enqueues a kernel. An op that has no kernel yet is
-// Unimplemented, naming op and device, whatever its arguments.
+// Ops of a CUDA device: checks arguments, then enqueues a kernel.
 //
 // Thread-safe (it holds nothing that changes). Streams must come from the device that owns these
 // ops. All kernels are plain ones (kernels/cuda/plain): f32 sums in a fixed order, no workspace.
@@ -70,7 +69,6 @@ class CudaOps final : public Ops {
   absl::Status Enqueue(const char* op, cudaError_t (*launch)(const Params&, cudaStream_t),
                        const Params& params, Stream& stream);
   absl::Status Norm(const char* op, const NormArgs& args, bool subtract_mean, Stream& stream);
-  absl::Status Missing(std::string_view op) const;
 
   CudaHealth* const health_;
 };

@@ -1,0 +1,41 @@
+// The plain kernels of mixtures of experts, see plain_kernels.h for what holds for all of them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/dtype.h"
+
+namespace tessera::kernels::cuda {
+
+// MoeRoute of ops.h.
+struct MoeRouteParams {
+  const float* logits = nullptr;      // [rows, experts]
+  float* weights = nullptr;           // [rows, k]
+  int32_t* slots = nullptr;           // [rows, k]
+  int32_t* source_rows = nullptr;     // [rows * k]
+  int32_t* expert_offsets = nullptr;  // [experts + 1]
+  int64_t rows = 0, experts = 0, k = 0;
+  int64_t logits_stride = 0, weights_stride = 0;
+  bool renormalise = false;
+};
+
+// MoeCombine of ops.h.
+struct MoeCombineParams {
+  void* out = nullptr;             // [rows, width]
+  const void* in = nullptr;        // [slots, width]
+  const float* weights = nullptr;  // [rows, k]
+  const int32_t* slots = nullptr;  // [rows, k]
+  const int32_t* held = nullptr;   // [held_count] or null: slots outside of its ends do not count
+  int64_t rows = 0, width = 0, k = 0, held_count = 0;
+  int64_t out_stride = 0, in_stride = 0, weights_stride = 0, slots_stride = 0;
+  DType dtype = DType::kF32;
+};
+
+namespace TESSERA_CUDA_PLATFORM {
+
+cudaError_t LaunchMoeRoute(const MoeRouteParams& params, cudaStream_t stream);
+cudaError_t LaunchMoeCombine(const MoeCombineParams& params, cudaStream_t stream);
+
+}  // namespace TESSERA_CUDA_PLATFORM
+}  // namespace tessera::kernels::cuda
