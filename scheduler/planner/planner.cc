@@ -459,8 +459,7 @@ class Planner {
         load == kHighestLoad ? ", because at full load queues would grow without bound" : ""));
     if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
       AddLine(absl::StrFormat(
-          "above %.0f %% of a plan's capacity any burst lengthens waiting times much%s",
-          100 * kHighestLoad,
+          "above %.0f %% of a plan's capacity waiting times grow quickly%s", 100 * kHighestLoad,
           waits_end ? "" : ", and here they grow without bound at some replica"));
     }
     if (asked != kUnlimited && asked > Promised(placement)) {
