@@ -186,6 +186,9 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
                                         const std::function<bool()>& cancelled) {
     return (*links)->Join(request, kv_blocks, times, cancelled);
   };
+  service_options.probe_link = [&links](const v1::ProbeLinkRequest& request) {
+    return (*links)->Probe(request);
+  };
   const std::vector<int> cores = worker->cores;
   if (ReadCpuShare(cores).memory_bytes > 0) {  // else nothing says how much there is
     service_options.setup.memory_left = [cores] { return ReadCpuShare(cores).available_bytes; };

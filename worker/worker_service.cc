@@ -362,10 +362,16 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
   if (!status.ok()) return Answer(context, status);
   std::lock_guard lock(mutex_);
-  if (engine_ != nullptr || member_ != nullptr || configuring_epoch_ != 0) {
+  if (configuring_epoch_ != 0) {
+    return Answer(context, absl::FailedPreconditionError(
+                               "Profile: this worker is being configured; call again when it is "
+                               "ready"));
+  }
+  if ((engine_ != nullptr || member_ != nullptr) && !request->while_serving()) {
     return Answer(context, absl::FailedPreconditionError(
                                "Profile: this worker serves, and rates measured while requests run "
-                               "are not those of the device; call Profile before Configure"));
+                               "are not those of the device; call Profile before Configure, or set "
+                               "while_serving"));
   }
   if (profiling_ || stopping_) {
     return Answer(context, absl::ResourceExhaustedError("a Profile is already in progress"));
@@ -390,6 +396,43 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
     }
     reactor->Finish(ToGrpc(rates.status()));
   });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* WorkerService::ProbeLink(grpc::CallbackServerContext* context,
+                                                   const v1::ProbeLinkRequest* request,
+                                                   v1::ProbeLinkReply* reply) {
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
+  if (status.ok() && !options_.probe_link) {
+    status = absl::UnimplementedError("ProbeLink: this worker has no links to other workers");
+  }
+  if (!status.ok()) return Answer(context, status);
+  std::lock_guard lock(mutex_);
+  if (configuring_epoch_ != 0) {
+    return Answer(context, absl::AbortedError("ProbeLink: this worker is being configured; call "
+                                              "again when it is ready"));
+  }
+  if (probing_ || stopping_) {
+    return Answer(context, absl::ResourceExhaustedError("a ProbeLink is already in progress"));
+  }
+  if (probe_thread_.joinable()) probe_thread_.join();  // it has ended
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto thread = StartThread("the thread that measures a link", [this, request, reply, reactor] {
+    const absl::StatusOr<v1::ProbeLinkReply> measured = options_.probe_link(*request);
+    if (measured.ok()) *reply = *measured;
+    {
+      std::lock_guard lock(mutex_);
+      probing_ = false;
+    }
+    reactor->Finish(ToGrpc(measured.status()));
+  });
+  if (!thread.ok()) {
+    reactor->Finish(ToGrpc(thread.status()));
+    return reactor;
+  }
+  probing_ = true;
+  probe_thread_ = *std::move(thread);
   return reactor;
 }
 
@@ -430,15 +473,18 @@ void WorkerService::Shutdown(double drain_seconds) {
   StopServing(reason);
   std::thread draining;
   std::thread profiling;
+  std::thread probing;
   {
     std::lock_guard lock(mutex_);
     engine_ = nullptr;
     share_ = nullptr;
     draining = std::move(drain_thread_);
     profiling = std::move(profile_thread_);
+    probing = std::move(probe_thread_);
   }
   if (draining.joinable()) draining.join();
   if (profiling.joinable()) profiling.join();
+  if (probing.joinable()) probing.join();
 }
 
 }  // namespace tessera::worker

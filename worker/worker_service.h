@@ -8,8 +8,9 @@
 // unless the replica's workers have lost each other meanwhile. Every message is fenced
 // (worker/fences.h) and, with a cluster token, authenticated.
 //
-// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Drain and Profile
-// work on a thread of their own, one each at a time. The server lends ServeSessions a thread.
+// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Drain, Profile
+// and ProbeLink work on a thread of their own, one each at a time. The server lends ServeSessions a
+// thread.
 #pragma once
 
 #include <atomic>
@@ -21,6 +22,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/probe.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/engine/engine_setup.h"
@@ -31,7 +33,9 @@ struct WorkerServiceOptions {
   uint64_t incarnation = 0;
   std::string cluster_token;  // empty: none is asked for
   SetupOptions setup;
-  kernels::ProbeOptions probe;               // of Profile
+  kernels::ProbeOptions probe;  // of Profile
+  // LinkHub::Probe, of ProbeLink; null: the call is refused.
+  std::function<absl::StatusOr<v1::ProbeLinkReply>(const v1::ProbeLinkRequest&)> probe_link;
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
@@ -51,6 +55,9 @@ class WorkerService final : public WorkerMethods {
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
                                     const v1::ProfileRequest* request,
                                     v1::ProfileReply* reply) override;
+  grpc::ServerUnaryReactor* ProbeLink(grpc::CallbackServerContext* context,
+                                      const v1::ProbeLinkRequest* request,
+                                      v1::ProbeLinkReply* reply) override;
 
   // Serves Session until `queue` is shut down and empty; ServeSessions in worker/session.h says
   // when.
@@ -98,9 +105,11 @@ class WorkerService final : public WorkerMethods {
   bool stopping_ = false;
   bool draining_ = false;
   bool profiling_ = false;
+  bool probing_ = false;
   std::thread configure_thread_;
   std::thread drain_thread_;
   std::thread profile_thread_;
+  std::thread probe_thread_;
 };
 
 }  // namespace tessera::worker

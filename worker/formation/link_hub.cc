@@ -9,6 +9,8 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/formation/link_probe.h"
+#include "worker/model/start_thread.h"
 
 namespace tessera::worker {
 namespace {
@@ -17,10 +19,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kHandshakeSeconds = 5;
 constexpr double kAcceptSeconds = 1;
+constexpr double kProbeDialSeconds = 0.8;  // for one address, connecting and handshake
 constexpr std::chrono::milliseconds kRedial(50);
 constexpr std::chrono::milliseconds kLookAgain(200);
 
 std::string Text(const absl::Status& status) { return std::string(StdView(status.message())); }
+
+// At least 0.
+template <class TimePoint>
+double SecondsUntil(TimePoint deadline) {
+  return std::max(std::chrono::duration<double>(deadline - Clock::now()).count(), 0.0);
+}
 
 bool Contains(const std::vector<int>& members, int member) {
   return std::find(members.begin(), members.end(), member) != members.end();
@@ -73,6 +82,11 @@ LinkHub::~LinkHub() {
   }
   for (const auto& acceptor : acceptors_) acceptor->Close();
   for (std::thread& thread : threads_) thread.join();
+  {
+    std::lock_guard lock(mutex_);
+    if (echoed_ != nullptr) echoed_->Shutdown(absl::CancelledError("the worker is shutting down"));
+  }
+  if (echo_thread_.joinable()) echo_thread_.join();
 }
 
 std::vector<std::string> LinkHub::addresses() const {
@@ -121,12 +135,47 @@ void LinkHub::AcceptLoop(kernels::LinkAcceptor* acceptor) {
     auto accepted = acceptor->Accept(kAcceptSeconds);
     std::lock_guard lock(mutex_);
     if (stopping_) return;
-    if (!accepted.ok() || joining_ == nullptr) continue;
+    if (!accepted.ok()) continue;
     v1::LinkIdentity peer;
     peer.ParseFromString(accepted->identity);
+    const bool probe = peer.kind() == v1::LINK_KIND_PROBE;
+    // What was true in Verify may have changed: then the link closes, and the dialer hears of it.
+    if (probe ? !MayProbeLocked().ok() : joining_ == nullptr) continue;
     CountLocked(accepted->link.get(), peer.kind(), peer.incarnation());
+    if (probe) {
+      BeginEchoLocked(std::move(accepted->link));
+      continue;
+    }
     joining_->arrived[{peer.member(), peer.kind()}] = std::move(accepted->link);
     changed_.notify_all();
+  }
+}
+
+absl::Status LinkHub::MayProbeLocked() const {
+  if (joining_ != nullptr) {
+    return absl::AbortedError("the worker is joining the others of its replica: measure it later");
+  }
+  if (echoed_ != nullptr) {
+    return absl::AbortedError("the worker is being measured by another one: measure it later");
+  }
+  return absl::OkStatus();
+}
+
+void LinkHub::BeginEchoLocked(std::unique_ptr<kernels::Link> link) {
+  if (echo_thread_.joinable()) echo_thread_.join();  // it has ended: echoed_ is null
+  echoed_ = std::move(link);
+  auto thread = StartThread("the thread that echoes", [this, link = echoed_] {
+    if (absl::Status status = EchoProbe(*link, kProbeSeconds); !status.ok()) {
+      Logger("worker").warn("while a link was measured: {}", Text(status));
+    }
+    std::lock_guard lock(mutex_);
+    echoed_ = nullptr;
+  });
+  if (thread.ok()) {
+    echo_thread_ = *std::move(thread);
+  } else {
+    Logger("worker").warn("a link is not measured: {}", Text(thread.status()));
+    echoed_ = nullptr;
   }
 }
 
@@ -141,6 +190,7 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
         "the link is meant for another process, not for this worker");
   }
   std::lock_guard lock(mutex_);
+  if (peer.kind() == v1::LINK_KIND_PROBE) return MayProbeLocked();
   const uint64_t epoch = joining_ == nullptr ? 0 : joining_->request->fence().plan_epoch();
   if (epoch == 0 || epoch < peer.plan_epoch()) {
     return absl::AbortedError(
@@ -212,16 +262,18 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Await(
       StrCat(MemberName(*joining_->request, member), " did not join within ", wait_seconds, " s"));
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(
-    const std::string& address, const v1::LinkIdentity& identity) const {
+absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(const std::string& address,
+                                                                 const v1::LinkIdentity& identity,
+                                                                 double timeout_seconds) const {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_seconds);
   const auto parsed = kernels::ParseLinkAddress(address);
   if (!parsed.ok()) return parsed.status();
-  auto link = kernels::ConnectLink(*parsed, kHandshakeSeconds);
+  auto link = kernels::ConnectLink(*parsed, timeout_seconds);
   if (!link.ok()) return link.status();
   kernels::HandshakeOptions handshake;
   handshake.token = options_.cluster_token;
   handshake.identity = identity.SerializeAsString();
-  handshake.timeout_seconds = kHandshakeSeconds;
+  handshake.timeout_seconds = SecondsUntil(deadline);
   handshake.verify = [&identity](std::string_view text) {
     v1::LinkIdentity peer;
     if (!peer.ParseFromString(std::string(text))) {
@@ -230,7 +282,7 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(
     if (absl::Status version = CheckVersion(peer); !version.ok()) return version;
     if (peer.incarnation() == identity.peer_incarnation()) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        "the process that answers there is not the one in the plan");
+        "the process that answers there is another one than is meant");
   };
   const auto peer = HandshakeAsClient(**link, handshake);
   if (!peer.ok()) return peer.status();
@@ -254,7 +306,7 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
   const auto deadline = Clock::now() + std::chrono::duration<double>(wait_seconds);
   while (Clock::now() < deadline) {
     for (const std::string& address : peer.link_addresses()) {
-      auto link = DialOnce(address, identity);
+      auto link = DialOnce(address, identity, kHandshakeSeconds);
       if (link.ok()) {
         Logger("worker").info("link to {} over {}: {}", MemberName(request, member), address,
                               v1::LinkKind_Name(kind));
@@ -274,6 +326,43 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
   }
   return absl::Status(last.code(),
                       StrCat("no link to ", MemberName(request, member), ": ", Text(last)));
+}
+
+absl::StatusOr<v1::ProbeLinkReply> LinkHub::Probe(const v1::ProbeLinkRequest& request) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(kProbeSeconds);
+  {
+    std::lock_guard lock(mutex_);
+    if (joining_ != nullptr) return MayProbeLocked();
+  }
+  v1::LinkIdentity identity;
+  identity.set_protocol_version(kProtocolVersion);
+  identity.set_incarnation(options_.incarnation);
+  identity.set_peer_incarnation(request.peer_incarnation());
+  identity.set_kind(v1::LINK_KIND_PROBE);
+  absl::Status last = absl::UnavailableError("it has registered no address for links");
+  for (const std::string& address : request.link_addresses()) {
+    auto link = DialOnce(address, identity, std::min(SecondsUntil(deadline), kProbeDialSeconds));
+    if (link.ok()) {
+      {
+        std::lock_guard lock(mutex_);
+        CountLocked(link->get(), v1::LINK_KIND_PROBE, request.peer_incarnation());
+      }
+      const auto rates = MeasureLink(**link, SecondsUntil(deadline));
+      if (!rates.ok()) {
+        last = rates.status();
+        break;
+      }
+      v1::ProbeLinkReply reply;
+      reply.set_transport((*link)->is_unix() ? "unix" : "tcp");
+      reply.set_latency_seconds(rates->latency_seconds);
+      reply.set_sent_bytes_per_second(rates->sent_bytes_per_second);
+      reply.set_received_bytes_per_second(rates->received_bytes_per_second);
+      return reply;
+    }
+    last = link.status();
+    if (absl::IsAborted(last)) break;  // the right worker, which is busy
+  }
+  return absl::Status(last.code(), StrCat("no link to ", request.peer(), ": ", Text(last)));
 }
 
 }  // namespace tessera::worker

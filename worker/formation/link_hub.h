@@ -5,8 +5,11 @@
 // epoch that is not the one in force here, a member or kind that the plan has no such link for.
 // ABORTED: the formation is not being joined here yet; the dialer tries the same address again.
 //
+// A link of LINK_KIND_PROBE belongs to no formation: this worker echoes what comes over it, one
+// such link at a time, and none begins while a formation is being joined.
+//
 // Thread rule: any thread, one Join at a time. One thread of its own for each address takes
-// connections, one at a time, each within a few seconds. Every wait is bounded.
+// connections, one at a time, each within a few seconds; one more echoes. Every wait is bounded.
 #pragma once
 
 #include <compare>
@@ -54,6 +57,10 @@ class LinkHub {
                                                   int32_t kv_blocks, const FormationTimes& times,
                                                   const std::function<bool()>& cancelled);
 
+  // Measures the way to the worker that the request names; blocks for up to kProbeSeconds. ABORTED:
+  // one of the two is joining a replica or is being measured; later it works. Errors name the peer.
+  absl::StatusOr<v1::ProbeLinkReply> Probe(const v1::ProbeLinkRequest& request);
+
  private:
   // A Join that is under way.
   struct Joining {
@@ -74,6 +81,8 @@ class LinkHub {
   void CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation);
   void AcceptLoop(kernels::LinkAcceptor* acceptor);
   absl::Status Verify(const std::string& identity) const;
+  absl::Status MayProbeLocked() const;
+  void BeginEchoLocked(std::unique_ptr<kernels::Link> link);
   absl::StatusOr<std::unique_ptr<kernels::Link>> Await(int member, v1::LinkKind kind,
                                                        double wait_seconds,
                                                        const std::function<bool()>& cancelled);
@@ -82,7 +91,8 @@ class LinkHub {
                                                       double wait_seconds,
                                                       const std::function<bool()>& cancelled);
   absl::StatusOr<std::unique_ptr<kernels::Link>> DialOnce(const std::string& address,
-                                                          const v1::LinkIdentity& identity) const;
+                                                          const v1::LinkIdentity& identity,
+                                                          double timeout_seconds) const;
 
   const LinkHubOptions options_;
   std::vector<std::unique_ptr<kernels::LinkAcceptor>> acceptors_;
@@ -91,6 +101,8 @@ class LinkHub {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Joining* joining_ = nullptr;
+  std::shared_ptr<kernels::Link> echoed_;  // of the probe that this worker echoes; null: none
+  std::thread echo_thread_;
   int64_t refused_ = 0;
   std::map<Counted, std::shared_ptr<kernels::LinkTally>> tallies_;
   bool stopping_ = false;

@@ -1,13 +1,16 @@
 // Hubs of one process join a replica of two workers over real sockets, and count what moves.
 #include "worker/formation/link_hub.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "kernels/links/handshake.h"
 #include "kernels/links/link_address.h"
 #include "kernels/links/link_socket.h"
+#include "proto/protocol.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera::worker {
@@ -80,6 +83,21 @@ void SendRows(const std::vector<std::unique_ptr<Formation>>& formations, size_t 
   later.join();
   REQUIRE(sent.ok());
   REQUIRE(received.ok());
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Of the second worker of `two`, at `address`.
+v1::ProbeLinkRequest ProbeOf(const std::string& address) {
+  v1::ProbeLinkRequest request;
+  request.set_peer("box/1");
+  request.set_peer_incarnation(kIncarnations[1]);
+  request.add_link_addresses(address);
+  return request;
 }
 
 }  // namespace
@@ -175,6 +193,100 @@ TEST_CASE("connections that are refused for good are counted") {
   CHECK(two.hubs[0]->counters().links_refused() == 1);
   CHECK(two.hubs[1]->counters().links_refused() == 0);
   CHECK(two.hubs[0]->counters().links().empty());
+}
+
+TEST_CASE("a probe measures latency and both directions, over Unix sockets and TCP") {
+  const tests::TemporaryFolder folder;
+  const std::string path = "unix:" + folder.path().string();
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{path + "/a.sock", path + "/b.sock"}, "unix"}, {{"127.0.0.1:0", "127.0.0.1:0"}, "tcp"}};
+  for (const auto& [addresses, transport] : cases) {
+    INFO(transport);
+    Hubs two(addresses);
+    v1::ProbeLinkRequest request = ProbeOf(two.hubs[1]->addresses()[0]);
+    for (int i = 0; i < 2; ++i) {  // the echo of the first one makes room for the second
+      absl::StatusOr<v1::ProbeLinkReply> rates = absl::UnknownError("");
+      CHECK(SecondsOf([&] { rates = two.hubs[0]->Probe(request); }) < 2.5);
+      INFO(rates.status().ToString());
+      // The echo of an earlier probe may take a moment to see its link closed.
+      if (absl::IsAborted(rates.status())) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        rates = two.hubs[0]->Probe(request);
+      }
+      REQUIRE(rates.ok());
+      CHECK(rates->transport() == transport);
+      CHECK(rates->latency_seconds() > 1e-7);
+      CHECK(rates->latency_seconds() < 0.1);
+      CHECK(rates->sent_bytes_per_second() > 1e6);
+      CHECK(rates->received_bytes_per_second() > 1e6);
+    }
+    // Probes are counted, and leave both ready for a replica.
+    bool counted = false;
+    const v1::WorkerCounters counters = two.hubs[0]->counters();
+    for (const v1::LinkCounters& links : counters.links())
+      counted |= links.kind() == v1::LINK_KIND_PROBE && links.bytes_sent() > 1 << 16;
+    CHECK(counted);
+    SendRows(two.Join(), 1 << 20);
+  }
+}
+
+TEST_CASE("a probe of a peer that is silent ends in bounded time, and names the peer") {
+  // It takes the connection and says nothing.
+  auto silent = kernels::LinkListener::Listen(*kernels::ParseLinkAddress("127.0.0.1:0"));
+  REQUIRE(silent.ok());
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  absl::Status status;
+  v1::ProbeLinkRequest request = ProbeOf((*silent)->address().ToString());
+  const double dialed = SecondsOf([&] { status = two.hubs[0]->Probe(request).status(); });
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK(status.message().find("no link to box/1") != std::string_view::npos);
+  CHECK(dialed < 2.5);
+  // It does the handshake, and does not echo.
+  std::thread peer([&] {
+    auto link = (*silent)->Accept(kPatienceSeconds);
+    while (link.ok()) {  // the first connection, whose dialer has gone, is of no use
+      v1::LinkIdentity identity;
+      identity.set_protocol_version(kProtocolVersion);
+      identity.set_incarnation(kIncarnations[1]);
+      const kernels::HandshakeOptions handshake = {.token = "a-token-of-sixteen-bytes",
+                                                   .identity = identity.SerializeAsString()};
+      if (HandshakeAsServer(**link, handshake).ok()) break;
+      link = (*silent)->Accept(kPatienceSeconds);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  });
+  const double measured = SecondsOf([&] { status = two.hubs[0]->Probe(request).status(); });
+  peer.join();
+  INFO(status.ToString());
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK(status.message().find("did not echo in time") != std::string_view::npos);
+  CHECK(measured < 2.5);
+}
+
+TEST_CASE("no probe begins while either worker joins a replica; the join goes on") {
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  v1::ConfigureRequest second = two.request;
+  second.set_stage(1);
+  std::atomic<bool> cancelled = false;
+  absl::Status joined;
+  std::thread joiner([&] {
+    joined =
+        two.hubs[1]
+            ->Join(second, 5, {.join_seconds = kPatienceSeconds}, [&] { return cancelled.load(); })
+            .status();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const absl::Status of_it = two.hubs[0]->Probe(ProbeOf(two.hubs[1]->addresses()[0])).status();
+  v1::ProbeLinkRequest back = ProbeOf(two.hubs[0]->addresses()[0]);
+  back.set_peer_incarnation(kIncarnations[0]);
+  const absl::Status by_it = two.hubs[1]->Probe(back).status();
+  INFO(of_it.ToString() << "\n" << by_it.ToString());
+  CHECK(absl::IsAborted(of_it));
+  CHECK(absl::IsAborted(by_it));
+  CHECK(two.hubs[1]->counters().links_refused() == 0);
+  cancelled = true;
+  joiner.join();
+  CHECK(absl::IsCancelled(joined));
 }
 
 }  // namespace tessera::worker
