@@ -5,9 +5,11 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/deployment/cluster_profile.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/worker_figures.h"
 #include "coordinator/flow/token_rates.h"
@@ -30,11 +32,29 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
+// One ProfileCluster call; deletes itself when gRPC is done with it.
+class ProfileCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit ProfileCall(std::string cluster_token)
+      : profile_(std::make_shared<ClusterProfile>(std::move(cluster_token))) {}
+  void OnCancel() override { profile_->Cancel(); }
+  void OnDone() override { delete this; }
+  // Outlives the call where a thread still holds it.
+  std::shared_ptr<ClusterProfile> profile() const { return profile_; }
+
+ private:
+  const std::shared_ptr<ClusterProfile> profile_;
+};
+
 class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::CallbackService {
  public:
   ClusterServiceImpl(ClusterServiceOptions options, WorkerPool& pool, const Deployment& deployment,
                      const RequestFlow& flow)
       : options_(std::move(options)), pool_(pool), deployment_(deployment), flow_(flow) {}
+
+  ~ClusterServiceImpl() override {
+    if (profile_thread_.joinable()) profile_thread_.join();
+  }
 
   grpc::Service* service() override { return this; }
 
@@ -106,7 +126,44 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     return Finish(context, allowed);
   }
 
+  grpc::ServerUnaryReactor* ProfileCluster(grpc::CallbackServerContext* context,
+                                           const v1::ProfileClusterRequest* request,
+                                           v1::ProfileClusterReply* reply) override {
+    absl::Status allowed = CheckAdmin(*context);
+    const bool while_serving = request->while_serving();
+    if (allowed.ok()) allowed = MayMeasure(while_serving);
+    if (!allowed.ok()) return Finish(context, allowed);
+    std::lock_guard lock(profile_mutex_);
+    if (profiling_) {
+      return Finish(context, absl::ResourceExhaustedError(
+                                 "the cluster is being measured already: wait for its end"));
+    }
+    if (profile_thread_.joinable()) profile_thread_.join();  // it has ended
+    auto* call = new ProfileCall(options_.cluster_token);
+    profiling_ = true;
+    profile_thread_ = std::thread([this, call, profile = call->profile(), while_serving, reply] {
+      absl::StatusOr<v1::ProfileClusterReply> measured =
+          profile->Measure(pool_.Snapshot(), [&] { return MayMeasure(while_serving); });
+      if (measured.ok()) *reply = *std::move(measured);
+      {
+        std::lock_guard lock(profile_mutex_);
+        profiling_ = false;
+      }
+      call->Finish(ToGrpc(measured.status()));
+    });
+    return call;
+  }
+
  private:
+  absl::Status MayMeasure(bool while_serving) const {
+    const int64_t requests = flow_.requests_in_flight();
+    if (while_serving || requests == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        requests, requests == 1 ? " request is" : " requests are",
+        " in flight, which a measurement would slow down: wait for a pause, or measure all the "
+        "same (tessera profile --while-serving)"));
+  }
+
   absl::Status CheckToken(const grpc::CallbackServerContext& context) const {
     if (options_.cluster_token.empty()) return absl::OkStatus();
     if (SecretsEqual(Metadata(context, kClusterTokenKey), options_.cluster_token))
@@ -176,6 +233,9 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   const RequestFlow& flow_;
   std::mutex mutex_;  // guards rates_
   TokenRates rates_;
+  std::mutex profile_mutex_;  // guards the two below
+  bool profiling_ = false;
+  std::thread profile_thread_;
 };
 
 }  // namespace

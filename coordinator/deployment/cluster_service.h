@@ -1,9 +1,10 @@
 // The gRPC edge of membership (proto/coordinator.proto): Register and Heartbeat for workers,
-// GetCluster for people.
+// GetCluster and ProfileCluster for people.
 //
 // Closed by default: with a cluster token set, workers must carry it on every call; with an admin
-// key set, GetCluster needs it; without one GetCluster answers on a loopback listener only. Thread
-// rule: thread-safe. Never blocks.
+// key set, GetCluster and ProfileCluster need it; without one they answer on a loopback listener
+// only. Thread rule: thread-safe. Never blocks: ProfileCluster measures on a thread of its own, one
+// call at a time; a client that goes away ends it.
 #pragma once
 
 #include <functional>
@@ -22,7 +23,8 @@ namespace tessera::coordinator {
 
 struct ClusterServiceOptions {
   std::string cluster_token;  // empty: none is asked for
-  std::string admin_key;      // empty: GetCluster only where `listens_on_loopback`
+  // Empty: GetCluster and ProfileCluster only where `listens_on_loopback`.
+  std::string admin_key;
   bool listens_on_loopback = true;
   std::string served_model;
   std::function<double()> now_seconds;  // monotonic

@@ -1,0 +1,56 @@
+// Measures a cluster: every live worker, then the links between their machines, one after the
+// other, so that no measurement disturbs another one.
+//
+// Thread rule: Measure blocks, for seconds per worker and up to two per link; one at a time. Cancel
+// from any thread. Every call of a worker has a deadline.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/deployment/worker_pool.h"
+
+namespace grpc {
+class ClientContext;
+}
+
+namespace tessera::coordinator {
+
+// Which links are measured: between the first workers of each pair of machines, and between the
+// first two of each machine that has two. A worker "machine/index" is on `machine`; one without
+// index is a machine of its own. Indices count as numbers.
+std::vector<std::pair<std::string, std::string>> PairsToProbe(
+    const std::vector<std::string>& workers);
+
+class ClusterProfile {
+ public:
+  explicit ClusterProfile(std::string cluster_token) : cluster_token_(std::move(cluster_token)) {}
+
+  // `go_on` is asked before each measurement; its error ends them. FAILED_PRECONDITION: no worker
+  // is alive. Errors of a worker name it and what to do.
+  absl::StatusOr<v1::ProfileClusterReply> Measure(
+      const std::map<std::string, WorkerRecord>& workers,
+      const std::function<absl::Status()>& go_on);
+  // Ends this Measure and all later ones with CANCELLED.
+  void Cancel();
+
+ private:
+  // Calls a worker with its deadline and token; `call` does the call.
+  absl::Status Ask(double timeout_seconds,
+                   const std::function<absl::Status(grpc::ClientContext&)>& call);
+  absl::StatusOr<v1::ProfileReply> MeasureWorker(const WorkerRecord& worker);
+  absl::StatusOr<v1::ProbeLinkReply> MeasureLink(const WorkerRecord& from, const WorkerRecord& to);
+
+  const std::string cluster_token_;
+  std::mutex mutex_;
+  bool cancelled_ = false;
+  grpc::ClientContext* asking_ = nullptr;  // of the call under way
+};
+
+}  // namespace tessera::coordinator
