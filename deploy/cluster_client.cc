@@ -99,6 +99,12 @@ std::string ShowLinks(const v1::GetClusterReply& cluster) {
   return links.size() == 1 ? "" : "\n" + Show(links);
 }
 
+void Prepare(const std::string& admin_key, double timeout_seconds, grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::milliseconds(static_cast<int64_t>(1e3 * timeout_seconds)));
+  if (!admin_key.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", admin_key));
+}
+
 // What a connection failed of, as a call that does not wait for one is told; "" when it says no
 // more than that there is none.
 std::string WhyNot(v1::Coordinator::Stub& stub) {
@@ -125,9 +131,7 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
   auto stub = v1::Coordinator::NewStub(channel);
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::milliseconds(static_cast<int64_t>(1e3 * timeout_seconds)));
-  if (!admin_key.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", admin_key));
+  Prepare(admin_key, timeout_seconds, &context);
   v1::GetClusterReply reply;
   const grpc::Status status = stub->GetCluster(&context, v1::GetClusterRequest(), &reply);
   if (status.ok()) return reply;
@@ -136,6 +140,21 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
         absl::StrCat("no coordinator answers at ", address, WhyNot(*stub),
                      " (--coordinator HOST:PORT, its gRPC port; default 8001)"));
   }
+  return FromGrpc(status);
+}
+
+absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& address,
+                                                       const std::string& admin_key,
+                                                       bool while_serving, double timeout_seconds) {
+  auto stub =
+      v1::Coordinator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  Prepare(admin_key, timeout_seconds, &context);
+  v1::ProfileClusterRequest request;
+  request.set_while_serving(while_serving);
+  v1::ProfileClusterReply reply;
+  const grpc::Status status = stub->ProfileCluster(&context, request, &reply);
+  if (status.ok()) return reply;
   return FromGrpc(status);
 }
 

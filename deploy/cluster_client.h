@@ -1,5 +1,6 @@
 // Asks a coordinator what its cluster looks like, and shows it to people.
-// Thread rule: pure functions but for FetchCluster, which blocks up to its timeout.
+// Thread rule: pure functions but for FetchCluster and MeasureCluster, which block up to their
+// timeout.
 #pragma once
 
 #include <string>
@@ -13,6 +14,12 @@ namespace tessera::deploy {
 absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
                                                  const std::string& admin_key,
                                                  double timeout_seconds);
+
+// Has the coordinator measure its workers and links. FAILED_PRECONDITION while requests are in
+// flight, unless `while_serving`. For a coordinator that FetchCluster reached.
+absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& address,
+                                                       const std::string& admin_key,
+                                                       bool while_serving, double timeout_seconds);
 
 // The tables of `tessera status`: workers, their links, replicas. PLANNED is what the plan says of
 // the column before it.

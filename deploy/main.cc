@@ -1,4 +1,4 @@
-// The `tessera` command: up, status, complete, plan, simulate.
+// The `tessera` command: up, status, profile, complete, plan, simulate.
 
 #include <iostream>
 #include <span>
@@ -11,6 +11,7 @@
 #include "deploy/complete.h"
 #include "deploy/failure.h"
 #include "deploy/plan_cli.h"
+#include "deploy/profile_command.h"
 #include "deploy/simulate_command.h"
 #include "deploy/up.h"
 #include "deploy/up_flags.h"
@@ -166,9 +167,11 @@ int Main(int argc, char** argv) {
   app.RequireSubcommands(1, 1);
   UpFlags up;
   StatusFlags status;
+  ProfileFlags profile;
   CompleteFlags complete;
   const Command up_app = AddUp(app, up);
   AddStatus(app, status);
+  AddProfile(app, profile);
   AddComplete(app, complete);
   PlanCli plan(app);
   SimulateFlags simulate;
@@ -186,6 +189,7 @@ int Main(int argc, char** argv) {
   if (!outcome.ok()) return FailParse(NamedCommands(app, arguments).back(), outcome.status());
   if (*outcome == ParseOutcome::kPrinted) return 0;
   if (app.Named("status")) return RunStatus(status);
+  if (app.Named("profile")) return RunProfile(profile);
   if (app.Named("complete")) return RunComplete(complete);
   if (app.Named("plan")) return plan.Run();
   if (app.Named("simulate")) return RunSimulate(simulate);

@@ -1,9 +1,12 @@
 """Planning through the coordinator: at start from the workers that register, over HTTP, and what runs."""
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import threading
 
 import cluster
 from cluster import running, wait_for
@@ -81,6 +84,63 @@ def test_why_there_is_no_plan_is_said():
         c.start_worker("w1")
         c.wait_until_ready(1)
         assert "no_plan" not in json.loads(c.get("/v1/plan")[2])
+    finally:
+        c.stop()
+
+
+def test_a_measured_cluster_is_planned_for(tmp):
+    """tessera profile writes what tessera plan and --cluster take."""
+    described, plan = tmp / "cluster.yaml", tmp / "plan.json"
+    with running(workers=2) as c:
+        def profile(*flags):
+            return subprocess.run(["deploy/tessera", "profile", "--coordinator", c.grpc, *flags], capture_output=True,
+                                  text=True, timeout=cluster.PATIENCE_SECONDS)
+
+        refused = profile("--out", str(tmp / "missing" / "cluster.yaml"))
+        assert refused.returncode == 2 and "there is no folder" in refused.stderr, refused
+        assert "measuring" not in refused.stderr, refused
+        done = profile("--out", str(described))
+        assert done.returncode == 0, done
+        text = described.read_text()
+        assert "measured by `tessera profile` at 20" in text, text
+        assert text.count("one_way: true") == 2 and "kernels " in text, text
+        refused = profile("--out", str(described))
+        assert refused.returncode == 1 and "--force" in refused.stderr, refused
+        assert described.read_text() == text
+        # What measures serves on.
+        assert c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 5})[0] == 200
+        # Stopped workers keep a request in flight until they are taken for lost, and a while longer.
+        for worker in ("w0", "w1"):
+            c.signal(worker, signal.SIGSTOP)
+            os.waitid(os.P_PID, c.processes[worker].pid, os.WSTOPPED)
+        asking = threading.Thread(
+            target=lambda: c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 5}))
+        asking.start()
+        wait_for("the request", lambda: int(c.status().get("requests_in_flight", 0)) == 1)
+        refused = profile("--out", str(described), "--force")
+        assert refused.returncode == 1 and "1 request is in flight" in refused.stderr, refused
+        assert "--while-serving" in refused.stderr and described.read_text() == text, refused
+        for worker in ("w0", "w1"):
+            c.signal(worker, signal.SIGCONT)
+        asking.join()
+    done = subprocess.run(["deploy/tessera", "plan", str(described), "--model", cluster.MODEL, "--out", str(plan)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done
+    used = {w["device"] for r in json.loads(plan.read_text())["replicas"] for s in r["stages"] for w in s["workers"]}
+    assert used and used <= {"w0/0", "w1/0"}, done
+    c = cluster.Cluster("--cluster", str(described))
+    try:
+        wait_for("an answer", lambda: c.get("/ready")[0] == 200)
+        assert c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 5})[0] == 200
+    finally:
+        c.stop()
+
+
+def test_measuring_needs_the_admin_key():
+    c = cluster.Cluster("--admin-key-file", written("admin", "an-admin-key-of-this-test\n"), workers=0)
+    try:
+        refused = subprocess.run(["deploy/tessera", "profile", "--coordinator", c.grpc], capture_output=True, text=True)
+        assert refused.returncode == 1 and "admin key is missing or wrong" in refused.stderr, refused
     finally:
         c.stop()
 

@@ -1,0 +1,224 @@
+#include "deploy/measured_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+struct Place {
+  std::string machine;
+  int index = 0;
+};
+
+absl::StatusOr<Place> PlaceOf(const std::string& worker) {
+  Place place;
+  const size_t slash = worker.find('/');
+  if (slash == std::string::npos || slash == 0 ||
+      !absl::SimpleAtoi(worker.substr(slash + 1), &place.index) || place.index < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("worker ", worker,
+               " is not named MACHINE/INDEX, as a description names devices: "
+               "start it with tessera-worker --name MACHINE/INDEX"));
+  }
+  place.machine = worker.substr(0, slash);
+  return place;
+}
+
+// Place in the file: machine by machine, index by index.
+using Workers = std::map<std::string, std::vector<const v1::ProfiledWorker*>>;
+
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+// Own, because no two devices measure the same. Begins with the registered kind, which says whether
+// it is a CPU.
+std::string KindOf(const v1::ProfiledWorker& worker) {
+  std::string name = StrCat(worker.device().kind(), "-", worker.name());
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name;
+}
+
+// Four digits, without an exponent.
+std::string Figure(double value) {
+  return value < 1e4 ? absl::StrFormat("%.4g", value) : absl::StrFormat("%.0f", value);
+}
+
+std::string Bandwidth(double bytes_per_second) {
+  return bytes_per_second < 1e9 ? StrCat(Figure(bytes_per_second / 1e6), " MB/s")
+                                : StrCat(Figure(bytes_per_second / 1e9), " GB/s");
+}
+
+std::string Link(double bytes_per_second, double latency_seconds) {
+  return absl::StrFormat("{bandwidth: %s, latency: %s us}", Bandwidth(bytes_per_second),
+                         Figure(1e6 * latency_seconds));
+}
+
+std::string Flops(double flops_per_second) {
+  return StrCat(Figure(flops_per_second / 1e9), " GFLOPS");
+}
+
+absl::Status CheckAboveZero(double value, std::string_view what, std::string_view where) {
+  if (value > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("the ", what, " of ", where, " was measured as ", value, "; measure again"));
+}
+
+absl::Status CheckRates(const v1::ProfileClusterReply& measured) {
+  for (const v1::ProfiledWorker& worker : measured.workers()) {
+    const std::pair<double, const char*> figures[] = {
+        {static_cast<double>(worker.device().memory_bytes()), "memory"},
+        {worker.rates().memory_read_bytes_per_second(), "memory bandwidth"},
+        {worker.rates().bfloat16_flops_per_second(), "bfloat16 rate"}};
+    for (const auto& [value, what] : figures) {
+      absl::Status status = CheckAboveZero(value, what, StrCat("worker ", worker.name()));
+      if (!status.ok()) return status;
+    }
+  }
+  for (const v1::ProfiledLink& link : measured.links()) {
+    const v1::ProbeLinkReply& rates = link.measured();
+    const double least = std::min(rates.sent_bytes_per_second(), rates.received_bytes_per_second());
+    absl::Status status = CheckAboveZero(least, "bandwidth",
+                                         StrCat("the link from ", link.from(), " to ", link.to()));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void AppendMachine(const std::string& machine,
+                   const std::vector<const v1::ProfiledWorker*>& workers,
+                   const v1::ProfiledLink* inside, std::string_view measured_on,
+                   std::string* text) {
+  absl::StrAppendFormat(text, "- name: %s\n  devices:\n", Quoted(machine));
+  for (const v1::ProfiledWorker* worker : workers) {
+    absl::StrAppendFormat(text, "  - {kind: %s, profile: {memory_read: %s, measured_on: \"%s\"}}\n",
+                          Quoted(KindOf(*worker)),
+                          Bandwidth(worker->rates().memory_read_bytes_per_second()), measured_on);
+  }
+  if (inside == nullptr) return;
+  const v1::ProbeLinkReply& rates = inside->measured();
+  absl::StrAppendFormat(
+      text, "  inside: %s  # %s to %s, over %s\n",
+      Link(std::min(rates.sent_bytes_per_second(), rates.received_bytes_per_second()),
+           rates.latency_seconds()),
+      inside->from(), inside->to(), rates.transport());
+}
+
+void AppendKind(const v1::ProfiledWorker& worker, std::string* text) {
+  const v1::ProfileReply& rates = worker.rates();
+  // Rounded down: never more than the worker has.
+  const double mebibytes =
+      std::floor(10.0 * static_cast<double>(worker.device().memory_bytes()) / (1 << 20)) / 10;
+  absl::StrAppendFormat(
+      text,
+      "- name: %s\n"
+      "  # %s, kernels %s.\n"
+      "  memory: %.1f MiB  # of this worker\n"
+      "  memory_bandwidth: %s  # reading\n"
+      "  # Linear ops: float32 %s, bfloat16 %s, int8 %s.\n"
+      "  dense_flops_per_second: %s  # bfloat16\n"
+      "  source: \"tessera profile\"\n",
+      Quoted(KindOf(worker)), rates.device(), rates.kernel_path(), mebibytes,
+      Bandwidth(rates.memory_read_bytes_per_second()), Flops(rates.float32_flops_per_second()),
+      Flops(rates.bfloat16_flops_per_second()), Flops(rates.int8_flops_per_second()),
+      Flops(rates.bfloat16_flops_per_second()));
+}
+
+void AppendPair(const std::string& from, const std::string& to, double bytes_per_second,
+                const v1::ProbeLinkReply& rates, std::string* text) {
+  absl::StrAppendFormat(text, "- {from: %s, to: %s, one_way: true, link: %s}  # over %s\n",
+                        Quoted(from), Quoted(to), Link(bytes_per_second, rates.latency_seconds()),
+                        rates.transport());
+}
+
+}  // namespace
+
+absl::Status CheckCanDescribe(const std::vector<std::string>& workers) {
+  std::map<std::string, std::vector<int>> machines;
+  for (const std::string& worker : workers) {
+    const absl::StatusOr<Place> place = PlaceOf(worker);
+    if (!place.ok()) return place.status();
+    machines[place->machine].push_back(place->index);
+  }
+  for (auto& [machine, indices] : machines) {
+    std::sort(indices.begin(), indices.end());
+    for (int i = 0; i < static_cast<int>(indices.size()); ++i) {
+      if (indices[static_cast<size_t>(i)] == i) continue;
+      return absl::InvalidArgumentError(
+          StrCat("worker ", machine, "/", i,
+                 " is missing: a description counts the devices of "
+                 "machine ",
+                 machine,
+                 " from 0 without gaps; start that worker, or name the others "
+                 "so"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DescribeMeasured(const v1::ProfileClusterReply& measured,
+                                             std::string_view measured_on,
+                                             std::string_view measured_at) {
+  std::vector<std::string> names;
+  for (const v1::ProfiledWorker& worker : measured.workers()) names.push_back(worker.name());
+  if (absl::Status s = CheckCanDescribe(names); !s.ok()) return s;
+  if (absl::Status s = CheckRates(measured); !s.ok()) return s;
+  Workers machines;
+  for (const v1::ProfiledWorker& worker : measured.workers())
+    machines[PlaceOf(worker.name())->machine].push_back(&worker);
+  for (auto& [machine, workers] : machines) {
+    std::sort(workers.begin(), workers.end(), [](const auto* a, const auto* b) {
+      return PlaceOf(a->name())->index < PlaceOf(b->name())->index;
+    });
+  }
+  std::map<std::string, const v1::ProfiledLink*> inside;
+  std::string links;
+  for (const v1::ProfiledLink& link : measured.links()) {
+    const absl::StatusOr<Place> from = PlaceOf(link.from()), to = PlaceOf(link.to());
+    if (!from.ok()) return from.status();
+    if (!to.ok()) return to.status();
+    if (from->machine == to->machine) {
+      inside[from->machine] = &link;
+      continue;
+    }
+    const v1::ProbeLinkReply& rates = link.measured();
+    AppendPair(from->machine, to->machine, rates.sent_bytes_per_second(), rates, &links);
+    AppendPair(to->machine, from->machine, rates.received_bytes_per_second(), rates, &links);
+  }
+  std::string text = StrCat(
+      "# A cluster description, measured by `tessera profile` at ", measured_at,
+      ".\n"
+      "# Every worker measured its device, one after the other: how fast all its cores read "
+      "memory,\n"
+      "# and multiply in linear ops. Then pairs of workers sent each other frames of up to 4 MiB\n"
+      "# (bandwidth) and of 4 KiB (latency, one way), over the links that serve replicas.\n"
+      "#   tessera plan FILE --model MODEL\n"
+      "#   tessera-coordinator MODEL --cluster FILE\n"
+      "# Quantities are written with their unit; bandwidth is per direction.\n"
+      "machines:\n");
+  for (const auto& [machine, workers] : machines) {
+    const auto link = inside.find(machine);
+    AppendMachine(machine, workers, link == inside.end() ? nullptr : link->second, measured_on,
+                  &text);
+  }
+  if (!links.empty()) text += StrCat("links:\n", links);
+  text += "kinds:\n";
+  for (const auto& [machine, workers] : machines) {
+    for (const v1::ProfiledWorker* worker : workers) AppendKind(*worker, &text);
+  }
+  return text;
+}
+
+}  // namespace tessera::deploy
