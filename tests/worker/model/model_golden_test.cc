@@ -1,7 +1,8 @@
 // Every architecture and variant against Hugging Face transformers, on every kernel path that this
-// machine has.
+// machine has, and on the emulated CUDA device.
 #include <catch2/catch.hpp>
 
+#include "kernels/cuda/emulation/runtime.h"
 #include "tests/worker/model/tiny_model.h"
 
 namespace tessera::worker {
@@ -37,19 +38,24 @@ Outcome Replay(TinyModel& model, const GoldenRun& run) {
 
 std::vector<Isa> Isas() { return kernels::SupportedIsas(kernels::DetectCpuFeatures()); }
 
-// Both runs, on every path.
-void CheckAll(const std::string& name, TinyOptions options) {
+// Both runs. `path` is for errors.
+void Check(const std::string& name, std::string_view path, const TinyOptions& options) {
   const std::vector<GoldenRun> runs = ReadGolden(name);
+  TinyModel model(GoldenFolder(name), options);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Outcome outcome = Replay(model, runs[i]);
+    INFO(name << ", prompt " << i << ", " << path << ": relative error " << outcome.error
+              << ", other tokens " << outcome.wrong_tokens);
+    CHECK(outcome.error <= 1e-4);
+    CHECK(outcome.wrong_tokens == 0);
+  }
+}
+
+// On every path of the CPU.
+void CheckAll(const std::string& name, TinyOptions options) {
   for (Isa isa : Isas()) {
     options.isa = isa;
-    TinyModel model(GoldenFolder(name), options);
-    for (size_t i = 0; i < runs.size(); ++i) {
-      const Outcome outcome = Replay(model, runs[i]);
-      INFO(name << ", prompt " << i << ", " << kernels::Name(isa) << ": relative error "
-                << outcome.error << ", other tokens " << outcome.wrong_tokens);
-      CHECK(outcome.error <= 1e-4);
-      CHECK(outcome.wrong_tokens == 0);
-    }
+    Check(name, kernels::Name(isa), options);
   }
 }
 
@@ -66,6 +72,17 @@ TEST_CASE("float32: blocks of other sizes give the same") {
     CheckAll("llama", {.block_tokens = block_tokens});
     CheckAll("mistral_window", {.block_tokens = block_tokens});
   }
+}
+
+TEST_CASE("float32 on the emulated CUDA device: logits and tokens equal transformers'") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  kernels::cuda::emulated::Inject({.vary_schedules = true});
+  for (const std::string& name : GoldenModels()) {
+    Check(name, "cuda-emulated", {.cuda_emulated = true, .block_tokens = 5});
+  }
+#endif
 }
 
 }  // namespace tessera::worker

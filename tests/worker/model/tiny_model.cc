@@ -8,6 +8,8 @@
 #include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
 #include "proto/model_folder.h"
 #include "worker/model/safetensors.h"
 
@@ -102,8 +104,12 @@ v1::WorkerShare WholeShare(const v1::Model& model) {
 
 TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& options)
     : block_tokens_(options.block_tokens) {
-  auto device = kernels::CreateCpuDevice(
-      {.memory_bytes = int64_t{1} << 30, .isa = options.isa, .cores_shared = true});
+  constexpr int64_t kMemoryBytes = int64_t{1} << 30;
+  auto device = options.cuda_emulated
+                    ? kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = kMemoryBytes})
+                    : kernels::CreateCpuDevice(
+                          {.memory_bytes = kMemoryBytes, .isa = options.isa, .cores_shared = true});
+  if (options.cuda_emulated) check_memory_ = &kernels::cuda::emulated::CheckMemoryGuards;
   REQUIRE(device.ok());
   device_ = *std::move(device);
   auto stream = device_->CreateStream();
@@ -207,7 +213,10 @@ std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wa
   const TensorView logits = model_->logits();
   std::vector<float> all(rows * logits.shape[1]);
   REQUIRE(stream_->CopyToHost(all.data(), logits.data, all.size() * sizeof(float)).ok());
-  REQUIRE(stream_->Synchronize().ok());
+  const absl::Status done = stream_->Synchronize();
+  INFO(done.ToString());
+  REQUIRE(done.ok());
+  if (check_memory_ != nullptr) REQUIRE(check_memory_().message() == "");
   return Rows(all, rows);
 }
 

@@ -34,6 +34,7 @@ v1::WorkerShare WholeShare(const v1::Model& model);
 
 struct TinyOptions {
   kernels::Isa isa = kernels::Isa::kReference;
+  bool cuda_emulated = false;  // on that device instead of a CPU; not in a build for TSan
   kernels::DType weight_dtype = kernels::DType::kF32;
   kernels::DType kv_dtype = kernels::DType::kF32;
   kernels::DType product_dtype = kernels::DType::kF32;
@@ -55,7 +56,8 @@ class TinyModel {
   static constexpr int kSequences = 4;
   static constexpr int64_t kMaxTokens = 128;  // positions of a sequence, and rows of a step
 
-  // Fails the test where loading fails.
+  // Fails the test where loading fails, and, on the emulated device, where a step writes outside
+  // what was allocated.
   TinyModel(const std::filesystem::path& folder, const TinyOptions& options);
 
   // One step; logits of all rows, in order. `padding` rows stand behind them.
@@ -74,6 +76,7 @@ class TinyModel {
   kernels::Buffer kv_memory_;
   kernels::Buffer inputs_;
   int64_t block_tokens_;
+  absl::Status (*check_memory_)() = nullptr;
 };
 
 // Largest |a - b| of two rows of logits, over the largest |b|.
