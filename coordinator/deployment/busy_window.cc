@@ -14,6 +14,7 @@ constexpr double kSpacingSeconds = 0.5;
 void BusyWindow::Add(const v1::WorkerCounters& counters) {
   const Point point = {counters.uptime_seconds(), counters.busy_seconds()};
   if (!points_.empty() && point.uptime_seconds < points_.back().uptime_seconds) points_.clear();
+  if (points_.empty() && point.uptime_seconds <= kWindowSeconds) points_.emplace_back();
   const bool crowded =
       points_.size() >= 2 &&
       points_.back().uptime_seconds - points_[points_.size() - 2].uptime_seconds < kSpacingSeconds;

@@ -14,7 +14,7 @@ class BusyWindow {
  public:
   // Newest last. Counters that fell are another process's: the window begins again.
   void Add(const v1::WorkerCounters& counters);
-  // 0..1; nothing until two counters came.
+  // 0..1; nothing until a counter came from a young process, or two from an old one.
   std::optional<double> Share() const;
 
  private:

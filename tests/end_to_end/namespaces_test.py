@@ -32,7 +32,7 @@ class Machines:
     def __init__(self, count):
         self.tag = "t" + secrets.token_hex(3)
         self.processes = []
-        self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # names of sockets are 107 bytes at most
         self.names = [f"{self.tag}m{i}" for i in range(count)]
         self.hub = self.tag + "hub"
         try:

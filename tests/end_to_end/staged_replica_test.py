@@ -185,8 +185,9 @@ def test_no_member_that_dies_or_hangs_while_it_decodes_loses_a_stream(tmp):
             assert noticed < 2 * 5 + 1, f"{name} was missed after {noticed} s"
             assert stream.all() == undisturbed, name
         # Who stayed saw its replica end, each time, and did not read its weights again.
-        aborts = {w["name"]: int(w["counters"].get("formation_aborts", 0)) for w in c.status()["workers"]}
-        assert aborts["w2/0"] >= 3, aborts
+        def aborts():
+            return {w["name"]: int(w["counters"].get("formation_aborts", 0)) for w in c.status()["workers"]}
+        wait_for("the replica's ends in a heartbeat of w2/0", lambda: aborts()["w2/0"] >= 3)
         assert c.log("w2").count("read weights") == 1, c.log("w2")
 
 
