@@ -456,6 +456,9 @@ TEST_CASE("Profile measures an idle worker, and refuses one that serves") {
   grpc::ClientContext context;
   const grpc::Status refused = worker.stub->Profile(&context, request, &rates);
   CHECK(refused.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  request.set_while_serving(true);
+  grpc::ClientContext serving_context;
+  CHECK(worker.stub->Profile(&serving_context, request, &rates).ok());
   grpc::ClientContext stale_context;
   request.mutable_fence()->set_worker_incarnation(kIncarnation + 1);
   CHECK_FALSE(worker.stub->Profile(&stale_context, request, &rates).ok());
