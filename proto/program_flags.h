@@ -55,6 +55,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "kv-port",
     "advertise-kv",
     "name",
+    "device",
     "cpus",
     "cpu-isa",
     "memory",

@@ -1,7 +1,6 @@
 // tessera-worker: one per device. Makes the device, listens, registers, and serves what it is
 // configured for. The first SIGTERM or SIGINT drains, a second one exits at once.
 
-#include <sched.h>
 #include <signal.h>
 
 #include <atomic>
@@ -11,8 +10,6 @@
 #include <random>
 #include <thread>
 
-#include "kernels/cpu/device/cpu_device.h"
-#include "kernels/cpu/isa.h"
 #include "kernels/probe.h"
 #include "proto/build_version.h"
 #include "proto/model_folder.h"
@@ -20,12 +17,12 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
-#include "worker/device_share.h"
 #include "worker/formation/link_hub.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_link_mover.h"
 #include "worker/transfer/kv_outbox.h"
+#include "worker/worker_device.h"
 #include "worker/worker_options.h"
 #include "worker/worker_server.h"
 #include "worker/worker_service.h"
@@ -52,48 +49,9 @@ uint64_t DrawIncarnation() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
-struct CpuWorker {
-  std::unique_ptr<kernels::Device> device;
-  kernels::Isa isa = kernels::Isa::kReference;
-  std::vector<int> cores;
-  double read_bytes_per_second = 0;  // of its memory, measured; 0: could not be
-};
-
-// Threads of gRPC and the engine stay on the worker's cores too, so that neighbours keep theirs.
-void StayOn(const std::vector<int>& cores) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int core : cores) CPU_SET(core, &set);
-  if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-    Logger("worker").warn("cannot confine the process to its cores; only the compute threads are");
-  }
-}
-
-absl::StatusOr<CpuWorker> MakeDevice(const WorkerOptions& options) {
-  CpuWorker worker;
-  kernels::CpuDeviceOptions device;
-  const auto isa = kernels::ParseIsa(options.cpu_isa);
-  if (!isa.ok()) return isa.status();
-  worker.isa = device.isa = *isa;
-  const std::vector<int> affinity = AffinityCores();
-  auto share =
-      ChooseDeviceShare(options.cpus, options.memory_bytes, affinity, ReadCpuShare(affinity));
-  if (!share.ok()) return share.status();
-  if (!share->warning.empty()) Logger("worker").warn("{}", share->warning);
-  device.cores = share->cores;
-  device.cores_shared = share->cores_shared;
-  device.memory_bytes = share->memory_bytes;
-  worker.cores = device.cores;
-  auto created = kernels::CreateCpuDevice(device);
-  if (!created.ok()) return created.status();
-  worker.device = *std::move(created);
-  StayOn(worker.cores);
-  return worker;
-}
-
-v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& worker,
-                              const std::string& address, const std::vector<std::string>& links,
-                              uint64_t incarnation) {
+v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& worker,
+                              double read_bytes_per_second, const std::string& address,
+                              const std::vector<std::string>& links, uint64_t incarnation) {
   v1::RegisterRequest request;
   request.set_name(options.name);
   request.set_address(address);
@@ -102,12 +60,12 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const CpuWorker& wor
   request.set_build_version(std::string(BuildVersion()));
   request.set_protocol_version(kProtocolVersion);
   v1::DeviceInfo* device = request.mutable_device();
-  device->set_kind("cpu");
+  device->set_kind(worker.kind);
   device->set_description(worker.device->Describe());
   device->set_memory_bytes(worker.device->memory_bytes());
   device->mutable_cores()->Add(worker.cores.begin(), worker.cores.end());
-  device->set_kernel_path(std::string(Name(worker.isa)));
-  device->set_memory_read_bytes_per_second(worker.read_bytes_per_second);
+  device->set_kernel_path(worker.kernel_path);
+  device->set_memory_read_bytes_per_second(read_bytes_per_second);
   return request;
 }
 
@@ -141,12 +99,11 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     token = *std::move(read);
   }
   const double flags_seconds = NowSeconds();
-  auto worker = MakeDevice(options);
+  const auto worker = MakeWorkerDevice(options);
   if (!worker.ok()) return worker.status();
-  const auto read_rate = kernels::ProbeReadRate(*worker->device);
-  if (read_rate.ok()) {
-    worker->read_bytes_per_second = *read_rate;
-  } else {
+  const auto read_rate = kernels::ProbeReadRate(*worker->device, worker->look);
+  const double read_bytes_per_second = read_rate.ok() ? *read_rate : 0;  // 0: not measured
+  if (!read_rate.ok()) {
     Logger("worker").warn("the memory bandwidth cannot be measured: {}",
                           std::string(read_rate.status().message()));
   }
@@ -156,7 +113,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.incarnation = DrawIncarnation();
   service_options.cluster_token = token;
   service_options.setup.device = worker->device.get();
-  service_options.setup.kernel_path = std::string(Name(worker->isa));
+  service_options.setup.kernel_path = worker->kernel_path;
+  service_options.probe = worker->probe;
   service_options.setup.load_model = Model::Load;
   service_options.setup.fingerprint = Fingerprint;
   service_options.setup.clock = NowSeconds;
@@ -209,7 +167,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
       "{:.3f} "
       "s (options {:.3f}, device {:.3f}, listen {:.3f})",
       options.name, (*server)->address(), worker->device->Describe(),
-      worker->device->memory_bytes(), worker->read_bytes_per_second / 1e9, now - start_seconds,
+      worker->device->memory_bytes(), read_bytes_per_second / 1e9, now - start_seconds,
       flags_seconds - start_seconds, device_seconds - flags_seconds, now - device_seconds);
 
   std::unique_ptr<Registration> registration;
@@ -223,8 +181,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;
-    register_options.request =
-        Introduce(options, *worker, *address, *advertised_links, service_options.incarnation);
+    register_options.request = Introduce(options, *worker, read_bytes_per_second, *address,
+                                         *advertised_links, service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
     register_options.counters = [&service, &links] {

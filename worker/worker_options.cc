@@ -44,6 +44,11 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "host:port at which other workers reach the KV port");
   app.AddOption("--name", o->name,
                 "Device name in the cluster, \"machine/index\"; default: host name and /0");
+  app.AddOption(
+         "--device", o->device,
+         "What computes: cpu, or cuda-emulated: the GPU's kernels on an emulator, very slow, "
+         "for tests")
+      .ShowDefault();
   app.AddOption("--cpus", o->cpus,
                 "Cores to use, such as 0-3,7; default: all that the CPU affinity and the control "
                 "group allow");
@@ -78,6 +83,15 @@ void Declare(const Command& app, WorkerOptions* o) {
       .ShowDefault();
 }
 
+absl::Status CheckDevice(std::string_view device) {
+  if (device == "cpu" || device == kEmulatedDevice) return absl::OkStatus();
+  const bool gpu = device == "cuda" || device.starts_with("cuda:");
+  return absl::InvalidArgumentError(
+      StrCat("--device ", device, ": ",
+             gpu ? "this build has no CUDA worker yet" : "there is no such device",
+             "; it takes cpu or ", kEmulatedDevice));
+}
+
 }  // namespace
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
@@ -109,6 +123,7 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
     if (absl::Status status = ApplyFlagFile(config, app); !status.ok()) return status;
   }
   WorkerOptions& options = parsed.options;
+  if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
   if (options.name.empty()) options.name = HostName() + "/0";
   if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");

@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace tessera::worker {
+
+// A value of --device, and the kind that such a worker registers.
+inline constexpr std::string_view kEmulatedDevice = "cuda-emulated";
 
 struct WorkerOptions {
   std::string coordinator;  // host:port; empty: waits to be configured, registers nowhere
@@ -19,6 +23,7 @@ struct WorkerOptions {
   int kv_port = 0;             // for KV of other replicas' workers, likewise
   std::string advertise_kv;    // likewise
   std::string name;            // "machine/index"; empty: host name and /0
+  std::string device = "cpu";  // or kEmulatedDevice
   std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";
   int64_t memory_bytes = 0;           // 0: what the control group and the machine allow

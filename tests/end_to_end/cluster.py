@@ -28,7 +28,7 @@ def wait_for(what, condition):
 class Cluster:
     """Starts processes, asks them, and ends what is left of them."""
 
-    def __init__(self, *coordinator_flags, workers=2, model=MODEL, prefix=()):
+    def __init__(self, *coordinator_flags, workers=2, worker_flags=(), model=MODEL, prefix=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
         self.processes = {}
         port_file = self.folder / "ports"
@@ -40,7 +40,7 @@ class Cluster:
         self.port = int(ports["http"])
         self.grpc = "127.0.0.1:" + ports["grpc"]
         for i in range(workers):
-            self.start_worker(f"w{i}")
+            self.start_worker(f"w{i}", *worker_flags)
 
     def start(self, name, program, *arguments):
         log = open(self.folder / f"{name}.log", "ab")
@@ -128,10 +128,10 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(*coordinator_flags, workers=2, model=MODEL, replicas=None):
+def running(*coordinator_flags, workers=2, worker_flags=(), model=MODEL, replicas=None):
     """A cluster whose replicas are ready, one for each worker unless `replicas` says how many; prints the logs where the
     block fails."""
-    cluster = Cluster(*coordinator_flags, workers=workers, model=model)
+    cluster = Cluster(*coordinator_flags, workers=workers, worker_flags=worker_flags, model=model)
     try:
         cluster.wait_until_ready(workers if replicas is None else replicas)
         yield cluster

@@ -55,6 +55,18 @@ TEST_CASE("what is not understood is named") {
   CHECK_FALSE(Parse({"--drain-seconds", "-3"}).ok());
 }
 
+TEST_CASE("devices that this build has are taken, others are refused by name") {
+  CHECK(Parse({})->options.device == "cpu");
+  const auto emulated = Parse({"--device", "cuda-emulated"});
+  REQUIRE(emulated.ok());
+  CHECK(emulated->options.device == kEmulatedDevice);
+  CHECK_THAT(std::string(Parse({"--device", "cuda:0"}).status().message()),
+             Catch::Contains("--device cuda:0: this build has no CUDA worker yet") &&
+                 Catch::Contains("cpu or cuda-emulated"));
+  CHECK_THAT(std::string(Parse({"--device", "tpu"}).status().message()),
+             Catch::Contains("--device tpu: there is no such device"));
+}
+
 TEST_CASE("an address of a coordinator that cannot be one is refused at once") {
   for (const char* address : {"http://10.0.0.1:8001", "10.0.0.1", "10.0.0.1:", ":8001", "[::1]",
                               "::1:8001", "here:0", "here:65536", "here:http", "here:8001/"}) {

@@ -1,0 +1,86 @@
+#include "worker/worker_device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "third_party/linux/cpu_share.h"
+#include "third_party/spdlog/log.h"
+#include "worker/device_share.h"
+
+namespace tessera::worker {
+namespace {
+
+// Without --memory: the emulator writes all memory that it gives, so a pool of half the machine's
+// would take long and be there in full.
+constexpr int64_t kEmulatedMemoryBytes = int64_t{1} << 30;
+
+// Threads of gRPC and the engine stay on the worker's cores too, so that neighbours keep theirs.
+void StayOn(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+    Logger("worker").warn("cannot confine the process to its cores; only the compute threads are");
+  }
+}
+
+absl::Status MakeCpu(const WorkerOptions& options, const DeviceShare& share, WorkerDevice* made) {
+  const auto isa = kernels::ParseIsa(options.cpu_isa);
+  if (!isa.ok()) return isa.status();
+  auto device = kernels::CreateCpuDevice({.cores = share.cores,
+                                          .memory_bytes = share.memory_bytes,
+                                          .isa = *isa,
+                                          .cores_shared = share.cores_shared});
+  if (!device.ok()) return device.status();
+  made->device = *std::move(device);
+  made->kind = "cpu";
+  made->kernel_path = std::string(Name(*isa));
+  made->look = {.buffer_bytes = int64_t{128} << 20, .runs = 2};
+  return absl::OkStatus();
+}
+
+absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share,
+                          WorkerDevice* made) {
+  const int64_t memory_bytes = options.memory_bytes > 0
+                                   ? share.memory_bytes
+                                   : std::min(share.memory_bytes, kEmulatedMemoryBytes);
+  kernels::cuda::emulated::Inject({.memory_bytes = memory_bytes});
+  auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
+  if (!device.ok()) return device.status();
+  Logger("worker").warn(
+      "--device {}: an emulator runs the GPU's kernels on one core, far slower than the "
+      "CPU's own kernels; it is for tests",
+      kEmulatedDevice);
+  made->device = *std::move(device);
+  made->kind = std::string(kEmulatedDevice);
+  made->kernel_path = "plain";
+  made->look = {.buffer_bytes = int64_t{1} << 20, .runs = 1};
+  made->probe = {.buffer_bytes = int64_t{1} << 20, .matrix_size = 64, .rows = 8, .runs = 1};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options) {
+  const std::vector<int> affinity = AffinityCores();
+  const auto share =
+      ChooseDeviceShare(options.cpus, options.memory_bytes, affinity, ReadCpuShare(affinity));
+  if (!share.ok()) return share.status();
+  if (!share->warning.empty()) Logger("worker").warn("{}", share->warning);
+  WorkerDevice made;
+  made.cores = share->cores;
+  const absl::Status status = options.device == kEmulatedDevice
+                                  ? MakeEmulated(options, *share, &made)
+                                  : MakeCpu(options, *share, &made);
+  if (!status.ok()) return status;
+  StayOn(made.cores);
+  return made;
+}
+
+}  // namespace tessera::worker
