@@ -17,7 +17,15 @@ RequestFlow::Replica* RequestFlow::DecodeReplica(const Replica& prefill,
   }
   const std::string& name = prefill.link->replica();
   const std::string decode = pairs_.Choose(name, ready);
-  return decode == name ? nullptr : &replicas_.at(decode);
+  if (decode == name) return nullptr;
+  Replica& chosen = replicas_.at(decode);
+  const auto tokens = static_cast<int64_t>(request.prompt_token_ids.size()) + request.max_tokens;
+  return Holds(chosen, tokens) ? &chosen : nullptr;
+}
+
+bool RequestFlow::Holds(const Replica& replica, int64_t tokens) {
+  const v1::WorkerReady& ready = replica.link->ready();
+  return ready.kv_blocks() == 0 || tokens <= int64_t{ready.kv_blocks()} * ready.block_tokens();
 }
 
 void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,

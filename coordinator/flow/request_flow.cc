@@ -69,6 +69,12 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
   Replica* replica = Route(generation->request(), {}, /*begun=*/false);
   if (replica == nullptr)
     return absl::UnavailableError("no replica is ready to serve this model yet");
+  // A prompt that is too long for a prefill replica's pool is computed where it is decoded.
+  const auto prompt = static_cast<int64_t>(generation->request().prompt_token_ids.size());
+  if (!pairs_.empty() && !Holds(*replica, prompt)) {
+    Replica* other = Route(generation->request(), {}, /*begun=*/true);
+    if (other != nullptr && Holds(*other, prompt)) replica = other;
+  }
   ++in_flight_;
   if (Replica* decode = DecodeReplica(*replica, generation->request()); decode != nullptr) {
     AskForRoom(*replica, *decode, generation, 1, {});

@@ -171,8 +171,10 @@ class RequestFlow : public GenerationService,
                       const Room* from = nullptr, const Room* to = nullptr);
 
   // Hand-over (hand_over.cc); all with mutex_ held but for OnReserved and EndReservations.
-  // Null: the prefill replica decodes too.
+  // Null: the prefill replica decodes too, also where the other one's pool is too small.
   Replica* DecodeReplica(const Replica& prefill, const GenerationRequest& request);
+  // Whether the replica's KV pool has room for a sequence of so many tokens.
+  static bool Holds(const Replica& replica, int64_t tokens);
   void AskForRoom(const Replica& prefill, Replica& decode,
                   const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,
                   const Trouble& trouble);

@@ -103,8 +103,8 @@ TEST_CASE("the share of time busy is that of the last ten seconds") {
 
 TEST_CASE("measured figures are beside planned ones, and peers have names") {
   Example example;
-  example.workers["far/0"].busy.Add(Counted(2, 1));
-  example.workers["far/0"].busy.Add(Counted(4, 1.5));
+  example.workers["far/0"].busy.Add(Counted(102, 1));
+  example.workers["far/0"].busy.Add(Counted(104, 1.5));
   v1::GetClusterReply reply = ClusterOf(example.workers);
   ShowFigures(example.workers, example.plan, &reply);
   const v1::WorkerStatus& far = reply.workers(1);

@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kHandshakeSeconds = 5;
 constexpr double kAcceptSeconds = 1;
+// Of each address: so many strangers that say nothing hold nobody up.
+constexpr int kAcceptThreads = 16;
 constexpr double kProbeDialSeconds = 0.8;  // for one address, connecting and handshake
 constexpr std::chrono::milliseconds kRedial(50);
 constexpr std::chrono::milliseconds kLookAgain(200);
@@ -70,7 +72,9 @@ absl::StatusOr<std::unique_ptr<LinkHub>> LinkHub::Start(LinkHubOptions options) 
     hub->acceptors_.push_back(
         std::make_unique<kernels::LinkAcceptor>(*std::move(listener), handshake, on_refused));
     kernels::LinkAcceptor* acceptor = hub->acceptors_.back().get();
-    hub->threads_.emplace_back([raw, acceptor] { raw->AcceptLoop(acceptor); });
+    for (int i = 0; i < kAcceptThreads; ++i) {
+      hub->threads_.emplace_back([raw, acceptor] { raw->AcceptLoop(acceptor); });
+    }
   }
   return hub;
 }

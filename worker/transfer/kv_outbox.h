@@ -25,7 +25,7 @@ namespace tessera::worker {
 struct KvOutboxOptions {
   std::string cluster_token;  // empty: none
   uint64_t incarnation = 0;   // of this worker
-  double wait_seconds = 30;   // for the peer to take a piece, and to say that all has come
+  double wait_seconds = 10;   // for the peer to take a piece, and to say that all has come
 };
 
 // Tokens [target.first_token, end) of a sequence. The pool's memory stays valid, and what stands in

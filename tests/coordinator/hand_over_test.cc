@@ -1,0 +1,181 @@
+// Requests whose prompt one replica computes and another decodes.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/flow/hand_over_pairs.h"
+#include "tests/coordinator/flow_fixture.h"
+
+namespace tessera::coordinator {
+namespace {
+
+// Prompts go to "p", and from there to "d".
+struct PairFlow : Flow {
+  PairFlow() {
+    v1::DeploymentPlan plan;
+    v1::RoutingShare* route = plan.add_routing();
+    route->set_prefill_replica("p");
+    route->set_decode_replica("d");
+    route->set_share(1);
+    flow->SetRoutingShares(SharesOf(plan));
+    flow->SetHandOverPairs(HandOverPairs(plan));
+    prefill = AddReplica("p");
+    decode = AddReplica("d");
+  }
+  void GiveRoom(size_t reserve) {
+    v1::SessionReply reply;
+    v1::Reserved& answer = *reply.add_reserved();
+    answer.set_submission_id(decode->reserves[reserve].submission_id());
+    answer.set_attempt(decode->reserves[reserve].attempt());
+    answer.mutable_target()->set_ticket("ticket");
+    flow->OnReply(decode, reply);
+  }
+  bool GaveRoomBack(size_t reserve) const {
+    return std::any_of(decode->cancels.begin(), decode->cancels.end(), [&](const auto& cancel) {
+      return cancel.submission_id() == decode->reserves[reserve].submission_id();
+    });
+  }
+  v1::TokenEvent HandedOver() const {
+    v1::TokenEvent event = prefill->Token(0, 0, 0, 0);
+    event.set_has_token(false);
+    event.set_finish(v1::FINISH_REASON_HANDED_OVER);
+    return event;
+  }
+
+  std::shared_ptr<FakeLink> prefill, decode;
+};
+
+}  // namespace
+
+TEST_CASE("a prompt is computed at one replica and goes on at another") {
+  PairFlow flow;
+  auto sink = flow.Start(Ask(3));
+  REQUIRE(flow.decode->reserves.size() == 1);
+  CHECK(flow.decode->reserves[0].prompt_token_ids_size() == 3);
+  CHECK(flow.prefill->submits.empty());  // until there is room
+  flow.GiveRoom(0);
+  REQUIRE(flow.prefill->submits.size() == 1);
+  CHECK(flow.prefill->submits[0].kv_target().ticket() == "ticket");
+  const std::vector<int32_t> ids = Ids("123");
+  flow.Reply(flow.prefill, flow.prefill->Token(0, 0, ids[0], 3));
+  CHECK(sink->text == "1");  // before the KV has moved
+  CHECK(flow.decode->submits.empty());
+  flow.Reply(flow.prefill, flow.HandedOver());
+  REQUIRE(flow.decode->submits.size() == 1);
+  const v1::Submit& submit = flow.decode->submits[0];
+  CHECK(submit.submission_id() == flow.decode->reserves[0].submission_id());
+  CHECK(submit.kv_ticket() == "ticket");
+  CHECK(submit.output_token_ids_size() == 1);
+  flow.Reply(flow.decode, flow.decode->Token(0, 0, ids[1], 4));
+  v1::TokenEvent last = flow.decode->Token(0, 0, ids[2], 5);
+  last.set_finish(v1::FINISH_REASON_LENGTH);
+  flow.Reply(flow.decode, last);
+  CHECK(sink->text == "123");
+  CHECK(sink->ends == 1);
+  CHECK(flow.flow->requests_in_flight() == 0);
+  CHECK(flow.decode->cancels.empty());
+  for (const ReplicaActivity& activity : flow.flow->activity()) {
+    CHECK(activity.running_sequences == 0);
+    CHECK(activity.prefilling_sequences == 0);
+    CHECK(activity.queued_prompt_tokens == 0);
+  }
+}
+
+TEST_CASE("one token, or several choices, are not handed over") {
+  PairFlow flow;
+  flow.Start(Ask(1));
+  CHECK(flow.prefill->submits.size() == 1);
+  GenerationRequest twice = Ask(4);
+  twice.choice_count = 2;
+  flow.Start(std::move(twice));
+  CHECK(flow.decode->submits.size() == 1);
+  CHECK(flow.decode->reserves.empty());
+}
+
+TEST_CASE("without room, and without the other replica, a request is served all the same") {
+  PairFlow flow;
+  auto refused = flow.Start(Ask(3));
+  v1::SessionReply reply;
+  v1::Reserved& answer = *reply.add_reserved();
+  answer.set_submission_id(flow.decode->reserves[0].submission_id());
+  answer.set_attempt(1);
+  answer.set_error("full");
+  answer.set_error_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  flow.flow->OnReply(flow.decode, reply);
+  CHECK(flow.prefill->submits.size() == 1);
+  CHECK_FALSE(flow.prefill->submits[0].has_kv_target());
+
+  auto late = flow.Start(Ask(3));
+  flow.now += 6;
+  flow.flow->Tick();
+  CHECK(flow.GaveRoomBack(1));
+  CHECK(flow.prefill->submits.size() == 2);
+
+  auto lost = flow.Start(Ask(3));
+  flow.flow->OnLinkLost(flow.decode, absl::UnavailableError("gone"));
+  CHECK(flow.prefill->submits.size() == 3);
+  flow.Start(Ask(3));
+  CHECK(flow.prefill->submits.size() == 4);  // one role is left: it serves both
+  CHECK(flow.prefill->submits[3].kv_ticket().empty());
+}
+
+TEST_CASE("what a pool cannot hold is not handed over") {
+  PairFlow flow;
+  flow.prefill->SetPool(10, 4);
+  flow.decode->SetPool(1, 4);
+  flow.Start(Ask(3));  // with its prompt, six tokens
+  CHECK(flow.decode->reserves.empty());
+  CHECK(flow.prefill->submits.size() == 1);
+  flow.prefill->SetPool(1, 2);
+  flow.decode->SetPool(10, 4);
+  flow.Start(Ask(3));
+  CHECK(flow.decode->reserves.empty());
+  CHECK(flow.decode->submits.size() == 1);  // it computes the prompt
+}
+
+TEST_CASE("room is given back where the first token is the last, and where the client leaves") {
+  PairFlow flow;
+  auto stops = flow.Start(Ask(3));
+  flow.GiveRoom(0);
+  v1::TokenEvent only = flow.prefill->Token(0, 0, Ids("1")[0], 3);
+  only.set_finish(v1::FINISH_REASON_STOP);
+  flow.Reply(flow.prefill, only);
+  CHECK(stops->ends == 1);
+  CHECK(flow.GaveRoomBack(0));
+
+  auto leaves = flow.Start(Ask(3));
+  leaves->handle->Cancel();  // while room is asked for
+  CHECK(flow.GaveRoomBack(1));
+  auto later = flow.Start(Ask(3));
+  flow.GiveRoom(2);
+  later->handle->Cancel();  // while the prompt is computed
+  CHECK(flow.GaveRoomBack(2));
+  CHECK(flow.flow->requests_in_flight() == 0);
+}
+
+TEST_CASE("KV that does not arrive costs time, not tokens") {
+  PairFlow flow;
+  auto sink = flow.Start(Ask(3));
+  flow.GiveRoom(0);
+  const std::vector<int32_t> ids = Ids("123");
+  flow.Reply(flow.prefill, flow.prefill->Token(0, 0, ids[0], 3));
+  flow.Reply(flow.prefill,
+             flow.prefill->Error(0, absl::StatusCode::kAborted, "the KV could not be handed over"));
+  CHECK(flow.GaveRoomBack(0));
+  REQUIRE(flow.decode->submits.size() == 1);  // decoding is what is left
+  CHECK(flow.decode->submits[0].kv_ticket().empty());
+  CHECK(flow.decode->submits[0].output_token_ids_size() == 1);
+
+  auto dies = flow.Start(Ask(3));
+  flow.GiveRoom(1);
+  flow.Reply(flow.prefill, flow.prefill->Token(1, 0, ids[0], 3));
+  flow.flow->OnLinkLost(flow.prefill, absl::UnavailableError("gone"));
+  CHECK(flow.GaveRoomBack(1));
+  CHECK(flow.decode->submits.size() == 2);
+  CHECK(dies->text == "1");
+}
+
+}  // namespace tessera::coordinator
