@@ -18,9 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kHandshakeSeconds = 5;
-constexpr double kAcceptSeconds = 1;
-// Of each address: so many strangers that say nothing hold nobody up.
-constexpr int kAcceptThreads = 16;
 constexpr double kProbeDialSeconds = 0.8;  // for one address, connecting and handshake
 constexpr std::chrono::milliseconds kRedial(50);
 constexpr std::chrono::milliseconds kLookAgain(200);
@@ -64,39 +61,23 @@ absl::StatusOr<std::unique_ptr<LinkHub>> LinkHub::Start(LinkHubOptions options) 
     std::lock_guard lock(raw->mutex_);
     ++raw->refused_;
   };
-  for (const std::string& text : hub->options_.listen) {
-    const auto address = kernels::ParseLinkAddress(text);
-    if (!address.ok()) return address.status();
-    auto listener = kernels::LinkListener::Listen(*address);
-    if (!listener.ok()) return listener.status();
-    hub->acceptors_.push_back(
-        std::make_unique<kernels::LinkAcceptor>(*std::move(listener), handshake, on_refused));
-    kernels::LinkAcceptor* acceptor = hub->acceptors_.back().get();
-    for (int i = 0; i < kAcceptThreads; ++i) {
-      hub->threads_.emplace_back([raw, acceptor] { raw->AcceptLoop(acceptor); });
-    }
-  }
+  auto server = kernels::LinkServer::Start(
+      {.listen = hub->options_.listen,
+       .handshake = std::move(handshake),
+       .on_link = [raw](kernels::AcceptedLink accepted) { raw->Take(std::move(accepted)); },
+       .on_refused = on_refused});
+  if (!server.ok()) return server.status();
+  hub->server_ = *std::move(server);
   return hub;
 }
 
 LinkHub::~LinkHub() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  for (const auto& acceptor : acceptors_) acceptor->Close();
-  for (std::thread& thread : threads_) thread.join();
+  if (server_ != nullptr) server_->Stop();
   {
     std::lock_guard lock(mutex_);
     if (echoed_ != nullptr) echoed_->Shutdown(absl::CancelledError("the worker is shutting down"));
   }
   if (echo_thread_.joinable()) echo_thread_.join();
-}
-
-std::vector<std::string> LinkHub::addresses() const {
-  std::vector<std::string> texts;
-  for (const auto& acceptor : acceptors_) texts.push_back(acceptor->address().ToString());
-  return texts;
 }
 
 void LinkHub::CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation) {
@@ -134,25 +115,17 @@ v1::WorkerCounters LinkHub::counters() {
   return counters;
 }
 
-void LinkHub::AcceptLoop(kernels::LinkAcceptor* acceptor) {
-  while (true) {
-    auto accepted = acceptor->Accept(kAcceptSeconds);
-    std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    if (!accepted.ok()) continue;
-    v1::LinkIdentity peer;
-    peer.ParseFromString(accepted->identity);
-    const bool probe = peer.kind() == v1::LINK_KIND_PROBE;
-    // What was true in Verify may have changed: then the link closes, and the dialer hears of it.
-    if (probe ? !MayProbeLocked().ok() : joining_ == nullptr) continue;
-    CountLocked(accepted->link.get(), peer.kind(), peer.incarnation());
-    if (probe) {
-      BeginEchoLocked(std::move(accepted->link));
-      continue;
-    }
-    joining_->arrived[{peer.member(), peer.kind()}] = std::move(accepted->link);
-    changed_.notify_all();
-  }
+void LinkHub::Take(kernels::AcceptedLink accepted) {
+  v1::LinkIdentity peer;
+  peer.ParseFromString(accepted.identity);
+  std::lock_guard lock(mutex_);
+  const bool probe = peer.kind() == v1::LINK_KIND_PROBE;
+  // What was true in Verify may have changed: then the link closes, and the dialer hears of it.
+  if (probe ? !MayProbeLocked().ok() : joining_ == nullptr) return;
+  CountLocked(accepted.link.get(), peer.kind(), peer.incarnation());
+  if (probe) return BeginEchoLocked(std::move(accepted.link));
+  joining_->arrived[{peer.member(), peer.kind()}] = std::move(accepted.link);
+  changed_.notify_all();
 }
 
 absl::Status LinkHub::MayProbeLocked() const {

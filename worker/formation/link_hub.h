@@ -8,8 +8,8 @@
 // A link of LINK_KIND_PROBE belongs to no formation: this worker echoes what comes over it, one
 // such link at a time, and none begins while a formation is being joined.
 //
-// Thread rule: any thread, one Join at a time. One thread of its own for each address takes
-// connections, one at a time, each within a few seconds; one more echoes. Every wait is bounded.
+// Thread rule: any thread, one Join at a time. Threads of a kernels::LinkServer take connections;
+// one more echoes. Every wait is bounded.
 #pragma once
 
 #include <compare>
@@ -27,7 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/links/link.h"
-#include "kernels/links/link_acceptor.h"
+#include "kernels/links/link_server.h"
 #include "proto/worker.pb.h"
 #include "worker/formation/formation.h"
 
@@ -46,7 +46,7 @@ class LinkHub {
   ~LinkHub();
 
   // In the order of LinkHubOptions::listen, with the ports that the system chose.
-  std::vector<std::string> addresses() const;
+  std::vector<std::string> addresses() const { return server_->addresses(); }
   // What all links have moved since the start, and how many connections were refused for good. Of
   // closed links only their sum is kept.
   v1::WorkerCounters counters();
@@ -79,7 +79,7 @@ class LinkHub {
 
   explicit LinkHub(LinkHubOptions options) : options_(std::move(options)) {}
   void CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation);
-  void AcceptLoop(kernels::LinkAcceptor* acceptor);
+  void Take(kernels::AcceptedLink accepted);
   absl::Status Verify(const std::string& identity) const;
   absl::Status MayProbeLocked() const;
   void BeginEchoLocked(std::unique_ptr<kernels::Link> link);
@@ -95,8 +95,7 @@ class LinkHub {
                                                           double timeout_seconds) const;
 
   const LinkHubOptions options_;
-  std::vector<std::unique_ptr<kernels::LinkAcceptor>> acceptors_;
-  std::vector<std::thread> threads_;
+  std::unique_ptr<kernels::LinkServer> server_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -105,7 +104,6 @@ class LinkHub {
   std::thread echo_thread_;
   int64_t refused_ = 0;
   std::map<Counted, std::shared_ptr<kernels::LinkTally>> tallies_;
-  bool stopping_ = false;
 };
 
 }  // namespace tessera::worker

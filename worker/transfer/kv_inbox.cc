@@ -14,7 +14,7 @@ namespace tessera::worker {
 namespace {
 
 constexpr double kHandshakeSeconds = 5;
-constexpr double kAcceptSeconds = 0.5;
+constexpr std::chrono::milliseconds kLeaseTick(500);
 // A wait for the next piece is cut so that a lease that ended is noticed.
 constexpr double kSliceSeconds = 0.5;
 constexpr int64_t kTicketBytes = 16;
@@ -60,39 +60,31 @@ absl::StatusOr<std::unique_ptr<KvInbox>> KvInbox::Start(KvInboxOptions options) 
   handshake.identity = identity.SerializeAsString();
   handshake.verify = [raw](std::string_view peer) { return raw->Verify(std::string(peer)); };
   handshake.timeout_seconds = kHandshakeSeconds;
-  for (const std::string& text : inbox->options_.listen) {
-    const auto address = kernels::ParseLinkAddress(text);
-    if (!address.ok()) return address.status();
-    auto listener = kernels::LinkListener::Listen(*address);
-    if (!listener.ok()) return listener.status();
-    inbox->acceptors_.push_back(std::make_unique<kernels::LinkAcceptor>(
-        *std::move(listener), handshake,
-        [raw](const absl::Status& status) { raw->CountRefused(status); }));
-    kernels::LinkAcceptor* acceptor = inbox->acceptors_.back().get();
-    inbox->threads_.emplace_back([raw, acceptor] { raw->AcceptLoop(acceptor); });
-  }
+  auto server = kernels::LinkServer::Start(
+      {.listen = inbox->options_.listen,
+       .handshake = std::move(handshake),
+       .on_link = [raw](kernels::AcceptedLink accepted) { raw->Take(std::move(accepted)); },
+       .on_refused = [raw](const absl::Status& status) { raw->CountRefused(status); }});
+  if (!server.ok()) return server.status();
+  inbox->server_ = *std::move(server);
+  inbox->lease_thread_ = std::thread([raw] { raw->WatchLeases(); });
   return inbox;
 }
 
 KvInbox::~KvInbox() {
+  if (server_ != nullptr) server_->Stop();
   std::vector<std::unique_ptr<Connection>> connections;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     connections = std::move(connections_);
   }
-  for (const auto& acceptor : acceptors_) acceptor->Close();
-  for (std::thread& thread : threads_) thread.join();
+  changed_.notify_all();
+  if (lease_thread_.joinable()) lease_thread_.join();
   for (const auto& connection : connections) {
     connection->link->Shutdown(absl::CancelledError("the worker is shutting down"));
     connection->thread.join();
   }
-}
-
-std::vector<std::string> KvInbox::addresses() const {
-  std::vector<std::string> texts;
-  for (const auto& acceptor : acceptors_) texts.push_back(acceptor->address().ToString());
-  return texts;
 }
 
 int64_t KvInbox::refused() const {
@@ -125,9 +117,18 @@ void KvInbox::Forget(const std::string& ticket) {
   const auto found = expected_.find(ticket);
   if (found == expected_.end()) return;
   const std::shared_ptr<Expected> expected = found->second;
+  if (expected->ending) {
+    changed_.wait(lock, [&] { return !expected_.contains(ticket); });
+    return;
+  }
   expected->forgotten = true;
   expected_.erase(found);
   changed_.wait(lock, [&] { return !expected->writing; });
+}
+
+std::shared_ptr<KvInbox::Expected> KvInbox::FindLocked(const std::string& ticket) const {
+  const auto found = expected_.find(ticket);
+  return found == expected_.end() || found->second->ending ? nullptr : found->second;
 }
 
 absl::Status KvInbox::Verify(const std::string& identity) {
@@ -144,31 +145,36 @@ absl::Status KvInbox::Verify(const std::string& identity) {
     return absl::FailedPreconditionError("the link is for another process than this worker");
   }
   std::lock_guard lock(mutex_);
-  const auto found = expected_.find(peer.ticket());
-  if (found == expected_.end() || std::exchange(found->second->connected, true)) return Unknown();
+  const std::shared_ptr<Expected> expected = FindLocked(peer.ticket());
+  if (expected == nullptr || std::exchange(expected->connected, true)) return Unknown();
   return absl::OkStatus();
 }
 
-void KvInbox::AcceptLoop(kernels::LinkAcceptor* acceptor) {
-  while (true) {
-    auto accepted = acceptor->Accept(kAcceptSeconds);
+void KvInbox::Take(kernels::AcceptedLink accepted) {
+  v1::LinkIdentity peer;
+  peer.ParseFromString(accepted.identity);
+  std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  std::erase_if(connections_, [](const std::unique_ptr<Connection>& connection) {
+    if (connection->over) connection->thread.join();
+    return connection->over;
+  });
+  Connection* connection = connections_.emplace_back(std::make_unique<Connection>()).get();
+  connection->link = std::move(accepted.link);
+  connection->thread = std::thread([this, connection, ticket = peer.ticket()] {
+    Receive(connection->link.get(), ticket);
+    std::lock_guard over(mutex_);
+    connection->over = true;
+  });
+}
+
+void KvInbox::WatchLeases() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    changed_.wait_for(lock, kLeaseTick, [this] { return stopping_; });
+    lock.unlock();
     EndLeases();
-    std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    std::erase_if(connections_, [](const std::unique_ptr<Connection>& connection) {
-      if (connection->over) connection->thread.join();
-      return connection->over;
-    });
-    if (!accepted.ok()) continue;
-    v1::LinkIdentity peer;
-    peer.ParseFromString(accepted->identity);
-    Connection* connection = connections_.emplace_back(std::make_unique<Connection>()).get();
-    connection->link = std::move(accepted->link);
-    connection->thread = std::thread([this, connection, ticket = peer.ticket()] {
-      Receive(connection->link.get(), ticket);
-      std::lock_guard over(mutex_);
-      connection->over = true;
-    });
+    lock.lock();
   }
 }
 
@@ -194,7 +200,7 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
     const auto type = link->ReceiveAny(kMaxPieceBytes + kMaxHeaderBytes, &payload, kSliceSeconds);
     if (absl::IsDeadlineExceeded(type.status()) && link->status().ok()) {
       std::lock_guard lock(mutex_);
-      if (!expected_.contains(ticket)) status = Unknown();
+      if (FindLocked(ticket) == nullptr) status = Unknown();
     } else if (!type.ok()) {
       status = type.status();
     } else if (*type != static_cast<uint16_t>(KvFrame::kPiece)) {
@@ -265,9 +271,8 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payl
   std::shared_ptr<Expected> expected;
   {
     std::lock_guard lock(mutex_);
-    const auto found = expected_.find(ticket);
-    if (found == expected_.end()) return Unknown();
-    expected = found->second;
+    expected = FindLocked(ticket);
+    if (expected == nullptr) return Unknown();
     const absl::Status checked = CheckPiece(*expected, piece, static_cast<int64_t>(payload.size()));
     if (!checked.ok()) return checked;
     expected->writing = true;
@@ -299,15 +304,20 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payl
 }
 
 void KvInbox::Finish(const std::string& ticket, const absl::Status& status) {
-  std::function<void(const absl::Status&)> done;
+  std::shared_ptr<Expected> expected;
   {
     std::lock_guard lock(mutex_);
-    const auto found = expected_.find(ticket);
-    if (found == expected_.end()) return;
-    done = std::move(found->second->room.done);
-    expected_.erase(found);
+    expected = FindLocked(ticket);
+    // A piece that came just as the lease ended goes before.
+    if (expected == nullptr || expected->writing) return;
+    expected->ending = true;
   }
-  if (done) done(status);
+  if (expected->room.done) expected->room.done(status);
+  {
+    std::lock_guard lock(mutex_);
+    expected_.erase(ticket);
+  }
+  changed_.notify_all();
 }
 
 }  // namespace tessera::worker

@@ -6,8 +6,9 @@
 // tokens in order, each once. Anything else is refused by name and counted, and nothing of it is
 // written. Pieces are written as they come, on the connection's own thread, never the engine's.
 //
-// Thread rule: any thread. Room::done is called once, on a thread of the inbox, unless Forget came
-// first. Every wait is bounded: by the lease, which each piece extends.
+// Thread rule: any thread. Room::done is called once, on a thread of the inbox, and returns before
+// Forget does; unless Forget came first. Every wait is bounded: by the lease, which each piece
+// extends.
 #pragma once
 
 #include <chrono>
@@ -23,7 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/links/link_acceptor.h"
+#include "kernels/links/link_server.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
 
@@ -52,7 +53,7 @@ class KvInbox {
   ~KvInbox();
 
   // In the order of KvInboxOptions::listen, with the ports that the system chose.
-  std::vector<std::string> addresses() const;
+  std::vector<std::string> addresses() const { return server_->addresses(); }
   // Connections that were refused, or whose pieces were.
   int64_t refused() const;
 
@@ -70,13 +71,17 @@ class KvInbox {
     bool connected = false;
     bool writing = false;
     bool forgotten = false;  // while it was being written
+    bool ending = false;     // its outcome is being reported
     // By layer and head: the next token.
     std::vector<int64_t> next;
     int64_t missing = 0;  // layers times heads that are not complete
   };
 
   explicit KvInbox(KvInboxOptions options) : options_(std::move(options)) {}
-  void AcceptLoop(kernels::LinkAcceptor* acceptor);
+  void Take(kernels::AcceptedLink accepted);
+  void WatchLeases();
+  // Null: not expected, or its outcome is known.
+  std::shared_ptr<Expected> FindLocked(const std::string& ticket) const;
   absl::Status Verify(const std::string& identity);
   void EndLeases();
   // Of a connection's thread.
@@ -93,8 +98,8 @@ class KvInbox {
   };
 
   const KvInboxOptions options_;
-  std::vector<std::unique_ptr<kernels::LinkAcceptor>> acceptors_;
-  std::vector<std::thread> threads_;
+  std::unique_ptr<kernels::LinkServer> server_;
+  std::thread lease_thread_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

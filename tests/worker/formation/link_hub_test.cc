@@ -195,6 +195,18 @@ TEST_CASE("connections that are refused for good are counted") {
   CHECK(two.hubs[0]->counters().links().empty());
 }
 
+TEST_CASE("strangers that connect and say nothing hold nobody up") {
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  std::vector<std::unique_ptr<kernels::Link>> strangers;
+  for (int i = 0; i < 10; ++i) {
+    auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(two.hubs[0]->addresses()[0]), 30);
+    REQUIRE(link.ok());
+    strangers.push_back(*std::move(link));
+  }
+  // One after the other they would take five seconds each.
+  CHECK(SecondsOf([&] { two.Join(); }) < 20);
+}
+
 TEST_CASE("a probe measures latency and both directions, over Unix sockets and TCP") {
   const tests::TemporaryFolder folder;
   const std::string path = "unix:" + folder.path().string();

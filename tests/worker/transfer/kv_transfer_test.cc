@@ -1,5 +1,6 @@
 // KV between two workers' pools over links: what arrives, and what is refused without writing.
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
@@ -194,6 +195,41 @@ TEST_CASE("who has not the cluster's token is refused, and its ticket stays good
   ends.Send(target, &sent);
   CHECK(sent.Wait().ok());
   CHECK(arrived.Wait().ok());
+}
+
+TEST_CASE("strangers that connect and say nothing hold no KV up") {
+  Ends ends;
+  std::vector<std::unique_ptr<kernels::Link>> strangers;
+  for (int i = 0; i < 10; ++i) {
+    auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(ends.inbox->addresses()[0]), 30);
+    REQUIRE(link.ok());
+    strangers.push_back(*std::move(link));
+  }
+  Outcome arrived, sent;
+  ends.Send(ends.Expect(&arrived), &sent);
+  CHECK(sent.Wait().ok());
+}
+
+TEST_CASE("an outcome that is being reported is heard before Forget returns") {
+  Ends ends;
+  std::promise<void> reporting;
+  std::atomic<bool> reported = false;
+  KvRoom room{ends.to.view, ends.to_table, 5, 18, 30, [&](const absl::Status&) {
+                reporting.set_value();
+                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                reported = true;
+              }};
+  v1::KvTarget target;
+  target.set_ticket(ends.inbox->Expect(std::move(room)));
+  target.add_addresses(ends.inbox->addresses()[0]);
+  target.set_incarnation(kReceiver);
+  target.set_first_token(5);
+  Outcome sent;
+  ends.Send(target, &sent);
+  reporting.get_future().wait();
+  ends.inbox->Forget(target.ticket());
+  CHECK(reported);
+  CHECK(sent.Wait().ok());
 }
 
 TEST_CASE("pieces outside their room, out of order or of a wrong size are refused unwritten") {
