@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <boost/context/detail/fcontext.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,35 +15,6 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-#ifndef __x86_64__
-#error "the CUDA emulator switches stacks with x86-64 instructions"
-#endif
-
-// Saves the registers that a callee must keep, stores the stack pointer in *save, and goes on where
-// `load` was saved.
-extern "C" void tessera_cuda_emulation_switch(void** save, void* load);
-asm(R"(
-.text
-.type tessera_cuda_emulation_switch,@function
-tessera_cuda_emulation_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size tessera_cuda_emulation_switch, .-tessera_cuda_emulation_switch
-)");
-
 namespace tessera::kernels::cuda::emulated {
 namespace {
 
@@ -52,7 +24,6 @@ constexpr std::size_t kStackBytes = 64 << 10;
 #else
 constexpr std::size_t kStackBytes = 256 << 10;
 #endif
-constexpr int kSavedRegisters = 6;
 
 // Where tops of stacks at the same place of a page would push each other out of the cache.
 constexpr std::size_t kTopSpreadBytes = 320;
@@ -84,7 +55,7 @@ struct Fibers::Fiber {
 
   const int index;
   std::byte* stack = nullptr;
-  void* stack_pointer = nullptr;
+  boost::context::detail::fcontext_t context = nullptr;
   Entry entry = nullptr;
   void* argument = nullptr;
   void* fake_stack = nullptr;
@@ -108,13 +79,11 @@ void Fibers::Start(int index, Entry entry, void* argument) {
   fiber.entry = entry;
   fiber.argument = argument;
   fiber.fake_stack = nullptr;
-  auto* top = reinterpret_cast<uint64_t*>(fiber.stack + kStackBytes -
-                                          kTopSpreadBytes * (index % kTopSpreads) - 64);
-  // As after a call: the address that Begin would return to, at a multiple of 16 less 8.
-  *--top = 0;
-  *--top = reinterpret_cast<uint64_t>(&Begin);
-  for (int i = 0; i < kSavedRegisters; ++i) *--top = 0;
-  fiber.stack_pointer = top;
+  const std::size_t bytes = kStackBytes - kTopSpreadBytes * (index % kTopSpreads);
+  fiber.context = boost::context::detail::make_fcontext(fiber.stack + bytes, bytes, [](auto from) {
+    current->scheduler_context_ = from.fctx;
+    Begin();
+  });
 }
 
 void Fibers::Begin() {
@@ -140,7 +109,7 @@ void Fibers::Resume(int index) {
   scheduler_tsan_fiber_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(fiber.tsan_fiber, 0);
 #endif
-  tessera_cuda_emulation_switch(&scheduler_stack_pointer_, fiber.stack_pointer);
+  fiber.context = boost::context::detail::jump_fcontext(fiber.context, nullptr).fctx;
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -156,7 +125,7 @@ void Fibers::Suspend() {
 #ifdef __SANITIZE_THREAD__
   __tsan_switch_to_fiber(scheduler_tsan_fiber_, 0);
 #endif
-  tessera_cuda_emulation_switch(&fiber.stack_pointer, scheduler_stack_pointer_);
+  scheduler_context_ = boost::context::detail::jump_fcontext(scheduler_context_, nullptr).fctx;
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(fiber.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif

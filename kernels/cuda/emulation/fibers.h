@@ -2,7 +2,8 @@
 //
 // The scheduler resumes a fiber; the fiber runs until it suspends itself. Stacks are kept and used
 // again: a fiber that never ended is forgotten by starting another in its place, so what runs on it
-// must own nothing. A stack that overflows ends in a page that faults. x86-64 only.
+// must own nothing. A stack that overflows ends in a page that faults. Boost.Context's fcontext does
+// the switch: its fiber would unwind a stack that is forgotten.
 //
 // Thread rule: all calls from one host thread.
 #pragma once
@@ -38,7 +39,7 @@ class Fibers {
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   int running_ = -1;
-  void* scheduler_stack_pointer_ = nullptr;
+  void* scheduler_context_ = nullptr;
   // What the sanitizers want to know of the scheduler's own stack.
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;

@@ -56,7 +56,7 @@ Multiprocessor& OfThisThread() {
   return multiprocessor;
 }
 
-// What the launch that begins now is told to return; cudaSuccess: to run.
+// What the launch that begins now returns; cudaSuccess: it runs.
 cudaError_t InjectedError(bool& vary_schedules) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   const Injection& injection = Global().injection;

@@ -22,7 +22,7 @@ struct Schedule {
   Order warps = Order::kAscending;
   Order blocks = Order::kAscending;
   CopyLanding copies = CopyLanding::kAtWait;
-  // Of what is random.
+  // Seed of the random numbers.
   uint64_t seed = 1;
 };
 
