@@ -34,6 +34,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   terms.plan.set_weight_dtype(v1::DATA_TYPE_INT8);
   terms.plan.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
   terms.Worker(1).set_kv_bytes(3 << 20);
+  terms.plan.mutable_replicas(1)->set_micro_batches(1);
   terms.configure.set_max_sequences(17);
   CHECK(terms.Refusal().empty());
   v1::ConfigureRequest request = terms.configure;
@@ -44,6 +45,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   CHECK(request.weight_dtype() == v1::DATA_TYPE_INT8);
   CHECK(request.kv_dtype() == v1::DATA_TYPE_FLOAT32);
   CHECK(request.kv_cache_bytes() == 3 << 20);
+  CHECK(request.micro_batches() == 1);
   CHECK(request.max_sequences() == 17);
 
   CHECK(request.max_batched_tokens() == 512);  // nobody says anything

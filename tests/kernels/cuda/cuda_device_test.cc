@@ -210,7 +210,7 @@ TEST_CASE("a stream of another device is refused") {
 
 #ifdef TESSERA_CUDA_EMULATED
 
-// What the runtime is told to do ends with the test.
+// The end of the test undoes what it injected into the runtime.
 struct WithInjection {
   explicit WithInjection(const Injection& injection) { Inject(injection); }
   ~WithInjection() { Inject({}); }

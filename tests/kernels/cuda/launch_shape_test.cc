@@ -54,14 +54,14 @@ TEST_CASE("shapes of plain kernels are legal and cover every extent") {
 }
 
 TEST_CASE("plain attention: heads of up to 8000 fit in the least shared memory of any GPU") {
-  constexpr int64_t kLeastSharedBytes = 64 << 10;  // capability 7.5
+  constexpr int64_t kMinSharedBytes = 64 << 10;  // capability 7.5
   for (const int64_t head_dim : {1, 80, 256, 8000}) {
     const LaunchShape shape = AttendShape(7, 64, head_dim);
     CHECK(shape.IsLegal());
     CHECK(shape.blocks.x == 7);
     CHECK(shape.blocks.y == 64);
     CHECK(shape.shared_bytes == 8 * (kAttentionTile + head_dim));
-    CHECK(shape.shared_bytes <= kLeastSharedBytes);
+    CHECK(shape.shared_bytes <= kMinSharedBytes);
   }
 }
 
