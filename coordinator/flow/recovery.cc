@@ -27,8 +27,8 @@ void AddName(const std::string& name, std::vector<std::string>& names) {
 
 }  // namespace
 
-// One choice's error takes its whole submission along: the worker is told, and what is open goes
-// elsewhere.
+// An error of one choice ends its whole submission: the worker gets a cancel, and the open choices
+// continue elsewhere.
 void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
   Orphan orphan;
   {
@@ -124,10 +124,10 @@ void RequestFlow::Place(Orphan orphan) {
     Replica* replica = Route(orphan.generation->request(), refused_by, begun);
     const bool full = absl::IsResourceExhausted(orphan.reason);
     // Nothing has changed there: asking again at once would only be refused again.
-    const bool in_vain = replica != nullptr && (orphan.refused || full) &&
-                         std::find(refused_by.begin(), refused_by.end(),
-                                   replica->link->replica()) != refused_by.end();
-    if (replica != nullptr && !in_vain) {
+    const bool would_refuse_again = replica != nullptr && (orphan.refused || full) &&
+                                    std::find(refused_by.begin(), refused_by.end(),
+                                              replica->link->replica()) != refused_by.end();
+    if (replica != nullptr && !would_refuse_again) {
       if (replica->link != orphan.last_link) {
         Logger("coordinator")
             .info("request {} continues on replica {}, attempt {}: {}",
@@ -138,9 +138,9 @@ void RequestFlow::Place(Orphan orphan) {
       Submit(*replica, orphan);
       return;
     }
-    const bool give_up = in_vain && full && !(orphan.refused && orphan.trouble.taken);
+    const bool give_up = would_refuse_again && full && !(orphan.refused && orphan.trouble.taken);
     if (!give_up) {
-      AwaitReplica(std::move(orphan), in_vain);
+      AwaitReplica(std::move(orphan), would_refuse_again);
       return;
     }
   }

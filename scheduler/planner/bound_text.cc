@@ -33,9 +33,9 @@ std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound
   if (routed.upper_bound <= 0) {
     return StrCat(
         "routing by class: no bound",
-        routed.kinds > kMostRoutedKinds
+        routed.kinds > kMaxRoutedKinds
             ? StrCat(": the workload has ", routed.kinds,
-                     " classes of unlike lengths; the bound supports at most ", kMostRoutedKinds)
+                     " classes of unlike lengths; the bound supports at most ", kMaxRoutedKinds)
             : std::string(" was found"));
   }
   if (routed.upper_bound > kSaysNothing * bounded.promised) {

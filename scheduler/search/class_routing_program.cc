@@ -358,7 +358,7 @@ ClassRoutingBound BoundByRouting(const PlacementProblem& problem) {
   std::vector<RequestKind> kinds = RequestKindsOf(problem.classes);
   ClassRoutingBound none;
   none.kinds = kinds.size();
-  if (kinds.size() < 2 || kinds.size() > kMostRoutedKinds) return none;
+  if (kinds.size() < 2 || kinds.size() > kMaxRoutedKinds) return none;
   for (const RequestKind& kind : kinds) {
     if (kind.lengths.decode_steps <= 0 || kind.lengths.uncached_prompt_tokens <= 0) return none;
   }

@@ -21,7 +21,7 @@
 
 namespace tessera::scheduler {
 
-inline constexpr size_t kMostRoutedKinds = 3;  // of unlike lengths; cells grow with their power
+inline constexpr size_t kMaxRoutedKinds = 3;  // of unlike lengths; cells grow with their power
 
 struct ClassRoutingBound {
   double upper_bound = 0;  // of requests per second; 0: none
@@ -30,7 +30,7 @@ struct ClassRoutingBound {
 };
 
 // Of the throughput, for goals kThroughput and kBudget. No bound where classes have fewer than two
-// or more than kMostRoutedKinds unlike lengths, or a class has nothing to compute in a phase.
+// or more than kMaxRoutedKinds unlike lengths, or a class has nothing to compute in a phase.
 ClassRoutingBound BoundByRouting(const PlacementProblem& problem);
 
 }  // namespace tessera::scheduler
