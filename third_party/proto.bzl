@@ -1,5 +1,7 @@
 """cc_grpc_library: .proto files -> C++ messages and gRPC stubs, by the system's protoc."""
 
+load("//third_party:cc.bzl", "cc_library")
+
 def cc_grpc_library(name, srcs, deps = [], grpc = True, visibility = None):
     """One cc_library for `srcs`, included as "<package>/<file>.pb.h" and ".grpc.pb.h".
 
@@ -33,7 +35,7 @@ def cc_grpc_library(name, srcs, deps = [], grpc = True, visibility = None):
         tools = tools,
         visibility = ["//visibility:private"],
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = sources,
         hdrs = headers,

@@ -6,6 +6,7 @@ cuda_host_code: C++ that calls the runtime or kernels, twice as well.
 """
 
 load("@local_cuda//:config.bzl", "CUDA_ARCHS", "CUDA_FOUND", "CUDA_ROOT")
+load("//third_party:cc.bzl", "cc_library")
 
 # The local_defines of what is compiled for the emulator.
 EMULATED = ["TESSERA_CUDA_EMULATED"]
@@ -127,7 +128,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
             outs = [emulated[-1]],
             cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), source),
         )
-    native.cc_library(
+    cc_library(
         name = name + "_emulated",
         srcs = emulated,
         hdrs = hdrs,
@@ -150,7 +151,7 @@ def cuda_host_code(name, srcs, hdrs = [], deps = [], kernels = [], **kwargs):
       kernels: the names of cuda_kernels and cuda_host_code rules that are called.
       **kwargs: passed to both (visibility, testonly, ...).
     """
-    native.cc_library(
+    cc_library(
         name = name + "_emulated",
         srcs = srcs,
         hdrs = hdrs,
@@ -158,7 +159,7 @@ def cuda_host_code(name, srcs, hdrs = [], deps = [], kernels = [], **kwargs):
         deps = deps + ["//kernels/cuda:platform_emulated"] + [k + "_emulated" for k in kernels],
         **kwargs
     )
-    native.cc_library(
+    cc_library(
         name = name + "_gpu",
         srcs = srcs if CUDA_FOUND else [],
         hdrs = hdrs,
