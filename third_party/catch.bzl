@@ -1,5 +1,7 @@
 """catch_test: a Catch2 test binary. fuzz_test: an LLVMFuzzerTestOneInput function with a driver."""
 
+load("//third_party/precompiled:precompiled.bzl", "with_precompiled")
+
 def catch_test(name, srcs, deps = [], size = "small", **kwargs):
     """A cc_test with our main, which reports each TEST_CASE to Bazel's test.xml.
 
@@ -10,13 +12,13 @@ def catch_test(name, srcs, deps = [], size = "small", **kwargs):
       size: Bazel's test size; small allows 60 s.
       **kwargs: passed to cc_test (data, tags, args, copts, ...).
     """
-    native.cc_test(
+    native.cc_test(**with_precompiled("system_and_catch", dict(
+        kwargs,
         name = name,
         srcs = srcs,
         size = size,
         deps = deps + ["//tests:catch_main"],
-        **kwargs
-    )
+    )))
 
 def fuzz_test(
         name,
@@ -50,7 +52,8 @@ def fuzz_test(
             fail("fuzz_test %s: no files in the corpus folder %s" % (name, corpus))
         data = data + files
         args.append(native.package_name() + "/" + corpus)
-    native.cc_test(
+    native.cc_test(**with_precompiled("system", dict(
+        kwargs,
         name = name,
         srcs = srcs,
         size = kwargs.pop("size", "small"),
@@ -65,5 +68,4 @@ def fuzz_test(
             "//third_party:fuzz": [],
             "//conditions:default": ["//tests:fuzz_main"],
         }),
-        **kwargs
-    )
+    )))

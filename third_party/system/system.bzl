@@ -193,15 +193,24 @@ def _tool_target(ctx, name, deb):
     ctx.symlink(path, name)
     return 'exports_files(["%s"])' % name
 
+def _versions(ctx):
+    """What compiler and headers are installed: Bazel does not look into them."""
+    return "".join([
+        ctx.execute(command).stdout
+        for command in [["gcc", "--version"], ["dpkg-query", "-W", "g++*", "*-dev"]]
+    ])
+
 def _system_impl(ctx):
     if not ctx.which("pkg-config"):
         fail(_missing_message("The program pkg-config", "pkg-config"))
     ctx.file("missing.bzl", _MISSING_BZL)
+    ctx.file("versions.txt", _versions(ctx))
     targets = [_library_target(ctx, name, library) for name, library in _LIBRARIES.items()]
     tools = [_tool_target(ctx, name, deb) for name, deb in _TOOLS.items()]
     ctx.file("BUILD.bazel", "\n".join([
         'load(":missing.bzl", "missing", "missing_tool")',
         'package(default_visibility = ["//visibility:public"])',
+        'exports_files(["versions.txt"])',
         'config_setting(name = "static_link", define_values = {"link": "static"})',
     ] + targets + tools) + "\n")
 
