@@ -1,5 +1,6 @@
 """catch_test: a Catch2 test binary. fuzz_test: an LLVMFuzzerTestOneInput function with a driver."""
 
+load("//third_party:cc.bzl", "COLD")
 load("//third_party/precompiled:precompiled.bzl", "with_precompiled")
 
 def catch_test(name, srcs, deps = [], size = "small", **kwargs):
@@ -12,13 +13,14 @@ def catch_test(name, srcs, deps = [], size = "small", **kwargs):
       size: Bazel's test size; small allows 60 s.
       **kwargs: passed to cc_test (data, tags, args, copts, ...).
     """
-    native.cc_test(**with_precompiled("system_and_catch", dict(
+    attributes = with_precompiled("system_and_catch", dict(
         kwargs,
         name = name,
         srcs = srcs,
         size = size,
         deps = deps + ["//tests:catch_main"],
-    )))
+    ))
+    native.cc_test(**dict(attributes, copts = attributes.get("copts", []) + COLD))
 
 def fuzz_test(
         name,

@@ -1,8 +1,8 @@
 """cc_grpc_library: .proto files -> C++ messages and gRPC stubs, by the system's protoc."""
 
-load("//third_party:cc.bzl", "cc_library")
+load("//third_party:cc.bzl", "cc_library", "cold_cc_library")
 
-def cc_grpc_library(name, srcs, deps = [], grpc = True, visibility = None):
+def cc_grpc_library(name, srcs, deps = [], grpc = True, hot = False, visibility = None):
     """One cc_library for `srcs`, included as "<package>/<file>.pb.h" and ".grpc.pb.h".
 
     Args:
@@ -10,6 +10,7 @@ def cc_grpc_library(name, srcs, deps = [], grpc = True, visibility = None):
       srcs: .proto files of this package; they import each other by path from the root.
       deps: other cc_grpc_library targets whose files are imported.
       grpc: whether stubs are generated too (False for plain messages).
+      hot: whether requests pass through these messages.
       visibility: of the library and of its .proto files.
     """
     package = native.package_name()
@@ -35,7 +36,8 @@ def cc_grpc_library(name, srcs, deps = [], grpc = True, visibility = None):
         tools = tools,
         visibility = ["//visibility:private"],
     )
-    cc_library(
+    library = cc_library if hot else cold_cc_library
+    library(
         name = name,
         srcs = sources,
         hdrs = headers,
