@@ -58,7 +58,7 @@ struct Instance {
   std::string text;
   Goal goal = Goal::kThroughput;
   std::string model = "";  // "": the first of kModels that fits
-  RequestLengths lengths;  // none: those of the conversation
+  RequestLengths lengths = {};  // none: those of the conversation
   double max_tpot_seconds = 0;
 };
 
