@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <random>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "deploy/child_process.h"
 #include "deploy/cluster_client.h"
+#include "deploy/hang_policy.h"
 #include "deploy/local_share.h"
 #include "deploy/restart_policy.h"
 #include "proto/protocol.h"
@@ -74,6 +76,8 @@ std::string DrawKey() {
 
 // A worker that failed so soon after another one ended may have failed because of that.
 constexpr double kSettlingSeconds = 30;
+// Between two looks at whether workers hang.
+constexpr double kLookSeconds = 1;
 
 class Local {
  public:
@@ -109,6 +113,7 @@ class Local {
           FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
       if (!cluster.ok()) Tell(std::string(cluster.status().message()));
       if (cluster.ok()) {
+        EndHanging(*cluster);
         int ready = 0;
         std::string told = cluster->no_plan();
         for (const v1::WorkerStatus& worker : cluster->workers()) {
@@ -144,6 +149,11 @@ class Local {
   absl::Status Watch() {
     while (!SignalCame()) {
       if (absl::Status s = Revive(); !s.ok()) return s;
+      if (Now() >= next_look_seconds_) {
+        const auto cluster = FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
+        if (cluster.ok()) EndHanging(*cluster);
+        next_look_seconds_ = Now() + kLookSeconds;
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     return absl::OkStatus();
@@ -167,10 +177,12 @@ class Local {
  private:
   struct Child {
     std::string name;
+    std::string worker;                  // as it registers; empty: the coordinator
     std::vector<std::string> arguments;  // the program first
     std::optional<ChildProcess> process;
     double started_seconds = 0;
     RestartPolicy policy;
+    HangPolicy hanging;
     double restart_seconds = 0;  // when it is started again; 0: it runs
   };
 
@@ -261,6 +273,7 @@ class Local {
     if (!process.ok()) return process.status();
     child.process.emplace(*std::move(process));
     child.started_seconds = Now();
+    child.hanging = {};
     child.restart_seconds = 0;
     return absl::OkStatus();
   }
@@ -326,7 +339,9 @@ class Local {
     for (const std::string& flag : options_.coordinator_flags) {
       if (flag.starts_with("--log-")) arguments.push_back(flag);
     }
-    return Launch(name, std::move(arguments));
+    if (absl::Status s = Launch(name, std::move(arguments)); !s.ok()) return s;
+    children_.back().worker = worker.name;
+    return absl::OkStatus();
   }
 
   // OK while it runs.
@@ -365,6 +380,27 @@ class Local {
     return absl::OkStatus();
   }
 
+  // Kills workers that hang; Revive sees them end and starts them again.
+  void EndHanging(const v1::GetClusterReply& cluster) {
+    const double now = Now();
+    for (Child& child : children_) {
+      if (child.worker.empty() || child.restart_seconds > 0) continue;
+      const auto worker =
+          std::find_if(cluster.workers().begin(), cluster.workers().end(),
+                       [&](const v1::WorkerStatus& w) { return w.name() == child.worker; });
+      const bool known = worker != cluster.workers().end();
+      const double lived = now - child.started_seconds;
+      const double silent =
+          known ? worker->seconds_since_heartbeat() : std::numeric_limits<double>::infinity();
+      const bool lost = !known || worker->state() == v1::WORKER_STATE_LOST;
+      if (!child.hanging.OnStatus(lost, silent, lived, now)) continue;
+      std::cout << absl::StrFormat("%s hangs: no heartbeat for %.0f s; it is killed", child.name,
+                                   std::min(silent, lived))
+                << std::endl;
+      child.process->Signal(SIGKILL);
+    }
+  }
+
   const UpOptions& options_;
   const sigset_t signals_;
   std::string log_folder_;
@@ -372,6 +408,7 @@ class Local {
   std::string token_file_;       // empty: none is asked for
   std::string last_told_;
   double last_end_seconds_ = -kSettlingSeconds;  // of a worker
+  double next_look_seconds_ = 0;                 // at what hangs
   UpAddresses addresses_;
   bool hurry_ = false;
 };

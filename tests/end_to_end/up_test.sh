@@ -129,16 +129,32 @@ check "status on the HTTP port says so" grep -q "speaks HTTP/1" "$TEST_TMPDIR/wr
 TESSERA_URL=$url "$tessera" complete --temperature 0 "What is 57 + 85?" > "$TEST_TMPDIR/wrong" 2>&1
 check "complete reads its environment" grep -qx 142 "$TEST_TMPDIR/wrong"
 
+starts() { grep -c "ready for replica" "$TEST_TMPDIR/logs/worker-1.log"; }
+
+serves_again() {  # starts before: whether worker-1 has come up since, and both serve
+  local _
+  for _ in $(seq 600); do
+    [ "$(starts)" -gt "$1" ] && "$tessera" status --coordinator "$grpc" > "$TEST_TMPDIR/status" &&
+      [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ] && return 0
+    sleep 0.1
+  done
+  return 1
+}
+
 # A killed worker is named and started again; it serves again.
+before=$(starts)
 kill -KILL $(processes_with "--coordinator $grpc --name local/1")
-for _ in $(seq 300); do
-  [ "$(grep -c "worker-1 is started again" "$out")" -ge 2 ] &&
-    "$tessera" status --coordinator "$grpc" > "$TEST_TMPDIR/status" &&
-    [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ] && break
-  sleep 0.1
-done
-check "a killed worker is named" [ "$(grep -c "worker-1 was ended by signal 9" "$out")" -ge 2 ]
-check "and serves again" [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ]
+check "a killed worker serves again" serves_again "$before"
+check "it is named" [ "$(grep -c "worker-1 was ended by signal 9" "$out")" -ge 2 ]
+
+# So is one that hangs, which is killed for that.
+before=$(starts)
+stopped=$(processes_with "--coordinator $grpc --name local/1")
+kill -STOP $stopped
+check "a worker that hangs serves again" serves_again "$before"
+check "it is named" grep -q "worker-1 hangs: no heartbeat for [0-9]* s; it is killed" "$out"
+check "it is gone" [ ! -e "/proc/$stopped" ]
+check "the worker beside it ran on" [ "$(grep -c "worker-0 is started again" "$out")" -eq 0 ]
 
 # A coordinator that is killed ends `up`, which names it; nothing is left behind.
 kill -KILL $(processes_with "tessera-coordinator $model")
