@@ -253,7 +253,7 @@ std::string OpenAiReply::Body() const {
   return Dump(body);
 }
 
-std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
+std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, bool is_echo) {
   const Tokenizer& tokenizer = *model_.tokenizer;
   const GenerationRequest& prompt = call_.prompts[index / call_.choices_per_prompt];
   Choice& choice = choices_[index];
@@ -279,16 +279,22 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event) {
             : CompletionLogprobs(tokenizer, prompt.skip_special_tokens, call_.return_tokens_as_ids,
                                  event.token_ids, event.logprobs, choice.text_offset);
   }
-  choice.opened = true;
+  const bool opens = !std::exchange(choice.opened, true);
   one["finish_reason"] = FinishJson(event.finish);
   one["stop_reason"] = StopReason(event.stop_reason, prompt.stop_token_ids);
-  if (call_.return_token_ids) one["token_ids"] = event.token_ids;
+  // As in a plain answer: the prompt's ids are in a field of their own, once, and never here.
+  if (call_.return_token_ids) {
+    one["token_ids"] = is_echo ? std::vector<int32_t>() : event.token_ids;
+    if (opens && !call_.chat) one["prompt_token_ids"] = prompt.prompt_token_ids;
+  }
   Json chunk = {{"id", id_},
                 {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
                 {"created", created_unix_seconds_},
                 {"model", model_.name},
                 {"system_fingerprint", model_.system_fingerprint},
                 {"choices", Json::array({std::move(one)})}};
+  if (opens && call_.chat && call_.return_token_ids)
+    chunk["prompt_token_ids"] = prompt.prompt_token_ids;
   // As vLLM has it: a completion's chunks always name it, a chat's where usage was asked for.
   if (!call_.chat || call_.include_usage) chunk["usage"] = nullptr;
   if (call_.continuous_usage) {
@@ -310,7 +316,7 @@ std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
   const int index = ChoiceIndex(prompt, event.choice);
   std::string chunks;
   if (!choices_[index].opened && call_.echo)
-    chunks += ChunkFor(index, EchoEvent(prompt, event.choice));
+    chunks += ChunkFor(index, EchoEvent(prompt, event.choice), /*is_echo=*/true);
   choices_[index].tokens += static_cast<int64_t>(event.token_ids.size());
   if (!call_.chat || event.finish == Finish::kNone) return chunks + ChunkFor(index, event);
   // A chat's last chunk has its finish_reason and an empty delta; text that came with it goes

@@ -57,7 +57,8 @@ class OpenAiReply {
   }
   // The echoed prompt as the beginning of a choice.
   ChoiceEvent EchoEvent(int prompt, int32_t choice) const;
-  std::string ChunkFor(int index, const ChoiceEvent& event);
+  // `event` is the prompt's echo, or what was generated.
+  std::string ChunkFor(int index, const ChoiceEvent& event, bool is_echo = false);
 
   const ServedModel& model_;
   const OpenAiCall& call_;

@@ -210,6 +210,38 @@ TEST_CASE("what evaluation harnesses send: ids, echo, logprobs, one token or non
   }
 }
 
+TEST_CASE("a stream shows the ids that a plain answer shows, with the prompt echoed or not") {
+  Door door;
+  const Spelled prompt = Spell("What is 5?");
+  for (const bool echo : {false, true}) {
+    for (const bool logprobs : {false, true}) {
+      Json body = {{"prompt", prompt.ids}, {"echo", echo}, {"return_token_ids", true}, {"n", 2}};
+      if (logprobs) body["logprobs"] = 1;
+      const Json plain = door.Ask(kCompletions, body)["choices"];
+      const auto chunks = door.Stream(kCompletions, body);
+      for (int i = 0; i < 2; ++i) {
+        std::vector<int32_t> ids;
+        std::vector<Json> prompts;
+        for (const Json& chunk : chunks) {
+          const Json& choice = chunk["choices"][0];
+          if (choice["index"] != i) continue;
+          for (const Json& id : choice["token_ids"]) ids.push_back(id);
+          if (choice.contains("prompt_token_ids")) prompts.push_back(choice["prompt_token_ids"]);
+        }
+        CHECK(ids == plain[i]["token_ids"].get<std::vector<int32_t>>());
+        CHECK(ids.size() == 2);
+        CHECK(prompts == std::vector<Json>{plain[i]["prompt_token_ids"]});
+        CHECK(prompts == std::vector<Json>{Json(prompt.ids)});
+      }
+    }
+  }
+  const Json chat = Chat({{"return_token_ids", true}});
+  const Json plain = door.Ask(kChat, chat);
+  const auto chunks = door.Stream(kChat, chat);
+  CHECK(chunks[0]["prompt_token_ids"] == plain["prompt_token_ids"]);
+  for (size_t i = 1; i < chunks.size(); ++i) CHECK_FALSE(chunks[i].contains("prompt_token_ids"));
+}
+
 TEST_CASE("the token that ended an answer is among a completion's logprobs, not among a chat's") {
   Door door;
   door.service.SetScript([](const GenerationRequest&, GenerationSink& sink, const auto&) {
