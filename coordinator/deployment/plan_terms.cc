@@ -143,7 +143,10 @@ void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica, int s
   if (plan.weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
     request.set_weight_dtype(plan.weight_dtype());
   if (plan.kv_dtype() != v1::DATA_TYPE_UNSPECIFIED) request.set_kv_dtype(plan.kv_dtype());
-  if (worker.kv_bytes() > 0) request.set_kv_cache_bytes(worker.kv_bytes());
+  if (worker.kv_bytes() > 0) {
+    request.set_kv_cache_bytes(worker.kv_bytes());
+    request.set_kv_cache_bytes_planned(true);
+  }
   if (request.max_sequences() == 0) {
     request.set_max_sequences(replica.max_sequences() > 0
                                   ? static_cast<int32_t>(replica.max_sequences())

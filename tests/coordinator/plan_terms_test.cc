@@ -45,6 +45,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   CHECK(request.weight_dtype() == v1::DATA_TYPE_INT8);
   CHECK(request.kv_dtype() == v1::DATA_TYPE_FLOAT32);
   CHECK(request.kv_cache_bytes() == 3 << 20);
+  CHECK(request.kv_cache_bytes_planned());
   CHECK(request.micro_batches() == 1);
   CHECK(request.max_sequences() == 17);
 
@@ -115,6 +116,7 @@ TEST_CASE("stages of any number and unlike widths are carried out, each worker w
   CHECK(request.rank() == 1);
   CHECK(request.share().query_heads().begin() == 2);
   CHECK(request.kv_cache_bytes() == 0);
+  CHECK_FALSE(request.kv_cache_bytes_planned());
   request = terms.configure;
   ApplyPlan(terms.plan, terms.plan.replicas(0), 1, 0, request);
   CHECK(request.stage() == 1);

@@ -345,10 +345,15 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED,
           "has 10 bytes, but one block of 4 tokens takes 32 (");
   refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "raise --kv-cache-memory-bytes");
+  request.set_kv_cache_bytes_planned(true);
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED,
+          "): give it at least 32 in the plan (kv_bytes)");
   request = Worker::Request();
   request.set_kv_cache_bytes(int64_t{1} << 50);
   refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "have 1125899906842624 bytes, but ");
   refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "lower --kv-cache-memory-bytes");
+  request.set_kv_cache_bytes_planned(true);
+  refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "lower kv_bytes in the plan, or raise");
   request = Worker::Request();
   request.set_max_sequences(-1);
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_sequences");

@@ -107,7 +107,7 @@ absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
   return absl::OkStatus();
 }
 
-absl::Status CheckKvPool(int64_t bytes, int64_t left_bytes, int64_t block_bytes,
+absl::Status CheckKvPool(int64_t bytes, bool planned, int64_t left_bytes, int64_t block_bytes,
                          const SetupOptions& setup, const EngineOptions& options) {
   std::string left = StrCat(left_bytes, " of the device's ", setup.device->memory_bytes(),
                             " bytes are left after weights and activations");
@@ -115,13 +115,14 @@ absl::Status CheckKvPool(int64_t bytes, int64_t left_bytes, int64_t block_bytes,
   if (bytes < block_bytes) {
     return absl::ResourceExhaustedError(
         StrCat("the KV pool has ", bytes, " bytes, but one block of ", options.limits.block_tokens,
-               " tokens takes ", block_bytes, " (", left,
-               "): raise --kv-cache-memory-bytes, or --memory where that is not given"));
+               " tokens takes ", block_bytes, " (", left, "): ",
+               planned ? StrCat("give it at least ", block_bytes, " in the plan (kv_bytes)")
+                       : "raise --kv-cache-memory-bytes, or --memory where that is not given"));
   }
   if (bytes > left_bytes) {
-    return absl::ResourceExhaustedError(
-        StrCat("the KV pool is to have ", bytes, " bytes, but ", left,
-               ": lower --kv-cache-memory-bytes, or raise --memory"));
+    return absl::ResourceExhaustedError(StrCat(
+        "the KV pool is to have ", bytes, " bytes, but ", left, ": lower ",
+        planned ? "kv_bytes in the plan" : "--kv-cache-memory-bytes", ", or raise --memory"));
   }
   return absl::OkStatus();
 }
@@ -143,9 +144,9 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
         setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
     bytes = KvPoolBytes(std::min(left, free), block_bytes, options);
   }
-  if (absl::Status fits = CheckKvPool(bytes, left, block_bytes, setup, options); !fits.ok()) {
-    return fits;
-  }
+  absl::Status fits =
+      CheckKvPool(bytes, request.kv_cache_bytes_planned(), left, block_bytes, setup, options);
+  if (!fits.ok()) return fits;
   const int64_t most = std::numeric_limits<int32_t>::max() / block_tokens;
   share->kv_blocks = std::min(bytes / block_bytes, most);
   auto memory = setup.device->Allocate(share->kv_blocks * block_bytes);
@@ -284,6 +285,7 @@ v1::ConfigureRequest ShareTerms(const v1::ConfigureRequest& request) {
   terms.clear_peers();
   terms.clear_max_waiting();
   terms.clear_micro_batches();
+  terms.clear_kv_cache_bytes_planned();
   terms.clear_prefix_cache();
   terms.clear_vocabulary();
   terms.clear_eos_token_ids();
