@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/ops.h"
+#include "tests/fakes/forwarding_ops.h"
 
 namespace tessera::bench {
 
@@ -23,9 +24,9 @@ void Stamp(const StampArgs& args, kernels::ThreadPool&) { *args.time = Clock::no
 
 }  // namespace
 
-class TimedDevice::TimedOps : public kernels::Ops {
+class TimedDevice::TimedOps : public ForwardingOps {
  public:
-  explicit TimedOps(kernels::Ops* ops) : ops_(ops) {}
+  using ForwardingOps::ForwardingOps;
 
   struct Span {
     const char* op;
@@ -33,8 +34,6 @@ class TimedDevice::TimedOps : public kernels::Ops {
   };
   bool timing = false;
   std::deque<Span> spans;  // written by the stream: these must not move
-
-  std::string name() const override { return ops_->name(); }
 
   absl::Status Embedding(const kernels::EmbeddingArgs& args, Stream& stream) override {
     return Timed("embedding", &Ops::Embedding, args, stream);
@@ -58,31 +57,8 @@ class TimedDevice::TimedOps : public kernels::Ops {
     return Timed("activation", &Ops::GatedActivate, args, stream);
   }
 
-  int64_t PackedWeightBytes(const kernels::LinearSpec& spec) const override {
-    return ops_->PackedWeightBytes(spec);
-  }
-  bool ComputesUnpacked(const kernels::LinearSpec& spec,
-                        const kernels::UnpackedRows& rows) const override {
-    return ops_->ComputesUnpacked(spec, rows);
-  }
-  absl::Status PackWeightRows(const kernels::PackedWeights& weights, int64_t first_row,
-                              const kernels::TensorView& source) override {
-    return ops_->PackWeightRows(weights, first_row, source);
-  }
-  absl::Status UnpackWeightRows(const kernels::PackedWeights& weights, int64_t first_row,
-                                const kernels::TensorView& out_f32) override {
-    return ops_->UnpackWeightRows(weights, first_row, out_f32);
-  }
-  int64_t LinearWorkspaceBytes(const kernels::LinearSpec& spec, int64_t rows,
-                               kernels::DType activation) const override {
-    return ops_->LinearWorkspaceBytes(spec, rows, activation);
-  }
   absl::Status Linear(const kernels::LinearArgs& args, Stream& stream) override {
     return Timed("linear", &Ops::Linear, args, stream);
-  }
-  int64_t GroupedLinearWorkspaceBytes(const kernels::LinearSpec& spec, int64_t slots,
-                                      int64_t experts, kernels::DType activation) const override {
-    return ops_->GroupedLinearWorkspaceBytes(spec, slots, experts, activation);
   }
   absl::Status GroupedLinear(const kernels::GroupedLinearArgs& args, Stream& stream) override {
     return Timed("linear", &Ops::GroupedLinear, args, stream);
@@ -96,9 +72,6 @@ class TimedDevice::TimedOps : public kernels::Ops {
   }
   absl::Status KvWrite(const kernels::KvWriteArgs& args, Stream& stream) override {
     return Timed("kv_write", &Ops::KvWrite, args, stream);
-  }
-  int64_t AttentionWorkspaceBytes(const kernels::AttentionShape& shape) const override {
-    return ops_->AttentionWorkspaceBytes(shape);
   }
   absl::Status Attention(const kernels::AttentionArgs& args, Stream& stream) override {
     return Timed("attention", &Ops::Attention, args, stream);
@@ -117,9 +90,6 @@ class TimedDevice::TimedOps : public kernels::Ops {
   absl::Status TopK(const kernels::TopKArgs& args, Stream& stream) override {
     return Timed("top_k", &Ops::TopK, args, stream);
   }
-  int64_t SampleWorkspaceBytes(int64_t rows, int64_t vocabulary) const override {
-    return ops_->SampleWorkspaceBytes(rows, vocabulary);
-  }
   absl::Status Sample(const kernels::SampleArgs& args, Stream& stream) override {
     return Timed("sample", &Ops::Sample, args, stream);
   }
@@ -128,16 +98,14 @@ class TimedDevice::TimedOps : public kernels::Ops {
   template <typename Args>
   absl::Status Timed(const char* name, absl::Status (Ops::*op)(const Args&, Stream&),
                      const Args& args, Stream& stream) {
-    if (!timing) return (ops_->*op)(args, stream);
+    if (!timing) return (ops()->*op)(args, stream);
     auto& cpu_stream = static_cast<kernels::CpuStream&>(stream);
     Span& span = spans.emplace_back(Span{.op = name, .start = {}, .end = {}});
     cpu_stream.Enqueue<StampArgs>(&Stamp, {&span.start});
-    const absl::Status status = (ops_->*op)(args, stream);
+    const absl::Status status = (ops()->*op)(args, stream);
     cpu_stream.Enqueue<StampArgs>(&Stamp, {&span.end});
     return status;
   }
-
-  kernels::Ops* const ops_;
 };
 
 TimedDevice::TimedDevice(kernels::Device* device)

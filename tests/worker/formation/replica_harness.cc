@@ -11,6 +11,7 @@
 #include "kernels/links/link.h"
 #include "proto/model_folder.h"
 #include "scheduler/shares.h"
+#include "tests/fakes/inexact_device.h"
 #include "worker/engine/engine.h"
 
 namespace tessera::worker {
@@ -168,6 +169,8 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
         {.memory_bytes = int64_t{1} << 28, .isa = isa, .cores_shared = true});
     REQUIRE(device.ok());
     worker.device = *std::move(device);
+    if (options.inexact.contains(static_cast<int>(i)))
+      worker.device = MakeInexact(std::move(worker.device));
     threads.emplace_back([&, i] {
       SetupOptions setup;
       setup.device = worker.device.get();

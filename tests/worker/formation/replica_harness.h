@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct ReplicaOptions {
   std::vector<StageLayout> stages;  // empty: one worker holds everything
   v1::DataType weight_dtype = v1::DATA_TYPE_FLOAT32;
   std::vector<kernels::Isa> isas = {kernels::Isa::kReference};  // by member, the last for the rest
+  std::set<int>
+      inexact;  // members whose norms are off in the last bit (tests/fakes/inexact_device)
   int32_t max_batched_tokens = 64;
   int32_t micro_batches = 0;        // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;           // of the leader; each member behind it has one more

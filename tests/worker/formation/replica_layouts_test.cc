@@ -5,6 +5,7 @@
 
 #include "proto/model_folder.h"
 #include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
 #include "tests/worker/model/tiny_model.h"
 
@@ -84,6 +85,20 @@ TEST_CASE("stages of several ranks, before and behind stages of one, give one wo
       CheckTokens(model, Run(model, options));
     }
   }
+}
+
+// Before a norm, all ranks have the same bits; behind one, only what rank 0 sends them.
+TEST_CASE("behind a norm, all ranks go on with rank 0's bits") {
+  const std::string model = "opt_projected_post_norm";
+  ReplicaOptions options;
+  options.stages = {{1, 2}, {LayersOf(model) - 1, 2}};
+  const Outcome exact = Run(model, options);
+  options.inexact = {1, 3};  // rank 1 of both stages
+  CheckSameBits(Run(model, options), exact);
+  // Rank 0 is off: so are all, and that shows.
+  options.inexact = {0};
+  const Outcome off = Run(model, options);
+  CHECK(off.at({0, 0}).logprobs != exact.at({0, 0}).logprobs);
 }
 
 }  // namespace
