@@ -20,7 +20,7 @@
 #include "worker/formation/link_hub.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_inbox.h"
-#include "worker/transfer/kv_link_mover.h"
+#include "worker/transfer/kv_link_port.h"
 #include "worker/transfer/kv_outbox.h"
 #include "worker/worker_device.h"
 #include "worker/worker_options.h"
@@ -133,12 +133,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
   KvOutbox outbox({.cluster_token = token, .incarnation = service_options.incarnation});
-  const KvLinkMoverOptions mover = {inbox->get(), &outbox, *advertised_kv,
-                                    service_options.incarnation};
-  service_options.setup.make_mover = [mover](const kvcache::KvPool& pool,
-                                             std::shared_ptr<const void> owner) {
-    return std::make_unique<KvLinkMover>(mover, pool, std::move(owner));
-  };
+  service_options.setup.open_kv_port = OpenKvLinkPorts(
+      {inbox->get(), &outbox, *advertised_kv, service_options.incarnation});
   service_options.setup.join = [&links](const v1::ConfigureRequest& request, int32_t kv_blocks,
                                         const FormationTimes& times,
                                         const std::function<bool()>& cancelled) {
@@ -185,9 +181,10 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
                                          *advertised_links, service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
-    register_options.counters = [&service, &links] {
+    register_options.counters = [&service, &links, &outbox] {
       v1::WorkerCounters counters = service.counters();
       counters.MergeFrom((*links)->counters());
+      for (v1::LinkCounters& kv : outbox.counters()) *counters.add_links() = std::move(kv);
       return counters;
     };
     registration = std::make_unique<Registration>(std::move(register_options));

@@ -338,6 +338,9 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
       peer.set_address(registration.address());
       peer.set_worker_incarnation(registration.incarnation());
       *peer.mutable_link_addresses() = registration.link_addresses();
+      const v1::WorkerShare& share = replica.stages(stage).workers(rank).share();
+      *peer.mutable_kv_share()->mutable_layers() = share.layers();
+      *peer.mutable_kv_share()->mutable_kv_heads() = share.kv_heads();
       FormationMember& member = formation.members.emplace_back();
       member.worker = name;
       member.address = registration.address();

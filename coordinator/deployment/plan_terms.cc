@@ -1,6 +1,5 @@
 #include "coordinator/deployment/plan_terms.h"
 
-#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -73,29 +72,12 @@ absl::Status CheckWidth(const v1::DeploymentPlan& plan, const v1::Replica& repli
   return absl::OkStatus();
 }
 
-bool IsOneWorker(const v1::Replica& replica) {
-  return replica.stages_size() == 1 && replica.stages(0).workers_size() == 1;
-}
-
 }  // namespace
 
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
-  std::map<std::string, const v1::Replica*> replicas;
   for (const v1::Replica& replica : plan.replicas()) {
-    replicas[replica.name()] = &replica;
     for (int stage = 0; stage < replica.stages_size(); ++stage) {
       if (absl::Status s = CheckWidth(plan, replica, stage); !s.ok()) return s;
-    }
-  }
-  for (const v1::RoutingShare& route : plan.routing()) {
-    if (route.prefill_replica() == route.decode_replica()) continue;
-    for (const std::string& name : {route.prefill_replica(), route.decode_replica()}) {
-      const auto found = replicas.find(name);
-      if (found == replicas.end() || IsOneWorker(*found->second)) continue;
-      return absl::UnimplementedError(absl::StrCat(
-          "the plan's routing sends prompts of ", route.prefill_replica(), " to ",
-          route.decode_replica(), " to decode, and ", name,
-          " has several workers; this build hands KV over between replicas of one worker each"));
     }
   }
   return absl::OkStatus();

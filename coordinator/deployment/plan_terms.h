@@ -8,9 +8,9 @@
 
 namespace tessera::coordinator {
 
-// UNIMPLEMENTED naming the replica or the route that this build has no way to carry out: roles
-// other than both, routes between replicas, stages of more than eight ranks. INVALID_ARGUMENT where
-// a rank holds none of the heads, columns, experts or vocabulary rows.
+// UNIMPLEMENTED naming the replica that this build has no way to carry out: a stage of more than
+// eight ranks. INVALID_ARGUMENT where a rank holds none of the heads, columns, experts or vocabulary
+// rows.
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
 
 // INVALID_ARGUMENT where the plan is not sound, is for another model than `configure` loads, or

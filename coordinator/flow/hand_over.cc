@@ -47,6 +47,7 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
   reserve.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
                                           request.prompt_token_ids.end());
   reserve.set_cache_salt(request.cache_salt);
+  *reserve.mutable_senders() = prefill.link->ready().kv_shares();
   // The prompt may wait for its turn at the prefill replica.
   reserve.set_lease_seconds(2 * options_.recovery_timeout_seconds);
   reservations_.emplace(reservation.room.submission_id, std::move(reservation));

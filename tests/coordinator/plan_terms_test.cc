@@ -171,15 +171,4 @@ TEST_CASE("a worker that registered less than the plan gives it is refused with 
                  Contains("registered 1000: 1 bytes are missing"));
 }
 
-TEST_CASE("what this build does not carry out is refused by name") {
-  Terms terms;
-  terms.plan.mutable_routing(0)->set_decode_replica("r-b/0");
-  CHECK(CheckCarriedOut(terms.plan).ok());
-  *terms.plan.mutable_replicas(1)->add_stages() = terms.plan.replicas(0).stages(0);
-  const absl::Status refused = CheckCarriedOut(terms.plan);
-  CHECK(absl::IsUnimplemented(refused));
-  CHECK_THAT(std::string(refused.message()),
-             Contains("sends prompts of r-a/0 to r-b/0") && Contains("r-b/0 has several workers"));
-}
-
 }  // namespace tessera::coordinator

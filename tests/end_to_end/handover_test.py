@@ -6,32 +6,39 @@ import signal
 import threading
 
 from cluster import KILL, TERMINATE, Cluster, running, wait_for
-from staged_replica_test import FFN, HEADS, KV_HEADS, VOCABULARY, ask
+from staged_replica_test import ask, share
 
-LAYERS = 6
+WHOLE = [(0, 6, 1)]  # stages: first layer, end, ranks
 QUESTION = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0}
 LONG = [10 + (i * 7) % 400 for i in range(700)]
 
 
-def split_plan(path):
+def split_plan(path, layouts):
     with running(workers=1) as c:
         model = c.status()["plan"]["model"]
-    share = {"layers": {"begin": 0, "end": LAYERS}, "query_heads": {"begin": 0, "end": HEADS},
-             "kv_heads": {"begin": 0, "end": KV_HEADS}, "ffn_columns": {"begin": 0, "end": FFN},
-             "vocabulary_rows": {"begin": 0, "end": VOCABULARY}, "holds_embedding": True, "holds_head": True}
-    replicas = [{"name": name, "role": role, "stages": [{"workers": [
-        {"device": f"w{i}/0", "share": share, "kv_bytes": str(16 << 20)}]}]}
-        for i, (name, role) in enumerate([("p", "REPLICA_ROLE_PREFILL"), ("d", "REPLICA_ROLE_DECODE")])]
+    workers = []
+    replicas = []
+    for (name, role), stages in zip([("p", "REPLICA_ROLE_PREFILL"), ("d", "REPLICA_ROLE_DECODE")], layouts):
+        replica = {"name": name, "role": role, "stages": []}
+        for first, end, width in stages:
+            ranks = []
+            for rank in range(width):
+                ranks.append({"device": f"w{len(workers)}/0", "share": share(first, end, rank, width),
+                              "kv_bytes": str(16 << 20)})
+                workers.append(f"w{len(workers)}")
+            replica["stages"].append({"workers": ranks})
+        replicas.append(replica)
     path.write_text(json.dumps({"model": model, "replicas": replicas,
                                 "routing": [{"prefill_replica": "p", "decode_replica": "d", "share": 1.0}]}))
-    return path
+    return path, workers
 
 
 @contextlib.contextmanager
-def split(tmp, dtype="float32"):
-    c = Cluster("--plan", str(split_plan(tmp / "plan.json")), "--dtype", dtype, "--kv-cache-dtype", "auto", workers=0)
+def split(tmp, dtype="float32", layouts=(WHOLE, WHOLE)):
+    path, workers = split_plan(tmp / "plan.json", layouts)
+    c = Cluster("--plan", str(path), "--dtype", dtype, "--kv-cache-dtype", "auto", workers=0)
     try:
-        for name in ("w0", "w1"):
+        for name in workers:
             c.start_worker(name)
         wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
         yield c
@@ -80,6 +87,18 @@ def test_bfloat16_keys_and_values_move_too(tmp):
         status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
         assert status == 200 and '"142"' in body, body
         assert computed(c, "prompt")["d"] == 0
+
+
+def test_replicas_of_unlike_layouts_share_nothing_but_the_model(tmp):
+    bodies = [ask("Count from 3 to 90.", 60), ask(LONG, 20)]
+    with running("--dtype", "float32", workers=1) as c:
+        alone = [json.loads(c.request("POST", "/v1/completions", body)[2]) for body in bodies]
+    for layouts in [([(0, 4, 2), (4, 6, 1)], WHOLE), (WHOLE, [(0, 2, 1), (2, 6, 1)])]:
+        with split(tmp, layouts=layouts) as c:
+            for body, expected in zip(bodies, alone):
+                answer = json.loads(c.request("POST", "/v1/completions", body)[2])
+                assert [x["token_ids"] for x in answer["choices"]] == [x["token_ids"] for x in expected["choices"]]
+            assert computed(c, "prompt")["d"] == 0, layouts
 
 
 def lose(tmp, worker, number):

@@ -50,12 +50,21 @@ void Engine::Reserve(std::shared_ptr<ReplySink> sink, v1::Reserve reserve) {
   Post({std::move(sink), std::move(reserve)});
 }
 
-void Engine::OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status) {
-  Post({nullptr, KvOutcome{false, submission_id, attempt, status}});
+void Engine::OnKvExpected(const KvKey& key, absl::StatusOr<v1::KvTarget> target) {
+  Post({nullptr, KvNews([key, target = std::move(target)](EngineCore& core) {
+          core.OnKvExpected(key, target);
+        })});
 }
 
-void Engine::OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status) {
-  Post({nullptr, KvOutcome{true, submission_id, attempt, status}});
+void Engine::OnKvArrived(const KvKey& key, const absl::Status& status) {
+  Post({nullptr, KvNews([key, status](EngineCore& core) { core.OnKvArrived(key, status); })});
+}
+
+void Engine::OnKvSent(const KvKey& key, const absl::Status& status,
+                      const v1::KvTransfer& transfer) {
+  Post({nullptr, KvNews([this, key, status, transfer](EngineCore& core) {
+          core.OnKvSent(key, status, transfer, clock_(), &events_);
+        })});
 }
 
 void Engine::Wake() {
@@ -121,14 +130,7 @@ void Engine::Apply(Command& command) {
     session_ = std::move(command.sink);
     return;
   }
-  if (const KvOutcome* kv = std::get_if<KvOutcome>(&command.what)) {
-    if (kv->sent) {
-      parts_.core->OnKvSent(kv->submission_id, kv->attempt, kv->status, clock_(), &events_);
-    } else {
-      parts_.core->OnKvArrived(kv->submission_id, kv->attempt, kv->status);
-    }
-    return;
-  }
+  if (const KvNews* news = std::get_if<KvNews>(&command.what)) return (*news)(*parts_.core);
   if (command.sink != session_) return;  // of a session that ended
   if (std::holds_alternative<Detached>(command.what)) {
     DropSession();
@@ -250,10 +252,11 @@ void Engine::Loop() {
     commands.swap(mailbox_);
   }
   commands.clear();  // what is left in the mailbox holds sessions, and these hold the engine
-  // Nothing is held when Stop returns, whoever still holds the engine. The mover's shipments read
-  // blocks that the core holds.
+  // Nothing is held when Stop returns, whoever still holds the engine.
+  parts_.core->SetMover(nullptr);
   parts_.mover.reset();
   parts_.core.reset();
+  parts_.kv_port.reset();
   parts_.formation.reset();
   parts_.share.reset();
 }

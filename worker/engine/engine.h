@@ -42,9 +42,10 @@ class ReplySink {
 // What an engine computes with, freed in reverse order.
 struct EngineParts {
   std::shared_ptr<LoadedShare> share;
-  std::unique_ptr<Formation> formation;  // null: the replica is this worker alone
+  std::shared_ptr<KvPort> kv_port = nullptr;  // null: its KV stays here
+  std::unique_ptr<Formation> formation;       // null: the replica is this worker alone
   std::unique_ptr<EngineCore> core;
-  std::unique_ptr<KvMover> mover = nullptr;  // null: its KV stays here
+  std::unique_ptr<KvMover> mover = nullptr;  // of kv_port
 };
 
 class Engine final : public KvMoverListener {
@@ -71,8 +72,10 @@ class Engine final : public KvMoverListener {
   void Submit(std::shared_ptr<ReplySink> sink, v1::Submit submit);
   void Cancel(std::shared_ptr<ReplySink> sink, v1::Cancel cancel);
   void Reserve(std::shared_ptr<ReplySink> sink, v1::Reserve reserve);
-  void OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status) override;
-  void OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status) override;
+  void OnKvExpected(const KvKey& key, absl::StatusOr<v1::KvTarget> target) override;
+  void OnKvArrived(const KvKey& key, const absl::Status& status) override;
+  void OnKvSent(const KvKey& key, const absl::Status& status,
+                const v1::KvTransfer& transfer) override;
   // The sink may deliver again.
   void Wake();
 
@@ -90,15 +93,10 @@ class Engine final : public KvMoverListener {
  private:
   struct Attached {};
   struct Detached {};
-  struct KvOutcome {
-    bool sent = false;  // else arrived
-    uint64_t submission_id = 0;
-    uint32_t attempt = 0;
-    absl::Status status;
-  };
+  using KvNews = std::function<void(EngineCore&)>;  // what the mover reports
   struct Command {
     std::shared_ptr<ReplySink> sink;
-    std::variant<Attached, Detached, KvOutcome, v1::Submit, v1::Cancel, v1::Reserve> what;
+    std::variant<Attached, Detached, KvNews, v1::Submit, v1::Cancel, v1::Reserve> what;
   };
 
   void Post(Command command);

@@ -222,6 +222,7 @@ void EngineCore::GiveBack(Lane& lane, Events* events) {
     std::unique_ptr<Sequence>& sequence = before[i];
     const int32_t rows = plan_.running_rows[i];
     if (rows == scheduler::kPreempted) {
+      DropSending(*sequence);
       sequence->blocks.Clear();
       sequence->computed_tokens = sequence->indexed_blocks = 0;
       sequence->node = 0;

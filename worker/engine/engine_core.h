@@ -3,11 +3,11 @@
 //
 // A sequence's states: held -> waiting -> running -> finished; running -> waiting (preempted: its
 // blocks are given back and its tokens computed again); every state -> cancelled. With KV handed
-// over between replicas (engine_kv.cc), where the prompt is computed: running -> sent -> finished;
-// where it goes on: room for its KV -> KV and submission there, in any order -> running. Each call
-// leaves no block with a sequence that ended. The tokens of a choice depend on its submission
-// alone: not on what else runs, on chunks, preemption, the prefix cache, or on where an earlier
-// attempt stopped (in f32 exactly; see kernels/ops.h on invariance).
+// over between replicas (engine_kv.cc), where the prompt is computed and leaves step by step:
+// running -> sent -> finished; where it goes on: room for its KV -> KV and submission there, in any
+// order -> running. Each call leaves no block with a sequence that ended. The tokens of a choice
+// depend on its submission alone: not on what else runs, on chunks, preemption, the prefix cache,
+// or on where an earlier attempt stopped (in f32 exactly; see kernels/ops.h on invariance).
 //
 // Lanes (scheduler/lanes.h): as many steps are in flight as the executor allows. A sequence belongs
 // to one lane from its admission on; one that ends while a step computes rows of it is heard of at
@@ -60,13 +60,14 @@ class EngineCore {
   void Cancel(const v1::Cancel& cancel, Events* events);
   // Who moves KV; null, as at first: nobody. Must outlive the core.
   void SetMover(KvMover* mover) { mover_ = mover; }
-  // Keeps room for KV to come; answered in TakeReserved, now or when there is room.
+  // Keeps room for KV to come; answered in TakeReserved when there is room.
   void Reserve(v1::Reserve reserve);
   bool has_reserved() const { return !reserved_.empty(); }
   std::vector<v1::Reserved> TakeReserved() { return std::exchange(reserved_, {}); }
-  // Outcomes of KvMover's Expect and Send.
-  void OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status);
-  void OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status,
+  // What KvMoverListener heard.
+  void OnKvExpected(const KvKey& key, const absl::StatusOr<v1::KvTarget>& target);
+  void OnKvArrived(const KvKey& key, const absl::Status& status);
+  void OnKvSent(const KvKey& key, const absl::Status& status, const v1::KvTransfer& transfer,
                 double now_seconds, Events* events);
   // Ends everything with `status` (CANCELLED: as if cancelled).
   void EndAll(const absl::Status& status, Events* events);
@@ -123,10 +124,10 @@ class EngineCore {
     std::vector<std::vector<int32_t>> bans;  // by draw; sample_requests borrow them
     std::vector<SampleRequest> sample_requests;
     std::vector<ScoreRequest> score_requests;
+    std::vector<KvPush> pushes;
   };
   class LaneStarter;  // what scheduler::StartLanes asks for
 
-  using RoomKey = std::pair<uint64_t, uint32_t>;  // submission and attempt
   // Room for the KV of a prompt that another replica computes.
   struct KvRoomOf {
     explicit KvRoomOf(kvcache::BlockPool* pool) : blocks(pool) {}
@@ -136,9 +137,15 @@ class EngineCore {
     kvcache::BlockTable blocks;
     int64_t cached_blocks = 0;  // of these, found in the prefix index
     kvcache::PrefixNode node = 0;
-    std::string ticket;  // empty: it waits for blocks
-    bool arrived = false;
+    bool has_blocks = false;             // else it waits for them
+    std::string ticket;                  // empty: nobody was sent there yet
+    bool arrived = false;                // all of it
     std::unique_ptr<Sequence> sequence;  // submitted; waits for the KV
+  };
+  // A sequence whose first token is drawn and whose KV is on the way.
+  struct KvSent {
+    std::unique_ptr<Sequence> sequence;
+    double since_seconds = 0;
   };
 
   // Planning (engine_core.cc).
@@ -158,6 +165,7 @@ class EngineCore {
   absl::Status SendStep(Lane& lane);
   void CollectLogitRows(Lane& lane);
   void CollectRequests(Lane& lane);
+  void CollectPushes(Lane& lane);
   template <typename Predicate>
   void DropFromStep(Lane& lane, const Predicate& drops);
   void EndWithoutToken(Lane& lane, Events* events);
@@ -173,11 +181,13 @@ class EngineCore {
 
   // Hand-over (engine_kv.cc).
   void GiveRooms();
-  void DropRoom(const RoomKey& key);
+  void DropRoom(const KvKey& key);
   bool WaitForKv(std::unique_ptr<Sequence>* sequence);
-  void Join(const RoomKey& key);
+  void Join(const KvKey& key);
   void TakeJoining(Lane& lane);
-  void HandOver(std::unique_ptr<Sequence> sequence);
+  void HandOver(std::unique_ptr<Sequence> sequence, double now_seconds, Events* events);
+  static void DropSending(Sequence& sequence);
+  void EndHandOver(KvSent sent, double now_seconds, Events* events);
   std::vector<std::unique_ptr<Sequence>> TakeMoving(const std::shared_ptr<Submission>& submission);
   int64_t running_sequences() const;  // those that join included
 
@@ -194,17 +204,17 @@ class EngineCore {
   kvcache::BlockPool pool_;
   kvcache::PrefixIndex index_;
 
+  KvMover* mover_ = nullptr;  // outlives the sequences, whose sending it may be
   std::deque<Lane> lanes_;
   std::deque<size_t> in_flight_;  // lanes, by when their steps began
   bool changed_ = false;          // something that may let a lane go on
   double last_end_seconds_ = 0;   // of a step
   std::map<SequenceRank, std::unique_ptr<Sequence>> waiting_;
-  KvMover* mover_ = nullptr;
-  std::map<RoomKey, KvRoomOf> rooms_;
-  std::deque<RoomKey> rooms_waiting_;  // for blocks, in order
+  std::map<KvKey, KvRoomOf> rooms_;
+  std::deque<KvKey> rooms_waiting_;  // for blocks, in order
   std::vector<v1::Reserved> reserved_;
   std::deque<std::unique_ptr<Sequence>> joining_;  // their KV is there; no lane has taken them
-  std::map<RoomKey, std::unique_ptr<Sequence>> sending_;
+  std::map<KvKey, KvSent> sending_;
   std::unordered_map<uint64_t, std::shared_ptr<Submission>> submissions_;  // open ones, by id
   uint64_t arrivals_ = 0;
   int64_t queued_submissions_ = 0;  // not started

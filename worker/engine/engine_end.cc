@@ -74,12 +74,8 @@ void EngineCore::EndSubmission(const std::shared_ptr<Submission>& borrowed,
   for (std::unique_ptr<Sequence>& sequence : TakeMoving(submission)) {
     End(std::move(sequence), status, events);
   }
-  const RoomKey key{submission->request.submission_id(), submission->request.attempt()};
-  if (const auto sent = sending_.find(key); sent != sending_.end() && !sent->second->ended) {
-    AddEnd(*sent->second, status, events);  // its blocks are read until they are sent
-    sent->second->ended = true;
-    CloseChoice(submission);
-  }
+  const KvKey key{submission->request.submission_id(), submission->request.attempt()};
+  if (auto sent = sending_.extract(key)) End(std::move(sent.mapped().sequence), status, events);
   for (Lane& lane : lanes_) {
     for (size_t i = 0; i < lane.running.size();) {
       if (lane.running[i]->submission != submission) {

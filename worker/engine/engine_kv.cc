@@ -12,6 +12,13 @@ namespace {
 
 constexpr double kUsualLeaseSeconds = 60;
 
+kvcache::KvShare ToKvShare(const v1::KvShare& share) {
+  const auto range = [](const v1::Range& r) {
+    return kvcache::IndexRange{static_cast<int32_t>(r.begin()), static_cast<int32_t>(r.end())};
+  };
+  return {range(share.layers()), range(share.kv_heads())};
+}
+
 v1::Reserved RefusalOf(const v1::Reserve& reserve, const absl::Status& status) {
   v1::Reserved answer;
   answer.set_submission_id(reserve.submission_id());
@@ -32,7 +39,7 @@ void EngineCore::Reserve(v1::Reserve reserve) {
         StrCat(rooms_waiting_.size(), " prompts wait for room; the limit is ", options_.max_waiting,
                " (max_waiting): try again later"));
   }
-  const RoomKey key{reserve.submission_id(), reserve.attempt()};
+  const KvKey key{reserve.submission_id(), reserve.attempt()};
   if (status.ok() && rooms_.contains(key)) {
     status = absl::AlreadyExistsError(
         StrCat("room is kept for submission ", key.first, " attempt ", key.second, " already"));
@@ -53,7 +60,7 @@ void EngineCore::Reserve(v1::Reserve reserve) {
 // free, so that the room is not the cause of the next preemption.
 void EngineCore::GiveRooms() {
   while (!rooms_waiting_.empty()) {
-    const RoomKey key = rooms_waiting_.front();
+    const KvKey key = rooms_waiting_.front();
     KvRoomOf& room = rooms_.at(key);
     const auto tokens = static_cast<int64_t>(room.tokens.size());
     const Sharing sharing = SharingOf(options_, tokens, room.request.cache_salt());
@@ -74,24 +81,36 @@ void EngineCore::GiveRooms() {
     room.cached_blocks = found;
     room.node = match.node;
     room.blocks.Grow(tokens + 1);
+    room.has_blocks = true;
+    std::vector<kvcache::KvShare> senders;
+    for (const v1::KvShare& sender : room.request.senders()) senders.push_back(ToKvShare(sender));
     const double lease = room.request.lease_seconds();
-    v1::Reserved answer;
-    answer.set_submission_id(key.first);
-    answer.set_attempt(key.second);
-    *answer.mutable_target() = mover_->Expect(
-        {key.first, key.second, room.blocks.blocks(), found * options_.limits.block_tokens, tokens},
-        lease > 0 ? lease : kUsualLeaseSeconds);
-    room.ticket = answer.target().ticket();
-    reserved_.push_back(std::move(answer));
+    mover_->Expect({key, room.blocks.blocks(), found * options_.limits.block_tokens, tokens},
+                   senders, lease > 0 ? lease : kUsualLeaseSeconds);
   }
 }
 
-void EngineCore::DropRoom(const RoomKey& key) {
+void EngineCore::OnKvExpected(const KvKey& key, const absl::StatusOr<v1::KvTarget>& target) {
+  const auto found = rooms_.find(key);
+  if (found == rooms_.end()) return;
+  if (!target.ok()) {
+    reserved_.push_back(RefusalOf(found->second.request, target.status()));
+    return DropRoom(key);
+  }
+  found->second.ticket = target->ticket();
+  v1::Reserved answer;
+  answer.set_submission_id(key.first);
+  answer.set_attempt(key.second);
+  *answer.mutable_target() = *target;
+  reserved_.push_back(std::move(answer));
+}
+
+void EngineCore::DropRoom(const KvKey& key) {
   const auto found = rooms_.find(key);
   if (found == rooms_.end()) return;
   const KvRoomOf& room = found->second;
-  if (room.ticket.empty()) std::erase(rooms_waiting_, key);
-  if (!room.ticket.empty() && !room.arrived) mover_->Forget(room.ticket);
+  if (!room.has_blocks) std::erase(rooms_waiting_, key);
+  if (room.has_blocks && !room.arrived && mover_ != nullptr) mover_->Forget(key);
   rooms_.erase(found);
   changed_ = true;
 }
@@ -117,7 +136,7 @@ bool EngineCore::WaitForKv(std::unique_ptr<Sequence>* sequence) {
 }
 
 // The sequence decodes on from the KV in its room, as soon as a lane takes it.
-void EngineCore::Join(const RoomKey& key) {
+void EngineCore::Join(const KvKey& key) {
   KvRoomOf& room = rooms_.at(key);
   std::unique_ptr<Sequence> sequence = std::move(room.sequence);
   sequence->blocks = std::move(room.blocks);
@@ -147,57 +166,97 @@ void EngineCore::TakeJoining(Lane& lane) {
   }
 }
 
-void EngineCore::OnKvArrived(uint64_t submission_id, uint32_t attempt, const absl::Status& status) {
-  const auto found = rooms_.find({submission_id, attempt});
+void EngineCore::OnKvArrived(const KvKey& key, const absl::Status& status) {
+  const auto found = rooms_.find(key);
   if (found == rooms_.end()) return;
   KvRoomOf& room = found->second;
   changed_ = true;
-  room.arrived = true;  // or will never: either way nothing more is written
   if (status.ok()) {
-    if (room.sequence != nullptr) Join(found->first);
+    room.arrived = true;
+    if (room.sequence != nullptr) Join(key);
     return;
   }
   std::unique_ptr<Sequence> sequence = std::move(room.sequence);
-  rooms_.erase(found);
+  DropRoom(key);
   if (sequence == nullptr) return;
   const SequenceRank rank = sequence->rank;  // it is computed here
   waiting_[rank] = std::move(sequence);
 }
 
-void EngineCore::HandOver(std::unique_ptr<Sequence> sequence) {
-  const v1::Submit& request = sequence->submission->request;
-  const v1::KvTarget target = request.kv_target();
-  const KvPlace place = {request.submission_id(), request.attempt(), sequence->blocks.blocks(),
-                         target.first_token(), sequence->submission->prompt_tokens};
-  sending_[{place.submission_id, place.attempt}] = std::move(sequence);
-  mover_->Send(target, place);
+// What the step in hand completes of prompts that are handed over.
+void EngineCore::CollectPushes(Lane& lane) {
+  lane.pushes.clear();
+  for (size_t i = 0; i < lane.scheduled.size(); ++i) {
+    Sequence& sequence = *lane.scheduled[i].sequence;
+    Submission& submission = *sequence.submission;
+    const v1::Submit& request = submission.request;
+    if (!request.has_kv_target() || submission.handed_over.has_value()) continue;
+    const int64_t first =
+        std::max<int64_t>(request.kv_target().first_token(), sequence.pushed_tokens);
+    const int64_t end =
+        std::min(sequence.computed_tokens + lane.scheduled[i].rows, submission.prompt_tokens);
+    if (first >= end) continue;
+    const KvKey key{request.submission_id(), request.attempt()};
+    if (sequence.sending == nullptr) {
+      mover_->Send(key, request.kv_target());
+      sequence.sending = std::make_unique<KvSending>(&mover_, key);
+    }
+    sequence.pushed_tokens = end;
+    lane.pushes.push_back({key.first, key.second, static_cast<int32_t>(i), first, end,
+                           submission.prompt_tokens, &request.kv_target()});
+  }
 }
 
-void EngineCore::OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status,
-                          double now_seconds, Events* events) {
-  const auto found = sending_.find({submission_id, attempt});
-  if (found == sending_.end()) return;
-  std::unique_ptr<Sequence> sequence = std::move(found->second);
-  sending_.erase(found);
-  changed_ = true;
-  if (sequence->ended) return UpdateLoad();
-  if (status.ok()) {
-    AddEvent(sequence.get(), now_seconds, events)->set_finish(v1::FINISH_REASON_HANDED_OVER);
-    Finish(std::move(sequence));
-  } else {
-    End(std::move(sequence),
-        absl::AbortedError(
-            StrCat("the KV could not be handed over: ", std::string(StdView(status.message())))),
-        events);
+// Its blocks return before its prompt is whole.
+void EngineCore::DropSending(Sequence& sequence) {
+  if (sequence.sending == nullptr) return;
+  sequence.sending.reset();
+  sequence.submission->handed_over = {absl::AbortedError("the prompt was preempted"), {}};
+}
+
+void EngineCore::HandOver(std::unique_ptr<Sequence> sequence, double now_seconds, Events* events) {
+  KvSent sent{std::move(sequence), now_seconds};
+  const Submission& submission = *sent.sequence->submission;
+  const v1::Submit& request = submission.request;
+  if (submission.handed_over.has_value()) return EndHandOver(std::move(sent), now_seconds, events);
+  sending_[{request.submission_id(), request.attempt()}] = std::move(sent);
+}
+
+void EngineCore::OnKvSent(const KvKey& key, const absl::Status& status,
+                          const v1::KvTransfer& transfer, double now_seconds, Events* events) {
+  const auto open = submissions_.find(key.first);
+  if (open == submissions_.end() || open->second->request.attempt() != key.second) return;
+  Submission& submission = *open->second;
+  if (submission.handed_over.has_value()) return;
+  submission.handed_over = {status, transfer};
+  if (auto sent = sending_.extract(key)) {
+    EndHandOver(std::move(sent.mapped()), now_seconds, events);
   }
   UpdateLoad();
+}
+
+void EngineCore::EndHandOver(KvSent sent, double now_seconds, Events* events) {
+  KvHandOver& done = *sent.sequence->submission->handed_over;
+  changed_ = true;
+  if (!done.status.ok()) {
+    End(std::move(sent.sequence),
+        absl::AbortedError(StrCat("the KV could not be handed over: ",
+                                  std::string(StdView(done.status.message())))),
+        events);
+    return;
+  }
+  v1::TokenEvent* event = AddEvent(sent.sequence.get(), now_seconds, events);
+  event->set_finish(v1::FINISH_REASON_HANDED_OVER);
+  *event->mutable_kv_transfer() = std::move(done.transfer);
+  event->mutable_kv_transfer()->set_exposed_seconds(now_seconds - sent.since_seconds);
+  Finish(std::move(sent.sequence));
 }
 
 // What a submission that ends has in rooms and on the way; the sequences are told of by the caller.
 std::vector<std::unique_ptr<Sequence>> EngineCore::TakeMoving(
     const std::shared_ptr<Submission>& submission) {
   std::vector<std::unique_ptr<Sequence>> taken;
-  const RoomKey key{submission->request.submission_id(), submission->request.attempt()};
+  const KvKey key{submission->request.submission_id(), submission->request.attempt()};
   if (const auto room = rooms_.find(key); room != rooms_.end()) {
     if (room->second.sequence != nullptr) taken.push_back(std::move(room->second.sequence));
     DropRoom(key);

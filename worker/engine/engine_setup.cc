@@ -365,10 +365,11 @@ class Setup {
   }
 
   absl::Status SetUpAlone() {
+    OpenKvPort(0);
     auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
-                                          setup_.device, call_.busy_nanoseconds);
+                                          setup_.device, call_.busy_nanoseconds, Sender());
     if (!executor.ok()) return executor.status();
-    return StartEngine(nullptr, *std::move(executor));
+    return StartEngine(nullptr, *std::move(executor), nullptr);
   }
 
   absl::Status SetUpMember() {
@@ -382,18 +383,21 @@ class Setup {
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
     options_.limits.total_blocks = (*formation)->kv_blocks();
+    OpenKvPort(place.self);
     auto stage =
         StageRunner::Create({.limits = model_options_.limits,
                              .sampler = Sampling(),
                              .first = request_.stage() == 0,
                              .samples = place.self == place.sampler,
+                             .kv_sender = Sender(),
                              .busy_nanoseconds = call_.busy_nanoseconds},
                             (*formation)->stage_links(), share_->model.get(), setup_.device);
     if (!stage.ok()) return stage.status();
     if (place.self == place.leader) {
       auto executor =
           std::make_unique<GroupExecutor>(GroupOptionsOf(request_, **formation), *std::move(stage));
-      return StartEngine(*std::move(formation), std::move(executor));
+      KvNotes* notes = executor.get();
+      return StartEngine(*std::move(formation), std::move(executor), notes);
     }
     staging_bytes_ = (*stage)->device_bytes();
     configured_.member =
@@ -403,34 +407,63 @@ class Setup {
                                                .block_tokens = options_.limits.block_tokens,
                                                .control = (*formation)->control(place.leader),
                                                .bulk = (*formation)->bulk(),
+                                               .kv_part = KvPart(),
                                                .on_end = call_.on_broken},
                                  share_, *std::move(formation), *std::move(stage));
     return absl::OkStatus();
   }
 
+  static kvcache::IndexRange ToIndexRange(const v1::Range& range) {
+    return {static_cast<int32_t>(range.begin()), static_cast<int32_t>(range.end())};
+  }
+
   // KV pools are f32 or bf16 (Model::AttachKv).
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::WorkerShare& held = request_.share();
-    const auto range = [](const v1::Range& r) {
-      return kvcache::IndexRange{static_cast<int32_t>(r.begin()), static_cast<int32_t>(r.end())};
-    };
     const bool wide = model_options_.kv_dtype == DType::kF32;
     return {share.kv_memory.data(),
-            {range(held.layers()), range(held.kv_heads())},
+            {ToIndexRange(held.layers()), ToIndexRange(held.kv_heads())},
             wide ? kvcache::KvType::kFloat32 : kvcache::KvType::kBFloat16,
             share.kv_blocks,
             options_.limits.block_tokens,
             request_.model().head_dim()};
   }
 
+  void OpenKvPort(int self) {
+    if (setup_.open_kv_port) kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
+  }
+  KvSender* Sender() const { return kv_port_ == nullptr ? nullptr : kv_port_->sender(); }
+  // Keeps the port, which the member's stage pushes to.
+  std::function<std::unique_ptr<KvMemberPart>(KvPort::Answer)> KvPart() const {
+    if (kv_port_ == nullptr) return nullptr;
+    return [port = kv_port_](KvPort::Answer answer) { return port->Follow(std::move(answer)); };
+  }
+
+  void DescribeKvShares() {
+    for (const v1::Peer& peer : request_.peers()) {
+      *configured_.ready.add_kv_shares() = peer.kv_share();
+    }
+    if (request_.peers_size() > 0) return;
+    v1::KvShare* own = configured_.ready.add_kv_shares();
+    *own->mutable_layers() = request_.share().layers();
+    *own->mutable_kv_heads() = request_.share().kv_heads();
+  }
+
   absl::Status StartEngine(std::unique_ptr<Formation> formation,
-                           std::unique_ptr<StepExecutor> executor) {
+                           std::unique_ptr<StepExecutor> executor, KvNotes* notes) {
     EngineParts parts;
     parts.share = share_;
+    parts.kv_port = kv_port_;
     parts.formation = std::move(formation);
     parts.core = std::make_unique<EngineCore>(options_, std::move(executor));
-    if (setup_.make_mover && parts.formation == nullptr) {
-      parts.mover = setup_.make_mover(PoolOf(*share_), share_);
+    DescribeKvShares();
+    if (kv_port_ != nullptr) {
+      KvPort::Replica replica;
+      for (const v1::KvShare& share : configured_.ready.kv_shares()) {
+        replica.shares.push_back({ToIndexRange(share.layers()), ToIndexRange(share.kv_heads())});
+      }
+      replica.notes = notes;
+      parts.mover = kv_port_->Lead(std::move(replica));
     }
     timer_.Begin("warm up");
     absl::Status status = WarmUp(parts.core.get(), setup_.clock);
@@ -449,6 +482,7 @@ class Setup {
   EngineOptions options_;
   ModelOptions model_options_;
   std::shared_ptr<LoadedShare> share_;
+  std::shared_ptr<KvPort> kv_port_;  // null: there is none
   int64_t staging_bytes_ = 0;
 };
 

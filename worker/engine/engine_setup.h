@@ -15,9 +15,9 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
-#include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/kv_mover.h"
 #include "worker/formation/formation.h"
 #include "worker/formation/member.h"
 #include "worker/model/loaded_share.h"
@@ -52,10 +52,7 @@ struct SetupOptions {
       const std::function<bool()>& cancelled)>
       join;
   FormationTimes formation_times;
-  // Moves KV of this pool from and to other replicas; `owner` keeps its memory. Null: nothing does.
-  std::function<std::unique_ptr<KvMover>(const kvcache::KvPool& pool,
-                                         std::shared_ptr<const void> owner)>
-      make_mover;
+  KvPortOpener open_kv_port;  // null: KV goes to no other replica, and comes from none
 };
 
 // What one call of SetUpEngine is given beside the request.

@@ -127,8 +127,9 @@ absl::Status EngineCore::SendStep(Lane& lane) {
   }
   CollectLogitRows(lane);
   CollectRequests(lane);
+  CollectPushes(lane);
   lane.arrays.Seal();
-  return executor_->Begin({&lane.arrays, lane.sample_requests, lane.score_requests});
+  return executor_->Begin({&lane.arrays, lane.sample_requests, lane.score_requests, lane.pushes});
 }
 
 // Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).
@@ -340,7 +341,7 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
   if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) {
     Finish(TakeRunning(sequence));
   } else if (submission.request.has_kv_target()) {
-    HandOver(TakeRunning(sequence));
+    HandOver(TakeRunning(sequence), now_seconds, events);
   }
 }
 

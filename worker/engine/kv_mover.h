@@ -1,50 +1,90 @@
-// What moves KV for an engine: room for KV to come, and KV to send. worker/transfer does it over
-// links; tests do it by hand.
+// What moves KV between the replica of an engine and others: room for KV to come, and KV to send.
+// worker/transfer does it over links; tests do it by hand.
 //
-// Thread rule: called by the engine's thread. Outcomes come on other threads, never from inside a
-// call.
+// Submissions are named by their id and attempt (KvKey).
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/step/kv_push.h"
 
 namespace tessera::worker {
 
-// Tokens [first, end) of a submission, in the blocks of the engine's pool.
+using KvKey = std::pair<uint64_t, uint32_t>;  // submission and attempt
+
+// Tokens [first, end) of a submission, in blocks that every pool of the replica has.
 struct KvPlace {
-  uint64_t submission_id = 0;
-  uint32_t attempt = 0;
+  KvKey key;
   std::vector<int32_t> blocks;  // of the whole sequence
   int64_t first = 0;
   int64_t end = 0;
 };
 
+// Thread rule: any thread, also from inside a call of the mover: it only takes notes.
 class KvMoverListener {
  public:
   virtual ~KvMoverListener() = default;
-  // OK: all of it is in the blocks. Else none of it can be used, and nothing is written any more.
-  virtual void OnKvArrived(uint64_t submission_id, uint32_t attempt,
-                           const absl::Status& status) = 0;
-  // OK: the receiver has all of it.
-  virtual void OnKvSent(uint64_t submission_id, uint32_t attempt, const absl::Status& status) = 0;
+  // Every worker of the replica lets the KV come; where to. An error: nothing will come.
+  virtual void OnKvExpected(const KvKey& key, absl::StatusOr<v1::KvTarget> target) = 0;
+  // OK: all of it is in the blocks. Else it will never be whole: Forget it before they change.
+  virtual void OnKvArrived(const KvKey& key, const absl::Status& status) = 0;
+  // OK: the receivers have all of it. Else nothing is sent any more.
+  virtual void OnKvSent(const KvKey& key, const absl::Status& status,
+                        const v1::KvTransfer& transfer) = 0;
 };
 
+// Thread rule: called by the engine's thread; no call waits for a peer.
 class KvMover {
  public:
-  // Ends what is under way, and waits for it.
+  // Ends what is under way; there is no outcome any more.
   virtual ~KvMover() = default;
   // Before anything else. The listener outlives the mover.
   virtual void SetListener(KvMoverListener* listener) = 0;
-  // Lets KV come; returns where it is to be sent. Its one outcome: all of it came, or none will.
-  virtual v1::KvTarget Expect(const KvPlace& place, double lease_seconds) = 0;
-  // Nothing is written there when this returns, and there is no outcome any more.
-  virtual void Forget(const std::string& ticket) = 0;
-  // The blocks must stay as they are until the outcome.
-  virtual void Send(const v1::KvTarget& target, const KvPlace& place) = 0;
+
+  // Lets KV come from a replica whose workers hold `senders`: OnKvExpected; where that is OK, then
+  // OnKvArrived.
+  virtual void Expect(const KvPlace& place, const std::vector<kvcache::KvShare>& senders,
+                      double lease_seconds) = 0;
+  // Nothing is written there by what the replica's workers run from now on, and there is no outcome
+  // any more.
+  virtual void Forget(const KvKey& key) = 0;
+
+  // Steps with pushes for the submission follow, and then OnKvSent.
+  virtual void Send(const KvKey& key, const v1::KvTarget& target) = 0;
+  // Its blocks are about to change: nothing reads them for it when later steps run, and there is no
+  // outcome any more. Where there was one, nothing happens.
+  virtual void Drop(const KvKey& key) = 0;
 };
+
+// One worker's pool as other replicas see it: where its KV comes from and goes to, as long as the
+// worker is configured. Whoever is made by it shares it.
+class KvPort {
+ public:
+  struct Replica {
+    std::vector<kvcache::KvShare> shares;  // of its workers, in the order of their peers
+    KvNotes* notes = nullptr;              // to the others; null: there are none
+  };
+  using Answer = std::function<void(const v1::KvNote& note)>;  // called on any thread
+
+  virtual ~KvPort() = default;
+  // What the worker's steps push to; lives as long as the port.
+  virtual KvSender* sender() = 0;
+  // Of a leader.
+  virtual std::unique_ptr<KvMover> Lead(Replica replica) = 0;
+  // Of another worker of a replica, whose leader hears `answer`.
+  virtual std::unique_ptr<KvMemberPart> Follow(Answer answer) = 0;
+};
+
+// `self`: the worker's index in its replica's peers; `owner` keeps the pool's memory.
+using KvPortOpener = std::function<std::shared_ptr<KvPort>(const kvcache::KvPool& pool, int self,
+                                                           std::shared_ptr<const void> owner)>;
 
 }  // namespace tessera::worker

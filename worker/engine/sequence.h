@@ -15,12 +15,15 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "proto/worker.pb.h"
+#include "worker/engine/kv_mover.h"
 #include "worker/engine/token_bans.h"
 #include "worker/step/sampler.h"
 
@@ -36,6 +39,12 @@ struct SequenceRank {
 };
 
 struct Sequence;
+
+// How a prompt's KV was handed over.
+struct KvHandOver {
+  absl::Status status;  // OK: the receivers have all of it
+  v1::KvTransfer transfer;
+};
 
 struct Submission {
   v1::Submit request;    // as sent; unset penalties and top_p made "off"
@@ -58,12 +67,29 @@ struct Submission {
   std::vector<std::unique_ptr<Sequence>> held;  // choices that wait for the prompt, last first
   int32_t open_choices = 0;                     // held ones included
   bool started = false;                         // one of its choices was admitted
+  std::optional<KvHandOver> handed_over;        // of its kv_target; none: not yet
 
   // Prompt tokens whose logprobs are still to be computed exist.
   bool NeedsScores() const {
     return request.prompt_logprobs() >= 0 &&
            static_cast<int64_t>(prompt_logprobs.size()) < prompt_tokens;
   }
+};
+
+// The sending of a sequence's KV, which reads its blocks: it ends with this object.
+class KvSending {
+ public:
+  // `mover`: where the engine keeps it; null there: it has ended what it did.
+  KvSending(KvMover* const* mover, const KvKey& key) : mover_(mover), key_(key) {}
+  ~KvSending() {
+    if (*mover_ != nullptr) (*mover_)->Drop(key_);
+  }
+  KvSending(const KvSending&) = delete;
+  KvSending& operator=(const KvSending&) = delete;
+
+ private:
+  KvMover* const* const mover_;
+  const KvKey key_;
 };
 
 struct Sequence {
@@ -74,7 +100,9 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt, then output
   int64_t computed_tokens = 0;  // whose keys and values are in `blocks`
   kvcache::BlockTable blocks;
-  kvcache::PrefixNode node = 0;  // of the last indexed block
+  std::unique_ptr<KvSending> sending;  // ends before the blocks return; null: nothing reads them
+  int64_t pushed_tokens = 0;           // of kv_target
+  kvcache::PrefixNode node = 0;        // of the last indexed block
   int64_t indexed_blocks = 0;
   std::unique_ptr<TokenHistory> history;  // null: no penalty is on
   bool started = false;                   // was admitted before

@@ -26,7 +26,7 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
   options.fence = request.fence();
   for (const int member : place.control) {
     if (member == place.sampler) options.sampler = static_cast<int>(options.members.size());
-    options.members.push_back({MemberName(request, member), formation.control(member)});
+    options.members.push_back({MemberName(request, member), member, formation.control(member)});
   }
   options.bulk = formation.bulk();
   options.lanes = request.micro_batches();
@@ -106,6 +106,23 @@ absl::Status GroupExecutor::Begin(const StepWork& work) {
   return absl::OkStatus();
 }
 
+void GroupExecutor::Send(int peer, const v1::KvNote& note) {
+  const std::string bytes = note.SerializeAsString();
+  for (const GroupMember& member : options_.members) {
+    if (member.peer != peer) continue;
+    const absl::Status sent = member.control->Send(
+        static_cast<uint16_t>(FrameType::kKvNote),
+        {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, kSendSeconds);
+    std::lock_guard lock(mutex_);
+    failure_.Update(sent);
+  }
+}
+
+void GroupExecutor::SetListener(Listener listener) {
+  std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+}
+
 absl::Status GroupExecutor::Take(StepOutcome* outcome) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !done_.empty() || (!broken_.ok() && stage_ended_); });
@@ -177,6 +194,7 @@ absl::Status GroupExecutor::ReadFrom(size_t member) {
   std::string payload;
   const auto type = from.control->ReceiveAny(kMaxResultBytes, &payload, kSendSeconds);
   if (!type.ok()) return type.status();
+  if (*type == static_cast<uint16_t>(FrameType::kKvNote)) return TakeNote(from, payload);
   v1::StepResult result;
   if (*type != static_cast<uint16_t>(FrameType::kStepResult) || !result.ParseFromString(payload)) {
     return absl::InvalidArgumentError(
@@ -201,6 +219,16 @@ absl::Status GroupExecutor::ReadFrom(size_t member) {
                         StrCat(from.name, ": ", std::string(StdView(status.message()))));
   }
   Finish(std::move(outcome));
+  return absl::OkStatus();
+}
+
+absl::Status GroupExecutor::TakeNote(const GroupMember& from, const std::string& payload) {
+  v1::KvNote note;
+  if (!note.ParseFromString(payload)) {
+    return absl::InvalidArgumentError(from.name + " sent a note about KV that cannot be read");
+  }
+  std::lock_guard lock(listener_mutex_);
+  if (listener_) listener_(from.peer, note);
   return absl::OkStatus();
 }
 

@@ -7,8 +7,8 @@
 // so that no member waits, Broken() says why, and later steps fail at once with the same reason.
 // A loss is noticed at once, also by an idle replica: a thread reads the members' control links.
 //
-// Thread rule: one thread (the engine's) but for Abort, which any may call. Ownership: borrows the
-// links, owns its stage runner.
+// Thread rule: one thread (the engine's) but for Abort and SetListener, which any may call.
+// Ownership: borrows the links, owns its stage runner.
 #pragma once
 
 #include <chrono>
@@ -33,6 +33,7 @@ namespace tessera::worker {
 
 struct GroupMember {
   std::string name;  // for errors: replica, stage and rank
+  int peer = 0;      // its index in ConfigureRequest.peers
   kernels::Link* control = nullptr;
 };
 
@@ -48,7 +49,7 @@ struct GroupOptions {
 // Of the leader that `formation` belongs to.
 GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation& formation);
 
-class GroupExecutor final : public StepExecutor {
+class GroupExecutor final : public StepExecutor, public KvNotes {
  public:
   GroupExecutor(GroupOptions options, std::unique_ptr<StageRunner> stage);
   ~GroupExecutor() override;
@@ -60,6 +61,10 @@ class GroupExecutor final : public StepExecutor {
   absl::Status Take(StepOutcome* outcome) override;
   absl::Status Broken() override;
   int64_t device_bytes() const override { return stage_->device_bytes(); }
+
+  // KvNotes.
+  void Send(int peer, const v1::KvNote& note) override;
+  void SetListener(Listener listener) override;
 
   // Ends the formation: shuts down all links, which ends the steps in flight on every worker.
   void Abort(const absl::Status& reason);
@@ -79,6 +84,7 @@ class GroupExecutor final : public StepExecutor {
   absl::Status OwnFailure();
   // Reads what a member's control link has: the result of the oldest step in flight, or an error.
   absl::Status ReadFrom(size_t member);
+  absl::Status TakeNote(const GroupMember& from, const std::string& payload);
   void Fail(const absl::Status& status);
   void Finish(StepOutcome outcome);
 
@@ -97,6 +103,9 @@ class GroupExecutor final : public StepExecutor {
   absl::Status broken_;
   bool stage_ended_ = false;  // RunStage borrows nothing any more
   std::function<void()> wake_;
+
+  std::mutex listener_mutex_;  // held while the listener is called
+  Listener listener_;
 
   std::thread reader_, stage_thread_;
 };

@@ -25,6 +25,10 @@ Member::Member(MemberOptions options, std::shared_ptr<LoadedShare> share,
       share_(std::move(share)),
       formation_(std::move(formation)),
       stage_(std::move(stage)),
+      kv_part_(options_.kv_part == nullptr ? nullptr
+                                           : options_.kv_part([this](const v1::KvNote& note) {
+                                               Answer(FrameType::kKvNote, note).IgnoreError();
+                                             })),
       step_(options_.limits, options_.kv_blocks, options_.block_tokens),
       last_step_seconds_(NowSeconds()),
       thread_([this] { Run(); }) {}
@@ -47,6 +51,8 @@ void Member::Run() {
     if (absl::IsDeadlineExceeded(type.status()) && options_.control->status().ok()) continue;
     if (!type.ok()) {
       status = type.status();
+    } else if (*type == static_cast<uint16_t>(FrameType::kKvNote)) {
+      status = TakeNote(payload);
     } else if (*type != static_cast<uint16_t>(FrameType::kStepDescriptor)) {
       status = absl::InvalidArgumentError(StrCat("the leader sent a frame of type ", *type));
     } else {
@@ -76,18 +82,26 @@ absl::Status Member::RunStep(const std::string& payload) {
   if (status.ok()) {
     if (!stage_->samples()) return status;
     WriteResult(step_.descriptor()->step(), std::move(outcome_), &result);
-    return Answer(result);
+    return Answer(FrameType::kStepResult, result);
   }
   result.set_step(step_.descriptor()->step());
   result.set_error_code(static_cast<int32_t>(status.code()));
   result.set_error(std::string(StdView(status.message())));
-  Answer(result).IgnoreError();
+  Answer(FrameType::kStepResult, result).IgnoreError();
   return status;
 }
 
-absl::Status Member::Answer(const v1::StepResult& result) {
-  const std::string bytes = result.SerializeAsString();
-  return options_.control->Send(static_cast<uint16_t>(FrameType::kStepResult),
+absl::Status Member::TakeNote(const std::string& payload) {
+  v1::KvNote note;
+  if (kv_part_ == nullptr || !note.ParseFromString(payload)) {
+    return absl::InvalidArgumentError("the leader sent a note about KV that cannot be acted on");
+  }
+  return kv_part_->Take(note);
+}
+
+absl::Status Member::Answer(FrameType type, const google::protobuf::Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  return options_.control->Send(static_cast<uint16_t>(type),
                                 {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()},
                                 kSendSeconds);
 }

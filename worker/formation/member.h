@@ -1,5 +1,5 @@
 // The loop of a worker that is not its replica's leader: receive a step descriptor, run this
-// worker's part, answer if it samples.
+// worker's part, answer if it samples; receive a note about KV, and do what it says.
 //
 // It ends when the leader closes the control link, when a step fails (the leader hears why), or by
 // Stop. At its end all its links are shut down, so that neighbours end too, and on_end is called
@@ -34,6 +34,8 @@ struct MemberOptions {
   int64_t block_tokens = 0;
   kernels::Link* control = nullptr;  // to the leader; of the formation, as the others
   std::vector<kernels::Link*> bulk;  // shut down at the end
+  // Makes this worker's part in moving KV, with what sends notes to the leader. Null: it has none.
+  std::function<std::unique_ptr<KvMemberPart>(std::function<void(const v1::KvNote&)>)> kv_part;
   std::function<void(const absl::Status& reason)> on_end;
 };
 
@@ -54,12 +56,14 @@ class Member {
   void Run();
   // One descriptor. An error ends the loop.
   absl::Status RunStep(const std::string& payload);
-  absl::Status Answer(const v1::StepResult& result);
+  absl::Status TakeNote(const std::string& payload);
+  absl::Status Answer(FrameType type, const google::protobuf::Message& message);
 
   const MemberOptions options_;
   const std::shared_ptr<LoadedShare> share_;
   const std::unique_ptr<Formation> formation_;
   const std::unique_ptr<StageRunner> stage_;
+  const std::unique_ptr<KvMemberPart> kv_part_;
   ReceivedStep step_;
   StepOutcome outcome_;
   std::atomic<bool> ended_ = false;

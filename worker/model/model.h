@@ -50,6 +50,14 @@ struct ModelOptions {
   StepLimits limits;
 };
 
+// Hears of a step while it runs, on a thread of its stream; the stream waits for it.
+class KvWriteListener {
+ public:
+  virtual ~KvWriteListener() = default;
+  // The step's keys and values of this layer, counted from the share's first one, are in the pool.
+  virtual void OnLayerWritten(int64_t index) = 0;
+};
+
 // One step, as device tensors at fixed addresses. Rows beyond the batch are padding.
 struct StepInputs {
   kernels::TensorView token_ids;  // [tokens] i32; -1 pads
@@ -61,6 +69,7 @@ struct StepInputs {
   kernels::TensorView context_lengths;  // [sequences] i32, including this step's rows
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
   kernels::TensorView logit_rows;  // [logit_rows] i32; rows whose logits are wanted; may be empty
+  KvWriteListener* kv_listener = nullptr;  // null: nobody asks
 };
 
 // How far a row's logits may move with what else is in the step, and with how its prompt was cut

@@ -179,6 +179,7 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
   Residual rows = RowsOf(buffers_.hidden, tokens);
   TensorView attended;
   absl::Status status = WriteKv(index, step, rows, stream);
+  if (status.ok()) status = TellKvListener(index, step, stream);
   if (!status.ok() || (last && step.logit_rows.rows() == 0)) return status;
   status = Attend(index, step, stream, &attended);
   if (status.ok() && last) status = KeepLogitRows(step, stream, &rows, &attended);
@@ -198,6 +199,21 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
   }
   if (status.ok()) status = Sum(rows.block_out, stream);
   return status.ok() ? AfterBlock(layer.ffn.norm, rows, stream) : status;
+}
+
+absl::Status ForwardPass::TellKvListener(int64_t index, const StepInputs& step,
+                                         kernels::Stream& stream) {
+  struct Written {
+    KvWriteListener* listener;
+    int64_t index;
+  };
+  if (step.kv_listener == nullptr) return absl::OkStatus();
+  return kernels::EnqueueHost<Written>(stream,
+                                       [](const Written& written) {
+                                         written.listener->OnLayerWritten(written.index);
+                                         return absl::OkStatus();
+                                       },
+                                       {step.kv_listener, index});
 }
 
 absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream& stream,

@@ -72,6 +72,7 @@ class ForwardPass {
   // Projects, rotates, and puts keys and values into the cache.
   absl::Status WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
                        kernels::Stream& stream);
+  absl::Status TellKvListener(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
                       kernels::TensorView* attended);
   // Leaves of both only the rows whose logits are wanted.

@@ -6,11 +6,12 @@ namespace tessera::worker {
 
 absl::StatusOr<std::unique_ptr<StepExecutor>> LocalExecutor::Create(
     const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
-    kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds) {
+    kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds, KvSender* kv_sender) {
   auto stage = StageRunner::Create({.limits = limits,
                                     .sampler = sampler_limits,
                                     .first = true,
                                     .samples = true,
+                                    .kv_sender = kv_sender,
                                     .busy_nanoseconds = busy_nanoseconds},
                                    {}, model, device);
   if (!stage.ok()) return stage.status();

@@ -19,10 +19,11 @@ namespace tessera::worker {
 
 class LocalExecutor final : public StepExecutor {
  public:
-  // `limits` must be those that the model was loaded with; `busy_nanoseconds` as in StageOptions.
+  // `limits` must be those that the model was loaded with; the last two as in StageOptions.
   static absl::StatusOr<std::unique_ptr<StepExecutor>> Create(
       const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
-      kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds = nullptr);
+      kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds = nullptr,
+      KvSender* kv_sender = nullptr);
 
   absl::Status Begin(const StepWork& work) override;
   absl::Status Take(StepOutcome* outcome) override;

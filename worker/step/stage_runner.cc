@@ -84,6 +84,10 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
 absl::Status StageRunner::RunModel(const StepWork& work) {
   auto inputs = upload_->Copy(*work.arrays, *stream_);
   if (!inputs.ok()) return inputs.status();
+  if (!work.pushes.empty() && options_.kv_sender != nullptr) {
+    options_.kv_sender->Begin(work.pushes, *work.arrays);
+    inputs->kv_listener = options_.kv_sender;
+  }
   return model_->Forward(*inputs, *stream_);
 }
 

@@ -35,6 +35,7 @@ enum class FrameType : uint16_t {
   kActivations,
   kSumOverLinks,
   kSumInSharedMemory,
+  kKvNote,
 };
 
 // Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other
@@ -52,6 +53,8 @@ struct StageOptions {
   bool samples = false;  // rank 0 of the last stage
   // Longest wait for rows to come or to be taken; a peer that is lost ends it earlier.
   double wait_seconds = 600;
+  // Takes this worker's part of the steps' pushes. Borrowed; null: there are none.
+  KvSender* kv_sender = nullptr;
   // What steps compute, without waits for other workers and without their transfers, is added here.
   // Borrowed; null: nobody asks.
   std::atomic<int64_t>* busy_nanoseconds = nullptr;

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "proto/worker.pb.h"
+#include "worker/step/kv_push.h"
 #include "worker/step/sampler.h"
 #include "worker/step/step_arrays.h"
 
@@ -24,6 +25,7 @@ struct StepWork {
   const StepArrays* arrays = nullptr;  // sealed
   std::span<const SampleRequest> samples;
   std::span<const ScoreRequest> scores;
+  std::span<const KvPush> pushes = {};
 };
 
 // One entry per request.

@@ -49,6 +49,17 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     row->set_token_id(request.token_id);
     row->set_top_logprobs(request.top_logprobs);
   }
+  descriptor->clear_pushes();
+  for (const KvPush& push : work.pushes) {
+    v1::KvPush* sent = descriptor->add_pushes();
+    sent->set_submission_id(push.submission_id);
+    sent->set_attempt(push.attempt);
+    sent->set_sequence(push.sequence);
+    sent->set_first_token(static_cast<int32_t>(push.first));
+    sent->set_end_token(static_cast<int32_t>(push.end));
+    sent->set_prompt_tokens(static_cast<int32_t>(push.prompt_tokens));
+    *sent->mutable_target() = *push.target;
+  }
 }
 
 absl::Status ReceivedStep::Check() {
@@ -88,6 +99,26 @@ absl::Status ReceivedStep::Check() {
   scores_.clear();
   for (const v1::ScoreRow& row : d.scores()) {
     scores_.push_back({row.token_id(), row.top_logprobs()});
+  }
+  return CheckPushes();
+}
+
+absl::Status ReceivedStep::CheckPushes() {
+  pushes_.clear();
+  for (const v1::KvPush& push : descriptor_.pushes()) {
+    const bool is_there = push.sequence() >= 0 && push.sequence() < arrays_.sequences();
+    const int64_t tokens = is_there ? arrays_.table_widths()[push.sequence()] * block_tokens_ : 0;
+    if (push.first_token() < push.target().first_token() || push.target().first_token() < 0 ||
+        push.first_token() >= push.end_token() || push.end_token() > push.prompt_tokens() ||
+        push.end_token() > tokens) {
+      return absl::InvalidArgumentError(
+          StrCat("step descriptor: push of tokens ", push.first_token(), " to ", push.end_token(),
+                 " of ", push.prompt_tokens(), " of sequence ", push.sequence(), ", from token ",
+                 push.target().first_token(), " on; the step has ", arrays_.sequences(),
+                 " sequences, and blocks for ", tokens, " tokens of that one"));
+    }
+    pushes_.push_back({push.submission_id(), push.attempt(), push.sequence(), push.first_token(),
+                       push.end_token(), push.prompt_tokens(), &push.target()});
   }
   return absl::OkStatus();
 }

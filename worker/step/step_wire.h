@@ -29,15 +29,18 @@ class ReceivedStep {
   // InvalidArgument, naming the field, for a message that is no step of these limits.
   absl::Status Check();
   // Of the descriptor that Check accepted; borrows from this object until the next one is parsed.
-  StepWork work() const { return {&arrays_, samples_, scores_}; }
+  StepWork work() const { return {&arrays_, samples_, scores_, pushes_}; }
 
  private:
+  absl::Status CheckPushes();
+
   v1::StepDescriptor descriptor_;
   StepArrays arrays_;
   const int64_t kv_blocks_;
   const int64_t block_tokens_;
   std::vector<SampleRequest> samples_;
   std::vector<ScoreRequest> scores_;
+  std::vector<KvPush> pushes_;
 };
 
 void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result);

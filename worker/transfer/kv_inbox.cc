@@ -98,9 +98,9 @@ void KvInbox::CountRefused(const absl::Status& status) {
   ++refused_;
 }
 
-std::string KvInbox::Expect(KvRoom room) {
+std::string KvInbox::Expect(KvPartRoom room) {
   auto expected = std::make_shared<Expected>();
-  const int64_t parts = int64_t{room.pool.share.layers.size()} * room.pool.share.kv_heads.size();
+  const int64_t parts = int64_t{room.part.layers.size()} * room.part.kv_heads.size();
   expected->next.assign(static_cast<size_t>(parts), room.first);
   expected->missing = parts;
   expected->until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -222,8 +222,8 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
 
 absl::Status KvInbox::CheckPiece(const Expected& expected, const v1::KvPiece& piece,
                                  int64_t bytes) const {
-  const KvRoom& room = expected.room;
-  const kvcache::KvShare& share = room.pool.share;
+  const KvPartRoom& room = expected.room;
+  const kvcache::KvShare& share = room.part;
   const auto inside = [](const v1::Range& part, const kvcache::IndexRange& whole) {
     return part.begin() >= whole.begin && part.begin() < part.end() && part.end() <= whole.end;
   };
@@ -277,7 +277,7 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payl
     if (!checked.ok()) return checked;
     expected->writing = true;
   }
-  const KvRoom& room = expected->room;
+  const KvPartRoom& room = expected->room;
   const kvcache::IndexRange layers = ToIndexRange(piece.layers());
   const kvcache::IndexRange heads = ToIndexRange(piece.kv_heads());
   kvcache::DecodeRaw(
@@ -286,7 +286,7 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payl
       kvcache::SlotRuns(room.table, room.pool.block_tokens, piece.first_token(), piece.end_token()),
       room.pool);
   std::lock_guard lock(mutex_);
-  const kvcache::KvShare& share = room.pool.share;
+  const kvcache::KvShare& share = room.part;
   for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
     for (int32_t head = heads.begin; head < heads.end; ++head) {
       const int64_t part = int64_t{layer - share.layers.begin} * share.kv_heads.size() +

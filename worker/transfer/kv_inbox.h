@@ -1,10 +1,11 @@
 // Where a worker takes the KV that workers of other replicas computed for it.
 //
-// Who is to send gets a ticket: random, single use, bound to one worker and to the tokens of one
-// sequence. A connection proves the cluster token (kernels/links/handshake.h), shows the ticket,
-// and sends pieces (v1::KvPiece and its elements, kvcache/raw_codec.h): of each layer and head the
-// tokens in order, each once. Anything else is refused by name and counted, and nothing of it is
-// written. Pieces are written as they come, on the connection's own thread, never the engine's.
+// Who is to send gets a ticket: random, single use, bound to one worker, to layers and heads, and
+// to the tokens of one sequence. A connection proves the cluster token (kernels/links/handshake.h),
+// shows the ticket, and sends pieces (v1::KvPiece and its elements, kvcache/raw_codec.h): of each
+// layer and head the tokens in order, each once. Anything else is refused by name and counted, and
+// nothing of it is written. Pieces are written as they come, on the connection's own thread, never
+// the engine's.
 //
 // Thread rule: any thread. Room::done is called once, on a thread of the inbox, and returns before
 // Forget does; unless Forget came first. Every wait is bounded: by the lease, which each piece
@@ -36,9 +37,10 @@ struct KvInboxOptions {
   uint64_t incarnation = 0;         // of this worker
 };
 
-// Where the KV of tokens [first, end) of a sequence goes.
-struct KvRoom {
+// Where a part of the KV of tokens [first, end) of a sequence goes.
+struct KvPartRoom {
   kvcache::KvPool pool;
+  kvcache::KvShare part;       // of the pool's
   std::vector<int32_t> table;  // blocks of the sequence
   int64_t first = 0;
   int64_t end = 0;
@@ -58,7 +60,7 @@ class KvInbox {
   int64_t refused() const;
 
   // Returns the ticket.
-  std::string Expect(KvRoom room);
+  std::string Expect(KvPartRoom room);
   // Nothing is written for it when this returns, and `done` is not called any more.
   void Forget(const std::string& ticket);
 
@@ -66,7 +68,7 @@ class KvInbox {
   using Clock = std::chrono::steady_clock;
 
   struct Expected {
-    KvRoom room;
+    KvPartRoom room;
     Clock::time_point until;
     bool connected = false;
     bool writing = false;

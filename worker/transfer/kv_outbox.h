@@ -1,14 +1,20 @@
-// Sends the KV of sequences to the workers that expect it (worker/transfer/kv_inbox.h).
+// Sends KV to the workers that expect it (worker/transfer/kv_inbox.h), while it is being computed.
 //
-// Thread rule: any thread. One thread of its own sends one shipment after the other, in the order
-// of Send, and calls `done`. Every wait is bounded; a peer that takes nothing for so long fails its
-// shipment.
+// A parcel is what one worker sends to one other of one sequence: a connection of its own, opened
+// by the parcel's ticket at once, so that the prompt's computation hides the handshake. Its KV is
+// added layer by layer and leaves in pieces; the peer says when it has all. A parcel that waits for
+// its peer holds up no other, up to kMaxParcelsAtOnce.
+//
+// Thread rule: any thread. Parcels are sent, and `done` called, on threads of the outbox. Every
+// wait is bounded; a peer that takes nothing for so long fails its parcel, and so does KV that does
+// not come.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/links/link.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
@@ -26,47 +33,76 @@ struct KvOutboxOptions {
   std::string cluster_token;  // empty: none
   uint64_t incarnation = 0;   // of this worker
   double wait_seconds = 10;   // for the peer to take a piece, and to say that all has come
+  double idle_seconds = 120;  // for more KV to be added
 };
 
-// Tokens [target.first_token, end) of a sequence. The pool's memory stays valid, and what stands in
-// the blocks stays what it is, until `done`.
-struct KvShipment {
-  v1::KvTarget target;
+struct KvParcelOutcome {
+  absl::Status status;  // OK: the peer has all of it
+  int64_t bytes = 0;    // that went over the connection
+  bool is_unix = false;
+};
+
+// Tokens [first, end) of a sequence. What stands in the pool at the tokens that were added stays
+// what it is until `done` or Stop.
+struct KvParcel {
+  v1::KvRoute route;
   kvcache::KvPool pool;
-  std::vector<int32_t> table;  // blocks of the sequence
+  int64_t first = 0;
   int64_t end = 0;
-  std::function<void(const absl::Status&)> done;  // OK: the peer has all of it
-  const void* owner = nullptr;                    // for Drop
+  std::function<void(const KvParcelOutcome&)> done;  // once, unless Stop comes first
 };
 
 class KvOutbox {
  public:
+  static constexpr int kMaxParcelsAtOnce = 64;
+
   explicit KvOutbox(KvOutboxOptions options);
-  // Shipments that are left fail.
+  // Parcels that are left fail.
   ~KvOutbox();
 
-  void Send(KvShipment shipment);
-  // Ends the shipments of `owner`; their `done` was called when this returns.
-  void Drop(const void* owner);
-  int64_t bytes_sent() const;
+  using ParcelId = int64_t;
+  ParcelId Open(KvParcel parcel);
+  // Tokens [first, end) of a layer of the route's part are complete; of each layer the tokens
+  // follow each other. Nothing happens where the parcel has ended.
+  void Add(ParcelId id, int32_t layer, std::shared_ptr<const std::vector<int32_t>> table,
+           int64_t first, int64_t end);
+  // Nothing of the pool is read when this returns, and `done` is not called, or has returned.
+  // Waits for no peer. Not from inside `done`.
+  void Stop(ParcelId id);
+
+  // Of all parcels that ended, by the peer's incarnation and transport. Pieces of
+  // kernels::kTimedPayloadBytes or more are timed, from this side.
+  std::vector<v1::LinkCounters> counters() const;
 
  private:
-  void Loop();
-  absl::Status Ship(const KvShipment& shipment);
-  absl::StatusOr<std::unique_ptr<kernels::Link>> Dial(const v1::KvTarget& target) const;
-  absl::Status SendPieces(const KvShipment& shipment, kernels::Link* link);
+  struct Ready {
+    int32_t layer = 0;
+    std::shared_ptr<const std::vector<int32_t>> table;
+    int64_t first = 0;
+    int64_t end = 0;
+  };
+  struct Parcel;  // with what is left of it to send
+
+  void Run();
+  KvParcelOutcome Ship(Parcel& parcel);
+  void Count(const Parcel& parcel, const KvParcelOutcome& outcome);
+  absl::Status Dial(Parcel& parcel);
+  absl::Status SendAll(Parcel& parcel);
+  // The next KV that was added; an error: there is none in time, or the parcel was stopped.
+  absl::StatusOr<Ready> Next(Parcel& parcel);
+  absl::Status SendPieces(Parcel& parcel, const Ready& ready);
 
   const KvOutboxOptions options_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<KvShipment> waiting_;
-  const void* owner_ = nullptr;    // of the shipment in hand
-  kernels::Link* link_ = nullptr;  // likewise, once it is dialled
-  bool dropped_ = false;           // the shipment in hand is to end
-  int64_t bytes_sent_ = 0;
+  ParcelId last_id_ = 0;
+  std::map<ParcelId, std::shared_ptr<Parcel>> parcels_;  // that have not ended
+  std::deque<std::shared_ptr<Parcel>> waiting_;          // for a thread
+  std::map<std::pair<uint64_t, bool>, v1::LinkCounters> counters_;
+  int idle_threads_ = 0;
   bool stopping_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace tessera::worker

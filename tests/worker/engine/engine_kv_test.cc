@@ -20,29 +20,21 @@ namespace {
 // Keeps what it is asked for; the test decides what comes of it.
 class HandMover final : public KvMover {
  public:
-  struct Shipment {
-    v1::KvTarget target;
-    KvPlace place;
-  };
-
   void SetListener(KvMoverListener*) override {}
-  v1::KvTarget Expect(const KvPlace& place, double) override {
-    v1::KvTarget target;
-    target.set_ticket("ticket " + std::to_string(++tickets_));
-    target.set_first_token(static_cast<int32_t>(place.first));
-    rooms[target.ticket()] = place;
-    return target;
+  void Expect(const KvPlace& place, const std::vector<kvcache::KvShare>&, double) override {
+    REQUIRE(rooms.emplace(place.key, place).second);
+    asked.push_back(place.key);
   }
-  void Forget(const std::string& ticket) override { REQUIRE(rooms.erase(ticket) == 1); }
-  void Send(const v1::KvTarget& target, const KvPlace& place) override {
-    shipments.push_back({target, place});
+  void Forget(const KvKey& key) override { REQUIRE(rooms.erase(key) == 1); }
+  void Send(const KvKey& key, const v1::KvTarget&) override { REQUIRE(open.insert(key).second); }
+  void Drop(const KvKey& key) override {
+    if (open.erase(key) == 1) dropped.push_back(key);
   }
 
-  std::map<std::string, KvPlace> rooms;  // by ticket
-  std::vector<Shipment> shipments;
-
- private:
-  int tickets_ = 0;
+  std::map<KvKey, KvPlace> rooms;
+  std::vector<KvKey> asked;    // rooms, since the test looked
+  std::set<KvKey> open;        // that are sent and have no outcome
+  std::vector<KvKey> dropped;  // of these, since the test looked
 };
 
 // One engine with its scripted workers.
@@ -124,6 +116,21 @@ struct Pair {
       }
       side->events.clear();
     }
+    // A sender that goes away breaks its connections.
+    for (const KvKey& key : std::exchange(prefill.mover.dropped, {})) {
+      std::erase_if(prefill.workers->pushed, [&](const auto& p) { return p.key == key; });
+      if (!decode.mover.rooms.contains(key)) continue;
+      decode.core->OnKvArrived(key, absl::UnavailableError("the sender went away"));
+      CHECK_FALSE(decode.mover.rooms.contains(key));
+    }
+    for (const KvKey& key : std::exchange(decode.mover.asked, {})) {
+      const auto room = decode.mover.rooms.find(key);
+      if (room == decode.mover.rooms.end()) continue;
+      v1::KvTarget target;
+      target.set_ticket("room " + std::to_string(key.first));
+      target.set_first_token(static_cast<int32_t>(room->second.first));
+      decode.core->OnKvExpected(key, target);
+    }
     for (v1::Reserved& answer : decode.core->TakeReserved()) {
       reserved[answer.submission_id()] = std::move(answer);
     }
@@ -149,25 +156,44 @@ struct Pair {
     decode.core->Submit(std::move(submit), decode.now, &decode.events);
     Collect();
   }
-  // The oldest shipment arrives, or does not.
-  void Ship(bool arrives) {
-    const HandMover::Shipment shipment = prefill.mover.shipments.front();
-    prefill.mover.shipments.erase(prefill.mover.shipments.begin());
-    const auto room = decode.mover.rooms.find(shipment.target.ticket());
+  // A prompt all of which was pushed; none: {}.
+  KvKey Pushed() const {
+    for (const auto& pushed : prefill.workers->pushed) {
+      if (pushed.end == pushed.prompt_tokens && prefill.mover.open.contains(pushed.key)) {
+        return pushed.key;
+      }
+    }
+    return {};
+  }
+  // It arrives, or does not.
+  void Ship(const KvKey& key, bool arrives) {
+    REQUIRE(prefill.mover.open.contains(key));
+    const auto room = decode.mover.rooms.find(key);
     arrives &= room != decode.mover.rooms.end();
-    if (room != decode.mover.rooms.end()) {
+    std::vector<ScriptedExecutor::Pushed> pushed;
+    for (const auto& one : prefill.workers->pushed) {
+      if (one.key == key) pushed.push_back(one);
+    }
+    std::erase_if(prefill.workers->pushed, [&](const auto& one) { return one.key == key; });
+    if (arrives) {
       const KvPlace place = room->second;
       decode.mover.rooms.erase(room);
-      if (arrives) {
-        decode.workers->CopyKv(*prefill.workers, shipment.place.blocks, place.blocks, place.first,
-                               place.end);
+      int64_t next = place.first;  // no gap, and nothing twice
+      for (const auto& one : pushed) {
+        REQUIRE(one.first == next);
+        decode.workers->CopyKv(*prefill.workers, one.blocks, place.blocks, one.first, one.end);
+        next = one.end;
       }
-      decode.core->OnKvArrived(place.submission_id, place.attempt,
-                               arrives ? absl::OkStatus() : absl::DataLossError("the link broke"));
+      REQUIRE(next == place.end);
+      decode.core->OnKvArrived(key, absl::OkStatus());
+      prefill.mover.open.erase(key);
+    } else if (room != decode.mover.rooms.end()) {
+      decode.core->OnKvArrived(key, absl::DataLossError("the link broke"));
+      CHECK_FALSE(decode.mover.rooms.contains(key));
     }
-    prefill.core->OnKvSent(shipment.place.submission_id, shipment.place.attempt,
+    prefill.core->OnKvSent(key,
                            arrives ? absl::OkStatus() : absl::UnavailableError("the link broke"),
-                           prefill.now, &prefill.events);
+                           {}, prefill.now, &prefill.events);
     Collect();
   }
   void RunAll() {
@@ -180,6 +206,7 @@ struct Pair {
       CHECK(side->core->sequences() == 0);
       CHECK(side->used() == 0);
       CHECK(side->mover.rooms.empty());
+      CHECK(side->mover.open.empty());
     }
   }
   std::vector<int32_t> Expected(uint64_t id, int64_t prompt, int64_t count) const {
@@ -205,7 +232,7 @@ TEST_CASE("hand-over: the first token comes from prefill, the others from decode
     CHECK(pair.prefill_ends.empty());
     CHECK(pair.prefill.used() == 6);  // until the KV is sent
     if (early) pair.Decode(submit);
-    pair.Ship(true);
+    pair.Ship({1, 1}, true);
     CHECK(pair.prefill_ends[1] == v1::FINISH_REASON_HANDED_OVER);
     CHECK(pair.prefill.used() == 0);
     if (!early) pair.Decode(submit);
@@ -231,7 +258,7 @@ TEST_CASE("hand-over: what the decode side's prefix cache has is not sent") {
   pair.Prefill(submit);
   pair.prefill.RunAll();
   pair.Collect();
-  pair.Ship(true);
+  pair.Ship({7, 1}, true);
   pair.Decode(submit);
   pair.RunAll();
   CHECK(pair.tokens[7] == pair.Expected(7, 21, 9));
@@ -247,7 +274,7 @@ TEST_CASE("hand-over: KV that does not come is computed where it was expected") 
     pair.prefill.RunAll();
     pair.Collect();
     if (early) pair.Decode(submit);
-    pair.Ship(false);
+    pair.Ship({1, 1}, false);
     CHECK(pair.prefill_ends[1] == v1::FINISH_REASON_ERROR);
     if (!early) pair.Decode(submit);
     pair.RunAll();
@@ -265,7 +292,7 @@ TEST_CASE("hand-over: a first token that is the last is sent nowhere") {
   pair.Prefill(submit);
   pair.RunAll();
   CHECK(pair.prefill_ends[1] == v1::FINISH_REASON_LENGTH);
-  CHECK(pair.prefill.mover.shipments.empty());
+  CHECK(pair.prefill.mover.open.empty());
   pair.decode.Cancel(1);  // as the coordinator does
   pair.CheckNothingHeld();
 }
@@ -308,7 +335,7 @@ class Storm {
     for (int i = 0; i < 2000 && !Over(); ++i) {
       pair_.RunAll();
       StartReserved();
-      if (!pair_.prefill.mover.shipments.empty()) pair_.Ship(true);
+      if (const KvKey key = pair_.Pushed(); key != KvKey()) pair_.Ship(key, true);
     }
     for (const auto& [id, submit] : submits_) {
       INFO("submission " << id);
@@ -330,7 +357,11 @@ class Storm {
       case 1: return Cancel();
       case 2: return StartReserved();
       case 3:
-        if (!pair_.prefill.mover.shipments.empty()) pair_.Ship(From(0, 3) > 0);
+        if (const KvKey key = pair_.Pushed(); key != KvKey()) {
+          pair_.Ship(key, From(0, 3) > 0);
+        } else if (!pair_.prefill.mover.open.empty() && From(0, 3) == 0) {
+          pair_.Ship(*pair_.prefill.mover.open.begin(), false);  // in the middle of its prompt
+        }
         return;
       case 4:
       case 5: return Begin();

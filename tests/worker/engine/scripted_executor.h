@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/engine/kv_mover.h"
 #include "worker/step/step_executor.h"
 
 namespace tessera::worker {
@@ -62,6 +63,7 @@ class ScriptedExecutor final : public StepExecutor {
     done.status = status;
     WriteKv(*work.arrays);
     const StepArrays& arrays = *work.arrays;
+    for (const KvPush& push : work.pushes) CopyPush(push, arrays);
     for (size_t i = 0; i < work.samples.size(); ++i) {
       const int32_t slot = arrays.slots()[arrays.logit_rows()[i]];
       done.outcome.samples.push_back({Draw(pool_[slot], work.samples[i].choice), {}});
@@ -76,6 +78,16 @@ class ScriptedExecutor final : public StepExecutor {
     std::vector<SampleResult>& samples = done_.front().outcome.samples;
     if (i < samples.size()) samples[i].token_id = token_id;
   }
+
+  // What steps that ran have pushed, in order; its KV is read from the pool when it is copied.
+  struct Pushed {
+    KvKey key;
+    int64_t first = 0;
+    int64_t end = 0;
+    int64_t prompt_tokens = 0;
+    std::vector<int32_t> blocks;
+  };
+  std::vector<Pushed> pushed;
 
   // Copies what stands for tokens [first, end) of a sequence from another pool.
   void CopyKv(const ScriptedExecutor& from, const std::vector<int32_t>& from_blocks,
@@ -130,6 +142,20 @@ class ScriptedExecutor final : public StepExecutor {
     }
     shape.draws = static_cast<int64_t>(work.samples.size());
     return shape;
+  }
+
+  void CopyPush(const KvPush& push, const StepArrays& arrays) {
+    REQUIRE(push.sequence < arrays.sequences());
+    REQUIRE(push.end <= arrays.context_lengths()[push.sequence]);
+    int64_t before = 0;
+    for (int32_t i = 0; i < push.sequence; ++i) before += arrays.table_widths()[i];
+    const auto blocks = arrays.tables().subspan(
+        static_cast<size_t>(before), static_cast<size_t>(arrays.table_widths()[push.sequence]));
+    pushed.push_back({{push.submission_id, push.attempt},
+                      push.first,
+                      push.end,
+                      push.prompt_tokens,
+                      {blocks.begin(), blocks.end()}});
   }
 
   void WriteKv(const StepArrays& arrays) {

@@ -13,6 +13,9 @@
 #include "scheduler/shares.h"
 #include "tests/fakes/inexact_device.h"
 #include "worker/engine/engine.h"
+#include "worker/transfer/kv_inbox.h"
+#include "worker/transfer/kv_link_port.h"
+#include "worker/transfer/kv_outbox.h"
 
 namespace tessera::worker {
 namespace {
@@ -79,6 +82,8 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
       peer->set_stage(static_cast<int>(stage));
       peer->set_rank(static_cast<int>(rank));
       peer->set_address("worker/" + std::to_string(requests.size()));
+      *peer->mutable_kv_share()->mutable_layers() = shares[rank].layers();
+      *peer->mutable_kv_share()->mutable_kv_heads() = shares[rank].kv_heads();
       v1::ConfigureRequest& mine = requests.emplace_back();
       mine.set_stage(static_cast<int>(stage));
       mine.set_rank(static_cast<int>(rank));
@@ -98,6 +103,18 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
 }  // namespace
 
 struct PlannedReplica::Worker {
+  void OpenKv(uint64_t incarnation, SetupOptions* setup) {
+    auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation});
+    REQUIRE(started.ok());
+    inbox = *std::move(started);
+    outbox = std::make_unique<KvOutbox>(
+        KvOutboxOptions{.cluster_token = "secret", .incarnation = incarnation});
+    setup->open_kv_port =
+        OpenKvLinkPorts({inbox.get(), outbox.get(), inbox->addresses(), incarnation});
+  }
+
+  std::unique_ptr<KvInbox> inbox;
+  std::unique_ptr<KvOutbox> outbox;
   std::unique_ptr<kernels::Device> device;
   std::atomic<int64_t> busy_nanoseconds{0};
   ConfiguredEngine configured;
@@ -122,10 +139,19 @@ class PlannedReplica::Sink final : public ReplySink {
         choice.prompt_logprobs.push_back(std::move(position));
       }
       choice.finish = event.finish();
+      choice.kv_transfer = event.kv_transfer();
       choice.error = event.error();
       if (event.finish() != v1::FINISH_REASON_UNSPECIFIED) ++ended_;
     }
+    for (v1::Reserved& answer : *reply.mutable_reserved()) {
+      reserved_[answer.submission_id()] = std::move(answer);
+    }
     changed_.notify_all();
+  }
+  v1::Reserved WaitReserved(uint64_t id, double seconds) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, Seconds(seconds), [&] { return reserved_.contains(id); }));
+    return reserved_[id];
   }
   void Close(const absl::Status& reason) override {
     std::lock_guard lock(mutex_);
@@ -149,6 +175,7 @@ class PlannedReplica::Sink final : public ReplySink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> choices_;
+  std::map<uint64_t, v1::Reserved> reserved_;
   int64_t ended_ = 0;
   std::atomic<bool> held_ = false;
   bool closed_ = false;
@@ -187,6 +214,7 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
         return Formation::Join(request, kv_blocks, open, times, cancelled);
       };
       setup.formation_times.join_seconds = options.close_after_seconds;
+      if (options.moves_kv) worker.OpenKv(1000 + i, &setup);
       v1::ConfigureRequest request = requests[i];
       const v1::WorkerShare& share = request.share();
       const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
@@ -230,6 +258,16 @@ void PlannedReplica::Cancel(uint64_t submission_id) {
   cancel.set_attempt(1);
   cancel.set_choice(-1);
   members_[0]->configured.engine->Cancel(sink_, std::move(cancel));
+}
+
+v1::Reserved PlannedReplica::Reserve(const v1::Submit& submit, const v1::WorkerReady& ready) {
+  v1::Reserve reserve;
+  reserve.set_submission_id(submit.submission_id());
+  reserve.set_attempt(submit.attempt());
+  *reserve.mutable_prompt_token_ids() = submit.prompt_token_ids();
+  *reserve.mutable_senders() = ready.kv_shares();
+  members_[0]->configured.engine->Reserve(sink_, std::move(reserve));
+  return sink_->WaitReserved(submit.submission_id(), wait_seconds_);
 }
 
 void PlannedReplica::HoldReplies(bool hold) {

@@ -33,6 +33,7 @@ struct ReplicaOptions {
   int32_t micro_batches = 0;        // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;           // of the leader; each member behind it has one more
   double close_after_seconds = 60;  // longest wait of a test
+  bool moves_kv = false;            // over TCP, with other replicas
 };
 
 // The events of one choice, added up.
@@ -43,6 +44,7 @@ struct ChoiceEvents {
   std::vector<v1::PositionLogprobs> prompt_logprobs;
   int32_t cached_tokens = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  v1::KvTransfer kv_transfer;
   std::string error;
 };
 
@@ -57,6 +59,8 @@ class PlannedReplica {
   int members() const { return static_cast<int>(members_.size()); }
   void Submit(v1::Submit submit);
   void Cancel(uint64_t submission_id);
+  // Room for the prompt of `submit`, which workers that hold `ready` compute.
+  v1::Reserved Reserve(const v1::Submit& submit, const v1::WorkerReady& ready);
   // Takes no replies, as a session without credit, until it is called with false.
   void HoldReplies(bool hold);
   // Waits until every choice that was submitted has ended or the session was closed; returns the

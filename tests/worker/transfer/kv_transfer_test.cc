@@ -64,18 +64,35 @@ struct Ends {
         KvOutboxOptions{.cluster_token = token, .incarnation = 5, .wait_seconds = 5});
     for (size_t i = 0; i < from.memory.size(); ++i) from.memory[i] = static_cast<std::byte>(i * 7);
   }
-  // Tokens 5 to 17 of a sequence.
-  v1::KvTarget Expect(Outcome* outcome, double lease_seconds = 30) {
-    KvRoom room{to.view, to_table, 5, 18, lease_seconds, outcome->Setter()};
-    v1::KvTarget target;
-    target.set_ticket(inbox->Expect(std::move(room)));
-    for (const std::string& address : inbox->addresses()) target.add_addresses(address);
-    target.set_incarnation(kReceiver);
-    target.set_first_token(5);
-    return target;
+  // Tokens 5 to 17 of a sequence, all layers and heads.
+  v1::KvRoute Expect(Outcome* outcome, double lease_seconds = 30) {
+    return Expect(outcome->Setter(), lease_seconds);
   }
-  void Send(const v1::KvTarget& target, Outcome* outcome, const void* owner = nullptr) {
-    outbox->Send({target, from.view, from_table, 18, outcome->Setter(), owner});
+  v1::KvRoute Expect(std::function<void(const absl::Status&)> done, double lease_seconds = 30) {
+    KvPartRoom room{to.view, to.view.share, to_table, 5, 18, lease_seconds, std::move(done)};
+    v1::KvRoute route = RouteTo(inbox->addresses());
+    route.set_ticket(inbox->Expect(std::move(room)));
+    return route;
+  }
+  static v1::KvRoute RouteTo(const std::vector<std::string>& addresses) {
+    v1::KvRoute route;
+    for (const std::string& address : addresses) route.add_addresses(address);
+    route.set_incarnation(kReceiver);
+    route.mutable_part()->mutable_layers()->set_end(2);
+    route.mutable_part()->mutable_kv_heads()->set_end(3);
+    return route;
+  }
+  KvOutbox::ParcelId Open(const v1::KvRoute& route, Outcome* outcome) {
+    return outbox->Open({route, from.view, 5, 18,
+                         [set = outcome->Setter()](const KvParcelOutcome& o) { set(o.status); }});
+  }
+  void Add(KvOutbox::ParcelId id, int32_t layer, int64_t first, int64_t end) {
+    outbox->Add(id, layer, std::make_shared<const std::vector<int32_t>>(from_table), first, end);
+  }
+  KvOutbox::ParcelId Send(const v1::KvRoute& route, Outcome* outcome) {
+    const KvOutbox::ParcelId id = Open(route, outcome);
+    for (const int32_t layer : {0, 1}) Add(id, layer, 5, 18);
+    return id;
   }
   // What refuses says so to its peer before it counts.
   bool RefusesInTime(int64_t count) const {
@@ -97,14 +114,14 @@ struct Ends {
 };
 
 // A connection that is past its handshake.
-std::unique_ptr<kernels::Link> Connect(const v1::KvTarget& target, const std::string& token) {
+std::unique_ptr<kernels::Link> Connect(const v1::KvRoute& route, const std::string& token) {
   v1::LinkIdentity identity;
   identity.set_protocol_version(kProtocolVersion);
   identity.set_incarnation(5);
-  identity.set_peer_incarnation(target.incarnation());
+  identity.set_peer_incarnation(route.incarnation());
   identity.set_kind(v1::LINK_KIND_KV);
-  identity.set_ticket(target.ticket());
-  auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(target.addresses(0)), 5);
+  identity.set_ticket(route.ticket());
+  auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(route.addresses(0)), 5);
   REQUIRE(link.ok());
   kernels::HandshakeOptions handshake;
   handshake.token = token;
@@ -140,9 +157,18 @@ constexpr int64_t PieceBytes(int64_t tokens) { return 2 * 3 * tokens * kHeadDim 
 
 TEST_CASE("KV arrives in the blocks that were kept for it") {
   Ends ends;
-  for (int round = 0; round < 2; ++round) {  // the second over links of their own
+  for (const bool in_chunks : {false, true}) {
     Outcome arrived, sent;
-    ends.Send(ends.Expect(&arrived), &sent);
+    const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived), &sent);
+    if (in_chunks) {
+      for (const int32_t layer : {0, 1}) ends.Add(id, layer, 5, 9);
+      for (const int32_t layer : {0, 1}) ends.Add(id, layer, 9, 10);
+    }
+    ends.Add(id, 0, in_chunks ? 10 : 5, 18);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK_FALSE(sent.has_come());
+    CHECK_FALSE(arrived.has_come());
+    ends.Add(id, 1, in_chunks ? 10 : 5, 18);
     CHECK(sent.Wait().ok());
     CHECK(arrived.Wait().ok());
   }
@@ -162,28 +188,33 @@ TEST_CASE("KV arrives in the blocks that were kept for it") {
       }
     }
   }
-  CHECK(ends.outbox->bytes_sent() > 2 * 2 * PieceBytes(13));
+  const std::vector<v1::LinkCounters> counted = ends.outbox->counters();
+  REQUIRE(counted.size() == 1);
+  CHECK(counted[0].peer_incarnation() == kReceiver);
+  CHECK(counted[0].transport() == "tcp");
+  CHECK(counted[0].bytes_sent() > uint64_t{2 * 2 * PieceBytes(13)});
+  CHECK(counted[0].failures() == 0);
   CHECK(ends.inbox->refused() == 0);
 }
 
 TEST_CASE("a ticket that is used, unknown or another worker's opens nothing") {
   Ends ends;
   Outcome arrived, sent, again, made_up, other;
-  const v1::KvTarget target = ends.Expect(&arrived);
-  ends.Send(target, &sent);
+  const v1::KvRoute route = ends.Expect(&arrived);
+  ends.Send(route, &sent);
   CHECK(sent.Wait().ok());
   const std::vector<std::byte> after = ends.to.memory;
   std::fill(ends.from.memory.begin(), ends.from.memory.end(), std::byte{1});
-  ends.Send(target, &again);
+  ends.Send(route, &again);
   CHECK(absl::IsFailedPrecondition(again.Wait()));
-  v1::KvTarget invented = target;
+  v1::KvRoute invented = route;
   invented.set_ticket("0123456789abcdef");
   ends.Send(invented, &made_up);
   const absl::Status refused = made_up.Wait();
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()), Catch::Contains("ticket is not known here"));
   Outcome waits;
-  v1::KvTarget elsewhere = ends.Expect(&waits);
+  v1::KvRoute elsewhere = ends.Expect(&waits);
   elsewhere.set_incarnation(kReceiver + 1);
   ends.Send(elsewhere, &other);
   CHECK_FALSE(other.Wait().ok());
@@ -196,11 +227,11 @@ TEST_CASE("a ticket that is used, unknown or another worker's opens nothing") {
 TEST_CASE("who has not the cluster's token is refused, and its ticket stays good") {
   Ends ends;
   Outcome arrived;
-  const v1::KvTarget target = ends.Expect(&arrived);
-  CHECK(Connect(target, "guess") == nullptr);
+  const v1::KvRoute route = ends.Expect(&arrived);
+  CHECK(Connect(route, "guess") == nullptr);
   CHECK(ends.untouched());
   Outcome sent;
-  ends.Send(target, &sent);
+  ends.Send(route, &sent);
   CHECK(sent.Wait().ok());
   CHECK(arrived.Wait().ok());
 }
@@ -222,20 +253,15 @@ TEST_CASE("an outcome that is being reported is heard before Forget returns") {
   Ends ends;
   std::promise<void> reporting;
   std::atomic<bool> reported = false;
-  KvRoom room{ends.to.view, ends.to_table, 5, 18, 30, [&](const absl::Status&) {
-                reporting.set_value();
-                std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                reported = true;
-              }};
-  v1::KvTarget target;
-  target.set_ticket(ends.inbox->Expect(std::move(room)));
-  target.add_addresses(ends.inbox->addresses()[0]);
-  target.set_incarnation(kReceiver);
-  target.set_first_token(5);
+  const v1::KvRoute route = ends.Expect([&](const absl::Status&) {
+    reporting.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    reported = true;
+  });
   Outcome sent;
-  ends.Send(target, &sent);
+  ends.Send(route, &sent);
   reporting.get_future().wait();
-  ends.inbox->Forget(target.ticket());
+  ends.inbox->Forget(route.ticket());
   CHECK(reported);
   CHECK(sent.Wait().ok());
 }
@@ -285,12 +311,12 @@ TEST_CASE("a sender that dies, or says nothing, ends its room in bounded time") 
   CHECK(absl::IsDeadlineExceeded(unused.Wait()));
 }
 
-TEST_CASE("nothing is written behind Forget, and nothing is sent behind Drop") {
+TEST_CASE("nothing is written behind Forget, and nothing is sent behind Stop") {
   Ends ends;
   Outcome forgotten;
-  const v1::KvTarget target = ends.Expect(&forgotten);
-  const auto link = Connect(target, "secret");
-  ends.inbox->Forget(target.ticket());
+  const v1::KvRoute route = ends.Expect(&forgotten);
+  const auto link = Connect(route, "secret");
+  ends.inbox->Forget(route.ticket());
   SendPiece(link.get(), Piece(5, 8), PieceBytes(3));
   CHECK(link->Receive(static_cast<uint16_t>(KvFrame::kComplete), absl::Span<std::byte>(), 10)
             .status()
@@ -298,23 +324,56 @@ TEST_CASE("nothing is written behind Forget, and nothing is sent behind Drop") {
   CHECK(ends.untouched());
   CHECK_FALSE(forgotten.has_come());
 
-  // Nobody answers the first shipment, and the second waits behind it.
+  Outcome arrived, stopped;
+  const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived, 1), &stopped);
+  ends.Add(id, 0, 5, 18);
+  ends.outbox->Stop(id);
+  ends.Add(id, 1, 5, 18);
+  CHECK_FALSE(arrived.Wait().ok());  // the connection ends; where there was none yet, the lease
+  CHECK_FALSE(stopped.has_come());
+}
+
+TEST_CASE("a receiver that answers nothing holds up no other, and its parcel can be stopped") {
+  Ends ends;
   auto deaf = kernels::LinkListener::Listen(*kernels::ParseLinkAddress("127.0.0.1:0"));
   REQUIRE(deaf.ok());
-  v1::KvTarget nowhere;
-  nowhere.set_incarnation(kReceiver);
-  nowhere.set_first_token(5);
-  nowhere.add_addresses((*deaf)->address().ToString());
+  const v1::KvRoute nowhere = Ends::RouteTo({(*deaf)->address().ToString()});
   Outcome first, second, others, arrived;
-  const int mine = 0, theirs = 0;
-  ends.Send(nowhere, &first, &mine);
-  ends.Send(nowhere, &second, &mine);
-  ends.Send(ends.Expect(&arrived), &others, &theirs);
-  ends.outbox->Drop(&mine);
-  CHECK(first.has_come());
-  CHECK(second.has_come());
+  const KvOutbox::ParcelId stopped = ends.Send(nowhere, &first);
+  ends.Send(nowhere, &second);
+  ends.Send(ends.Expect(&arrived), &others);
   CHECK(others.Wait().ok());
   CHECK(arrived.Wait().ok());
+  ends.outbox->Stop(stopped);
+  CHECK_FALSE(second.Wait().ok());  // within the handshake's bound
+  CHECK_FALSE(first.has_come());
+  CHECK(ends.outbox->counters().back().failures() == 1);
+}
+
+TEST_CASE("KV that is not computed in time ends its parcel, and its room") {
+  Ends ends;
+  ends.outbox = std::make_unique<KvOutbox>(
+      KvOutboxOptions{.cluster_token = "secret", .incarnation = 5, .idle_seconds = 0.2});
+  Outcome arrived, sent;
+  const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived), &sent);
+  ends.Add(id, 0, 5, 9);
+  CHECK(absl::IsDeadlineExceeded(sent.Wait()));
+  CHECK(absl::IsUnavailable(arrived.Wait()));
+}
+
+TEST_CASE("more parcels at once than threads all arrive") {
+  Ends ends;
+  std::vector<std::unique_ptr<Outcome>> outcomes;
+  std::vector<KvOutbox::ParcelId> ids;
+  for (int i = 0; i < KvOutbox::kMaxParcelsAtOnce + 6; ++i) {
+    Outcome& arrived = *outcomes.emplace_back(std::make_unique<Outcome>());
+    Outcome& sent = *outcomes.emplace_back(std::make_unique<Outcome>());
+    ids.push_back(ends.Open(ends.Expect(&arrived), &sent));
+  }
+  for (const KvOutbox::ParcelId id : ids) {
+    for (const int32_t layer : {0, 1}) ends.Add(id, layer, 5, 18);
+  }
+  for (const auto& outcome : outcomes) CHECK(outcome->Wait().ok());
 }
 
 }  // namespace

@@ -1,0 +1,122 @@
+// Prompts computed by one replica and continued by another, both of any layout: one worker's
+// tokens. Every pair of plans has a seed of its own; TESSERA_RANDOM_PLANS says how many there are.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/temporary_folder.h"
+#include "tests/worker/formation/made_checkpoint.h"
+#include "tests/worker/formation/random_plans.h"
+#include "tests/worker/formation/replica_comparison.h"
+#include "tests/worker/formation/replica_harness.h"
+
+namespace tessera::worker {
+namespace {
+
+// Of the span of a position's logits, in float32, from the order of sums alone.
+constexpr double kTolerance = 1e-4;
+
+Answers Run(const std::string& folder, const ReplicaOptions& options,
+            const std::vector<v1::Submit>& requests) {
+  PlannedReplica replica(folder, options);
+  for (const v1::Submit& request : requests) replica.Submit(request);
+  return replica.WaitAll();
+}
+
+// What prefill and decode said of a choice, as its reader hears it.
+ChoiceEvents Join(ChoiceEvents first, const ChoiceEvents& rest) {
+  first.finish = rest.finish;
+  first.error = rest.error;
+  first.tokens.insert(first.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+  first.token_logprobs.insert(first.token_logprobs.end(), rest.token_logprobs.begin(),
+                              rest.token_logprobs.end());
+  return first;
+}
+
+// The load is told just after the last event.
+bool HoldsNothing(const PlannedReplica& replica) {
+  for (int i = 0; i < 1000 && replica.load().kv_blocks_used() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return replica.load().kv_blocks_used() == 0;
+}
+
+struct Split {
+  PlannedReplica prefill, decode;
+
+  // All requests at once, as a coordinator hands them over.
+  Answers Run(const std::vector<v1::Submit>& requests) {
+    std::map<uint64_t, std::string> tickets;
+    for (v1::Submit request : requests) {
+      const v1::Reserved reserved = decode.Reserve(request, prefill.ready(0));
+      INFO(reserved.error());
+      REQUIRE(reserved.has_target());
+      tickets[request.submission_id()] = reserved.target().ticket();
+      *request.mutable_kv_target() = reserved.target();
+      prefill.Submit(std::move(request));
+    }
+    Answers answers = prefill.WaitAll();
+    for (v1::Submit request : requests) {
+      const ChoiceEvents& first = answers.at({request.submission_id(), 0});
+      INFO(first.error);
+      if (first.finish == v1::FINISH_REASON_LENGTH) continue;
+      REQUIRE(first.finish == v1::FINISH_REASON_HANDED_OVER);
+      CHECK(first.kv_transfer.bytes() > 0);
+      CHECK(first.kv_transfer.transport() == "tcp");
+      request.mutable_output_token_ids()->Add(first.tokens.begin(), first.tokens.end());
+      request.set_prompt_logprobs(-1);
+      request.set_kv_ticket(tickets[request.submission_id()]);
+      decode.Submit(std::move(request));
+    }
+    const Answers rest = decode.WaitAll();
+    for (auto& [key, first] : answers) {
+      if (const auto more = rest.find(key); more != rest.end()) first = Join(first, more->second);
+    }
+    return answers;
+  }
+};
+
+TEST_CASE("a prompt of one replica goes on at another, whatever their layouts") {
+  std::map<MadeModel, std::unique_ptr<tests::TemporaryFolder>> folders;
+  for (const MadeModel model : MadeModels()) {
+    folders[model] = std::make_unique<tests::TemporaryFolder>();
+    WriteMadeCheckpoint(folders[model]->path(), model);
+  }
+  int64_t asked = 0, compared = 0;
+  for (int seed = 0; seed < RandomPlanCount(); ++seed) {
+    Numbers numbers(static_cast<uint64_t>(seed) * 104729 + 5);
+    const MadeModel model = MadeModels()[static_cast<size_t>(seed) % MadeModels().size()];
+    const bool exact = seed % 4 == 0;
+    ReplicaOptions from, to, one_worker;
+    one_worker.isas = {numbers.OneIsa()};
+    for (ReplicaOptions* options : {&from, &to}) {
+      options->stages = RandomStages(exact ? 1 : 4, &numbers);
+      options->isas = exact ? one_worker.isas : RandomIsas(*options, &numbers);
+      options->max_batched_tokens = numbers.From(8, 64);
+      options->moves_kv = true;
+    }
+    INFO("seed " << seed << ", " << Name(model) << ": " << Describe(from) << " to "
+                 << Describe(to));
+    std::vector<v1::Submit> requests = RandomRequests(&numbers);
+    for (v1::Submit& request : requests) request.set_max_tokens(request.max_tokens() + 1);
+    const std::string folder = folders[model]->path().string();
+    const Answers alone = Run(folder, one_worker, requests);
+    Split split{{folder, from}, {folder, to}};
+    const Answers got = split.Run(requests);
+    for (const v1::Submit& request : requests) asked += request.max_tokens();
+    compared += CheckWithin(kTolerance, got, alone);
+    if (exact) CheckSameBits(got, alone);
+    CHECK(split.decode.load().prompt_tokens() == 0);
+    CHECK(HoldsNothing(split.prefill));
+    CHECK(HoldsNothing(split.decode));
+  }
+  CHECK(compared > asked * 9 / 10);
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,258 @@
+#include "worker/transfer/kv_link_port.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+#include "worker/transfer/kv_link_follower.h"
+#include "worker/transfer/kv_link_mover.h"
+
+namespace tessera::worker {
+namespace {
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool IsInside(const kvcache::IndexRange& part, const kvcache::IndexRange& whole) {
+  return whole.begin <= part.begin && part.begin < part.end && part.end <= whole.end;
+}
+
+absl::Status CheckPart(const v1::KvShare& part, const kvcache::KvShare& held) {
+  const kvcache::KvShare share = ToKvShare(part);
+  if (IsInside(share.layers, held.layers) && IsInside(share.kv_heads, held.kv_heads)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat("KV of layers ", share.layers.begin, " to ", share.layers.end, ", heads ",
+             share.kv_heads.begin, " to ", share.kv_heads.end, "; this worker holds layers ",
+             held.layers.begin, " to ", held.layers.end, ", heads ", held.kv_heads.begin, " to ",
+             held.kv_heads.end));
+}
+
+}  // namespace
+
+kvcache::KvShare ToKvShare(const v1::KvShare& share) {
+  return {ToIndexRange(share.layers()), ToIndexRange(share.kv_heads())};
+}
+
+KvPortOpener OpenKvLinkPorts(KvLinkOptions options) {
+  return [options = std::move(options)](const kvcache::KvPool& pool, int self,
+                                        std::shared_ptr<const void> owner) {
+    return std::make_shared<KvLinkPort>(options, pool, self, std::move(owner));
+  };
+}
+
+KvLinkPort::KvLinkPort(KvLinkOptions options, const kvcache::KvPool& pool, int self,
+                       std::shared_ptr<const void> owner)
+    : options_(std::move(options)), pool_(pool), self_(self), owner_(std::move(owner)) {}
+
+KvLinkPort::~KvLinkPort() {
+  SetListener(nullptr);
+  while (!rooms_.empty()) CloseRoom(rooms_.begin()->first);
+  while (!shipments_.empty()) Drop(shipments_.begin()->first);
+}
+
+std::unique_ptr<KvMover> KvLinkPort::Lead(Replica replica) {
+  return std::make_unique<KvLinkMover>(shared_from_this(), std::move(replica));
+}
+
+std::unique_ptr<KvMemberPart> KvLinkPort::Follow(Answer answer) {
+  return std::make_unique<KvLinkFollower>(shared_from_this(), std::move(answer));
+}
+
+void KvLinkPort::SetListener(Listener* listener) {
+  std::lock_guard lock(listener_mutex_);
+  listener_ = listener;
+}
+
+void KvLinkPort::Tell(const std::function<void(Listener&)>& what) {
+  std::lock_guard lock(listener_mutex_);
+  if (listener_ != nullptr) what(*listener_);
+}
+
+absl::Status KvLinkPort::CheckRoom(const v1::KvRoom& room) const {
+  absl::Status status;
+  for (const v1::KvShare& part : room.parts()) status.Update(CheckPart(part, pool_.share));
+  for (const int32_t block : room.blocks()) {
+    if (block >= 0 && block < pool_.blocks) continue;
+    status.Update(absl::InvalidArgumentError(
+        StrCat("KV block ", block, "; this worker's pool has ", pool_.blocks)));
+  }
+  if (room.parts().empty() || room.first_token() < 0 || room.first_token() >= room.end_token() ||
+      room.end_token() > room.blocks_size() * pool_.block_tokens) {
+    status.Update(absl::InvalidArgumentError(
+        StrCat("room for the KV of tokens ", room.first_token(), " to ", room.end_token(), " in ",
+               room.blocks_size(), " blocks and ", room.parts_size(), " parts")));
+  }
+  return status;
+}
+
+absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1::KvRoom& room) {
+  if (absl::Status status = CheckRoom(room); !status.ok()) return status;
+  {
+    std::lock_guard lock(mutex_);
+    if (!rooms_.try_emplace(key, Room{{}, static_cast<size_t>(room.parts_size())}).second) {
+      return absl::InvalidArgumentError(
+          StrCat("there is room for submission ", key.first, " attempt ", key.second, " already"));
+    }
+  }
+  v1::KvRoomReady ready;
+  for (const std::string& address : options_.addresses) ready.add_addresses(address);
+  ready.set_incarnation(options_.incarnation);
+  for (const v1::KvShare& part : room.parts()) {
+    KvPartRoom expected;
+    expected.pool = pool_;
+    expected.part = ToKvShare(part);
+    expected.table.assign(room.blocks().begin(), room.blocks().end());
+    expected.first = room.first_token();
+    expected.end = room.end_token();
+    expected.lease_seconds = room.lease_seconds();
+    expected.done = [this, key](const absl::Status& status) { OnPart(key, status); };
+    ready.add_tickets(options_.inbox->Expect(std::move(expected)));
+  }
+  std::lock_guard lock(mutex_);
+  const auto found = rooms_.find(key);
+  if (found != rooms_.end()) {
+    found->second.tickets.assign(ready.tickets().begin(), ready.tickets().end());
+  }
+  return ready;
+}
+
+void KvLinkPort::OnPart(const KvKey& key, const absl::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = rooms_.find(key);
+    if (found == rooms_.end() || found->second.missing == 0) return;
+    if (status.ok() && --found->second.missing > 0) return;
+    if (status.ok()) {
+      rooms_.erase(found);
+    } else {
+      found->second.missing = 0;  // other parts may come until it is closed
+    }
+  }
+  Tell([&](Listener& listener) { listener.OnPartArrived(key, status); });
+}
+
+void KvLinkPort::CloseRoom(const KvKey& key) {
+  std::vector<std::string> tickets;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = rooms_.find(key);
+    if (found == rooms_.end()) return;
+    tickets = std::move(found->second.tickets);
+    rooms_.erase(found);
+  }
+  for (const std::string& ticket : tickets) options_.inbox->Forget(ticket);
+}
+
+void KvLinkPort::Begin(std::span<const KvPush> pushes, const StepArrays& arrays) {
+  pushes_.clear();
+  for (const KvPush& push : pushes) {
+    const KvKey key{push.submission_id, push.attempt};
+    StepPush& mine = pushes_.emplace_back();
+    {
+      std::lock_guard lock(mutex_);
+      const auto open = shipments_.find(key);
+      if (open != shipments_.end()) mine.parcels = open->second.parcels;
+    }
+    if (mine.parcels.empty() && push.first == push.target->first_token()) {
+      mine.parcels = OpenShipment(key, push);
+    }
+    if (mine.parcels.empty()) {  // nothing of it is this worker's
+      pushes_.pop_back();
+      continue;
+    }
+    int64_t before = 0;
+    for (int32_t i = 0; i < push.sequence; ++i) before += arrays.table_widths()[i];
+    const auto blocks = arrays.tables().subspan(
+        static_cast<size_t>(before), static_cast<size_t>(arrays.table_widths()[push.sequence]));
+    mine.table = std::make_shared<const std::vector<int32_t>>(blocks.begin(), blocks.end());
+    mine.first = push.first;
+    mine.end = push.end;
+  }
+}
+
+std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& key,
+                                                                 const KvPush& push) {
+  std::vector<const v1::KvRoute*> mine;
+  absl::Status status;
+  for (const v1::KvRoute& route : push.target->routes()) {
+    if (route.sender() != self_) continue;
+    mine.push_back(&route);
+    status.Update(CheckPart(route.part(), pool_.share));
+  }
+  if (!status.ok()) {
+    Tell([&](Listener& listener) { listener.OnPartSent(key, status, {}); });
+    return {};
+  }
+  if (mine.empty()) return {};
+  std::vector<ParcelOfLayers> parcels;
+  {
+    std::lock_guard lock(mutex_);
+    Shipment& shipment = shipments_[key];
+    shipment.missing = mine.size();
+    shipment.began_seconds = NowSeconds();
+  }
+  for (const v1::KvRoute* route : mine) {
+    KvParcel parcel;
+    parcel.route = *route;
+    parcel.pool = pool_;
+    parcel.first = push.target->first_token();
+    parcel.end = push.prompt_tokens;
+    parcel.done = [this, key](const KvParcelOutcome& outcome) { OnParcel(key, outcome); };
+    parcels.push_back({options_.outbox->Open(std::move(parcel)), ToKvShare(route->part()).layers});
+  }
+  std::lock_guard lock(mutex_);
+  if (const auto open = shipments_.find(key); open != shipments_.end()) {
+    open->second.parcels = parcels;
+  }
+  return parcels;
+}
+
+void KvLinkPort::OnLayerWritten(int64_t index) {
+  const auto layer = static_cast<int32_t>(pool_.share.layers.begin + index);
+  for (const StepPush& push : pushes_) {
+    for (const ParcelOfLayers& parcel : push.parcels) {
+      if (layer < parcel.layers.begin || layer >= parcel.layers.end) continue;
+      options_.outbox->Add(parcel.id, layer, push.table, push.first, push.end);
+    }
+  }
+}
+
+void KvLinkPort::OnParcel(const KvKey& key, const KvParcelOutcome& outcome) {
+  v1::KvTransfer transfer;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = shipments_.find(key);
+    if (found == shipments_.end() || found->second.missing == 0) return;
+    Shipment& shipment = found->second;
+    v1::KvTransfer& sum = shipment.transfer;
+    sum.set_bytes(sum.bytes() + static_cast<uint64_t>(outcome.bytes));
+    if (sum.transport() != "tcp") sum.set_transport(outcome.is_unix ? "unix" : "tcp");
+    if (outcome.status.ok() && --shipment.missing > 0) return;
+    sum.set_seconds(NowSeconds() - shipment.began_seconds);
+    transfer = sum;
+    if (outcome.status.ok()) {
+      shipments_.erase(found);
+    } else {
+      shipment.missing = 0;  // the others go on until it is dropped
+    }
+  }
+  Tell([&](Listener& listener) { listener.OnPartSent(key, outcome.status, transfer); });
+}
+
+void KvLinkPort::Drop(const KvKey& key) {
+  std::vector<ParcelOfLayers> parcels;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = shipments_.find(key);
+    if (found == shipments_.end()) return;
+    parcels = std::move(found->second.parcels);
+    shipments_.erase(found);
+  }
+  for (const ParcelOfLayers& parcel : parcels) options_.outbox->Stop(parcel.id);
+}
+
+}  // namespace tessera::worker
