@@ -10,7 +10,7 @@
 #include "deploy/plan_file.h"
 #include "proto/plan.pb.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/shared_cluster.h"
+#include "scheduler/planner/shared/shared_cluster.h"
 
 namespace tessera::deploy {
 
@@ -60,8 +60,8 @@ absl::StatusOr<std::vector<PlanQuestion>> ReadSharedQuestions(
 // A built-in name, a Hugging Face folder, or a config.json.
 absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name);
 
-// The plan as the files say beside the plan with `changes` (scheduler/planner/what_if) to the
-// cluster.
+// The plan as the files say beside the plan with `changes` (scheduler/planner/advice/what_if) to
+// the cluster.
 struct WhatIfAnswer {
   std::string text;         // the difference
   PlanQuestion question;    // with the changes
@@ -72,7 +72,7 @@ absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& c
 // Plans for models that share a cluster: as the files say where `changes` are empty, else with
 // these, and the text compares both.
 struct SharedAsk {
-  std::string changes;        // scheduler/planner/what_if
+  std::string changes;        // scheduler/planner/advice/what_if
   bool outlook = true;        // tell other choices too, and what changes would bring
   bool search_again = false;  // that with deals made anew, however long it takes
 };

@@ -16,7 +16,7 @@
 #include <functional>
 #include <thread>
 
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::deploy {
 

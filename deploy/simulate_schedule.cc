@@ -9,10 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "deploy/plan_file.h"
 #include "proto/quantity.h"
-#include "scheduler/plan_check.h"
-#include "scheduler/planner/move_cost.h"
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/advice/what_if.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/what_if.h"
+#include "scheduler/planner/report/move_cost.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {

@@ -3,7 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "proto/plain_text.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -219,6 +219,24 @@ std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
   return {faults.begin(), faults.end()};
 }
 
+std::vector<std::string> FindFullFolders(const std::vector<SourceFile>& files,
+                                         std::string_view prefix, std::size_t max_units) {
+  std::map<std::string, std::set<std::string>> units;
+  for (const SourceFile& file : files) {
+    const fs::path path(file.path);
+    if (!file.path.starts_with(prefix) || path.filename() == "BUILD.bazel") continue;
+    units[path.parent_path().generic_string()].insert(path.stem().string());
+  }
+  std::vector<std::string> faults;
+  for (const auto& [folder, names] : units) {
+    if (names.size() <= max_units) continue;
+    faults.push_back(folder + " has " + std::to_string(names.size()) +
+                     " units on one level; more than " + std::to_string(max_units) +
+                     " are two folders");
+  }
+  return faults;
+}
+
 std::vector<std::string> FindFieldsWithoutComment(const std::vector<SourceFile>& files) {
   static const std::regex kField(
       R"(\s+(repeated |optional )?(map<.*>|[\w.]+)\s+\w+\s*=\s*\d+.*;.*)");

@@ -40,6 +40,11 @@ std::vector<std::string> FindFolderCycles(const std::vector<SourceFile>& files);
 std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
                                          std::size_t max_lines);
 
+// One line for each folder of `prefix` and below with more than `max_units` units on one level. A
+// unit is what shares a name: x.h, x.cc.
+std::vector<std::string> FindFullFolders(const std::vector<SourceFile>& files,
+                                         std::string_view prefix, std::size_t max_units);
+
 // One line for each field of a .proto file below proto/ that has no comment, on its line or just
 // above.
 std::vector<std::string> FindFieldsWithoutComment(const std::vector<SourceFile>& files);

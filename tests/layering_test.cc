@@ -10,6 +10,7 @@ namespace tessera::tests {
 namespace {
 
 constexpr std::size_t kMaxLines = 600;
+constexpr std::size_t kMaxUnits = 25;
 
 // The checkout that this test was built from. Bazel's runfiles are links to it; the test is not
 // sandboxed, so that it sees also files that no target names.
@@ -119,6 +120,18 @@ TEST_CASE("no folder uses one that uses it") {
       FindFolderCycles({Including("a/x.cc", "a/b/y.h"), Including("a/b/z.cc", "a/v.h")});
   CHECK(faults == Faults{"a -> a/b -> a"});
   CHECK(FindFolderCycles({Including("a/x.cc", "a/b/y.h"), Including("a/x.cc", "a/w.h")}).empty());
+  const auto between =
+      FindFolderCycles({Including("a/b/x.cc", "a/c/y.h"), Including("a/c/z.cc", "a/b/v.h")});
+  CHECK(between == Faults{"a/b -> a/c -> a/b"});
+}
+
+TEST_CASE("folders of the scheduler have few units on one level") {
+  CHECK(FindFullFolders(Tree(), "scheduler/", kMaxUnits) == Faults{});
+  const std::vector<SourceFile> files = {{"a/x.h", ""},   {"a/x.cc", ""},        {"a/y.h", ""},
+                                         {"a/b/z.h", ""}, {"a/BUILD.bazel", ""}, {"c/v.h", ""}};
+  CHECK(FindFullFolders(files, "a/", 2).empty());
+  CHECK(FindFullFolders(files, "a/", 1) ==
+        Faults{"a has 2 units on one level; more than 1 are two folders"});
 }
 
 TEST_CASE("a cycle is spelled out") {

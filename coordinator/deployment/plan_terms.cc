@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol.h"
-#include "scheduler/plan_check.h"
-#include "scheduler/planner/plan_request.h"
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/request/plan_request.h"
 
 namespace tessera::coordinator {
 
@@ -32,8 +32,7 @@ absl::Status PlanningDesk::CheckAdmin(std::string_view authorization) const {
         "plans are made and shown beyond loopback only with an admin key: start the coordinator "
         "with --admin-key-file");
   }
-  if (BearerFits(authorization, {&options_.admin_key, 1}))
-    return absl::OkStatus();
+  if (BearerFits(authorization, {&options_.admin_key, 1})) return absl::OkStatus();
   return absl::UnauthenticatedError(
       "the admin key is missing or wrong (authorization: Bearer KEY)");
 }

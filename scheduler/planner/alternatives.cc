@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/planner/bottleneck.h"
 #include "scheduler/planner/overlapping_alternative.h"
-#include "scheduler/planner/plan_text.h"
+#include "scheduler/planner/report/bottleneck.h"
+#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/survival.h"
-#include "scheduler/search/goodput.h"
+#include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/goodput.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

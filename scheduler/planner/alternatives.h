@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 

@@ -7,8 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/planner/part_search.h"
-#include "scheduler/search/goodput.h"
-#include "scheduler/search/split_shares.h"
+#include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/goodput.h"
+#include "scheduler/search/layout/split_shares.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -51,8 +52,7 @@ std::vector<Share> SplitShares(const PlacementProblem& problem, const Placement&
   const ReplicaJudge judge(problem);
   absl::StatusOr<std::vector<Share>> shares = ShareSplit(problem, judge, &left);
   if (!shares.ok()) return {};
-  if (problem.goal == Goal::kGoodput)
-    KeepWithinLimits(problem, judge.attainment(), left, &*shares);
+  if (problem.goal == Goal::kGoodput) KeepWithinLimits(problem, judge.attainment(), left, &*shares);
   for (Share& share : *shares) {
     share.prefill = index[static_cast<size_t>(share.prefill)];
     share.decode = index[static_cast<size_t>(share.decode)];

@@ -1,8 +1,8 @@
 #include "scheduler/planner/overlapping_alternative.h"
 
 #include "absl/strings/str_format.h"
-#include "scheduler/planner/plan_text.h"
-#include "scheduler/search/overlapping_layers.h"
+#include "scheduler/planner/report/plan_text.h"
+#include "scheduler/search/baselines/overlapping_layers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

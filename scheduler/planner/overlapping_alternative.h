@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 

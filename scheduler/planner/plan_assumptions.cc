@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/runtime_reserve.h"
-#include "scheduler/planner/plan_attainment.h"
-#include "scheduler/planner/plan_text.h"
+#include "scheduler/planner/report/plan_attainment.h"
+#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/search/search_options.h"
 #include "third_party/absl/str_cat.h"
 

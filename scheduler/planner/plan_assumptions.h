@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/planner/planner.h"
+#include "scheduler/planner/planner_input.h"
 
 namespace tessera::scheduler {
 

@@ -9,24 +9,26 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/cost/step_budget.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
-#include "scheduler/planner/bottleneck.h"
-#include "scheduler/planner/bound_text.h"
-#include "scheduler/planner/idle_devices.h"
-#include "scheduler/planner/link_load.h"
 #include "scheduler/planner/plan_assumptions.h"
-#include "scheduler/planner/plan_attainment.h"
-#include "scheduler/planner/plan_text.h"
 #include "scheduler/planner/refusal.h"
-#include "scheduler/planner/rent_list.h"
-#include "scheduler/planner/role_proto.h"
+#include "scheduler/planner/report/bottleneck.h"
+#include "scheduler/planner/report/bound_text.h"
+#include "scheduler/planner/report/idle_devices.h"
+#include "scheduler/planner/report/link_load.h"
+#include "scheduler/planner/report/plan_attainment.h"
+#include "scheduler/planner/report/plan_text.h"
+#include "scheduler/planner/report/rent_list.h"
+#include "scheduler/planner/report/role_proto.h"
+#include "scheduler/planner/report/weak_replicas.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
-#include "scheduler/planner/weak_replicas.h"
-#include "scheduler/search/class_routing_program.h"
+#include "scheduler/search/best/class_routing_program.h"
+#include "scheduler/search/best/split_placement.h"
+#include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/search_options.h"
-#include "scheduler/search/split_placement.h"
+#include "scheduler/search/searches.h"
 #include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
 
@@ -50,11 +52,10 @@ class Planner {
 
   absl::StatusOr<v1::DeploymentPlan> Run() {
     if (absl::Status s = Read(); !s.ok()) return s;
-    absl::StatusOr<Search> search = options_.given_search
-                                        ? absl::StatusOr<Search>(options_.given_search)
-                                        : FindSearch(options_.search);
-    if (!search.ok()) return search.status();
+    absl::StatusOr<Search> search = options_.given_search;
     if (!options_.given_search) {
+      search = FindSearch(options_.search);
+      if (!search.ok()) return search.status();
       search = options_.survive_machine_loss ? SurvivingSearch(*std::move(search))
                                              : WithoutIdle(*std::move(search));
     }
@@ -214,8 +215,8 @@ class Planner {
     problem_.options.max_sequences = options_.max_sequences;
     problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second};
     problem_.seed = options_.seed;
-    absl::StatusOr<std::map<std::string, double>> search_options = ParseSearchOptions(
-        options_.search.empty() ? "best" : options_.search, options_.search_options);
+    auto search_options = ParseSearchOptions(options_.search.empty() ? "best" : options_.search,
+                                             options_.search_options);
     if (!search_options.ok()) return search_options.status();
     problem_.search_options = *std::move(search_options);
     problem_.options.max_tpot_seconds = options_.goal == Goal::kGoodput

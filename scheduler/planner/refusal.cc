@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "scheduler/planner/cluster_links.h"
-#include "scheduler/planner/plan_text.h"
+#include "scheduler/planner/report/cluster_links.h"
+#include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

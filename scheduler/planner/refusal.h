@@ -6,8 +6,8 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "scheduler/planner/planner.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/planner/planner_input.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 

@@ -30,7 +30,7 @@
 #include "proto/workload.pb.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/input/workload_samples.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 

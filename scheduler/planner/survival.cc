@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/part_search.h"
-#include "scheduler/search/goodput.h"
-#include "scheduler/search/linear_program.h"
+#include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/goodput.h"
+#include "scheduler/search/math/linear_program.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -4,7 +4,8 @@
 // A placement's surviving rate is what the worst machine leaves (machine_losses), for goodput of
 // requests of which enough are within their limits. Idea of the search: columns are replicas that
 // the search asked for finds on the whole cluster, on single machines, on sites, on few machines,
-// and on what is left without a machine; a mixed-integer program takes those of which most survives,
+// and on what is left without a machine; a mixed-integer program takes those of which most
+// survives,
 //   max X, for every machine m: X <= sum of rates of columns that do not use m,
 // (prefill and decode counted apart, links left to Assemble), then the replicas of the worst
 // machine are planned again until nothing is gained. Heuristic; but no plan keeps more than what
@@ -13,7 +14,7 @@
 #pragma once
 
 #include "scheduler/planner/machine_losses.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 

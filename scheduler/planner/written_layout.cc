@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/search/layout/assemble.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "proto/plan.pb.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "scheduler/search/cost_search.h"
-#include "scheduler/search/exhaustive_search.h"
-#include "scheduler/search/genetic_search.h"
-#include "scheduler/search/partition_flow_search.h"
-#include "scheduler/search/tabu_search.h"
+#include "scheduler/search/baselines/cost_search.h"
+#include "scheduler/search/baselines/exhaustive_search.h"
+#include "scheduler/search/baselines/genetic_search.h"
+#include "scheduler/search/baselines/partition_flow_search.h"
+#include "scheduler/search/baselines/tabu_search.h"
 
 namespace tessera::scheduler {
 

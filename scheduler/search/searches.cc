@@ -1,8 +1,9 @@
+#include "scheduler/search/searches.h"
+
 #include <map>
 
-#include "scheduler/search/configuration_search.h"
-#include "scheduler/search/goodput_search.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/search/best/configuration_search.h"
+#include "scheduler/search/best/goodput_search.h"
 #include "scheduler/search/search_options.h"
 #include "third_party/absl/str_cat.h"
 

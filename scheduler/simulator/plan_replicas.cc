@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "scheduler/search/stage_layout.h"
+#include "scheduler/search/layout/stage_layout.h"
 #include "scheduler/simulator/kv_routes.h"
 #include "third_party/absl/str_cat.h"
 

@@ -4,7 +4,7 @@
 // configured anew do: their requests go on elsewhere with what they have. Those of the new plan
 // come when their weights are there. From then on requests are routed by the new plan's shares
 // among those that are ready. What a move takes is the caller's to say
-// (scheduler/planner/move_cost).
+// (scheduler/planner/report/move_cost).
 // Thread rule: pure functions. Units: seconds since the start of the simulation.
 #pragma once
 

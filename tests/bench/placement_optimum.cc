@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "scheduler/search/configuration_search.h"
+#include "scheduler/search/best/configuration_search.h"
 #include "tests/scheduler/search/placement_census.h"
 
 namespace tessera::tests {

@@ -16,9 +16,10 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/sensitivity.h"
+#include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/search/seeded_cluster.h"
 
 namespace tessera::scheduler {

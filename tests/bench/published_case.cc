@@ -14,8 +14,10 @@
 #include "proto/cluster.pb.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/search/configuration_search.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/search/best/configuration_search.h"
+#include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/problem.h"
+#include "scheduler/search/searches.h"
 #include "tests/scheduler/cost/shapes.h"
 
 namespace tessera::scheduler {
@@ -83,9 +85,8 @@ bool Compare(const char* inside, double tpot_limit, bool allow_split, bool prove
   std::printf("\n");
   std::fflush(stdout);
   const ReplicaRate& known = theirs->replicas[0].rate;
-  const bool as_published =
-      std::abs(known.kv_capacity_tokens / kPublishedKvTokens - 1) <= kAbout &&
-      known.kv_limiting_stage == kA5000Stage;
+  const bool as_published = std::abs(known.kv_capacity_tokens / kPublishedKvTokens - 1) <= kAbout &&
+                            known.kv_limiting_stage == kA5000Stage;
   const double above = value / exact->requests_per_second - 1;
   return as_published && ours->proved && gap < kProved && prove_exact == (exact->upper_bound > 0) &&
          above > -kEqual && (above < kEqual || !prove_exact) &&

@@ -2,10 +2,10 @@
 // them on which splitting is worth much, judged by the planner: value, gap, candidates judged,
 // seconds of one core, and for throughput what each plan serves in a simulation, where the same
 // requests come to all, as many as `best` promises; of what `best` kept that is the plan which the
-// planner then chooses by simulation, as users get it. Bars: nowhere is `best` below the best of the
-// others by more than 0.1 %, nor in the simulation by more than 2 %, and nowhere does it take longer
-// than the fastest other search that reaches its value within 1 %. Lists of where it does are
-// printed at the end, after the examples as the table of scheduler/README.md.
+// planner then chooses by simulation, as users get it. Bars: nowhere is `best` below the best of
+// the others by more than 0.1 %, nor in the simulation by more than 2 %, and nowhere does it take
+// longer than the fastest other search that reaches its value within 1 %. Lists of where it does
+// are printed at the end, after the examples as the table of scheduler/README.md.
 //
 //   search_comparison [GENERATED=50] [SECONDS=60] [LOSSES_FOLDER] [ONLY] [TABLE] [OBJECTIVE]
 //
@@ -35,6 +35,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/search/searches.h"
 #include "tests/bench/planned_clusters.h"
 #include "tests/scheduler/search/seeded_cluster.h"
 
@@ -43,7 +44,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr double kMostLoss = 0.001;
-constexpr double kRoundingOfTable = 5e-4;  // of values that an earlier run printed
+constexpr double kRoundingOfTable = 5e-4;    // of values that an earlier run printed
 constexpr double kMostSimulatedLoss = 0.02;  // what the planner calls clearly better
 constexpr int64_t kSimulatedRequests = 30000;
 constexpr double kReached = 0.01;       // off the value of `best`: as good
@@ -57,7 +58,7 @@ struct Instance {
   std::string name;
   std::string text;
   Goal goal = Goal::kThroughput;
-  std::string model = "";  // "": the first of kModels that fits
+  std::string model = "";       // "": the first of kModels that fits
   RequestLengths lengths = {};  // none: those of the conversation
   double max_tpot_seconds = 0;
 };

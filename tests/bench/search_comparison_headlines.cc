@@ -19,8 +19,9 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/search/cost_program.h"
-#include "scheduler/search/device_groups.h"
+#include "scheduler/search/baselines/cost_program.h"
+#include "scheduler/search/layout/device_groups.h"
+#include "scheduler/search/searches.h"
 
 namespace tessera::scheduler {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 
 namespace tessera::deploy {
 namespace {

@@ -15,7 +15,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/input/workload_samples.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/plan_file.h"
 
 namespace {

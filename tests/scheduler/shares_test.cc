@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "scheduler/cost/model_shape.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 
 namespace tessera::scheduler {
 namespace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

@@ -1,8 +1,9 @@
 // Plans for goodput: judged by what meets the objectives, chosen by it, explained and checked.
 #include <catch2/catch.hpp>
 
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

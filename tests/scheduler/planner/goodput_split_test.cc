@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "proto/document.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/written_layout.h"
 #include "scheduler/simulator/goodput.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "tests/scheduler/planner/written_input.h"
 

@@ -3,9 +3,11 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/sensitivity.h"
+#include "scheduler/planner/report/plan_table.h"
+#include "scheduler/search/searches.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

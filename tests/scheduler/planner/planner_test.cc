@@ -3,7 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

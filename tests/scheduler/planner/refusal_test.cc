@@ -3,6 +3,7 @@
 #include <string>
 
 #include "scheduler/planner/planner.h"
+#include "scheduler/search/searches.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "scheduler/planner/planner.h"
-#include "scheduler/search/seeded_random.h"
+#include "scheduler/search/math/seeded_random.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

@@ -2,8 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include "scheduler/input/catalogue.h"
-#include "scheduler/plan_check.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/search/searches.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

@@ -3,8 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/planner/plan_request.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/plan_table.h"
+#include "scheduler/planner/request/plan_request.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {

@@ -6,8 +6,9 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/planner/plan_diff.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/plan_diff.h"
+#include "scheduler/planner/report/plan_table.h"
 
 namespace tessera::scheduler {
 namespace {

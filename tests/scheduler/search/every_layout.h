@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "scheduler/search/stage_layout.h"
+#include "scheduler/search/layout/stage_layout.h"
 
 namespace tessera::tests {
 

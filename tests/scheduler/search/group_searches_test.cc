@@ -6,7 +6,8 @@
 
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
+#include "scheduler/search/searches.h"
 #include "tests/scheduler/cost/shapes.h"
 #include "tests/scheduler/search/placement_instance.h"
 #include "tests/scheduler/search/seeded_cluster.h"

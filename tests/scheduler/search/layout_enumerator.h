@@ -6,7 +6,7 @@
 
 #include "scheduler/cost/replica_cost.h"
 #include "scheduler/input/cluster_graph.h"
-#include "scheduler/search/stage_layout.h"
+#include "scheduler/search/layout/stage_layout.h"
 
 namespace tessera::tests {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/cluster.pb.h"
-#include "scheduler/search/seeded_random.h"
+#include "scheduler/search/math/seeded_random.h"
 
 namespace tessera::tests {
 namespace {

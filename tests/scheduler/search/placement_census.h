@@ -2,7 +2,7 @@
 // that optima of every sort are among them, and what sort an optimum is.
 #pragma once
 
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 #include "tests/scheduler/search/placement_enumerator.h"
 
 namespace tessera::tests {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "scheduler/search/goodput.h"
+#include "scheduler/search/layout/goodput.h"
 #include "tests/scheduler/search/every_layout.h"
 
 namespace tessera::tests {

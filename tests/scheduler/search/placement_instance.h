@@ -1,7 +1,7 @@
 // A seeded placement problem of a few devices on which every search can be tried.
 #pragma once
 
-#include "scheduler/search/problem.h"
+#include "scheduler/search/layout/problem.h"
 #include "tests/scheduler/search/layout_enumerator.h"
 
 namespace tessera::tests {

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "scheduler/search/searches.h"
 #include "tests/scheduler/search/placement_instance.h"
 
 namespace tessera::scheduler {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/search/seeded_random.h"
+#include "scheduler/search/math/seeded_random.h"
 
 namespace tessera::tests {
 namespace {

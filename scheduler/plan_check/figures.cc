@@ -1,0 +1,221 @@
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/activations.h"
+#include "scheduler/plan_check/parts.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kGib = 0x1p30;
+constexpr double kRounding = 1 + 1e-6;
+
+// Not every range was checked: a subtraction of integers could overflow.
+double Width(const v1::Range& range) {
+  return static_cast<double>(range.end()) - static_cast<double>(range.begin());
+}
+
+double ElementBytes(v1::DataType type) {
+  if (type == v1::DATA_TYPE_FLOAT32) return 4;
+  return type == v1::DATA_TYPE_INT8 ? 1 : 2;
+}
+
+// What a worker of the plan holds at least, whatever the plan says of it.
+struct LeastBytes {
+  double weights = 0, kv = 0, activations = 0;
+};
+
+LeastBytes LeastOf(const v1::DeploymentPlan& plan, const v1::PlannedWorker& worker,
+                   double kv_tokens) {
+  const HeldByWorker held = HeldBy(plan, worker.share());
+  // The largest step takes a row of the hidden width for each of its tokens.
+  const double rows = std::max<double>(0, static_cast<double>(plan.basis().max_step_tokens()));
+  return {held.weight_bytes, kv_tokens * held.kv_bytes_per_token,
+          rows * plan.model().hidden() * ActivationElementBytes()};
+}
+
+// Figures of 0 are as wrong as others where a plan has a basis: they were left out.
+absl::Status CheckWorker(const std::string& where, const v1::DeploymentPlan& plan,
+                         const v1::PlannedWorker& worker, double kv_tokens) {
+  const LeastBytes least = LeastOf(plan, worker, kv_tokens);
+  const auto weights = static_cast<double>(worker.weight_bytes());
+  if ((weights > 0 || plan.has_basis()) && weights + 1 < least.weights) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: device %s is said to hold %.3f GiB of weights, but its layers, heads and columns are "
+        "%.3f GiB: %.3f GiB are missing",
+        where, worker.device(), weights / kGib, least.weights / kGib,
+        (least.weights - weights) / kGib));
+  }
+  const auto kv = static_cast<double>(worker.kv_bytes());
+  if (kv + 1 < least.kv) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: device %s has %.3f GiB for KV, but %.0f tokens of its layers and heads are %.3f GiB: "
+        "%.3f GiB are missing",
+        where, worker.device(), kv / kGib, kv_tokens, least.kv / kGib, (least.kv - kv) / kGib));
+  }
+  const auto activations = static_cast<double>(worker.activation_bytes());
+  if (activations + 1 < least.activations) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: device %s has %.6f GiB for activations, but a step of %d rows of %d values is %.6f",
+        where, worker.device(), activations / kGib, plan.basis().max_step_tokens(),
+        plan.model().hidden(), least.activations / kGib));
+  }
+  const double needed =
+      std::max(weights, least.weights) + kv + std::max(activations, least.activations);
+  const auto available = static_cast<double>(worker.available_bytes());
+  if (available == 0 && !plan.has_basis()) return absl::OkStatus();
+  if (needed <= available + 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: device %s needs %.2f GiB for its layers, heads and columns, KV and activations, and "
+      "offers %.2f GiB: %.2f GiB are missing",
+      where, worker.device(), needed / kGib, available / kGib, (needed - available) / kGib));
+}
+
+// Weights of another type than the plan's are twice as large or more.
+absl::Status CheckWeightType(const std::string& where, const v1::DeploymentPlan& plan,
+                             const v1::Stage& stage) {
+  constexpr double kUnevenRanks = 1.25;  // plans give every rank what the fullest holds
+  double fullest = 0;
+  for (const v1::PlannedWorker& worker : stage.workers())
+    fullest = std::max(fullest, HeldBy(plan, worker.share()).weight_bytes);
+  for (const v1::PlannedWorker& worker : stage.workers()) {
+    const auto weights = static_cast<double>(worker.weight_bytes());
+    if (weights <= kUnevenRanks * fullest + 1) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: device %s is said to hold %.3f GiB of weights, but with %g bytes each, as "
+        "weight_dtype "
+        "says, the fullest rank of the stage holds %.3f GiB",
+        where, worker.device(), weights / kGib, WeightElementBytes(plan), fullest / kGib));
+  }
+  return absl::OkStatus();
+}
+
+struct Sent {
+  double prefill = 0;  // shares of the traffic
+  double decode = 0;
+};
+
+absl::Status CheckKvInFlight(const std::string& where, const v1::DeploymentPlan& plan,
+                             const v1::Replica& replica, const Sent& sent) {
+  const v1::PlanBasis& basis = plan.basis();
+  const auto capacity = static_cast<double>(replica.prediction().kv_capacity_tokens());
+  if (replica.role() == v1::REPLICA_ROLE_PREFILL) return absl::OkStatus();
+  if (capacity < basis.longest_sequence_tokens()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has KV for %.0f tokens; the longest sequence of the workload has %.0f",
+                        where, capacity, basis.longest_sequence_tokens()));
+  }
+  const double rate = sent.decode * basis.requests_per_second();
+  const double resident = std::max(0.0, basis.output_tokens() - 1) *
+                          replica.prediction().time_per_output_token_seconds();
+  const double in_use = rate * resident * basis.decode_context_tokens();
+  const double usable = (1 - basis.kv_headroom()) * capacity;
+  if (in_use <= usable * kRounding) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: %.3f requests/s that stay %.1f s and hold %.0f tokens each need KV for %.0f tokens; it "
+      "has %.0f, of which %g are kept free",
+      where, rate, resident, basis.decode_context_tokens(), in_use, capacity, basis.kv_headroom()));
+}
+
+absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
+                       const v1::Replica& replica, const Sent& sent) {
+  const double can = replica.prediction().requests_per_second();
+  const double gets = std::max(sent.prefill, sent.decode) * plan.prediction().requests_per_second();
+  if (can <= 0 || gets <= can * kRounding) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is sent %.3f requests/s, but serves %.3f at most", where, gets, can));
+}
+
+}  // namespace
+
+double WeightElementBytes(const v1::DeploymentPlan& plan) {
+  return ElementBytes(plan.weight_dtype() == v1::DATA_TYPE_UNSPECIFIED ? plan.model().dtype()
+                                                                       : plan.weight_dtype());
+}
+
+double ActivationElementBytes() { return kActivationElementBytes; }
+
+double WireElementBytes(const v1::DeploymentPlan& plan) {
+  return std::max(2.0, WeightElementBytes(plan));
+}
+
+double KvElementBytes(const v1::DeploymentPlan& plan) {
+  return plan.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED ? std::max(2.0, WeightElementBytes(plan))
+                                                      : ElementBytes(plan.kv_dtype());
+}
+
+HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share) {
+  const v1::Model& model = plan.model();
+  const double hidden = model.hidden(), head_dim = model.head_dim();
+  const double matrices = model.gated_ffn() ? 3 : 2;
+  const v1::Experts& experts = model.experts();
+  // Query and output projections, key and value projections.
+  const double attention =
+      2 * hidden * head_dim * (Width(share.query_heads()) + Width(share.kv_heads()));
+  double held = 0, used = 0;
+  for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
+    const auto& dense = experts.dense_layers();
+    if (experts.count() == 0 || std::find(dense.begin(), dense.end(), layer) != dense.end()) {
+      const double ffn = matrices * hidden * Width(share.ffn_columns());
+      held += attention + ffn;
+      used += attention + ffn;
+      continue;
+    }
+    const double router = hidden * experts.count();
+    const double routed = Width(share.experts()) * matrices * hidden * experts.ffn_width();
+    held += attention + router + routed;
+    used += attention + router + routed * experts.per_token() / experts.count();
+  }
+  const double width = model.embedding_width() > 0 ? model.embedding_width() : hidden;
+  const double table = Width(share.vocabulary_rows()) * width;
+  if (share.holds_head()) used += table;
+  const bool one_table = model.tied_embeddings() && share.holds_head() && share.holds_embedding();
+  held += table * ((share.holds_embedding() ? 1 : 0) + (share.holds_head() && !one_table ? 1 : 0));
+  if (share.holds_embedding() && model.learned_positions()) {
+    held += hidden * (static_cast<double>(model.max_positions()) + model.learned_position_offset());
+  }
+  HeldByWorker sum;
+  sum.weight_bytes = held * WeightElementBytes(plan);
+  sum.parameters_per_token = used;
+  sum.bytes_read_per_token = used * WeightElementBytes(plan);
+  sum.kv_bytes_per_token =
+      2 * Width(share.layers()) * Width(share.kv_heads()) * head_dim * KvElementBytes(plan);
+  return sum;
+}
+
+absl::Status CheckFigures(const v1::DeploymentPlan& plan) {
+  std::map<std::string, Sent> sent;
+  for (const v1::RoutingShare& share : plan.routing()) {
+    sent[share.prefill_replica()].prefill += share.share();
+    sent[share.decode_replica()].decode += share.share();
+  }
+  for (const v1::Replica& replica : plan.replicas()) {
+    const std::string where = absl::StrCat("replica ", replica.name());
+    const auto tokens = static_cast<double>(replica.prediction().kv_capacity_tokens());
+    for (int j = 0; j < replica.stages_size(); ++j) {
+      for (const v1::PlannedWorker& worker : replica.stages(j).workers()) {
+        const std::string at = absl::StrCat(where, ", stage ", j);
+        if (absl::Status s = CheckWorker(at, plan, worker, tokens); !s.ok()) return s;
+      }
+      if (!plan.has_basis()) continue;
+      absl::Status s = CheckWeightType(absl::StrCat(where, ", stage ", j), plan, replica.stages(j));
+      if (!s.ok()) return s;
+    }
+    if (absl::Status s = CheckLoad(where, plan, replica, sent[replica.name()]); !s.ok()) return s;
+    if (!plan.has_basis()) continue;
+    if (plan.basis().max_step_tokens() > 0 &&
+        replica.max_batched_tokens() > plan.basis().max_step_tokens()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": max_batched_tokens is ", replica.max_batched_tokens(),
+          ", but buffers were sized for steps of ", plan.basis().max_step_tokens(), " rows"));
+    }
+    if (absl::Status s = CheckKvInFlight(where, plan, replica, sent[replica.name()]); !s.ok())
+      return s;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::scheduler

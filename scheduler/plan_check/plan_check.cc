@@ -1,0 +1,263 @@
+#include "scheduler/plan_check/plan_check.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/plan_check/parts.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Bounds = std::pair<int64_t, int64_t>;
+
+Bounds Of(const v1::Range& range) { return {range.begin(), range.end()}; }
+
+std::string Show(Bounds b) { return absl::StrFormat("[%d, %d)", b.first, b.second); }
+
+// Whether `parts`, none of them empty where there is anything to hold, cover [0, end) exactly once,
+// in any order.
+absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end) {
+  std::sort(parts.begin(), parts.end());
+  int64_t reached = 0;
+  for (const Bounds& part : parts) {
+    if (part.first > part.second || part.first < 0 || part.second > end) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": range ", Show(part), " is not within ", Show({0, end})));
+    }
+    if (part.first == part.second && end == 0) continue;
+    if (part.first == part.second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": one of ", parts.size(), " workers holds none of ", end));
+    }
+    if (part.first != reached) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": ", part.first > reached ? "no worker holds " : "two workers hold ",
+                       Show({std::min(reached, part.first), std::max(reached, part.first)})));
+    }
+    reached = part.second;
+  }
+  if (reached == end) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, ": no worker holds ", Show({reached, end})));
+}
+
+absl::Status CheckKvHeads(const std::string& where, const v1::Model& model,
+                          const v1::WorkerShare& share) {
+  const auto [first, end] = Of(share.query_heads());
+  const auto [kv_first, kv_end] = Of(share.kv_heads());
+  if (kv_first < 0 || kv_end > model.kv_heads() || kv_first > kv_end) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": kv heads ", Show({kv_first, kv_end}),
+                                                   " are not within ",
+                                                   Show({0, model.kv_heads()})));
+  }
+  if (first >= end) return absl::OkStatus();
+  const int64_t group = model.heads() / model.kv_heads();
+  const Bounds needed = {first / group, (end - 1) / group + 1};
+  if (needed.first >= kv_first && needed.second <= kv_end) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, ": its query heads ", Show({first, end}),
+                                                 " read kv heads ", Show(needed), ", it holds ",
+                                                 Show({kv_first, kv_end})));
+}
+
+absl::Status CheckMemory(const std::string& where, const v1::PlannedWorker& worker) {
+  for (const int64_t bytes : {worker.weight_bytes(), worker.kv_bytes(), worker.activation_bytes(),
+                              worker.available_bytes()}) {
+    if (bytes >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": device ", worker.device(), " has ", bytes, " bytes of something"));
+  }
+  // As doubles, which no figures of a file can overflow.
+  const double needed = static_cast<double>(worker.weight_bytes()) +
+                        static_cast<double>(worker.kv_bytes()) +
+                        static_cast<double>(worker.activation_bytes());
+  const auto available = static_cast<double>(worker.available_bytes());
+  if (available == 0 || needed <= available) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: device %s needs %.2f GiB (weights %.2f, KV %.2f, activations %.2f) and offers %.2f GiB: "
+      "%.2f GiB are missing",
+      where, worker.device(), needed / 0x1p30, worker.weight_bytes() / 0x1p30,
+      worker.kv_bytes() / 0x1p30, worker.activation_bytes() / 0x1p30, available / 0x1p30,
+      (needed - available) / 0x1p30));
+}
+
+// What the checks below divide by and count up to.
+absl::Status CheckModel(const v1::Model& model) {
+  constexpr int kMaxLayers = 10'000;  // each is looked at
+  if (model.layers() <= 0) return absl::InvalidArgumentError("the plan's model has no layers");
+  if (model.layers() > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan's model has ", model.layers(),
+                                                   " layers; at most ", kMaxLayers, " are read"));
+  }
+  if (model.kv_heads() <= 0 || model.heads() <= 0 || model.heads() % model.kv_heads() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan's model has ", model.heads(), " query heads and ", model.kv_heads(),
+                     " kv heads; the first must be a multiple of the second, both above 0"));
+  }
+  if (model.ffn_width() < 0 || model.vocabulary() < 0 || model.experts().count() < 0) {
+    return absl::InvalidArgumentError(
+        "the plan's model has a negative ffn_width, vocabulary or count of experts");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStage(const std::string& where, const v1::Model& model, const v1::Stage& stage,
+                        bool first, bool last) {
+  if (stage.workers().empty())
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no worker"));
+  std::vector<Bounds> heads, columns, rows, experts;
+  for (const v1::PlannedWorker& worker : stage.workers()) {
+    const v1::WorkerShare& share = worker.share();
+    const std::string at = absl::StrCat(where, ", device ", worker.device());
+    if (Of(share.layers()) != Of(stage.workers(0).share().layers())) {
+      return absl::InvalidArgumentError(absl::StrCat(at, ": layers ", Show(Of(share.layers())),
+                                                     " differ from rank 0's ",
+                                                     Show(Of(stage.workers(0).share().layers()))));
+    }
+    if (share.holds_embedding() != first || share.holds_head() != last) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          at,
+          ": the embedding belongs to the first stage and the head to the last, and to no other"));
+    }
+    if (absl::Status s = CheckKvHeads(at, model, share); !s.ok()) return s;
+    if (absl::Status s = CheckMemory(where, worker); !s.ok()) return s;
+    heads.push_back(Of(share.query_heads()));
+    columns.push_back(Of(share.ffn_columns()));
+    rows.push_back(Of(share.vocabulary_rows()));
+    experts.push_back(Of(share.experts()));
+  }
+  if (absl::Status s = CoversOnce(where + ", query heads", heads, model.heads()); !s.ok()) return s;
+  if (absl::Status s = CoversOnce(where + ", ffn columns", columns, model.ffn_width()); !s.ok())
+    return s;
+  if (absl::Status s = CoversOnce(where + ", experts", experts, model.experts().count()); !s.ok())
+    return s;
+  if (!first && !last) return absl::OkStatus();
+  return CoversOnce(where + ", vocabulary rows", rows, model.vocabulary());
+}
+
+// As many rows and sequences as a worker takes in one step.
+constexpr int64_t kMaxStepRows = 1 << 20;
+constexpr int64_t kMaxSequences = 65536;
+
+absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
+                          std::map<std::string, std::string>& device_user) {
+  const std::string where = absl::StrCat("replica ", replica.name());
+  if (replica.role() == v1::REPLICA_ROLE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no role: both, prefill or decode"));
+  }
+  if (replica.stages().empty())
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no stage"));
+  if (replica.max_sequences() < 0 || replica.max_sequences() > kMaxSequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": max_sequences is ", replica.max_sequences(),
+                     "; it must be between 0 (left to the workers) and ", kMaxSequences));
+  }
+  if (replica.max_batched_tokens() < 0 || replica.max_batched_tokens() > kMaxStepRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": max_batched_tokens is ", replica.max_batched_tokens(),
+                     "; it must be between 0 (left to the workers) and ", kMaxStepRows));
+  }
+  int64_t reached = 0;
+  for (int i = 0; i < replica.stages_size(); ++i) {
+    const v1::Stage& stage = replica.stages(i);
+    const std::string at = absl::StrCat(where, ", stage ", i);
+    absl::Status checked = CheckStage(at, model, stage, i == 0, i + 1 == replica.stages_size());
+    if (!checked.ok()) return checked;
+    const Bounds layers = Of(stage.workers(0).share().layers());
+    if (layers.first != reached || layers.second <= layers.first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(at, ": layers ", Show(layers), " do not follow layer ", reached));
+    }
+    reached = layers.second;
+    for (const v1::PlannedWorker& worker : stage.workers()) {
+      auto [user, fresh] = device_user.emplace(worker.device(), replica.name());
+      if (!fresh) {
+        return absl::InvalidArgumentError(absl::StrCat("device ", worker.device(),
+                                                       " is used twice: by replica ", user->second,
+                                                       " and by replica ", replica.name()));
+      }
+    }
+  }
+  if (reached == model.layers()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, ": its stages end at layer ", reached, " of ", model.layers()));
+}
+
+absl::Status CheckRouting(const v1::DeploymentPlan& plan,
+                          const std::map<std::string, v1::ReplicaRole>& roles) {
+  double sum = 0;
+  for (const v1::RoutingShare& share : plan.routing()) {
+    const auto prefill = roles.find(share.prefill_replica());
+    const auto decode = roles.find(share.decode_replica());
+    if (prefill == roles.end() || decode == roles.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("routing names replica ",
+                       prefill == roles.end() ? share.prefill_replica() : share.decode_replica(),
+                       ", which the plan has not"));
+    }
+    if (prefill->second == v1::REPLICA_ROLE_DECODE || decode->second == v1::REPLICA_ROLE_PREFILL) {
+      return absl::InvalidArgumentError(absl::StrCat("routing sends prompts from ", prefill->first,
+                                                     " to ", decode->first,
+                                                     ", against their roles"));
+    }
+    if (!(share.share() >= 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("routing share of ", prefill->first, " is negative"));
+    }
+    sum += share.share();
+  }
+  if (sum <= 1.0 + 1e-6) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("routing shares sum to %g; at most 1 can be served", sum));
+}
+
+}  // namespace
+
+absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
+  if (absl::Status s = CheckModel(plan.model()); !s.ok()) return s;
+  if (plan.replicas().empty()) return absl::InvalidArgumentError("the plan has no replica");
+  std::map<std::string, std::string> device_user;
+  std::map<std::string, v1::ReplicaRole> roles;
+  for (const v1::Replica& replica : plan.replicas()) {
+    if (!roles.emplace(replica.name(), replica.role()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("two replicas are named ", replica.name()));
+    }
+    if (absl::Status s = CheckReplica(plan.model(), replica, device_user); !s.ok()) return s;
+  }
+  if (absl::Status s = CheckRouting(plan, roles); !s.ok()) return s;
+  if (absl::Status s = CheckPromises(plan); !s.ok()) return s;
+  if (absl::Status s = CheckFigures(plan); !s.ok()) return s;
+  if (absl::Status s = CheckAttainment(plan, {}); !s.ok()) return s;
+  if (absl::Status s = CheckSteadyState(plan); !s.ok()) return s;
+  return CheckSurvival(plan);
+}
+
+absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& model) {
+  const v1::Model& planned = plan.model();
+  const struct {
+    const char* name;
+    int64_t planned, given;
+  } fields[] = {{"layers", planned.layers(), model.layers()},
+                {"hidden", planned.hidden(), model.hidden()},
+                {"heads", planned.heads(), model.heads()},
+                {"kv_heads", planned.kv_heads(), model.kv_heads()},
+                {"head_dim", planned.head_dim(), model.head_dim()},
+                {"ffn_width", planned.ffn_width(), model.ffn_width()},
+                {"vocabulary", planned.vocabulary(), model.vocabulary()},
+                {"gated_ffn", planned.gated_ffn(), model.gated_ffn()},
+                {"tied_embeddings", planned.tied_embeddings(), model.tied_embeddings()},
+                {"experts.count", planned.experts().count(), model.experts().count()},
+                {"experts.ffn_width", planned.experts().ffn_width(), model.experts().ffn_width()}};
+  for (const auto& field : fields) {
+    if (field.planned == field.given) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the plan is for a model with ", field.name,
+                                                   " = ", field.planned, ", ", model.name(),
+                                                   " has ", field.given));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::scheduler

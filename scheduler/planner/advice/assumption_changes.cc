@@ -1,0 +1,79 @@
+#include "scheduler/planner/advice/assumption_changes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "scheduler/planner/report/cluster_links.h"
+#include "scheduler/planner/report/plan_text.h"
+#include "scheduler/planner/written_layout.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr char kLayoutName[] = "the plan";
+
+// Efficiencies multiply peaks everywhere in the cost model, so scaling the peaks is the same and
+// holds for measured profiles as well.
+void ScaleDevices(double by, PlannerInput* input) {
+  const auto scale = [by](v1::DeviceKind* kind) {
+    kind->set_dense_flops_per_second(kind->dense_flops_per_second() * by);
+    kind->set_memory_bandwidth_bytes_per_second(kind->memory_bandwidth_bytes_per_second() * by);
+  };
+  for (v1::DeviceKind& kind : *input->catalogue.mutable_kinds()) scale(&kind);
+  for (v1::DeviceKind& kind : *input->cluster.mutable_kinds()) scale(&kind);
+  for (v1::Machine& machine : *input->cluster.mutable_machines()) {
+    for (v1::DeviceGroup& group : *machine.mutable_devices()) {
+      if (!group.has_profile()) continue;
+      v1::MeasuredProfile& profile = *group.mutable_profile();
+      profile.set_memory_read_bytes_per_second(profile.memory_read_bytes_per_second() * by);
+    }
+  }
+}
+
+void ScaleOutputs(double by, PlannerInput* input) {
+  for (v1::WorkloadClass& one : *input->workload.mutable_classes()) {
+    for (v1::LengthSample& sample : *one.mutable_lengths())
+      sample.set_output_tokens(
+          std::max<int64_t>(1, std::llround(static_cast<double>(sample.output_tokens()) * by)));
+  }
+  for (TraceRequest& request : input->trace)
+    request.output_tokens = std::max(1.0, std::round(request.output_tokens * by));
+}
+
+void ScaleLinks(double by, PlannerInput* input) {
+  for (const DescribedLink& one : LinksOf(&input->cluster))
+    one.link->set_bandwidth_bytes_per_second(one.link->bandwidth_bytes_per_second() * by);
+  const auto scale = [by](v1::DeviceKind* kind) {
+    if (!kind->has_peer_link()) return;
+    kind->mutable_peer_link()->set_bandwidth_bytes_per_second(
+        kind->peer_link().bandwidth_bytes_per_second() * by);
+  };
+  for (v1::DeviceKind& kind : *input->catalogue.mutable_kinds()) scale(&kind);
+  for (v1::DeviceKind& kind : *input->cluster.mutable_kinds()) scale(&kind);
+}
+
+}  // namespace
+
+std::vector<AssumptionChange> AssumptionChanges() {
+  return {{"efficiencies 10 % lower", [](PlannerInput* i) { ScaleDevices(0.9, i); }},
+          {"efficiencies 10 % higher", [](PlannerInput* i) { ScaleDevices(1.1, i); }},
+          {"outputs 20 % shorter", [](PlannerInput* i) { ScaleOutputs(0.8, i); }},
+          {"outputs 20 % longer", [](PlannerInput* i) { ScaleOutputs(1.2, i); }},
+          {"links 30 % slower", [](PlannerInput* i) { ScaleLinks(0.7, i); }},
+          {"links 30 % faster", [](PlannerInput* i) { ScaleLinks(1.3, i); }}};
+}
+
+PlannerOptions JudgingOf(const PlannerOptions& options, const v1::DeploymentPlan& plan) {
+  PlannerOptions judging = options;
+  judging.given_search = GivenLayout(LayoutOf(plan), kLayoutName);
+  return judging;
+}
+
+std::string WhyNotKept(const absl::Status& status) {
+  // Without the name under which the planner was given the layout.
+  const std::string text = FirstLine(StdView(status.message())), name = StrCat(kLayoutName, ": ");
+  return text.starts_with(name) ? text.substr(name.size()) : text;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,156 @@
+#include "scheduler/planner/report/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+struct Run {
+  std::string machine;  // with the slash; or a whole name that has no number
+  int first = 0, last = 0;
+  bool numbered = false;
+};
+
+// Neighbouring devices of one machine make one run.
+std::vector<Run> RunsOf(const v1::Stage& stage) {
+  std::vector<Run> runs;
+  for (const v1::PlannedWorker& worker : stage.workers()) {
+    const std::string& name = worker.device();
+    const size_t slash = name.rfind('/');
+    const bool numbered = slash != std::string::npos && slash + 1 < name.size() &&
+                          name.find_first_not_of("0123456789", slash + 1) == std::string::npos;
+    const int index = numbered ? std::atoi(name.c_str() + slash + 1) : 0;
+    const std::string machine = numbered ? name.substr(0, slash + 1) : name;
+    if (numbered && !runs.empty() && runs.back().numbered && runs.back().machine == machine &&
+        runs.back().last + 1 == index) {
+      runs.back().last = index;
+    } else {
+      runs.push_back({machine, index, index, numbered});
+    }
+  }
+  return runs;
+}
+
+std::string RunsText(const v1::Stage& stage, const char* apart) {
+  std::string text;
+  for (const Run& run : RunsOf(stage)) {
+    if (!text.empty()) text += apart;
+    text += run.machine;
+    if (!run.numbered) continue;
+    text += StrCat(run.first);
+    if (run.last > run.first) text += StrCat("..", run.last);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string RoleText(v1::ReplicaRole role) {
+  switch (role) {
+    case v1::REPLICA_ROLE_BOTH: return "prefill and decode";
+    case v1::REPLICA_ROLE_PREFILL: return "prefill";
+    case v1::REPLICA_ROLE_DECODE: return "decode";
+    default: return "no role";
+  }
+}
+
+std::string StageDevicesText(const v1::Stage& stage) {
+  const std::string text = RunsText(stage, ",");
+  const std::string& kind = stage.workers(0).kind();
+  return kind.empty() ? text : StrCat(text, " ", kind);
+}
+
+std::string ReplicaDevicesText(const v1::Replica& replica) {
+  v1::Stage all;
+  for (const v1::Stage& stage : replica.stages()) all.mutable_workers()->MergeFrom(stage.workers());
+  return RunsText(all, ", ");
+}
+
+std::string UsdText(double usd) {
+  if (usd < 1) return absl::StrFormat("%.3g", usd);
+  return usd < 100 ? absl::StrFormat("%.2f", usd) : absl::StrFormat("%.0f", usd);
+}
+
+std::string GbitText(double bytes_per_second) {
+  const double gbit = bytes_per_second * 8e-9;
+  return gbit < 1000 ? absl::StrFormat("%.3g Gbit/s", gbit) : absl::StrFormat("%.0f Gbit/s", gbit);
+}
+
+std::string EstimatesText(const v1::DeploymentPlan& plan) {
+  constexpr std::string_view kMark = "ESTIMATED", kOfKind = "; efficiencies ";
+  std::string kinds, others;
+  std::set<std::string> named;  // each kind of device may have the same estimate
+  for (const std::string& line : plan.assumptions()) {
+    if (line.find(kMark) == std::string::npos) continue;
+    const std::string name = line.substr(0, std::min(line.find(": "), line.find(" = ")));
+    if (!named.insert(name).second) continue;
+    std::string& text = line.find(kOfKind) != std::string::npos ? kinds : others;
+    if (!text.empty()) text += &text == &kinds ? ", " : "; ";
+    text += name;
+  }
+  if (kinds.empty() && others.empty()) return "";
+  std::string text = StrCat(kMark, ", not measured: ");
+  if (!kinds.empty()) text += StrCat("efficiencies of ", kinds, others.empty() ? "" : "; ");
+  return text + others;
+}
+
+bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
+  constexpr double kHolds = 0.98;
+  return plan.simulated().has_attained_requests_per_second() &&
+         plan.simulated().attained_requests_per_second() <
+             kHolds * plan.prediction().requests_per_second();
+}
+
+std::string CountedOnText(const v1::DeploymentPlan& plan) {
+  if (SimulatedToAttainLess(plan))
+    return absl::StrFormat("by simulation: %.3f", plan.simulated().attained_requests_per_second());
+  if (!plan.has_survival()) return "";
+  return absl::StrFormat("%.3f after the loss of any one machine",
+                         plan.survival().requests_per_second());
+}
+
+bool PricesEstimated(const v1::DeploymentPlan& plan) {
+  return std::any_of(plan.assumptions().begin(), plan.assumptions().end(),
+                     [](const std::string& line) {
+                       return line.starts_with("USD per hour of one device") &&
+                              line.find("ESTIMATED") != std::string::npos;
+                     });
+}
+
+std::string ChangeText(double ratio, const char* same) {
+  const double percent = 100 * (ratio - 1);
+  return std::abs(percent) < 0.05 ? same : absl::StrFormat("%+.1f %%", percent);
+}
+
+std::string FirstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+bool IsWarning(const std::string& line) { return line.starts_with("warning: "); }
+
+void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,
+                 std::string* out) {
+  if (std::all_of(lines.begin(), lines.end(), IsWarning)) return;
+  *out += StrCat("\n", heading, ":\n");
+  for (const std::string& line : lines) {
+    if (!IsWarning(line)) *out += StrCat("  ", line, "\n");
+  }
+}
+
+void AppendOutlook(const v1::DeploymentPlan& plan, std::string* out) {
+  AppendLines("other choices", plan.alternatives(), out);
+  AppendLines("if the assumptions are off", plan.sensitivity(), out);
+  AppendLines("what one more device would bring", plan.device_prices(), out);
+  AppendLines("what more bandwidth would bring", plan.link_prices(), out);
+}
+
+}  // namespace tessera::scheduler

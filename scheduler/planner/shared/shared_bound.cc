@@ -1,0 +1,252 @@
+#include "scheduler/planner/shared/shared_bound.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "scheduler/planner/part_search.h"
+#include "scheduler/search/best/configuration_program.h"
+#include "scheduler/search/layout/replica_pricing.h"
+#include "scheduler/search/math/linear_program.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int kOneSiteAbove = 100;  // devices, whose sites count as one
+constexpr int kFirstRounds = 6;     // of columns of each model by itself
+constexpr int kFirstBoxes = 800;
+constexpr double kGap = 0.02;  // between bound and relaxation, at which it is enough
+constexpr int kMostRounds = 16;
+constexpr int kMostInVain = 3;  // rounds that gain less than kLeastGain
+constexpr double kLeastGain = 1e-3;
+constexpr int kBoxes = 20000;           // of a pricing
+constexpr int64_t kMostBoxes = 200000;  // in all
+constexpr double kFirstTolerance = 0.05;
+constexpr double kLastTolerance = 0.002;
+constexpr double kSmoothing = 0.5;    // of the duals, towards those of the best bound
+constexpr double kLeastPrice = 1e-4;  // of an even share: free devices would make ratios infinite
+
+// Prices of devices by class, and what a request that is prefilled is worth, by model.
+struct Duals {
+  std::vector<double> devices, prefill;
+};
+
+// What one model can be made of.
+class ModelColumns {
+ public:
+  ModelColumns(const PlacementProblem& problem, bool merge_sites)
+      : problem_(problem),
+        classes_(*problem.graph, AllDevices(problem), merge_sites),
+        shapes_(*problem.model, MomentsOf(problem.samples), problem.options),
+        pricing_(classes_, &shapes_) {
+    ConfigurationProgram program(problem, classes_, &shapes_);
+    program.Generate({RolesOf(problem), kGap, kFirstRounds, kFirstBoxes, 0, false});
+    for (const ClassReplica& replica : program.columns()) Add(replica);
+  }
+
+  struct Column {
+    Role role;
+    std::vector<int> devices;  // by class
+    double rate = 0;           // requests per second
+  };
+  const std::vector<Column>& columns() const { return columns_; }
+  const DeviceClasses& classes() const { return classes_; }
+
+  // The highest value of rate / price of any legal replica, or more; columns that come near are
+  // added. `boxes`: how many were split.
+  double Kappa(const std::vector<double>& prices, double prefill, double tolerance,
+               int64_t* boxes) {
+    double reached = 0;
+    for (const Column& column : columns_) {
+      double price = 0;
+      for (size_t c = 0; c < prices.size(); ++c) price += prices[c] * column.devices[c];
+      reached = std::max(reached, column.rate * WorthOfRole(column.role, prefill) / price);
+    }
+    double kappa = reached;
+    for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+      const double value = WorthOfRole(role, prefill);
+      const bool splits = problem_.allow_split && shapes_.lengths().decode_steps > 0;
+      if (value <= 0 || (role != Role::kBoth && !splits)) continue;
+      PricingQuery query;
+      query.role = role;
+      query.prices = prices;
+      query.tolerance = tolerance;
+      query.max_boxes = kBoxes;
+      query.target = reached / value;
+      for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
+        query.site = site;
+        query.known_bound = kappa / value;
+        const PricingAnswer answer = pricing_.Run(query);
+        *boxes += answer.boxes;
+        kappa = std::max(kappa, answer.bound * value);
+        for (const ClassReplica& replica : answer.found) Add(replica);
+      }
+    }
+    return kappa;
+  }
+
+ private:
+  void Add(const ClassReplica& replica) {
+    Column column{replica.role, DevicesOf(classes_, replica), replica.rate};
+    const auto [at, fresh] =
+        known_.emplace(std::pair(column.role, column.devices), columns_.size());
+    if (fresh) {
+      columns_.push_back(std::move(column));
+    } else {
+      double& rate = columns_[at->second].rate;
+      rate = std::max(rate, column.rate);
+    }
+  }
+
+  const PlacementProblem& problem_;
+  const DeviceClasses classes_;
+  StageShapes shapes_;
+  ReplicaPricing pricing_;
+  std::vector<Column> columns_;
+  std::map<std::pair<Role, std::vector<int>>, size_t> known_;
+};
+
+class Bounder {
+ public:
+  Bounder(const std::vector<const PlacementProblem*>& problems, const std::vector<double>& weights)
+      : first_(*problems.front()), weights_(weights) {
+    const bool merge = first_.graph->devices() > kOneSiteAbove;
+    for (const PlacementProblem* problem : problems)
+      models_.push_back(std::make_unique<ModelColumns>(*problem, merge));
+  }
+
+  SharedBound Run() {
+    std::optional<Duals> best;
+    double tolerance = kFirstTolerance;
+    int64_t boxes = 0;
+    int in_vain = 0;
+    for (int round = 0; round < kMostRounds && in_vain < kMostInVain && boxes < kMostBoxes;
+         ++round) {
+      if (first_.watch.Stopped()) break;
+      const std::optional<Duals> duals = Relax();
+      if (!duals) break;
+      const double before = bound_.theta;
+      if (before > 0 && before <= value_ * (1 + kGap)) break;
+      const Duals at = best ? Between(*duals, *best) : *duals;
+      const size_t columns = Columns();
+      const double bound = Certify(at, tolerance, &boxes);
+      if (bound <= 0) break;
+      if (before <= 0 || bound < before) {
+        bound_.theta = bound;
+        best = at;
+      }
+      const bool gained = before <= 0 || bound < before * (1 - kLeastGain);
+      in_vain = gained ? 0 : in_vain + 1;
+      const double wanted = (bound_.theta / value_ - 1) / 4;
+      tolerance = Columns() > columns ? std::clamp(wanted, kLastTolerance, kFirstTolerance)
+                                      : std::max(kLastTolerance, tolerance / 4);
+    }
+    if (Relax()) PriceDevices();
+    return bound_;
+  }
+
+ private:
+  const DeviceClasses& classes() const { return models_.front()->classes(); }
+
+  size_t Columns() const {
+    size_t columns = 0;
+    for (const auto& model : models_) columns += model->columns().size();
+    return columns;
+  }
+
+  // The program over the columns so far; nullopt: they do not serve all models.
+  std::optional<Duals> Relax() {
+    LinearProgram program;
+    std::vector<int> device_rows, rate_rows, prefill_rows;
+    for (const DeviceClass& of : classes().all())
+      device_rows.push_back(program.AddRow(-kUnbounded, of.devices()));
+    const int theta = program.AddVariable(1, 0, kUnbounded, false);
+    for (size_t i = 0; i < models_.size(); ++i) {
+      rate_rows.push_back(program.AddRow(0, kUnbounded));
+      prefill_rows.push_back(program.AddRow(-kUnbounded, 0));
+      const int decode_row = program.AddRow(-kUnbounded, 0);
+      const int split = program.AddVariable(0, 0, kUnbounded, false);
+      program.AddTerm(rate_rows[i], theta, -weights_[i]);
+      for (const int row : {rate_rows[i], prefill_rows[i], decode_row})
+        program.AddTerm(row, split, 1);
+      for (const ModelColumns::Column& column : models_[i]->columns()) {
+        const int y = program.AddVariable(0, 0, kUnbounded, false);
+        for (size_t c = 0; c < device_rows.size(); ++c) {
+          if (column.devices[c] > 0) program.AddTerm(device_rows[c], y, column.devices[c]);
+        }
+        if (column.role == Role::kBoth) program.AddTerm(rate_rows[i], y, column.rate);
+        if (column.role == Role::kPrefill) program.AddTerm(prefill_rows[i], y, -column.rate);
+        if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -column.rate);
+      }
+    }
+    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(true);
+    if (!solution.ok() || solution->objective <= 0) return std::nullopt;
+    value_ = solution->objective;
+    const auto dual = [&](int row) { return solution->duals[static_cast<size_t>(row)]; };
+    Duals duals;
+    for (int c = 0; c < classes().size(); ++c) {
+      const double even = value_ / (classes()[c].devices() * classes().size());
+      duals.devices.push_back(
+          std::max(dual(device_rows[static_cast<size_t>(c)]), kLeastPrice * even));
+    }
+    for (size_t i = 0; i < models_.size(); ++i) {
+      const double rate = -dual(rate_rows[i]);  // that more has to be served costs theta
+      duals.prefill.push_back(rate > 0 ? std::clamp(dual(prefill_rows[i]) / rate, 0.0, 1.0) : 0.5);
+    }
+    prices_ = duals.devices;
+    return duals;
+  }
+
+  double WorthOf(const std::vector<double>& prices) const {
+    double worth = 0;
+    for (int c = 0; c < classes().size(); ++c)
+      worth += prices[static_cast<size_t>(c)] * classes()[c].devices();
+    return worth;
+  }
+
+  Duals Between(Duals at, const Duals& best) const {
+    const double scale = WorthOf(at.devices) / WorthOf(best.devices);
+    for (size_t c = 0; c < at.devices.size(); ++c)
+      at.devices[c] += kSmoothing * (best.devices[c] * scale - at.devices[c]);
+    for (size_t i = 0; i < at.prefill.size(); ++i)
+      at.prefill[i] += kSmoothing * (best.prefill[i] - at.prefill[i]);
+    return at;
+  }
+
+  // The bound at these duals; 0: a model has no replica at all.
+  double Certify(const Duals& at, double tolerance, int64_t* boxes) {
+    double needed = 0;  // price of devices for a theta of 1
+    for (size_t i = 0; i < models_.size(); ++i) {
+      const double kappa = models_[i]->Kappa(at.devices, at.prefill[i], tolerance, boxes);
+      if (kappa <= 0) return 0;
+      needed += weights_[i] / kappa;
+    }
+    return WorthOf(at.devices) / needed;
+  }
+
+  void PriceDevices() {
+    bound_.device_prices.assign(first_.graph->pools().size(), 0);
+    for (int c = 0; c < classes().size(); ++c) {
+      for (const int pool : classes()[c].pools)
+        bound_.device_prices[static_cast<size_t>(pool)] = prices_[static_cast<size_t>(c)];
+    }
+  }
+
+  const PlacementProblem& first_;
+  const std::vector<double>& weights_;
+  std::vector<std::unique_ptr<ModelColumns>> models_;
+  double value_ = 0;            // of the last program
+  std::vector<double> prices_;  // by class: its duals
+  SharedBound bound_;
+};
+
+}  // namespace
+
+SharedBound BoundShared(const std::vector<const PlacementProblem*>& problems,
+                        const std::vector<double>& weights) {
+  return Bounder(problems, weights).Run();
+}
+
+}  // namespace tessera::scheduler

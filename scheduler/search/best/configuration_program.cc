@@ -1,0 +1,476 @@
+#include "scheduler/search/best/configuration_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "scheduler/search/best/rental_sets.h"
+#include "scheduler/search/math/linear_program.h"
+
+namespace tessera::scheduler {
+namespace {
+
+// A class that the relaxation has to spare still costs this part of an even share of everything:
+// free devices would make any column worth infinitely more than it costs.
+constexpr double kLeastPrice = 1e-4;
+constexpr double kSmoothing = 0.5;    // of the duals, towards those of the best bound
+constexpr double kSmoothBelow = 0.2;  // gap
+constexpr int kGuessBoxes = 300;
+constexpr double kFirstTolerance = 0.05;  // of pricing; falls with the gap
+constexpr double kLastTolerance = 0.002;
+constexpr int kQuickBoxes = 800;      // of a pricing in rounds that only look for columns
+constexpr double kQuickGain = 1.002;  // of the program, that makes another such round worth it
+constexpr double kLeastGain = 1e-3;   // of the bound, below which a round was in vain
+constexpr int kMostInVain = 3;
+constexpr size_t kMostWhole = 250;  // columns of a whole-number program
+constexpr double kWorthAdding = 1 + 1e-6;
+constexpr int kRentalNodes = 20000;
+constexpr size_t kMostEstimating = 250;  // columns of an estimate
+
+bool Wanted(Role role, RolesWanted roles) {
+  if (roles == RolesWanted::kAll) return true;
+  return (role == Role::kBoth) == (roles == RolesWanted::kWhole);
+}
+
+void KeepLast(size_t most, std::vector<ClassReplica>* columns) {
+  if (most > 0 && columns->size() > most)
+    columns->erase(columns->begin(), columns->end() - static_cast<long>(most));
+}
+
+// The rows of the program, and a variable per column.
+struct Master {
+  LinearProgram program;
+  std::vector<int> device_rows, variables;
+  int prefill_row = 0, decode_row = 0, budget_row = 0;
+};
+
+}  // namespace
+
+double WorthOfRole(Role role, double prefill) {
+  switch (role) {
+    case Role::kBoth: return 1;
+    case Role::kPrefill: return prefill;
+    case Role::kDecode: return 1 - prefill;
+  }
+  return 0;
+}
+
+RolesWanted RolesOf(const PlacementProblem& problem) {
+  return problem.allow_split ? RolesWanted::kAll : RolesWanted::kWhole;
+}
+
+ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
+                                           const DeviceClasses& classes, StageShapes* shapes)
+    : problem_(problem),
+      classes_(classes),
+      shapes_(*shapes),
+      pricing_(classes, shapes),
+      bound_(kUnbounded) {
+  std::map<std::tuple<const DeviceSpec*, int, LinkSpec, double>, std::vector<int>> classes_of;
+  for (const DeviceClass& of : classes.all()) {
+    const int c = static_cast<int>(like_.size());
+    std::vector<int>& by_site =
+        classes_of
+            .try_emplace({of.spec, of.per_machine, of.inside, of.price_usd_per_hour},
+                         static_cast<size_t>(classes.sites()), -1)
+            .first->second;
+    by_site[static_cast<size_t>(of.site)] = c;
+    like_.emplace_back();
+  }
+  for (int c = 0; c < classes.size(); ++c) {
+    const DeviceClass& of = classes[c];
+    like_[static_cast<size_t>(c)] =
+        classes_of[{of.spec, of.per_machine, of.inside, of.price_usd_per_hour}];
+  }
+}
+
+// And its like at every other site that has such devices: sites differ in numbers, less in kinds.
+void ConfigurationProgram::AddEverywhere(ClassReplica replica) {
+  const int home = classes_[replica.stages.front().device_class].site;
+  const bool at_one_site = std::all_of(
+      replica.stages.begin(), replica.stages.end(),
+      [&](const ClassStage& stage) { return classes_[stage.device_class].site == home; });
+  for (int site = 0; at_one_site && site < classes_.sites(); ++site) {
+    if (site == home) continue;
+    ClassReplica other = replica;
+    bool there = true;
+    for (ClassStage& stage : other.stages) {
+      stage.device_class =
+          like_[static_cast<size_t>(stage.device_class)][static_cast<size_t>(site)];
+      there = there && stage.device_class >= 0;
+      if (!there) break;
+    }
+    if (!there) continue;
+    other.rate =
+        CapacityOf(shapes_.model(), SpecOf(classes_, other), shapes_.lengths(), shapes_.options())
+            .requests_per_second;
+    if (other.rate > 0) Add(std::move(other));
+  }
+  Add(std::move(replica));
+}
+
+void ConfigurationProgram::Add(ClassReplica replica) {
+  const auto [at, fresh] =
+      column_of_.emplace(std::pair(replica.role, DevicesOf(classes_, replica)), columns_.size());
+  if (fresh) {
+    columns_.push_back(std::move(replica));
+  } else if (replica.rate > columns_[at->second].rate) {
+    columns_[at->second] = std::move(replica);
+  }
+}
+
+void ConfigurationProgram::AddLike(const ConfigurationProgram& other, size_t most) {
+  for (const size_t i : other.Promising(RolesWanted::kWhole, most)) {
+    ClassReplica replica = other.columns_[i];
+    bool there = true;
+    for (ClassStage& stage : replica.stages) {
+      const DeviceClass& of = other.classes_[stage.device_class];
+      int best = -1;
+      for (int c = 0; c < classes_.size(); ++c) {
+        const DeviceClass& ours = classes_[c];
+        if (ours.spec != of.spec || ours.per_machine < stage.width || ours.inside != of.inside) {
+          continue;
+        }
+        // Machines of the same size, else the class of most devices.
+        const auto rank = [&](const DeviceClass& a) {
+          return std::pair(a.per_machine == of.per_machine, a.devices());
+        };
+        if (best < 0 || rank(ours) > rank(classes_[best])) best = c;
+      }
+      there = there && best >= 0;
+      stage.device_class = best;
+    }
+    if (!there) continue;
+    replica.rate =
+        CapacityOf(shapes_.model(), SpecOf(classes_, replica), shapes_.lengths(), shapes_.options())
+            .requests_per_second;
+    if (replica.rate > 0) Add(std::move(replica));
+  }
+}
+
+double ConfigurationProgram::CostOf(const ClassReplica& replica) const {
+  double usd = 0;
+  for (const ClassStage& stage : replica.stages)
+    usd += stage.width * classes_[stage.device_class].price_usd_per_hour;
+  return usd;
+}
+
+bool ConfigurationProgram::Prices(Role role, const ConfigurationOptions& options) const {
+  return role == Role::kBoth || (Wanted(role, options.roles) && shapes_.lengths().decode_steps > 0);
+}
+
+// A device is worth its part of the best replica of its like alone; these are the first columns.
+ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const ConfigurationOptions& options) {
+  Duals duals;
+  for (int c = 0; c < classes_.size(); ++c) {
+    const DeviceClass& of = classes_[c];
+    int like = 0;  // first class with such machines: the sites differ
+    while (classes_[like].spec != of.spec || classes_[like].per_machine != of.per_machine ||
+           classes_[like].inside != of.inside) {
+      ++like;
+    }
+    if (like < c) duals.devices.push_back(duals.devices[static_cast<size_t>(like)]);
+    for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+      if (like < c || !Prices(role, options)) continue;
+      PricingQuery query;
+      query.role = role;
+      query.prices.assign(static_cast<size_t>(classes_.size()), 1);
+      query.site = of.site;
+      query.only_class = c;
+      query.tolerance = kFirstTolerance;
+      query.max_boxes = std::min(options.max_boxes, kGuessBoxes);
+      query.certify = false;
+      PricingAnswer answer = pricing_.Run(query);
+      KeepLast(options.per_pricing, &answer.found);
+      if (role == Role::kBoth) duals.devices.push_back(answer.bound);
+      for (ClassReplica& replica : answer.found) AddEverywhere(std::move(replica));
+    }
+  }
+  return duals;
+}
+
+double ConfigurationProgram::WorthOf(const Duals& duals) const {
+  double worth = 0;
+  for (int c = 0; c < classes_.size(); ++c)
+    worth += duals.devices[static_cast<size_t>(c)] * classes_[c].devices();
+  if (budgeted()) worth += duals.budget * problem_.budget_usd_per_hour;
+  return worth;
+}
+
+double ConfigurationProgram::BoundOn(const Duals& duals) const {
+  const double worth = WorthOf(duals);
+  if (!budgeted()) return worth;
+  const std::vector<double> prices = PricesOf(duals);
+  std::vector<RentalItem> machines(static_cast<size_t>(classes_.shapes())), items;
+  for (int c = 0; c < classes_.size(); ++c) {
+    const DeviceClass& of = classes_[c];
+    const double each = prices[static_cast<size_t>(c)];
+    if (of.machine_price_usd_per_hour <= 0) {
+      items.push_back({each, of.price_usd_per_hour, of.devices()});
+      continue;
+    }
+    RentalItem& machine = machines[static_cast<size_t>(of.shape)];
+    machine.available = classes_.Machines(c);
+    machine.worth += each * of.devices() / machine.available;
+    machine.usd_per_hour = of.machine_price_usd_per_hour;
+  }
+  items.insert(items.end(), machines.begin(), machines.end());
+  return std::min(worth, MostWorth(items, problem_.budget_usd_per_hour, 1, kRentalNodes).bound);
+}
+
+std::vector<double> ConfigurationProgram::PricesOf(const Duals& duals) const {
+  std::vector<double> prices = duals.devices;
+  for (size_t c = 0; c < prices.size(); ++c) {
+    const DeviceClass& of = classes_[static_cast<int>(c)];
+    prices[c] += duals.budget * of.price_usd_per_hour;
+  }
+  return prices;
+}
+
+namespace {
+
+std::vector<int> AllDevices(const DeviceClasses& classes) {
+  std::vector<int> devices;
+  for (const DeviceClass& of : classes.all()) devices.push_back(of.devices());
+  return devices;
+}
+
+// `available` devices of each class.
+Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
+                  const std::vector<ClassReplica>& columns, const std::vector<size_t>& chosen,
+                  const std::vector<int>& available, double budget, RolesWanted roles, bool whole) {
+  const bool price = whole && problem.goal == Goal::kPrice;
+  Master master;
+  LinearProgram& program = master.program;
+  for (const int devices : available)
+    master.device_rows.push_back(program.AddRow(-kUnbounded, devices));
+  master.prefill_row = program.AddRow(-kUnbounded, 0);
+  master.decode_row = program.AddRow(-kUnbounded, 0);
+  master.budget_row = program.AddRow(-kUnbounded, budget);
+  const int rate_row =
+      program.AddRow(price ? problem.required_requests_per_second : -kUnbounded, kUnbounded);
+  const int split = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
+  for (const int row : {master.prefill_row, master.decode_row, rate_row})
+    program.AddTerm(row, split, 1);
+  for (const size_t c : chosen) {
+    const ClassReplica& column = columns[c];
+    const bool both = column.role == Role::kBoth;
+    const std::vector<int> devices = DevicesOf(classes, column);
+    double usd = 0;
+    for (int k = 0; k < classes.size(); ++k)
+      usd += devices[static_cast<size_t>(k)] * classes[k].price_usd_per_hour;
+    const int y = program.AddVariable(price  ? -usd
+                                      : both ? column.rate
+                                             : 0,
+                                      0, Wanted(column.role, roles) ? kUnbounded : 0, whole);
+    master.variables.push_back(y);
+    for (int k = 0; k < classes.size(); ++k) {
+      const int count = devices[static_cast<size_t>(k)];
+      if (count > 0) program.AddTerm(master.device_rows[static_cast<size_t>(k)], y, count);
+    }
+    program.AddTerm(master.budget_row, y, usd);
+    if (both) program.AddTerm(rate_row, y, column.rate);
+    if (column.role == Role::kPrefill) program.AddTerm(master.prefill_row, y, -column.rate);
+    if (column.role == Role::kDecode) program.AddTerm(master.decode_row, y, -column.rate);
+  }
+  return master;
+}
+
+}  // namespace
+
+double ConfigurationProgram::Relax(RolesWanted roles) {
+  if (columns_.empty()) return 0;
+  std::vector<size_t> all(columns_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const Master master =
+      MakeMaster(problem_, classes_, columns_, all, AllDevices(classes_), budget(), roles, false);
+  const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
+  if (!solution.ok() || solution->objective <= 0) return 0;
+  value_ = solution->objective;
+  shares_.clear();
+  for (const int y : master.variables) shares_.push_back(solution->values[static_cast<size_t>(y)]);
+  duals_.devices.clear();
+  for (const int row : master.device_rows)
+    duals_.devices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
+  duals_.budget =
+      budgeted() ? std::max(0.0, solution->duals[static_cast<size_t>(master.budget_row)]) : 0;
+  const double prefill = solution->duals[static_cast<size_t>(master.prefill_row)];
+  duals_.prefill = std::clamp(prefill, 0.0, 1.0);
+  for (int c = 0; c < classes_.size(); ++c) {
+    double& price = duals_.devices[static_cast<size_t>(c)];
+    price = std::max(price, kLeastPrice * value_ / (classes_[c].devices() * classes_.size()));
+  }
+  return value_;
+}
+
+double ConfigurationProgram::PriceOf(const ClassReplica& replica) const {
+  const std::vector<int> devices = DevicesOf(classes_, replica);
+  double price = duals_.budget * CostOf(replica);
+  for (size_t c = 0; c < devices.size(); ++c) price += devices[c] * duals_.devices[c];
+  return price;
+}
+
+// Prices all roles and sites at these duals; true: a column was found that improves the program.
+bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOptions& options,
+                                      double tolerance) {
+  const double worth = WorthOf(at);
+  const size_t before = columns_.size();
+  double kappa = 0;
+  bool better = false;
+  for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
+    if (!Wanted(role, options.roles) || !Prices(role, options)) continue;
+    const double value = WorthOfRole(role, at.prefill);
+    if (value <= 0) continue;
+    PricingQuery query;
+    query.role = role;
+    query.prices = PricesOf(at);
+    query.tolerance = tolerance;
+    query.max_boxes = options.max_boxes;
+    query.certify = options.certify;
+    for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
+      query.site = site;
+      // In ratios of the program's worth: what it reaches already is of no interest.
+      query.target = value_ / (worth * value);
+      query.known_bound = kappa / value;
+      PricingAnswer answer = pricing_.Run(query);
+      if (options.certify) bound_boxes_ += answer.boxes;
+      KeepLast(options.per_pricing, &answer.found);
+      kappa = std::max(kappa, answer.bound * value);
+      for (const ClassReplica& replica : answer.found) {
+        const double price = PriceOf(replica);
+        const double gain = replica.rate * WorthOfRole(role, duals_.prefill);
+        better = better || value_ <= 0 || gain > price * kWorthAdding;
+        AddEverywhere(replica);
+      }
+    }
+  }
+  if (options.certify) bound_ = std::min(bound_, kappa * BoundOn(at));
+  return better || columns_.size() > before;
+}
+
+ConfigurationProgram::Duals ConfigurationProgram::Smoothed(const Duals& best) const {
+  Duals at = duals_;
+  // Of equal worth, or the mean would lean to the larger.
+  const double scale = WorthOf(duals_) / WorthOf(best);
+  for (size_t c = 0; c < at.devices.size(); ++c)
+    at.devices[c] += kSmoothing * (best.devices[c] * scale - at.devices[c]);
+  at.budget += kSmoothing * (best.budget * scale - at.budget);
+  at.prefill += kSmoothing * (best.prefill - at.prefill);
+  return at;
+}
+
+// Columns without bounds, as long as they bring much. False: stopped, or nothing can be served.
+bool ConfigurationProgram::GenerateQuickly(const ConfigurationOptions& options) {
+  ConfigurationOptions quick = options;
+  quick.certify = false;
+  quick.max_boxes = std::min(options.max_boxes, kQuickBoxes);
+  for (; rounds_ < options.max_rounds; ++rounds_) {
+    if (problem_.watch.Stopped()) return false;
+    const double before = value_;
+    const bool better = PriceRound(duals_, quick, kFirstTolerance);
+    if (Relax(options.roles) <= 0) return false;
+    if (!better || value_ <= before * kQuickGain) return true;
+  }
+  return true;
+}
+
+void ConfigurationProgram::Generate(const ConfigurationOptions& options) {
+  const std::optional<Duals> best = GenerateWhole(options);
+  if (!best || options.last_boxes == 0 || bound_ <= value_ * (1 + options.gap)) return;
+  ConfigurationOptions last = options;
+  last.max_boxes = options.last_boxes;
+  PriceRound(*best, last, kLastTolerance);
+  Relax(options.roles);
+}
+
+// The duals of the best bound, where it can be sharpened.
+std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
+    const ConfigurationOptions& options) {
+  if (columns_.empty() || Relax(options.roles) <= 0) duals_ = FirstGuess(options);
+  Duals best = duals_;
+  if (options.certify && !GenerateQuickly(options)) return std::nullopt;
+  double tolerance = kFirstTolerance;
+  bool smooth = false;
+  int in_vain = 0;
+  for (; rounds_ < options.max_rounds && in_vain < kMostInVain; ++rounds_) {
+    if (problem_.watch.Stopped()) return std::nullopt;
+    const Duals at = smooth ? Smoothed(best) : duals_;
+    const double before = bound_;
+    const bool better = PriceRound(at, options, tolerance);
+    if (bound_ < before) best = at;
+    if (Relax(options.roles) <= 0) return std::nullopt;
+    if (bound_ <= value_ * (1 + options.gap)) return std::nullopt;
+    if (!options.certify && !better) return std::nullopt;
+    if (options.boxes_before > 0 && bound_boxes_ >= options.boxes_before) return best;
+    const double gap = bound_ / value_ - 1;
+    if (!better && !smooth && tolerance <= kLastTolerance) return std::nullopt;
+    in_vain = options.certify && bound_ > before * (1 - kLeastGain) ? in_vain + 1 : 0;
+    smooth = better && gap < kSmoothBelow;
+    tolerance = better ? std::clamp(gap / 4, kLastTolerance, kFirstTolerance)
+                       : std::max(kLastTolerance, tolerance / 4);
+  }
+  return options.certify ? std::optional<Duals>(best) : std::nullopt;
+}
+
+std::vector<size_t> ConfigurationProgram::Promising(RolesWanted roles, size_t most) const {
+  std::vector<std::pair<double, size_t>> ranked;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const ClassReplica& column = columns_[i];
+    if (!Wanted(column.role, roles)) continue;
+    const std::vector<int> devices = DevicesOf(classes_, column);
+    bool legal = true;
+    for (int c = 0; c < classes_.size(); ++c)
+      legal = legal && devices[static_cast<size_t>(c)] <= classes_[c].devices();
+    if (!legal) continue;
+    const double worth = column.rate * WorthOfRole(column.role, duals_.prefill);
+    ranked.emplace_back(-worth / PriceOf(column), i);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  if (ranked.size() > most) ranked.resize(most);
+  std::vector<size_t> chosen;
+  for (const auto& [rank, i] : ranked) chosen.push_back(i);
+  return chosen;
+}
+
+double ConfigurationProgram::ServedBy(const std::vector<int>& devices, RolesWanted roles) const {
+  const std::vector<size_t> chosen = Promising(roles, kMostEstimating);
+  if (chosen.empty()) return 0;
+  const Master master =
+      MakeMaster(problem_, classes_, columns_, chosen, devices, kUnbounded, roles, false);
+  const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
+  return solution.ok() ? solution->objective : 0;
+}
+
+std::vector<int> ConfigurationProgram::Whole(RolesWanted roles, double gap, int max_nodes) const {
+  const std::vector<size_t> chosen = Promising(roles, kMostWhole);
+  if (chosen.empty()) return {};
+  const Master master =
+      MakeMaster(problem_, classes_, columns_, chosen, AllDevices(classes_), budget(), roles, true);
+  const absl::StatusOr<LinearProgram::Solution> solution =
+      master.program.Solve(false, gap, max_nodes);
+  if (!solution.ok()) return {};
+  std::vector<int> counts(columns_.size(), 0);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    counts[chosen[i]] =
+        static_cast<int>(solution->values[static_cast<size_t>(master.variables[i])]);
+  }
+  return counts;
+}
+
+void ConfigurationProgram::GenerateByCost() {
+  PricingQuery query;
+  for (const DeviceClass& of : classes_.all()) {
+    if (of.price_usd_per_hour <= 0) return;
+    query.prices.push_back(of.price_usd_per_hour);
+  }
+  query.tolerance = kFirstTolerance;
+  for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
+    query.site = site;
+    PricingAnswer answer = pricing_.Run(query);
+    for (ClassReplica& replica : answer.found) Add(std::move(replica));
+  }
+}
+
+}  // namespace tessera::scheduler

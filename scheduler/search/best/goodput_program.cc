@@ -1,0 +1,340 @@
+#include "scheduler/search/best/goodput_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "scheduler/search/math/linear_program.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kPackingGap = 5e-4;
+constexpr int kPackingNodes = 1000;
+constexpr size_t kMostPacked = 180;   // columns of a whole-number program
+constexpr double kPackedFrom = 0.85;  // of their price
+constexpr double kUsed = 1e-6;
+constexpr size_t kMostPlaces = 40;
+constexpr double kOfLinks = 0.5;    // that KV may take
+constexpr double kAsGood = 0.99;    // of a column's rate
+constexpr double kLeastKept = 0.8;  // of it, where it served less
+
+}  // namespace
+
+GoodputProgram::GoodputProgram(const PlacementProblem& problem, const TwinPools& twins)
+    : problem_(problem), pools_(problem.graph->pools()), twins_(twins) {
+  MakePlaces();
+}
+
+void GoodputProgram::MakePlaces() {
+  const std::vector<MachineNode>& machines = problem_.graph->machines();
+  std::vector<std::string> names;  // by pool
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    const std::vector<size_t>& twins = twins_.groups()[twins_.GroupOf(p)];
+    names.push_back(machines[static_cast<size_t>(pools_[twins.front()].machine)].name);
+  }
+  if (std::set<std::string>(names.begin(), names.end()).size() > kMostPlaces) {
+    for (size_t p = 0; p < pools_.size(); ++p)
+      names[p] = machines[static_cast<size_t>(pools_[p].machine)].site;
+  }
+  std::map<std::string, size_t> places;
+  std::vector<std::set<int>> machines_of;
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    const auto [at, fresh] = places.try_emplace(names[p], places.size());
+    place_of_.push_back(at->second);
+    if (fresh) machines_of.emplace_back();
+    machines_of[at->second].insert(pools_[p].machine);
+  }
+  const double bytes = MomentsOf(problem_.samples).prompt_tokens * KvBytesPerToken(*problem_.model);
+  links_.assign(places.size(), std::vector<double>(places.size(), 0));
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    for (size_t q = 0; q < pools_.size(); ++q) {
+      double& most = links_[place_of_[p]][place_of_[q]];
+      if (pools_[p].machine == pools_[q].machine) {
+        if (machines_of[place_of_[p]].size() == 1) most = kUnbounded;
+        continue;
+      }
+      const LinkSpec& link = problem_.graph->Between(pools_[p].machine, pools_[q].machine);
+      const KvTransfer transfer =
+          BestKvTransfer({bytes, problem_.model->kv_bytes_per_element}, link,
+                         problem_.model->layers, 0, problem_.codec_rates);
+      const size_t links =
+          std::min(machines_of[place_of_[p]].size(), machines_of[place_of_[q]].size());
+      most = std::max(most, static_cast<double>(links) * kOfLinks / transfer.seconds);
+    }
+  }
+}
+
+GoodputProgram::Counts GoodputProgram::UsedBy(const PlacedReplica& replica) const {
+  return DevicesByPool(replica.stages, pools_.size());
+}
+
+GoodputProgram::Parts GoodputProgram::PartsOf(const PlacedReplica& replica) const {
+  std::map<size_t, double> parts;
+  for (const LayoutStage& stage : replica.stages) {
+    parts[place_of_[static_cast<size_t>(stage.pool)]] +=
+        static_cast<double>(stage.layers) / problem_.model->layers;
+  }
+  return {parts.begin(), parts.end()};
+}
+
+void GoodputProgram::Add(const PlacedReplica& replica) {
+  if (replica.stages.empty() || replica.rate.requests_per_second <= 0) return;
+  const Counts set = UsedBy(replica), first = twins_.FirstCopy(set);
+  const double rate = replica.rate.requests_per_second;
+  const auto [at, fresh] = column_of_.emplace(std::pair(replica.role, first), columns_.size());
+  if (fresh) columns_.emplace_back();
+  Column& column = columns_[at->second];
+  const double given = column.replica.rate.requests_per_second;
+  if (!fresh && rate <= given) return;
+  ++version_;
+  const double kept = fresh ? 1 : column.rate / given;  // of what it says, as was learnt
+  const PlacedReplica moved = twins_.ToFirstCopy(set, replica);
+  column = {moved, first, PartsOf(moved), kept * rate};
+}
+
+const PlacedReplica* GoodputProgram::Find(Role role, const Counts& set) const {
+  const auto column = column_of_.find(std::pair(role, twins_.FirstCopy(set)));
+  return column == column_of_.end() ? nullptr : &columns_[column->second].replica;
+}
+
+std::vector<PlacedReplica> GoodputProgram::NearPrice(double part) const {
+  std::vector<PlacedReplica> near;
+  for (const Column& column : columns_) {
+    if (column.replica.role != Role::kBoth) continue;
+    if (column.rate * WorthOf(Role::kBoth, column.used) >= part * PriceOf(column.used))
+      near.push_back(column.replica);
+  }
+  return near;
+}
+
+Grouping GoodputProgram::used() const {
+  Grouping used;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c] > kUsed) used.push_back({columns_[c].replica.role, columns_[c].used});
+  }
+  return used;
+}
+
+double GoodputProgram::PriceOf(const Counts& set) const {
+  double price = 0;
+  for (size_t p = 0; p < set.size(); ++p) {
+    price += set[p] * prices_[twins_.GroupOf(p)];
+    if (AboveHalf(set, p)) price += half_prices_[twins_.GroupOf(p)];
+  }
+  return price;
+}
+
+std::vector<double> GoodputProgram::DevicePrices() const {
+  std::vector<double> prices;
+  for (size_t p = 0; p < pools_.size(); ++p) prices.push_back(prices_[twins_.GroupOf(p)]);
+  return prices;
+}
+
+double GoodputProgram::WorthOf(Role role, const Parts& parts) const {
+  if (role == Role::kBoth) return 1;
+  double worth = 0;
+  for (const auto& [place, part] : parts)
+    worth += part * (role == Role::kPrefill ? prefill_prices_ : decode_prices_)[place];
+  return worth;
+}
+
+// Layers are taken to be where the memory is.
+double GoodputProgram::WorthOf(Role role, const Counts& set) const {
+  std::map<size_t, double> parts;
+  double bytes = 0;
+  for (size_t p = 0; p < set.size(); ++p) {
+    if (set[p] == 0) continue;
+    parts[place_of_[p]] += set[p] * pools_[p].spec->memory_bytes;
+    bytes += set[p] * pools_[p].spec->memory_bytes;
+  }
+  for (auto& [place, part] : parts) part /= bytes;
+  return WorthOf(role, Parts(parts.begin(), parts.end()));
+}
+
+bool GoodputProgram::Relax(bool split) {
+  const std::pair now(version_, split);
+  if (relaxed_ == now) return true;
+  relaxed_.first = -1;
+  std::vector<size_t> all(columns_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (columns_.empty() || !Solve(false, split, all, &copies_)) return false;
+  PriceUnusedRoles();
+  relaxed_ = now;
+  return true;
+}
+
+// Where nothing is split the program does not say what prefilling is worth and what decoding. They
+// are worth what makes the best replicas of both come as close to their price.
+void GoodputProgram::PriceUnusedRoles() {
+  double prefill = 0, decode = 0;  // requests per second, per price
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const Role role = columns_[c].replica.role;
+    if (role == Role::kBoth) continue;
+    if (copies_[c] > kUsed) return;
+    const double price = PriceOf(columns_[c].used);
+    if (price <= 0) continue;
+    double& best = role == Role::kPrefill ? prefill : decode;
+    best = std::max(best, columns_[c].rate / price);
+  }
+  if (prefill <= 0 || decode <= 0) return;
+  std::fill(prefill_prices_.begin(), prefill_prices_.end(), decode / (prefill + decode));
+  std::fill(decode_prices_.begin(), decode_prices_.end(), prefill / (prefill + decode));
+}
+
+bool GoodputProgram::Solve(bool whole, bool split, const std::vector<size_t>& chosen,
+                           std::vector<double>* values) {
+  LinearProgram program;
+  std::vector<int> devices, halves, prefill, decode, variables;
+  for (const std::vector<size_t>& group : twins_.groups()) {
+    const int each = pools_[group.front()].count;
+    const auto pools = static_cast<double>(group.size());
+    devices.push_back(program.AddRow(-kUnbounded, each * pools));
+    halves.push_back(program.AddRow(-kUnbounded, pools));
+  }
+  for (size_t place = 0; place < links_.size(); ++place) {
+    prefill.push_back(program.AddRow(-kUnbounded, 0));
+    decode.push_back(program.AddRow(-kUnbounded, 0));
+  }
+  for (size_t from = 0; split && from < links_.size(); ++from) {
+    for (size_t to = 0; to < links_.size(); ++to) {
+      if (links_[from][to] <= 0) continue;
+      const int sent = program.AddVariable(1, 0, links_[from][to], false);
+      program.AddTerm(prefill[from], sent, 1);
+      program.AddTerm(decode[to], sent, 1);
+    }
+  }
+  for (const size_t c : chosen) {
+    const Column& column = columns_[c];
+    const Role role = column.replica.role;
+    const bool both = role == Role::kBoth;
+    const int copies =
+        program.AddVariable(both ? column.rate : 0, 0, both || split ? kUnbounded : 0, whole);
+    variables.push_back(copies);
+    Counts by_group(devices.size(), 0), above_half(devices.size(), 0);
+    for (size_t p = 0; p < pools_.size(); ++p) {
+      by_group[twins_.GroupOf(p)] += column.used[p];
+      above_half[twins_.GroupOf(p)] += AboveHalf(column.used, p) ? 1 : 0;
+    }
+    for (size_t g = 0; g < by_group.size(); ++g) {
+      if (by_group[g] > 0) program.AddTerm(devices[g], copies, by_group[g]);
+      if (above_half[g] > 0) program.AddTerm(halves[g], copies, above_half[g]);
+    }
+    if (both) continue;
+    for (const auto& [place, part] : column.parts)
+      program.AddTerm((role == Role::kPrefill ? prefill : decode)[place], copies,
+                      -part * column.rate);
+  }
+  const absl::StatusOr<LinearProgram::Solution> solution =
+      program.Solve(!whole, kPackingGap, kPackingNodes, problem_.watch.stop);
+  if (!solution.ok()) return false;
+  values->clear();
+  for (const int copies : variables)
+    values->push_back(solution->values[static_cast<size_t>(copies)]);
+  if (whole) {
+    packed_value_ = solution->objective;
+    return true;
+  }
+  value_ = solution->objective;
+  const auto duals = [&](const std::vector<int>& rows) {
+    std::vector<double> prices;
+    for (const int row : rows)
+      prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
+    return prices;
+  };
+  prices_ = duals(devices);
+  half_prices_ = duals(halves);
+  prefill_prices_ = duals(prefill);
+  decode_prices_ = duals(decode);
+  return true;
+}
+
+std::vector<size_t> GoodputProgram::Promising(bool split) const {
+  std::vector<std::pair<double, size_t>> ranked;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const Role role = columns_[c].replica.role;
+    if (role != Role::kBoth && !split) continue;
+    const double worth = columns_[c].rate * WorthOf(role, columns_[c].parts);
+    const double price = PriceOf(columns_[c].used);
+    if (worth >= kPackedFrom * price) ranked.emplace_back(worth > 0 ? price / worth : 1, c);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  std::map<Role, size_t> taken;
+  std::set<size_t> chosen(packed_[false].columns.begin(), packed_[false].columns.end());
+  if (split) chosen.insert(packed_[true].columns.begin(), packed_[true].columns.end());
+  for (const auto& [rank, c] : ranked) {
+    if (taken[columns_[c].replica.role]++ < kMostPacked / (split ? 3 : 1)) chosen.insert(c);
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+// Twins have devices together in the program: where what is left in each of them does not do, a
+// replica is left out.
+std::vector<PlacedReplica> GoodputProgram::Placed(const std::vector<size_t>& columns) const {
+  Counts free;
+  for (const DevicePool& pool : pools_) free.push_back(pool.count);
+  std::vector<PlacedReplica> replicas;
+  for (const size_t c : columns) {
+    const std::optional<Counts> copy = twins_.CopyWithin(columns_[c].used, free);
+    if (!copy) continue;
+    for (size_t p = 0; p < free.size(); ++p) free[p] -= (*copy)[p];
+    replicas.push_back(twins_.FromFirstCopy(*copy, columns_[c].replica));
+  }
+  return replicas;
+}
+
+std::vector<PlacedReplica> GoodputProgram::Pack(bool split) {
+  packed_value_ = 0;
+  std::vector<double> copies;
+  if (!Relax(split)) return {};
+  Packing& known = packed_[split];
+  const int64_t whole_version = split ? packed_[false].version : -1;
+  if (known.version == version_ && known.whole_version == whole_version) {
+    packed_value_ = known.value;
+    return Placed(known.columns);
+  }
+  const std::vector<size_t> chosen = Promising(split);
+  if (chosen.empty() || !Solve(true, split, chosen, &copies)) return {};
+  std::vector<size_t> packed;
+  for (size_t i = 0; i < chosen.size(); ++i)
+    packed.insert(packed.end(), static_cast<size_t>(std::max(0L, std::lround(copies[i]))),
+                  chosen[i]);
+  // Those with most devices of one pool have the fewest places to go.
+  std::stable_sort(packed.begin(), packed.end(), [&](size_t a, size_t b) {
+    const auto most = [&](size_t c) {
+      return *std::max_element(columns_[c].used.begin(), columns_[c].used.end());
+    };
+    return most(a) > most(b);
+  });
+  known = {version_, whole_version, packed_value_, packed};
+  return Placed(packed);
+}
+
+bool GoodputProgram::Learn(const std::vector<PlacedReplica>& dealt, const Placement& placement) {
+  std::vector<double> served(dealt.size(), 0);
+  for (const Share& share : placement.shares) {
+    if (share.prefill == share.decode) continue;
+    served[static_cast<size_t>(share.prefill)] += share.requests_per_second;
+    served[static_cast<size_t>(share.decode)] += share.requests_per_second;
+  }
+  // Of replicas in place of one column the one that served most, so that it is not underrated.
+  std::map<size_t, double> most;
+  for (size_t i = 0; i < dealt.size(); ++i) {
+    if (dealt[i].role == Role::kBoth) continue;
+    double& rate = most[column_of_.at({dealt[i].role, twins_.FirstCopy(UsedBy(dealt[i]))})];
+    rate = std::max(rate, served[i]);
+  }
+  bool learnt = false;
+  for (const auto& [c, rate] : most) {
+    double& column = columns_[c].rate;
+    if (rate >= column * kAsGood) continue;
+    column = std::max(rate, kLeastKept * column);
+    ++version_;
+    learnt = true;
+  }
+  return learnt;
+}
+
+}  // namespace tessera::scheduler

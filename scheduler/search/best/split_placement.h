@@ -1,0 +1,26 @@
+// The best placement that was found all of whose replicas only prefill or only decode: what stands
+// beside a plan that does not split, whether or not splitting pays.
+//
+// Idea: the configuration program without columns that do both, made whole and put on machines, as
+// in class_search.h, until no pair of roles fits what is left. Its columns know no links for KV, so
+// it is planned on all sites at once and site by site; a third start is all devices cut in two.
+// Then roles and devices change hands between replicas as long as more is served, links included
+// (transport.h), or as much with more left to spare: changes that help need room that one before
+// them made. Those that replicas without links could not make up for are not looked at. Heuristic,
+// throughput only; deterministic: budgets count rounds and placements. Thread rule: pure function.
+#pragma once
+
+#include <optional>
+
+#include "scheduler/search/layout/problem.h"
+
+namespace tessera::scheduler {
+
+// None: no two replicas were found that hold the model, or requests have no tokens to decode.
+std::optional<Placement> SplitPlacement(const PlacementProblem& problem);
+
+// What the same changes make of a placement, of which replicas may also do both; `start` where none
+// of them helps.
+Placement ImproveSplit(const PlacementProblem& problem, Placement start);
+
+}  // namespace tessera::scheduler

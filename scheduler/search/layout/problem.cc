@@ -1,0 +1,91 @@
+#include "scheduler/search/layout/problem.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kRoundingOfBound = 1e-6;
+
+}  // namespace
+
+LayoutProblem OnWholeGraph(const PlacementProblem& problem, Role role) {
+  LayoutProblem layout;
+  layout.model = problem.model;
+  layout.graph = problem.graph;
+  for (const DevicePool& pool : problem.graph->pools())
+    layout.pools.push_back({pool.spec, pool.machine, pool.count});
+  layout.role = role;
+  return layout;
+}
+
+ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica) {
+  // On the pools that it uses: large clusters have thousands.
+  LayoutProblem layout;
+  layout.model = problem.model;
+  layout.graph = problem.graph;
+  layout.role = replica.role;
+  std::vector<LayoutStage> stages = replica.stages;
+  for (LayoutStage& stage : stages) {
+    const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(stage.pool)];
+    stage.pool = static_cast<int>(layout.pools.size());
+    layout.pools.push_back({pool.spec, pool.machine, pool.count});
+  }
+  return MakeReplica(layout, stages);
+}
+
+absl::Status CheckRoom(const PlacementProblem& problem) {
+  constexpr double kGib = 1073741824.0;
+  const MemoryOptions& memory = problem.options.memory;
+  const double longest = MomentsOf(problem.samples).max_sequence_tokens;
+  double usable = 0;
+  for (const DevicePool& pool : problem.graph->pools()) {
+    usable += pool.count * std::max(0.0, pool.spec->memory_bytes * memory.utilisation -
+                                             memory.runtime_reserve_bytes);
+  }
+  const double weights = TotalParameters(*problem.model) * problem.model->weight_bytes_per_element;
+  const double kv = longest * KvBytesPerToken(*problem.model);
+  if (weights + kv <= usable) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s does not fit: weights %.2f GiB and KV of one sequence of %.0f tokens "
+                      "%.2f GiB, all devices together offer %.2f GiB (%g %% of the memory of each, "
+                      "less %.2f GiB for the runtime): %.2f GiB are missing",
+                      problem.model->name, weights / kGib, longest, kv / kGib, usable / kGib,
+                      100 * memory.utilisation, memory.runtime_reserve_bytes / kGib,
+                      (weights + kv - usable) / kGib));
+}
+
+bool Splits(const Placement& placement) {
+  return std::any_of(placement.replicas.begin(), placement.replicas.end(),
+                     [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
+}
+
+int DevicesUsed(const Placement& placement) {
+  int devices = 0;
+  for (const PlacedReplica& replica : placement.replicas) {
+    for (const LayoutStage& stage : replica.stages) devices += stage.width;
+  }
+  return devices;
+}
+
+double BoundOver(double bound, double requests_per_second) {
+  if (bound <= 0 || bound < requests_per_second * (1 - kRoundingOfBound)) return 0;
+  return std::max(bound, requests_per_second);
+}
+
+std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
+  if (requests_per_second <= 0) {
+    return splits ? "no split of prefill and decode between replicas was found that serves more"
+                  : "without splitting prefill and decode between replicas nothing was found";
+  }
+  return absl::StrFormat(
+      "%s would serve %.3f requests/s%s",
+      splits ? "the search's best with some replicas that only prefill or only decode"
+             : "the search's best where every replica prefills and decodes",
+      requests_per_second,
+      usd_per_hour > 0 ? absl::StrFormat(" for %.2f USD/h", usd_per_hour) : std::string());
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,145 @@
+#include "scheduler/search/layout/transport.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace tessera::scheduler {
+namespace {
+
+int MachineOf(const PlacementProblem& problem, const LayoutStage& stage) {
+  return problem.graph->pools()[static_cast<size_t>(stage.pool)].machine;
+}
+
+// The KV of a request between two replicas. Every stage sends its own layers; the narrower of the
+// first and the last pair of stages stands for all.
+KvTransfer SlowestTransfer(const PlacementProblem& problem, double bytes, const PlacedReplica& from,
+                           const PlacedReplica& to, LinkSpec* slowest_link) {
+  KvTransfer slowest;
+  for (const bool last : {false, true}) {
+    const LayoutStage& sender = last ? from.stages.back() : from.stages.front();
+    const LayoutStage& receiver = last ? to.stages.back() : to.stages.front();
+    const LinkSpec& link =
+        problem.graph->Between(MachineOf(problem, sender), MachineOf(problem, receiver));
+    const KvTransfer transfer = BestKvTransfer({bytes, problem.model->kv_bytes_per_element}, link,
+                                               problem.model->layers, 0, problem.codec_rates);
+    if (transfer.seconds <= slowest.seconds) continue;
+    slowest = transfer;
+    *slowest_link = link;
+  }
+  return slowest;
+}
+
+struct MachineFlow {
+  int from = 0, to = 0;  // machines
+  double part = 0;       // of the layers
+};
+
+// From whichever machine holds a layer in one replica to whichever holds it in the other.
+std::vector<MachineFlow> FlowsOf(const PlacementProblem& problem, const PlacedReplica& from,
+                                 const PlacedReplica& to) {
+  std::vector<MachineFlow> flows;
+  int from_end = 0;
+  for (const LayoutStage& sender : from.stages) {
+    const int from_begin = std::exchange(from_end, from_end + sender.layers);
+    int to_end = 0;
+    for (const LayoutStage& receiver : to.stages) {
+      const int to_begin = std::exchange(to_end, to_end + receiver.layers);
+      const int layers = std::min(from_end, to_end) - std::max(from_begin, to_begin);
+      if (layers <= 0) continue;
+      flows.push_back({MachineOf(problem, sender), MachineOf(problem, receiver),
+                       static_cast<double>(layers) / problem.model->layers});
+    }
+  }
+  return flows;
+}
+
+// Every prefilling replica sends to all that decode by their capacity. Where links carry that, what
+// is served is all that the scarcer role can do.
+bool LinksCarryProportions(const Transport& transport, double prefill, double decode) {
+  std::vector<double> rates;
+  for (const Transport::Pair& pair : transport.pairs) {
+    rates.push_back(transport.capacity[static_cast<size_t>(pair.prefill)] *
+                    transport.capacity[static_cast<size_t>(pair.decode)] /
+                    std::max(prefill, decode));
+    if (rates.back() > pair.link_rate) return false;
+  }
+  return std::all_of(transport.shared.begin(), transport.shared.end(), [&](const LoadedLink& link) {
+    double load = 0;
+    for (const auto& [pair, factor] : link.uses) load += factor * rates[pair];
+    return load <= link.rate;
+  });
+}
+
+}  // namespace
+
+Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& lengths,
+                        const std::vector<const PlacedReplica*>& replicas) {
+  Transport transport;
+  for (const PlacedReplica* replica : replicas)
+    transport.capacity.push_back(replica->rate.requests_per_second);
+  const double bytes = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
+  LoadedLinks shared(*problem.graph);
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    if (replicas[i]->role != Role::kPrefill || replicas[i]->stages.empty()) continue;
+    for (size_t j = 0; j < replicas.size(); ++j) {
+      if (replicas[j]->role != Role::kDecode || replicas[j]->stages.empty()) continue;
+      Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
+      if (bytes > 0) {
+        const KvTransfer transfer =
+            SlowestTransfer(problem, bytes, *replicas[i], *replicas[j], &pair.link);
+        pair.link_rate = 1 / transfer.seconds;
+        const double wire_bytes =
+            bytes * KvCodecRatio(transfer.codec, problem.model->kv_bytes_per_element);
+        for (const MachineFlow& flow : FlowsOf(problem, *replicas[i], *replicas[j])) {
+          shared.Load(flow.from, flow.to, transport.pairs.size(), flow.part * wire_bytes);
+        }
+        pair.codec = transfer.codec;
+      }
+      transport.pairs.push_back(pair);
+    }
+  }
+  transport.shared = shared.Take();
+  return transport;
+}
+
+absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
+  if (transport.pairs.empty()) return std::vector<double>();
+  LinearProgram program;
+  std::vector<int> rows;
+  for (const double capacity : transport.capacity) rows.push_back(program.AddRow(0, capacity));
+  std::vector<int> variables;
+  for (const Transport::Pair& pair : transport.pairs) {
+    const int variable = program.AddVariable(1, 0, pair.link_rate, false);
+    program.AddTerm(rows[static_cast<size_t>(pair.prefill)], variable, 1);
+    program.AddTerm(rows[static_cast<size_t>(pair.decode)], variable, 1);
+    variables.push_back(variable);
+  }
+  for (const LoadedLink& shared : transport.shared) {
+    const int row = program.AddRow(0, shared.rate);
+    for (const auto& [pair, factor] : shared.uses) program.AddTerm(row, variables[pair], factor);
+  }
+  absl::StatusOr<LinearProgram::Solution> solution = program.Solve(true);
+  if (!solution.ok()) return solution.status();
+  for (double& rate : solution->values) rate = std::max(0.0, rate);
+  return std::move(solution->values);
+}
+
+double ServedBy(const Transport& transport) {
+  std::map<int, double> prefilling, decoding;  // capacities
+  for (const Transport::Pair& pair : transport.pairs) {
+    prefilling[pair.prefill] = transport.capacity[static_cast<size_t>(pair.prefill)];
+    decoding[pair.decode] = transport.capacity[static_cast<size_t>(pair.decode)];
+  }
+  double prefill = 0, decode = 0;
+  for (const auto& [replica, capacity] : prefilling) prefill += capacity;
+  for (const auto& [replica, capacity] : decoding) decode += capacity;
+  if (std::min(prefill, decode) <= 0) return 0;
+  if (LinksCarryProportions(transport, prefill, decode)) return std::min(prefill, decode);
+  const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
+  return rates.ok() ? std::accumulate(rates->begin(), rates->end(), 0.0) : 0;
+}
+
+}  // namespace tessera::scheduler

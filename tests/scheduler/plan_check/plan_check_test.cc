@@ -1,0 +1,160 @@
+#include "scheduler/plan_check/plan_check.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "scheduler/replicate.h"
+
+namespace tessera::scheduler {
+namespace {
+
+v1::Model SmallModel() {
+  v1::Model model;
+  model.set_layers(6);
+  model.set_heads(4);
+  model.set_kv_heads(2);
+  model.set_ffn_width(384);
+  model.set_vocabulary(512);
+  return model;
+}
+
+v1::DeploymentPlan TwoReplicas() {
+  const DeviceOffer devices[] = {{"a/0", 1 << 30}, {"b/0", 1 << 30}};
+  return OneReplicaPerDevice(SmallModel(), devices);
+}
+
+// One replica of two stages, the second two ranks wide with uneven shares.
+v1::DeploymentPlan UnevenReplica() {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_replicas()->DeleteSubrange(1, 1);
+  plan.mutable_routing()->DeleteSubrange(1, 1);
+  v1::Replica& replica = *plan.mutable_replicas(0);
+  v1::WorkerShare whole = replica.stages(0).workers(0).share();
+  v1::WorkerShare& first = *replica.mutable_stages(0)->mutable_workers(0)->mutable_share();
+  first.mutable_layers()->set_end(4);
+  first.set_holds_head(false);
+  v1::Stage& second = *replica.add_stages();
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::PlannedWorker& worker = *second.add_workers();
+    worker.set_device("c/" + std::to_string(rank));
+    v1::WorkerShare& share = *worker.mutable_share();
+    share = whole;
+    share.set_holds_embedding(false);
+    share.mutable_layers()->set_begin(4);
+    share.mutable_query_heads()->set_begin(rank == 0 ? 0 : 3);
+    share.mutable_query_heads()->set_end(rank == 0 ? 3 : 4);
+    share.mutable_kv_heads()->set_begin(rank);
+    share.mutable_kv_heads()->set_end(2);
+    share.mutable_ffn_columns()->set_begin(rank == 0 ? 0 : 256);
+    share.mutable_ffn_columns()->set_end(rank == 0 ? 256 : 384);
+    share.mutable_vocabulary_rows()->set_begin(rank == 0 ? 0 : 500);
+    share.mutable_vocabulary_rows()->set_end(rank == 0 ? 500 : 512);
+  }
+  return plan;
+}
+
+std::string Reason(const v1::DeploymentPlan& plan) {
+  return std::string(CheckPlan(plan).message());
+}
+
+}  // namespace
+
+TEST_CASE("plans that can be carried out pass") {
+  CHECK(Reason(TwoReplicas()) == "");
+  CHECK(Reason(UnevenReplica()) == "");
+}
+
+TEST_CASE("layers must be covered once and in order") {
+  v1::DeploymentPlan plan = UnevenReplica();
+  plan.mutable_replicas(0)
+      ->mutable_stages(0)
+      ->mutable_workers(0)
+      ->mutable_share()
+      ->mutable_layers()
+      ->set_end(3);
+  CHECK(Reason(plan) == "replica r-a/0, stage 1: layers [4, 6) do not follow layer 3");
+  plan = TwoReplicas();
+  plan.mutable_replicas(1)
+      ->mutable_stages(0)
+      ->mutable_workers(0)
+      ->mutable_share()
+      ->mutable_layers()
+      ->set_end(5);
+  CHECK(Reason(plan) == "replica r-b/0: its stages end at layer 5 of 6");
+}
+
+TEST_CASE("ranks must cover heads, columns and rows exactly once") {
+  v1::DeploymentPlan plan = UnevenReplica();
+  auto* rank1 = plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(1)->mutable_share();
+  rank1->mutable_ffn_columns()->set_begin(200);
+  CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: two workers hold [200, 256)");
+  rank1->mutable_ffn_columns()->set_begin(300);
+  CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: no worker holds [256, 300)");
+  plan = UnevenReplica();
+  rank1 = plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(1)->mutable_share();
+  rank1->mutable_kv_heads()->set_begin(2);
+  CHECK(Reason(plan) ==
+        "replica r-a/0, stage 1, device c/1: its query heads [3, 4) read kv heads [1, 2), it holds "
+        "[2, 2)");
+}
+
+TEST_CASE("a device serves once, and only with the memory it has") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_replicas(1)->mutable_stages(0)->mutable_workers(0)->set_device("a/0");
+  CHECK(Reason(plan) == "device a/0 is used twice: by replica r-a/0 and by replica r-b/0");
+  plan = TwoReplicas();
+  auto* worker = plan.mutable_replicas(0)->mutable_stages(0)->mutable_workers(0);
+  worker->set_weight_bytes(3LL << 29);
+  CHECK(Reason(plan) ==
+        "replica r-a/0, stage 0: device a/0 needs 1.50 GiB (weights 1.50, KV 0.00, activations "
+        "0.00) and offers "
+        "1.00 GiB: 0.50 GiB are missing");
+}
+
+TEST_CASE("steps have as many rows as buffers were sized for, or as the workers take") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_replicas(0)->set_max_batched_tokens(2048);
+  CHECK(Reason(plan) == "");
+  plan.mutable_basis()->set_max_step_tokens(512);
+  CHECK(Reason(plan) ==
+        "replica r-a/0: max_batched_tokens is 2048, but buffers were sized for steps of 512 rows");
+  plan.mutable_replicas(0)->set_max_batched_tokens(-1);
+  CHECK_THAT(Reason(plan), Catch::Contains("max_batched_tokens is -1; it must be between 0"));
+  plan = TwoReplicas();
+  plan.mutable_replicas(0)->set_max_sequences(65537);
+  CHECK_THAT(Reason(plan), Catch::Contains("max_sequences is 65537; it must be between 0"));
+}
+
+TEST_CASE("figures of a hostile plan are refused, not computed with") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_model()->set_kv_heads(8);  // more than query heads: none to a group
+  CHECK_THAT(Reason(plan), Catch::Contains("4 query heads and 8 kv heads"));
+  plan.mutable_model()->set_kv_heads(0);
+  CHECK_THAT(Reason(plan), Catch::Contains("4 query heads and 0 kv heads"));
+  plan = TwoReplicas();
+  plan.mutable_model()->set_vocabulary(-1);
+  CHECK_THAT(Reason(plan), Catch::Contains("negative"));
+  plan = TwoReplicas();
+  auto* worker = plan.mutable_replicas(0)->mutable_stages(0)->mutable_workers(0);
+  worker->set_weight_bytes(INT64_MAX);
+  worker->set_kv_bytes(INT64_MAX);
+  CHECK_THAT(Reason(plan), Catch::Contains("are missing"));
+  worker->set_kv_bytes(-1);
+  CHECK_THAT(Reason(plan), Catch::Contains("has -1 bytes"));
+}
+
+TEST_CASE("routing names replicas with fitting roles and shares of at most one") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_routing(0)->set_share(0.6);
+  CHECK(Reason(plan) == "routing shares sum to 1.1; at most 1 can be served");
+  plan = TwoReplicas();
+  plan.mutable_routing(0)->set_decode_replica("nobody");
+  CHECK(Reason(plan) == "routing names replica nobody, which the plan has not");
+  plan = TwoReplicas();
+  plan.mutable_replicas(0)->set_role(v1::REPLICA_ROLE_DECODE);
+  CHECK(Reason(plan) == "routing sends prompts from r-a/0 to r-a/0, against their roles");
+  plan.mutable_replicas(0)->set_role(v1::REPLICA_ROLE_UNSPECIFIED);
+  CHECK(Reason(plan) == "replica r-a/0 has no role: both, prefill or decode");
+}
+
+}  // namespace tessera::scheduler
