@@ -414,7 +414,10 @@ class Coordinator {
     const v1::DeploymentPlan plan = deployment_->plan().first;
     for (const v1::Replica& replica : plan.replicas()) metrics_->OnReplicaKnown(replica.name());
     std::vector<prometheus::MetricFamily> families = registry_->Collect();
-    for (prometheus::MetricFamily& family : WorkerFamilies(cluster_->Describe()))
+    const v1::GetClusterReply cluster = cluster_->Describe();
+    for (prometheus::MetricFamily& family : WorkerFamilies(cluster))
+      families.push_back(std::move(family));
+    for (prometheus::MetricFamily& family : HandOverFamilies(cluster))
       families.push_back(std::move(family));
     for (prometheus::MetricFamily& family : ProcessMetrics().Collect())
       families.push_back(std::move(family));

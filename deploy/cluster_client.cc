@@ -79,6 +79,7 @@ const char* KindName(v1::LinkKind kind) {
     case v1::LINK_KIND_CONTROL: return "control";
     case v1::LINK_KIND_BULK: return "bulk";
     case v1::LINK_KIND_HEARTBEAT: return "heartbeat";
+    case v1::LINK_KIND_KV: return "kv";
     default: return "other";
   }
 }
@@ -97,6 +98,22 @@ std::string ShowLinks(const v1::GetClusterReply& cluster) {
     }
   }
   return links.size() == 1 ? "" : "\n" + Show(links);
+}
+
+std::string ShowHandOvers(const v1::GetClusterReply& cluster) {
+  if (cluster.hand_overs().empty()) return "";
+  Table pairs = {{"KV FROM", "TO", "TRANSPORT", "PROMPTS", "MB", "MB/S", "FAILED", "STATE"}};
+  for (const v1::HandOverStatus& p : cluster.hand_overs()) {
+    const double megabytes = static_cast<double>(p.bytes()) / 1e6;
+    pairs.push_back(
+        {p.prefill_replica(), p.decode_replica(), p.transport().empty() ? "-" : p.transport(),
+         absl::StrCat(p.prompts()), absl::StrFormat("%.1f", megabytes),
+         p.seconds() > 0 ? absl::StrFormat("%.1f", megabytes / p.seconds()) : "-",
+         absl::StrCat(p.failures()),
+         p.back_off_seconds() > 0 ? absl::StrFormat("retry in %.0f s", p.back_off_seconds())
+                                  : "in use"});
+  }
+  return "\n" + Show(pairs);
 }
 
 void Prepare(const std::string& admin_key, double timeout_seconds, grpc::ClientContext* context) {
@@ -201,7 +218,7 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
                             : "-",
                         names});
   }
-  text += "\n" + Show(replicas);
+  text += "\n" + Show(replicas) + ShowHandOvers(cluster);
   for (const v1::ReplicaStatus& r : cluster.replicas()) {
     if (!r.detail().empty()) absl::StrAppend(&text, "  ", r.name(), ": ", r.detail(), "\n");
   }

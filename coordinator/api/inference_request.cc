@@ -96,6 +96,7 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   r.include_stop_string = o.include_stop_string();
   r.cache_salt = o.cache_salt();
   r.priority = o.priority();
+  r.show_timings = o.timings();
   if (absl::Status status = CheckOptions(o, r, model); !status.ok()) return status;
   for (const std::string& word : o.bad_words()) {
     if (absl::Status status = AddBadWord(model, word, r); !status.ok()) return status;

@@ -52,6 +52,24 @@ v1::Usage ToProto(const GenerationUsage& usage) {
   return out;
 }
 
+v1::Timings ToProto(const GenerationTimings& timings) {
+  v1::Timings out;
+  out.set_queue_seconds(timings.queue_seconds);
+  out.set_prefill_replica(timings.prefill_replica);
+  out.set_prefill_seconds(timings.prefill_seconds);
+  if (timings.kv_transfer.has_value()) {
+    v1::KvMove* move = out.mutable_kv_transfer();
+    move->set_bytes(timings.kv_transfer->bytes);
+    move->set_seconds(timings.kv_transfer->seconds);
+    move->set_hidden_share(timings.kv_transfer->hidden_share);
+    move->set_transport(timings.kv_transfer->transport);
+  }
+  out.set_decode_replica(timings.decode_replica);
+  out.set_decode_seconds(timings.decode_seconds);
+  out.set_decode_tokens(timings.decode_tokens);
+  return out;
+}
+
 // What every call has in common: the one owner of a generation that both gRPC and the generation's
 // events hold. gRPC deletes the reactor in OnDone; the events may come later, so they hold this
 // instead.
@@ -167,6 +185,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
       if (finished_) return;
       finished_ = true;
       *reply_.mutable_usage() = ToProto(usage);
+      if (show_timings_) *reply_.mutable_timings() = ToProto(usage.timings);
       reply_.set_replica(replica);
     }
     Finish(ToGrpc(status));
@@ -174,6 +193,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
 
  private:
   void Prepare(const GenerationRequest& request) override {
+    show_timings_ = request.show_timings;
     for (int32_t i = 0; i < request.choice_count; ++i) {
       v1::Choice& choice = *reply_.add_choices();
       choice.set_index(i);
@@ -195,6 +215,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
   const ServedModel& model_;
   const bool echo_;
   v1::CompletionReply& reply_;
+  bool show_timings_ = false;
   std::mutex mutex_;
   bool finished_ = false;
 };
@@ -220,6 +241,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
     if (status.ok()) {
       v1::CompletionChunk chunk = NewChunk();
       *chunk.mutable_usage() = ToProto(usage);
+      if (show_timings_) *chunk.mutable_timings() = ToProto(usage.timings);
       chunk.set_replica(replica);
       Push(std::move(chunk));
     }
@@ -238,6 +260,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
 
  private:
   void Prepare(const GenerationRequest& request) override {
+    show_timings_ = request.show_timings;
     if (!echo_) return;
     for (int32_t i = 0; i < request.choice_count; ++i) {
       ChoiceEvent event;
@@ -303,6 +326,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   const bool echo_;
   const std::string id_;
   const int64_t max_pending_bytes_;
+  bool show_timings_ = false;
   std::mutex mutex_;
   std::deque<v1::CompletionChunk> pending_;
   int64_t pending_bytes_ = 0;

@@ -130,6 +130,33 @@ Json UsageJson(const GenerationUsage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+Json TimingsJson(const GenerationUsage& usage) {
+  const GenerationTimings& timings = usage.timings;
+  Json moved = nullptr;
+  if (timings.kv_transfer.has_value()) {
+    moved = {{"bytes", timings.kv_transfer->bytes},
+             {"seconds", timings.kv_transfer->seconds},
+             {"hidden_share", timings.kv_transfer->hidden_share},
+             {"transport", timings.kv_transfer->transport}};
+  }
+  Json rate = nullptr;
+  if (timings.decode_seconds > 0) {
+    rate = static_cast<double>(timings.decode_tokens) / timings.decode_seconds;
+  }
+  return {{"queue_seconds", timings.queue_seconds},
+          {"prefill",
+           {{"replica", timings.prefill_replica},
+            {"seconds", timings.prefill_seconds},
+            {"prompt_tokens", usage.prompt_tokens},
+            {"cached_tokens", usage.cached_tokens}}},
+          {"kv_transfer", std::move(moved)},
+          {"decode",
+           {{"replica", timings.decode_replica},
+            {"seconds", timings.decode_seconds},
+            {"tokens", timings.decode_tokens},
+            {"tokens_per_second", std::move(rate)}}}};
+}
+
 Json StopReason(const std::string& reason, const std::vector<int32_t>& stop_ids) {
   if (reason.empty()) return nullptr;
   for (int32_t id : stop_ids) {
@@ -182,6 +209,7 @@ void OpenAiReply::AddUsage(const GenerationUsage& usage) {
   usage_.prompt_tokens += usage.prompt_tokens;
   usage_.completion_tokens += usage.completion_tokens;
   usage_.cached_tokens += usage.cached_tokens;
+  usage_.timings = usage.timings;  // asked for with one prompt only
 }
 
 ChoiceEvent OpenAiReply::EchoEvent(int prompt, int32_t choice) const {
@@ -245,6 +273,7 @@ std::string OpenAiReply::Body() const {
                {"system_fingerprint", model_.system_fingerprint},
                {"choices", std::move(all)},
                {"usage", UsageJson(usage_)}};
+  if (call_.timings) body["timings"] = TimingsJson(usage_);
   if (call_.chat && call_.return_token_ids)
     body["prompt_token_ids"] = call_.prompts[0].prompt_token_ids;
   if (call_.chat && call_.show_prompt_logprobs) {
@@ -334,14 +363,16 @@ std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
 
 std::string OpenAiReply::ClosingChunks() {
   std::string chunks;
-  if (call_.include_usage) {
-    chunks += Data({{"id", id_},
-                    {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
-                    {"created", created_unix_seconds_},
-                    {"model", model_.name},
-                    {"system_fingerprint", model_.system_fingerprint},
-                    {"choices", Json::array()},
-                    {"usage", UsageJson(usage_)}});
+  if (call_.include_usage || call_.timings) {
+    Json chunk = {{"id", id_},
+                  {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
+                  {"created", created_unix_seconds_},
+                  {"model", model_.name},
+                  {"system_fingerprint", model_.system_fingerprint},
+                  {"choices", Json::array()}};
+    if (call_.include_usage) chunk["usage"] = UsageJson(usage_);
+    if (call_.timings) chunk["timings"] = TimingsJson(usage_);
+    chunks += Data(chunk);
   }
   return chunks + "data: [DONE]\n\n";
 }

@@ -35,7 +35,7 @@ class OpenAiReply {
   std::string Chunk(int prompt, const ChoiceEvent& event);
   // The role chunks of a chat, before any token.
   std::string OpeningChunks();
-  // Usage where asked for, then [DONE].
+  // Usage and timings where asked for, then [DONE].
   std::string ClosingChunks();
   const std::string& id() const { return id_; }
 

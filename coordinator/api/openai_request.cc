@@ -139,6 +139,7 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
   request.prompt_logprobs = static_cast<int32_t>(prompt_logprobs.value_or(-1));
   call.show_prompt_logprobs = prompt_logprobs.has_value();
   call.return_token_ids = reader.Bool("return_token_ids").value_or(false);
+  call.timings = reader.Bool("timings").value_or(false);
   call.return_tokens_as_ids = reader.Bool("return_tokens_as_token_ids").value_or(false);
   call.stream = reader.Bool("stream").value_or(false);
   if (call.stream && call.show_prompt_logprobs) {
@@ -234,6 +235,9 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   absl::StatusOr<std::vector<std::vector<int32_t>>> prompts =
       ReadPrompts(reader, model, add_special_tokens);
   if (!prompts.ok()) return prompts.status();
+  if (call.timings && prompts->size() > 1) {
+    return FieldError("timings", "timings: only for one prompt per request");
+  }
   if (static_cast<int64_t>(prompts->size()) * call.choices_per_prompt > kMaxPrompts) {
     return FieldError("n", absl::StrCat("n: prompts times choices are at most ", kMaxPrompts));
   }

@@ -27,6 +27,7 @@ struct OpenAiCall {
   bool continuous_usage = false;  // usage so far in every chunk
   bool echo = false;              // completions: the prompt precedes the answer
   bool return_token_ids = false;
+  bool timings = false;               // one prompt only
   bool return_tokens_as_ids = false;  // logprobs name tokens as "token_id:N"
   bool show_prompt_logprobs = false;  // the field prompt_logprobs was given
   int32_t choices_per_prompt = 1;

@@ -66,6 +66,7 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     Integer("priority", -kMaxInt32, kMaxInt32),
     Integer("prompt_logprobs", 0, kMaxTopLogprobs),
     Plain("return_token_ids", kBool),
+    Plain("timings", kBool),
     Plain("return_tokens_as_token_ids", kBool),
     Plain("stream", kBool),
     Plain("stream_options", kStreamOptions),

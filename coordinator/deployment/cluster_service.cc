@@ -88,6 +88,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     PlaceWorkers(plan, reply);
     ShowFigures(workers, plan, &reply);
     DescribeReplicas(plan, workers, reply);
+    DescribeHandOvers(reply);
     *reply.mutable_plan() = std::move(plan);
     reply.set_requests_in_flight(flow_.requests_in_flight());
     int64_t running = 0, waiting = 0;
@@ -224,6 +225,20 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
         for (const v1::PlannedWorker& worker : stage.workers())
           replica.add_workers(worker.device());
       }
+    }
+  }
+
+  void DescribeHandOvers(v1::GetClusterReply& reply) const {
+    for (const HandOverRecord& record : flow_.hand_overs()) {
+      v1::HandOverStatus& status = *reply.add_hand_overs();
+      status.set_prefill_replica(record.prefill);
+      status.set_decode_replica(record.decode);
+      status.set_prompts(record.prompts);
+      status.set_bytes(record.bytes);
+      status.set_seconds(record.seconds);
+      status.set_transport(record.transport);
+      status.set_failures(record.failures);
+      status.set_back_off_seconds(record.back_off_seconds);
     }
   }
 

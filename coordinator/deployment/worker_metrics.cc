@@ -14,6 +14,7 @@ constexpr std::pair<v1::LinkKind, const char*> kKinds[] = {
     {v1::LINK_KIND_BULK, "bulk"},
     {v1::LINK_KIND_HEARTBEAT, "heartbeat"},
     {v1::LINK_KIND_PROBE, "probe"},
+    {v1::LINK_KIND_KV, "kv"},
 };
 constexpr const char* kTransports[] = {"unix", "tcp"};
 
@@ -90,6 +91,31 @@ struct LinkFamilies {
 };
 
 }  // namespace
+
+std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply& cluster) {
+  prometheus::MetricFamily prompts =
+      Counters("tessera_kv_transfers_total",
+               "Prompts whose keys and values moved from the replica that computed them to the one "
+               "that decodes.");
+  prometheus::MetricFamily failures =
+      Counters("tessera_kv_transfer_failures_total",
+               "Prompts whose keys and values did not arrive and were computed again.");
+  prometheus::MetricFamily bytes =
+      Counters("tessera_kv_transfer_bytes_total", "Bytes of the keys and values that moved.");
+  prometheus::MetricFamily seconds =
+      Counters("tessera_kv_transfer_seconds_total",
+               "Time of these moves, each from its first layer until all had arrived, seconds.");
+  for (const v1::HandOverStatus& pair : cluster.hand_overs()) {
+    const Labels labels = {{"model_name", cluster.model()},
+                           {"prefill", pair.prefill_replica()},
+                           {"decode", pair.decode_replica()}};
+    Add(labels, {}, static_cast<double>(pair.prompts()), &prompts);
+    Add(labels, {}, static_cast<double>(pair.failures()), &failures);
+    Add(labels, {}, static_cast<double>(pair.bytes()), &bytes);
+    Add(labels, {}, pair.seconds(), &seconds);
+  }
+  return {prompts, failures, bytes, seconds};
+}
 
 std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& cluster) {
   prometheus::MetricFamily busy =

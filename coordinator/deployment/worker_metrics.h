@@ -1,5 +1,6 @@
 // What /metrics says of each worker: its counters since its process began, with the labels worker,
-// replica, stage and rank (empty outside the plan) and model_name.
+// replica, stage and rank (empty outside the plan) and model_name; and of each pair of replicas
+// between which keys and values move, with the labels prefill, decode and model_name.
 // Thread rule: pure function.
 #pragma once
 
@@ -13,5 +14,7 @@ namespace tessera::coordinator {
 
 // Every registered worker has every series, with zeros before its first heartbeat.
 std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& cluster);
+// Empty families where the plan has no such pair.
+std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply& cluster);
 
 }  // namespace tessera::coordinator

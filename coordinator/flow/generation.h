@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ struct GenerationRequest {
   int32_t prompt_logprobs = -1;  // the same for the prompt
   std::string cache_salt;
   int32_t priority = 0;
+  bool show_timings = false;  // the answer says what GenerationTimings has
 };
 
 struct TokenChance {
@@ -81,10 +83,31 @@ struct ChoiceEvent {
       stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty
 };
 
+// The way of a prompt's KV from one replica to another.
+struct KvTransferTimings {
+  int64_t bytes = 0;
+  double seconds = 0;       // from the first layer's KV until the other replica had all
+  double hidden_share = 0;  // 0..1, of `seconds`: while the prompt was being computed
+  std::string transport;    // "unix", "tcp"
+};
+
+// Who did what part of a generation, and how long it took. Of a generation that went on elsewhere
+// after a loss: the first prefill, the last decode.
+struct GenerationTimings {
+  double queue_seconds = 0;
+  std::string prefill_replica;
+  double prefill_seconds = 0;
+  std::optional<KvTransferTimings> kv_transfer;  // none: one replica did all
+  std::string decode_replica;                    // the same as prefill_replica where there is none
+  int64_t decode_tokens = 0;                     // of all choices, behind the first of each
+  double decode_seconds = 0;                     // from the first token to the last
+};
+
 struct GenerationUsage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // reported ones, and the eos or stop id that ended a choice
   int64_t cached_tokens = 0;      // prompt tokens found in the prefix cache
+  GenerationTimings timings = {};
 };
 
 // Receives one generation. OnEnd comes exactly once and last.

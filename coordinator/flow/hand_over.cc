@@ -9,14 +9,13 @@ namespace tessera::coordinator {
 
 RequestFlow::Replica* RequestFlow::DecodeReplica(const Replica& prefill,
                                                  const GenerationRequest& request) {
-  // One token is prefill's own; several choices share a prompt, which travels once at most.
-  if (request.choice_count != 1 || request.max_tokens < 2) return nullptr;
+  if (request.max_tokens < 2) return nullptr;  // one token is prefill's own
   std::set<std::string> ready;
   for (const auto& [name, replica] : replicas_) {
     if (replica.load.ready) ready.insert(name);
   }
   const std::string& name = prefill.link->replica();
-  const std::string decode = pairs_.Choose(name, ready);
+  const std::string decode = pairs_.Choose(name, ready, options_.now_seconds());
   if (decode == name) return nullptr;
   Replica& chosen = replicas_.at(decode);
   const auto tokens = static_cast<int64_t>(request.prompt_token_ids.size()) + request.max_tokens;
@@ -71,7 +70,8 @@ void RequestFlow::OnReserved(const std::shared_ptr<ReplicaLink>& link,
     const auto prefill = replicas_.find(reservation.prefill);
     if (reserved.has_target() && prefill != replicas_.end() && prefill->second.load.ready) {
       const Room* from = nullptr;
-      SendSubmission(prefill->second, reservation.generation, 0, 1, {}, reservation.room.attempt,
+      SendSubmission(prefill->second, reservation.generation, 0,
+                     reservation.generation->request().choice_count, {}, reservation.room.attempt,
                      reservation.trouble, from, &reservation.room);
       return;
     }
@@ -84,29 +84,51 @@ void RequestFlow::OnReserved(const std::shared_ptr<ReplicaLink>& link,
   PlaceWithoutRoom(std::move(reservation), reason);
 }
 
-void RequestFlow::GoOnAtDecode(uint64_t submission_id) {
+// The first choice goes on from the KV; the others find the prompt's blocks in its prefix index.
+void RequestFlow::GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& transfer) {
   Submission& submission = submissions_.at(submission_id);
   if (!submission.room.has_value()) return;
   const Room room = *std::exchange(submission.room, std::nullopt);
+  pairs_.NoteArrived(submission.link->replica(), room.link->replica(), transfer);
   const std::shared_ptr<LiveGeneration> generation = submission.generation;
   const Trouble trouble = submission.trouble;
   Forget(submission_id, submission);
   const auto decode = replicas_.find(room.link->replica());
-  for (const OpenChoice& open : generation->OpenChoices()) {
-    if (decode != replicas_.end() && decode->second.link == room.link) {
-      SendSubmission(decode->second, generation, open.choice, 1, open.output_token_ids,
-                     room.attempt, trouble, &room);
-      continue;
+  const std::vector<OpenChoice> open = generation->OpenChoices();
+  if (open.empty()) return;
+  if (decode != replicas_.end() && decode->second.link == room.link) {
+    SendSubmission(decode->second, generation, open[0].choice, 1, open[0].output_token_ids,
+                   room.attempt, trouble, &room);
+    if (open.size() > 1) {
+      SendSubmission(decode->second, generation, open[1].choice,
+                     static_cast<int32_t>(open.size()) - 1, {}, room.attempt, trouble);
     }
-    Orphan orphan;  // lost meanwhile: wherever there is a replica
-    orphan.generation = generation;
-    orphan.last_link = room.link;
-    orphan.choices.push_back(open);
-    orphan.attempt = room.attempt + 1;
-    orphan.trouble = trouble;
-    orphan.reason = absl::UnavailableError("replica " + room.link->replica() + " was lost");
-    AwaitReplica(std::move(orphan), false);
+    return;
   }
+  Orphan orphan;  // lost meanwhile: wherever there is a replica
+  orphan.generation = generation;
+  orphan.last_link = room.link;
+  orphan.choices = open;
+  orphan.attempt = room.attempt + 1;
+  orphan.trouble = trouble;
+  orphan.reason = absl::UnavailableError("replica " + room.link->replica() + " was lost");
+  AwaitReplica(std::move(orphan), false);
+}
+
+void RequestFlow::NoteFailedHandOver(const Submission& submission, const absl::Status& reason) {
+  // Another error than that of the KV's way says nothing about the pair.
+  if (!submission.room.has_value() || !absl::IsDataLoss(reason)) return;
+  const std::string& prefill = submission.link->replica();
+  const std::string& decode = submission.room->link->replica();
+  const double seconds = pairs_.NoteFailed(prefill, decode, options_.now_seconds());
+  Logger("coordinator")
+      .warn("KV from {} to {}: {}; tried again in {:.0f} s", prefill, decode,
+            std::string(reason.message()), seconds);
+}
+
+std::vector<HandOverRecord> RequestFlow::hand_overs() const {
+  std::lock_guard lock(mutex_);
+  return pairs_.Records(options_.now_seconds());
 }
 
 void RequestFlow::GiveRoomBack(const Room& room) {

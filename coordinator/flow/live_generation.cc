@@ -65,7 +65,9 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
       return outcome;
     }
     replica_ = replica;
-    usage_.cached_tokens = std::max<int64_t>(usage_.cached_tokens, event.cached_tokens());
+    // What a later replica has in its cache may have come from the first.
+    if (!any_token_)
+      usage_.cached_tokens = std::max<int64_t>(usage_.cached_tokens, event.cached_tokens());
     if (event.prompt_logprobs_size() > 0 && !prompt_logprobs_sent_) {
       prompt_logprobs_sent_ = true;
       std::vector<PositionChances> positions;
@@ -105,8 +107,13 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   if (!any_token_) {
     first_token_seconds_ = now_seconds;
     prefill_seconds_ = event.prefill_seconds();
+    usage_.timings.queue_seconds = event.queue_seconds();
+    usage_.timings.prefill_seconds = event.prefill_seconds();
+    usage_.timings.prefill_replica = replica_;
   }
   any_token_ = true;
+  last_token_seconds_ = now_seconds;
+  if (!choice.output_token_ids.empty()) ++usage_.timings.decode_tokens;
   if (choice.output_token_ids.empty()) choice.first_token_seconds = now_seconds;
   if (choice.last_token_seconds >= 0)
     outcome.since_last_token_seconds = now_seconds - choice.last_token_seconds;
@@ -154,6 +161,17 @@ bool LiveGeneration::IsOwnStopId(int32_t token_id) const {
   return std::find(ids.begin(), ids.end(), token_id) != ids.end();
 }
 
+void LiveGeneration::NoteKvTransfer(const v1::KvTransfer& transfer) {
+  std::lock_guard lock(mutex_);
+  KvTransferTimings& timings = usage_.timings.kv_transfer.emplace();
+  timings.bytes = static_cast<int64_t>(transfer.bytes());
+  timings.seconds = transfer.seconds();
+  if (timings.seconds > 0) {
+    timings.hidden_share = std::clamp(1 - transfer.exposed_seconds() / timings.seconds, 0.0, 1.0);
+  }
+  timings.transport = transfer.transport();
+}
+
 bool LiveGeneration::Fail(const absl::Status& status) {
   {
     std::lock_guard lock(mutex_);
@@ -166,6 +184,8 @@ bool LiveGeneration::Fail(const absl::Status& status) {
 
 void LiveGeneration::EndLocked(const absl::Status& status) {
   ended_ = true;
+  usage_.timings.decode_replica = replica_;
+  usage_.timings.decode_seconds = last_token_seconds_ - first_token_seconds_;
   deliveries_.push_back([status, usage = usage_, replica = replica_](GenerationSink& sink) {
     sink.OnEnd(status, usage, replica);
   });
@@ -191,6 +211,11 @@ std::vector<OpenChoice> LiveGeneration::OpenChoices() const {
       open.push_back({static_cast<int32_t>(i), choices_[i].output_token_ids});
   }
   return open;
+}
+
+bool LiveGeneration::prompt_logprobs_told() const {
+  std::lock_guard lock(mutex_);
+  return prompt_logprobs_sent_;
 }
 
 bool LiveGeneration::ended() const {

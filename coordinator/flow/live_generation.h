@@ -50,12 +50,15 @@ class LiveGeneration {
   double arrival_seconds() const { return arrival_seconds_; }
 
   EventOutcome Apply(const v1::TokenEvent& event, const std::string& replica, double now_seconds);
+  // Its prompt's KV has moved to another replica.
+  void NoteKvTransfer(const v1::KvTransfer& transfer);
   // Ends it with an error; nothing after that. False: it had ended already.
   bool Fail(const absl::Status& status);
   // Ends it without a word: nothing is delivered any more, except what is being delivered right
   // now. False: it had ended already.
   bool Silence();
   std::vector<OpenChoice> OpenChoices() const;
+  bool prompt_logprobs_told() const;
   bool ended() const;
   // What is counted of it once it is answered.
   AnsweredRequest Answered(double now_seconds) const;
@@ -87,6 +90,7 @@ class LiveGeneration {
   bool ended_ = false;
   bool any_token_ = false;
   double first_token_seconds_ = 0;
+  double last_token_seconds_ = 0;
   double prefill_seconds_ = 0;
   bool prompt_logprobs_sent_ = false;
   GenerationUsage usage_;

@@ -36,6 +36,7 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
     auto found = submissions_.find(submission_id);
     if (found == submissions_.end()) return;
     Submission& submission = found->second;
+    NoteFailedHandOver(submission, reason);
     orphan.generation = submission.generation;
     orphan.last_link = submission.link;
     orphan.attempt = submission.attempt + 1;
@@ -56,7 +57,8 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
     }
     for (OpenChoice& open : submission.generation->OpenChoices()) {
       const int32_t index = open.choice - submission.first_choice;
-      if (index >= 0 && index < submission.choice_count) orphan.choices.push_back(std::move(open));
+      const int32_t count = submission.choice_count + submission.later_choices;
+      if (index >= 0 && index < count) orphan.choices.push_back(std::move(open));
     }
     SendCancel(submission, submission_id, -1);
     Forget(submission_id, submission);

@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
 
-// `begun`: it has output, or several choices; only its decoding is left, or most of the work.
+// `begun`: it has output, so decoding is what is left.
 RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
                                          const std::vector<std::string>& refused_by, bool begun) {
   const auto refused = [&](const std::string& name) {
@@ -93,9 +93,8 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
   const bool others = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
     return entry.second.load.ready && !refused(entry.first);
   });
-  const bool decodes = begun || request.choice_count > 1;
   const auto serves = [&](const std::string& name) {
-    return decodes ? pairs_.Decodes(name) : pairs_.Prefills(name);
+    return begun ? pairs_.Decodes(name) : pairs_.Prefills(name);
   };
   // With one role left alone, it serves both.
   const bool some_serve = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
@@ -111,7 +110,7 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
     order.push_back(&replica);
     names.push_back(name);
   }
-  if (!decodes || pairs_.empty()) shares_.Restrict(names, loads);
+  if (!begun || pairs_.empty()) shares_.Restrict(names, loads);
   const scheduler::Route route = scheduler::ChooseReplica(
       loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
               static_cast<int64_t>(request.max_tokens) * request.choice_count});
@@ -132,6 +131,7 @@ void RequestFlow::SendSubmission(Replica& replica,
   submission.trouble = trouble;
   submission.attempt = attempt;
   submission.first_choice = first_choice;
+  if (to != nullptr) submission.later_choices = std::exchange(choice_count, 1) - 1;
   submission.choice_count = choice_count;
   submission.open_choices = choice_count;
   submission.prompt_tokens =
@@ -157,7 +157,7 @@ void RequestFlow::SendSubmission(Replica& replica,
   submit.set_choice_count(choice_count);
   submit.mutable_output_token_ids()->Add(output.begin(), output.end());
   // Told once; a continued choice has been past its prompt.
-  if (!output.empty()) submit.set_prompt_logprobs(-1);
+  if (!output.empty() || generation->prompt_logprobs_told()) submit.set_prompt_logprobs(-1);
   if (from != nullptr) submit.set_kv_ticket(from->target.ticket());
   if (to != nullptr) *submit.mutable_kv_target() = to->target;
   // A link that was lost this moment reports so, and the submission is placed again then.
@@ -257,7 +257,8 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
     auto replica = replicas_.find(link->replica());
     NoteEvent(replica == replicas_.end() ? nullptr : &replica->second, submission, event, now);
     if (event.finish() == v1::FINISH_REASON_HANDED_OVER) {
-      return GoOnAtDecode(event.submission_id());
+      generation->NoteKvTransfer(event.kv_transfer());
+      return GoOnAtDecode(event.submission_id(), event.kv_transfer());
     }
   }
   const EventOutcome outcome = generation->Apply(event, link->replica(), now);
@@ -317,7 +318,7 @@ void RequestFlow::Account(const LiveGeneration& generation, const v1::TokenEvent
 }
 
 void RequestFlow::CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   auto found = submissions_.find(submission_id);
   if (found == submissions_.end()) return;
   Submission& submission = found->second;
@@ -327,7 +328,18 @@ void RequestFlow::CloseChoice(uint64_t submission_id, bool tell_worker, int32_t 
     --replica->second.load.running_sequences;
   }
   if (--submission.open_choices > 0) return;
+  Orphan later;  // its KV goes nowhere: those that waited for it compute the prompt
+  if (submission.later_choices > 0) {
+    later.generation = submission.generation;
+    later.last_link = submission.link;
+    later.choices = submission.generation->OpenChoices();
+    later.attempt = submission.attempt;
+    later.trouble = submission.trouble;
+    later.reason = absl::AbortedError("the first choice ended with its first token");
+  }
   Forget(submission_id, submission);
+  lock.unlock();
+  Place(std::move(later));
 }
 
 // Takes a submission out of every account. The iterator's element dies here.
@@ -412,7 +424,7 @@ void RequestFlow::SetRoutingShares(RoutingShares::Shares shares) {
 
 void RequestFlow::SetHandOverPairs(HandOverPairs pairs) {
   std::lock_guard lock(mutex_);
-  if (!(pairs == pairs_)) pairs_ = std::move(pairs);
+  if (!pairs.SamePairs(pairs_)) pairs_ = std::move(pairs);
 }
 
 void RequestFlow::Drain() {

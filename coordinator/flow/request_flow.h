@@ -98,6 +98,8 @@ class RequestFlow : public GenerationService,
   int64_t requests_in_flight() const;
   int ready_replicas() const;
   std::vector<ReplicaActivity> activity() const;
+  // Of each pair that the plan has.
+  std::vector<HandOverRecord> hand_overs() const;
 
  private:
   friend class FlowHandle;
@@ -132,7 +134,8 @@ class RequestFlow : public GenerationService,
     uint32_t attempt = 1;
     int32_t first_choice = 0;
     int32_t choice_count = 0;
-    int32_t open_choices = 0;    // of these, not ended
+    int32_t later_choices = 0;   // behind these: submitted where the KV goes, when it is there
+    int32_t open_choices = 0;    // of choice_count, not ended
     bool prompt_pending = true;  // no event yet: its prompt counts as queued
     bool begun = false;          // the replica has said more than an error about it
     int64_t prompt_tokens = 0;
@@ -164,7 +167,8 @@ class RequestFlow : public GenerationService,
   Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
                  bool begun);
   void Submit(Replica& replica, const Orphan& orphan);
-  // With `from`, the KV is there already; with `to`, it is handed over behind the first token.
+  // With `from`, the KV is there already. With `to`, the first choice's is handed over behind its
+  // first token, and the others wait for it.
   void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
                       int32_t first_choice, int32_t choice_count,
                       const std::vector<int32_t>& output, uint32_t attempt, const Trouble& trouble,
@@ -179,7 +183,8 @@ class RequestFlow : public GenerationService,
                   const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,
                   const Trouble& trouble);
   void OnReserved(const std::shared_ptr<ReplicaLink>& link, const v1::Reserved& reserved);
-  void GoOnAtDecode(uint64_t submission_id);
+  void GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& transfer);
+  void NoteFailedHandOver(const Submission& submission, const absl::Status& reason);
   static void GiveRoomBack(const Room& room);
   // Those of a lost link, or (null) those that waited for too long: they go on without.
   void EndReservations(const std::shared_ptr<ReplicaLink>& link);

@@ -84,15 +84,116 @@ TEST_CASE("a prompt is computed at one replica and goes on at another") {
   }
 }
 
-TEST_CASE("one token, or several choices, are not handed over") {
+TEST_CASE("one token is not handed over") {
   PairFlow flow;
   flow.Start(Ask(1));
   CHECK(flow.prefill->submits.size() == 1);
-  GenerationRequest twice = Ask(4);
-  twice.choice_count = 2;
-  flow.Start(std::move(twice));
-  CHECK(flow.decode->submits.size() == 1);
   CHECK(flow.decode->reserves.empty());
+}
+
+TEST_CASE("of several choices the first is handed over, and the others follow it") {
+  PairFlow flow;
+  GenerationRequest three = Ask(3);
+  three.choice_count = 3;
+  three.prompt_logprobs = 0;
+  auto sink = flow.Start(std::move(three));
+  flow.GiveRoom(0);
+  REQUIRE(flow.prefill->submits.size() == 1);
+  CHECK(flow.prefill->submits[0].choice_count() == 1);
+  const std::vector<int32_t> ids = Ids("1");
+  v1::TokenEvent first = flow.prefill->Token(0, 0, ids[0], 3);
+  for (int i = 0; i < 3; ++i) first.add_prompt_logprobs();
+  flow.Reply(flow.prefill, first);
+  CHECK(flow.decode->submits.empty());
+  flow.Reply(flow.prefill, flow.HandedOver());
+  REQUIRE(flow.decode->submits.size() == 2);
+  CHECK(flow.decode->submits[0].kv_ticket() == "ticket");
+  CHECK(flow.decode->submits[0].choice_count() == 1);
+  CHECK(flow.decode->submits[1].kv_ticket().empty());
+  CHECK(flow.decode->submits[1].first_choice() == 1);
+  CHECK(flow.decode->submits[1].choice_count() == 2);
+  CHECK(flow.decode->submits[1].output_token_ids().empty());
+  CHECK(flow.decode->submits[1].prompt_logprobs() == -1);  // told already
+
+  // Where the first ends at once, its KV goes nowhere, and the others are placed without it.
+  GenerationRequest two = Ask(3);
+  two.choice_count = 2;
+  flow.Start(std::move(two));
+  flow.GiveRoom(1);
+  v1::TokenEvent only = flow.prefill->Token(1, 0, ids[0], 3);
+  only.set_finish(v1::FINISH_REASON_STOP);
+  flow.Reply(flow.prefill, only);
+  CHECK(flow.GaveRoomBack(1));
+  REQUIRE(flow.prefill->submits.size() == 3);
+  CHECK(flow.prefill->submits[2].first_choice() == 1);
+  CHECK(flow.prefill->submits[2].choice_count() == 1);
+
+  // A prefill replica that is lost takes all choices with it.
+  GenerationRequest lost = Ask(3);
+  lost.choice_count = 2;
+  flow.Start(std::move(lost));
+  flow.GiveRoom(2);
+  flow.flow->OnLinkLost(flow.prefill, absl::UnavailableError("gone"));
+  REQUIRE(flow.decode->submits.size() >= 3);
+  CHECK(flow.decode->submits.back().choice_count() == 2);
+  (void)sink;
+}
+
+TEST_CASE("a pair whose KV does not arrive is left out for longer and longer") {
+  PairFlow flow;
+  const auto fails = [&](size_t reserve) {
+    flow.Start(Ask(3));
+    REQUIRE(flow.decode->reserves.size() == reserve + 1);
+    flow.GiveRoom(reserve);
+    const int submit = static_cast<int>(flow.prefill->submits.size()) - 1;
+    flow.Reply(flow.prefill, flow.prefill->Token(submit, 0, Ids("1")[0], 3));
+    flow.Reply(flow.prefill,
+               flow.prefill->Error(submit, absl::StatusCode::kDataLoss, "the link broke"));
+    CHECK(flow.GaveRoomBack(reserve));
+  };
+  fails(0);
+  HandOverRecord record = flow.flow->hand_overs().at(0);
+  CHECK(record.failures == 1);
+  CHECK(record.back_off_seconds == 1);
+  const size_t before = flow.prefill->submits.size();
+  flow.Start(Ask(3));  // meanwhile the prefill replica serves alone
+  CHECK(flow.decode->reserves.size() == 1);
+  CHECK(flow.prefill->submits.size() == before + 1);
+  for (auto& sink : flow.sinks) sink->handle.reset();
+  flow.now += 1;
+  fails(1);
+  CHECK(flow.flow->hand_overs().at(0).back_off_seconds == 2);
+  for (auto& sink : flow.sinks) sink->handle.reset();
+  flow.now += 2;
+  flow.Start(Ask(3));
+  REQUIRE(flow.decode->reserves.size() == 3);
+  flow.GiveRoom(2);
+  const int submit = static_cast<int>(flow.prefill->submits.size()) - 1;
+  flow.Reply(flow.prefill, flow.prefill->Token(submit, 0, Ids("1")[0], 3));
+  v1::TokenEvent done = flow.prefill->Token(submit, 0, 0, 0);
+  done.set_has_token(false);
+  done.set_finish(v1::FINISH_REASON_HANDED_OVER);
+  done.mutable_kv_transfer()->set_bytes(100);
+  done.mutable_kv_transfer()->set_seconds(2);
+  done.mutable_kv_transfer()->set_exposed_seconds(0.5);
+  done.mutable_kv_transfer()->set_transport("unix");
+  flow.Reply(flow.prefill, done);
+  record = flow.flow->hand_overs().at(0);
+  CHECK(record.prompts == 1);
+  CHECK(record.bytes == 100);
+  CHECK(record.transport == "unix");
+  CHECK(record.failures == 2);
+  CHECK(record.back_off_seconds == 0);
+  v1::TokenEvent last =
+      flow.decode->Token(static_cast<int>(flow.decode->submits.size()) - 1, 0, Ids("2")[0], 4);
+  last.set_finish(v1::FINISH_REASON_LENGTH);
+  flow.Reply(flow.decode, last);
+  const GenerationTimings& timings = flow.sinks.back()->usage.timings;
+  CHECK(timings.prefill_replica == "p");
+  CHECK(timings.decode_replica == "d");
+  CHECK(timings.decode_tokens == 1);
+  REQUIRE(timings.kv_transfer.has_value());
+  CHECK(timings.kv_transfer->hidden_share == 0.75);
 }
 
 TEST_CASE("without room, and without the other replica, a request is served all the same") {

@@ -104,6 +104,14 @@ TEST_CASE("a unary completion and a unary chat") {
   v1::CompletionReply chat;
   REQUIRE(door.stub->Chat(&context, Chat(), &chat).ok());
   CHECK(chat.choices(0).text() == "one two");
+  CHECK_FALSE(chat.has_timings());
+  grpc::ClientContext again;
+  v1::ChatRequest timed = Chat();
+  timed.mutable_options()->set_timings(true);
+  REQUIRE(door.stub->Chat(&again, timed, &chat).ok());
+  CHECK(chat.timings().prefill_replica() == "r1");
+  CHECK(chat.timings().kv_transfer().bytes() == 4096);
+  CHECK(chat.timings().decode_replica() == "r0");
   CHECK(door.service.last_request().prompt_token_ids.back() == 4);  // <|assistant|>
 }
 
@@ -123,6 +131,7 @@ TEST_CASE("streams bring every token once and end with usage") {
     v1::ChatRequest chat = Chat();
     request.mutable_options()->set_n(2);
     chat.mutable_options()->set_n(2);
+    chat.mutable_options()->set_timings(true);
     auto stream = is_chat ? door.stub->StreamChat(&context, chat)
                           : door.stub->StreamComplete(&context, request);
     std::string texts[2];
@@ -137,6 +146,8 @@ TEST_CASE("streams bring every token once and end with usage") {
     CHECK(texts[1] == "one two");
     CHECK(last.usage().completion_tokens() == 4);
     CHECK(last.replica() == "r0");
+    CHECK(last.has_timings() == is_chat);
+    if (is_chat) CHECK(last.timings().kv_transfer().hidden_share() == 0.75);
   }
 }
 

@@ -167,6 +167,7 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"priority", "high"},
       {"prompt_logprobs", 21},
       {"return_token_ids", 1},
+      {"timings", "yes"},
       {"stream", "true"},
       {"stream_options", {{"include_usage", true}}},  // without stream
       {"model", 5},
@@ -188,6 +189,8 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
              StartsWith("400 best_of "));
   CHECK_THAT(door.Error(kCompletions, Completion({{"logprobs", 21}})), StartsWith("400 logprobs "));
   CHECK_THAT(door.Error(kCompletions, Completion({{"echo", 1}})), StartsWith("400 echo "));
+  CHECK_THAT(door.Error(kCompletions, Completion({{"prompt", {"a", "b"}}, {"timings", true}})),
+             StartsWith("400 timings "));
   CHECK_THAT(door.Error(kChat, Chat({{"logprobs", 1}})), StartsWith("400 logprobs "));
   CHECK_THAT(door.Error(kChat, Chat({{"top_logprobs", 1}})), StartsWith("400 top_logprobs "));
   CHECK_THAT(door.Error(kChat, Chat({{"chat_template_kwargs", 1}})),

@@ -87,6 +87,47 @@ TEST_CASE("a completion's answer") {
   CHECK(choice["prompt_token_ids"] == door.service.last_request().prompt_token_ids);
 }
 
+// One that two replicas worked on.
+void AnswerInTwoPlaces(const GenerationRequest& request, GenerationSink& sink, const auto&) {
+  ChoiceEvent event;
+  event.text = "one";
+  event.token_ids = {40};
+  event.finish = Finish::kLength;
+  sink.OnChoice(std::move(event));
+  GenerationUsage usage;
+  usage.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  usage.completion_tokens = 1;
+  usage.timings = {.queue_seconds = 0.25,
+                   .prefill_replica = "p",
+                   .prefill_seconds = 0.5,
+                   .kv_transfer = KvTransferTimings{4096, 0.125, 0.75, "tcp"},
+                   .decode_replica = "d",
+                   .decode_tokens = 8,
+                   .decode_seconds = 2};
+  sink.OnEnd(absl::OkStatus(), usage, "d");
+}
+
+TEST_CASE("timings say who did what, where they are asked for") {
+  Door door;
+  door.service.SetScript([](const auto& request, GenerationSink& sink, const auto& cancelled) {
+    AnswerInTwoPlaces(request, sink, cancelled);
+  });
+  CHECK_FALSE(door.Ask(kCompletions, {{"prompt", "What"}}).contains("timings"));
+  const Json timings = door.Ask(kCompletions, {{"prompt", "What"}, {"timings", true}})["timings"];
+  CHECK(timings["queue_seconds"] == 0.25);
+  CHECK(timings["prefill"]["replica"] == "p");
+  CHECK(timings["prefill"]["seconds"] == 0.5);
+  CHECK(timings["kv_transfer"] ==
+        Json({{"bytes", 4096}, {"seconds", 0.125}, {"hidden_share", 0.75}, {"transport", "tcp"}}));
+  CHECK(timings["decode"]["replica"] == "d");
+  CHECK(timings["decode"]["tokens_per_second"] == 4);
+  const auto chunks = door.Stream(kChat, Chat({{"timings", true}}));
+  CHECK(chunks.back()["timings"]["kv_transfer"] == timings["kv_transfer"]);
+  CHECK(chunks.back()["timings"]["decode"] == timings["decode"]);
+  CHECK(chunks.back()["choices"].empty());
+  CHECK_FALSE(chunks.back().contains("usage"));
+}
+
 TEST_CASE("a chat's stream: role first, one id, an empty last delta, usage when asked") {
   Door door;
   const auto chunks = door.Stream(kChat, Chat({{"stream_options", {{"include_usage", true}}}}));

@@ -61,19 +61,34 @@ def tokens(body):
 
 
 def test_a_prompt_computed_by_one_is_decoded_by_the_other(tmp):
-    bodies = [ask("Count from 3 to 90.", 60), ask(LONG, 20), {**ask("1 2 3", 12), "n": 2, "seed": 5, "temperature": 1}]
+    bodies = [ask("Count from 3 to 90.", 60), ask(LONG, 20),
+              {**ask("1 2 3", 12), "n": 2, "seed": 5, "temperature": 1, "logprobs": 2}]
     with running("--dtype", "float32", workers=1) as c:
         alone = [json.loads(c.request("POST", "/v1/completions", body)[2]) for body in bodies]
     with split(tmp) as c:
-        status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
+        status, _, body = c.request("POST", "/v1/chat/completions", {**QUESTION, "timings": True})
         assert status == 200 and '"142"' in body, body
+        timings = json.loads(body)["timings"]
+        assert (timings["prefill"]["replica"], timings["decode"]["replica"]) == ("p", "d"), timings
+        assert timings["kv_transfer"]["bytes"] > 10000 and timings["kv_transfer"]["transport"] == "unix", timings
+        assert 0 <= timings["kv_transfer"]["hidden_share"] <= 1 and timings["decode"]["tokens_per_second"] > 0, timings
         for body, expected in zip(bodies, alone):
             answer = json.loads(c.request("POST", "/v1/completions", body)[2])
-            assert [x["token_ids"] for x in answer["choices"]] == [x["token_ids"] for x in expected["choices"]]
+            assert answer["usage"] == expected["usage"], (answer["usage"], expected["usage"])
+            for got, one in zip(answer["choices"], expected["choices"]):
+                assert (got["token_ids"], got["text"], got["finish_reason"]) == (
+                    one["token_ids"], one["text"], one["finish_reason"])
+                if got["logprobs"]:
+                    assert got["logprobs"]["token_logprobs"] == one["logprobs"]["token_logprobs"]
         prompts = computed(c, "prompt")
         assert prompts["p"] > len(LONG), prompts
-        assert prompts["d"] < 20, prompts  # only what has two choices is computed there
+        assert prompts["d"] < 20, prompts  # of two choices the second computes what fills no block
         assert computed(c, "generation")["d"] > 60
+        pair = c.status()["hand_overs"][0]
+        assert (pair["prefill_replica"], pair["decode_replica"]) == ("p", "d"), pair
+        assert int(pair["prompts"]) == 4 and int(pair.get("failures", 0)) == 0, pair
+        moved = [v for k, v in c.metrics().items() if k.startswith("tessera_kv_transfer_bytes_total{")]
+        assert moved == [float(pair["bytes"])], (moved, pair)
         # The same prompt again: what the decode side has is not sent.
         again = json.loads(c.request("POST", "/v1/completions", bodies[1])[2])
         assert again["choices"][0]["token_ids"] == alone[1]["choices"][0]["token_ids"]

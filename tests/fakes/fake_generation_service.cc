@@ -100,6 +100,9 @@ FakeGenerationService::Script Say(std::vector<Piece> pieces, Finish finish) {
                                               GenerationSink& sink, const auto& cancelled) {
     GenerationUsage usage;
     usage.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+    usage.timings.prefill_replica = "r1";
+    usage.timings.kv_transfer = KvTransferTimings{4096, 0.125, 0.75, "tcp"};
+    usage.timings.decode_replica = "r0";
     for (size_t i = 0; i < pieces.size() && !cancelled(); ++i) {
       for (int32_t choice = 0; choice < request.choice_count; ++choice) {
         ChoiceEvent event;

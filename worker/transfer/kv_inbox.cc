@@ -209,15 +209,16 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
       status = TakePiece(ticket, payload, &complete);
     }
   }
+  if (absl::IsInvalidArgument(status)) CountRefused(status);
+  // Before the sender hears of it, whose coordinator may be quick.
+  Finish(ticket, status);
   if (status.ok()) {
     link->Send(static_cast<uint16_t>(KvFrame::kComplete), absl::Span<const std::byte>(),
                kHandshakeSeconds)
         .IgnoreError();  // the sender's own wait tells it
   } else {
-    if (absl::IsInvalidArgument(status)) CountRefused(status);
     link->Shutdown(status);
   }
-  Finish(ticket, status);
 }
 
 absl::Status KvInbox::CheckPiece(const Expected& expected, const v1::KvPiece& piece,
