@@ -12,6 +12,7 @@ import cluster
 from cluster import KILL, TERMINATE, Cluster, running, wait_for
 
 TOKENS = 400
+FLOAT32 = ("--dtype", "float32")
 STOP = signal.SIGSTOP
 HEADS, KV_HEADS, FFN, VOCABULARY = 4, 2, 448, 512  # of the shipped model
 STAGES = [(0, 3, 2), (3, 5, 1), (5, 6, 1)]  # first layer, end, ranks
@@ -51,8 +52,8 @@ def staged_plan(path):
 
 
 @contextlib.contextmanager
-def staged(tmp):
-    c = Cluster("--plan", str(staged_plan(tmp / "plan.json")), "--dtype", "float32", workers=0)
+def staged(tmp, types=FLOAT32):
+    c = Cluster("--plan", str(staged_plan(tmp / "plan.json")), *types, workers=0)
     try:
         for name in WORKERS:
             c.start_worker(name)
@@ -236,9 +237,9 @@ def test_a_member_told_to_end_drains_the_replica(tmp):
         assert answer(c) == "142"
 
 
-def test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(tmp):
-    with staged(tmp) as c:
-        flags = ["--plan", str(tmp / "plan.json"), "--dtype", "float32", "--grpc-port", c.grpc.split(":")[1],
+def test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(tmp, types=FLOAT32):
+    with staged(tmp, types) as c:
+        flags = ["--plan", str(tmp / "plan.json"), *types, "--grpc-port", c.grpc.split(":")[1],
                  "--port", str(c.port)]
         c.signal("coordinator", KILL)
         c.ended("coordinator")
@@ -247,6 +248,10 @@ def test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(t
         assert answer(c) == "142"
         for name in WORKERS:
             assert c.log(name).count("read weights") == 1, c.log(name)
+
+
+def test_so_it_does_with_weights_of_int8(tmp):
+    test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(tmp, ("--quantization", "int8"))
 
 
 def try_replicas(c):

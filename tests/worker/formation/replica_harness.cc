@@ -28,24 +28,6 @@ std::chrono::duration<double> Seconds(double seconds) {
   return std::chrono::duration<double>(seconds);
 }
 
-// Link pairs between the members: the first of two that asks makes the pair.
-class PairTable {
- public:
-  absl::StatusOr<std::unique_ptr<kernels::Link>> Open(int self, int member, v1::LinkKind kind) {
-    std::lock_guard lock(mutex_);
-    auto& waiting = ends_[{std::min(self, member), std::max(self, member), kind}];
-    if (waiting != nullptr) return std::move(waiting);
-    auto pair = kernels::CreateLinkPair("first", "second");
-    if (!pair.ok()) return pair.status();
-    waiting = std::move(pair->second);
-    return std::move(pair->first);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::tuple<int, int, v1::LinkKind>, std::unique_ptr<kernels::Link>> ends_;
-};
-
 v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& model,
                                  const ReplicaOptions& options) {
   v1::ConfigureRequest request;
@@ -102,6 +84,24 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
 
 }  // namespace
 
+// Link pairs between the members: the first of two that asks makes the pair.
+class PlannedReplica::PairTable {
+ public:
+  absl::StatusOr<std::unique_ptr<kernels::Link>> Open(int self, int member, v1::LinkKind kind) {
+    std::lock_guard lock(mutex_);
+    auto& waiting = ends_[{std::min(self, member), std::max(self, member), kind}];
+    if (waiting != nullptr) return std::move(waiting);
+    auto pair = kernels::CreateLinkPair("first", "second");
+    if (!pair.ok()) return pair.status();
+    waiting = std::move(pair->second);
+    return std::move(pair->first);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, v1::LinkKind>, std::unique_ptr<kernels::Link>> ends_;
+};
+
 struct PlannedReplica::Worker {
   void OpenKv(uint64_t incarnation, SetupOptions* setup) {
     auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation});
@@ -116,7 +116,10 @@ struct PlannedReplica::Worker {
   std::unique_ptr<KvInbox> inbox;
   std::unique_ptr<KvOutbox> outbox;
   std::unique_ptr<kernels::Device> device;
+  std::shared_ptr<LoadedShare> share;
+  int loads = 0;
   std::atomic<int64_t> busy_nanoseconds{0};
+  const std::shared_ptr<kernels::LinkTally> bulk = std::make_shared<kernels::LinkTally>();
   ConfiguredEngine configured;
 };
 
@@ -183,13 +186,8 @@ class PlannedReplica::Sink final : public ReplySink {
 };
 
 PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOptions& options)
-    : sink_(std::make_shared<Sink>()), wait_seconds_(options.close_after_seconds) {
-  const std::vector<v1::ConfigureRequest> requests = Requests(model_folder, options);
-  PairTable pairs;
-  std::vector<absl::Status> failures(requests.size());
-  std::atomic<bool> failed = false;
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < requests.size(); ++i) {
+    : options_(options), requests_(Requests(model_folder, options)) {
+  for (size_t i = 0; i < requests_.size(); ++i) {
     Worker& worker = *members_.emplace_back(std::make_unique<Worker>());
     const kernels::Isa isa = options.isas[std::min(i, options.isas.size() - 1)];
     auto device = kernels::CreateCpuDevice(
@@ -198,53 +196,87 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
     worker.device = *std::move(device);
     if (options.inexact.contains(static_cast<int>(i)))
       worker.device = MakeInexact(std::move(worker.device));
+    v1::ConfigureRequest& request = requests_[i];
+    const v1::WorkerShare& share = request.share();
+    const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
+                                (share.kv_heads().end() - share.kv_heads().begin()) * kBlockTokens *
+                                request.model().head_dim() * 4;
+    request.set_kv_cache_bytes((options.kv_blocks + static_cast<int64_t>(i)) * block_bytes);
+    request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
+  }
+  Form();
+}
+
+PlannedReplica::~PlannedReplica() { End(); }
+
+// All members at once, each on a thread of its own.
+void PlannedReplica::Form() {
+  PairTable pairs;
+  std::vector<absl::Status> failures(members_.size());
+  std::atomic<bool> failed = false;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < members_.size(); ++i) {
     threads.emplace_back([&, i] {
-      SetupOptions setup;
-      setup.device = worker.device.get();
-      setup.kernel_path = "test";
-      setup.load_model = Model::Load;
-      setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
-      setup.clock = NowSeconds;
-      setup.join = [&pairs, i](const v1::ConfigureRequest& request, int32_t kv_blocks,
-                               const FormationTimes& times,
-                               const std::function<bool()>& cancelled) {
-        const auto open = [&pairs, i](int member, v1::LinkKind kind) {
-          return pairs.Open(static_cast<int>(i), member, kind);
-        };
-        return Formation::Join(request, kv_blocks, open, times, cancelled);
-      };
-      setup.formation_times.join_seconds = options.close_after_seconds;
-      if (options.moves_kv) worker.OpenKv(1000 + i, &setup);
-      v1::ConfigureRequest request = requests[i];
-      const v1::WorkerShare& share = request.share();
-      const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
-                                  (share.kv_heads().end() - share.kv_heads().begin()) *
-                                  kBlockTokens * request.model().head_dim() * 4;
-      request.set_kv_cache_bytes((options.kv_blocks + static_cast<int64_t>(i)) * block_bytes);
-      request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
-      SetupCall call;
-      call.progress = [](const std::string&, int64_t, int64_t) {};
-      call.cancelled = [&failed] { return failed.load(); };
-      call.busy_nanoseconds = &worker.busy_nanoseconds;
-      auto configured = SetUpEngine(request, setup, call);
-      failures[i] = configured.status();
-      if (!configured.ok()) failed = true;
-      if (configured.ok()) worker.configured = *std::move(configured);
+      failures[i] = SetUp(static_cast<int>(i), pairs, [&failed] { return failed.load(); });
+      if (!failures[i].ok()) failed = true;
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (size_t i = 0; i < failures.size(); ++i) {
-    INFO("member " << i << ": " << failures[i].ToString());
-    REQUIRE(failures[i].ok());
-  }
+  for (size_t i = 0; i < failures.size(); ++i)
+    UNSCOPED_INFO("member " << i << ": " << failures[i].ToString());
+  REQUIRE_FALSE(failed);
   REQUIRE(members_[0]->configured.engine != nullptr);
+  sink_ = std::make_shared<Sink>();
+  choices_ = 0;
   members_[0]->configured.engine->Attach(sink_);
 }
 
-PlannedReplica::~PlannedReplica() {
+absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
+                                   const std::function<bool()>& cancelled) {
+  Worker& worker = *members_[member];
+  SetupOptions setup;
+  setup.device = worker.device.get();
+  setup.kernel_path = "test";
+  setup.load_model = Model::Load;
+  setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
+  setup.clock = NowSeconds;
+  setup.join = [&](const v1::ConfigureRequest& request, int32_t kv_blocks,
+                   const FormationTimes& times, const std::function<bool()>& ended) {
+    const auto open = [&](int peer, v1::LinkKind kind) {
+      auto link = pairs.Open(member, peer, kind);
+      if (link.ok() && kind == v1::LINK_KIND_BULK) (*link)->CountInto(worker.bulk);
+      return link;
+    };
+    return Formation::Join(request, kv_blocks, open, times, ended);
+  };
+  setup.formation_times.join_seconds = options_.close_after_seconds;
+  if (options_.moves_kv) worker.OpenKv(1000 + static_cast<uint64_t>(member), &setup);
+  SetupCall call;
+  call.progress = [](const std::string&, int64_t, int64_t) {};
+  call.cancelled = cancelled;
+  call.busy_nanoseconds = &worker.busy_nanoseconds;
+  call.loaded = worker.share;
+  call.on_loaded = [&worker](std::shared_ptr<LoadedShare> share) {
+    worker.share = std::move(share);
+    ++worker.loads;
+  };
+  auto configured = SetUpEngine(requests_[member], setup, call);
+  if (configured.ok()) worker.configured = *std::move(configured);
+  return configured.status();
+}
+
+void PlannedReplica::End() {
   if (!members_.empty() && members_[0]->configured.engine != nullptr) {
     members_[0]->configured.engine->Stop(absl::UnavailableError("the test is over"));
   }
+  for (const auto& member : members_) member->configured = {};
+}
+
+void PlannedReplica::Reform() {
+  End();
+  for (v1::ConfigureRequest& request : requests_)
+    request.mutable_fence()->set_plan_epoch(request.fence().plan_epoch() + 1);
+  Form();
 }
 
 void PlannedReplica::Submit(v1::Submit submit) {
@@ -267,7 +299,7 @@ v1::Reserved PlannedReplica::Reserve(const v1::Submit& submit, const v1::WorkerR
   *reserve.mutable_prompt_token_ids() = submit.prompt_token_ids();
   *reserve.mutable_senders() = ready.kv_shares();
   members_[0]->configured.engine->Reserve(sink_, std::move(reserve));
-  return sink_->WaitReserved(submit.submission_id(), wait_seconds_);
+  return sink_->WaitReserved(submit.submission_id(), options_.close_after_seconds);
 }
 
 void PlannedReplica::HoldReplies(bool hold) {
@@ -276,10 +308,12 @@ void PlannedReplica::HoldReplies(bool hold) {
 }
 
 std::map<std::pair<uint64_t, int32_t>, ChoiceEvents> PlannedReplica::WaitAll() {
-  return sink_->WaitEnded(choices_, wait_seconds_);
+  return sink_->WaitEnded(choices_, options_.close_after_seconds);
 }
 
-absl::Status PlannedReplica::WaitClosed() { return sink_->WaitClosed(wait_seconds_); }
+absl::Status PlannedReplica::WaitClosed() {
+  return sink_->WaitClosed(options_.close_after_seconds);
+}
 
 void PlannedReplica::Kill(int member) { members_[member]->configured.member.reset(); }
 
@@ -291,6 +325,12 @@ const v1::WorkerReady& PlannedReplica::ready(int member) const {
 
 double PlannedReplica::busy_seconds(int member) const {
   return 1e-9 * static_cast<double>(members_[member]->busy_nanoseconds);
+}
+
+int PlannedReplica::loads(int member) const { return members_[member]->loads; }
+
+int64_t PlannedReplica::bulk_bytes_sent(int member) const {
+  return members_[member]->bulk->Read().bytes_sent;
 }
 
 }  // namespace tessera::worker

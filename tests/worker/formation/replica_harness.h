@@ -4,6 +4,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -70,21 +71,32 @@ class PlannedReplica {
   absl::Status WaitClosed();
   // Ends a member as if its process died: its links break.
   void Kill(int member);
+  // Ends what is left and forms the replica again in a new epoch, with a new session and the shares
+  // that the members have loaded.
+  void Reform();
   v1::EngineLoad load() const;
   const v1::WorkerReady& ready(int member) const;
   // What the member's steps computed so far, warm-up included.
   double busy_seconds(int member) const;
+  // How often it read its weights.
+  int loads(int member) const;
+  // Over its bulk links, warm-up and frame headers included.
+  int64_t bulk_bytes_sent(int member) const;
 
  private:
   struct Worker;
   class Sink;
+  class PairTable;
 
-  void SetUp(int member, const v1::ConfigureRequest& request, const ReplicaOptions& options);
+  void Form();
+  absl::Status SetUp(int member, PairTable& pairs, const std::function<bool()>& cancelled);
+  void End();
 
+  const ReplicaOptions options_;
+  std::vector<v1::ConfigureRequest> requests_;  // by member, as of the newest epoch
   std::vector<std::unique_ptr<Worker>> members_;
   std::shared_ptr<Sink> sink_;
-  int64_t choices_ = 0;  // submitted
-  double wait_seconds_;
+  int64_t choices_ = 0;  // submitted in this epoch
 };
 
 }  // namespace tessera::worker
