@@ -91,6 +91,13 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   return shape;
 }
 
+ModelShape WithWireType(ModelShape shape, double runtime_reserve_bytes) {
+  shape.wire_bytes_per_element = runtime_reserve_bytes == 0
+                                     ? kWireElementBytes
+                                     : std::max(2.0, shape.weight_bytes_per_element);
+  return shape;
+}
+
 RankShare FullestShare(const ModelShape& model, int width) {
   RankShare share;
   const int64_t group = model.heads / model.kv_heads;

@@ -36,9 +36,7 @@ struct ModelShape {
   double weight_bytes_per_element = 2;      // B
   double kv_bytes_per_element = 2;          // B_kv
   double activation_bytes_per_element = 4;  // in a CPU worker's buffers
-  // Of a hidden row between ranks and stages, as times are predicted: bf16 for models of 16 bits.
-  // CPU workers send f32, so their links are charged half of what such a model sends.
-  double wire_bytes_per_element = 2;
+  double wire_bytes_per_element = 2;        // of a hidden row between ranks and stages
 
   bool has_experts(int layer) const {
     return experts > 0 && (dense_layer.empty() || !dense_layer[static_cast<size_t>(layer)]);
@@ -48,11 +46,15 @@ struct ModelShape {
 };
 
 // dtypes UNSPECIFIED: weights as stored, KV as 16 bits (as the weights, where these are wider).
-// InvalidArgument naming the field for a shape that cannot be (zero sizes, more kv heads than
-// heads).
+// The wire type is that of workers with a runtime reserve. InvalidArgument naming the field for a
+// shape that cannot be (zero sizes, more kv heads than heads).
 absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model,
                                           v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED,
                                           v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED);
+
+// The same with the wire type of workers that have so much runtime reserve (MemoryOptions): CPU
+// workers, which have none, send f32; others 16 bits, or as many as weights have.
+ModelShape WithWireType(ModelShape shape, double runtime_reserve_bytes);
 
 // Bytes of one element; 2 for UNSPECIFIED.
 double BytesPerElement(v1::DataType dtype);

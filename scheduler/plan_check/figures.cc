@@ -139,6 +139,8 @@ double WeightElementBytes(const v1::DeploymentPlan& plan) {
 double ActivationElementBytes() { return kActivationElementBytes; }
 
 double WireElementBytes(const v1::DeploymentPlan& plan) {
+  // Without a reserve it is for CPU workers.
+  if (plan.has_basis() && plan.basis().runtime_reserve_bytes() == 0) return kWireElementBytes;
   return std::max(2.0, WeightElementBytes(plan));
 }
 

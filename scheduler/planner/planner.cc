@@ -184,7 +184,7 @@ class Planner {
     absl::StatusOr<ModelShape> shape =
         MakeModelShape(input_.model, options_.weight_dtype, options_.kv_dtype);
     if (!shape.ok()) return shape.status();
-    shape_ = *std::move(shape);
+    shape_ = WithWireType(*std::move(shape), options_.runtime_reserve_bytes);
     absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(
         WithSpotPrices(input_.cluster, options_.spot), input_.catalogue, input_.cluster_file);
     if (!graph.ok()) return graph.status();

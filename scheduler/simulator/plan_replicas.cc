@@ -45,7 +45,7 @@ class Reader {
     absl::StatusOr<ModelShape> shape =
         MakeModelShape(plan_.model(), plan_.weight_dtype(), plan_.kv_dtype());
     if (!shape.ok()) return shape.status();
-    shape_ = *std::move(shape);
+    shape_ = WithWireType(*std::move(shape), options_.runtime_reserve_bytes);
     layout_.model = &shape_;
     layout_.graph = &graph_;
     PlanReplicas out;

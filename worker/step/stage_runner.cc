@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/activations.h"
+
 namespace tessera::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 absl::Span<std::byte> BytesOf(const kernels::TensorView& rows) {
-  return {rows.data, static_cast<size_t>(rows.rows() * rows.row_stride) * sizeof(float)};
+  static_assert(kWireElementBytes == sizeof(float));  // rows are sent as they are
+  return {rows.data, static_cast<size_t>(rows.rows() * rows.row_stride * kWireElementBytes)};
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ PlannerInput Input(const std::string& cluster) {
 }
 
 // r0 prefills on a, r1 decodes over b and c, two stages; so there are hops and KV on the links.
-absl::StatusOr<v1::DeploymentPlan> SplitPlanOn(const PlannerInput& input) {
-  PlannerOptions options;
+absl::StatusOr<v1::DeploymentPlan> SplitPlanOn(const PlannerInput& input,
+                                               PlannerOptions options = {}) {
   options.given_search = [](const PlacementProblem& problem) {
     PlacedReplica prefill, decode;
     prefill.role = Role::kPrefill;
@@ -94,6 +94,17 @@ TEST_CASE("a plan of the planner passes, and states what its links carry") {
   CHECK(c.plan.links(4).from() == "west");
   c.plan.mutable_routing(0)->set_kv_codec("foo");
   CHECK_THAT(c.Reason(), Contains("kv_codec is \"foo\", which is none of raw, int8, int4"));
+}
+
+TEST_CASE("without a runtime reserve, rows travel as CPU workers send them") {
+  Case c;
+  const auto made = SplitPlanOn(c.input, {.runtime_reserve_bytes = 0});
+  REQUIRE(made.status().message() == "");
+  c.plan = *made;
+  CHECK(c.Reason() == "");
+  CHECK(c.plan.links(2).to() == "c");
+  CHECK(c.plan.links(2).bytes_per_second() ==
+        Approx(c.plan.prediction().requests_per_second() * 199 * 5120 * 4));
 }
 
 TEST_CASE("weights, KV pool and KV limit are computed again") {
