@@ -11,6 +11,8 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kRowFloats = 1 << 18;
+constexpr int64_t kRowBytes = kRowFloats * static_cast<int64_t>(sizeof(float));
+constexpr int64_t kMinMatrixSize = 128;
 
 // Seconds of the fastest of `runs` calls, each waited for; the first, untimed, call warms up.
 absl::StatusOr<double> BestSeconds(Stream& stream, int runs,
@@ -40,9 +42,17 @@ absl::StatusOr<Buffer> AllocateZeros(Device& device, Stream& stream, int64_t siz
   return buffer;
 }
 
+// Halves `size` until `measure`, which uses it, has room; not below `least`.
+absl::StatusOr<double> WithRoom(int64_t& size, int64_t least,
+                                const std::function<absl::StatusOr<double>()>& measure) {
+  for (;; size /= 2) {
+    absl::StatusOr<double> rate = measure();
+    if (!absl::IsResourceExhausted(rate.status()) || size / 2 < least) return rate;
+  }
+}
+
 // The largest value of each row: reads everything once and writes next to nothing.
 absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptions& options) {
-  constexpr int64_t kRowBytes = kRowFloats * static_cast<int64_t>(sizeof(float));
   const int64_t rows = std::max<int64_t>(1, options.buffer_bytes / kRowBytes);
   auto in = AllocateZeros(device, stream, rows * kRowBytes);
   if (!in.ok()) return in.status();
@@ -101,10 +111,13 @@ absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options) {
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();
+  ProbeOptions fitting = options;
   DeviceRates rates;
-  auto read = ReadRate(device, **stream, options);
+  auto read = WithRoom(fitting.buffer_bytes, kRowBytes,
+                       [&] { return ReadRate(device, **stream, fitting); });
   if (!read.ok()) return read.status();
   rates.read_bytes_per_second = *read;
+  rates.read_buffer_bytes = fitting.buffer_bytes;
   struct Kind {
     DType weight, activation;
     double* rate;
@@ -112,7 +125,9 @@ absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& opti
   for (const Kind& kind : {Kind{DType::kF32, DType::kF32, &rates.f32_flops_per_second},
                            Kind{DType::kBF16, DType::kBF16, &rates.bf16_flops_per_second},
                            Kind{DType::kI8, DType::kBF16, &rates.int8_flops_per_second}}) {
-    auto rate = LinearRate(device, **stream, options, kind.weight, kind.activation);
+    auto rate = WithRoom(fitting.matrix_size, kMinMatrixSize, [&] {
+      return LinearRate(device, **stream, fitting, kind.weight, kind.activation);
+    });
     if (!rate.ok()) return rate.status();
     *kind.rate = *rate;
   }

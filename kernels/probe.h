@@ -21,18 +21,24 @@ struct ProbeOptions {
   int runs = 3;
 };
 
+// The least that a device must have left to be measured: smaller buffers say nothing.
+inline constexpr int64_t kMinProbeBytes = int64_t{2} << 20;
+
 struct DeviceRates {
   double read_bytes_per_second = 0;
   double f32_flops_per_second = 0;   // f32 weights and activations
   double bf16_flops_per_second = 0;  // bf16 weights and activations
   double int8_flops_per_second = 0;  // int8 weights, bf16 activations
+  int64_t read_buffer_bytes = 0;     // that were read from end to end
 };
 
-// ResourceExhausted where the device has no room for the buffer or the matrices.
+// Where the device has less memory left than the buffers take they are halved until they fit: what
+// has little memory reads its weights through the same caches. ResourceExhausted where it has not
+// even kMinProbeBytes left.
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options = {});
 
 // Bytes read per second alone, from a smaller buffer: for a look at every start, in about a tenth
-// of a second.
+// of a second. ResourceExhausted where the device has no room for the buffer.
 absl::StatusOr<double> ProbeReadRate(Device& device,
                                      const ProbeOptions& options = {
                                          .buffer_bytes = int64_t{128} << 20, .runs = 2});

@@ -389,6 +389,12 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
       reply->set_int8_flops_per_second(rates->int8_flops_per_second);
       reply->set_device(options_.setup.device->Describe());
       reply->set_kernel_path(options_.setup.kernel_path);
+      if (rates->read_buffer_bytes < options_.probe.buffer_bytes) {
+        Logger("worker").warn(
+            "profile: little memory is left, so its rate is that of reading {} bytes again and "
+            "again, which caches may hold",
+            rates->read_buffer_bytes);
+      }
     }
     {
       std::lock_guard lock(mutex_);

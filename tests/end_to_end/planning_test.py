@@ -91,7 +91,7 @@ def test_why_there_is_no_plan_is_said():
 def test_a_measured_cluster_is_planned_for(tmp):
     """tessera profile writes what tessera plan and --cluster take."""
     described, plan = tmp / "cluster.yaml", tmp / "plan.json"
-    with running(workers=2) as c:
+    with running(workers=2, worker_flags=("--memory", "100MiB")) as c:
         def profile(*flags):
             return subprocess.run(["deploy/tessera", "profile", "--coordinator", c.grpc, *flags], capture_output=True,
                                   text=True, timeout=cluster.PATIENCE_SECONDS)

@@ -22,8 +22,23 @@ TEST_CASE("a probe measures rates that a machine can have") {
   }
 }
 
+TEST_CASE("a small device is measured with what it has left") {
+  for (const int64_t memory_bytes : {kMinProbeBytes, int64_t{11} << 20}) {
+    INFO(memory_bytes);
+    auto device = CreateCpuDevice({.memory_bytes = memory_bytes,
+                                   .isa = SupportedIsas(DetectCpuFeatures()).back(),
+                                   .cores_shared = true});
+    REQUIRE(device.ok());
+    const auto rates = ProbeDevice(**device);
+    REQUIRE(rates.ok());
+    CHECK(rates->read_buffer_bytes <= memory_bytes);
+    CHECK(rates->read_buffer_bytes > memory_bytes / 4);
+    CHECK(rates->bf16_flops_per_second > 1e6);
+  }
+}
+
 TEST_CASE("a device without room for the probe says so") {
-  auto device = CreateCpuDevice({.memory_bytes = 8 << 20, .cores_shared = true});
+  auto device = CreateCpuDevice({.memory_bytes = kMinProbeBytes / 4, .cores_shared = true});
   REQUIRE(device.ok());
   CHECK(ProbeDevice(**device).status().code() == absl::StatusCode::kResourceExhausted);
 }
