@@ -219,6 +219,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
 
 void ServeSessions(grpc::ServerCompletionQueue& queue, const SessionMethod& method) {
   Session::Request(method);
+  if (method.begun) method.begun();
   void* tag = nullptr;
   bool ok = false;
   while (queue.Next(&tag, &ok)) {

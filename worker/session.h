@@ -35,6 +35,8 @@ struct SessionMethod {
   std::function<void(grpc::ServerContext* context, SessionStream* stream, void* tag)> request;
   // The engine that an accepted stream attaches to, or what refuses the stream.
   std::function<absl::StatusOr<std::shared_ptr<Engine>>(const grpc::ServerContext&)> engine;
+  // The first stream was asked for: from now on server and queue may be shut down. May be empty.
+  std::function<void()> begun;
 };
 
 // Serves streams until the queue was shut down, which must follow the server's shutdown, and all

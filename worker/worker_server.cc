@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
+#include <future>
 #include <mutex>
 
 #include "proto/protocol.h"
@@ -67,10 +68,14 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const std::str
     return absl::UnavailableError(
         StrCat("cannot listen on ", listen, ": the address is in use or not this machine's"));
   }
-  auto thread = StartThread("the thread of sessions", [service, queue = server->sessions_.get()] {
-    service->ServeSessionsFrom(*queue);
-  });
+  // gRPC aborts the process where a stream is asked for on a queue that was shut down.
+  std::promise<void> begun;
+  auto thread =
+      StartThread("the thread of sessions", [service, &begun, queue = server->sessions_.get()] {
+        service->ServeSessionsFrom(*queue, [&begun] { begun.set_value(); });
+      });
   if (!thread.ok()) return thread.status();
+  begun.get_future().wait();
   server->sessions_thread_ = *std::move(thread);
   server->address_ = StrCat(listen.substr(0, listen.rfind(':')), ":", port);
   server->SetReady(false);

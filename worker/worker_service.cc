@@ -311,8 +311,10 @@ absl::Status WorkerService::NotALeader() const {
              " of replica ", configured_.replica(), "; sessions go to its leader, stage 0 rank 0"));
 }
 
-void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue) {
+void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue,
+                                      std::function<void()> begun) {
   SessionMethod method;
+  method.begun = std::move(begun);
   method.request = [this, &queue](grpc::ServerContext* context, SessionStream* stream, void* tag) {
     RequestSession(context, stream, &queue, &queue, tag);
   };

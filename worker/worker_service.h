@@ -59,9 +59,9 @@ class WorkerService final : public WorkerMethods {
                                       const v1::ProbeLinkRequest* request,
                                       v1::ProbeLinkReply* reply) override;
 
-  // Serves Session until `queue` is shut down and empty; ServeSessions in worker/session.h says
-  // when.
-  void ServeSessionsFrom(grpc::ServerCompletionQueue& queue);
+  // Serves Session until `queue` is shut down and empty, as ServeSessions in worker/session.h says;
+  // not before `begun` was called.
+  void ServeSessionsFrom(grpc::ServerCompletionQueue& queue, std::function<void()> begun);
 
   uint64_t plan_epoch() const;  // that it serves, as a leader or member; 0: none
   v1::EngineLoad load() const;

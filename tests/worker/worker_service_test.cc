@@ -486,6 +486,10 @@ TEST_CASE("health says SERVING from the end of Configure to the shutdown") {
   CHECK(health() == 2);
 }
 
+TEST_CASE("a worker that ends as soon as it has started ends in order") {
+  for (int round = 0; round < 100; ++round) Worker worker;
+}
+
 TEST_CASE("an address that others can reach needs a token") {
   Worker worker;
   const auto open = WorkerServer::Start("0.0.0.0:0", false, worker.service.get());
