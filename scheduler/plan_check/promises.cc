@@ -172,23 +172,6 @@ absl::Status CheckSimulated(const v1::DeploymentPlan& plan) {
   return absl::OkStatus();
 }
 
-// Plans of one mix for all are some of those that route by class.
-absl::Status CheckRoutingBound(const v1::Certificate& c) {
-  const double bound = c.class_routing_bound();
-  if (bound == 0) return absl::OkStatus();
-  if (!std::isfinite(bound) || !(bound >= c.value() / (1 + 1e-6))) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("certificate: the plan's value %.6f is above %.6f, the most that any plan "
-                        "routing by class is said to serve",
-                        c.value(), bound));
-  }
-  if (bound >= c.upper_bound() / (1 + 1e-6)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("certificate: plans that route by class are said to serve %.6f at most, but "
-                      "other plans, which are a subset of them, %.6f",
-                      bound, c.upper_bound()));
-}
-
 // A rate is proved by its bound; a price has none, and what is proved is the rent.
 absl::Status CheckProof(const v1::DeploymentPlan& plan) {
   const v1::Certificate& c = plan.certificate();
@@ -210,7 +193,6 @@ absl::Status CheckProof(const v1::DeploymentPlan& plan) {
 
 absl::Status CheckCertificate(const v1::DeploymentPlan& plan) {
   const v1::Certificate& c = plan.certificate();
-  if (absl::Status s = CheckRoutingBound(c); !s.ok()) return s;
   if (!std::isfinite(c.value()) || !std::isfinite(c.upper_bound()) || !(c.value() >= 0) ||
       !(c.upper_bound() >= 0)) {
     return absl::InvalidArgumentError(

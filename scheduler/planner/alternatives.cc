@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/planner/overlapping_alternative.h"
 #include "scheduler/planner/report/bottleneck.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/survival.h"
@@ -66,24 +65,12 @@ class Alternatives {
                                        Splits(chosen_) ? kWhole : kSplit, splits_up_to,
                                        goodput ? " for goodput" : ""));
     }
-    Overlapping();
     return std::move(lines_);
   }
 
  private:
   static constexpr char kWhole[] = "every replica prefills and decodes";
   static constexpr char kSplit[] = "every replica only prefills or only decodes";
-
-  void Overlapping() {
-    constexpr char kName[] = "holders of overlapping layers: not tried, ";
-    if (problem_.graph->devices() > kProgramsUpTo) {
-      lines_.push_back(absl::StrFormat("%sthat takes long above %d devices", kName, kProgramsUpTo));
-    } else if (question_.survives || problem_.goal != Goal::kThroughput) {
-      lines_.push_back(StrCat(kName, "they are judged by throughput alone"));
-    } else if (std::string line = OverlappingLine(problem_, chosen_); !line.empty()) {
-      lines_.push_back(std::move(line));
-    }
-  }
 
   // What it serves is what the plan is judged by.
   absl::StatusOr<Placement> Judged(Replicas replicas) {

@@ -1,6 +1,6 @@
 // The plain choices that a plan is better than, each with its value and what held it back: one kind
 // of device only, equal stages everywhere, splitting where the plan does not (or not splitting
-// where it does), and holders of overlapping layers, which may also win (overlapping_alternative).
+// where it does).
 //
 // They are built directly, not searched for: replicas of equal stages of one width, packed machine
 // by machine; of these the best. Splits are tried between the replicas of the plan and of the plain
@@ -20,7 +20,7 @@
 namespace tessera::scheduler {
 
 // Devices, above which a line says that none of a kind were tried, as judging them takes seconds:
-// equal stages, and what has a program for each placement (splits, overlapping layers).
+// equal stages, and splits, which have a program for each placement.
 inline constexpr int kPlainUpTo = 128;
 inline constexpr int kProgramsUpTo = 64;
 inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged by its attainment

@@ -24,7 +24,6 @@
 #include "scheduler/planner/report/weak_replicas.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
-#include "scheduler/search/best/class_routing_program.h"
 #include "scheduler/search/best/split_placement.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/search_options.h"
@@ -65,7 +64,6 @@ class Planner {
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_);
     }
-    BoundRouting(&*placement);
     return Judged(*std::move(placement));
   }
 
@@ -90,18 +88,6 @@ class Planner {
         absl::StrFormat("%s: no plan was found whose machines cost at most %.2f USD/h, spot "
                         "and on demand together",
                         input_.cluster_file, graph_.budget_usd_per_hour()));
-  }
-
-  // Also of plans that route by class, which those that do not are some of. Only where the search
-  // has a bound: others are asked for what they find.
-  void BoundRouting(Placement* placement) {
-    if (!options_.routing_bound || placement->upper_bound <= 0 || placement->interrupted) return;
-    if (options_.survive_machine_loss || spot()) return;
-    problem_.watch.Report("how much plans that route by class could serve");
-    routed_ = BoundByRouting(problem_);
-    routed_.upper_bound = BoundOver(routed_.upper_bound, placement->requests_per_second);
-    if (routed_.upper_bound <= 0) return;
-    placement->upper_bound = std::min(placement->upper_bound, routed_.upper_bound);
   }
 
   void Rent(const Placement& placement) {
@@ -557,8 +543,6 @@ class Planner {
     if (bounded.cheapest || placement.upper_bound <= 0) return;
     certificate.set_upper_bound(placement.upper_bound);
     certificate.set_gap(GapOf(bounded));
-    certificate.set_class_routing_bound(routed_.upper_bound);
-    if (std::string line = RoutingLine(bounded, routed_); !line.empty()) AddLine(std::move(line));
   }
 
   void Assume(bool interrupted = false) {
@@ -582,7 +566,6 @@ class Planner {
   std::optional<Placement> split_everywhere_;
   v1::DeploymentPlan plan_;
   std::vector<v1::SpotMix> spot_;
-  ClassRoutingBound routed_;
 };
 
 }  // namespace

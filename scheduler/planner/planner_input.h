@@ -54,8 +54,6 @@ struct PlannerOptions {
   bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
   MoveOptions move;
   SpotOptions spot;
-  bool routing_bound =
-      true;            // of workloads of several classes also bound plans that route by class
   bool prove = false;  // look for a bound however long it takes (up to eight devices)
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote

@@ -168,7 +168,6 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   // Plans that must survive take many searches each.
   const bool quick = DevicesOf(input.cluster) <= kReplannedUpTo && !options.survive_machine_loss;
   PlannerOptions told = options;
-  told.routing_bound = false;  // nobody reads it of plans that are held against this one
   told.watch.progress = [&](const std::string& what) {
     options.watch.Report(StrCat("what changes would bring: ", what));
   };

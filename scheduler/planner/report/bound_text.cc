@@ -11,7 +11,6 @@ namespace {
 
 constexpr double kRoundsToNothing = 5e-5;  // a gap that is written as 0.00 %
 constexpr double kWideGap = 0.2;
-constexpr double kSaysNothing = 10;  // a bound that is further off, times what is promised
 constexpr char kLayouts[] =
     "layouts whose stages have one kind of device in one machine, with as many steps under way as "
     "stages, and whose replicas share no device";
@@ -26,29 +25,6 @@ std::string BoundedLayouts() {
 double GapOf(const BoundedPlacement& bounded) {
   const double bound = bounded.placement->upper_bound;
   return std::max(0.0, (bound - bounded.promised) / bound);
-}
-
-std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound& routed) {
-  if (routed.kinds < 2) return "";
-  if (routed.upper_bound <= 0) {
-    return StrCat(
-        "routing by class: no bound",
-        routed.kinds > kMaxRoutedKinds
-            ? StrCat(": the workload has ", routed.kinds,
-                     " classes of unlike lengths; the bound supports at most ", kMaxRoutedKinds)
-            : std::string(" was found"));
-  }
-  if (routed.upper_bound > kSaysNothing * bounded.promised) {
-    return absl::StrFormat(
-        "routing by class: no useful bound: the proof ended while its bound was still above %.0f "
-        "times the rate of this plan, so the gain of routing by class is unknown",
-        kSaysNothing);
-  }
-  return absl::StrFormat(
-      "routing by class: at most %.3f requests/s if each class had its own choice of replicas "
-      "(this plan sends every replica the same mix): a gain of %.1f %% at most, partly out of "
-      "reach because the bound counts parts of devices; it holds among %s",
-      routed.upper_bound, 100 * (routed.upper_bound / bounded.promised - 1), kLayouts);
 }
 
 std::string BoundLine(const BoundedPlacement& bounded) {

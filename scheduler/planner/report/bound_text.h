@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "scheduler/search/best/class_routing_program.h"
 #include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
@@ -24,10 +23,5 @@ std::string BoundLine(const BoundedPlacement& bounded);
 
 // "this holds among ...": the placements that bounds speak of.
 std::string BoundedLayouts();
-
-// "routing by class: at most ...", of plans that send classes to different replicas; without a
-// figure where that is so far from the promise that it says nothing. Empty where the workload has
-// no classes of unlike lengths.
-std::string RoutingLine(const BoundedPlacement& bounded, const ClassRoutingBound& routed);
 
 }  // namespace tessera::scheduler

@@ -390,7 +390,7 @@ void ReplicaPricing::PushRoot(int machine, int stages, int micro_batches) {
   box.slow = kInfinity;
   if (!prompts_only_) {
     const bool below_one = micro_batches == 1 || std::isfinite(limit_tpot_);
-    box.low = below_one ? kNoRows : GridBelow(shapes_.least_rows());
+    box.low = below_one ? kNoRows : GridBelow(1);
     box.high = 1 << 20;
     if (stages == 0) box.high = GridAbove(micro_batches == 1 ? 2.0 : 1.0 + 1.0 / micro_batches);
     box.high = GridAbove(RowsHigh(box));

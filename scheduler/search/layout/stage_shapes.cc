@@ -66,12 +66,7 @@ ShapeSeconds StageShapes::Measure(const StageShape& shape, const StepWork& work)
 }
 
 StepWork StageShapes::WorkAt(Role role, double rows) const {
-  StepWork work = SteadyWork(role, lengths_, rows, options_);
-  if (least_rows_ >= 1 || work.decode_rows <= rows) return work;
-  work.sampled_rows -= work.decode_rows - rows;
-  work.decode_context_tokens *= rows / work.decode_rows;
-  work.decode_rows = rows;
-  return work;
+  return SteadyWork(role, lengths_, rows, options_);
 }
 
 const std::vector<ShapeSeconds>& StageShapes::SecondsAt(Role role, double rows) {

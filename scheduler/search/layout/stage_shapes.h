@@ -46,12 +46,9 @@ struct ShapeSeconds {
 
 class StageShapes {
  public:
-  // Borrows model and options. `least_rows`: of a step that decodes, where memory and TPOT leave
-  // one; below 1 such steps take their part of a whole row's time, for loads that are below others
-  // (request_mixes.h). At 1 they last as long as a whole row, as the cost model has it.
-  StageShapes(const ModelShape& model, const LengthMoments& lengths, const ReplicaOptions& options,
-              double least_rows = 1)
-      : model_(model), lengths_(lengths), options_(options), least_rows_(least_rows) {}
+  // Borrows model and options.
+  StageShapes(const ModelShape& model, const LengthMoments& lengths, const ReplicaOptions& options)
+      : model_(model), lengths_(lengths), options_(options) {}
 
   // Index of a shape, new or known.
   int Intern(const DeviceSpec& spec, const LinkSpec& inside, int width);
@@ -69,7 +66,6 @@ class StageShapes {
   const ModelShape& model() const { return model_; }
   const LengthMoments& lengths() const { return lengths_; }
   const ReplicaOptions& options() const { return options_; }
-  double least_rows() const { return least_rows_; }
 
  private:
   StepWork WorkAt(Role role, double rows) const;
@@ -78,7 +74,6 @@ class StageShapes {
   const ModelShape& model_;
   const LengthMoments lengths_;
   const ReplicaOptions& options_;
-  const double least_rows_;
   std::vector<StageShape> shapes_;
   absl::node_hash_map<std::pair<int, double>, std::vector<ShapeSeconds>>
       seconds_;  // by role and rows

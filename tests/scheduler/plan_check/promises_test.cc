@@ -85,13 +85,6 @@ TEST_CASE("what a plan promises adds up") {
       {"is above its own upper bound",
        [&](auto& p) { p.mutable_certificate()->set_upper_bound(value / 2); }},
       {"the gap is said to be -5.0000", [](auto& p) { p.mutable_certificate()->set_gap(-5); }},
-      {"the most that any plan routing by class is said to serve",
-       [&](auto& p) { p.mutable_certificate()->set_class_routing_bound(value / 2); }},
-      {"plans that route by class are said to serve",
-       [&](auto& p) {
-         p.mutable_certificate()->set_upper_bound(4 * value);
-         p.mutable_certificate()->set_class_routing_bound(3 * value);
-       }},
       {"to a bound that is not given",
        [](auto& p) {
          p.mutable_certificate()->set_upper_bound(0);
@@ -132,14 +125,12 @@ TEST_CASE("what a plan promises adds up") {
          p.mutable_certificate()->set_proved(true);
          p.mutable_certificate()->set_upper_bound(2 * value);
          p.mutable_certificate()->set_gap(0.5);
-         p.mutable_certificate()->set_class_routing_bound(0);
        }},
       {"said to be proved the best without a bound",
        [](auto& p) {
          p.mutable_certificate()->set_proved(true);
          p.mutable_certificate()->set_upper_bound(0);
          p.mutable_certificate()->set_gap(0);
-         p.mutable_certificate()->set_class_routing_bound(0);
        }},
       {"replica r0: no TTFT is predicted, though it and those that decode for it and links between "
        "them are at 10 %",

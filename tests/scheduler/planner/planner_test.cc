@@ -203,50 +203,6 @@ TEST_CASE("a bound says of which placements it is one") {
   CHECK_THAT(PlanTable(*unproved), Catch::Contains("heuristic: no bound is proved"));
 }
 
-// One short prompt with many tokens to answer it, then longer and longer ones with few.
-PlannerInput InputOfClasses(int classes) {
-  PlannerInput input = Input(kMixed);
-  input.workload.clear_classes();
-  for (int c = 0; c < classes; ++c) {
-    auto& one = *input.workload.add_classes();
-    one.set_name("class " + std::to_string(c));
-    one.set_share(1.0 / classes);
-    v1::LengthSample& lengths = *one.add_lengths();
-    lengths.set_prompt_tokens(200 + 900 * c);
-    lengths.set_output_tokens(c == 0 ? 300 : 20);
-  }
-  return input;
-}
-
-TEST_CASE("what plans that route by class could serve is said beside the bound") {
-  const auto two = MakePlan(InputOfClasses(2), {});
-  REQUIRE(two.status().message() == "");
-  const v1::Certificate& certificate = two->certificate();
-  CHECK(certificate.class_routing_bound() >= certificate.upper_bound());
-  CHECK(certificate.upper_bound() >= certificate.value());
-  CHECK_THAT(PlanTable(*two),
-             Catch::Contains(absl::StrFormat("routing by class: at most %.3f requests/s",
-                                             certificate.class_routing_bound())) &&
-                 Catch::Contains("it holds among layouts whose stages"));
-
-  const auto one = MakePlan(InputOfClasses(1), {});
-  REQUIRE(one.status().message() == "");
-  CHECK(one->certificate().upper_bound() > 0);
-  CHECK(one->certificate().class_routing_bound() == 0);
-  CHECK_THAT(PlanTable(*one), !Catch::Contains("routing by class"));
-
-  const auto five = MakePlan(InputOfClasses(5), {});
-  REQUIRE(five.status().message() == "");
-  CHECK(five->certificate().class_routing_bound() == 0);
-  CHECK_THAT(PlanTable(*five), Catch::Contains("the workload has 5 classes of unlike lengths"));
-
-  PlannerOptions options;
-  options.search = "hexgen";
-  const auto unproved = MakePlan(InputOfClasses(2), options);
-  REQUIRE(unproved.status().message() == "");
-  CHECK_THAT(PlanTable(*unproved), !Catch::Contains("routing by class"));
-}
-
 TEST_CASE("an unknown search is refused with the known ones") {
   PlannerOptions options;
   options.search = "guess";

@@ -64,19 +64,6 @@ TEST_CASE("in which code KV is sent stands beside the share, unless it is sent a
   CHECK_THAT(PlanTable(plan), Contains("100.0 %  r0 -> r1 (KV sent as int4)\n"));
 }
 
-TEST_CASE("a bound on routing by class that says nothing is not shown as a figure") {
-  BoundedPlacement bounded;
-  bounded.promised = 0.478;
-  ClassRoutingBound routed;
-  routed.kinds = 2;
-  routed.upper_bound = 0.6;
-  CHECK_THAT(RoutingLine(bounded, routed), Contains("by class: at most 0.600 requests/s") &&
-                                               Contains("a gain of 25.5 % at most"));
-  routed.upper_bound = 219.9;
-  CHECK_THAT(RoutingLine(bounded, routed), Contains("by class: no useful bound: the proof ended") &&
-                                               !Contains("219") && !Contains("at most"));
-}
-
 TEST_CASE("what is not proved is called heuristic, how close its bound may be") {
   PlacementProblem problem;
   Placement placement;
