@@ -4,7 +4,9 @@
 // Figures of a device: its measured profile beats the cluster's own kinds, which beat the
 // catalogue. A link between two machines: the pair's own, else that of the closest tier they share
 // (rack, site, region), never faster than an uplink on the way. A latency that is not given is its
-// tier's default (an uplink's: none beside the tier's). Thread rule: immutable after
+// tier's default (an uplink's: none beside the tier's; a pair's, where no machine names a site: a
+// region's between machines that are far from each other). Machines are grouped by their links, not
+// by the names of sites: see machine_groups.h. Thread rule: immutable after
 // MakeClusterGraph; specs are stable in memory for its life (move-only). Errors: InvalidArgument
 // naming file, key and reason.
 #pragma once
@@ -34,8 +36,10 @@ struct DevicePool {
 
 struct MachineNode {
   std::string name;
-  std::string site;
+  std::string site;  // as described: what its uplink, if it has one, is shared by
   std::string rack;
+  int place = 0;  // machines of a place have equal links to all others; see machine_groups.h
+  int group = 0;  // of machines that are near each other, however this was written
   LinkSpec inside;
   std::optional<LinkSpec> uplink;
   double price_usd_per_hour = 0;  // of the whole, where it is rented so; 0: device by device
@@ -47,6 +51,7 @@ class ClusterGraph {
   const std::vector<MachineNode>& machines() const { return machines_; }
   const std::vector<DevicePool>& pools() const { return pools_; }
   int devices() const;
+  int groups() const { return groups_; }  // of machines that are near each other
   double budget_usd_per_hour() const { return budget_; }
 
   // Between two machines; inside one where they are the same.
@@ -66,6 +71,8 @@ class ClusterGraph {
   bool rents_whole_machines() const;
   // What all machines of a site share on their way to other sites, by site.
   const std::map<std::string, LinkSpec>& site_uplinks() const { return site_uplinks_; }
+  // The site with an uplink that the machine shares; "": it shares none.
+  std::string_view UplinkSite(int machine) const;
   std::string DeviceName(const DevicePool& pool, int i) const;
   // The same machines, sites and links with only `counts` devices of each pool. Pools that lose all
   // of theirs are left out: (*kept)[i] is this graph's index of the part's pool i.
@@ -84,6 +91,7 @@ class ClusterGraph {
   std::vector<size_t> place_of_;  // of each machine: machines of a place have like links to others
   std::vector<LinkSpec> links_;   // between places
   size_t places_ = 0;
+  int groups_ = 0;
   std::map<std::string, LinkSpec> site_uplinks_;
   std::map<std::string, double> default_latencies_;
   std::vector<std::vector<double>> together_;

@@ -66,7 +66,7 @@ std::string PartSearch::KeyOf(const DeviceCounts& part) const {
   for (const int from : machines) {
     const MachineNode& node = graph.machines()[static_cast<size_t>(from)];
     if (machines.size() > 1)
-      absl::StrAppendFormat(&key, "|%s,%g", node.site,
+      absl::StrAppendFormat(&key, "|%s,%g", graph.UplinkSite(from),
                             node.uplink ? node.uplink->bytes_per_second : 0);
     for (const int to : machines) {
       const LinkSpec& link = graph.Between(from, to);

@@ -145,7 +145,7 @@ class Survivor {
     Placement singles;
     singles.replicas = together;
     if (!together.empty()) Offer(singles);
-    BySite(all);
+    ByGroup(all);
     Pairs(all, alone);
     // Without one of several like machines it is as without another.
     std::set<std::string> shapes;
@@ -169,8 +169,7 @@ class Survivor {
 
   std::string ShapeOf(int machine) const {
     const MachineNode& node = problem_.graph->machines()[static_cast<size_t>(machine)];
-    std::string shape =
-        StrCat(node.site, "|", node.rack, "|", node.uplink ? node.uplink->bytes_per_second : 0);
+    std::string shape = StrCat(node.place);
     for (const DevicePool& pool : problem_.graph->pools()) {
       if (pool.machine == machine) shape += StrCat("|", pool.spec->kind, ",", pool.count);
     }
@@ -191,16 +190,16 @@ class Survivor {
     }
   }
 
-  void BySite(const DeviceCounts& all) {
-    std::map<std::string, DeviceCounts> sites;
+  void ByGroup(const DeviceCounts& all) {
+    std::map<int, DeviceCounts> groups;
     for (size_t p = 0; p < all.size(); ++p) {
       const auto& machine =
           problem_.graph->machines()[static_cast<size_t>(problem_.graph->pools()[p].machine)];
-      sites.try_emplace(machine.site, all.size(), 0).first->second[p] = all[p];
+      groups.try_emplace(machine.group, all.size(), 0).first->second[p] = all[p];
     }
-    if (sites.size() < 2) return;
+    if (groups.size() < 2) return;
     Placement together;
-    for (const auto& [site, part] : sites) {
+    for (const auto& [group, part] : groups) {
       const absl::StatusOr<Placement> found = parts_.On(part);
       if (found.ok())
         together.replicas.insert(together.replicas.end(), found->replicas.begin(),

@@ -161,14 +161,14 @@ void Dealer::CollectUnits(size_t model) {
     for (int& n : half) n /= 2;
     if (std::any_of(half.begin(), half.end(), [](int n) { return n > 0; })) AddPart(model, half);
   }
-  std::map<std::string, DeviceCounts> sites;
+  std::map<int, DeviceCounts> groups;
   for (size_t p = 0; p < all.size(); ++p) {
     const DevicePool& pool = problem.graph->pools()[p];
-    const std::string& site = problem.graph->machines()[static_cast<size_t>(pool.machine)].site;
-    sites.try_emplace(site, all.size(), 0).first->second[p] = all[p];
+    const int group = problem.graph->machines()[static_cast<size_t>(pool.machine)].group;
+    groups.try_emplace(group, all.size(), 0).first->second[p] = all[p];
   }
-  if (sites.size() > 1) {
-    for (const auto& [site, part] : sites) AddPart(model, part);
+  if (groups.size() > 1) {
+    for (const auto& [group, part] : groups) AddPart(model, part);
   }
   for (size_t i = 0; i < small.size(); ++i) {
     for (size_t j = i + 1; j < small.size() && !searches_[model]->spent(); ++j)

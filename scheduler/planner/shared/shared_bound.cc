@@ -75,8 +75,8 @@ class ModelColumns {
       query.tolerance = tolerance;
       query.max_boxes = kBoxes;
       query.target = reached / value;
-      for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
-        query.site = site;
+      for (int group = classes_.groups() > 1 ? -1 : 0; group < classes_.groups(); ++group) {
+        query.group = group;
         query.known_bound = kappa / value;
         const PricingAnswer answer = pricing_.Run(query);
         *boxes += answer.boxes;

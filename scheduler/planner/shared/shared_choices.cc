@@ -224,7 +224,7 @@ Dealer::Parts EvenParts(const ClusterGraph& graph, size_t models) {
   for (size_t p = 0; p < graph.pools().size(); ++p) pools_of[graph.pools()[p].machine].push_back(p);
   std::map<std::string, std::vector<int>> machines_of;  // by shape
   for (const auto& [machine, pools] : pools_of) {
-    std::string shape = graph.machines()[static_cast<size_t>(machine)].site;
+    std::string shape = StrCat(graph.machines()[static_cast<size_t>(machine)].group);
     for (const size_t p : pools)
       shape += StrCat("|", graph.pools()[p].spec->kind, ",", graph.pools()[p].count);
     machines_of[shape].push_back(machine);

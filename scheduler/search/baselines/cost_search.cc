@@ -144,13 +144,13 @@ class CostSearch {
     }
   }
 
-  // Pools of one kind in one site, from each on along the list, whole or half.
+  // Pools of one kind in one group, from each on along the list, whole or half.
   void SideBySide() {
     for (size_t p = 0; p < pools_.size(); ++p) {
       std::vector<int> whole(pools_.size(), 0), half(pools_.size(), 0);
       int machines = 0;
       for (size_t q = p; q < pools_.size() && machines < options_.most_machines_side_by_side; ++q) {
-        if (pools_[q].spec != pools_[p].spec || !SameSite(p, q)) continue;
+        if (pools_[q].spec != pools_[p].spec || !SameGroup(p, q)) continue;
         ++machines;
         whole[q] = pools_[q].count;
         half[q] = (pools_[q].count + 1) / 2;
@@ -177,10 +177,10 @@ class CostSearch {
     }
   }
 
-  bool SameSite(size_t p, size_t q) const {
+  bool SameGroup(size_t p, size_t q) const {
     const std::vector<MachineNode>& machines = problem_.graph->machines();
-    return machines[static_cast<size_t>(pools_[p].machine)].site ==
-           machines[static_cast<size_t>(pools_[q].machine)].site;
+    return machines[static_cast<size_t>(pools_[p].machine)].group ==
+           machines[static_cast<size_t>(pools_[q].machine)].group;
   }
 
   const PlacementProblem& problem_;

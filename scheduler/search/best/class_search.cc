@@ -31,7 +31,7 @@ constexpr size_t kColumnsOfPricing = 20;
 constexpr int kAllColumnsUpTo = 20000;  // devices whose columns are all kept
 constexpr int kMostGenerated = 24;      // rounds of columns
 constexpr double kRestGap = 0.03;
-constexpr size_t kColumnsTaken = 600;  // from the program of all sites, to plan a part
+constexpr size_t kColumnsTaken = 600;  // from the program of all groups, to plan a part
 constexpr int kRestRounds = 8;
 constexpr int kRestBoxes = 2000;
 constexpr int kQuickRounds = 4;
@@ -54,7 +54,7 @@ class ClassSearch {
   }
 
   ClassSearchResult Run() {
-    // Many devices are bounded as if they were in one site, and placed site by site.
+    // Many devices are bounded as if they were in one group, and placed group by group.
     const bool merge = problem_.graph->devices() > kWholeUpTo && problem_.goal == Goal::kThroughput;
     const DeviceClasses classes(*problem_.graph, all_, merge);
     ConfigurationProgram program(problem_, classes, &shapes_);
@@ -225,16 +225,11 @@ class ClassSearch {
   void PlanRest(ClassPlacement* at) {
     const std::vector<DevicePool>& pools = problem_.graph->pools();
     const std::vector<MachineNode>& machines = problem_.graph->machines();
-    std::vector<std::string> sites;
-    for (const MachineNode& machine : machines) {
-      if (std::find(sites.begin(), sites.end(), machine.site) == sites.end())
-        sites.push_back(machine.site);
-    }
-    if (sites.size() == 1) sites.clear();
-    for (size_t s = 0; s <= sites.size(); ++s) {
+    const int groups = problem_.graph->groups() > 1 ? problem_.graph->groups() : 0;
+    for (int g = 0; g <= groups; ++g) {
       std::vector<bool> wanted(pools.size(), true);
-      for (size_t p = 0; p < pools.size() && s < sites.size(); ++p)
-        wanted[p] = machines[static_cast<size_t>(pools[p].machine)].site == sites[s];
+      for (size_t p = 0; p < pools.size() && g < groups; ++p)
+        wanted[p] = machines[static_cast<size_t>(pools[p].machine)].group == g;
       // Who stops the search wants what its columns give: devices that are free serve nobody.
       for (int round = 0; round < (problem_.watch.Stopped() ? 1 : kMostRounds); ++round) {
         problem_.watch.Report(absl::StrFormat("replicas placed: %d", at->replicas().size()));

@@ -1,10 +1,10 @@
 // Placements of many devices: the configuration program on classes, made whole and put on machines.
 //
 // Idea: the program's relaxation says how many of which replicas, and bounds every placement. Whole
-// numbers of them are placed by branch and bound; what is left is planned again, site by site and
+// numbers of them are placed by branch and bound; what is left is planned again, group by group and
 // then all together, until no replica fits any more. Then moves put right what rounding left; for
-// few devices also moves that lose at first. Many devices are bounded as if all sites were one,
-// which leaves a tenth of the classes, and planned site by site from that program's columns.
+// few devices also moves that lose at first. Many devices are bounded as if all groups were one,
+// which leaves a tenth of the classes, and planned group by group from that program's columns.
 // Deterministic: budgets count rounds and nodes. Thread rule: pure function.
 #pragma once
 

@@ -71,12 +71,12 @@ ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
   std::map<std::tuple<const DeviceSpec*, int, LinkSpec, double>, std::vector<int>> classes_of;
   for (const DeviceClass& of : classes.all()) {
     const int c = static_cast<int>(like_.size());
-    std::vector<int>& by_site =
+    std::vector<int>& by_group =
         classes_of
             .try_emplace({of.spec, of.per_machine, of.inside, of.price_usd_per_hour},
-                         static_cast<size_t>(classes.sites()), -1)
+                         static_cast<size_t>(classes.groups()), -1)
             .first->second;
-    by_site[static_cast<size_t>(of.site)] = c;
+    by_group[static_cast<size_t>(of.group)] = c;
     like_.emplace_back();
   }
   for (int c = 0; c < classes.size(); ++c) {
@@ -86,19 +86,19 @@ ConfigurationProgram::ConfigurationProgram(const PlacementProblem& problem,
   }
 }
 
-// And its like at every other site that has such devices: sites differ in numbers, less in kinds.
+// And its like in every other group that has such devices: groups differ in numbers, less in kinds.
 void ConfigurationProgram::AddEverywhere(ClassReplica replica) {
-  const int home = classes_[replica.stages.front().device_class].site;
-  const bool at_one_site = std::all_of(
+  const int home = classes_[replica.stages.front().device_class].group;
+  const bool in_one_group = std::all_of(
       replica.stages.begin(), replica.stages.end(),
-      [&](const ClassStage& stage) { return classes_[stage.device_class].site == home; });
-  for (int site = 0; at_one_site && site < classes_.sites(); ++site) {
-    if (site == home) continue;
+      [&](const ClassStage& stage) { return classes_[stage.device_class].group == home; });
+  for (int group = 0; in_one_group && group < classes_.groups(); ++group) {
+    if (group == home) continue;
     ClassReplica other = replica;
     bool there = true;
     for (ClassStage& stage : other.stages) {
       stage.device_class =
-          like_[static_cast<size_t>(stage.device_class)][static_cast<size_t>(site)];
+          like_[static_cast<size_t>(stage.device_class)][static_cast<size_t>(group)];
       there = there && stage.device_class >= 0;
       if (!there) break;
     }
@@ -166,7 +166,7 @@ ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const Configuration
   Duals duals;
   for (int c = 0; c < classes_.size(); ++c) {
     const DeviceClass& of = classes_[c];
-    int like = 0;  // first class with such machines: the sites differ
+    int like = 0;  // first class with such machines: the groups differ
     while (classes_[like].spec != of.spec || classes_[like].per_machine != of.per_machine ||
            classes_[like].inside != of.inside) {
       ++like;
@@ -177,7 +177,7 @@ ConfigurationProgram::Duals ConfigurationProgram::FirstGuess(const Configuration
       PricingQuery query;
       query.role = role;
       query.prices.assign(static_cast<size_t>(classes_.size()), 1);
-      query.site = of.site;
+      query.group = of.group;
       query.only_class = c;
       query.tolerance = kFirstTolerance;
       query.max_boxes = std::min(options.max_boxes, kGuessBoxes);
@@ -312,7 +312,7 @@ double ConfigurationProgram::PriceOf(const ClassReplica& replica) const {
   return price;
 }
 
-// Prices all roles and sites at these duals; true: a column was found that improves the program.
+// Prices all roles and groups at these duals; true: a column was found that improves the program.
 bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOptions& options,
                                       double tolerance) {
   const double worth = WorthOf(at);
@@ -329,8 +329,8 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
     query.tolerance = tolerance;
     query.max_boxes = options.max_boxes;
     query.certify = options.certify;
-    for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
-      query.site = site;
+    for (int group = classes_.groups() > 1 ? -1 : 0; group < classes_.groups(); ++group) {
+      query.group = group;
       // In ratios of the program's worth: what it reaches already is of no interest.
       query.target = value_ / (worth * value);
       query.known_bound = kappa / value;
@@ -466,8 +466,8 @@ void ConfigurationProgram::GenerateByCost() {
     query.prices.push_back(of.price_usd_per_hour);
   }
   query.tolerance = kFirstTolerance;
-  for (int site = classes_.sites() > 1 ? -1 : 0; site < classes_.sites(); ++site) {
-    query.site = site;
+  for (int group = classes_.groups() > 1 ? -1 : 0; group < classes_.groups(); ++group) {
+    query.group = group;
     PricingAnswer answer = pricing_.Run(query);
     for (ClassReplica& replica : answer.found) Add(std::move(replica));
   }

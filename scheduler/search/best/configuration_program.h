@@ -111,7 +111,7 @@ class ConfigurationProgram {
   ReplicaPricing pricing_;
   std::vector<ClassReplica> columns_;
   std::map<std::pair<Role, std::vector<int>>, size_t> column_of_;  // by role and devices
-  std::vector<std::vector<int>> like_;  // by class, by site: the class of such devices; -1: none
+  std::vector<std::vector<int>> like_;  // by class, by group: the class of such devices; -1: none
   std::vector<double> shares_;
   Duals duals_;
   double value_ = 0;

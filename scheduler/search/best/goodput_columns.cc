@@ -122,7 +122,9 @@ void GoodputColumns::Polish(int64_t most_judged) {
 
 void GoodputColumns::OfferAlone() {
   const std::vector<MachineNode>& machines = problem_.graph->machines();
-  const auto site = [&](size_t p) { return machines[static_cast<size_t>(pools_[p].machine)].site; };
+  const auto group = [&](size_t p) {
+    return machines[static_cast<size_t>(pools_[p].machine)].group;
+  };
   for (size_t p = 0; p < pools_.size() && !problem_.watch.Stopped(); ++p) {
     Counts set(pools_.size(), 0);
     for (int devices = 1; devices <= pools_[p].count; ++devices) {
@@ -132,7 +134,7 @@ void GoodputColumns::OfferAlone() {
     }
     Counts alike = set;
     for (size_t q = p + 1; q < pools_.size(); ++q) {
-      if (pools_[q].spec != pools_[p].spec || site(q) != site(p)) continue;
+      if (pools_[q].spec != pools_[p].spec || group(q) != group(p)) continue;
       alike[q] = pools_[q].count;
       OfferRoles(alike);
     }

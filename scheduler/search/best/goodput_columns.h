@@ -38,7 +38,7 @@ class GoodputColumns {
   void OfferFinely(const Counts& set);
   // Of role both, with its stages; where they are in one pool, also in every pool of such devices.
   void OfferAsItIs(PlacedReplica replica);
-  void OfferAlone();  // parts of each pool, and pools of one kind in a site
+  void OfferAlone();  // parts of each pool, and pools of one kind in a group
   // Whole pools together: two, three and so on, at most so many sets.
   void OfferTogether(int most_sets);
   // Looks for better columns, without `split` for role both alone, until none is near, or so many

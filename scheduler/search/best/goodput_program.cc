@@ -37,7 +37,7 @@ void GoodputProgram::MakePlaces() {
   }
   if (std::set<std::string>(names.begin(), names.end()).size() > kMostPlaces) {
     for (size_t p = 0; p < pools_.size(); ++p)
-      names[p] = machines[static_cast<size_t>(pools_[p].machine)].site;
+      names[p] = std::to_string(machines[static_cast<size_t>(pools_[p].machine)].group);
   }
   std::map<std::string, size_t> places;
   std::vector<std::set<int>> machines_of;

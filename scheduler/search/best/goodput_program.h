@@ -3,7 +3,7 @@
 //
 // A column c is a replica on a device set, valued by what it serves alone, r_c requests per second
 // (goodput.h); of it there are y_c. Split ones meet in places, which are machines (or twin_pools;
-// where these are many, sites), in each of which a replica has the part a of its layers:
+// where these are many, groups), in each of which a replica has the part a of its layers:
 //   max  sum over role both r_c y_c + sum over places p, q of s_pq
 //   sum over c of devices_c y_c <= devices, of each kind of pools
 //   sum over q of s_pq <= sum over prefilling c of a_cp r_c y_c, for all p

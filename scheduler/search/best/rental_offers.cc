@@ -19,19 +19,9 @@ std::vector<std::tuple<const DeviceSpec*, int, double>> DevicesIn(const ClusterG
 bool AreAlike(const ClusterGraph& graph, int a, int b) {
   const MachineNode& in_a = graph.machines()[static_cast<size_t>(a)];
   const MachineNode& in_b = graph.machines()[static_cast<size_t>(b)];
-  if (in_a.price_usd_per_hour != in_b.price_usd_per_hour || in_a.priced_with != in_b.priced_with ||
-      in_a.site != in_b.site || in_a.rack != in_b.rack || in_a.uplink != in_b.uplink ||
-      in_a.inside != in_b.inside)
-    return false;
-  const auto machines = static_cast<int>(graph.machines().size());
-  if (graph.machines().size() > RentalOffers::kMostCompared) return true;
-  if (graph.Between(a, b) != graph.Between(b, a)) return false;
-  for (int m = 0; m < machines; ++m) {
-    if (m == a || m == b) continue;
-    if (graph.Between(a, m) != graph.Between(b, m) || graph.Between(m, a) != graph.Between(m, b))
-      return false;
-  }
-  return true;
+  return in_a.price_usd_per_hour == in_b.price_usd_per_hour &&
+         in_a.priced_with == in_b.priced_with && in_a.place == in_b.place &&
+         in_a.inside == in_b.inside;
 }
 
 }  // namespace

@@ -2,8 +2,7 @@
 // that are rented one by one.
 //
 // Machines that are alike (place, devices, links to all others) are one offer, any of them stands
-// for the next. Thread rule: immutable; borrows the graph. Complexity: machines * offers *
-// machines; above kMostCompared machines links between machines are not compared.
+// for the next. Thread rule: immutable; borrows the graph. Complexity: machines * offers.
 #pragma once
 
 #include <span>
@@ -24,8 +23,6 @@ struct RentalOffer {
 
 class RentalOffers {
  public:
-  static constexpr size_t kMostCompared = 1000;
-
   explicit RentalOffers(const ClusterGraph& graph);
 
   const std::vector<RentalOffer>& all() const { return offers_; }

@@ -38,19 +38,15 @@ class Splitter {
         shapes_(*problem.model, MomentsOf(problem.samples), problem.options),
         order_(PoolsByPlace(*problem.graph)) {
     for (const Role role : roles_) shaping_.try_emplace(role, problem, &shapes_, role);
-    for (const MachineNode& machine : problem.graph->machines()) {
-      if (std::find(sites_.begin(), sites_.end(), machine.site) == sites_.end())
-        sites_.push_back(machine.site);
-    }
   }
 
   std::optional<Placement> Run() {
     if (shapes_.lengths().decode_steps <= 0) return std::nullopt;
-    Consider(Planned({nullptr}));
-    if (sites_.size() > 1) {
-      std::vector<const std::string*> each;
-      for (const std::string& site : sites_) each.push_back(&site);
-      each.push_back(nullptr);
+    Consider(Planned({kAll}));
+    if (problem_.graph->groups() > 1) {
+      std::vector<int> each(static_cast<size_t>(problem_.graph->groups()));
+      std::iota(each.begin(), each.end(), 0);
+      each.push_back(kAll);
       Consider(Planned(each));
     }
     Consider(CutInTwo());
@@ -73,24 +69,26 @@ class Splitter {
     return best.ok() ? std::optional(*std::move(best)) : std::nullopt;
   }
 
-  // Site by site in this order; null: all that is free.
-  std::vector<PlacedReplica> Planned(const std::vector<const std::string*>& sites) {
+  static constexpr int kAll = -1;
+
+  // Group by group of machines in this order; kAll: all that is free.
+  std::vector<PlacedReplica> Planned(const std::vector<int>& groups) {
     ClassPlacement at(problem_);
-    for (const std::string* site : sites) {
+    for (const int group : groups) {
       for (int planning = 0; planning < kMostPlannings && !problem_.watch.Stopped(); ++planning) {
-        if (!PlanFree(site, &at)) break;
+        if (!PlanFree(group, &at)) break;
       }
     }
     return at.replicas();
   }
 
-  bool PlanFree(const std::string* site, ClassPlacement* at) {
+  bool PlanFree(int group, ClassPlacement* at) {
     const std::vector<DevicePool>& pools = problem_.graph->pools();
     std::vector<int> free = at->free();
     for (size_t p = 0; p < free.size(); ++p) {
       const MachineNode& machine =
           problem_.graph->machines()[static_cast<size_t>(pools[p].machine)];
-      if (site != nullptr && machine.site != *site) free[p] = 0;
+      if (group != kAll && machine.group != group) free[p] = 0;
     }
     const DeviceClasses classes(*problem_.graph, free);
     if (classes.size() == 0) return false;
@@ -407,7 +405,6 @@ class Splitter {
   StageShapes shapes_;
   std::map<Role, ReplicaShaping> shaping_;
   const std::vector<int> order_;  // pools, those near each other together
-  std::vector<std::string> sites_;
   std::vector<PlacedReplica> now_;
   double served_ = 0;                          // by it, requests per second
   Capacity capacity_;                          // of it

@@ -3,7 +3,7 @@
 //
 // Idea: the configuration program without columns that do both, made whole and put on machines, as
 // in class_search.h, until no pair of roles fits what is left. Its columns know no links for KV, so
-// it is planned on all sites at once and site by site; a third start is all devices cut in two.
+// it is planned on all groups at once and group by group; a third start is all devices cut in two.
 // Then roles and devices change hands between replicas as long as more is served, links included
 // (transport.h), or as much with more left to spare: changes that help need room that one before
 // them made. Those that replicas without links could not make up for are not looked at. Heuristic,

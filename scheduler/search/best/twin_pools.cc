@@ -11,19 +11,10 @@ bool AreTwins(const ClusterGraph& graph, const DevicePool& a, const DevicePool& 
     return false;
   const MachineNode& in_a = graph.machines()[static_cast<size_t>(a.machine)];
   const MachineNode& in_b = graph.machines()[static_cast<size_t>(b.machine)];
-  if (in_a.site != in_b.site || in_a.uplink != in_b.uplink ||
-      graph.Between(a.machine, a.machine) != graph.Between(b.machine, b.machine) ||
-      graph.Between(a.machine, b.machine) != graph.Between(b.machine, a.machine))
-    return false;
+  if (in_a.place != in_b.place || in_a.inside != in_b.inside) return false;
   for (const DevicePool& other : graph.pools()) {
-    const int m = other.machine;
-    if (m == a.machine || m == b.machine) {
-      if (&other != &a && &other != &b) return false;
-      continue;
-    }
-    if (graph.Between(a.machine, m) != graph.Between(b.machine, m) ||
-        graph.Between(m, a.machine) != graph.Between(m, b.machine))
-      return false;
+    const bool beside = other.machine == a.machine || other.machine == b.machine;
+    if (beside && &other != &a && &other != &b) return false;
   }
   return true;
 }

@@ -49,9 +49,9 @@ void OrderStages(const DeviceClasses& classes, ClassReplica* replica) {
       const DeviceClass& its = classes[other.device_class];
       if (stage.device_class == other.device_class) return 3;
       if (of.shape == its.shape) return 2;
-      return of.site == its.site ? 1 : 0;
+      return of.group == its.group ? 1 : 0;
     };
-    return std::tuple(near(last) - near(first), of.site, of.shape, stage.device_class,
+    return std::tuple(near(last) - near(first), of.group, of.shape, stage.device_class,
                       -stage.width);
   };
   std::stable_sort(replica->stages.begin() + 1, replica->stages.end() - 1,

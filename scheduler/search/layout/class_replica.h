@@ -31,7 +31,7 @@ struct ClassReplica {
 // For the cost model; borrows the devices behind the classes.
 ReplicaSpec SpecOf(const DeviceClasses& classes, const ClassReplica& replica);
 
-// Puts stages that share a machine, a class or a site beside each other; first and last stay.
+// Puts stages that share a machine, a class or a group beside each other; first and last stay.
 void OrderStages(const DeviceClasses& classes, ClassReplica* replica);
 
 // Deals the model's layers to the replica's stages so that the slowest is as fast as it can be in

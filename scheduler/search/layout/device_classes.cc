@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
 #include <tuple>
 
 namespace tessera::scheduler {
 namespace {
 
+constexpr int kMostPlaces = 40;  // that make shapes: of more, groups and the best of their links do
+
 // What tells two machines' shapes apart.
 struct ShapeKey {
-  std::string site, rack;
+  int group = 0, place = 0;
   LinkSpec inside, uplink;
   double price_usd_per_hour = 0;                                    // of the whole
   std::vector<std::tuple<const DeviceSpec*, int, double>> devices;  // kind, free ones, price
@@ -18,12 +19,15 @@ struct ShapeKey {
 };
 
 std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const int> free,
-                                     bool merge_sites) {
+                                     bool merge_groups) {
   std::vector<ShapeKey> keys(graph.machines().size());
+  int places = 0;
+  for (const MachineNode& machine : graph.machines()) places = std::max(places, machine.place + 1);
+  const bool by_place = !merge_groups && places <= kMostPlaces;
   for (size_t m = 0; m < keys.size(); ++m) {
     const MachineNode& machine = graph.machines()[m];
-    keys[m] = {merge_sites ? "" : machine.site,     merge_sites ? "" : machine.rack, machine.inside,
-               machine.uplink.value_or(LinkSpec()), machine.price_usd_per_hour,      {}};
+    keys[m] = {merge_groups ? 0 : machine.group,    by_place ? machine.place : 0, machine.inside,
+               machine.uplink.value_or(LinkSpec()), machine.price_usd_per_hour,   {}};
   }
   for (size_t p = 0; p < graph.pools().size(); ++p) {
     const DevicePool& pool = graph.pools()[p];
@@ -37,10 +41,10 @@ std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const 
 }  // namespace
 
 DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> free,
-                             bool merge_sites) {
-  const std::vector<ShapeKey> keys = KeysOfMachines(graph, free, merge_sites);
+                             bool merge_groups) {
+  const std::vector<ShapeKey> keys = KeysOfMachines(graph, free, merge_groups);
   std::map<ShapeKey, int> shape_of;
-  std::map<std::string, int> site_of;
+  std::map<int, int> group_of;
   std::vector<int> shape(keys.size(), -1);
   std::vector<std::vector<int>> machines;  // by shape
   for (size_t m = 0; m < keys.size(); ++m) {
@@ -49,10 +53,10 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
     if (fresh) machines.emplace_back();
     shape[m] = at->second;
     machines[static_cast<size_t>(at->second)].push_back(static_cast<int>(m));
-    site_of.emplace(keys[m].site, static_cast<int>(site_of.size()));
+    group_of.emplace(keys[m].group, static_cast<int>(group_of.size()));
   }
   shapes_ = static_cast<int>(machines.size());
-  sites_ = merge_sites ? 1 : static_cast<int>(site_of.size());
+  groups_ = merge_groups ? 1 : static_cast<int>(group_of.size());
 
   std::map<std::tuple<int, const DeviceSpec*, int>, size_t> class_of;
   for (size_t p = 0; p < graph.pools().size(); ++p) {
@@ -63,7 +67,7 @@ DeviceClasses::DeviceClasses(const ClusterGraph& graph, std::span<const int> fre
     const auto [at, fresh] = class_of.emplace(std::tuple(s, pool.spec, free[p]), classes_.size());
     if (fresh) {
       classes_.push_back({pool.spec,
-                          merge_sites ? 0 : site_of[machine.site],
+                          merge_groups ? 0 : group_of[machine.group],
                           s,
                           free[p],
                           machine.inside,

@@ -1,9 +1,9 @@
-// Devices counted by class instead of listed: a class is kind x machine shape x site.
+// Devices counted by class instead of listed: a class is kind x machine shape x group.
 //
-// Problem: thousands of devices, most of them alike. Machines of one site with the same devices and
-// the same links inside and upwards have one shape; equal devices in machines of one shape are one
-// class, and a search needs to say how many of a class it takes, not which. Between classes the
-// best link between any of their machines stands for all: good for a bound, an estimate for a
+// Problem: thousands of devices, most of them alike. Machines of one group with the same devices
+// and the same links inside and to others have one shape; equal devices in machines of one shape
+// are one class, and a search needs to say how many of a class it takes, not which. Between classes
+// the best link between any of their machines stands for all: good for a bound, an estimate for a
 // placement. Thread rule: immutable; borrows the graph. Complexity: O(machines^2) for the links.
 // Deterministic: classes come in the order of their first pool.
 #pragma once
@@ -17,7 +17,7 @@ namespace tessera::scheduler {
 
 struct DeviceClass {
   const DeviceSpec* spec = nullptr;
-  int site = 0;                           // index, in the order of first appearance
+  int group = 0;                          // of near machines, in the order of first appearance
   int shape = 0;                          // of the machine
   int per_machine = 0;                    // devices in each machine
   LinkSpec inside;                        // between devices of one machine
@@ -30,15 +30,15 @@ struct DeviceClass {
 
 class DeviceClasses {
  public:
-  // Of `free[p]` devices of each pool p of the graph: the others are taken. `merge_sites`: all
-  // sites and racks count as one, its links the best of any; fewer classes, and still good for a
-  // bound.
-  DeviceClasses(const ClusterGraph& graph, std::span<const int> free, bool merge_sites = false);
+  // Of `free[p]` devices of each pool p of the graph: the others are taken. `merge_groups`:
+  // all groups and places count as one, its links the best of any; fewer classes, and still good
+  // for a bound.
+  DeviceClasses(const ClusterGraph& graph, std::span<const int> free, bool merge_groups = false);
 
   const std::vector<DeviceClass>& all() const { return classes_; }
   const DeviceClass& operator[](int c) const { return classes_[static_cast<size_t>(c)]; }
   int size() const { return static_cast<int>(classes_.size()); }
-  int sites() const { return sites_; }
+  int groups() const { return groups_; }
 
   // Best link between two different machines of these classes, component by component; of no
   // bandwidth where there is one machine only.
@@ -60,7 +60,7 @@ class DeviceClasses {
   std::vector<LinkSpec> apart_;                  // by pair of shapes
   std::vector<int> machine_devices_, machines_;  // by shape
   int shapes_ = 0;
-  int sites_ = 0;
+  int groups_ = 0;
 };
 
 }  // namespace tessera::scheduler

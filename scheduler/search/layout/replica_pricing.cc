@@ -111,7 +111,7 @@ PricingAnswer ReplicaPricing::Run(const PricingQuery& query) {
 LinkSpec ReplicaPricing::BestFromApart(int device_class) const {
   LinkSpec best;
   for (int c = 0; c < classes_.size(); ++c) {
-    if (query_->site >= 0 && classes_[c].site != query_->site) continue;
+    if (query_->group >= 0 && classes_[c].group != query_->group) continue;
     Widen(&best, classes_.Apart(c, device_class));
   }
   return best;
@@ -144,7 +144,7 @@ void ReplicaPricing::MakeTypes() {
   spread_.clear();
   on_machine_.clear();
   for (int c = 0; c < classes_.size(); ++c) {
-    if (query_->site >= 0 && classes_[c].site != query_->site) continue;
+    if (query_->group >= 0 && classes_[c].group != query_->group) continue;
     if (query_->only_class >= 0 && c != query_->only_class) continue;
     AddTypes(c);
   }
@@ -169,10 +169,10 @@ void ReplicaPricing::MakeTypes() {
 
 void ReplicaPricing::MakeCrossing() {
   crossing_ = {};
-  if (query_->site >= 0) return;
+  if (query_->group >= 0) return;
   for (int a = 0; a < classes_.size(); ++a) {
     for (int b = 0; b < classes_.size(); ++b) {
-      if (classes_[a].site != classes_[b].site) Widen(&crossing_, classes_.Apart(a, b));
+      if (classes_[a].group != classes_[b].group) Widen(&crossing_, classes_.Apart(a, b));
     }
   }
 }
@@ -262,8 +262,8 @@ double ReplicaPricing::SumLimit(const Box& box) {
   // Nobody sends activations to the first machine; a box of any number of stages does not say which
   // that is.
   if (box.stages == 0) limit += hops.most_apart;
-  // The way to another site and back again costs more than the best hop into a machine.
-  if (query_->site < 0) limit -= std::max(0.0, hops.crossing - hops.most_apart);
+  // The way to another group and back again costs more than the best hop into a machine.
+  if (query_->group < 0) limit -= std::max(0.0, hops.crossing - hops.most_apart);
   return limit;
 }
 
@@ -361,7 +361,7 @@ double ReplicaPricing::BoundOf(const Box& box, double price) const {
 }
 
 void ReplicaPricing::PushRoots() {
-  if (query_->site >= 0) PushRoot(-1, 1, 1);
+  if (query_->group >= 0) PushRoot(-1, 1, 1);
   int devices = 0;
   for (size_t machine = 0; machine < on_machine_.size(); ++machine) {
     if (on_machine_[machine].empty()) continue;
@@ -369,7 +369,7 @@ void ReplicaPricing::PushRoots() {
     const int in_machine = classes_.MachineDevices(of);
     const DeviceClass& classed = classes_[of];
     devices += in_machine * static_cast<int>(classed.pools.size());
-    if (query_->site >= 0) PushRootsOn(static_cast<int>(machine), in_machine);
+    if (query_->group >= 0) PushRootsOn(static_cast<int>(machine), in_machine);
   }
   PushRootsOn(-1, query_->only_class >= 0 ? shapes_.model().layers : devices);
 }

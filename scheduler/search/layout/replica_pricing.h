@@ -30,7 +30,7 @@ namespace tessera::scheduler {
 struct PricingQuery {
   Role role = Role::kBoth;
   std::vector<double> prices;  // by class, of one device; above 0
-  int site = -1;               // replicas within this site; -1: over two sites or more
+  int group = -1;              // replicas within this group; -1: over two or more
   int only_class = -1;         // replicas of this class alone, as many devices as it takes
   double target = 0;           // ratios below are of no interest
   double known_bound = 0;      // what other queries leave anyway: not worth getting below
@@ -128,7 +128,7 @@ class ReplicaPricing {
   std::vector<StageType> types_;
   std::vector<int> spread_;                   // the cheapest of like types
   std::vector<std::vector<int>> on_machine_;  // by machine shape
-  LinkSpec crossing_;                         // best between two sites
+  LinkSpec crossing_;                         // best between two groups
   std::map<double, Hops> hops_;               // by rows
   double output_ = 0;                         // requests per row of a period
   bool prompts_only_ = false;

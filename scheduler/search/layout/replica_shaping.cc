@@ -50,7 +50,7 @@ std::vector<int> PoolsByPlace(const ClusterGraph& graph) {
   const auto place = [&](int p) {
     const int machine = graph.pools()[static_cast<size_t>(p)].machine;
     const MachineNode& node = graph.machines()[static_cast<size_t>(machine)];
-    return std::tuple(node.site, node.rack, machine, p);
+    return std::tuple(node.group, node.place, machine, p);
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return place(a) < place(b); });
   return order;

@@ -298,7 +298,7 @@ TEST_CASE("a shaped replica uses no more than it was given, and most of what a l
   CHECK(compared >= 4);
 }
 
-TEST_CASE("many devices are bounded as one site and placed in each") {
+TEST_CASE("many devices are bounded as one group and placed in each") {
   Case c(Read(SeededCluster({3, 120, 2})));
   c.problem.allow_split = false;
   const ClassSearchResult whole = SearchByClass(c.problem);
@@ -308,7 +308,7 @@ TEST_CASE("many devices are bounded as one site and placed in each") {
   std::vector<int> free;
   for (const DevicePool& pool : c.graph->pools()) free.push_back(pool.count);
   const DeviceClasses apart(*c.graph, free), merged(*c.graph, free, true);
-  CHECK(merged.sites() == 1);
+  CHECK(merged.groups() == 1);
   CHECK(merged.size() < apart.size());
   // Who is stopped still uses most of them.
   for (const int most : {0, 3}) {
