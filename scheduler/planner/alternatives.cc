@@ -9,6 +9,7 @@
 #include "scheduler/planner/report/bottleneck.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/survival.h"
+#include "scheduler/search/best/plain_placements.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/goodput.h"
 #include "third_party/absl/str_cat.h"
@@ -16,10 +17,6 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kWidths[] = {1, 2, 4, 8};
-constexpr int kMostStages = 16;
-constexpr int kStagesTried = 3;  // from the fewest that hold the model: more waste devices, but
-                                 // where they leave none out
 constexpr size_t kMostCuts = 8;  // between prefilling and decoding replicas
 constexpr size_t kMostPlainCut = 16;
 constexpr double kAbove = 1 + 1e-6;
@@ -34,17 +31,8 @@ class Alternatives {
         problem_(*question.problem),
         chosen_(*question.chosen),
         pools_(problem_.graph->pools()),
-        judge_(problem_) {
-    for (size_t p = 0; p < pools_.size(); ++p) by_memory_.push_back(p);
-    std::stable_sort(by_memory_.begin(), by_memory_.end(), [&](size_t a, size_t b) {
-      const DeviceSpec &x = *pools_[a].spec, &y = *pools_[b].spec;
-      return x.memory_bytes != y.memory_bytes ? x.memory_bytes > y.memory_bytes : x.kind < y.kind;
-    });
-    for (const size_t p : by_memory_) {
-      if (std::find(kinds_.begin(), kinds_.end(), pools_[p].spec->kind) == kinds_.end())
-        kinds_.push_back(pools_[p].spec->kind);
-    }
-  }
+        judge_(problem_),
+        plain_placements_(problem_) {}
 
   std::vector<std::string> Lines() {
     const int devices = problem_.graph->devices();
@@ -54,7 +42,7 @@ class Alternatives {
           "long",
           kPlainUpTo));
     } else {
-      if (kinds_.size() > 1) OneKind();
+      if (kinds().size() > 1) OneKind();
       Equal();
     }
     const bool goodput = problem_.goal == Goal::kGoodput;
@@ -71,6 +59,8 @@ class Alternatives {
  private:
   static constexpr char kWhole[] = "every replica prefills and decodes";
   static constexpr char kSplit[] = "every replica only prefills or only decodes";
+
+  const std::vector<std::string>& kinds() const { return plain_placements_.kinds(); }
 
   // What it serves is what the plan is judged by.
   absl::StatusOr<Placement> Judged(Replicas replicas) {
@@ -99,7 +89,7 @@ class Alternatives {
   void OneKind() {
     std::optional<Placement> best;
     std::string name;
-    for (const std::string& kind : kinds_) {
+    for (const std::string& kind : kinds()) {
       std::optional<Placement> one;
       EqualStages({kind}, &one);
       if (one && Better(*one, best)) {
@@ -113,54 +103,21 @@ class Alternatives {
 
   void Equal() {
     std::optional<Placement> best;
-    for (size_t k = 1; k <= kinds_.size(); ++k)
-      EqualStages({kinds_.begin(), kinds_.begin() + static_cast<int>(k)}, &best);
+    for (size_t k = 1; k <= kinds().size(); ++k)
+      EqualStages({kinds().begin(), kinds().begin() + static_cast<int>(k)}, &best);
     Add("equal stages of equal width everywhere", best,
         "they do not hold the model: the smallest devices would need as much memory as the others");
   }
 
-  // Whole machines after each other, weaker kinds last: replicas of S stages of w devices.
   void EqualStages(const std::vector<std::string>& kinds, std::optional<Placement>* best) {
-    for (const int width : kWidths) {
-      std::vector<int> slots;  // pools, one entry per stage
-      double least = 0;
-      for (const size_t p : by_memory_) {
-        if (std::find(kinds.begin(), kinds.end(), pools_[p].spec->kind) == kinds.end()) continue;
-        slots.insert(slots.end(), static_cast<size_t>(pools_[p].count / width),
-                     static_cast<int>(p));
-        if (pools_[p].count >= width) least = pools_[p].spec->memory_bytes;
-      }
-      int tried = 0;
-      for (int stages = 1; stages <= kMostStages; ++stages) {
-        if (static_cast<size_t>(stages) > slots.size() || stages > problem_.model->layers) break;
-        if (tried >= kStagesTried && slots.size() % static_cast<size_t>(stages) != 0) continue;
-        const double weights =
-            TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
-        if (weights > stages * width * least) continue;
-        std::optional<Placement> made;
-        Keep(Trimmed(Packed(slots, stages, width)), &made);
-        if (!made) continue;
-        ++tried;
-        if (made->replicas.size() > 1) {
-          plain_.push_back({made->requests_per_second, made->replicas});
-        }
-        if (Better(*made, *best)) *best = std::move(made);
-      }
-    }
-  }
-
-  Replicas Packed(const std::vector<int>& slots, int stages, int width) const {
-    Replicas replicas;
-    const int layers = problem_.model->layers;
-    for (size_t at = 0; at + static_cast<size_t>(stages) <= slots.size();
-         at += static_cast<size_t>(stages)) {
-      PlacedReplica& replica = replicas.emplace_back();
-      for (int j = 0; j < stages; ++j) {
-        replica.stages.push_back({slots[at + static_cast<size_t>(j)], width,
-                                  layers / stages + (j < layers % stages ? 1 : 0)});
-      }
-    }
-    return replicas;
+    plain_placements_.EqualStages(kinds, [&](Replicas replicas) {
+      std::optional<Placement> made;
+      Keep(Trimmed(std::move(replicas)), &made);
+      if (!made) return false;
+      if (made->replicas.size() > 1) plain_.push_back({made->requests_per_second, made->replicas});
+      if (Better(*made, *best)) *best = std::move(made);
+      return true;
+    });
   }
 
   // Only as many replicas as the goal wants or pays for, the best for their price first.
@@ -295,8 +252,7 @@ class Alternatives {
   const Placement& chosen_;
   const std::vector<DevicePool>& pools_;
   ReplicaJudge judge_;  // replicas that are alike are judged once
-  std::vector<size_t> by_memory_;
-  std::vector<std::string> kinds_;  // most memory first
+  const PlainPlacements plain_placements_;
   // Of equal stages with two replicas or more, with the requests/s that they serve.
   std::vector<std::pair<double, Replicas>> plain_;
   std::vector<std::string> lines_;

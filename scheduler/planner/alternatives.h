@@ -19,9 +19,8 @@
 
 namespace tessera::scheduler {
 
-// Devices, above which a line says that none of a kind were tried, as judging them takes seconds:
-// equal stages, and splits, which have a program for each placement.
-inline constexpr int kPlainUpTo = 128;
+// Devices, above which a line says that no splits were tried, as judging them takes seconds: each
+// placement has a program of its own. (Equal stages: kPlainUpTo in plain_placements.h.)
 inline constexpr int kProgramsUpTo = 64;
 inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged by its attainment
 

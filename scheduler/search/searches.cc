@@ -2,8 +2,7 @@
 
 #include <map>
 
-#include "scheduler/search/best/configuration_search.h"
-#include "scheduler/search/best/goodput_search.h"
+#include "scheduler/search/best/best_search.h"
 #include "scheduler/search/search_options.h"
 #include "third_party/absl/str_cat.h"
 
@@ -12,11 +11,7 @@ namespace {
 
 const std::map<std::string, Search>& Table() {
   static const auto& table = *new std::map<std::string, Search>{
-      {"best",
-       [](const PlacementProblem& problem) {
-         return problem.goal == Goal::kGoodput ? SearchGoodput(problem)
-                                               : SearchConfigurations(problem);
-       }},
+      {"best", SearchBest},
       {"cost",
        [](const PlacementProblem& problem) {
          return SearchByCost(problem, ConstantsWith(problem.search_options).cost);
