@@ -47,6 +47,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
                 "Seconds to wait for workers that --cluster names before planning without them")
       .Check(NonNegative())
       .ShowDefault();
+  app.AddOption("--replan-after", o.replan_after_seconds,
+                "Seconds after which a lost worker is planned without, with --cluster; 0: never")
+      .Check(NonNegative())
+      .ShowDefault();
   app.AddOption("--dtype", o.dtype, "Type of weights: auto, float32, float16, bfloat16")
       .OneOf({"auto", "float32", "float16", "bfloat16"})
       .ShowDefault();

@@ -27,7 +27,8 @@ struct CoordinatorOptions {
   std::string cluster_file;   // plan at start, from the workers that register
   std::string workload_file;  // for that plan
   double plan_wait_seconds = 30;
-  std::string dtype = "auto";  // auto, float32, float16, bfloat16
+  double replan_after_seconds = 60;  // 0: never
+  std::string dtype = "auto";        // auto, float32, float16, bfloat16
   std::string kv_cache_dtype = "auto";
   std::string quantization;          // "" or int8
   int64_t max_model_len_tokens = 0;  // 0: the model's own

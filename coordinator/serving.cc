@@ -187,6 +187,7 @@ class Coordinator {
     flow_->AbortAll(
         absl::UnavailableError("the server was stopped before the answer was complete"));
     desk_->Stop();  // searches would go on while the doors are closed
+    deployment_->AbandonApply(absl::UnavailableError("the coordinator is shutting down"));
     // Last words go out: a connection closes by itself once its answer was sent.
     const double last_words = MonotonicSeconds() + kLastWordsSeconds;
     while (http_->connections() > 0 && MonotonicSeconds() < last_words) usleep(10'000);
@@ -242,18 +243,15 @@ class Coordinator {
     return all;
   }
 
-  // Where a plan that somebody made sends requests.
-  void FollowRouting(const v1::DeploymentPlan& plan) {
-    if (options_.plan_file.empty() && options_.cluster_file.empty()) return;
-    flow_->SetRoutingShares(SharesOf(plan));
-    flow_->SetHandOverPairs(HandOverPairs(plan));
+  // Where a plan that somebody made sends requests; null: by load alone.
+  void FollowRouting(const v1::DeploymentPlan* plan) {
+    flow_->SetRoutingShares(plan == nullptr ? RoutingShares::Shares() : SharesOf(*plan));
+    flow_->SetHandOverPairs(plan == nullptr ? HandOverPairs() : HandOverPairs(*plan));
   }
 
-  // What a plan that somebody made asks for beyond Configure: its routing, and its devices, said
-  // once per change.
+  // The plan's devices that are not there, said once per change.
   void WatchPlan() {
     const v1::DeploymentPlan plan = deployment_->plan().first;
-    FollowRouting(plan);
     std::vector<std::string> missing = MissingDevices(plan, pool_->Snapshot());
     if (missing == missing_devices_) return;
     missing_devices_ = std::move(missing);
@@ -294,7 +292,10 @@ class Coordinator {
                          deployment.configure, MonotonicSeconds);
       if (!planner.ok()) return planner.status();
       deployment.planner = *std::move(planner);
+      deployment.replan_after_seconds = options_.replan_after_seconds;
     }
+    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) { FollowRouting(in_force); };
+    deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
     model_shape_ = deployment.configure.model();
     deployment.cluster_token = token;
     deployment.now_seconds = MonotonicSeconds;
@@ -304,7 +305,6 @@ class Coordinator {
                                         : InFile(options_.plan_file, started.status());
     }
     deployment_ = *std::move(started);
-    FollowRouting(deployment_->plan().first);
     return absl::OkStatus();
   }
 
@@ -358,6 +358,9 @@ class Coordinator {
     desk.served_model = model_shape_;
     desk.now_seconds = MonotonicSeconds;
     desk.running = [this] { return RunningPlan(); };
+    desk.apply = [this](v1::DeploymentPlan plan, PlanningDesk::Applied done) {
+      deployment_->Apply(std::move(plan), std::move(done));
+    };
     desk_ = std::make_unique<PlanningDesk>(std::move(desk));
     planning_ = MakePlanningService(*desk_);
     measured_.Sample(registry_->Collect(), MonotonicSeconds());  // what growth is counted from
@@ -398,6 +401,8 @@ class Coordinator {
     const auto handle = [this](std::shared_ptr<HttpExchange> exchange) {
       if (exchange->request().path == kPlanPath) {
         HandlePlanRequest(*desk_, std::move(exchange));
+      } else if (exchange->request().path == kApplyPlanPath) {
+        HandleApplyPlan(*desk_, std::move(exchange));
       } else {
         api_->Handle(std::move(exchange));
       }

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/planning.grpc.pb.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 
@@ -50,6 +52,16 @@ const char* RoleName(v1::ReplicaRole role) {
   if (role == v1::REPLICA_ROLE_PREFILL) return "prefill";
   if (role == v1::REPLICA_ROLE_DECODE) return "decode";
   return "both";
+}
+
+const char* ChangeName(v1::ReplicaChangeKind kind) {
+  switch (kind) {
+    case v1::REPLICA_CHANGE_KIND_KEEP: return "kept";
+    case v1::REPLICA_CHANGE_KIND_FLIP: return "flipped";
+    case v1::REPLICA_CHANGE_KIND_REBUILD: return "rebuilt";
+    case v1::REPLICA_CHANGE_KIND_DROP: return "dropped";
+    default: return "unknown";
+  }
 }
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -173,6 +185,48 @@ absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& addres
   const grpc::Status status = stub->ProfileCluster(&context, request, &reply);
   if (status.ok()) return reply;
   return FromGrpc(status);
+}
+
+absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const std::string& address,
+                                             const std::string& admin_key, v1::DeploymentPlan plan,
+                                             double timeout_seconds) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxSendMessageSize(-1);  // the coordinator's limit holds
+  auto stub = v1::Planning::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  Prepare(admin_key, timeout_seconds, &context);
+  v1::ApplyPlanRequest request;
+  *request.mutable_plan() = std::move(plan);
+  v1::ApplyPlanReply reply;
+  const grpc::Status status = stub->ApplyPlan(&context, request, &reply);
+  if (status.ok()) return reply;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "the plan does not serve after %.0f s, and is still being applied: tessera status shows "
+        "how far it is (--timeout waits longer)",
+        timeout_seconds));
+  }
+  return FromGrpc(status);
+}
+
+std::string ShowApplied(const v1::ApplyPlanReply& applied) {
+  std::string text = absl::StrCat("plan ", applied.plan_epoch(), " is in force",
+                                  applied.routes() ? ", with other routes" : "", "\n\n");
+  Table replicas = {{"REPLICA", "BEFORE", "CHANGE", "DRAINED", "READY", "WEIGHTS"}};
+  for (const v1::AppliedReplica& replica : applied.replicas()) {
+    const bool comes = replica.change() == v1::REPLICA_CHANGE_KIND_FLIP ||
+                       replica.change() == v1::REPLICA_CHANGE_KIND_REBUILD;
+    const bool goes = !replica.was().empty() && replica.change() != v1::REPLICA_CHANGE_KIND_KEEP;
+    const auto seconds = [](bool shown, double value) {
+      return shown ? absl::StrFormat("%.2f s", value) : "-";
+    };
+    replicas.push_back({replica.name(), replica.was().empty() ? "-" : replica.was(),
+                        ChangeName(replica.change()), seconds(goes, replica.drain_seconds()),
+                        seconds(comes, replica.ready_seconds()),
+                        comes ? (replica.read_weights() ? "read" : "kept") : "-"});
+  }
+  return text + Show(replicas);
 }
 
 std::string ShowCluster(const v1::GetClusterReply& cluster) {

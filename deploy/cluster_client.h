@@ -1,12 +1,13 @@
 // Asks a coordinator what its cluster looks like, and shows it to people.
-// Thread rule: pure functions but for FetchCluster and MeasureCluster, which block up to their
-// timeout.
+// Thread rule: pure functions but for FetchCluster, MeasureCluster and ApplyPlan, which block up to
+// their timeout.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
+#include "proto/planning.pb.h"
 
 namespace tessera::deploy {
 
@@ -20,6 +21,14 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
 absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& address,
                                                        const std::string& admin_key,
                                                        bool while_serving, double timeout_seconds);
+
+// Has the coordinator put a plan in force, and waits until it serves. Errors are the coordinator's.
+// For a coordinator that FetchCluster reached.
+absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const std::string& address,
+                                             const std::string& admin_key, v1::DeploymentPlan plan,
+                                             double timeout_seconds);
+// What became of each replica, as a table.
+std::string ShowApplied(const v1::ApplyPlanReply& applied);
 
 // The tables of `tessera status`: workers, their links, replicas. PLANNED is what the plan says of
 // the column before it.

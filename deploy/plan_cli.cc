@@ -4,12 +4,14 @@
 #include <fstream>
 #include <iostream>
 
+#include "deploy/cluster_client.h"
 #include "deploy/describe_machine.h"
 #include "deploy/failure.h"
 #include "deploy/helix_import.h"
 #include "deploy/plan_watch.h"
 #include "proto/document.h"
 #include "proto/file_text.h"
+#include "proto/protocol.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/advice/sensitivity.h"
@@ -65,6 +67,7 @@ absl::Status CheckAgainstFiles(const v1::DeploymentPlan& plan, const std::string
 PlanCli::PlanCli(const Command& app)
     : plan_(app.AddSubcommand("plan", "Plan a deployment: which devices form which replicas")) {
   AddPlan();
+  AddApply();
   AddCheck();
   AddDiff();
   AddInit();
@@ -205,6 +208,19 @@ void PlanCli::AddPlan() {
       "Print the effect of a change, such as \"+2 L40S, -machine3, link a-b 10 Gbit/s\"");
 }
 
+void PlanCli::AddApply() {
+  const Command apply = plan_.AddSubcommand(
+      "apply", "Put a plan.json in force at a running coordinator, as the smallest change");
+  apply.AddOption("plan", applied_plan_, "The plan.json").Required();
+  apply.AddOption("--coordinator", coordinator_, "The coordinator's gRPC address").ShowDefault();
+  apply.AddOption("--admin-key-file", admin_key_file_, "File with the coordinator's admin key");
+  apply
+      .AddOption("--timeout", apply_timeout_seconds_,
+                 "Seconds to wait until the plan serves; it goes on after them")
+      .Check(Positive())
+      .ShowDefault();
+}
+
 void PlanCli::AddCheck() {
   const Command check =
       plan_.AddSubcommand("check", "Check a plan.json, with code independent of the planner");
@@ -237,9 +253,29 @@ void PlanCli::AddImport() {
 int PlanCli::Run() {
   if (plan_.Named("init")) return RunInit();
   if (plan_.Named("import-helix")) return RunImport();
+  if (plan_.Named("apply")) return RunApply();
   if (plan_.Named("check")) return RunCheck();
   if (plan_.Named("diff")) return RunDiff();
   return RunPlan();
+}
+
+int PlanCli::RunApply() {
+  absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(applied_plan_);
+  if (!plan.ok()) return Fail(plan.status());
+  std::string admin_key;
+  if (!admin_key_file_.empty()) {
+    absl::StatusOr<std::string> key = ReadTokenFile(admin_key_file_);
+    if (!key.ok()) return Fail(key.status());
+    admin_key = *std::move(key);
+  }
+  constexpr double kConnectSeconds = 5;
+  const absl::Status there = FetchCluster(coordinator_, admin_key, kConnectSeconds).status();
+  if (!there.ok()) return Fail(there);
+  const absl::StatusOr<v1::ApplyPlanReply> applied =
+      ApplyPlan(coordinator_, admin_key, *std::move(plan), apply_timeout_seconds_);
+  if (!applied.ok()) return Fail(applied.status());
+  std::cout << ShowApplied(*applied);
+  return 0;
 }
 
 int PlanCli::RunCheck() {

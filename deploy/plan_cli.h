@@ -1,4 +1,5 @@
-// `tessera plan` and its subcommands check, diff, init, import-helix: flags and what is printed.
+// `tessera plan` and its subcommands apply, check, diff, init, import-helix: flags and what is
+// printed.
 //
 // Thread rule: from main alone. Prints answers to stdout, errors to stderr.
 #pragma once
@@ -23,12 +24,14 @@ class PlanCli {
 
  private:
   void AddPlan();
+  void AddApply();
   void AddCheck();
   void AddDiff();
   void AddInit();
   void AddImport();
   int RunPlan();
   int RunShared();
+  int RunApply();
   int RunCheck();
   int RunDiff();
   int RunInit();
@@ -50,6 +53,8 @@ class PlanCli {
   std::string what_if_;       // changes
   std::string checked_plan_, checked_cluster_, checked_model_;
   std::string diff_from_, diff_to_;
+  std::string applied_plan_, coordinator_ = "127.0.0.1:8001", admin_key_file_;
+  double apply_timeout_seconds_ = 3600;
   std::string init_out_;
   std::string import_from_, import_profiles_, import_out_;
   std::string picture_;            // file for the SVG

@@ -14,6 +14,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "cluster",
     "workload",
     "plan-wait",
+    "replan-after",
     "dtype",
     "kv-cache-dtype",
     "quantization",

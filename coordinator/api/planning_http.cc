@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/openai_call.h"
 #include "proto/document.h"
@@ -26,36 +27,55 @@ void RespondMessage(HttpExchange& exchange, const google::protobuf::Message& mes
   }
 }
 
-void Plan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange,
-          const std::string& request_id) {
-  const std::string body = std::exchange(exchange->request().body, std::string());
-  v1::PlanRequest request;
-  if (absl::Status s = ReadDocument(body, "request", &request); !s.ok()) {
-    RespondError(*exchange, s, request_id);
-    return;
-  }
-  desk.Plan(std::move(request),
-            [exchange = std::move(exchange), request_id](absl::StatusOr<v1::PlanReply> reply) {
-              if (reply.ok()) {
-                RespondMessage(*exchange, *reply, request_id);
-              } else {
-                RespondError(*exchange, reply.status(), request_id);
-              }
-            });
+// Answers with what a call of the desk says.
+template <typename Reply>
+auto Responder(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+  return [exchange = std::move(exchange), request_id](absl::StatusOr<Reply> reply) {
+    if (reply.ok()) {
+      RespondMessage(*exchange, *reply, request_id);
+    } else {
+      RespondError(*exchange, reply.status(), request_id);
+    }
+  };
+}
+
+// False: the body is none, which is answered.
+bool ReadBody(HttpExchange& exchange, const std::string& request_id,
+              google::protobuf::Message* message) {
+  const std::string body = std::exchange(exchange.request().body, std::string());
+  const absl::Status status = ReadDocument(body, "request", message);
+  if (!status.ok()) RespondError(exchange, status, request_id);
+  return status.ok();
+}
+
+void RespondNotAllowed(HttpExchange& exchange, const std::string& path, const std::string& methods,
+                       const std::string& request_id) {
+  HttpResponse response;
+  response.status = 405;
+  response.headers = {{"Allow", methods}, {"X-Request-Id", request_id}};
+  response.body = absl::StrCat(R"({"error":{"message":")", path, " takes ",
+                               absl::StrReplaceAll(methods, {{", ", " and "}}),
+                               R"(","type":"invalid_request_error","param":null,"code":null}})");
+  exchange.Respond(std::move(response));
+}
+
+std::vector<RequestField> FieldsOf(const google::protobuf::Descriptor& request) {
+  std::vector<RequestField> fields;
+  for (int i = 0; i < request.field_count(); ++i)
+    fields.push_back({.name = request.field(i)->name(), .kind = FieldKind::kDocument});
+  return fields;
 }
 
 }  // namespace
 
 std::vector<ApiPath> PlanPaths(bool needs_key) {
-  static const std::vector<RequestField>* const fields = [] {
-    auto* made = new std::vector<RequestField>;
-    const google::protobuf::Descriptor& request = *v1::PlanRequest::descriptor();
-    for (int i = 0; i < request.field_count(); ++i)
-      made->push_back({.name = request.field(i)->name(), .kind = FieldKind::kDocument});
-    return made;
-  }();
-  return {{"POST", kPlanPath, "Plans a deployment; needs the admin key.", needs_key, *fields},
-          {"GET", kPlanPath, "The plan in force; needs the admin key.", needs_key}};
+  static const auto* const plan =
+      new std::vector<RequestField>(FieldsOf(*v1::PlanRequest::descriptor()));
+  static const auto* const apply =
+      new std::vector<RequestField>(FieldsOf(*v1::ApplyPlanRequest::descriptor()));
+  return {{"POST", kPlanPath, "Plans a deployment; needs the admin key.", needs_key, *plan},
+          {"GET", kPlanPath, "The plan in force; needs the admin key.", needs_key},
+          {"POST", kApplyPlanPath, "Carries a plan out; needs the admin key.", needs_key, *apply}};
 }
 
 void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
@@ -64,16 +84,27 @@ void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchang
   if (absl::Status s = desk.CheckAdmin(request.authorization); !s.ok()) {
     RespondError(*exchange, s, request_id);
   } else if (request.method == "POST") {
-    Plan(desk, std::move(exchange), request_id);
+    v1::PlanRequest asked;
+    if (ReadBody(*exchange, request_id, &asked))
+      desk.Plan(std::move(asked), Responder<v1::PlanReply>(exchange, request_id));
   } else if (request.method == "GET" || request.method == "HEAD") {
     RespondMessage(*exchange, desk.Running(), request_id);
   } else {
-    HttpResponse response;
-    response.status = 405;
-    response.headers = {{"Allow", "GET, POST"}, {"X-Request-Id", request_id}};
-    response.body =
-        R"({"error":{"message":"/v1/plan takes GET and POST","type":"invalid_request_error","param":null,"code":null}})";
-    exchange->Respond(std::move(response));
+    RespondNotAllowed(*exchange, "/v1/plan", "GET, POST", request_id);
+  }
+}
+
+void HandleApplyPlan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const std::string request_id = RequestIdOr(request.request_id);
+  if (absl::Status s = desk.CheckAdmin(request.authorization); !s.ok()) {
+    RespondError(*exchange, s, request_id);
+  } else if (request.method == "POST") {
+    v1::ApplyPlanRequest asked;
+    if (ReadBody(*exchange, request_id, &asked))
+      desk.Apply(std::move(asked), Responder<v1::ApplyPlanReply>(exchange, request_id));
+  } else {
+    RespondNotAllowed(*exchange, "/v1/plan/apply", "POST", request_id);
   }
 }
 

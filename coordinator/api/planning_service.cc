@@ -36,6 +36,21 @@ class PlanningService final : public v1::Planning::CallbackService {
     return reactor;
   }
 
+  grpc::ServerUnaryReactor* ApplyPlan(grpc::CallbackServerContext* context,
+                                      const v1::ApplyPlanRequest* request,
+                                      v1::ApplyPlanReply* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (absl::Status s = desk_.CheckAdmin(Authorization(*context)); !s.ok()) {
+      reactor->Finish(ToGrpc(s));
+      return reactor;
+    }
+    desk_.Apply(*request, [reactor, reply](absl::StatusOr<v1::ApplyPlanReply> applied) {
+      if (applied.ok()) *reply = *std::move(applied);
+      reactor->Finish(ToGrpc(applied.status()));
+    });
+    return reactor;
+  }
+
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest*,
                                     v1::GetPlanReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
 #include "scheduler/replicate.h"
@@ -53,6 +54,22 @@ std::string WhyGone(const FormationMember& member, Formation::State state,
   return absl::StrCat("worker ", member.worker, ": ", worker.detail);
 }
 
+// All workers of the replicas that come are there and have room for them.
+absl::Status CheckComing(const v1::DeploymentPlan& plan, const Changeover& change,
+                         const std::map<std::string, WorkerRecord>& workers) {
+  for (const v1::Replica& replica : plan.replicas()) {
+    if (!change.Comes(replica.name())) continue;
+    for (const v1::PlannedWorker* member : WorkersOf(replica)) {
+      if (const std::string absent = WhyAbsent(member->device(), workers); !absent.empty())
+        return absl::FailedPreconditionError(absl::StrCat("the plan cannot be applied: ", absent));
+      const int64_t memory_bytes =
+          workers.at(member->device()).registration.device().memory_bytes();
+      if (absl::Status s = CheckRoom(*member, memory_bytes); !s.ok()) return s;
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool AnyDrains(const std::vector<FormationMember>& members,
                const std::map<std::string, WorkerRecord>& workers) {
   return std::any_of(members.begin(), members.end(), [&](const FormationMember& member) {
@@ -70,7 +87,10 @@ absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions 
     if (absl::Status s = CheckPlanTerms(*options.plan, options.configure); !s.ok()) return s;
   }
   std::unique_ptr<Deployment> deployment(new Deployment(std::move(options), pool, flow));
-  if (deployment->options_.plan.has_value()) pool.KeepNames(DevicesOf(deployment->plan_));
+  if (deployment->made_) {
+    pool.KeepNames(DevicesOf(deployment->plan_));
+    if (deployment->options_.on_plan) deployment->options_.on_plan(&deployment->plan_);
+  }
   Deployment* raw = deployment.get();
   pool.SetListener([raw] { raw->Wake(); });
   deployment->thread_ = std::thread([raw] { raw->Run(); });
@@ -82,6 +102,7 @@ Deployment::Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkL
   if (options_.plan.has_value()) {
     plan_ = *options_.plan;
     epoch_ = 1;
+    made_ = true;
   }
 }
 
@@ -96,6 +117,7 @@ void Deployment::Stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  AbandonApply(absl::UnavailableError("the coordinator is shutting down"));
   for (const auto& [name, carried] : carried_) {
     if (carried.formation != nullptr)
       carried.formation->End(absl::UnavailableError("the coordinator is shutting down"), "");
@@ -116,8 +138,9 @@ void Deployment::Wake() {
 void Deployment::Run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    // Also without news: back-offs end by themselves.
-    wake_.wait_for(lock, std::chrono::milliseconds(200), [this] { return dirty_ || stopping_; });
+    // Also without news: back-offs end by themselves, and nobody says that a replica is drained.
+    const auto pause = std::chrono::milliseconds(change_.has_value() ? 20 : 200);
+    wake_.wait_for(lock, pause, [this] { return dirty_ || stopping_; });
     if (stopping_) return;
     dirty_ = false;
     lock.unlock();
@@ -132,19 +155,22 @@ void Deployment::Reconcile() {
     carried.state =
         carried.formation == nullptr ? Formation::State::kOver : carried.formation->state();
   const Workers workers = pool_.Snapshot();
+  const double now = options_.now_seconds();
+  TakeApplied(workers, now);
   if (options_.planner) {
     AskPlanner(workers);
-  } else if (!options_.plan.has_value()) {
+    ReplanForLost(workers, now);
+  } else if (!made_ && !change_.has_value()) {
     RefreshPlan(workers);
   }
+  AdvanceChange(workers, now);
   NoteIdle(workers);
-  const double now = options_.now_seconds();
   for (const v1::Replica& replica : plan_.replicas()) ReconcileReplica(replica, workers, now);
   EndUnplanned(workers, now);
 }
 
 void Deployment::AskPlanner(const Workers& workers) {
-  if (!plan_.replicas().empty()) return;
+  if (!plan_.replicas().empty() || change_.has_value()) return;
   absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
   std::string why(plan.status().message());  // which the planner logs, once
   if (plan.ok()) {
@@ -160,13 +186,51 @@ void Deployment::AskPlanner(const Workers& workers) {
     return;
   }
   if (!plan.ok()) return;  // nothing new
-  pool_.KeepNames(DevicesOf(*plan));
-  std::lock_guard lock(mutex_);
-  for (const auto& [name, worker] : workers)
-    epoch_ = std::max(epoch_, worker.registration.plan_epoch());
-  plan_ = *std::move(plan);
-  why_no_plan_.clear();
-  ++epoch_;
+  PutInForce(*plan, /*made=*/true, workers);
+}
+
+void Deployment::PutInForce(const v1::DeploymentPlan& plan, bool made, const Workers& workers) {
+  std::set<std::string> unused = DevicesOf(plan_);
+  pool_.KeepNames(made ? DevicesOf(plan) : std::set<std::string>());
+  for (const std::string& device : DevicesOf(plan)) unused.erase(device);
+  for (const std::string& device : unused) pool_.SetReplica(device, "");
+  made_ = made;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, worker] : workers)
+      epoch_ = std::max(epoch_, worker.registration.plan_epoch());
+    plan_ = plan;
+    why_no_plan_.clear();
+    ++epoch_;
+  }
+  if (options_.on_plan) options_.on_plan(made ? &plan_ : nullptr);
+}
+
+void Deployment::ReplanForLost(const Workers& workers, double now) {
+  if (options_.replan_after_seconds <= 0 || plan_.replicas().empty() || change_.has_value()) return;
+  std::vector<std::string> gone;
+  for (const std::string& device : DevicesOf(plan_)) {
+    const auto worker = workers.find(device);
+    if (worker != workers.end() && worker->second.state == v1::WORKER_STATE_LOST &&
+        now - worker->second.last_heartbeat_seconds >= options_.replan_after_seconds)
+      gone.push_back(device);
+  }
+  if (gone.empty()) return;
+  absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
+  if (!plan.ok()) return;  // the planner says why, and answers once for the same workers
+  if (absl::Status s = CheckPlanTerms(*plan, options_.configure); !s.ok()) {
+    Logger("coordinator").error("the new plan cannot be deployed: {}", std::string(s.message()));
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (changing_) return;  // somebody's plan has come this moment
+    changing_ = true;
+  }
+  Logger("coordinator")
+      .warn("a new plan goes without {}, gone for {} s", absl::StrJoin(gone, ", "),
+            options_.replan_after_seconds);
+  BeginChange({plan_, *std::move(plan), ChangeLimits(), now});
 }
 
 void Deployment::RefreshPlan(const Workers& workers) {
@@ -197,7 +261,8 @@ void Deployment::NoteIdle(const Workers& workers) {
 
 void Deployment::ReconcileReplica(const v1::Replica& replica, const Workers& workers, double now) {
   Carried& carried = carried_[replica.name()];
-  if (KeepFormation(carried, workers, now)) return;
+  carried.retires = change_.has_value() && change_->Retires(replica.name());
+  if (KeepFormation(carried, workers, now) || carried.retires) return;
   const std::string why = WhyNotNow(replica, carried, workers, now);
   if (why.empty()) {
     Form(replica, workers, carried);
@@ -225,7 +290,7 @@ bool Deployment::KeepFormation(Carried& carried, const Workers& workers, double 
     carried.failures = 0;
     carried.said.clear();
   }
-  const bool draining = AnyDrains(formation.members(), workers);
+  const bool draining = carried.retires || AnyDrains(formation.members(), workers);
   const std::string& leader = formation.members()[0].worker;
   if (const auto found = workers.find(leader); found != workers.end())
     formation.PassHeartbeat(found->second.load, found->second.last_heartbeat_seconds, draining);
@@ -360,6 +425,124 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
   if (formation.progressed) formation.progressed();
   carried.epoch = epoch;
   carried.formation = Formation::Start(std::move(formation), pool_, flow_);
+}
+
+void Deployment::Apply(v1::DeploymentPlan plan, Applied done) {
+  absl::Status status = CheckPlanTerms(plan, options_.configure);
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    if (!abandoned_.ok()) {
+      status = abandoned_;
+    } else if (changing_) {
+      status =
+          absl::FailedPreconditionError("another plan is being applied: wait until that has ended");
+    } else {
+      changing_ = true;
+      asked_ = std::move(plan);
+      applied_ = std::move(done);
+    }
+  }
+  if (!status.ok()) return done(status);
+  Wake();
+}
+
+void Deployment::AbandonApply(const absl::Status& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    abandoned_ = reason;
+  }
+  Answer(reason);
+}
+
+void Deployment::Answer(absl::StatusOr<v1::ApplyPlanReply> answer) {
+  Applied applied;
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(applied, applied_);
+  }
+  if (applied) applied(std::move(answer));
+}
+
+void Deployment::TakeApplied(const Workers& workers, double now) {
+  std::optional<v1::DeploymentPlan> plan;
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(plan, asked_);
+  }
+  if (!plan.has_value()) return;
+  Changeover change(plan_, *plan, ChangeLimits(), now);
+  const absl::Status there = CheckComing(*plan, change, workers);
+  if (there.ok()) return BeginChange(std::move(change));
+  {
+    std::lock_guard lock(mutex_);
+    changing_ = false;
+  }
+  Answer(there);
+}
+
+ChangeoverLimits Deployment::ChangeLimits() const {
+  return {.drain_seconds = options_.drain_seconds,
+          .form_seconds = options_.configure_timeout_seconds};
+}
+
+void Deployment::BeginChange(Changeover change) {
+  change_.emplace(std::move(change));
+  was_made_ = made_;
+  Logger("coordinator").info("another plan is applied: {}", Describe(change_->change()));
+}
+
+Changeover::View Deployment::Look(const std::string& replica, const Workers& workers) const {
+  Changeover::View view;
+  const auto found = carried_.find(replica);
+  if (found != carried_.end()) {
+    const Carried& carried = found->second;
+    view.formed = carried.formation != nullptr;
+    view.serving = view.formed && carried.state == Formation::State::kServing;
+    if (carried.failures > 0) {
+      view.failure =
+          absl::StrCat("worker ", carried.ending.worker,
+                       " could not be configured: ", std::string(carried.ending.reason.message()));
+    }
+  }
+  if (options_.work_of) view.work = options_.work_of(replica);
+  for (const v1::Replica& planned : plan_.replicas()) {
+    if (planned.name() != replica) continue;
+    for (const v1::PlannedWorker* member : WorkersOf(planned)) {
+      if (view.failure.empty()) view.failure = WhyAbsent(member->device(), workers);
+      const auto worker = workers.find(member->device());
+      if (worker == workers.end()) continue;
+      for (const v1::StartupPhase& phase : worker->second.ready.startup())
+        view.reads |= phase.name() == "read weights";
+    }
+  }
+  return view;
+}
+
+void Deployment::AdvanceChange(const Workers& workers, double now) {
+  if (!change_.has_value()) return;
+  const Changeover::Orders orders =
+      change_->Advance([&](const std::string& replica) { return Look(replica, workers); }, now);
+  for (const std::string& replica : orders.end) {
+    const std::shared_ptr<Formation>& formation = carried_[replica].formation;
+    if (formation != nullptr)
+      formation->End(absl::UnavailableError("another plan is being applied"), "");
+  }
+  for (const std::string& replica : orders.forget) carried_.erase(replica);
+  if (orders.in_force != nullptr) PutInForce(*orders.in_force, orders.is_new || was_made_, workers);
+  if (!orders.over) return;
+  absl::StatusOr<v1::ApplyPlanReply> result = change_->result();
+  if (result.ok()) {
+    Logger("coordinator").info("the plan is applied: {}", Describe(change_->change()));
+  } else {
+    Logger("coordinator").error("{}", std::string(result.status().message()));
+  }
+  change_.reset();
+  {
+    std::lock_guard lock(mutex_);
+    changing_ = false;
+    if (result.ok()) result->set_plan_epoch(epoch_);
+  }
+  Answer(std::move(result));
 }
 
 std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {

@@ -7,6 +7,10 @@
 // epoch is above every epoch that one of its workers reports, also of a coordinator before this
 // one.
 //
+// Another plan may be applied while one is in force, or is made where a worker has been gone for
+// long: it is carried out as the smallest difference (changeover.h), and where it does not come up
+// the plan before goes on.
+//
 // Thread rule: thread-safe. One thread of its own reconciles what is wanted with what is there;
 // gRPC's threads bring progress and replies. Every call to a worker has a deadline.
 #pragma once
@@ -26,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/deployment/changeover.h"
 #include "coordinator/deployment/formation.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/replica_link.h"
@@ -44,6 +49,16 @@ struct DeploymentOptions {
   // message: as it said before.
   std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>
       planner;
+  // A plan that somebody made is in force from now on (null: one replica per worker again). Called
+  // from our thread, or from Start. May be empty.
+  std::function<void(const v1::DeploymentPlan*)> on_plan;
+  // Requests that a replica has not ended. Empty: one that goes is not waited for.
+  std::function<int64_t(const std::string& replica)> work_of;
+  double drain_seconds =
+      60;  // of a replica that goes; what it still computes goes on elsewhere then
+  // A worker of the plan that is lost for so long is planned without, where there is a planner; 0:
+  // never.
+  double replan_after_seconds = 0;
   std::string cluster_token;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
   double retry_seconds = 2.0;               // before a failed replica is tried again
@@ -64,6 +79,14 @@ class Deployment {
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
   // Why the planner's plan is not in force; empty: it is, or no planner is asked.
   std::string why_no_plan() const;
+  using Applied = std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>;
+  // Applies a plan, one at a time. `done` is called once, from any thread: at once where it is
+  // refused (as Start says; FAILED_PRECONDITION: another one is being applied, or a worker is not
+  // there), else when all its replicas serve, or (ABORTED) when the plan before is in force again.
+  void Apply(v1::DeploymentPlan plan, Applied done);
+  // Answers whoever waits for a plan to be applied, and whoever asks from now on; a change under
+  // way goes on.
+  void AbandonApply(const absl::Status& reason);
   // Some replica is being formed and makes progress, so that waiting for it makes sense. One that
   // has failed several times in a row does not count.
   bool recovering() const;
@@ -83,6 +106,7 @@ class Deployment {
     double not_before_seconds = 0;  // back-off
     int failures = 0;               // in a row, of Configure
     std::string said;               // newest reason to wait that was logged
+    bool retires = false;           // a change takes it away: it gets nothing new
   };
 
   Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkListener& flow);
@@ -91,6 +115,16 @@ class Deployment {
   void Reconcile();
   void AskPlanner(const Workers& workers);
   void RefreshPlan(const Workers& workers);
+  void ReplanForLost(const Workers& workers, double now);
+  // The plan in force from now on.
+  void PutInForce(const v1::DeploymentPlan& plan, bool made, const Workers& workers);
+  void TakeApplied(const Workers& workers, double now);
+  ChangeoverLimits ChangeLimits() const;
+  void BeginChange(Changeover change);
+  void AdvanceChange(const Workers& workers, double now);
+  void Answer(absl::StatusOr<v1::ApplyPlanReply> answer);
+  // For the change under way, of a replica of the plan in force.
+  Changeover::View Look(const std::string& replica, const Workers& workers) const;
   void NoteIdle(const Workers& workers);
   void ReconcileReplica(const v1::Replica& replica, const Workers& workers, double now);
   // Ends the formation where a member is gone, forgets it where it has ended. True: it goes on.
@@ -116,6 +150,14 @@ class Deployment {
   v1::DeploymentPlan plan_;  // changed by our thread alone, which reads it without the lock
   std::string why_no_plan_;
   uint64_t epoch_ = 0;
+  std::optional<v1::DeploymentPlan> asked_;  // to be applied
+  Applied applied_;                          // null: nobody waits
+  bool changing_ = false;                    // from being asked until it is over
+  absl::Status abandoned_;                   // not OK: AbandonApply was called
+  std::optional<Changeover> change_;         // of our thread
+  // Of our thread: the plan is somebody's, not one replica per worker; and so was the one before
+  // the change.
+  bool made_ = false, was_made_ = false;
   std::atomic<double> progressed_seconds_ = -std::numeric_limits<double>::infinity();
   std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
   std::thread thread_;

@@ -52,6 +52,13 @@ void PlanningDesk::Plan(v1::PlanRequest request, Done done) {
                                " planning requests wait already; try again later")));
 }
 
+void PlanningDesk::Apply(v1::ApplyPlanRequest request, Applied done) {
+  if (!request.has_plan()) {
+    return done(absl::InvalidArgumentError("plan: it is missing; give the plan to be applied"));
+  }
+  options_.apply(std::move(*request.mutable_plan()), std::move(done));
+}
+
 void PlanningDesk::Run() {
   while (true) {
     Waiting next;

@@ -28,11 +28,15 @@ struct PlanningDeskOptions {
   double time_limit_seconds = 60;       // of one search
   std::function<double()> now_seconds;  // monotonic
   std::function<v1::GetPlanReply()> running;
+  // Deployment::Apply.
+  std::function<void(v1::DeploymentPlan, std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>)>
+      apply;
 };
 
 class PlanningDesk {
  public:
   using Done = std::function<void(absl::StatusOr<v1::PlanReply>)>;
+  using Applied = std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>;
 
   explicit PlanningDesk(PlanningDeskOptions options);
   ~PlanningDesk();
@@ -45,6 +49,8 @@ class PlanningDesk {
   // Whoever waits is answered UNAVAILABLE; the destructor does it too.
   void Stop();
   v1::GetPlanReply Running() const { return options_.running(); }
+  // Does not wait behind requests for plans. `done` is called once, from any thread.
+  void Apply(v1::ApplyPlanRequest request, Applied done);
 
  private:
   struct Waiting {

@@ -467,4 +467,16 @@ std::vector<ReplicaActivity> RequestFlow::activity() const {
   return all;
 }
 
+int64_t RequestFlow::WorkOf(const std::string& replica) const {
+  std::lock_guard lock(mutex_);
+  int64_t work = 0;
+  for (const auto& [id, submission] : submissions_) {
+    const bool its_room = submission.room && submission.room->link->replica() == replica;
+    work += submission.link->replica() == replica || its_room;
+  }
+  for (const auto& [id, reservation] : reservations_)
+    work += reservation.prefill == replica || reservation.room.link->replica() == replica;
+  return work;
+}
+
 }  // namespace tessera::coordinator

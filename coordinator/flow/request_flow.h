@@ -100,6 +100,9 @@ class RequestFlow : public GenerationService,
   std::vector<ReplicaActivity> activity() const;
   // Of each pair that the plan has.
   std::vector<HandOverRecord> hand_overs() const;
+  // Submissions that the replica has not ended, and those that it has room for or is asked for
+  // room.
+  int64_t WorkOf(const std::string& replica) const;
 
  private:
   friend class FlowHandle;

@@ -146,4 +146,33 @@ TEST_CASE("errors name the address and what to do") {
   CHECK_THAT(std::string(refused.status().message()), Contains("admin key"));
 }
 
+TEST_CASE("what a plan changed is shown by replica") {
+  v1::ApplyPlanReply applied;
+  applied.set_plan_epoch(7);
+  const auto add = [&](const char* name, const char* was, v1::ReplicaChangeKind change) {
+    v1::AppliedReplica& replica = *applied.add_replicas();
+    replica.set_name(name);
+    replica.set_was(was);
+    replica.set_change(change);
+    return &replica;
+  };
+  add("r0", "r0", v1::REPLICA_CHANGE_KIND_KEEP);
+  v1::AppliedReplica* flipped = add("r1", "x", v1::REPLICA_CHANGE_KIND_FLIP);
+  flipped->set_drain_seconds(1.5);
+  flipped->set_ready_seconds(0.25);
+  v1::AppliedReplica* rebuilt = add("r2", "", v1::REPLICA_CHANGE_KIND_REBUILD);
+  rebuilt->set_ready_seconds(12);
+  rebuilt->set_read_weights(true);
+  add("r3", "r3", v1::REPLICA_CHANGE_KIND_DROP)->set_drain_seconds(2);
+  CHECK(ShowApplied(applied) ==
+        "plan 7 is in force\n\n"
+        "REPLICA  BEFORE  CHANGE   DRAINED  READY    WEIGHTS\n"
+        "r0       r0      kept     -        -        -\n"
+        "r1       x       flipped  1.50 s   0.25 s   kept\n"
+        "r2       -       rebuilt  -        12.00 s  read\n"
+        "r3       r3      dropped  2.00 s   -        -\n");
+  applied.set_routes(true);
+  CHECK(ShowApplied(applied).starts_with("plan 7 is in force, with other routes\n"));
+}
+
 }  // namespace tessera::deploy

@@ -29,7 +29,7 @@ def test_health_metrics_and_grpc():
             zeros = [v for k, v in before.items() if k.startswith(name + "{") and "engine=" in k]
             assert zeros == [0, 0], (name, before)
         for name, series in (("worker_busy_seconds_total", 1), ("formation_aborts_total", 1), ("link_refused_total", 1),
-                             ("link_bytes_total", 16), ("link_timed_bytes_total", 2), ("link_timed_seconds_total", 2)):
+                             ("link_bytes_total", 20), ("link_timed_bytes_total", 2), ("link_timed_seconds_total", 2)):
             values = [v for k, v in before.items() if k.startswith(f"tessera_{name}{{") and 'worker="w' in k]
             assert len(values) == 2 * series, (name, before)
             assert name == "worker_busy_seconds_total" or not any(values), (name, before)  # warm-up steps count

@@ -305,6 +305,7 @@ TEST_CASE("a plan epoch with another share or other limits reads the weights aga
   v1::ConfigureRequest request = Worker::Request(2);
   request.set_max_waiting(7);
   request.set_replica("r9");
+  request.set_role(v1::REPLICA_ROLE_DECODE);
   REQUIRE(worker.Configure(request).ok());
   CHECK(worker.loads == 1);
   request = Worker::Request(3);

@@ -1,0 +1,172 @@
+#include "coordinator/deployment/changeover.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+
+namespace tessera::coordinator {
+namespace {
+
+using Catch::Matchers::Contains;
+
+void AddReplica(const std::string& name, const std::string& device, v1::ReplicaRole role,
+                v1::DeploymentPlan* plan) {
+  v1::Replica& replica = *plan->add_replicas();
+  replica.set_name(name);
+  replica.set_role(role);
+  replica.add_stages()->add_workers()->set_device(device);
+}
+
+// r0 on a and r1 on b, both of role both.
+v1::DeploymentPlan Before() {
+  v1::DeploymentPlan plan;
+  AddReplica("r0", "a", v1::REPLICA_ROLE_BOTH, &plan);
+  AddReplica("r1", "b", v1::REPLICA_ROLE_BOTH, &plan);
+  return plan;
+}
+
+// r0 stays, r1 flips, r2 comes anew on c.
+v1::DeploymentPlan After() {
+  v1::DeploymentPlan plan;
+  AddReplica("r0", "a", v1::REPLICA_ROLE_BOTH, &plan);
+  AddReplica("r1", "b", v1::REPLICA_ROLE_DECODE, &plan);
+  AddReplica("r2", "c", v1::REPLICA_ROLE_BOTH, &plan);
+  return plan;
+}
+
+// A change and the replicas that it looks at.
+struct Case {
+  explicit Case(const v1::DeploymentPlan& to = After())
+      : change(Before(), to, {.drain_seconds = 60, .form_seconds = 100}, 1000) {}
+
+  Changeover::Orders Advance(double now) {
+    return change.Advance([this](const std::string& name) { return views[name]; }, now);
+  }
+  // Until r1 has ended and the new plan is in force.
+  void PassDraining() {
+    Advance(1000);
+    Advance(1001);
+    views["r1"] = {};
+    REQUIRE(Advance(1002).in_force != nullptr);
+  }
+
+  std::map<std::string, Changeover::View> views = {{"r0", {.formed = true, .serving = true}},
+                                                   {"r1", {.formed = true, .serving = true}}};
+  Changeover change;
+};
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("what goes is drained, then what comes is formed, and what stays serves on") {
+  Case c;
+  CHECK(c.change.Retires("r1"));
+  CHECK_FALSE(c.change.Retires("r0"));
+  c.views["r1"].work = 2;
+  CHECK(c.Advance(1000).end.empty());
+  CHECK(c.Advance(1010).end.empty());
+  c.views["r1"].work = 0;
+  CHECK(c.Advance(1020).end == Names{"r1"});
+  c.views["r1"] = {};
+  Changeover::Orders orders = c.Advance(1021);
+  REQUIRE(orders.in_force != nullptr);
+  CHECK(orders.in_force->replicas_size() == 3);
+  CHECK(orders.forget == Names{"r1"});
+  CHECK_FALSE(orders.over);
+  CHECK_FALSE(c.change.Retires("r1"));
+  c.views["r1"] = {.formed = true, .serving = true};
+  c.views["r2"] = {.formed = true};
+  CHECK_FALSE(c.Advance(1023).over);
+  c.views["r2"] = {.formed = true, .serving = true, .reads = true};
+  orders = c.Advance(1027);
+  CHECK(orders.over);
+  CHECK(orders.in_force == nullptr);
+  const auto reply = c.change.result();
+  REQUIRE(reply.ok());
+  REQUIRE(reply->replicas_size() == 3);
+  CHECK(reply->replicas(0).change() == v1::REPLICA_CHANGE_KIND_KEEP);
+  CHECK(reply->replicas(1).change() == v1::REPLICA_CHANGE_KIND_FLIP);
+  CHECK(reply->replicas(1).drain_seconds() == 20);
+  CHECK(reply->replicas(1).ready_seconds() == 2);
+  CHECK_FALSE(reply->replicas(1).read_weights());
+  CHECK(reply->replicas(2).change() == v1::REPLICA_CHANGE_KIND_REBUILD);
+  CHECK(reply->replicas(2).was().empty());
+  CHECK(reply->replicas(2).drain_seconds() == 0);
+  CHECK(reply->replicas(2).ready_seconds() == 6);
+  CHECK(reply->replicas(2).read_weights());
+}
+
+TEST_CASE("a replica has no more work only after it has heard that it retires") {
+  Case c;
+  CHECK(c.Advance(1000).end.empty());
+  CHECK(c.Advance(1000.1).end == Names{"r1"});
+}
+
+TEST_CASE("a replica that serves nobody ends at once, one that works on has its time") {
+  Case idle;
+  idle.views["r1"].serving = false;
+  CHECK(idle.Advance(1000).end == Names{"r1"});
+  Case busy;
+  busy.views["r1"].work = 1;
+  busy.Advance(1000);
+  CHECK(busy.Advance(1059.9).end.empty());
+  CHECK(busy.Advance(1060).end == Names{"r1"});
+}
+
+TEST_CASE("routes alone are in force at once, and so is a plan that only leaves replicas out") {
+  v1::DeploymentPlan routes = Before();
+  routes.add_routing()->set_share(1);
+  Case c(routes);
+  Changeover::Orders orders = c.Advance(1000);
+  REQUIRE(orders.in_force != nullptr);
+  CHECK(orders.in_force->routing_size() == 1);
+  CHECK(orders.over);
+  CHECK(c.change.result()->routes());
+
+  v1::DeploymentPlan fewer = Before();
+  fewer.mutable_replicas()->RemoveLast();
+  Case drop(fewer);
+  drop.Advance(1000);
+  CHECK(drop.Advance(1001).end == Names{"r1"});
+  drop.views["r1"] = {};
+  orders = drop.Advance(1002);
+  CHECK(orders.in_force != nullptr);
+  CHECK(orders.over);
+  CHECK(drop.change.result()->replicas(1).name() == "r1");
+  CHECK(drop.change.result()->replicas(1).change() == v1::REPLICA_CHANGE_KIND_DROP);
+}
+
+TEST_CASE("a plan that does not come up makes way for the one before") {
+  for (const bool fails : {true, false}) {
+    Case c;
+    c.PassDraining();
+    c.views["r1"] = {.formed = true, .serving = true};
+    c.views["r2"] = {.formed = !fails, .failure = fails ? "no room" : ""};
+    Changeover::Orders orders = c.Advance(fails ? 1010 : 1102);
+    CHECK(orders.end == (fails ? Names{"r1"} : Names{"r1", "r2"}));
+    CHECK(orders.in_force == nullptr);
+    CHECK(c.change.Retires("r1"));
+    CHECK(c.change.Retires("r2"));
+    CHECK_FALSE(c.change.Retires("r0"));
+    c.views["r1"] = c.views["r2"] = {};
+    orders = c.Advance(1103);
+    REQUIRE(orders.in_force != nullptr);
+    CHECK(orders.in_force->replicas(1).role() == v1::REPLICA_ROLE_BOTH);
+    CHECK(orders.in_force->replicas_size() == 2);
+    CHECK(orders.forget == Names{"r1", "r2"});
+    CHECK(orders.over);
+    CHECK_FALSE(c.change.Retires("r1"));
+    const absl::Status why = c.change.result().status();
+    CHECK(absl::IsAborted(why));
+    CHECK_THAT(std::string(why.message()),
+               Contains(fails ? "replica r2: no room" : "did not serve within 100 s"));
+  }
+}
+
+TEST_CASE("a change in words") {
+  Case c;
+  CHECK(Describe(c.change.change()) == "replicas: 1 kept, 1 flipped, 1 rebuilt");
+}
+
+}  // namespace tessera::coordinator
