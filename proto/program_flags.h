@@ -61,6 +61,9 @@ inline constexpr std::string_view kProcessFlags[] = {
     "cpu-isa",
     "memory",
     "drain-seconds",
+    "list-devices",
+    "json",
+    "gpu-memory-utilization",
 };
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "worker/device_share.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "third_party/absl/str_cat.h"
 
@@ -64,6 +65,13 @@ absl::StatusOr<DeviceShare> ChooseDeviceShare(std::string_view cpus, int64_t mem
   absl::Status status = CheckMemory(share.memory_bytes, available.memory_bytes);
   if (!status.ok()) return status;
   return share;
+}
+
+std::vector<int> NearCores(const std::vector<int>& cores, const std::vector<int>& near) {
+  std::vector<int> both;
+  std::set_intersection(cores.begin(), cores.end(), near.begin(), near.end(),
+                        std::back_inserter(both));
+  return both.empty() ? cores : both;
 }
 
 }  // namespace tessera::worker

@@ -34,4 +34,8 @@ absl::StatusOr<DeviceShare> ChooseDeviceShare(std::string_view cpus, int64_t mem
                                               const std::vector<int>& affinity,
                                               const CpuShare& available);
 
+// Those of `cores` that are near the device, or all where none is: a worker stays on its GPU's NUMA
+// node. Both ascending.
+std::vector<int> NearCores(const std::vector<int>& cores, const std::vector<int>& near);
+
 }  // namespace tessera::worker

@@ -15,9 +15,10 @@
 #include "proto/model_folder.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
-#include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
+#include "worker/device_list.h"
 #include "worker/formation/link_hub.h"
+#include "worker/gpu_device.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_link_port.h"
@@ -49,8 +50,29 @@ uint64_t DrawIncarnation() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
+// 0: not measured, or there is no such copy.
+struct MeasuredRates {
+  double read_bytes_per_second = 0, upload_bytes_per_second = 0;
+};
+
+MeasuredRates Measure(const WorkerDevice& worker) {
+  MeasuredRates rates;
+  const auto read = kernels::ProbeReadRate(*worker.device, worker.look);
+  if (read.ok()) rates.read_bytes_per_second = *read;
+  const auto upload = worker.has_own_memory ? kernels::ProbeUploadRate(*worker.device, worker.look)
+                                            : absl::StatusOr<double>(0.0);
+  if (upload.ok()) rates.upload_bytes_per_second = *upload;
+  absl::Status status = read.status();
+  status.Update(upload.status());
+  if (!status.ok()) {
+    Logger("worker").warn("the memory bandwidth cannot be measured: {}",
+                          std::string(status.message()));
+  }
+  return rates;
+}
+
 v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& worker,
-                              double read_bytes_per_second, const std::string& address,
+                              const MeasuredRates& rates, const std::string& address,
                               const std::vector<std::string>& links, uint64_t incarnation) {
   v1::RegisterRequest request;
   request.set_name(options.name);
@@ -59,13 +81,9 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& 
   request.set_incarnation(incarnation);
   request.set_build_version(std::string(BuildVersion()));
   request.set_protocol_version(kProtocolVersion);
-  v1::DeviceInfo* device = request.mutable_device();
-  device->set_kind(worker.kind);
-  device->set_description(worker.device->Describe());
-  device->set_memory_bytes(worker.device->memory_bytes());
-  device->mutable_cores()->Add(worker.cores.begin(), worker.cores.end());
-  device->set_kernel_path(worker.kernel_path);
-  device->set_memory_read_bytes_per_second(read_bytes_per_second);
+  *request.mutable_device() = worker.info;
+  request.mutable_device()->set_memory_read_bytes_per_second(rates.read_bytes_per_second);
+  request.mutable_device()->set_upload_bytes_per_second(rates.upload_bytes_per_second);
   return request;
 }
 
@@ -101,19 +119,14 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const double flags_seconds = NowSeconds();
   const auto worker = MakeWorkerDevice(options);
   if (!worker.ok()) return worker.status();
-  const auto read_rate = kernels::ProbeReadRate(*worker->device, worker->look);
-  const double read_bytes_per_second = read_rate.ok() ? *read_rate : 0;  // 0: not measured
-  if (!read_rate.ok()) {
-    Logger("worker").warn("the memory bandwidth cannot be measured: {}",
-                          std::string(read_rate.status().message()));
-  }
+  const MeasuredRates rates = Measure(*worker);
   const double device_seconds = NowSeconds();
 
   WorkerServiceOptions service_options;
   service_options.incarnation = DrawIncarnation();
   service_options.cluster_token = token;
   service_options.setup.device = worker->device.get();
-  service_options.setup.kernel_path = worker->kernel_path;
+  service_options.setup.kernel_path = worker->info.kernel_path();
   service_options.probe = worker->probe;
   service_options.setup.load_model = Model::Load;
   service_options.setup.fingerprint = Fingerprint;
@@ -143,10 +156,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.probe_link = [&links](const v1::ProbeLinkRequest& request) {
     return (*links)->Probe(request);
   };
-  const std::vector<int> cores = worker->cores;
-  if (ReadCpuShare(cores).memory_bytes > 0) {  // else nothing says how much there is
-    service_options.setup.memory_left = [cores] { return ReadCpuShare(cores).available_bytes; };
-  }
+  service_options.setup.memory_left = worker->memory_left;
   std::atomic<WorkerServer*> serving = nullptr;
   service_options.on_ready = [&serving](bool ready) {
     if (WorkerServer* server = serving) server->SetReady(ready);
@@ -163,7 +173,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
       "{:.3f} "
       "s (options {:.3f}, device {:.3f}, listen {:.3f})",
       options.name, (*server)->address(), worker->device->Describe(),
-      worker->device->memory_bytes(), read_bytes_per_second / 1e9, now - start_seconds,
+      worker->device->memory_bytes(), rates.read_bytes_per_second / 1e9, now - start_seconds,
       flags_seconds - start_seconds, device_seconds - flags_seconds, now - device_seconds);
 
   std::unique_ptr<Registration> registration;
@@ -177,8 +187,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;
-    register_options.request = Introduce(options, *worker, read_bytes_per_second, *address,
-                                         *advertised_links, service_options.incarnation);
+    register_options.request = Introduce(options, *worker, rates, *address, *advertised_links,
+                                         service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
     register_options.counters = [&service, &links, &outbox] {
@@ -208,6 +218,12 @@ int main(int argc, char** argv) {
   }
   if (parsed->exit_code >= 0) return parsed->exit_code;
   const tessera::worker::WorkerOptions& options = parsed->options;
+  if (options.list_devices) {
+    const auto list = tessera::worker::ListDevices();
+    std::cout << (options.json ? tessera::worker::DeviceListJson(list)
+                               : tessera::worker::DeviceListText(list));
+    return 0;
+  }
   absl::Status status = tessera::SetUpLogging(options.log_level, options.log_format);
   for (const std::string& line : parsed->warnings) tessera::Logger("worker").warn("{}", line);
   if (status.ok()) status = tessera::worker::Run(options, start_seconds);

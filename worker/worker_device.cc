@@ -12,6 +12,7 @@
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
+#include "worker/gpu_device.h"
 
 namespace tessera::worker {
 namespace {
@@ -39,8 +40,8 @@ absl::Status MakeCpu(const WorkerOptions& options, const DeviceShare& share, Wor
                                           .cores_shared = share.cores_shared});
   if (!device.ok()) return device.status();
   made->device = *std::move(device);
-  made->kind = "cpu";
-  made->kernel_path = std::string(Name(*isa));
+  made->info.set_kind("cpu");
+  made->info.set_kernel_path(std::string(Name(*isa)));
   made->look = {.buffer_bytes = int64_t{128} << 20, .runs = 2};
   return absl::OkStatus();
 }
@@ -58,28 +59,58 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
       "CPU's own kernels; it is for tests",
       kEmulatedDevice);
   made->device = *std::move(device);
-  made->kind = std::string(kEmulatedDevice);
-  made->kernel_path = "plain";
+  made->info.set_kind(std::string(kEmulatedDevice));
+  made->info.set_kernel_path("plain");
+  made->has_own_memory = true;
   made->look = {.buffer_bytes = int64_t{1} << 20, .runs = 1};
   made->probe = {.buffer_bytes = int64_t{1} << 20, .matrix_size = 64, .rows = 8, .runs = 1};
   return absl::OkStatus();
+}
+
+absl::Status MakeGpu(const WorkerOptions& options, WorkerDevice* made) {
+  auto opened = OpenGpu(options.device, options.memory_bytes, options.gpu_memory_utilization);
+  if (!opened.ok()) return opened.status();
+  made->device = std::move(opened->device);
+  made->info = std::move(opened->info);
+  made->info.set_kernel_path("plain");
+  made->has_own_memory = true;
+  if (options.cpus.empty()) made->cores = NearCores(made->cores, opened->near_cores);
+  return absl::OkStatus();
+}
+
+absl::Status MakeDevice(const WorkerOptions& options, const DeviceShare& share,
+                        WorkerDevice* made) {
+  if (options.device == "cpu") return MakeCpu(options, share, made);
+  if (options.device == kEmulatedDevice) return MakeEmulated(options, share, made);
+  return MakeGpu(options, made);
 }
 
 }  // namespace
 
 absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options) {
   const std::vector<int> affinity = AffinityCores();
-  const auto share =
-      ChooseDeviceShare(options.cpus, options.memory_bytes, affinity, ReadCpuShare(affinity));
+  const bool gpu = options.device.starts_with(kGpuPrefix);
+  // --memory of a GPU's worker is the GPU's.
+  const auto share = ChooseDeviceShare(options.cpus, gpu ? 0 : options.memory_bytes, affinity,
+                                       ReadCpuShare(affinity));
   if (!share.ok()) return share.status();
   if (!share->warning.empty()) Logger("worker").warn("{}", share->warning);
   WorkerDevice made;
   made.cores = share->cores;
-  const absl::Status status = options.device == kEmulatedDevice
-                                  ? MakeEmulated(options, *share, &made)
-                                  : MakeCpu(options, *share, &made);
-  if (!status.ok()) return status;
+  if (absl::Status status = MakeDevice(options, *share, &made); !status.ok()) return status;
   StayOn(made.cores);
+  if (!gpu && ReadCpuShare(made.cores).memory_bytes > 0) {  // else nothing says how much there is
+    made.memory_left = [cores = made.cores] { return ReadCpuShare(cores).available_bytes; };
+  }
+  made.info.set_description(made.device->Describe());
+  made.info.set_memory_bytes(made.device->memory_bytes());
+  made.info.mutable_cores()->Add(made.cores.begin(), made.cores.end());
+  if (made.info.data_types().empty()) {
+    for (const v1::DataType type :
+         {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
+      made.info.add_data_types(type);
+    }
+  }
   return made;
 }
 

@@ -43,12 +43,17 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption("--advertise-kv", o->advertise_kv,
                 "host:port at which other workers reach the KV port");
   app.AddOption("--name", o->name,
-                "Device name in the cluster, \"machine/index\"; default: host name and /0");
+                "Device name in the cluster, \"machine/index\"; default: host name and the GPU's "
+                "index, or /0");
   app.AddOption(
          "--device", o->device,
-         "What computes: cpu, or cuda-emulated: the GPU's kernels on an emulator, very slow, "
-         "for tests")
+         "What computes: cpu; cuda:0 or cuda:UUID, a GPU of --list-devices; or cuda-emulated: the "
+         "GPU's kernels on an emulator, very slow, for tests")
       .ShowDefault();
+  app.AddSwitch("--list-devices", o->list_devices,
+                "Print the GPUs that --device can name, or why there are none, and exit");
+  app.AddSwitch("--json", o->json, "With --list-devices: as JSON")
+      .Needs(*app.FindFlag("--list-devices"));
   app.AddOption("--cpus", o->cpus,
                 "Cores to use, such as 0-3,7; default: all that the CPU affinity and the control "
                 "group allow");
@@ -58,8 +63,13 @@ void Declare(const Command& app, WorkerOptions* o) {
       .ShowDefault();
   app.AddOption(
          "--memory", o->memory_bytes,
-         "Memory to use, in bytes or as 8GiB; 0: all that the control group and the machine allow")
+         "Memory to use, in bytes or as 8GiB; 0: all that the control group and the machine allow, "
+         "or of a GPU what --gpu-memory-utilization says")
       .Size();
+  app.AddOption("--gpu-memory-utilization", o->gpu_memory_utilization,
+                "Share of a GPU's memory to use, with what other processes use of it")
+      .Range(0.01, 1.0)
+      .ShowDefault();
   app.AddOption("--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
                 "Size of the KV pool if the plan sets none; 0: half of the memory left after the "
                 "weights, within --memory and the free memory of control group and machine")
@@ -85,19 +95,28 @@ void Declare(const Command& app, WorkerOptions* o) {
 
 absl::Status CheckDevice(std::string_view device) {
   if (device == "cpu" || device == kEmulatedDevice) return absl::OkStatus();
-  const bool gpu = device == "cuda" || device.starts_with("cuda:");
+  if (device.starts_with(kGpuPrefix) && device.size() > kGpuPrefix.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat("--device ", device, ": ",
-             gpu ? "this build has no CUDA worker yet" : "there is no such device",
-             "; it takes cpu or ", kEmulatedDevice));
+      StrCat("--device ", device,
+             ": there is no such device; it takes cpu, cuda:0 (an index or a "
+             "UUID of --list-devices) or ",
+             kEmulatedDevice));
+}
+
+// The second half of "machine/index".
+std::string DefaultIndex(std::string_view device) {
+  if (!device.starts_with(kGpuPrefix)) return "0";
+  const std::string index(device.substr(kGpuPrefix.size()));
+  return index.find_first_not_of("0123456789") == std::string::npos ? index : "0";
 }
 
 }  // namespace
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
-  Program app("tessera-worker: one device of a Tessera cluster (a share of this machine's CPU)",
-              "tessera-worker");
+  Program app(
+      "tessera-worker: one device of a Tessera cluster (a GPU, or a share of this machine's CPU)",
+      "tessera-worker");
   app.AddVersion(std::string(BuildVersion()));
   Declare(app, &parsed.options);
   std::string config;
@@ -124,7 +143,7 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   }
   WorkerOptions& options = parsed.options;
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
-  if (options.name.empty()) options.name = HostName() + "/0";
+  if (options.name.empty()) options.name = StrCat(HostName(), "/", DefaultIndex(options.device));
   if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
   }

@@ -13,6 +13,8 @@ namespace tessera::worker {
 
 // A value of --device, and the kind that such a worker registers.
 inline constexpr std::string_view kEmulatedDevice = "cuda-emulated";
+// Before a GPU's index or UUID in --device.
+inline constexpr std::string_view kGpuPrefix = "cuda:";
 
 struct WorkerOptions {
   std::string coordinator;  // host:port; empty: waits to be configured, registers nowhere
@@ -22,12 +24,15 @@ struct WorkerOptions {
   std::string advertise_link;  // host:port that other workers are told; empty: as listened
   int kv_port = 0;             // for KV of other replicas' workers, likewise
   std::string advertise_kv;    // likewise
-  std::string name;            // "machine/index"; empty: host name and /0
-  std::string device = "cpu";  // or kEmulatedDevice
+  std::string name;            // "machine/index"; empty: host name and the GPU's index, or /0
+  std::string device = "cpu";  // or kEmulatedDevice, or kGpuPrefix with an index or a UUID
+  bool list_devices = false;   // print them and exit
+  bool json = false;           // as JSON
   std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";
-  int64_t memory_bytes = 0;           // 0: what the control group and the machine allow
-  int64_t kv_cache_memory_bytes = 0;  // 0: half of what is left after weights
+  int64_t memory_bytes = 0;  // 0: what control group and machine allow; of a GPU, the share below
+  double gpu_memory_utilization = 0.9;  // of a GPU's memory, what others use included
+  int64_t kv_cache_memory_bytes = 0;    // 0: half of what is left after weights
   std::string model_folder;  // of the checkpoint on this machine; empty: the coordinator's path
   std::string cluster_token_file;
   double drain_seconds = 30;

@@ -62,5 +62,11 @@ TEST_CASE("more cores than the CPU quota pays for are allowed, and said") {
              Catch::Contains("3 cores") && Catch::Contains("allows 2"));
 }
 
+TEST_CASE("a worker stays on the cores near its GPU, where it may use any of them") {
+  CHECK(NearCores({0, 1, 2, 5}, {2, 3, 5, 7}) == std::vector<int>{2, 5});
+  CHECK(NearCores({0, 1}, {2, 3}) == std::vector<int>{0, 1});
+  CHECK(NearCores({0, 1}, {}) == std::vector<int>{0, 1});
+}
+
 }  // namespace
 }  // namespace tessera::worker

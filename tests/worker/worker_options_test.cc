@@ -60,11 +60,18 @@ TEST_CASE("devices that this build has are taken, others are refused by name") {
   const auto emulated = Parse({"--device", "cuda-emulated"});
   REQUIRE(emulated.ok());
   CHECK(emulated->options.device == kEmulatedDevice);
-  CHECK_THAT(std::string(Parse({"--device", "cuda:0"}).status().message()),
-             Catch::Contains("--device cuda:0: this build has no CUDA worker yet") &&
-                 Catch::Contains("cpu or cuda-emulated"));
-  CHECK_THAT(std::string(Parse({"--device", "tpu"}).status().message()),
-             Catch::Contains("--device tpu: there is no such device"));
+  CHECK(Parse({"--device", "cuda:0"})->options.name == HostName() + "/0");
+  CHECK(Parse({"--device", "cuda:3"})->options.name == HostName() + "/3");
+  CHECK(Parse({"--device", "cuda:GPU-12"})->options.name == HostName() + "/0");
+  for (const char* device : {"tpu", "cuda", "cuda:", "all"}) {
+    CHECK_THAT(std::string(Parse({"--device", device}).status().message()),
+               Catch::Contains("--device " + std::string(device) + ": there is no such device") &&
+                   Catch::Contains("cpu, cuda:0") && Catch::Contains("or cuda-emulated"));
+  }
+  CHECK(Parse({"--list-devices", "--json"})->options.json);
+  CHECK_FALSE(Parse({"--json"}).ok());
+  CHECK(Parse({})->options.gpu_memory_utilization == 0.9);
+  CHECK_FALSE(Parse({"--gpu-memory-utilization", "1.5"}).ok());
 }
 
 TEST_CASE("an address of a coordinator that cannot be one is refused at once") {

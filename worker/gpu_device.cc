@@ -1,0 +1,66 @@
+#include "worker/gpu_device.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/driver/gpu_list.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/linux/pci_device.h"
+#include "worker/device_list.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::cuda::CudaDeviceOptions;
+
+constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
+
+#ifdef TESSERA_WITH_CUDA
+std::string BuildProblem() { return ""; }
+absl::StatusOr<std::unique_ptr<kernels::Device>> Create(const CudaDeviceOptions& options) {
+  return kernels::cuda::gpu::CreateCudaDevice(options);
+}
+#else
+std::string BuildProblem() {
+  return "this tessera-worker was built without a CUDA toolkit: build it where CUDA_HOME or "
+         "/usr/local/cuda is CUDA 13.0";
+}
+absl::StatusOr<std::unique_ptr<kernels::Device>> Create(const CudaDeviceOptions&) {
+  return absl::UnimplementedError(BuildProblem());
+}
+#endif
+
+}  // namespace
+
+v1::DeviceList ListDevices() {
+  return MakeDeviceList(kernels::cuda::ListGpus(kernels::cuda::OpenDriver(), std::getenv(kVisible)),
+                        BuildProblem());
+}
+
+absl::StatusOr<OpenedGpu> OpenGpu(const std::string& device, int64_t memory_bytes,
+                                  double utilization) {
+  const auto slice = kernels::cuda::VisibleSlice(device, std::getenv(kVisible));
+  if (!slice.ok()) return slice.status();
+  if (!slice->empty()) setenv(kVisible, slice->c_str(), 1);
+  const kernels::cuda::DriverTables tables = kernels::cuda::OpenDriver();
+  const auto list = kernels::cuda::ListGpus(tables, std::getenv(kVisible));
+  const auto gpu = kernels::cuda::FindGpu(list, device);
+  if (!gpu.ok()) return gpu.status();
+  if (!BuildProblem().empty()) {
+    return absl::FailedPreconditionError(StrCat(device, ": ", BuildProblem()));
+  }
+  const auto memory = kernels::cuda::TakeGpu(tables, *gpu);
+  if (!memory.ok()) return memory.status();
+  if (memory_bytes == 0) {
+    const auto usable = kernels::cuda::UsableBytes(*gpu, *memory, utilization);
+    if (!usable.ok()) return usable.status();
+    memory_bytes = *usable;
+  }
+  auto made = Create({.index = gpu->index, .memory_bytes = memory_bytes});
+  if (!made.ok()) return made.status();
+  return OpenedGpu{*std::move(made), DescribeGpu(*gpu, list.driver_version),
+                   CoresNearPciDevice(gpu->bus_id)};
+}
+
+}  // namespace tessera::worker
