@@ -31,6 +31,50 @@ absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> co
   return shares;
 }
 
+namespace {
+
+// Moves up to `count` of `free` to the result, those that are in `near` first.
+std::vector<int> TakeCores(size_t count, std::span<const int> near, std::vector<int>& free) {
+  std::stable_partition(free.begin(), free.end(), [&](int core) {
+    return std::find(near.begin(), near.end(), core) != near.end();
+  });
+  count = std::min(count, free.size());
+  std::vector<int> taken(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count));
+  free.erase(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count));
+  std::sort(taken.begin(), taken.end());
+  std::sort(free.begin(), free.end());
+  return taken;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<int>>> SplitCoresByNeed(std::span<const int> cores,
+                                                               std::span<const CoreNeed> needs) {
+  const auto computing =
+      std::count_if(needs.begin(), needs.end(), [](const CoreNeed& need) { return need.computes; });
+  const size_t driving = needs.size() - static_cast<size_t>(computing);
+  // Each driver has one core at least, and so has each that computes.
+  if (driving == 0 || cores.size() < needs.size()) {
+    return SplitCores(cores, static_cast<int>(needs.size()));
+  }
+  constexpr size_t kMaxDrivingCores = 4;
+  const size_t each = computing == 0 ? cores.size() / driving
+                                     : std::min(kMaxDrivingCores, cores.size() / (2 * driving));
+  std::vector<int> free(cores.begin(), cores.end());
+  std::vector<std::vector<int>> shares(needs.size());
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (!needs[i].computes) shares[i] = TakeCores(std::max<size_t>(1, each), needs[i].near, free);
+  }
+  if (computing == 0) return shares;
+  const auto rest = SplitCores(free, static_cast<int>(computing));
+  if (!rest.ok()) return rest.status();
+  auto next = rest->begin();
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i].computes) shares[i] = *next++;
+  }
+  return shares;
+}
+
 std::vector<int64_t> SplitMemory(int64_t available_bytes, std::span<const int64_t> asked_bytes) {
   std::vector<int64_t> bytes(asked_bytes.begin(), asked_bytes.end());
   if (available_bytes <= 0 || bytes.empty()) return bytes;

@@ -20,6 +20,18 @@ inline constexpr int kMaxWorkersPerCore = 8;
 // fewer than one worker, or more than kMaxWorkersPerCore for each core.
 absl::StatusOr<std::vector<std::vector<int>>> SplitCores(std::span<const int> cores, int workers);
 
+// What a worker of `tessera up --devices` needs of the cores.
+struct CoreNeed {
+  bool computes = true;     // its device is made of them
+  std::vector<int> near{};  // else those of its GPU's NUMA node; empty: any
+};
+
+// Cores for each worker. A worker that only drives a GPU gets cores near it: at most four, and not
+// more than its part of one half of all, where others compute on cores; else an even part of all.
+// Those that compute share what is left, as in SplitCores; where nothing is left, all share all.
+absl::StatusOr<std::vector<std::vector<int>>> SplitCoresByNeed(std::span<const int> cores,
+                                                               std::span<const CoreNeed> needs);
+
 // Bytes for each worker: what it asks for (0: an even part), all of them less in proportion where
 // they ask for more than nine tenths of `available_bytes`; the rest is left to the coordinator and
 // the system. `available_bytes` 0, not known: what it asks for.

@@ -13,8 +13,10 @@
 namespace tessera::deploy {
 
 struct LocalWorker {
-  std::string name;          // MACHINE/INDEX
-  int64_t memory_bytes = 0;  // 0: an even part of what there is
+  std::string name;            // MACHINE/INDEX
+  int64_t memory_bytes = 0;    // 0: an even part of what there is; of a GPU, its worker's choice
+  std::string device = "cpu";  // for tessera-worker --device
+  std::vector<int> near_cores = {};  // of a GPU's NUMA node; empty: not known, or no GPU
 };
 
 // One for each device. Memory is what the description itself gives the device: the catalogue's is

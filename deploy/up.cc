@@ -87,16 +87,18 @@ class Local {
     const std::vector<int> cores = AllowedCores("");
     const std::vector<LocalWorker> workers = Workers(cores);
     const auto count = static_cast<int>(workers.size());
-    absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCores(cores, count);
+    std::vector<CoreNeed> needs;
+    for (const LocalWorker& worker : workers)
+      needs.push_back({ComputesOnCores(worker.device), worker.near_cores});
+    absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCoresByNeed(cores, needs);
     if (!shares.ok()) return shares.status();
-    std::vector<int64_t> memory_bytes;
-    for (const LocalWorker& worker : workers) memory_bytes.push_back(worker.memory_bytes);
-    memory_bytes = SplitMemory(AvailableMemoryBytes(""), memory_bytes);
+    const std::vector<int64_t> memory_bytes = Memory(workers);
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
     if (absl::Status s = FindKeys(); !s.ok()) return s;
     if (absl::Status s = StartCoordinator(); !s.ok()) return s;
     for (int i = 0; i < count; ++i) {
-      const LocalWorker worker = {workers[i].name, memory_bytes[i]};
+      LocalWorker worker = workers[i];
+      worker.memory_bytes = memory_bytes[i];
       if (absl::Status s = StartWorker(i, worker, (*shares)[i]); !s.ok()) return s;
     }
     return absl::OkStatus();
@@ -186,15 +188,33 @@ class Local {
     double restart_seconds = 0;  // when it is started again; 0: it runs
   };
 
+  // Bytes for each worker: CPUs share the machine's, other devices keep what they ask for.
+  static std::vector<int64_t> Memory(const std::vector<LocalWorker>& workers) {
+    std::vector<int64_t> bytes, of_cpus;
+    for (const LocalWorker& worker : workers) {
+      if (worker.device == "cpu") of_cpus.push_back(worker.memory_bytes);
+    }
+    of_cpus = SplitMemory(AvailableMemoryBytes(""), of_cpus);
+    auto next = of_cpus.begin();
+    for (const LocalWorker& worker : workers)
+      bytes.push_back(worker.device == "cpu" ? *next++ : worker.memory_bytes);
+    return bytes;
+  }
+
   // As many of the named ones as are asked for, or nameless ones.
   std::vector<LocalWorker> Workers(const std::vector<int>& cores) const {
     std::vector<LocalWorker> workers = options_.named_workers;
     if (workers.empty()) {
-      const int usual = std::min(2, static_cast<int>(cores.size()));
+      const int usual = options_.devices.empty() ? std::min(2, static_cast<int>(cores.size()))
+                                                 : static_cast<int>(options_.devices.size());
       workers.resize(options_.workers > 0 ? options_.workers : usual);
       for (size_t i = 0; i < workers.size(); ++i) workers[i].name = absl::StrCat("local/", i);
     } else if (options_.workers > 0) {
       workers.resize(options_.workers);
+    }
+    for (size_t i = 0; i < options_.devices.size(); ++i) {
+      workers[i].device = options_.devices[i].device;
+      workers[i].near_cores = options_.devices[i].near_cores;
     }
     return workers;
   }
@@ -329,11 +349,21 @@ class Local {
 
   absl::Status StartWorker(int index, const LocalWorker& worker, const std::vector<int>& cores) {
     const std::string name = absl::StrCat("worker-", index);
-    std::vector<std::string> arguments = {
-        "tessera-worker", "--coordinator", addresses_.grpc,
-        "--name",         worker.name,     "--cpus",
-        CpuList(cores),   "--memory",      std::to_string(worker.memory_bytes),
-        "--cpu-isa",      options_.cpu_isa};
+    std::vector<std::string> arguments = {"tessera-worker",
+                                          "--coordinator",
+                                          addresses_.grpc,
+                                          "--name",
+                                          worker.name,
+                                          "--device",
+                                          worker.device,
+                                          "--cpus",
+                                          CpuList(cores),
+                                          "--memory",
+                                          std::to_string(worker.memory_bytes),
+                                          "--cpu-isa",
+                                          options_.cpu_isa,
+                                          "--gpu-memory-utilization",
+                                          absl::StrCat(options_.gpu_memory_utilization)};
     if (!token_file_.empty())
       arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
     for (const std::string& flag : options_.coordinator_flags) {

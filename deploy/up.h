@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "deploy/device_choice.h"
 #include "deploy/local_workers.h"
 #include "proto/coordinator.pb.h"
 
@@ -18,6 +19,9 @@ struct UpOptions {
   int workers = 0;  // 0: one per core, two at most, or all that are named below
   // Those that --cluster or --plan names; empty: local/0, local/1, ...
   std::vector<LocalWorker> named_workers;
+  // --devices: one worker each, instead of CPU workers. As many as are named, where some are.
+  std::vector<DeviceChoice> devices;
+  double gpu_memory_utilization = 0.9;
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
   uint16_t grpc_port = 8001;

@@ -100,6 +100,31 @@ absl::Status NameWorkers(UpOptions& o) {
   return absl::OkStatus();
 }
 
+absl::Status ReadDevices(const std::string& devices, UpOptions& o) {
+  if (devices.empty()) return absl::OkStatus();
+  v1::DeviceList gpus;
+  if (NamesGpus(devices)) {
+    auto asked = AskForDevices(o.bin_dir);
+    if (!asked.ok()) return asked.status();
+    gpus = *std::move(asked);
+  }
+  auto chosen = ChooseDevices(devices, gpus);
+  if (!chosen.ok()) return chosen.status();
+  o.devices = *std::move(chosen);
+  const size_t named = o.named_workers.size();
+  if (named > 0 && named != o.devices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("--devices names ", o.devices.size(),
+                                                   " devices, but --cluster or --plan ", named,
+                                                   ": name one for each, in its order"));
+  }
+  if (o.workers > 0 && static_cast<size_t>(o.workers) != o.devices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--workers ", o.workers, " with --devices, which has one worker for each of its ",
+        o.devices.size(), " devices: leave --workers out"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Command AddUp(const Command& app, UpFlags& flags) {
@@ -109,6 +134,14 @@ Command AddUp(const Command& app, UpFlags& flags) {
   up.AddOption("--workers", o.workers,
                "Local CPU workers; 0: those of --plan or --cluster, else one per core, max 2")
       .Range(0, 1024)
+      .ShowDefault();
+  up.AddOption(
+      "--devices", flags.devices,
+      "One worker on each: all (every GPU), or a list such as cuda:0,cpu; cuda-emulated is "
+      "an emulator, very slow; default: --workers on the CPU");
+  up.AddOption("--gpu-memory-utilization", o.gpu_memory_utilization,
+               "Share of each GPU's memory to use, with what other processes use of it")
+      .Range(0.01, 1.0)
       .ShowDefault();
   AddListening(up, o);
   up.AddOption("--cpu-isa", o.cpu_isa,
@@ -158,12 +191,13 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
     return s;
   CollectHandedOn(up, o.coordinator_flags);
   if (absl::Status s = NameWorkers(o); !s.ok()) return s;
+  if (absl::Status s = ReadDevices(flags.devices, o); !s.ok()) return s;
   for (const Flag& flag : up.flags()) {
     if (!flag.variable().empty()) unsetenv(flag.variable().c_str());
   }
   // These would give all workers the same.
   for (const char* flag :
-       {"listen", "advertise", "name", "port-file", "coordinator", "cpus", "memory"}) {
+       {"listen", "advertise", "name", "port-file", "coordinator", "cpus", "memory", "device"}) {
     unsetenv(EnvironmentName(flag).c_str());
   }
   return absl::OkStatus();

@@ -14,8 +14,9 @@ namespace tessera::deploy {
 
 struct UpFlags {
   UpOptions options;
-  std::string ask;     // a question to ask once everything is up
-  std::string expect;  // what its answer must be
+  std::string devices;  // --devices, not yet looked for
+  std::string ask;      // a question to ask once everything is up
+  std::string expect;   // what its answer must be
   bool once = false;
   std::string config;  // YAML file
 };

@@ -110,4 +110,24 @@ TEST_CASE("a description of several machines is refused with what to start inste
              Contains("/nowhere.yaml"));
 }
 
+TEST_CASE("--devices names one worker each, as many as --cluster describes") {
+  const tests::TemporaryFolder folder;
+  folder.Write("two.yaml", "machines: [{name: box, devices: [{kind: T4}, {kind: cpu}]}]\n");
+  const std::string file = folder.path() / "two.yaml";
+  UpFlags flags;
+  REQUIRE(Parse({"--devices", "cuda-emulated,cpu", "--cluster", file}, flags).message() == "");
+  REQUIRE(flags.options.devices.size() == 2);
+  CHECK(flags.options.devices[0].device == "cuda-emulated");
+  const auto refusal = [](std::vector<std::string> arguments) {
+    UpFlags other;
+    return std::string(Parse(std::move(arguments), other).message());
+  };
+  CHECK_THAT(refusal({"--devices", "cpu", "--cluster", file}),
+             Contains("names 1 devices") && Contains("--cluster or --plan 2"));
+  CHECK_THAT(refusal({"--devices", "cpu,cpu", "--workers", "3"}),
+             Contains("--workers 3 with --devices") && Contains("leave --workers out"));
+  CHECK_THAT(refusal({"--devices", "gpu"}), Contains("\"gpu\" is no device"));
+  CHECK_THAT(refusal({"--devices", "all", "--bin-dir", "/nowhere"}), Contains("/nowhere"));
+}
+
 }  // namespace tessera::deploy

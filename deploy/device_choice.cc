@@ -1,0 +1,136 @@
+#include "deploy/device_choice.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "deploy/child_process.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kGpu = "cuda:";
+constexpr double kListSeconds = 60;
+
+std::vector<std::string_view> Split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    parts.push_back(text.substr(0, comma));
+    if (comma == text.size()) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+DeviceChoice Chosen(const v1::ListedDevice& gpu) {
+  return {gpu.device(), {gpu.near_cores().begin(), gpu.near_cores().end()}};
+}
+
+absl::StatusOr<std::vector<DeviceChoice>> AllGpus(const v1::DeviceList& gpus) {
+  std::vector<DeviceChoice> chosen;
+  std::string problems;
+  for (const v1::ListedDevice& gpu : gpus.devices()) {
+    if (gpu.problem().empty())
+      chosen.push_back(Chosen(gpu));
+    else
+      problems += StrCat(problems.empty() ? "" : "; ", gpu.device(), ": ", gpu.problem());
+  }
+  if (!chosen.empty()) return chosen;
+  return absl::NotFoundError(StrCat("--devices all: no GPU can be used: ",
+                                    gpus.devices().empty() ? gpus.no_devices() : problems));
+}
+
+absl::StatusOr<DeviceChoice> OneGpu(std::string_view device, const v1::DeviceList& gpus) {
+  if (gpus.devices().empty()) {
+    return absl::NotFoundError(
+        StrCat("--devices ", device, ": no GPU can be used: ", gpus.no_devices()));
+  }
+  std::string there;
+  const std::string_view wanted = device.substr(kGpu.size());
+  for (const v1::ListedDevice& gpu : gpus.devices()) {
+    const bool by_uuid = wanted.size() > 4 && gpu.info().uuid().starts_with(wanted);
+    if (gpu.device() == device || by_uuid) {
+      if (gpu.problem().empty()) return Chosen(gpu);
+      return absl::FailedPreconditionError(StrCat("--devices ", device, ": ", gpu.info().gpu_name(),
+                                                  " cannot be used: ", gpu.problem()));
+    }
+    there += StrCat(there.empty() ? "" : ", ", gpu.device(), " (", gpu.info().gpu_name(), ")");
+  }
+  return absl::NotFoundError(
+      StrCat("--devices ", device, ": there is no such GPU; there are: ", there));
+}
+
+}  // namespace
+
+bool ComputesOnCores(std::string_view device) { return !device.starts_with(kGpu); }
+
+bool NamesGpus(std::string_view devices) {
+  const std::vector<std::string_view> parts = Split(devices);
+  return std::any_of(parts.begin(), parts.end(),
+                     [](std::string_view part) { return part == "all" || part.starts_with(kGpu); });
+}
+
+absl::StatusOr<std::vector<DeviceChoice>> ChooseDevices(std::string_view devices,
+                                                        const v1::DeviceList& gpus) {
+  std::vector<DeviceChoice> chosen;
+  for (const std::string_view part : Split(devices)) {
+    if (part == "cpu" || part == "cuda-emulated") {
+      chosen.push_back({std::string(part), {}});
+    } else if (part == "all") {
+      auto all = AllGpus(gpus);
+      if (!all.ok()) return all.status();
+      chosen.insert(chosen.end(), all->begin(), all->end());
+    } else if (part.starts_with(kGpu)) {
+      auto one = OneGpu(part, gpus);
+      if (!one.ok()) return one.status();
+      chosen.push_back(*std::move(one));
+    } else {
+      return absl::InvalidArgumentError(
+          StrCat("--devices ", devices, ": \"", part,
+                 "\" is no device; give all, cuda:0 (an index or a UUID of tessera-worker "
+                 "--list-devices), cpu or cuda-emulated, with commas between"));
+    }
+  }
+  std::set<std::string> gpus_seen;
+  for (const DeviceChoice& choice : chosen) {
+    if (ComputesOnCores(choice.device) || gpus_seen.insert(choice.device).second) continue;
+    return absl::InvalidArgumentError(StrCat("--devices ", devices, ": ", choice.device,
+                                             " is named twice; a GPU has one worker"));
+  }
+  return chosen;
+}
+
+absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir) {
+  const absl::StatusOr<std::string> program = FindProgram(bin_dir, "tessera-worker");
+  if (!program.ok()) return program.status();
+  std::error_code error;
+  std::string file = (fs::temp_directory_path(error) / "tessera-devices-XXXXXX").string();
+  const int made = mkstemp(file.data());
+  if (made < 0) return absl::UnavailableError(StrCat(file, ": cannot be made"));
+  close(made);
+  auto process =
+      ChildProcess::Start("tessera-worker", {*program, "--list-devices", "--json"}, file);
+  const bool ended = process.ok() && process->WaitFor(kListSeconds);
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  fs::remove(file, error);
+  if (!process.ok()) return process.status();
+  v1::DeviceList list;
+  if (ended && google::protobuf::util::JsonStringToMessage(text.str(), &list).ok()) return list;
+  return absl::UnavailableError(
+      ended ? StrCat(*program, " --list-devices --json printed no list: ", text.str())
+            : StrCat(*program, " --list-devices did not end within ", kListSeconds,
+                     " s: does the GPU's driver hang (nvidia-smi)?"));
+}
+
+}  // namespace tessera::deploy

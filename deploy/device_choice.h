@@ -1,0 +1,36 @@
+// The devices of this machine that `tessera up --devices` names, one worker each.
+//
+// Thread rule: ChooseDevices is pure; AskForDevices starts tessera-worker --list-devices and waits
+// for it, a minute at most.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+
+namespace tessera::deploy {
+
+struct DeviceChoice {
+  std::string device;           // for tessera-worker --device
+  std::vector<int> near_cores;  // of a GPU's NUMA node; empty: not known, or no GPU
+};
+
+// What runs the work of such a device: true for "cpu" and "cuda-emulated".
+bool ComputesOnCores(std::string_view device);
+
+// Whether `devices` (--devices) names GPUs, so that a list of them is needed.
+bool NamesGpus(std::string_view devices);
+
+// "cuda:0,cpu": devices between commas; "all" is every GPU that can be used. InvalidArgument for
+// what is no device, NotFound where a GPU is not there, FailedPrecondition where it cannot be used;
+// each with the reason.
+absl::StatusOr<std::vector<DeviceChoice>> ChooseDevices(std::string_view devices,
+                                                        const v1::DeviceList& gpus);
+
+// `bin_dir`: of tessera-worker; empty: beside this program.
+absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir);
+
+}  // namespace tessera::deploy
