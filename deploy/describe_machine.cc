@@ -1,10 +1,8 @@
 #include "deploy/describe_machine.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -46,42 +44,6 @@ void ReadCpu(const std::string& root, MachineFacts* facts) {
       facts->fp32_per_cycle = value.find("avx512f") != std::string::npos ? 64 : 32;
     }
   }
-}
-
-// /proc/driver/nvidia/gpus/BUS/information has "Model: \t\t NVIDIA A100-SXM4-40GB".
-std::vector<GpuFacts> ReadDriverGpus(const std::string& root) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root + "/proc/driver/nvidia/gpus", error))
-    files.push_back(entry.path() / "information");
-  std::sort(files.begin(), files.end());
-  std::vector<GpuFacts> gpus;
-  for (const std::string& name : files) {
-    std::ifstream file(name);
-    std::string line;
-    while (std::getline(file, line)) {
-      if (line.rfind("Model:", 0) == 0) gpus.push_back({Trimmed(line.substr(6)), 0});
-    }
-  }
-  return gpus;
-}
-
-// The same with memory, where the tool is installed.
-std::vector<GpuFacts> AskNvidiaSmi() {
-  std::vector<GpuFacts> gpus;
-  FILE* pipe = popen(
-      "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null", "r");
-  if (pipe == nullptr) return gpus;
-  std::array<char, 512> line;
-  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
-    const std::string text = line.data();
-    const size_t comma = text.rfind(',');
-    if (comma == std::string::npos) continue;
-    gpus.push_back({Trimmed(text.substr(0, comma)),
-                    std::atoll(text.c_str() + comma + 1) * (int64_t{1} << 20)});
-  }
-  pclose(pipe);
-  return gpus;
 }
 
 // Every core reads its own part of a buffer that no cache holds.
@@ -173,54 +135,16 @@ void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
 
 }  // namespace
 
-std::string KindOfGpu(const GpuFacts& gpu) {
-  // What drivers call cards, the more specific first; memory decides where the name does not.
-  static constexpr std::array<std::pair<const char*, const char*>, 26> kNames = {
-      {{"H100 PCIe", "H100-PCIe"},
-       {"H100", "H100-SXM"},
-       {"H200", "H200-SXM"},
-       {"H20", "H20"},
-       {"B200", "B200"},
-       {"A100-SXM4-80GB", "A100-80"},
-       {"A100-PCIE-80GB", "A100-80"},
-       {"A100 80GB", "A100-80"},
-       {"A100", "A100-40"},
-       {"V100-SXM2-32GB", "V100-32"},
-       {"V100-SXM3-32GB", "V100-32"},
-       {"V100-PCIE-32GB", "V100-32"},
-       {"V100", "V100-16"},
-       {"RTX A6000", "A6000"},
-       {"RTX A5000", "A5000"},
-       {"RTX A4000", "A4000"},
-       {"L40S", "L40S"},
-       {"L40", "L40"},
-       {"L4", "L4"},
-       {"A40", "A40"},
-       {"A10G", "A10G"},
-       {"A10", "A10"},
-       {"Tesla T4", "T4"},
-       {"RTX 3090 Ti", "RTX3090Ti"},
-       {"RTX 3090", "RTX3090"},
-       {"RTX 4090", "RTX4090"}}};
-  for (const auto& [pattern, kind] : kNames) {
-    const size_t at = gpu.model.find(pattern);
-    if (at == std::string::npos) continue;
-    const size_t end = at + std::string_view(pattern).size();
-    const bool begins = at == 0 || gpu.model[at - 1] == ' ';
-    const bool ends = end == gpu.model.size() || std::isalnum(gpu.model[end]) == 0;
-    if (begins && ends) return kind;
-  }
-  return "";
-}
-
-MachineFacts ReadMachineFacts(const std::string& root) {
+MachineFacts ReadMachineFacts(const std::string& root, const v1::DeviceList& devices) {
   MachineFacts facts;
   ReadCpu(root, &facts);
   facts.cores = std::max<int>(1, static_cast<int>(AllowedCores(root).size()));
   facts.memory_bytes = AvailableMemoryBytes(root);
   if (root.empty()) facts.host_name = HostName();
-  if (root.empty()) facts.gpus = AskNvidiaSmi();
-  if (facts.gpus.empty()) facts.gpus = ReadDriverGpus(root);
+  for (const v1::ListedDevice& device : devices.devices()) {
+    const v1::DeviceInfo& info = device.info();
+    facts.gpus.push_back({info.kind(), info.gpu_name(), info.memory_bytes()});
+  }
   if (root.empty() && facts.gpus.empty())
     facts.read_bytes_per_second = TimeMemoryReads(facts.cores);
   return facts;
@@ -231,12 +155,8 @@ std::string DescribeMachine(const MachineFacts& facts) {
   std::map<std::string, GpuFacts> own;  // kinds that the catalogue has not
   std::vector<std::string> order;
   for (const GpuFacts& gpu : facts.gpus) {
-    std::string kind = KindOfGpu(gpu);
-    if (kind.empty()) {
-      kind = gpu.model;
-      own[kind] = gpu;
-    }
-    if (count[kind]++ == 0) order.push_back(kind);
+    if (gpu.kind == gpu.model) own[gpu.kind] = gpu;
+    if (count[gpu.kind]++ == 0) order.push_back(gpu.kind);
   }
   std::string out = Opening(MachineName(facts.host_name));
   out +=
@@ -267,7 +187,10 @@ std::string DescribeMachine(const MachineFacts& facts) {
   for (const auto& [kind, gpu] : own) {
     absl::StrAppendFormat(&out,
                           "- name: %s\n"
-                          "  # The catalogue does not know this card: fill in its data sheet.\n",
+                          "  # The catalogue does not know this card: serve on it with `tessera up "
+                          "MODEL --devices all`\n"
+                          "  # and have it measured and described by `tessera profile`, or fill in "
+                          "its data sheet.\n",
                           Quoted(kind));
     if (gpu.memory_bytes > 0) {
       absl::StrAppendFormat(&out, "  memory: %.1f GiB\n",

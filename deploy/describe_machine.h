@@ -1,17 +1,19 @@
 // `tessera plan init`: what this machine has, as a cluster description to start from.
 //
-// Thread rule: ReadMachineFacts reads files, runs nvidia-smi where there is one and times the
-// reading of memory (a fifth of a second); DescribeMachine is a pure function. Units: bytes, bytes
-// per second.
+// Thread rule: ReadMachineFacts reads files and, where there are no GPUs, times the reading of
+// memory (a fifth of a second); DescribeMachine is a pure function. Units: bytes, bytes per second.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "proto/coordinator.pb.h"
+
 namespace tessera::deploy {
 
 struct GpuFacts {
+  std::string kind;          // the catalogue's name, or `model` where it has none
   std::string model;         // as the driver calls it: "NVIDIA RTX A6000"
   int64_t memory_bytes = 0;  // 0: unknown
   bool operator==(const GpuFacts&) const = default;
@@ -28,14 +30,12 @@ struct MachineFacts {
   std::vector<GpuFacts> gpus;
 };
 
-// `root` is "" but in tests, which plant a tree; then neither nvidia-smi is run nor memory timed.
-MachineFacts ReadMachineFacts(const std::string& root);
+// `devices`: what the worker's program says of the GPUs (device_choice). `root` is "" but in tests,
+// which plant a tree; then memory is not timed.
+MachineFacts ReadMachineFacts(const std::string& root, const v1::DeviceList& devices);
 
 // cluster.yaml with comments. GPUs that the catalogue knows are named by it, others are listed as
 // kinds of their own with what is missing; without GPUs the CPU is the device.
 std::string DescribeMachine(const MachineFacts& facts);
-
-// The catalogue's name for what a driver reports; empty: unknown.
-std::string KindOfGpu(const GpuFacts& gpu);
 
 }  // namespace tessera::deploy

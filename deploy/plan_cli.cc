@@ -6,6 +6,7 @@
 
 #include "deploy/cluster_client.h"
 #include "deploy/describe_machine.h"
+#include "deploy/device_choice.h"
 #include "deploy/failure.h"
 #include "deploy/helix_import.h"
 #include "deploy/plan_watch.h"
@@ -307,7 +308,13 @@ int PlanCli::RunInit() {
     return Fail(absl::AlreadyExistsError(
         StrCat("--out: ", init_out_, " exists, and may have been edited; name another file")));
   }
-  const absl::Status written = Answer(init_out_, DescribeMachine(ReadMachineFacts("")));
+  const absl::StatusOr<v1::DeviceList> devices = AskForDevices("");
+  if (!devices.ok()) {
+    std::cerr << "warning: GPUs are left out: " << std::string(devices.status().message()) << "\n";
+  }
+  const MachineFacts facts =
+      ReadMachineFacts("", devices.ok() ? *devices : v1::DeviceList::default_instance());
+  const absl::Status written = Answer(init_out_, DescribeMachine(facts));
   if (!written.ok()) return Fail(written);
   if (!init_out_.empty()) std::cout << "this machine is described in " << init_out_ << "\n";
   return 0;

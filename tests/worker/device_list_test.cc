@@ -7,7 +7,6 @@
 #include <string>
 
 #include "tests/temporary_folder.h"
-#include "worker/gpu_kind.h"
 
 namespace tessera::worker {
 namespace {
@@ -79,12 +78,6 @@ TEST_CASE("what the build lacks is said of every GPU that has no problem of its 
   const v1::DeviceList list = MakeDeviceList(TwoGpus(), "built without CUDA");
   CHECK(list.devices(0).problem() == "built without CUDA");
   CHECK(list.devices(1).problem() == "it is old");
-}
-
-TEST_CASE("cards that the catalogue does not know, and slices, keep the driver's name") {
-  CHECK(KindOfGpu("NVIDIA Future 9090") == "NVIDIA Future 9090");
-  CHECK(KindOfGpu("NVIDIA A100-SXM4-40GB") == "A100-40");
-  CHECK(KindOfGpu("NVIDIA A100-SXM4-40GB MIG 3g.20gb") == "NVIDIA A100-SXM4-40GB MIG 3g.20gb");
 }
 
 }  // namespace tessera::worker
