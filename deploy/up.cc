@@ -93,6 +93,11 @@ class Local {
     absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCoresByNeed(cores, needs);
     if (!shares.ok()) return shares.status();
     const std::vector<int64_t> memory_bytes = Memory(workers);
+    if (std::any_of(workers.begin(), workers.end(),
+                    [](const LocalWorker& worker) { return worker.device == "cuda-emulated"; })) {
+      std::cout << "cuda-emulated: an emulator runs the GPU's kernels; it is very slow, for tests"
+                << std::endl;
+    }
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
     if (absl::Status s = FindKeys(); !s.ok()) return s;
     if (absl::Status s = StartCoordinator(); !s.ok()) return s;

@@ -1,8 +1,10 @@
-"""A worker on the emulated CUDA device answers with the shipped model, with the tokens of a worker on the CPU."""
+"""A worker on the emulated CUDA device answers with the shipped model, with the tokens of a worker on the CPU; and
+`tessera up --devices` starts it."""
 
 import json
+import subprocess
 
-from cluster import running
+from cluster import MODEL, running
 
 # The emulator is slow: few positions, so that nothing larger than this is computed when the worker warms up.
 FLAGS = ("--dtype", "float32", "--max-model-len", "64", "--max-num-batched-tokens", "64", "--max-num-seqs", "2")
@@ -27,3 +29,31 @@ def test_it_gives_the_tokens_of_a_worker_on_the_cpu():
     assert (got["message"]["content"], got["token_ids"]) == (wanted["message"]["content"], wanted["token_ids"]), (got, wanted)
     assert device["kind"] == "cuda-emulated" and "emulator" in device["description"], device
     assert "warning" in log and "emulator runs the GPU's kernels" in log, log
+
+
+def up(*flags):
+    command = ["deploy/tessera", "up", MODEL, "--port", "0", "--grpc-port", "0", "--once", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_up_starts_a_worker_on_each_named_device():
+    question = ("--ask", "What is 57 + 85?", "--expect", "142")
+    alone = up("--devices", "cuda-emulated", *question)
+    assert alone.returncode == 0, alone
+    assert "answered by worker local/0" in alone.stdout and "very slow" in alone.stdout, alone
+    both = up("--devices", "cuda-emulated,cpu", *question)
+    assert both.returncode == 0, both
+    assert "r-local/0 " in both.stdout and "r-local/1 " in both.stdout, both
+
+
+def test_devices_that_are_not_there_are_refused_before_anything_starts():
+    refused = up("--devices", "cuda:99")
+    assert refused.returncode == 2 and "--devices cuda:99" in refused.stderr and not refused.stdout, refused
+
+
+def test_the_worker_lists_devices_or_says_why_there_are_none():
+    list_devices = ["worker/tessera-worker", "--list-devices"]
+    listed = json.loads(subprocess.run([*list_devices, "--json"], capture_output=True, check=True).stdout)
+    text = subprocess.run(list_devices, capture_output=True, text=True, check=True).stdout
+    assert bool(listed.get("devices")) != bool(listed.get("no_devices")), listed
+    assert listed.get("no_devices", "") in text and "always there: cpu" in text, text
