@@ -128,9 +128,13 @@ void PlanCli::AddPlan() {
   plan_.AddOption("--from", f.running,
                   "plan.json of the running plan: prints the cost of moving to the new plan");
   plan_.AddOption("--max-tpot", f.max_tpot,
-                  "Max time per output token, such as \"150 ms\"; 0: no limit");
-  plan_.AddOption("--max-ttft", f.max_ttft,
-                  "Max time to the first token, such as \"2 s\"; 0: no limit");
+                  "Max time per output token, such as \"150 ms\"; default: the workload's, or "
+                  "100 ms for --objective throughput where a plan meets it; 0: no limit");
+  plan_.AddOption(
+      "--max-ttft", f.max_ttft,
+      "Max time to the first token, such as \"2 s\"; default: the workload's, or 5 s "
+      "for --objective throughput where a plan meets it; 0: no limit; with --max-tpot 0 "
+      "also plans of more stages are taken for any gain");
   plan_.AddOption("--max-e2e", f.max_end_to_end,
                   "Max time of a request, such as \"20 s\"; 0: no limit");
   plan_

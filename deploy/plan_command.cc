@@ -148,6 +148,15 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   return absl::OkStatus();
 }
 
+// Who wants no limit of either kind wants the most that can be served.
+scheduler::Preference PreferenceOf(const PlanFlags& flags) {
+  scheduler::Preference preference = scheduler::UsualPreference();
+  if (!flags.max_tpot.empty()) preference.max_tpot_seconds = 0;
+  if (!flags.max_ttft.empty()) preference.max_ttft_seconds = 0;
+  if (flags.max_tpot == "0" && flags.max_ttft == "0") preference.simpler_within = 0;
+  return preference;
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
@@ -187,6 +196,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options = flags.options;
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
+  question.options.preference = PreferenceOf(flags);
   if (!flags.running.empty()) {
     absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);
     if (!running.ok())

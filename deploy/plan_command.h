@@ -25,7 +25,7 @@ struct PlanFlags {
   int64_t prompt_tokens = 0;       // 0: kUsualPromptTokens; refused beside a workload, as below
   int64_t output_tokens = 0;       // 0: kUsualOutputTokens
   double requests_per_second = 0;  // beats the workload's
-  std::string max_tpot;            // "150 ms"; empty: the workload's
+  std::string max_tpot;            // "150 ms"; empty: the workload's, or the usual; "0": none
   std::string max_ttft;            // likewise
   std::string max_end_to_end;      // likewise
   double attainment = 0;           // 0: the workload's

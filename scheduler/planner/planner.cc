@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/cost/step_budget.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/plan_assumptions.h"
+#include "scheduler/planner/preference.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/report/bottleneck.h"
 #include "scheduler/planner/report/bound_text.h"
@@ -21,6 +20,7 @@
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/report/rent_list.h"
 #include "scheduler/planner/report/role_proto.h"
+#include "scheduler/planner/report/shadow_prices.h"
 #include "scheduler/planner/report/weak_replicas.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
@@ -58,7 +58,7 @@ class Planner {
       search = options_.survive_machine_loss ? SurvivingSearch(*std::move(search))
                                              : WithoutIdle(*std::move(search));
     }
-    absl::StatusOr<Placement> placement = Rented(*search);
+    absl::StatusOr<Placement> placement = Prefers() ? Preferred(*search) : Rented(*search);
     if (!placement.ok() || !(placement->requests_per_second >= kLeastRequestsPerSecond)) {
       const bool told = options_.given_search || spot();
       if (told && !placement.ok()) return placement.status();
@@ -68,6 +68,26 @@ class Planner {
   }
 
  private:
+  // A preference is one between plans that a search found for throughput.
+  bool Prefers() const {
+    return options_.preference.any() && options_.goal == Goal::kThroughput &&
+           !options_.given_search && !options_.survive_machine_loss && !spot();
+  }
+
+  // Limits that somebody set are kept by the search, or said to be missed: no others beside them.
+  absl::StatusOr<Placement> Preferred(const Search& search) {
+    Preference preference = options_.preference;
+    for (const RequestClass& one : workload_.classes) {
+      if (std::isfinite(one.limits.tpot_seconds)) preference.max_tpot_seconds = 0;
+      if (std::isfinite(one.limits.ttft_seconds) || std::isfinite(one.limits.end_to_end_seconds))
+        preference.max_ttft_seconds = 0;
+    }
+    absl::StatusOr<PreferredPlacement> preferred = SearchPreferred(&problem_, preference, search);
+    if (!preferred.ok()) return preferred.status();
+    preferred_lines_ = std::move(preferred->lines);
+    return std::move(preferred->placement);
+  }
+
   // Some searches count machines that may be spot one by one, at a mixed price. How many of them
   // are is a whole number: the budget is lowered until these are within it.
   absl::StatusOr<Placement> Rented(const Search& search) {
@@ -490,44 +510,13 @@ class Planner {
   void Explain(const Placement& placement) {
     plan_.mutable_certificate()->set_bottleneck(BottleneckText(problem_, placement, plan_));
     if (placement.interrupted) AddLine("warning: interrupted: the best plan found until then");
+    for (const std::string& line : preferred_lines_) AddLine(line);
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);
-    std::map<std::string, double> by_kind;
-    const std::map<std::string, int> idle = IdleByKind(graph_, placement);
-    for (size_t p = 0; p < placement.shadow_prices.size(); ++p) {
-      double& most = by_kind[graph_.pools()[p].spec->kind];
-      most = std::max(most, placement.shadow_prices[p]);
-    }
-    if (options_.goal == Goal::kPrice) return;
-    if (placement.shadow_prices.empty() && !options_.given_search && !plan_.has_survival()) {
-      plan_.add_device_prices(StrCat("not known: the search ",
-                                     options_.search.empty() ? "best" : options_.search,
-                                     " does not price devices; --sensitivity plans again with one "
-                                     "more of each kind"));
-    }
-    // For a plan that survives, a device's machine matters; only existing ones were looked at.
-    const char* where = plan_.has_survival() ? " in a machine that has some" : "";
-    std::vector<std::string> worthless;
-    for (const auto& [kind, price] : by_kind) {
-      if (price < 5e-4) {
-        worthless.push_back(kind);
-        continue;
-      }
-      const auto unused = idle.find(kind);
-      plan_.add_device_prices(absl::StrFormat(
-          "one more %s%s is worth %.3f requests/s%s%s (estimate: shadow price, "
-          "at the margin, with parts of devices)",
-          kind, where, price, plan_.has_survival() ? " after the loss of a machine" : "",
-          unused == idle.end() || options_.goal == Goal::kBudget
-              ? ""
-              : StrCat(", if it finds a place that the ", unused->second,
-                       unused->second == 1 ? " that is" : " that are", " not used did not find")));
-    }
-    if (worthless.empty()) return;
-    plan_.add_device_prices(
-        StrCat("one more ", absl::StrJoin(worthless, ", "), where, " would bring nothing",
-               options_.goal == Goal::kBudget ? ": the budget is what is scarce" : "",
-               " (estimate: shadow price, at the margin, with parts of devices)"));
+    if (options_.goal == Goal::kPrice || options_.given_search) return;
+    for (std::string& line :
+         ShadowPriceLines(problem_, placement, options_.search, plan_.has_survival()))
+      plan_.add_device_prices(std::move(line));
   }
 
   void Bound(const Placement& placement) {
@@ -566,6 +555,7 @@ class Planner {
   std::optional<Placement> split_everywhere_;
   v1::DeploymentPlan plan_;
   std::vector<v1::SpotMix> spot_;
+  std::vector<std::string> preferred_lines_;
 };
 
 }  // namespace

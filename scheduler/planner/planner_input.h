@@ -11,6 +11,7 @@
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
 #include "scheduler/input/workload_samples.h"
+#include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/move_cost.h"
 #include "scheduler/planner/spot.h"
 #include "scheduler/search/layout/problem.h"
@@ -54,7 +55,8 @@ struct PlannerOptions {
   bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
   MoveOptions move;
   SpotOptions spot;
-  bool prove = false;  // look for a bound however long it takes (up to eight devices)
+  Preference preference;  // for throughput; none: the most, whatever its latencies and stages
+  bool prove = false;     // look for a bound however long it takes (up to eight devices)
   Search
       given_search;  // used instead of the one named by `search`: for layouts that a person wrote
   // Whether the plans that the search kept are simulated, and the one that does better there is

@@ -93,6 +93,7 @@ absl::Status ReadOptions(const v1::PlanOptions& given, PlannerOptions* options) 
   if (options->context_tokens < 0) return OutOfRange("context_tokens", "at least 0");
   options->allow_split = !given.no_split();
   options->prove = given.prove();
+  if (!given.no_usual_limits()) options->preference = UsualPreference();
   return absl::OkStatus();
 }
 

@@ -1,0 +1,247 @@
+#include "scheduler/planner/preference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/planner/machine_losses.h"
+#include "scheduler/planner/report/plan_attainment.h"
+#include "scheduler/search/best/plain_placements.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kUsualTpotSeconds = 0.1;
+constexpr double kUsualTtftSeconds = 5;
+constexpr double kUsualSimplerWithin = 0.05;
+constexpr double kUsualLoad = 0.85;    // of the capacity, where no rate is asked for
+constexpr int kCostOfLimitsUpTo = 64;  // devices, above which nobody waits for a second search
+constexpr double kWorthSaying = 5e-4;
+constexpr double kRounding = 1 - 1e-9;
+
+struct Latencies {
+  double ttft_seconds = 0;  // infinite: some wait without end
+  double tpot_seconds = 0;
+};
+
+Latencies LatenciesOf(const PlacementProblem& problem, const Placement& placement) {
+  v1::DeploymentPlan scratch;
+  for (size_t i = 0; i < placement.replicas.size(); ++i) scratch.add_replicas();
+  const double asked = problem.required_requests_per_second;
+  const bool less = asked > 0 && asked < placement.requests_per_second;
+  const double load = less ? asked / placement.requests_per_second : kUsualLoad;
+  const bool end = PredictLatencies({&problem, &placement, load}, &scratch);
+  return {end ? scratch.prediction().time_to_first_token_seconds()
+              : std::numeric_limits<double>::infinity(),
+          scratch.prediction().time_per_output_token_seconds()};
+}
+
+bool BoundByTpot(const Placement& placement) {
+  return std::any_of(placement.replicas.begin(), placement.replicas.end(),
+                     [](const PlacedReplica& one) { return one.rate.limit == Limit::kTpot; });
+}
+
+class Preferring {
+ public:
+  Preferring(PlacementProblem* problem, const Preference& preference, const Search& search)
+      : problem_(*problem), preference_(preference), search_(search) {}
+
+  absl::StatusOr<PreferredPlacement> Run() {
+    if (preference_.max_tpot_seconds > 0)
+      problem_.options.max_tpot_seconds = preference_.max_tpot_seconds;
+    absl::StatusOr<Placement> found = search_(problem_);
+    const bool none = !found.ok() || !(found->requests_per_second > 0);
+    const bool tpot_missed = none && preference_.max_tpot_seconds > 0;
+    if (tpot_missed) {
+      problem_.options.max_tpot_seconds = std::numeric_limits<double>::infinity();
+      found = search_(problem_);
+    }
+    if (!found.ok()) return found.status();
+    Collect(*std::move(found));
+    const size_t best = BestWithin();
+    const size_t chosen = Simplest(best);
+    if (tpot_missed) SayTpot(placements_[chosen]);
+    if (!tpot_missed) SayCostOfLimits(placements_[best]);
+    SaySimplicity(best, chosen);
+    return PreferredPlacement{Taken(chosen), std::move(lines_)};
+  }
+
+ private:
+  // The search's first; its bound holds for all.
+  void Collect(Placement found) {
+    std::vector<Placement> others = std::exchange(found.alternatives, {});
+    placements_.push_back(std::move(found));
+    searched_ = others.size() + 1;
+    for (Placement& other : others) placements_.push_back(std::move(other));
+    if (problem_.graph->devices() > kPlainUpTo || problem_.watch.Stopped() ||
+        preference_.simpler_within <= 0)
+      return;
+    ReplicaJudge judge(problem_);
+    for (Placement& plain : JudgedPlain(problem_, &judge)) placements_.push_back(std::move(plain));
+  }
+
+  double RateOf(size_t i) const { return placements_[i].requests_per_second; }
+
+  bool InTime(size_t i) {
+    if (preference_.max_ttft_seconds <= 0 || ttft_missed_) return true;
+    in_time_.resize(placements_.size(), -1);
+    if (in_time_[i] < 0) {
+      const Latencies latencies = LatenciesOf(problem_, placements_[i]);
+      in_time_[i] = latencies.ttft_seconds <= preference_.max_ttft_seconds ? 1 : 0;
+    }
+    return in_time_[i] > 0;
+  }
+
+  // The one that serves most within the limit of TTFT; the limit goes where there is none.
+  size_t BestWithin() {
+    std::vector<size_t> order(placements_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return RateOf(a) > RateOf(b); });
+    for (const size_t i : order) {
+      if (InTime(i)) return i;
+    }
+    ttft_missed_ = true;
+    lines_.push_back(absl::StrFormat(
+        "warning: no plan keeps the limit TTFT <= %.3g s (%s): this one's mean TTFT is %s",
+        preference_.max_ttft_seconds, kWhose, TtftText(placements_[order.front()])));
+    return order.front();
+  }
+
+  std::string TtftText(const Placement& placement) const {
+    const double seconds = LatenciesOf(problem_, placement).ttft_seconds;
+    return std::isfinite(seconds) ? absl::StrFormat("%.3g s, %.3g s more", seconds,
+                                                    seconds - preference_.max_ttft_seconds)
+                                  : std::string("without end: requests wait for each other");
+  }
+
+  size_t Simplest(size_t best) {
+    const double least = RateOf(best) * (1 - preference_.simpler_within) * kRounding;
+    int fewest = MostStages(placements_[best]);
+    std::vector<size_t> simple;
+    for (size_t i = 0; i < placements_.size(); ++i) {
+      if (preference_.simpler_within <= 0 || RateOf(i) < least) continue;
+      const int stages = MostStages(placements_[i]);
+      if (stages > fewest || !InTime(i)) continue;
+      if (stages < fewest) simple.clear();
+      fewest = stages;
+      simple.push_back(i);
+    }
+    // Of those with as few stages as the best, it is the best, unless it has more to lose.
+    size_t chosen = best;
+    double most_left = -1;
+    std::stable_sort(simple.begin(), simple.end(),
+                     [&](size_t a, size_t b) { return RateOf(a) > RateOf(b); });
+    for (const size_t i : simple) {
+      const std::vector<MachineLoss> losses = LossesOf(problem_, placements_[i]);
+      const double left = losses.empty() ? 0 : losses.front().requests_per_second;
+      if (left <= most_left * (1 + kWorthSaying)) continue;
+      most_left = left;
+      chosen = i;
+    }
+    return chosen;
+  }
+
+  void SayTpot(const Placement& placement) {
+    const double tpot = LatenciesOf(problem_, placement).tpot_seconds;
+    lines_.push_back(absl::StrFormat(
+        "warning: no plan keeps the limit TPOT <= %.0f ms (%s): this one's mean TPOT is %.0f ms%s",
+        preference_.max_tpot_seconds * 1e3, kWhose, tpot * 1e3,
+        tpot > preference_.max_tpot_seconds
+            ? absl::StrFormat(", %.0f ms more", (tpot - preference_.max_tpot_seconds) * 1e3)
+            : std::string(", and more when all decode that may")));
+  }
+
+  void SayCostOfLimits(const Placement& best) {
+    if (preference_.max_tpot_seconds <= 0 || problem_.watch.Stopped() ||
+        problem_.graph->devices() > kCostOfLimitsUpTo)
+      return;
+    double most = RateOf(0);
+    if (BoundByTpot(placements_[0])) {
+      PlacementProblem unlimited = problem_;
+      unlimited.options.max_tpot_seconds = std::numeric_limits<double>::infinity();
+      unlimited.bound = unlimited.prove = false;
+      const absl::StatusOr<Placement> other = search_(unlimited);
+      if (other.ok()) most = std::max(most, other->requests_per_second);
+    }
+    const double cost = 1 - best.requests_per_second / most;
+    const std::string limits =
+        StrCat(absl::StrFormat("TPOT <= %.0f ms", preference_.max_tpot_seconds * 1e3),
+               preference_.max_ttft_seconds > 0 && !ttft_missed_
+                   ? absl::StrFormat(" and TTFT <= %.3g s", preference_.max_ttft_seconds)
+                   : std::string());
+    lines_.push_back(
+        cost < kWorthSaying
+            ? StrCat("the limits ", limits, " (", kWhose, ") cost nothing")
+            : absl::StrFormat("the limits %s (%s) cost %.1f %%: without them a plan would serve "
+                              "%.3f requests/s",
+                              limits, kWhose, 100 * cost, most));
+  }
+
+  void SaySimplicity(size_t best, size_t chosen) {
+    const double cost = 1 - RateOf(chosen) / RateOf(best);
+    if (chosen == best || cost < kWorthSaying) return;
+    const int stages = MostStages(placements_[chosen]), more = MostStages(placements_[best]);
+    lines_.push_back(absl::StrFormat(
+        "simplicity costs %.1f %%: %.3f requests/s would take %s; plans within %g %% of the best "
+        "are taken for fewer stages, then for what the loss of a machine leaves",
+        100 * cost, RateOf(best),
+        more > stages ? absl::StrFormat("pipelines of %d stages instead of %d", more, stages)
+                      : std::string("a plan that loses more with a machine"),
+        100 * preference_.simpler_within));
+  }
+
+  Placement Taken(size_t chosen) {
+    Placement& first = placements_.front();
+    Placement taken = placements_[chosen];
+    const int stages = MostStages(taken);
+    if (chosen > 0) {
+      taken.upper_bound = BoundOver(first.upper_bound, taken.requests_per_second);
+      taken.proved = false;
+      taken.notes = first.notes;
+      taken.shadow_prices = first.shadow_prices;
+      taken.evaluations = first.evaluations;
+      taken.interrupted = first.interrupted;
+    }
+    // Who judges by other means finds nothing less simple, but where what splits may be less than
+    // it seems.
+    for (size_t i = 0; i < searched_; ++i) {
+      const bool judged = Splits(taken) || MostStages(placements_[i]) <= stages;
+      if (i != chosen && judged && InTime(i)) taken.alternatives.push_back(placements_[i]);
+    }
+    return taken;
+  }
+
+  static constexpr char kWhose[] = "default; --max-tpot, --max-ttft";
+
+  PlacementProblem& problem_;
+  const Preference& preference_;
+  const Search& search_;
+  std::vector<Placement> placements_;
+  size_t searched_ = 0;       // of them, which the search found
+  std::vector<int> in_time_;  // -1: not known
+  bool ttft_missed_ = false;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+Preference UsualPreference() { return {kUsualTpotSeconds, kUsualTtftSeconds, kUsualSimplerWithin}; }
+
+int MostStages(const Placement& placement) {
+  size_t most = 0;
+  for (const PlacedReplica& replica : placement.replicas)
+    most = std::max(most, replica.stages.size());
+  return static_cast<int>(most);
+}
+
+absl::StatusOr<PreferredPlacement> SearchPreferred(PlacementProblem* problem,
+                                                   const Preference& preference,
+                                                   const Search& search) {
+  return Preferring(problem, preference, search).Run();
+}
+
+}  // namespace tessera::scheduler
