@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/cost/step_budget.h"
+#include "scheduler/input/length_buckets.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/plan_assumptions.h"
@@ -200,7 +201,7 @@ class Planner {
     absl::StatusOr<WorkloadSamples> samples =
         SamplesOf(input_.workload, input_.trace, context_, input_.workload_file);
     if (!samples.ok()) return samples.status();
-    workload_ = *std::move(samples);
+    workload_ = Bucketed(*std::move(samples));
 
     problem_.model = &shape_;
     problem_.graph = &graph_;

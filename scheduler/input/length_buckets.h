@@ -1,0 +1,21 @@
+// Fewer lengths that stand for many: what a plan is searched with.
+//
+// A trace has thousands of unlike requests, and every attainment is a sum over them. Idea: prompts
+// are cut into 16 buckets of equal weight, each of these into 16 by its answers; a bucket is its
+// mean. Means stay what they were, second moments lose what varies within a bucket; the longest
+// sequence, which memory must hold, stays a request of its own. Thread rule: pure function.
+// Deterministic.
+#pragma once
+
+#include <vector>
+
+#include "scheduler/input/workload_samples.h"
+
+namespace tessera::scheduler {
+
+inline constexpr size_t kMostBuckets = 256;
+
+// The workload with at most kMostBuckets + 1 lengths for each class; classes with fewer stay.
+WorkloadSamples Bucketed(WorkloadSamples workload);
+
+}  // namespace tessera::scheduler
