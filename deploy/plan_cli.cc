@@ -18,6 +18,7 @@
 #include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/report/plan_diff.h"
 #include "scheduler/planner/report/plan_picture.h"
+#include "scheduler/planner/report/plan_summary.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/planner/shared/shared_text.h"
 #include "third_party/absl/str_cat.h"
@@ -25,6 +26,8 @@
 
 namespace tessera::deploy {
 namespace {
+
+constexpr int64_t kAttainRequests = 20'000;
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -195,6 +198,12 @@ void PlanCli::AddPlan() {
                   "up to 64 devices, or 1,000 if a plan splits prefill and decode");
   plan_.AddSwitch("--prove", f.options.prove,
                   "Test as many layouts as a proof of the optimum needs (up to eight devices)");
+  plan_.AddSwitch("--quick", quick_,
+                  "Print the predicted rate; default: simulate 20,000 requests with each of three "
+                  "seeds, and print the rate that all attain");
+  plan_.AddSwitch("--explain", explain_,
+                  "Print memory, routing, links, other choices, sensitivity and every assumption; "
+                  "default: at most 15 lines and one for each replica");
   plan_.AddOption("--out", out_, "File for plan.json");
   plan_.AddOption("--picture", picture_, "SVG file for a drawing of the plan");
   plan_.AddSwitch(
@@ -360,7 +369,8 @@ absl::Status PlanCli::WritePicture(const v1::DeploymentPlan& plan, const v1::Clu
 }
 
 absl::Status PlanCli::Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const {
-  scheduler::AddSensitivity(question.input, question.options, sensitivity_, plan);
+  if (explain_ || sensitivity_ || !out_.empty())
+    scheduler::AddSensitivity(question.input, question.options, sensitivity_, plan);
   if (!picture_.empty()) {
     if (absl::Status s = WritePicture(*plan, question.input.cluster, question.input); !s.ok())
       return s;
@@ -389,7 +399,10 @@ int PlanCli::RunPlan() {
     return FailUsage(
         "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME");
   }
+  explain_ = explain_ || sensitivity_;
   flags_.options.allow_split = !no_split_;
+  // What is judged by simulation is also promised by it, unless somebody has no time for that.
+  flags_.options.attain_requests = quick_ ? 0 : kAttainRequests;
   PlanWatch watch(time_limit_seconds_);
   flags_.options.watch = watch.ForSearch();
   if (absl::Status s = CheckFiles(); !s.ok()) return Fail(s);
@@ -407,6 +420,10 @@ int PlanCli::RunPlan() {
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(question->input, question->options);
   if (!plan.ok()) return Fail(plan.status());
   const absl::Status finished = Finish(*question, &*plan);
+  if (!explain_) {
+    std::cout << scheduler::PlanSummary(*plan, {flags_.model, out_, picture_});
+    return finished.ok() ? 0 : Fail(finished);
+  }
   std::cout << scheduler::PlanTable(*plan);
   if (!finished.ok()) return Fail(finished);
   if (!picture_.empty()) std::cout << "\ndrawn in " << picture_ << "\n";

@@ -49,6 +49,8 @@ class PlanCli {
   std::vector<double> rates_;
   bool no_split_ = false;
   bool sensitivity_ = false;  // search again
+  bool quick_ = false;        // no simulation of the promised rate
+  bool explain_ = false;      // all that is known, not the summary
   std::string out_;           // file for plan.json
   std::string what_if_;       // changes
   std::string checked_plan_, checked_cluster_, checked_model_;

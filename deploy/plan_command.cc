@@ -148,6 +148,17 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   return absl::OkStatus();
 }
 
+// A prompt that no sequence holds would be cut to one, and the plan be for another prompt.
+absl::Status CheckPrompt(const PlanFlags& flags, const v1::Model& model) {
+  const bool given = flags.options.context_tokens > 0;
+  const int64_t context = given ? flags.options.context_tokens : model.max_positions();
+  if (context <= 0 || flags.prompt_tokens < context) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("--prompt: ", flags.prompt_tokens, " tokens leave no room for an answer: the longest ",
+             "sequence has ", context, " tokens (", given ? std::string("--context") : model.name(),
+             "); ask with at most ", context - 1));
+}
+
 // Who wants no limit of either kind wants the most that can be served.
 scheduler::Preference PreferenceOf(const PlanFlags& flags) {
   scheduler::Preference preference = scheduler::UsualPreference();
@@ -197,6 +208,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
   question.options.preference = PreferenceOf(flags);
+  if (absl::Status s = CheckPrompt(flags, input.model); !s.ok()) return s;
   if (!flags.running.empty()) {
     absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);
     if (!running.ok())
@@ -213,6 +225,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   v1::WrittenLayout layout;
   if (absl::Status s = ReadDocumentFile(flags.layout, &layout); !s.ok()) return s;
   question.options.given_search = scheduler::GivenLayout(std::move(layout), flags.layout);
+  if (!question.options.simulate) question.options.simulate = true;  // one plan: it takes no time
   return question;
 }
 

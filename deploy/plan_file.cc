@@ -3,7 +3,10 @@
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "proto/file_text.h"
 #include "scheduler/plan_file.h"
@@ -34,14 +37,17 @@ absl::Status CheckCanWrite(const std::string& path) {
   };
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return error("it is a folder");
-  if (fs::exists(path, ignored)) {
-    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : error("no right to");
-  }
+  const bool exists = fs::exists(path, ignored);
+  if (exists && access(path.c_str(), W_OK) != 0) return error("no right to");
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
   if (!fs::is_directory(folder, ignored)) return error(StrCat("there is no folder ", folder));
-  return access(folder.c_str(), W_OK | X_OK) == 0 ? absl::OkStatus()
-                                                  : error(StrCat("no right to write in ", folder));
+  if (!exists && access(folder.c_str(), W_OK | X_OK) != 0)
+    return error(StrCat("no right to write in ", folder));
+  // Rights are not all: a file system may be read-only.
+  const bool opens = std::ofstream(path, std::ios::binary | std::ios::app).is_open();
+  if (opens && !exists) fs::remove(path, ignored);
+  return opens ? absl::OkStatus() : error(std::strerror(errno));
 }
 
 }  // namespace tessera::deploy

@@ -8,23 +8,30 @@ namespace {
 
 constexpr int kSides = 16;
 
-// [begin, end) of each of kSides parts of about equal weight.
-std::vector<std::span<RequestLengths>> EqualParts(std::span<RequestLengths> samples) {
-  double all = 0, before = 0;
-  for (const RequestLengths& sample : samples) all += sample.weight;
+using Length = double RequestLengths::*;
+
+// Parts of about equal size, sorted by `length`: each request counts as one and as its part of all
+// such tokens.
+std::vector<std::span<RequestLengths>> EqualParts(std::span<RequestLengths> samples,
+                                                  Length length) {
+  std::stable_sort(samples.begin(), samples.end(),
+                   [&](auto& a, auto& b) { return a.*length < b.*length; });
+  double requests = 0, tokens = 0, before = 0;
+  for (const RequestLengths& sample : samples) {
+    requests += sample.weight;
+    tokens += sample.weight * sample.*length;
+  }
   std::vector<std::span<RequestLengths>> parts;
   size_t begin = 0;
+  int full = 0;  // parts that are behind
   for (size_t i = 0; i < samples.size(); ++i) {
-    before += samples[i].weight;
-    const bool full = before >= all * static_cast<double>(parts.size() + 1) / kSides;
-    if (!full && i + 1 < samples.size()) continue;
+    before += samples[i].weight / requests + samples[i].weight * samples[i].*length / tokens;
+    const int now = static_cast<int>(before / 2 * kSides);
+    if (now == full && i + 1 < samples.size()) continue;
     parts.push_back(samples.subspan(begin, i + 1 - begin));
     begin = i + 1;
-    // A heavy sample fills several parts.
-    while (static_cast<double>(parts.size() + 1) * all < before * kSides && i + 1 < samples.size())
-      parts.emplace_back();
+    full = now;
   }
-  std::erase_if(parts, [](const auto& part) { return part.empty(); });
   return parts;
 }
 
@@ -49,12 +56,8 @@ std::vector<RequestLengths> BucketsOf(std::vector<RequestLengths> samples) {
   });
   std::vector<RequestLengths> buckets = {*longest};
   samples.erase(longest);
-  std::stable_sort(samples.begin(), samples.end(),
-                   [](auto& a, auto& b) { return a.prompt_tokens < b.prompt_tokens; });
-  for (const std::span<RequestLengths> part : EqualParts(samples)) {
-    std::stable_sort(part.begin(), part.end(),
-                     [](auto& a, auto& b) { return a.output_tokens < b.output_tokens; });
-    for (const std::span<RequestLengths> bucket : EqualParts(part))
+  for (const std::span<RequestLengths> part : EqualParts(samples, &RequestLengths::prompt_tokens)) {
+    for (const std::span<RequestLengths> bucket : EqualParts(part, &RequestLengths::output_tokens))
       buckets.push_back(MeanOf(bucket));
   }
   return buckets;
@@ -64,11 +67,11 @@ std::vector<RequestLengths> BucketsOf(std::vector<RequestLengths> samples) {
 
 WorkloadSamples Bucketed(WorkloadSamples workload) {
   const bool many = std::any_of(workload.classes.begin(), workload.classes.end(),
-                                [](const auto& c) { return c.samples.size() > kMostBuckets; });
+                                [](const auto& c) { return c.samples.size() > kMostBuckets + 1; });
   if (!many) return workload;
   workload.samples.clear();
   for (RequestClass& one : workload.classes) {
-    if (one.samples.size() > kMostBuckets) one.samples = BucketsOf(std::move(one.samples));
+    if (one.samples.size() > kMostBuckets + 1) one.samples = BucketsOf(std::move(one.samples));
     for (RequestLengths sample : one.samples) {
       sample.weight *= one.share;
       workload.samples.push_back(sample);

@@ -1,10 +1,10 @@
 // Fewer lengths that stand for many: what a plan is searched with.
 //
 // A trace has thousands of unlike requests, and every attainment is a sum over them. Idea: prompts
-// are cut into 16 buckets of equal weight, each of these into 16 by its answers; a bucket is its
-// mean. Means stay what they were, second moments lose what varies within a bucket; the longest
-// sequence, which memory must hold, stays a request of its own. Thread rule: pure function.
-// Deterministic.
+// are cut into 16 buckets, each of these into 16 by its answers; a bucket is its mean. Buckets have
+// equal parts of requests and tokens together, so those of long requests, which count most in
+// second moments, are narrow. Means stay what they were; the longest sequence, which memory must
+// hold, stays a request of its own. Thread rule: pure function. Deterministic.
 #pragma once
 
 #include <vector>

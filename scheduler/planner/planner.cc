@@ -10,7 +10,9 @@
 #include "scheduler/input/length_buckets.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
+#include "scheduler/planner/attained_rate.h"
 #include "scheduler/planner/plan_assumptions.h"
+#include "scheduler/planner/plan_notes.h"
 #include "scheduler/planner/preference.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/report/bottleneck.h"
@@ -65,19 +67,33 @@ class Planner {
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_);
     }
-    return Judged(*std::move(placement));
+    absl::StatusOr<v1::DeploymentPlan> plan = Judged(*std::move(placement));
+    if (plan.ok()) Attain(&*plan);
+    return plan;
   }
 
  private:
+  // What simulation attains of the promise; where it cannot say, the plan keeps the prediction.
+  void Attain(v1::DeploymentPlan* plan) {
+    if (options_.attain_requests <= 0 || !simulates_ || problem_.watch.Stopped()) return;
+    problem_.watch.Report("which rate a simulation attains");
+    AttainedQuestion question = {&graph_, &workload_, options_.goal, options_.attain_requests};
+    question.watch = problem_.watch;
+    const absl::Status seen = AddAttained(question, plan);
+    if (!seen.ok() && !absl::IsCancelled(seen))
+      plan->add_explanation(StrCat("not simulated: ", StdView(seen.message())));
+  }
+
   // A preference is one between plans that a search found for throughput.
   bool Prefers() const {
     return options_.preference.any() && options_.goal == Goal::kThroughput &&
-           !options_.given_search && !options_.survive_machine_loss && !spot();
+           !options_.survive_machine_loss && !spot();
   }
 
   // Limits that somebody set are kept by the search, or said to be missed: no others beside them.
   absl::StatusOr<Placement> Preferred(const Search& search) {
     Preference preference = options_.preference;
+    if (options_.given_search) preference.simpler_within = 0;
     for (const RequestClass& one : workload_.classes) {
       if (std::isfinite(one.limits.tpot_seconds)) preference.max_tpot_seconds = 0;
       if (std::isfinite(one.limits.ttft_seconds) || std::isfinite(one.limits.end_to_end_seconds))
@@ -269,6 +285,9 @@ class Planner {
     }
     if (Splits(placement) && !simulates_)
       AddLine("not simulated: a plan with a split may serve only half of the prediction");
+    for (std::string& line :
+         PlanNotes({&input_, &options_, &problem_, &placement, plan_.has_survival()}))
+      AddLine(std::move(line));
     Compare(placement);
     if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;
@@ -514,7 +533,8 @@ class Planner {
     for (const std::string& line : preferred_lines_) AddLine(line);
     for (const std::string& note : placement.notes) AddLine(note);
     Bound(placement);
-    if (options_.goal == Goal::kPrice || options_.given_search) return;
+    if (options_.goal == Goal::kPrice) return;
+    if (options_.given_search && placement.shadow_prices.empty()) return;
     for (std::string& line :
          ShadowPriceLines(problem_, placement, options_.search, plan_.has_survival()))
       plan_.add_device_prices(std::move(line));

@@ -63,6 +63,8 @@ struct PlannerOptions {
   // taken; not given: for plans that use up to 64 devices, and up to 1,000 where a plan splits
   // prefill and decode, as what such plans promise is what simulations refute most.
   std::optional<bool> simulate;
+  // Requests with which the rate is found that simulation attains, for each of three seeds; 0: not.
+  int64_t attain_requests = 0;
   SearchWatch watch;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/cost/step_budget.h"
 #include "scheduler/planner/machine_losses.h"
 #include "scheduler/planner/report/plan_attainment.h"
 #include "scheduler/search/best/plain_placements.h"
@@ -29,7 +30,14 @@ struct Latencies {
 
 Latencies LatenciesOf(const PlacementProblem& problem, const Placement& placement) {
   v1::DeploymentPlan scratch;
-  for (size_t i = 0; i < placement.replicas.size(); ++i) scratch.add_replicas();
+  const LengthMoments lengths = MomentsOf(problem.samples);
+  for (const PlacedReplica& placed : placement.replicas) {
+    v1::Replica& replica = *scratch.add_replicas();
+    const ReplicaSpec spec = SpecOf(problem, placed);
+    replica.set_max_batched_tokens(
+        StepBudget(*problem.model, spec, lengths, problem.options, placed.rate));
+    replica.set_max_sequences(SequenceBudget(lengths, problem.options, spec, placed.rate));
+  }
   const double asked = problem.required_requests_per_second;
   const bool less = asked > 0 && asked < placement.requests_per_second;
   const double load = less ? asked / placement.requests_per_second : kUsualLoad;
@@ -106,8 +114,8 @@ class Preferring {
     }
     ttft_missed_ = true;
     lines_.push_back(absl::StrFormat(
-        "warning: no plan keeps the limit TTFT <= %.3g s (%s): this one's mean TTFT is %s",
-        preference_.max_ttft_seconds, kWhose, TtftText(placements_[order.front()])));
+        "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its mean is %s",
+        preference_.max_ttft_seconds, TtftText(placements_[order.front()])));
     return order.front();
   }
 
@@ -148,8 +156,9 @@ class Preferring {
   void SayTpot(const Placement& placement) {
     const double tpot = LatenciesOf(problem_, placement).tpot_seconds;
     lines_.push_back(absl::StrFormat(
-        "warning: no plan keeps the limit TPOT <= %.0f ms (%s): this one's mean TPOT is %.0f ms%s",
-        preference_.max_tpot_seconds * 1e3, kWhose, tpot * 1e3,
+        "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): its mean is %.0f "
+        "ms%s",
+        preference_.max_tpot_seconds * 1e3, tpot * 1e3,
         tpot > preference_.max_tpot_seconds
             ? absl::StrFormat(", %.0f ms more", (tpot - preference_.max_tpot_seconds) * 1e3)
             : std::string(", and more when all decode that may")));
@@ -171,14 +180,13 @@ class Preferring {
     const std::string limits =
         StrCat(absl::StrFormat("TPOT <= %.0f ms", preference_.max_tpot_seconds * 1e3),
                preference_.max_ttft_seconds > 0 && !ttft_missed_
-                   ? absl::StrFormat(" and TTFT <= %.3g s", preference_.max_ttft_seconds)
+                   ? absl::StrFormat(", TTFT <= %.3g s", preference_.max_ttft_seconds)
                    : std::string());
     lines_.push_back(
         cost < kWorthSaying
-            ? StrCat("the limits ", limits, " (", kWhose, ") cost nothing")
-            : absl::StrFormat("the limits %s (%s) cost %.1f %%: without them a plan would serve "
-                              "%.3f requests/s",
-                              limits, kWhose, 100 * cost, most));
+            ? StrCat("the limits ", limits, " (default) cost nothing")
+            : absl::StrFormat("the limits %s (default) cost %.1f %%: %.3f requests/s without them",
+                              limits, 100 * cost, most));
   }
 
   void SaySimplicity(size_t best, size_t chosen) {
@@ -214,8 +222,6 @@ class Preferring {
     }
     return taken;
   }
-
-  static constexpr char kWhose[] = "default; --max-tpot, --max-ttft";
 
   PlacementProblem& problem_;
   const Preference& preference_;

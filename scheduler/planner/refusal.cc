@@ -14,6 +14,8 @@
 namespace tessera::scheduler {
 namespace {
 
+constexpr double kSmallReserveBytes = 268435456.0;  // for a runtime that needs little
+
 // The most that the same devices serve with less asked of them; 0: nothing either.
 double Served(const Search& search, const PlacementProblem& problem) {
   const absl::StatusOr<Placement> placement = search(problem);
@@ -140,6 +142,36 @@ absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
                       input.cluster_file, served, GbitText(least), narrowest, longest, latest));
 }
 
+// Where memory is what lacks: what needs less of it, and what that would serve.
+absl::Status WithWaysOut(const Search& search, const PlacementProblem& problem,
+                         const absl::Status& found, const PlannerInput& input) {
+  PlacementProblem less = problem;
+  less.goal = Goal::kThroughput;
+  less.options.max_tpot_seconds = std::numeric_limits<double>::infinity();
+  less.bound = less.prove = false;
+  std::string ways;
+  const auto add = [&](const std::string& way, const PlacementProblem& with) {
+    const double served = Served(search, with);
+    if (served >= kLeastRequestsPerSecond)
+      ways += absl::StrFormat("; with %s the model fits and these devices serve %.3f requests/s",
+                              way, served);
+  };
+  absl::StatusOr<ModelShape> light =
+      MakeModelShape(input.model, v1::DATA_TYPE_INT8, v1::DATA_TYPE_UNSPECIFIED);
+  if (light.ok() && problem.model->weight_bytes_per_element > light->weight_bytes_per_element) {
+    light->kv_bytes_per_element = problem.model->kv_bytes_per_element;
+    PlacementProblem with = less;
+    with.model = &*light;
+    add(input.by_request ? "weight_dtype int8" : "--dtype int8", with);
+  }
+  if (problem.options.memory.runtime_reserve_bytes > kSmallReserveBytes) {
+    PlacementProblem with = less;
+    with.options.memory.runtime_reserve_bytes = kSmallReserveBytes;
+    add(input.by_request ? "a runtime_reserve of 256 MiB" : "--reserve \"256 MiB\"", with);
+  }
+  return ways.empty() ? found : absl::Status(found.code(), StrCat(StdView(found.message()), ways));
+}
+
 }  // namespace
 
 absl::Status CheckGoal(const PlacementProblem& problem, const PlannerInput& input) {
@@ -182,7 +214,8 @@ absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
   const bool money = problem.goal == Goal::kPrice || problem.goal == Goal::kBudget;
   const bool patient = !std::isfinite(problem.options.max_tpot_seconds);
   const bool limited = money || !patient || problem.goal == Goal::kGoodput;
-  if (!found.ok() && (!limited || !CheckRoom(problem).ok())) return found;
+  if (!found.ok() && (!limited || !CheckRoom(problem).ok()))
+    return WithWaysOut(search, problem, found, input);
   PlacementProblem less = problem;
   less.goal = Goal::kThroughput;
   if (money) {

@@ -18,7 +18,7 @@ struct Ran {
 };
 
 // `tessera plan ...`, with what it prints.
-Ran Run(std::vector<std::string> arguments) {
+Ran RunAsGiven(std::vector<std::string> arguments) {
   Program program("", "tessera");
   PlanCli plan(program);
   arguments.insert(arguments.begin(), "plan");
@@ -33,6 +33,16 @@ Ran Run(std::vector<std::string> arguments) {
   ran.out = out.str();
   ran.err = err.str();
   return ran;
+}
+
+// The same, with everything that is known of a plan, and no long simulations.
+Ran Run(std::vector<std::string> arguments) {
+  const std::string& first = arguments.front();
+  if (first != "check" && first != "diff" && first != "init") {
+    arguments.push_back("--explain");
+    arguments.push_back("--quick");
+  }
+  return RunAsGiven(std::move(arguments));
 }
 
 std::string Scratch(const std::string& name) {
@@ -283,6 +293,57 @@ TEST_CASE("several models: --what-if deals the devices anew, and writes the plan
   CHECK(std::filesystem::exists(Scratch("two.Qwen2.5-7B.json")));
   CHECK_THAT(Run(TwoModels({"--what-if", "+1 A40 on z"})).err,
              Contains("--what-if: \"+1 A40 on z\": there is no machine called z"));
+}
+
+TEST_CASE("a plan is fifteen lines and one for each replica, of a hundred columns") {
+  struct Asked {
+    std::vector<std::string> arguments;
+    int replicas;  // at most
+  };
+  for (const Asked& asked :
+       {Asked{With({}), 1},
+        Asked{{"deploy/clusters/workstations.yaml", "--model", "Llama-2-70B"}, 3},
+        Asked{{"deploy/clusters/three_sites_24.yaml", "--model", "Llama-2-70B", "--quick"}, 12},
+        Asked{{"deploy/clusters/mixed_cloud_32.yaml", "--model", "Llama-3-8B", "--quick"}, 32}}) {
+    const Ran ran = RunAsGiven(asked.arguments);
+    INFO(ran.out << ran.err);
+    REQUIRE(ran.code == 0);
+    std::istringstream lines(ran.out);
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count) CHECK(line.size() <= 100);
+    CHECK(count <= 15 + asked.replicas);
+    CHECK_THAT(ran.out, Contains("what runs where") && Contains("  r0: ") &&
+                            Contains("what to expect:\n  TTFT ") && Contains("how sure:\n") &&
+                            Contains("next: ") && Contains("--plan plan.json") &&
+                            Contains("--explain shows"));
+  }
+}
+
+TEST_CASE("the headline is what simulation attains, and --quick says that it is predicted") {
+  CHECK_THAT(RunAsGiven(With({})).out,
+             Contains(" requests/s (simulated, 3 x 20000 requests; predicted "));
+  CHECK_THAT(RunAsGiven(With({"--quick"})).out, Contains(" requests/s (predicted)"));
+}
+
+TEST_CASE("a prompt that no sequence holds is refused before planning") {
+  CHECK_THAT(RunAsGiven(With({"--prompt", "40000"})).err,
+             Contains("--prompt: 40000 tokens leave no room for an answer: the longest sequence "
+                      "has 32768 tokens (Qwen2.5-7B); ask with at most 32767"));
+}
+
+TEST_CASE("a layout is simulated unless somebody says otherwise") {
+  const std::string file = Scratch("layout.yaml");
+  std::ofstream(file) << "replicas: [{stages: [{devices: [desk/0], layers: 28}]}]\n";
+  CHECK_THAT(Run(With({"--layout", file})).out, Contains("simulated ("));
+  CHECK_THAT(Run(With({"--layout", file, "--no-simulate"})).out, !Contains("simulated ("));
+}
+
+TEST_CASE("a little missing memory: what needs less of it is named with what it gives") {
+  const std::string file = Scratch("small.yaml");
+  std::ofstream(file) << "machines: [{name: a, devices: [{kind: RTX3090}]}]\n";
+  CHECK_THAT(
+      Run({file, "--model", "Llama-2-13B"}).err,
+      Contains("GiB are missing; with --dtype int8 the model fits and these devices serve "));
 }
 
 }  // namespace tessera::deploy

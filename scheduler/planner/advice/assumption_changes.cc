@@ -67,6 +67,7 @@ std::vector<AssumptionChange> AssumptionChanges() {
 PlannerOptions JudgingOf(const PlannerOptions& options, const v1::DeploymentPlan& plan) {
   PlannerOptions judging = options;
   judging.given_search = GivenLayout(LayoutOf(plan), kLayoutName);
+  judging.simulate = false;
   return judging;
 }
 

@@ -168,6 +168,7 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   // Plans that must survive take many searches each.
   const bool quick = DevicesOf(input.cluster) <= kReplannedUpTo && !options.survive_machine_loss;
   PlannerOptions told = options;
+  told.attain_requests = 0;
   told.watch.progress = [&](const std::string& what) {
     options.watch.Report(StrCat("what changes would bring: ", what));
   };

@@ -251,12 +251,20 @@ double StaySeconds(const v1::DeploymentPlan& plan) {
 // Up to which rate enough are in time, where that was promised.
 void AppendAttained(const v1::DeploymentPlan& plan, std::string* out) {
   if (!plan.simulated().has_attained_requests_per_second()) return;
+  if (plan.simulated().attained_seeds() > 0 && !SimulatedToAttainLess(plan)) return;
   const double attained = plan.simulated().attained_requests_per_second();
   if (!SimulatedToAttainLess(plan)) {
     absl::StrAppendFormat(out,
                           "  in longer simulations enough requests are within their limits up to "
                           "%.3f requests/s (cost model: %.3f)\n",
                           attained, plan.prediction().requests_per_second());
+    return;
+  }
+  if (plan.simulated().attained_seeds() > 0 && !plan.basis().goodput()) {
+    absl::StrAppendFormat(out,
+                          "  the cost model predicts %.3f requests/s, simulations of longer runs "
+                          "serve %.3f: rely on these\n",
+                          plan.prediction().requests_per_second(), attained);
     return;
   }
   absl::StrAppendFormat(
@@ -347,6 +355,12 @@ void AppendLatencies(const v1::DeploymentPlan& plan, std::string* out) {
 
 // The promise, and what is left of it where less than all of it is to be counted on.
 std::string HeadText(const v1::DeploymentPlan& plan) {
+  if (plan.simulated().attained_seeds() > 0) {
+    return absl::StrFormat(
+        "%s on %d replica%s: %s, %.0f output tokens/s", plan.model().name(), plan.replicas_size(),
+        plan.replicas_size() == 1 ? "" : "s", HeadlineRate(plan),
+        plan.simulated().attained_requests_per_second() * plan.basis().output_tokens());
+  }
   const std::string less = CountedOnText(plan);
   return absl::StrFormat(
       "%s on %d replica%s: up to %.3f requests/s%s, %.0f output tokens/s", plan.model().name(),

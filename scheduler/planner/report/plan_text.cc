@@ -110,6 +110,16 @@ bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
              kHolds * plan.prediction().requests_per_second();
 }
 
+std::string HeadlineRate(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& s = plan.simulated();
+  const double predicted = plan.prediction().requests_per_second();
+  if (s.attained_seeds() == 0)
+    return absl::StrFormat("up to %.3f requests/s (predicted)", predicted);
+  return absl::StrFormat("%.3f requests/s (simulated, %d x %d requests; predicted %.3f)",
+                         s.attained_requests_per_second(), s.attained_seeds(),
+                         s.attained_requests(), predicted);
+}
+
 std::string CountedOnText(const v1::DeploymentPlan& plan) {
   if (SimulatedToAttainLess(plan))
     return absl::StrFormat("by simulation: %.3f", plan.simulated().attained_requests_per_second());

@@ -79,6 +79,7 @@ class Sharer {
 
   absl::Status Plan(size_t i) {
     PlannerOptions options = options_;
+    options.preference = {};  // the deal counts the most that each part serves
     options.given_search = [this, i](const PlacementProblem& problem) -> absl::StatusOr<Placement> {
       problems_.push_back(&problem);
       if (absl::Status s = i + 1 < inputs_.size() ? Plan(i + 1) : MakeDeal(); !s.ok()) return s;

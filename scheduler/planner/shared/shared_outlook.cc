@@ -35,6 +35,7 @@ class Outlook {
       : inputs_(inputs), options_(options), search_again_(search_again), shared_(*shared) {
     for (const v1::DeploymentPlan& plan : shared->plans)
       judging_.push_back(JudgingOf(options, plan));
+    judging_.back().preference = {};
     dealing_.weights = shared->weights;
     dealing_.choices = shared->plain;
     dealing_.bound = false;

@@ -119,6 +119,7 @@ TEST_CASE("nonsense is refused by the flag's name, and requests carry the option
   *request.mutable_workload() = input.workload;
   *request.mutable_running() = PlanOf(input);
   request.set_weight_read_bytes_per_second(1e9);
+  request.mutable_options()->set_no_usual_limits(true);  // as the running plan was made
   const auto reply = AnswerPlanRequest(request, input.model, {});
   REQUIRE(reply.status().message() == "");
   CHECK_THAT(reply->text(), Contains("re-routing only") && Contains("1 GB/s per machine (option)"));

@@ -1,0 +1,29 @@
+// What a reader of a plan should know before machines are started: devices that compute the model's
+// type another way or run no worker, what the loss of a machine takes along, what a raised
+// --max-sequences would bring. Thread rule: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scheduler/planner/planner_input.h"
+#include "scheduler/search/layout/problem.h"
+
+namespace tessera::scheduler {
+
+// The least compute capability that the workers' kernels are made for, and with bfloat16 units.
+inline constexpr double kLeastCapability = 7.5;
+inline constexpr double kBfloat16Capability = 8.0;
+
+struct NotedPlan {
+  const PlannerInput* input = nullptr;
+  const PlannerOptions* options = nullptr;
+  const PlacementProblem* problem = nullptr;
+  const Placement* placement = nullptr;  // with the rates that are promised
+  bool survives = false;                 // what the loss of a machine leaves is said already
+};
+
+// A line each, for DeploymentPlan.explanation; those that begin with "warning:" stand at the head.
+std::vector<std::string> PlanNotes(const NotedPlan& plan);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,201 @@
+#include "scheduler/planner/report/plan_summary.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "scheduler/planner/report/plan_text.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr size_t kMostReplicas = 40;  // that are shown: of clusters of thousands nobody reads more
+constexpr double kAlike = 5e-4;
+constexpr double kWidePercent = 10;  // of a bound: it says little about the plan
+
+using Lines = std::vector<std::string>;
+
+// Cut at blanks; what follows the first line is set in, what would be a line too many is left out.
+void Wrap(const std::string& text, const std::string& indent, size_t most_lines, Lines* lines) {
+  std::string rest = text, begin = indent;
+  for (size_t line = 0; line < most_lines && !rest.empty(); ++line) {
+    const size_t room = kSummaryColumns - begin.size();
+    if (rest.size() <= room) {
+      lines->push_back(begin + rest);
+      return;
+    }
+    const bool last = line + 1 == most_lines;
+    size_t cut = rest.rfind(' ', last ? room - 4 : room);
+    if (cut == std::string::npos || cut == 0) cut = last ? room - 4 : room;
+    lines->push_back(StrCat(begin, rest.substr(0, cut), last ? " ..." : ""));
+    rest.erase(0, rest.find_first_not_of(' ', cut));
+    begin = indent + "  ";
+  }
+}
+
+std::string CountText(size_t count, const std::string& thing) {
+  return StrCat(count, " ", thing, count == 1 ? "" : "s");
+}
+
+// "a/0..3 (A6000, TP 4, layers 0-47)", for like stages after each other in one.
+std::string StagesText(const v1::Replica& replica) {
+  std::string text;
+  for (int j = 0; j < replica.stages_size();) {
+    const v1::Stage& first = replica.stages(j);
+    const int width = first.workers_size();
+    const std::string& kind = first.workers(0).kind();
+    v1::Replica run;
+    int64_t end = 0;
+    for (; j < replica.stages_size() && replica.stages(j).workers_size() == width &&
+           replica.stages(j).workers(0).kind() == kind;
+         ++j) {
+      *run.add_stages() = replica.stages(j);
+      end = replica.stages(j).workers(0).share().layers().end();
+    }
+    if (!text.empty()) text += ", then ";
+    text += StrCat(ReplicaDevicesText(run), " (", kind);
+    if (width > 1) text += StrCat(", TP ", width);
+    if (replica.stages_size() > 1) {
+      text += StrCat(", layers ", first.workers(0).share().layers().begin(), "-", end - 1);
+      if (run.stages_size() > 1) text += StrCat(" in ", run.stages_size(), " stages");
+    }
+    text += ")";
+  }
+  return text;
+}
+
+void AddReplicas(const v1::DeploymentPlan& plan, Lines* lines) {
+  const auto shown = std::min(kMostReplicas, static_cast<size_t>(plan.replicas_size()));
+  for (size_t i = 0; i < shown; ++i) {
+    const v1::Replica& replica = plan.replicas(static_cast<int>(i));
+    const std::string role =
+        replica.role() == v1::REPLICA_ROLE_BOTH ? "" : StrCat(RoleText(replica.role()), " on ");
+    Wrap(StrCat(replica.name(), ": ", role, StagesText(replica)), "  ", 1, lines);
+  }
+  if (shown < static_cast<size_t>(plan.replicas_size()))
+    lines->back() += StrCat(" and ", static_cast<size_t>(plan.replicas_size()) - shown, " more");
+}
+
+std::string LatencyText(const v1::DeploymentPlan& plan) {
+  const v1::Prediction& p = plan.prediction();
+  const v1::SimulatedFigures& s = plan.simulated();
+  const bool seen = s.time_to_first_token_mean_seconds() > 0;
+  const double ttft = seen ? s.time_to_first_token_mean_seconds() : p.time_to_first_token_seconds();
+  const double tpot =
+      seen ? s.time_per_output_token_mean_seconds() : p.time_per_output_token_seconds();
+  const double rate = seen ? s.latency_requests_per_second() : plan.basis().requests_per_second();
+  std::string text = ttft > 0 ? absl::StrFormat("TTFT %.2g s", ttft)
+                              : std::string("TTFT without end for some requests");
+  if (tpot > 0) absl::StrAppendFormat(&text, ", TPOT %.0f ms", 1e3 * tpot);
+  absl::StrAppendFormat(&text, " (means at %.3g requests/s, %s)", rate,
+                        seen ? "simulated" : "predicted");
+  if (seen && s.time_to_first_token_p99_seconds() > 0)
+    absl::StrAppendFormat(&text, "; p99 %.2g s and %.0f ms", s.time_to_first_token_p99_seconds(),
+                          1e3 * s.time_per_output_token_p99_seconds());
+  return text;
+}
+
+std::string PriceText(const v1::DeploymentPlan& plan) {
+  const v1::Prediction& p = plan.prediction();
+  if (p.usd_per_million_output_tokens() <= 0) return "";
+  const double per_hour =
+      p.usd_per_million_output_tokens() * p.output_tokens_per_second() * 3600 / 1e6;
+  return absl::StrFormat("%s USD/h, %s USD per million output tokens when fully used%s",
+                         UsdText(per_hour), UsdText(p.usd_per_million_output_tokens()),
+                         PricesEstimated(plan) ? " (prices are estimates)" : "");
+}
+
+std::string BoundText(const v1::DeploymentPlan& plan) {
+  const v1::Certificate& c = plan.certificate();
+  if (c.proved() || (c.upper_bound() > 0 && c.gap() < kAlike))
+    return "no plan of this kind is better: proved, for the cost model's figures";
+  if (c.upper_bound() <= 0) return "not proved to be the best: no bound is known";
+  const double higher = 100 * (c.upper_bound() / c.value() - 1);
+  return absl::StrFormat("not proved to be the best: the bound is %.1f %% higher%s", higher,
+                         higher > kWidePercent
+                             ? "; it ignores the cost of most links and counts parts of devices"
+                             : "");
+}
+
+// Of the explanation, what begins so, its first half.
+std::string Explained(const v1::DeploymentPlan& plan, const std::string& begin) {
+  for (const std::string& line : plan.explanation()) {
+    if (line.starts_with(begin)) return line.substr(0, line.find("; "));
+  }
+  return "";
+}
+
+void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
+  lines->push_back("how sure:");
+  if (std::string estimates = EstimatesText(plan); !estimates.empty())
+    Wrap(estimates, "  ", 1, lines);
+  Wrap(Explained(plan, "stages on several machines"), "  ", 1, lines);
+  Wrap(BoundText(plan), "  ", 2, lines);
+  for (const char* begin : {"the limits ", "simplicity costs ", "--max-sequences ", "the loss of "})
+    Wrap(Explained(plan, begin), "  ", 1, lines);
+}
+
+void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Lines* lines) {
+  std::set<std::string> machines;
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers())
+        machines.insert(worker.device().substr(0, worker.device().rfind('/')));
+    }
+  }
+  const std::string file = commands.plan_file.empty() ? "plan.json" : commands.plan_file;
+  std::string next =
+      commands.plan_file.empty() ? "next: the same with --out plan.json, then " : "next: ";
+  if (machines.size() == 1) {
+    next += StrCat("tessera up ", commands.model, " --plan ", file);
+  } else {
+    next += StrCat("tessera-coordinator ", commands.model, " --plan ", file,
+                   ", and for each device, on its machine, tessera-worker --coordinator HOST:8001 "
+                   "--name DEVICE");
+  }
+  Wrap(next, "", 2, lines);
+  Wrap(StrCat(commands.picture.empty() ? "" : StrCat("drawn in ", commands.picture, "; "),
+              "--explain shows memory, routing, links, other choices and every assumption"),
+       "", 1, lines);
+}
+
+}  // namespace
+
+std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& commands) {
+  size_t devices = 0;
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages())
+      devices += static_cast<size_t>(stage.workers_size());
+  }
+  Lines head, where, rest;
+  size_t warnings = 0;
+  constexpr size_t kMostWarnings = 3;
+  for (const std::string& line : plan.explanation()) {
+    if (IsWarning(line) && warnings++ < kMostWarnings) Wrap(line, "", 1, &head);
+  }
+  Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
+              CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",
+              HeadlineRate(plan)),
+       "", 2, &head);
+  where.push_back("what runs where (TP: devices that share every layer):");
+  AddReplicas(plan, &where);
+  Wrap(Explained(plan, "not used: "), "  ", 1, &where);
+  rest.push_back("what to expect:");
+  Wrap(LatencyText(plan), "  ", 1, &rest);
+  Wrap(PriceText(plan), "  ", 1, &rest);
+  AddSure(plan, &rest);
+  Lines next;
+  AddNext(plan, commands, &next);
+  // What is said of how sure the rest is gives way.
+  const auto most = static_cast<size_t>(kSummaryLines + plan.replicas_size());
+  while (head.size() + where.size() + rest.size() + next.size() > most) rest.pop_back();
+  std::string out;
+  for (const Lines* part : {&head, &where, &rest, &next}) {
+    for (const std::string& line : *part) out += StrCat(line, "\n");
+  }
+  return out;
+}
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,71 @@
+// What is said of devices, failure domains and sequences before machines are started.
+#include "scheduler/planner/plan_notes.h"
+
+#include <catch2/catch.hpp>
+
+#include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+constexpr char kWork[] = "classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]";
+
+v1::DeploymentPlan PlanOf(const std::string& cluster, const std::string& model,
+                          const PlannerOptions& options = {}) {
+  const auto plan = MakePlan(tests::WrittenInput(cluster, model, kWork), options);
+  REQUIRE(plan.status().message() == "");
+  return *plan;
+}
+
+std::string LineWith(const v1::DeploymentPlan& plan, const std::string& part) {
+  for (const std::string& line : plan.explanation()) {
+    if (line.find(part) != std::string::npos) return line;
+  }
+  return "";
+}
+
+TEST_CASE("bfloat16 on a kind without it is named, and a kind that no worker runs on") {
+  const auto t4 = PlanOf("machines: [{name: a, devices: [{kind: T4, count: 2}]}]", "Llama-3-8B");
+  CHECK_THAT(LineWith(t4, "bfloat16 units"),
+             Contains("warning: T4 has no bfloat16 units") && Contains("computed in float32"));
+  CHECK(LineWith(t4, "no worker runs") == "");
+  const auto v100 = PlanOf("machines: [{name: a, devices: [{kind: V100-32}]}]", "Llama-3-8B");
+  CHECK_THAT(LineWith(v100, "no worker runs"),
+             Contains("warning: no worker runs on V100-32: its compute capability is below 7.5"));
+  const auto l4 = PlanOf("machines: [{name: a, devices: [{kind: L4}]}]", "Llama-3-8B");
+  CHECK(LineWith(l4, "bfloat16 units") == "");
+  PlannerOptions half;
+  half.weight_dtype = v1::DATA_TYPE_FLOAT16;
+  const auto same =
+      PlanOf("machines: [{name: a, devices: [{kind: T4, count: 2}]}]", "Llama-3-8B", half);
+  CHECK(LineWith(same, "bfloat16 units") == "");
+}
+
+TEST_CASE("three of four replicas in one box are said to be lost with it") {
+  const auto plan = PlanOf(
+      "machines: [{name: box, devices: [{kind: A40, count: 3}]}, {name: desk, devices: [{kind: "
+      "A40}]}]\ntiers: {site: {bandwidth: 1 Gbit/s, latency: 0.1 ms}}",
+      "Llama-3-8B");
+  REQUIRE(plan.replicas_size() == 4);
+  CHECK_THAT(LineWith(plan, "the loss of machine box"),
+             Contains("takes 3 of 4 replicas along") && Contains(" and leaves "));
+  const auto one = PlanOf("machines: [{name: a, devices: [{kind: A40}]}]", "Llama-3-8B");
+  CHECK_THAT(LineWith(one, "the loss of machine a"), Contains("stops all of it"));
+}
+
+TEST_CASE("--max-sequences as the limit is named with what raising it brings") {
+  PlannerOptions options;
+  options.max_sequences = 8;
+  const auto plan =
+      PlanOf("machines: [{name: a, devices: [{kind: A40}]}]", "Qwen2.5-1.5B", options);
+  CHECK_THAT(LineWith(plan, "--max-sequences 8 limits"),
+             Contains("--max-sequences 16 would serve ") && Contains("(+"));
+  const auto free = PlanOf("machines: [{name: a, devices: [{kind: L4}]}]", "Llama-3-8B");
+  CHECK(LineWith(free, "--max-sequences") == "");
+}
+
+}  // namespace
+}  // namespace tessera::scheduler
