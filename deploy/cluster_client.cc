@@ -235,6 +235,8 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
       cluster.model(), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
       cluster.requests_in_flight(), cluster.sequences_running(), cluster.sequences_waiting());
   if (!cluster.no_plan().empty()) absl::StrAppend(&text, cluster.no_plan(), "\n\n");
+  if (!cluster.applying().empty())
+    absl::StrAppend(&text, "another plan is being applied: ", cluster.applying(), "\n\n");
   Table workers = {{"WORKER", "STATE", "REPLICA", "STAGE", "RANK", "KV USED", "BUSY", "PLANNED",
                     "ABORTS", "REFUSED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {

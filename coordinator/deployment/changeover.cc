@@ -53,6 +53,7 @@ Changeover::Orders Changeover::Advance(const Look& look, double now_seconds) {
   if (phase_ == Phase::kForming && (orders.in_force == nullptr || coming_.empty()))
     Form(look, now_seconds);
   if (phase_ == Phase::kReturning) Return(look, &orders);
+  progress_ = Progress(look);
   orders.over = phase_ == Phase::kOver;
   return orders;
 }
@@ -112,6 +113,24 @@ void Changeover::Return(const Look& look, Orders* orders) {
   phase_ = Phase::kOver;
   orders->in_force = &from_;
   orders->forget = {coming_.begin(), coming_.end()};
+}
+
+std::string Changeover::Progress(const Look& look) const {
+  std::vector<std::string> names;
+  if (phase_ == Phase::kDraining) {
+    for (const std::string& replica : going_) {
+      const View view = look(replica);
+      if (!view.formed) continue;
+      names.push_back(
+          absl::StrCat(replica, " (", view.work, view.work == 1 ? " request)" : " requests)"));
+    }
+    return absl::StrCat("draining ", absl::StrJoin(names, ", "));
+  }
+  for (const std::string& replica : coming_) {
+    if (!look(replica).serving) names.push_back(replica);
+  }
+  if (phase_ == Phase::kForming) return absl::StrCat("forming ", absl::StrJoin(names, ", "));
+  return phase_ == Phase::kReturning ? absl::StrCat("going back: ", failure_) : "";
 }
 
 absl::StatusOr<v1::ApplyPlanReply> Changeover::result() const {

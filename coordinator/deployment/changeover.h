@@ -60,6 +60,8 @@ class Changeover {
   // To be called again and again until it is over.
   Orders Advance(const Look& look, double now_seconds);
   const scheduler::PlanChange& change() const { return change_; }
+  // How far it is, for people: "draining r1 (2 requests)", as of the newest Advance.
+  const std::string& progress() const { return progress_; }
   // Once it is over: what was done, without the epoch; or why the plan before is in force again.
   absl::StatusOr<v1::ApplyPlanReply> result() const;
 
@@ -69,6 +71,7 @@ class Changeover {
   void Drain(const Look& look, double now, Orders* orders);
   void Form(const Look& look, double now);
   void Return(const Look& look, Orders* orders);
+  std::string Progress(const Look& look) const;
 
   v1::DeploymentPlan from_, to_;
   ChangeoverLimits limits_;
@@ -80,6 +83,7 @@ class Changeover {
   std::map<std::string, double> drained_seconds_, ready_seconds_;  // how long that took
   std::set<std::string> read_;                                     // replicas that read weights
   std::string failure_;
+  std::string progress_;
 };
 
 // "replicas: 2 kept, 1 flipped; routes change"

@@ -69,6 +69,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     const double now = options_.now_seconds();
     reply.set_plan_epoch(epoch);
     reply.set_no_plan(deployment_.why_no_plan());
+    reply.set_applying(deployment_.applying());
     reply.set_model(options_.served_model);
     reply.set_ready(flow_.ready_replicas() > 0);
     const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();

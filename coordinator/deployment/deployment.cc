@@ -529,6 +529,10 @@ void Deployment::AdvanceChange(const Workers& workers, double now) {
   }
   for (const std::string& replica : orders.forget) carried_.erase(replica);
   if (orders.in_force != nullptr) PutInForce(*orders.in_force, orders.is_new || was_made_, workers);
+  {
+    std::lock_guard lock(mutex_);
+    applying_ = change_->progress();
+  }
   if (!orders.over) return;
   absl::StatusOr<v1::ApplyPlanReply> result = change_->result();
   if (result.ok()) {
@@ -552,6 +556,11 @@ std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
 
 bool Deployment::recovering() const {
   return options_.now_seconds() - progressed_seconds_ <= options_.progress_seconds;
+}
+
+std::string Deployment::applying() const {
+  std::lock_guard lock(mutex_);
+  return applying_;
 }
 
 std::string Deployment::why_no_plan() const {

@@ -87,6 +87,8 @@ class Deployment {
   // Answers whoever waits for a plan to be applied, and whoever asks from now on; a change under
   // way goes on.
   void AbandonApply(const absl::Status& reason);
+  // How far a plan is that is being applied, in words; empty: none is.
+  std::string applying() const;
   // Some replica is being formed and makes progress, so that waiting for it makes sense. One that
   // has failed several times in a row does not count.
   bool recovering() const;
@@ -154,6 +156,7 @@ class Deployment {
   Applied applied_;                          // null: nobody waits
   bool changing_ = false;                    // from being asked until it is over
   absl::Status abandoned_;                   // not OK: AbandonApply was called
+  std::string applying_;                     // as applying() says
   std::optional<Changeover> change_;         // of our thread
   // Of our thread: the plan is somebody's, not one replica per worker; and so was the one before
   // the change.

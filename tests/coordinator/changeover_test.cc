@@ -65,6 +65,7 @@ TEST_CASE("what goes is drained, then what comes is formed, and what stays serve
   CHECK_FALSE(c.change.Retires("r0"));
   c.views["r1"].work = 2;
   CHECK(c.Advance(1000).end.empty());
+  CHECK(c.change.progress() == "draining r1 (2 requests)");
   CHECK(c.Advance(1010).end.empty());
   c.views["r1"].work = 0;
   CHECK(c.Advance(1020).end == Names{"r1"});
@@ -78,9 +79,11 @@ TEST_CASE("what goes is drained, then what comes is formed, and what stays serve
   c.views["r1"] = {.formed = true, .serving = true};
   c.views["r2"] = {.formed = true};
   CHECK_FALSE(c.Advance(1023).over);
+  CHECK(c.change.progress() == "forming r2");
   c.views["r2"] = {.formed = true, .serving = true, .reads = true};
   orders = c.Advance(1027);
   CHECK(orders.over);
+  CHECK(c.change.progress().empty());
   CHECK(orders.in_force == nullptr);
   const auto reply = c.change.result();
   REQUIRE(reply.ok());
@@ -146,6 +149,7 @@ TEST_CASE("a plan that does not come up makes way for the one before") {
     Changeover::Orders orders = c.Advance(fails ? 1010 : 1102);
     CHECK(orders.end == (fails ? Names{"r1"} : Names{"r1", "r2"}));
     CHECK(orders.in_force == nullptr);
+    CHECK_THAT(c.change.progress(), Contains("going back: replica r2"));
     CHECK(c.change.Retires("r1"));
     CHECK(c.change.Retires("r2"));
     CHECK_FALSE(c.change.Retires("r0"));

@@ -191,8 +191,10 @@ TEST_CASE("one plan at a time") {
   const absl::Status second = cluster.Apply(PlanOn({"a/0"})).status();
   CHECK(absl::IsFailedPrecondition(second));
   CHECK_THAT(std::string(second.message()), Contains("another plan is being applied"));
+  CHECK(cluster.Describe().applying() == "forming r-c/0");
   cluster.worker("c/0").Release();
   CHECK(cluster.End(std::move(first)).status().message() == "");
+  CHECK(cluster.Describe().applying().empty());
   CHECK(cluster.Apply(PlanOn({"a/0"})).status().message() == "");
 }
 

@@ -125,6 +125,9 @@ TEST_CASE("status says why there is no plan") {
   CHECK_THAT(ShowCluster(cluster), !Contains("planning waits"));
   cluster.set_no_plan("planning waits for b/0");
   CHECK_THAT(ShowCluster(cluster), Contains("\nplanning waits for b/0\n"));
+  CHECK_THAT(ShowCluster(cluster), !Contains("applied"));
+  cluster.set_applying("forming r1");
+  CHECK_THAT(ShowCluster(cluster), Contains("\nanother plan is being applied: forming r1\n"));
 }
 
 TEST_CASE("errors name the address and what to do") {
