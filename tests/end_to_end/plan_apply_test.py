@@ -91,6 +91,42 @@ def test_roles_then_a_rebuilt_replica_while_a_stream_is_under_way(tmp):
         answers(c)
 
 
+def test_replicas_become_stages_of_one_and_again_replicas(tmp):
+    with running(workers=3) as c:
+        first = c.status()["plan"]
+        whole = [e["choices"][0]["token_ids"] for e in c.stream(COUNT)]
+        staged = copy.deepcopy(first)
+        replica = staged["replicas"][0]
+        replica["stages"].append(copy.deepcopy(staged["replicas"][1]["stages"][0]))
+        for stage, (begin, end) in zip(replica["stages"], [(0, 2), (2, 6)]):
+            share = stage["workers"][0]["share"]
+            share["layers"] = {"begin": begin, "end": end}
+            share["holds_embedding"], share["holds_head"] = begin == 0, end == 6
+        del staged["replicas"][1]
+        staged["routing"] = [r for r in staged["routing"] if r["prefill_replica"] != "r-w1/0"]
+
+        # Of several streams some are on replicas that go; w2 serves on. All are finished, and none is changed.
+        streams = [[] for _ in range(6)]
+        readers = [threading.Thread(target=lambda s=s: s.extend(e["choices"][0]["token_ids"] for e in c.stream(COUNT)))
+                   for s in streams]
+        for reader in readers:
+            reader.start()
+        wait_for("the streams", lambda: all(len(s) > 5 for s in streams))
+        done = apply(c, tmp / "staged.json", staged)
+        assert done.returncode == 0, done
+        for reader in readers:
+            reader.join()
+        assert [sum(s, []) for s in streams] == [sum(whole, [])] * 6
+        assert row(done.stdout, "r-w0/0")[2] == "rebuilt" and row(done.stdout, "r-w2/0")[2] == "kept", done.stdout
+        assert row(done.stdout, "r-w1/0")[2] == "dropped" and loads(c) == [2, 2, 1], done.stdout
+        workers = {r["name"]: r["workers"] for r in c.status()["replicas"]}
+        assert workers == {"r-w0/0": ["w0/0", "w1/0"], "r-w2/0": ["w2/0"]}, workers
+        answers(c)
+        assert apply(c, tmp / "first.json", first).returncode == 0
+        assert loads(c) == [3, 3, 1] and len(c.replicas()) == 3
+        answers(c)
+
+
 def test_a_plan_that_does_not_come_up_leaves_the_one_before(tmp):
     with running(workers=2) as c:
         first = c.status()["plan"]
