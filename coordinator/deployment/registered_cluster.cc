@@ -170,7 +170,6 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;
   options.allow_split = false;  // roles other than both are not carried out
-  options.preference = scheduler::UsualPreference();
   if (AllOnCpus(names, workers)) options.runtime_reserve_bytes = 0;
   options.weight_dtype = start.weight_dtype;
   options.kv_dtype = start.kv_dtype;

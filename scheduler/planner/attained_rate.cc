@@ -15,13 +15,94 @@ constexpr double kServes = 0.98;
 constexpr double kStays = 12;  // how often what is in the system at once comes anew
 constexpr int64_t kMostTimes = 3;
 constexpr int kMostRounds = 12;
-constexpr double kSmallStep = 0.98, kLargeStep = 0.8;  // of the rate, to the next one
+constexpr double kSmallStep = 0.98, kLargeStep = 0.4;  // of the rate, to the next one
+constexpr int64_t kFewer = 5;                          // than all requests, to come near the rate
+
+// In units of a planned step, of which a core simulates about a million a second: that is ten
+// seconds, on any machine the same requests.
+constexpr double kStepWork = 1, kRowWork = 0.02;
+constexpr double kMostWork = 10e6;
+constexpr double kRounds = 3;  // of all seeds, that there should be time for
 
 // What a request takes on average.
 double StaySeconds(const v1::DeploymentPlan& plan) {
   return plan.prediction().time_to_first_token_seconds() +
          plan.prediction().time_per_output_token_seconds() * plan.basis().output_tokens();
 }
+
+}  // namespace
+
+namespace {
+
+// A rate, tried with requests of one seed.
+struct Trial {
+  double served = 1;  // of what comes
+  bool enough = true;
+  double work = 0;  // what it took to simulate: steps and the rows of those that were planned
+};
+
+class Attaining {
+ public:
+  Attaining(const AttainedQuestion& question, const PlanReplicas& replicas) : question_(question) {
+    at_.replicas = &replicas;
+    at_.classes = &question.workload->classes;
+    at_.arrival_variation = question.workload->arrival_variation;
+    at_.stop = question.watch.stop;
+  }
+
+  // A rate that a short run serves, not above `rate`; 0: none was found. Tells what a request
+  // costs.
+  absl::StatusOr<double> Near(double rate, int64_t requests) {
+    at_.seed = 1;
+    for (int round = 0; round < kMostRounds; ++round) {
+      const absl::StatusOr<Trial> trial = Try(rate, requests);
+      if (!trial.ok()) return trial.status();
+      if (trial->enough) return rate;
+      rate *= std::clamp(trial->served, kLargeStep, kSmallStep);
+    }
+    return 0;
+  }
+
+  // The largest of these rates that every seed attains; 0: none of those that the budget allows.
+  absl::StatusOr<double> Attained(double rate, int64_t requests) {
+    for (int round = 0; round < kMostRounds && rate > 0 && work_ < kMostWork; ++round) {
+      Trial trial;
+      for (int seed = 1; seed <= question_.seeds && trial.enough; ++seed) {
+        at_.seed = static_cast<uint64_t>(seed);
+        absl::StatusOr<Trial> tried = Try(rate, requests);
+        if (!tried.ok()) return tried.status();
+        trial = *tried;
+      }
+      if (trial.enough) return rate;
+      rate *= std::clamp(trial.served, kLargeStep, kSmallStep);
+    }
+    return 0;
+  }
+
+  double work_per_request() const { return requests_ > 0 ? work_ / requests_ : 0; }
+
+ private:
+  absl::StatusOr<Trial> Try(double rate, int64_t requests) {
+    at_.requests = requests;
+    const absl::StatusOr<SimulationResult> result = SimulateAt(at_, rate);
+    if (!result.ok()) return result.status();
+    for (const ReplicaCounters& counters : result->counters) {
+      work_ += kStepWork * static_cast<double>(counters.plans + counters.leaps) +
+               static_cast<double>(counters.rows) * kRowWork;
+    }
+    requests_ += static_cast<double>(requests);
+    Trial trial;
+    trial.served = ReportOf(*result).steady_requests_per_second / rate;
+    trial.enough = trial.served >= kServes &&
+                   (question_.goal != Goal::kGoodput ||
+                    EnoughAttained(*at_.classes, AttainedByClass(*result, *at_.classes)));
+    return trial;
+  }
+
+  const AttainedQuestion& question_;
+  GoodputQuestion at_;
+  double work_ = 0, requests_ = 0;
+};
 
 }  // namespace
 
@@ -34,33 +115,22 @@ absl::Status AddAttained(const AttainedQuestion& question, v1::DeploymentPlan* p
   if (fills > kMostTimes * question.requests) return absl::OkStatus();
   const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(*plan, *question.graph, {});
   if (!replicas.ok()) return replicas.status();
-  GoodputQuestion at;
-  at.replicas = &*replicas;
-  at.classes = &question.workload->classes;
-  at.arrival_variation = question.workload->arrival_variation;
-  at.requests = std::max(question.requests, fills);
-  at.stop = question.watch.stop;
-  for (int round = 0; round < kMostRounds; ++round) {
-    double served = 1;  // of what comes
-    bool enough = true;
-    for (int seed = 1; seed <= question.seeds && enough; ++seed) {
-      at.seed = static_cast<uint64_t>(seed);
-      const absl::StatusOr<SimulationResult> result = SimulateAt(at, rate);
-      if (!result.ok()) return result.status();
-      served = ReportOf(*result).steady_requests_per_second / rate;
-      enough =
-          served >= kServes && (question.goal != Goal::kGoodput ||
-                                EnoughAttained(*at.classes, AttainedByClass(*result, *at.classes)));
-    }
-    if (enough) {
-      v1::SimulatedFigures& simulated = *plan->mutable_simulated();
-      simulated.set_attained_requests_per_second(rate);
-      simulated.set_attained_requests(at.requests);
-      simulated.set_attained_seeds(question.seeds);
-      return absl::OkStatus();
-    }
-    rate *= std::clamp(served, kLargeStep, kSmallStep);
-  }
+  Attaining attaining(question, *replicas);
+  const int64_t few = std::max(question.requests / kFewer, fills);
+  const absl::StatusOr<double> near = attaining.Near(rate, few);
+  if (!near.ok()) return near.status();
+  // As many as there is time for.
+  const double affordable =
+      kMostWork / (kRounds * question.seeds * std::max(1e-9, attaining.work_per_request()));
+  const int64_t requests = std::max(few, std::min(std::max(question.requests, fills),
+                                                  static_cast<int64_t>(std::min(1e9, affordable))));
+  const absl::StatusOr<double> attained = attaining.Attained(*near, requests);
+  if (!attained.ok()) return attained.status();
+  if (*attained <= 0) return absl::OkStatus();
+  v1::SimulatedFigures& simulated = *plan->mutable_simulated();
+  simulated.set_attained_requests_per_second(*attained);
+  simulated.set_attained_requests(requests);
+  simulated.set_attained_seeds(question.seeds);
   return absl::OkStatus();
 }
 

@@ -2,9 +2,10 @@
 //
 // The promise of a plan is a formula's. Here as many requests per second as it promises are
 // simulated with several seeds; the rate is lowered until every one of them is served, and for
-// goodput until every class attains what it asks for in each. Thread rule: pure function,
-// deterministic. Errors: those of plan_replicas and the simulator; Cancelled where `watch` stopped
-// it.
+// goodput until every class attains what it asks for in each. Where so many requests would take
+// more than about ten seconds of a core, by the steps that they take, fewer are simulated; how many
+// is said. Thread rule: pure function, deterministic. Errors: those of plan_replicas and the
+// simulator; Cancelled where `watch` stopped it.
 #pragma once
 
 #include <cstdint>
