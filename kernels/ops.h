@@ -278,6 +278,9 @@ class Ops {
   virtual ~Ops() = default;
   virtual std::string name()
       const = 0;  // kernel path: "reference", "avx2", ... (kernels/cpu/isa.h)
+  // Whether models are to be computed in this type (f32, f16 or bf16): the ops take it, and as fast
+  // as any of its size. CUDA's take all three; on CPUs only the reference's take f16, for tests.
+  virtual bool ComputesIn(DType dtype) const { return dtype != DType::kF16; }
 
   virtual absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) = 0;
   virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;

@@ -7,7 +7,7 @@ namespace {
 
 using enum DType;
 constexpr auto kMayBeStrided = ArgumentCheck::Stride::kMayBeStrided;
-constexpr std::initializer_list<DType> kActivations = {kF32, kBF16};
+constexpr std::initializer_list<DType> kActivations = {kF32, kF16, kBF16};
 
 // Row ops take [rows, width], or [tokens, heads, width] of which only tokens may be strided.
 ArgumentCheck& RowTensor(ArgumentCheck& check, const char* name, const TensorView& view,
@@ -33,13 +33,15 @@ ArgumentCheck CheckNorm(const char* op, const NormArgs& args) {
   return check;
 }
 
-bool IsWeightType(DType type) { return type == kF32 || type == kBF16 || type == kI8; }
+bool IsWeightType(DType type) {
+  return type == kF32 || type == kF16 || type == kBF16 || type == kI8;
+}
 
 ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
   ArgumentCheck check(op);
   check.That(spec.in_features > 0 && spec.out_features > 0, "weights",
              "have in_features and out_features above 0");
-  check.That(IsWeightType(spec.weight_dtype), "weights", "be float32, bfloat16 or int8");
+  check.That(IsWeightType(spec.weight_dtype), "weights", "be float32, float16, bfloat16 or int8");
   check.That(spec.weight_dtype != kI8 || (spec.group_size > 0 && spec.group_size <= 128), "weights",
              "have a group_size of 1 to 128");
   return check;

@@ -64,7 +64,7 @@ struct SlotRun {
 std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_tokens, int64_t first,
                               int64_t end);
 
-enum class KvType { kFloat32, kBFloat16 };
+enum class KvType { kFloat32, kBFloat16, kFloat16 };
 inline int64_t SizeOf(KvType type) { return type == KvType::kFloat32 ? 4 : 2; }
 
 // One rank's pool.

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "kernels/half_floats.h"
+
 namespace tessera::kvcache {
 namespace {
 
@@ -21,28 +23,43 @@ void ForEachRun(const KvPool& pool, const IndexRange& layers, const IndexRange& 
   }
 }
 
-float ToFloat(uint16_t bits) {
-  const uint32_t wide = uint32_t{bits} << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
+float Read(KvType type, const std::byte* from) {
+  if (type == KvType::kFloat32) {
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return type == KvType::kBFloat16 ? kernels::ToFloat(kernels::BFloat16{bits})
+                                   : kernels::ToFloat(kernels::Float16{bits});
 }
 
-uint16_t ToBFloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);  // NaN
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+void Write(float value, KvType type, std::byte* to) {
+  if (type == KvType::kFloat32) {
+    std::memcpy(to, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = type == KvType::kBFloat16
+                            ? kernels::FromFloat<kernels::BFloat16>(value).bits
+                            : kernels::FromFloat<kernels::Float16>(value).bits;
+  std::memcpy(to, &bits, sizeof bits);
 }
 
-// `count` elements, converted from one type to the other.
-template <typename From, typename To, To (*convert)(From)>
+// `count` elements, converted from one type to the other. The types are constants of the caller, so
+// that no element asks for them again.
+template <KvType from, KvType to>
 void Convert(const std::byte* in, std::byte* out, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    From from;
-    std::memcpy(&from, in + i * int64_t{sizeof from}, sizeof from);
-    const To to = convert(from);
-    std::memcpy(out + i * int64_t{sizeof to}, &to, sizeof to);
+  for (int64_t i = 0; i < count; ++i)
+    Write(Read(from, in + i * SizeOf(from)), to, out + i * SizeOf(to));
+}
+
+template <KvType from>
+void ConvertTo(KvType to, const std::byte* in, std::byte* out, int64_t count) {
+  switch (to) {
+    case KvType::kFloat32: return Convert<from, KvType::kFloat32>(in, out, count);
+    case KvType::kBFloat16: return Convert<from, KvType::kBFloat16>(in, out, count);
+    case KvType::kFloat16: return Convert<from, KvType::kFloat16>(in, out, count);
   }
 }
 
@@ -68,10 +85,12 @@ void DecodeRaw(std::span<const std::byte> in, KvType type, const IndexRange& lay
   ForEachRun(pool, layers, kv_heads, slots, [&](std::byte* memory, int64_t elements) {
     if (type == pool.type) {
       std::memcpy(memory, from, static_cast<size_t>(elements * SizeOf(type)));
+    } else if (type == KvType::kFloat32) {
+      ConvertTo<KvType::kFloat32>(pool.type, from, memory, elements);
     } else if (type == KvType::kBFloat16) {
-      Convert<uint16_t, float, ToFloat>(from, memory, elements);
+      ConvertTo<KvType::kBFloat16>(pool.type, from, memory, elements);
     } else {
-      Convert<float, uint16_t, ToBFloat16>(from, memory, elements);
+      ConvertTo<KvType::kFloat16>(pool.type, from, memory, elements);
     }
     from += elements * SizeOf(type);
   });

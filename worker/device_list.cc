@@ -42,10 +42,11 @@ v1::DeviceInfo DescribeGpu(const kernels::cuda::Gpu& gpu, const std::string& dri
   info.set_compute_capability(StrCat(gpu.capability / 10, ".", gpu.capability % 10));
   info.set_driver_version(driver_version);
   info.set_memory_bytes(gpu.memory_bytes);
-  for (const v1::DataType type :
-       {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
-    info.add_data_types(type);
-  }
+  info.add_data_types(v1::DATA_TYPE_FLOAT32);
+  info.add_data_types(v1::DATA_TYPE_FLOAT16);
+  // Turing has no arithmetic in bfloat16: such checkpoints compute in float16 there.
+  if (gpu.capability >= 80) info.add_data_types(v1::DATA_TYPE_BFLOAT16);
+  info.add_data_types(v1::DATA_TYPE_INT8);
   return info;
 }
 

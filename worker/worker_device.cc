@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
+#include "kernels/ops.h"
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
@@ -106,10 +107,12 @@ absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options) {
   made.info.set_memory_bytes(made.device->memory_bytes());
   made.info.mutable_cores()->Add(made.cores.begin(), made.cores.end());
   if (made.info.data_types().empty()) {
-    for (const v1::DataType type :
-         {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
-      made.info.add_data_types(type);
+    made.info.add_data_types(v1::DATA_TYPE_FLOAT32);
+    if (made.device->ops().ComputesIn(kernels::DType::kF16)) {
+      made.info.add_data_types(v1::DATA_TYPE_FLOAT16);
     }
+    made.info.add_data_types(v1::DATA_TYPE_BFLOAT16);
+    made.info.add_data_types(v1::DATA_TYPE_INT8);
   }
   return made;
 }

@@ -259,14 +259,16 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
   return options;
 }
 
-absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request) {
+absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request,
+                                              const HalfTypes& computed) {
   ModelOptions options;
   options.folder = request.model_folder();
   options.model = request.model();
   options.share = request.share();
   options.pack_later = true;
   if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
-  const auto types = ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype());
+  const auto types =
+      ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype(), computed);
   if (!types.ok()) return types.status();
   options.weight_dtype = types->weight_dtype;
   options.kv_dtype = types->kv_dtype;
@@ -329,7 +331,9 @@ class Setup {
     absl::Status status = CheckAlone(request_);
     if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
     if (!status.ok()) return status;
-    auto model_options = ReadModelOptions(request_);
+    const kernels::Ops& ops = setup_.device->ops();
+    auto model_options =
+        ReadModelOptions(request_, {ops.ComputesIn(DType::kF16), ops.ComputesIn(DType::kBF16)});
     if (!model_options.ok()) return model_options.status();
     model_options_ = *std::move(model_options);
     model_options_.folder = ModelFolder();
@@ -417,13 +421,19 @@ class Setup {
     return {static_cast<int32_t>(range.begin()), static_cast<int32_t>(range.end())};
   }
 
-  // KV pools are f32 or bf16 (Model::AttachKv).
+  kvcache::KvType PoolType() const {
+    switch (model_options_.kv_dtype) {
+      case DType::kF16: return kvcache::KvType::kFloat16;
+      case DType::kBF16: return kvcache::KvType::kBFloat16;
+      default: return kvcache::KvType::kFloat32;
+    }
+  }
+
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::WorkerShare& held = request_.share();
-    const bool wide = model_options_.kv_dtype == DType::kF32;
     return {share.kv_memory.data(),
             {ToIndexRange(held.layers()), ToIndexRange(held.kv_heads())},
-            wide ? kvcache::KvType::kFloat32 : kvcache::KvType::kBFloat16,
+            PoolType(),
             share.kv_blocks,
             options_.limits.block_tokens,
             request_.model().head_dim()};

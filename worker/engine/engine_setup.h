@@ -22,6 +22,7 @@
 #include "worker/formation/member.h"
 #include "worker/model/loaded_share.h"
 #include "worker/model/model.h"
+#include "worker/model/model_dtypes.h"
 
 namespace tessera::worker {
 
@@ -90,9 +91,10 @@ v1::ConfigureRequest ShareTerms(const v1::ConfigureRequest& request);
 // InvalidArgument for impossible values.
 absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& request);
 
-// Stored and computed types: asked ones, or those the checkpoint suggests (float16 is computed in
-// float32, which loses nothing). InvalidArgument for a type that is not supported there.
-absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request);
+// Stored and computed types: asked ones, or those that the checkpoint suggests, of those that the
+// device computes in (see ResolveDTypes). InvalidArgument for a type that is not supported there.
+absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request,
+                                              const HalfTypes& computed = {});
 
 // Bytes for KV where nobody said: half of what the device and its machine have left, at most what
 // max_sequences sequences of full length need.

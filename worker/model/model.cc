@@ -22,15 +22,16 @@ absl::Status CheckOptions(const ModelOptions& options) {
       limits.max_blocks_per_sequence < 1) {
     return absl::InvalidArgumentError("model: every step limit must be at least 1");
   }
-  if (options.weight_dtype != DType::kF32 && options.weight_dtype != DType::kBF16 &&
-      options.weight_dtype != DType::kI8) {
+  if (options.weight_dtype != DType::kF32 && options.weight_dtype != DType::kF16 &&
+      options.weight_dtype != DType::kBF16 && options.weight_dtype != DType::kI8) {
     return absl::InvalidArgumentError(StrCat("model: weights cannot be computed as ",
                                              Name(options.weight_dtype),
-                                             "; use float32, bfloat16 or int8"));
+                                             "; use float32, float16, bfloat16 or int8"));
   }
-  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kBF16) {
+  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
+      options.kv_dtype != DType::kBF16) {
     return absl::InvalidArgumentError(StrCat("model: KV cannot be kept as ", Name(options.kv_dtype),
-                                             "; use float32 or bfloat16"));
+                                             "; use float32, float16 or bfloat16"));
   }
   return absl::OkStatus();
 }

@@ -22,16 +22,19 @@ std::string_view NameOf(v1::DataType type) {
 }  // namespace
 
 absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
-                                             v1::DataType requested_kv) {
+                                             v1::DataType requested_kv, const HalfTypes& computed) {
+  const bool stored_f16 = model.dtype() == v1::DATA_TYPE_FLOAT16;
+  const DType half = computed.float16 ? DType::kF16 : DType::kF32;
   const bool stored_bf16 = model.dtype() == v1::DATA_TYPE_BFLOAT16;
   ResolvedDTypes chosen;
   switch (requested_weights) {
-    case v1::DATA_TYPE_FLOAT32:
-    case v1::DATA_TYPE_FLOAT16: chosen.weight_dtype = DType::kF32; break;
+    case v1::DATA_TYPE_FLOAT32: chosen.weight_dtype = DType::kF32; break;
+    case v1::DATA_TYPE_FLOAT16: chosen.weight_dtype = half; break;
     case v1::DATA_TYPE_BFLOAT16: chosen.weight_dtype = DType::kBF16; break;
     case v1::DATA_TYPE_INT8: chosen.weight_dtype = DType::kI8; break;
     case v1::DATA_TYPE_UNSPECIFIED:
-      chosen.weight_dtype = stored_bf16 ? DType::kBF16 : DType::kF32;
+      chosen.weight_dtype = stored_f16 ? half : DType::kF32;
+      if (stored_bf16) chosen.weight_dtype = computed.bfloat16 ? DType::kBF16 : half;
       break;
     default:
       return absl::InvalidArgumentError(StrCat("weights cannot be computed as type ",
@@ -43,12 +46,17 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
     case v1::DATA_TYPE_BFLOAT16: chosen.kv_dtype = DType::kBF16; break;
     case v1::DATA_TYPE_INT8:
     case v1::DATA_TYPE_FLOAT16:
+      if (requested_kv == v1::DATA_TYPE_FLOAT16 && computed.float16) {
+        chosen.kv_dtype = DType::kF16;
+        break;
+      }
       return absl::InvalidArgumentError(
           StrCat("KV cannot be kept as ", NameOf(requested_kv), "; use auto, float32 or bfloat16"));
     default: {
       const bool bf16 =
           chosen.weight_dtype == DType::kBF16 || (chosen.weight_dtype == DType::kI8 && stored_bf16);
-      chosen.kv_dtype = bf16 ? DType::kBF16 : DType::kF32;
+      if (bf16) chosen.kv_dtype = computed.bfloat16 ? DType::kBF16 : half;
+      if (chosen.weight_dtype == DType::kF16) chosen.kv_dtype = DType::kF16;
     }
   }
   const bool int8_of_bf16 = chosen.weight_dtype == DType::kI8 && stored_bf16;
@@ -56,9 +64,9 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
   const std::string stored = model.dtype() == v1::DATA_TYPE_UNSPECIFIED
                                  ? "of no type named in config.json"
                                  : StrCat("stored as ", NameOf(model.dtype()));
-  const bool widened =
-      chosen.weight_dtype == DType::kF32 &&
-      (requested_weights == v1::DATA_TYPE_FLOAT16 || model.dtype() == v1::DATA_TYPE_FLOAT16);
+  const bool widened = chosen.weight_dtype == DType::kF32 &&
+                       (requested_weights == v1::DATA_TYPE_FLOAT16 ||
+                        (requested_weights == v1::DATA_TYPE_UNSPECIFIED && stored_f16));
   chosen.reason = StrCat("weights ", stored, ", asked for ", NameOf(requested_weights),
                          ": computed as ", Name(chosen.weight_dtype),
                          widened ? " (float16 has no arithmetic here; float32 is exact)" : "",

@@ -46,6 +46,7 @@ kvcache::IndexRange ToIndexRange(const v1::Range& range) {
 absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype) {
   if (dtype == v1::DATA_TYPE_FLOAT32) return kvcache::KvType::kFloat32;
   if (dtype == v1::DATA_TYPE_BFLOAT16) return kvcache::KvType::kBFloat16;
+  if (dtype == v1::DATA_TYPE_FLOAT16) return kvcache::KvType::kFloat16;
   return absl::InvalidArgumentError(StrCat("KV of type ", v1::DataType_Name(dtype)));
 }
 

@@ -21,7 +21,12 @@ using Clock = std::chrono::steady_clock;
 constexpr double kConnectSeconds = 5;
 
 v1::DataType ToProto(kvcache::KvType type) {
-  return type == kvcache::KvType::kFloat32 ? v1::DATA_TYPE_FLOAT32 : v1::DATA_TYPE_BFLOAT16;
+  switch (type) {
+    case kvcache::KvType::kFloat32: return v1::DATA_TYPE_FLOAT32;
+    case kvcache::KvType::kBFloat16: return v1::DATA_TYPE_BFLOAT16;
+    case kvcache::KvType::kFloat16: return v1::DATA_TYPE_FLOAT16;
+  }
+  return v1::DATA_TYPE_UNSPECIFIED;
 }
 
 absl::Span<const std::byte> Bytes(const std::string& text) {

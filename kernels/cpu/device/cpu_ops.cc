@@ -19,9 +19,12 @@ CpuOps::CpuOps(Isa isa, ThreadPool* pool) : isa_(isa), pool_(pool), kernels_(Ker
 std::string CpuOps::name() const { return std::string(Name(isa_)); }
 
 template <typename Args>
-absl::Status CpuOps::Enqueue(const absl::Status& check, Kernel<Args> kernel, const Args& args,
-                             Stream& stream) {
+absl::Status CpuOps::Enqueue(const absl::Status& check, std::initializer_list<DType> types,
+                             Kernel<Args> kernel, const Args& args, Stream& stream) {
   if (!check.ok()) return check;
+  for (const DType type : types) {
+    if (!Takes(type)) return NoFloat16();
+  }
   auto* cpu_stream = dynamic_cast<CpuStream*>(&stream);
   if (cpu_stream == nullptr || cpu_stream->pool() != pool_) {
     return absl::InvalidArgumentError(
@@ -31,37 +34,43 @@ absl::Status CpuOps::Enqueue(const absl::Status& check, Kernel<Args> kernel, con
   return absl::OkStatus();
 }
 
+absl::Status CpuOps::NoFloat16() const {
+  return absl::UnimplementedError(
+      StrCat("CPU ops (", name(), ") compute in float32 and bfloat16, not in float16"));
+}
+
 absl::Status CpuOps::Embedding(const EmbeddingArgs& args, Stream& stream) {
   const auto kernel =
       args.packed != nullptr ? kernels_.linear.packed_embedding : kernels_.embedding;
-  return Enqueue(CheckEmbedding(args), kernel, args, stream);
+  return Enqueue(CheckEmbedding(args), {args.out.dtype}, kernel, args, stream);
 }
 
 absl::Status CpuOps::RmsNorm(const NormArgs& args, Stream& stream) {
-  return Enqueue(CheckRmsNorm(args), kernels_.rms_norm, args, stream);
+  return Enqueue(CheckRmsNorm(args), {args.in.dtype}, kernels_.rms_norm, args, stream);
 }
 
 absl::Status CpuOps::LayerNorm(const NormArgs& args, Stream& stream) {
-  return Enqueue(CheckLayerNorm(args), kernels_.layer_norm, args, stream);
+  return Enqueue(CheckLayerNorm(args), {args.in.dtype}, kernels_.layer_norm, args, stream);
 }
 
 absl::Status CpuOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
-  return Enqueue(CheckGatherRows(args), kernels_.gather_rows, args, stream);
+  return Enqueue(CheckGatherRows(args), {args.in.dtype}, kernels_.gather_rows, args, stream);
 }
 
 absl::Status CpuOps::Add(const AddArgs& args, Stream& stream) {
-  return Enqueue(CheckAdd(args), kernels_.add, args, stream);
+  return Enqueue(CheckAdd(args), {args.in.dtype}, kernels_.add, args, stream);
 }
 
 absl::Status CpuOps::Activate(const ActivationArgs& args, Stream& stream) {
-  return Enqueue(CheckActivate(args), kernels_.activate, args, stream);
+  return Enqueue(CheckActivate(args), {args.in.dtype}, kernels_.activate, args, stream);
 }
 
 absl::Status CpuOps::GatedActivate(const GatedActivationArgs& args, Stream& stream) {
-  return Enqueue(CheckGatedActivate(args), kernels_.gated_activate, args, stream);
+  return Enqueue(CheckGatedActivate(args), {args.out.dtype}, kernels_.gated_activate, args, stream);
 }
 
 int64_t CpuOps::PackedWeightBytes(const LinearSpec& spec) const {
+  if (!Takes(spec.weight_dtype)) return 0;
   return kernels_.linear.packed_weight_bytes(spec);
 }
 
@@ -72,6 +81,7 @@ bool CpuOps::ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) 
 absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                     const TensorView& source) {
   absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
+  if (check.ok() && !Takes(weights.spec.weight_dtype)) check = NoFloat16();
   if (!check.ok()) return check;
   // Whole panels and more, so that no two threads write a cache line.
   const int64_t end = first_row + source.rows(), first_task = first_row / kPackTaskRows;
@@ -99,6 +109,7 @@ absl::Status CpuOps::UnpackWeightRows(const PackedWeights& weights, int64_t firs
   if (check.ok() && out_f32.dtype != DType::kF32) {
     check = absl::InvalidArgumentError("UnpackWeightRows: rows must be float32");
   }
+  if (check.ok() && !Takes(weights.spec.weight_dtype)) check = NoFloat16();
   if (check.ok()) kernels_.linear.unpack_weight_rows(weights, first_row, out_f32);
   return check;
 }
@@ -112,7 +123,9 @@ absl::Status CpuOps::Linear(const LinearArgs& args, Stream& stream) {
       args.weights == nullptr
           ? 0
           : LinearWorkspaceBytes(args.weights->spec, args.in.rows(), args.in.dtype);
-  return Enqueue(CheckLinear(args, workspace_bytes), kernels_.linear.linear, args, stream);
+  const DType weight = args.weights == nullptr ? DType::kF32 : args.weights->spec.weight_dtype;
+  return Enqueue(CheckLinear(args, workspace_bytes), {args.in.dtype, args.out.dtype, weight},
+                 kernels_.linear.linear, args, stream);
 }
 
 int64_t CpuOps::GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots, int64_t experts,
@@ -127,20 +140,22 @@ absl::Status CpuOps::GroupedLinear(const GroupedLinearArgs& args, Stream& stream
       experts == 0 ? 0
                    : GroupedLinearWorkspaceBytes(args.experts[0].spec, args.out.rows(), experts,
                                                  args.in.dtype);
-  return Enqueue(CheckGroupedLinear(args, workspace_bytes), kernels_.linear.grouped_linear, args,
-                 stream);
+  const DType weight = experts == 0 ? DType::kF32 : args.experts[0].spec.weight_dtype;
+  return Enqueue(CheckGroupedLinear(args, workspace_bytes), {args.in.dtype, args.out.dtype, weight},
+                 kernels_.linear.grouped_linear, args, stream);
 }
 
 absl::Status CpuOps::RopeTable(const RopeTableArgs& args, Stream& stream) {
-  return Enqueue(CheckRopeTable(args), kernels_.rope_table, args, stream);
+  return Enqueue(CheckRopeTable(args), {}, kernels_.rope_table, args, stream);
 }
 
 absl::Status CpuOps::Rope(const RopeArgs& args, Stream& stream) {
-  return Enqueue(CheckRope(args), kernels_.rope, args, stream);
+  return Enqueue(CheckRope(args), {args.q.dtype}, kernels_.rope, args, stream);
 }
 
 absl::Status CpuOps::KvWrite(const KvWriteArgs& args, Stream& stream) {
-  return Enqueue(CheckKvWrite(args), kernels_.kv_write, args, stream);
+  return Enqueue(CheckKvWrite(args), {args.k.dtype, args.cache.keys.dtype}, kernels_.kv_write, args,
+                 stream);
 }
 
 int64_t CpuOps::AttentionWorkspaceBytes(const AttentionShape& shape) const {
@@ -150,23 +165,23 @@ int64_t CpuOps::AttentionWorkspaceBytes(const AttentionShape& shape) const {
 absl::Status CpuOps::Attention(const AttentionArgs& args, Stream& stream) {
   absl::Status check = CheckAttention(args, 0);
   if (check.ok()) check = CheckAttention(args, AttentionWorkspaceBytes(ShapeOf(args)));
-  return Enqueue(check, kernels_.attention, args, stream);
+  return Enqueue(check, {args.q.dtype, args.cache.keys.dtype}, kernels_.attention, args, stream);
 }
 
 absl::Status CpuOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
-  return Enqueue(CheckMoeRoute(args), kernels_.moe_route, args, stream);
+  return Enqueue(CheckMoeRoute(args), {}, kernels_.moe_route, args, stream);
 }
 
 absl::Status CpuOps::MoeCombine(const MoeCombineArgs& args, Stream& stream) {
-  return Enqueue(CheckMoeCombine(args), kernels_.moe_combine, args, stream);
+  return Enqueue(CheckMoeCombine(args), {args.in.dtype}, kernels_.moe_combine, args, stream);
 }
 
 absl::Status CpuOps::LogSoftmax(const LogSoftmaxArgs& args, Stream& stream) {
-  return Enqueue(CheckLogSoftmax(args), kernels_.log_softmax, args, stream);
+  return Enqueue(CheckLogSoftmax(args), {}, kernels_.log_softmax, args, stream);
 }
 
 absl::Status CpuOps::TopK(const TopKArgs& args, Stream& stream) {
-  return Enqueue(CheckTopK(args), kernels_.top_k, args, stream);
+  return Enqueue(CheckTopK(args), {}, kernels_.top_k, args, stream);
 }
 
 int64_t CpuOps::SampleWorkspaceBytes(int64_t rows, int64_t vocabulary) const {
@@ -175,7 +190,7 @@ int64_t CpuOps::SampleWorkspaceBytes(int64_t rows, int64_t vocabulary) const {
 
 absl::Status CpuOps::Sample(const SampleArgs& args, Stream& stream) {
   const int64_t workspace_bytes = SampleWorkspaceBytes(args.logits.rows(), args.logits.shape[1]);
-  return Enqueue(CheckSample(args, workspace_bytes), kernels_.sample, args, stream);
+  return Enqueue(CheckSample(args, workspace_bytes), {}, kernels_.sample, args, stream);
 }
 
 }  // namespace tessera::kernels

@@ -57,8 +57,12 @@ class CpuOps final : public Ops {
 
  private:
   template <typename Args>
-  absl::Status Enqueue(const absl::Status& check, Kernel<Args> kernel, const Args& args,
-                       Stream& stream);
+  absl::Status Enqueue(const absl::Status& check, std::initializer_list<DType> types,
+                       Kernel<Args> kernel, const Args& args, Stream& stream);
+
+  // The reference takes f16, as what other devices are held against.
+  bool Takes(DType dtype) const { return dtype != DType::kF16 || isa_ == Isa::kReference; }
+  absl::Status NoFloat16() const;
 
   const Isa isa_;
   ThreadPool* const pool_;

@@ -54,4 +54,15 @@ absl::Status NotFinite(int64_t row, int64_t first_input) {
       first_input, "; the checkpoint is damaged, or must be loaded unquantised"));
 }
 
+bool FitsFloat16(float value) {
+  const bool finite = (BitsFromFloat(value) & 0x7fffffffu) < 0x7f800000u;
+  return !finite || (FromFloat<Float16>(value).bits & 0x7fffu) < 0x7c00u;
+}
+
+absl::Status BeyondFloat16(int64_t row, int64_t input, float value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("pack weights as float16: row ", row, ", input ", input, " is ", value,
+                   ", beyond float16's 65504: use --dtype bfloat16 or float32"));
+}
+
 }  // namespace tessera::kernels::cpu::linear

@@ -18,4 +18,8 @@ float Quantise(const float* weights, int64_t count, int8_t* codes);
 // The error for a row in which Quantise found a weight that is not finite.
 absl::Status NotFinite(int64_t row, int64_t first_input);
 
+// Whether a weight may be kept as f16: it does not round to infinity, or is not finite itself.
+bool FitsFloat16(float value);
+absl::Status BeyondFloat16(int64_t row, int64_t input, float value);
+
 }  // namespace tessera::kernels::cpu::linear

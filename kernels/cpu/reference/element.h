@@ -22,6 +22,8 @@ inline void Set(const TensorView& view, int64_t row, int64_t column, double valu
   const float rounded = static_cast<float>(value);
   if (view.dtype == DType::kBF16) {
     view.Row<BFloat16>(row)[column] = FromFloat<BFloat16>(rounded);
+  } else if (view.dtype == DType::kF16) {
+    view.Row<Float16>(row)[column] = FromFloat<Float16>(rounded);
   } else {
     view.Row<float>(row)[column] = rounded;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/cpu/packed_embedding.h"
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
@@ -32,6 +33,7 @@ struct WeightRow {
         return static_cast<float>(reinterpret_cast<int8_t*>(data)[i]) *
                scales()[i / spec.group_size];
       case DType::kBF16: return ToFloat(reinterpret_cast<BFloat16*>(data)[i]);
+      case DType::kF16: return ToFloat(reinterpret_cast<Float16*>(data)[i]);
       default: return reinterpret_cast<float*>(data)[i];
     }
   }
@@ -74,6 +76,12 @@ absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
         reinterpret_cast<float*>(row.data)[i] = Get(source, r, i);
       } else if (weights.spec.weight_dtype == DType::kBF16) {
         reinterpret_cast<BFloat16*>(row.data)[i] = FromFloat<BFloat16>(Get(source, r, i));
+      } else if (weights.spec.weight_dtype == DType::kF16) {
+        const float value = Get(source, r, i);
+        if (!cpu::linear::FitsFloat16(value)) {
+          return cpu::linear::BeyondFloat16(first_row + r, i, value);
+        }
+        reinterpret_cast<Float16*>(row.data)[i] = FromFloat<Float16>(value);
       }
     }
     if (weights.spec.weight_dtype == DType::kI8 && !Quantise(row, source, r)) {

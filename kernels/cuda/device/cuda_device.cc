@@ -16,8 +16,12 @@ namespace {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description)
-      : options_(options), description_(std::move(description)), health_(name), ops_(&health_) {}
+  CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
+             int capability)
+      : options_(options),
+        description_(std::move(description)),
+        health_(name),
+        ops_(&health_, capability) {}
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
@@ -115,7 +119,8 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
       StrCat(name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor,
              ", ", properties.multiProcessorCount, " multiprocessors, ",
              complete.memory_bytes >> 20, " MiB, plain kernels");
-  return std::make_unique<CudaDevice>(complete, name, std::move(description));
+  return std::make_unique<CudaDevice>(complete, name, std::move(description),
+                                      10 * properties.major + properties.minor);
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

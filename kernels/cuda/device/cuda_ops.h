@@ -23,9 +23,12 @@ class CudaOps final : public Ops {
 #endif
 
   // `health` is that of the device, and must outlive this.
-  explicit CudaOps(CudaHealth* health) : health_(health) {}
+  // `capability` is that of the GPU: 90 is 9.0.
+  CudaOps(CudaHealth* health, int capability) : health_(health), capability_(capability) {}
 
   std::string name() const override { return std::string(kPlatformName); }
+  // Turing has no arithmetic in bf16.
+  bool ComputesIn(DType dtype) const override { return dtype != DType::kBF16 || capability_ >= 80; }
 
   absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) override;
   absl::Status RmsNorm(const NormArgs& args, Stream& stream) override;
@@ -71,6 +74,7 @@ class CudaOps final : public Ops {
   absl::Status Norm(const char* op, const NormArgs& args, bool subtract_mean, Stream& stream);
 
   CudaHealth* const health_;
+  const int capability_;
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -52,7 +52,12 @@ absl::StatusOr<std::vector<std::byte>> PackRows(const LinearSpec& spec, int64_t 
       return cpu::linear::NotFinite(first_row + r, group * spec.group_size);
     }
     for (int64_t i = 0; i < spec.in_features; ++i) {
-      if (spec.weight_dtype == DType::kBF16) {
+      if (spec.weight_dtype == DType::kF16) {
+        if (!cpu::linear::FitsFloat16(values[i])) {
+          return cpu::linear::BeyondFloat16(first_row + r, i, values[i]);
+        }
+        reinterpret_cast<Float16*>(row)[i] = FromFloat<Float16>(values[i]);
+      } else if (spec.weight_dtype == DType::kBF16) {
         reinterpret_cast<BFloat16*>(row)[i] = FromFloat<BFloat16>(values[i]);
       } else {
         reinterpret_cast<float*>(row)[i] = values[i];
@@ -74,6 +79,7 @@ void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorVie
                    scales[i / spec.group_size];
           break;
         case DType::kBF16: out[i] = ToFloat(reinterpret_cast<const BFloat16*>(row)[i]); break;
+        case DType::kF16: out[i] = ToFloat(reinterpret_cast<const Float16*>(row)[i]); break;
         default: out[i] = reinterpret_cast<const float*>(row)[i];
       }
     }

@@ -1,5 +1,6 @@
 // How the weights of a linear stand in a GPU's memory: row below row as the checkpoint has them, in
-// f32, bf16 or int8; int8 rows are followed by their f32 scales, on the next multiple of 4 bytes.
+// f32, f16, bf16 or int8; int8 rows are followed by their f32 scales, on the next multiple of 4
+// bytes.
 //
 // Host memory only; pure functions, thread-safe.
 #pragma once

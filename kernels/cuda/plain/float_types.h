@@ -12,6 +12,7 @@ cudaError_t WithFloatType(DType dtype, LaunchAs launch) {
   switch (dtype) {
     case DType::kF32: return launch(float{});
     case DType::kBF16: return launch(BFloat16{});
+    case DType::kF16: return launch(Float16{});
     default: return cudaErrorInvalidValue;
   }
 }

@@ -55,6 +55,7 @@ cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
   switch (p.weight_dtype) {
     case DType::kF32: return Launch(MatmulKernel<T, float>, shape, stream, p);
     case DType::kBF16: return Launch(MatmulKernel<T, BFloat16>, shape, stream, p);
+    case DType::kF16: return Launch(MatmulKernel<T, Float16>, shape, stream, p);
     case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
     default: return cudaErrorInvalidValue;
   }

@@ -3,7 +3,7 @@
 //
 // A launcher enqueues on the stream and returns what the runtime said of the launch; nothing is
 // launched where there is nothing to compute. It checks nothing: shapes are checked one layer up
-// (ops_check). Pointers are device memory; `void*` points to elements of `dtype`, f32 or bf16.
+// (ops_check). Pointers are device memory; `void*` points to elements of `dtype`: f32, f16 or bf16.
 // Strides are elements between rows; rows are dense inside. Run under the emulator only: no GPU has
 // run these yet. What a caller leaves out is 0, null or f32.
 #pragma once
@@ -99,7 +99,7 @@ struct RopeParams {
 struct MatmulParams {
   void* out = nullptr;                   // [rows, columns]
   const void* in = nullptr;              // [rows, depth]
-  const void* weights = nullptr;         // [columns, depth] of weight_dtype: f32, bf16 or i8
+  const void* weights = nullptr;         // [columns, depth] of weight_dtype: f32, f16, bf16 or i8
   const float* bias = nullptr;           // [columns] or null
   const int32_t* row_range = nullptr;    // [2] or null
   const int32_t* source_rows = nullptr;  // [rows] or null: the row of `in` that an output row reads

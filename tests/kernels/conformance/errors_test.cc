@@ -81,7 +81,7 @@ TEST_CASE("linear ops refuse what does not fit") {
     CheckRefused(ops.PackWeightRows(weights, 2, F32({3, 8})), "PackWeightRows", "rows");
     CheckRefused(ops.PackWeightRows(weights, 0, F32({3, 9})), "PackWeightRows", "rows");
     PackedWeights odd = weights;
-    odd.spec.weight_dtype = DType::kF16;
+    odd.spec.weight_dtype = DType::kI32;
     CheckRefused(ops.PackWeightRows(odd, 0, F32({3, 8})), "PackWeightRows", "weights");
     odd.spec.weight_dtype = DType::kI8;
     odd.spec.group_size = 129;

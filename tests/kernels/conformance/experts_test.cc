@@ -68,7 +68,7 @@ TEST_CASE("the reference routes: best first, ties to the lower expert, slots by 
 }
 
 TEST_CASE("MoeCombine adds up what the experts made of a row") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int64_t width = GENERATE(5, 64, 300);
   CheckAgainstReference("MoeCombine", type, [&](Path& path) {
     const Tensor in = Random(path, type, {6, width}, 1, 2);

@@ -23,6 +23,8 @@ class Path {
   explicit Path(std::unique_ptr<Device> device, absl::Status (*check)() = nullptr);
 
   std::string name() const { return device_->ops().name(); }
+  // float16 alone is not of all paths.
+  bool Takes(DType dtype) const;
   Device& device() { return *device_; }
   Ops& ops() { return device_->ops(); }
   Stream& stream() { return *stream_; }
@@ -82,14 +84,14 @@ Tensor Zeros(Path& path, DType dtype, std::vector<int64_t> shape, int64_t paddin
 Tensor Random(Path& path, DType dtype, std::vector<int64_t> shape, uint64_t seed,
               int64_t padding = 0);
 
-// 1e-5 of the largest reference value for f32, 1e-2 for bf16.
+// 1e-5 of the largest reference value for f32, 2e-3 for f16, 1e-2 for bf16.
 double Tolerance(DType dtype);
 // Empty when max|actual - expected| <= tolerance * max|expected|, else says where and by how much.
 std::string Difference(const std::vector<float>& actual, const std::vector<float>& expected,
                        double tolerance);
 
-// Runs `run`, which needs this op, on the reference and on every other path that has it, and CHECKs
-// that they agree.
+// Runs `run`, which needs this op, on the reference and on every other path that has it (and takes
+// the type), and CHECKs that they agree.
 void CheckAgainstReference(const std::string& op, DType dtype,
                            const std::function<std::vector<float>(Path&)>& run);
 void CheckAgainstReference(const std::string& op, double tolerance,

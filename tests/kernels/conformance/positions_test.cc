@@ -82,7 +82,7 @@ TEST_CASE("RopeTable: dynamic scaling starts beyond the original length") {
 }
 
 TEST_CASE("Rope turns the first rotary dimensions of strided q and k") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const auto [head_dim, rotary] = GENERATE(table<int64_t, int64_t>(
       {{64, 64}, {128, 128}, {96, 96}, {80, 32}, {16, 16}, {20, 10}, {256, 64}}));
   CAPTURE(Name(type), head_dim, rotary);

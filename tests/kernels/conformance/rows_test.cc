@@ -26,7 +26,7 @@ TEST_CASE("every path that this processor can run is run, and named") {
 }
 
 TEST_CASE("Embedding: padding, shards, accumulation, every table type") {
-  const DType out = GENERATE(DType::kF32, DType::kBF16);
+  const DType out = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const DType table = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
   const int64_t hidden = GENERATE(1, 7, 64, 100, 1027);
   const bool accumulate = GENERATE(false, true);
@@ -87,7 +87,7 @@ TEST_CASE("Embedding: rows of packed weights are what unpacking them gives") {
 }
 
 TEST_CASE("norms: residual, bias, strided rows and heads") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int64_t width = GENERATE(1, 15, 16, 96, 130, 2048);
   const bool layer = GENERATE(false, true);
   const bool residual = GENERATE(false, true);
@@ -130,7 +130,7 @@ TEST_CASE("norms in place, and LayerNorm without bias") {
 }
 
 TEST_CASE("GatherRows: any order, repeats, padding") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int64_t width = GENERATE(3, 64, 257);
   CheckAgainstReference("GatherRows", type, [&](Path& path) {
     const Tensor in = Random(path, type, {8, width}, 1, 4);
@@ -143,7 +143,7 @@ TEST_CASE("GatherRows: any order, repeats, padding") {
 }
 
 TEST_CASE("Add in place") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int64_t rows = GENERATE(0, 1, 33), width = GENERATE(5, 1024);
   CheckAgainstReference("Add", type, [&](Path& path) {
     const Tensor in = Random(path, type, {rows, width}, 1, 4);
@@ -158,7 +158,7 @@ const auto kAllActivations = {Activation::kSilu, Activation::kGeluErf, Activatio
                               Activation::kRelu};
 
 TEST_CASE("activations, from tiny to saturated arguments") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const Activation kind = GENERATE(values(kAllActivations));
   const float reach = GENERATE(1e-3f, 4.0f, 200.0f);
   const int64_t width = GENERATE(9, 512);
@@ -175,7 +175,7 @@ TEST_CASE("activations, from tiny to saturated arguments") {
 }
 
 TEST_CASE("gated activations") {
-  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const Activation kind = GENERATE(values(kAllActivations));
   const int64_t width = GENERATE(9, 512, 1365);
   CAPTURE(Name(type), static_cast<int>(kind), width);

@@ -65,8 +65,8 @@ TEST_CASE("a stage loads alone, a rank's part runs only once its ranks have join
 
 TEST_CASE("types and limits that cannot be") {
   ModelOptions options = OptionsFor("llama");
-  options.weight_dtype = DType::kF16;
-  CHECK_THAT(Message(LoadStatus(options)), Contains("float16"));
+  options.weight_dtype = DType::kI32;
+  CHECK_THAT(Message(LoadStatus(options)), Contains("cannot be computed as int32"));
   options = OptionsFor("llama");
   options.kv_dtype = DType::kI8;
   CHECK_THAT(Message(LoadStatus(options)), Contains("KV cannot be kept as int8"));
@@ -175,6 +175,23 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
   CHECK(resolve(v1::DATA_TYPE_FLOAT32, kAuto, kAuto).product_dtype == DType::kF32);
   CHECK(resolve(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_INT8, kAuto).product_dtype == DType::kF32);
   CHECK(resolve(v1::DATA_TYPE_BFLOAT16, kAuto, v1::DATA_TYPE_FLOAT32).kv_dtype == DType::kF32);
+  // A device that computes in float16, and one that computes in it alone.
+  const auto on_gpu = [&](v1::DataType stored, v1::DataType weights, const HalfTypes& computed) {
+    model.set_dtype(stored);
+    const auto chosen = ResolveDTypes(model, weights, kAuto, computed);
+    REQUIRE(chosen.ok());
+    return std::pair(chosen->weight_dtype, chosen->kv_dtype);
+  };
+  const HalfTypes ampere = {true, true}, turing = {true, false};
+  const std::pair f16(DType::kF16, DType::kF16), bf16(DType::kBF16, DType::kBF16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, kAuto, ampere) == f16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_FLOAT16, ampere) == f16);
+  CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, kAuto, ampere) == bf16);
+  CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, kAuto, turing) == f16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16, turing).first == DType::kBF16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, kAuto, turing).first == DType::kF32);
+  CHECK(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16, ampere)->kv_dtype == DType::kF16);
+  CHECK_FALSE(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16).ok());
   CHECK_THAT(Message(ResolveDTypes(model, kAuto, v1::DATA_TYPE_INT8).status()),
              Contains("KV cannot be kept as int8"));
 }

@@ -1,0 +1,140 @@
+// float16 as the type of weights, activations and caches: the reference and CUDA's kernels compute
+// in it, the CPU's fast paths refuse it. Ops of rows are in rows_test.
+#include <catch2/catch.hpp>
+#include <limits>
+#include <string>
+
+#include "tests/kernels/conformance/attention_case.h"
+#include "tests/kernels/conformance/path.h"
+
+namespace tessera::kernels::conformance {
+namespace {
+
+constexpr DType kF16 = DType::kF16;
+
+std::vector<Path*> Takers(const std::string& op) {
+  std::vector<Path*> takers = {&Reference()};
+  for (Path* path : PathsWith(op)) {
+    if (path->Takes(kF16)) takers.push_back(path);
+  }
+  return takers;
+}
+
+struct Weights {
+  Weights(Path& path, const LinearSpec& spec, const TensorView& rows) {
+    auto allocated = path.device().Allocate(path.ops().PackedWeightBytes(spec));
+    REQUIRE(allocated.ok());
+    memory = *std::move(allocated);
+    packed = {.spec = spec, .data = memory.data()};
+    status = path.ops().PackWeightRows(packed, 0, rows);
+  }
+  Buffer memory;
+  PackedWeights packed;
+  absl::Status status;
+};
+
+constexpr LinearSpec kSpec = {.in_features = 70, .out_features = 33, .weight_dtype = kF16};
+
+TEST_CASE("Linear and GroupedLinear with float16 weights, activations of either type") {
+  const DType activation = GENERATE(DType::kF32, kF16);
+  const bool grouped = GENERATE(false, true);
+  CAPTURE(Name(activation), grouped);
+  const auto run = [&](Path& path) {
+    const Tensor rows = Random(Reference(), DType::kF32, {33, 70}, 1);
+    const Weights weights(path, kSpec, rows);
+    REQUIRE(weights.status.message() == "");
+    const Tensor in = Random(path, activation, {5, 70}, 2, 3);
+    const Tensor out = Zeros(path, activation, {5, 33}, 2);
+    const PackedWeights experts[] = {weights.packed, weights.packed};
+    const Tensor offsets(path, {3}, std::vector<int32_t>{0, 2, 5});
+    const auto status =
+        grouped
+            ? path.ops().GroupedLinear(
+                  {.out = out, .in = in, .experts = experts, .expert_offsets = offsets},
+                  path.stream())
+            : path.ops().Linear({.out = out, .in = in, .weights = &weights.packed}, path.stream());
+    REQUIRE(status.message() == "");
+    path.Synchronize();
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  };
+  const std::vector<float> expected = run(Reference());
+  for (Path* path : Takers("Linear")) {
+    INFO("path " << path->name());
+    CHECK(Difference(run(*path), expected, Tolerance(activation)) == "");
+  }
+}
+
+TEST_CASE("float16 weights come back as they are, and one beyond it is refused by place") {
+  for (Path* path : Takers("Linear")) {
+    INFO("path " << path->name());
+    std::vector<float> values = RandomFloats(33 * 70, 1);
+    const Tensor rows(Reference(), kF16, {33, 70}, values);
+    const Weights weights(*path, kSpec, rows);
+    REQUIRE(weights.status.ok());
+    const Tensor back = Zeros(Reference(), DType::kF32, {33, 70});
+    REQUIRE(path->ops().UnpackWeightRows(weights.packed, 0, back).ok());
+    CHECK(back.Read() == rows.Read());
+    values[2 * 70 + 3] = 65519;  // rounds to 65504
+    CHECK(Weights(*path, kSpec, Tensor(Reference(), DType::kF32, {33, 70}, values)).status.ok());
+    values[2 * 70 + 3] = -65520;
+    const absl::Status beyond =
+        Weights(*path, kSpec, Tensor(Reference(), DType::kF32, {33, 70}, values)).status;
+    CHECK_THAT(std::string(beyond.message()),
+               Catch::Contains("row 2, input 3 is -65520") && Catch::Contains("--dtype bfloat16"));
+  }
+}
+
+TEST_CASE("KvWrite to and from float16") {
+  const auto [type, cached] = GENERATE(table<DType, DType>(
+      {{kF16, kF16}, {DType::kF32, kF16}, {kF16, DType::kF32}, {kF16, DType::kBF16}}));
+  CAPTURE(Name(type), Name(cached));
+  const auto run = [type = type, cached = cached](Path& path) {
+    const Tensor k = Random(path, type, {3, 2, 20}, 1, 4), v = Random(path, type, {3, 2, 20}, 2, 4);
+    const Tensor keys = Zeros(path, cached, {2, 2, 4, 20});
+    const Tensor values = Zeros(path, cached, {2, 2, 4, 20});
+    const Tensor slots(path, {3}, std::vector<int32_t>{5, -1, 2});
+    KvWriteArgs args = {.k = k, .v = v, .slots = slots};
+    args.cache.keys = keys;
+    args.cache.values = values;
+    REQUIRE(path.ops().KvWrite(args, path.stream()).message() == "");
+    path.Synchronize();
+    return keys.Read();
+  };
+  const std::vector<float> expected = run(Reference());
+  for (Path* path : Takers("KvWrite")) CHECK(Difference(run(*path), expected, 0) == "");
+}
+
+TEST_CASE("attention with a float16 cache, queries of either type") {
+  const DType activation = GENERATE(DType::kF32, kF16);
+  const AttentionCase c = {.sequences = {{1, 37, 1}, {5, 5, 2}, {0, 20, 3}, {9, 40, 4}},
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 20,
+                           .activation = activation,
+                           .cache = kF16};
+  const std::vector<float> expected = RunAttention(Reference(), c);
+  for (Path* path : Takers("Attention")) {
+    INFO("path " << path->name());
+    CHECK(Difference(RunAttention(*path, c), expected, Tolerance(activation)) == "");
+  }
+}
+
+TEST_CASE("the CPU's fast paths refuse float16 instead of reading it as another type") {
+  for (const auto& path : OtherPaths()) {
+    INFO("path " << path->name());
+    const Tensor out = Zeros(*path, kF16, {2, 4}), in = Zeros(*path, kF16, {2, 4});
+    const absl::Status refused = path->ops().Add({.out = out, .in = in}, path->stream());
+    CHECK(absl::IsUnimplemented(refused));
+    CHECK_THAT(std::string(refused.message()), Catch::Contains("not in float16"));
+    std::vector<std::byte> memory(kSpec.in_features * kSpec.out_features * 8);
+    const PackedWeights weights = {.spec = kSpec, .data = memory.data()};
+    const Tensor rows = Zeros(*path, DType::kF32, {33, 70});
+    CHECK(absl::IsUnimplemented(path->ops().PackWeightRows(weights, 0, rows)));
+    CHECK(absl::IsUnimplemented(path->ops().UnpackWeightRows(weights, 0, rows)));
+    CHECK_FALSE(path->ops().ComputesIn(kF16));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::conformance
