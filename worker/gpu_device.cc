@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> Create(const CudaDeviceOptions&
 }
 #else
 std::string BuildProblem() {
-  return "this tessera-worker was built without a CUDA toolkit: build it where CUDA_HOME or "
-         "/usr/local/cuda is CUDA 13.0";
+  return "this tessera-worker was built without a CUDA toolkit: run deploy/install_cuda and build "
+         "again";
 }
 absl::StatusOr<std::unique_ptr<kernels::Device>> Create(const CudaDeviceOptions&) {
   return absl::UnimplementedError(BuildProblem());

@@ -1,7 +1,8 @@
 """Finds a CUDA toolkit, or makes do without: @local_cuda//:config.bzl says which.
 
-TESSERA_CUDA=0 ignores a toolkit, =1 insists on one, unset takes it where it is. CUDA_HOME overrides
-/usr/local/cuda; its libraries may be in lib64 or, as PyPI's wheels have them, in lib.
+TESSERA_CUDA=0 ignores a toolkit, =1 insists on one, unset takes it where it is: in CUDA_HOME, else
+where deploy/install_cuda puts it, else in /usr/local/cuda. Its libraries may be in lib64 or, as PyPI's
+wheels have them, in lib.
 TESSERA_CUDA_ARCHS is a comma-separated list of compute capabilities.
 """
 
@@ -47,8 +48,16 @@ def _library_folder(ctx, root):
             return "%s/%s" % (root, folder)
     return None
 
+def _toolkit(ctx):
+    home = ctx.os.environ.get("CUDA_HOME")
+    if home:
+        return home
+    checkout = str(ctx.path(Label("//:WORKSPACE")).dirname)
+    installed = checkout + "/.cache/cuda-13.0/nvidia/cu13"
+    return installed if ctx.path(installed + "/bin/nvcc").exists else "/usr/local/cuda"
+
 def _cuda_impl(ctx):
-    root = ctx.os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    root = _toolkit(ctx)
     wanted = ctx.os.environ.get("TESSERA_CUDA", "auto")
     nvcc = root + "/bin/nvcc"
     lib = _library_folder(ctx, root)
