@@ -94,6 +94,8 @@ class Device {
   virtual absl::StatusOr<Buffer> Allocate(int64_t size_bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual Ops& ops() = 0;
+  // Ok, or why the device is lost to this process for ever: it is to end. Cheap; from any thread.
+  virtual absl::Status Lost() const { return absl::OkStatus(); }
 
  protected:
   friend class Buffer;

@@ -87,10 +87,26 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& 
   return request;
 }
 
-// Returns after a signal and the end of draining; a second signal ends the process at once.
-void WaitForEnd(const sigset_t& signals, double drain_seconds, WorkerService* service) {
-  int signal = 0;
-  sigwait(&signals, &signal);
+// Of a lost device nothing can be freed, and what waits for it may wait for ever.
+[[noreturn]] void EndWithLostDevice(const absl::Status& reason) {
+  const std::string text(reason.message());
+  Logger("worker").error("{}: this worker ends, its requests go on at others", text);
+  // Until the engine has told the coordinator.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::cerr << "tessera-worker: " << text << std::endl;
+  std::_Exit(1);
+}
+
+// Returns after a signal and the end of draining; a second signal, or the loss of the device, ends
+// the process at once.
+void WaitForEnd(const sigset_t& signals, double drain_seconds, const kernels::Device& device,
+                WorkerService* service) {
+  const timespec look_again{0, 100'000'000};
+  int signal = -1;
+  while (signal <= 0) {
+    signal = sigtimedwait(&signals, nullptr, &look_again);
+    if (absl::Status lost = device.Lost(); !lost.ok()) EndWithLostDevice(lost);
+  }
   Logger("worker").info("{}: draining for up to {} s; a second signal exits at once",
                         strsignal(signal), drain_seconds);
   std::atomic<bool> drained = false;
@@ -100,6 +116,7 @@ void WaitForEnd(const sigset_t& signals, double drain_seconds, WorkerService* se
   });
   const timespec poll{0, 50'000'000};
   while (!drained) {
+    if (absl::Status lost = device.Lost(); !lost.ok()) EndWithLostDevice(lost);
     if (sigtimedwait(&signals, nullptr, &poll) > 0) {
       Logger("worker").warn("second signal: exiting at once");
       std::_Exit(128 + signal);
@@ -146,8 +163,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
   KvOutbox outbox({.cluster_token = token, .incarnation = service_options.incarnation});
-  service_options.setup.open_kv_port = OpenKvLinkPorts(
-      {inbox->get(), &outbox, *advertised_kv, service_options.incarnation});
+  service_options.setup.open_kv_port =
+      OpenKvLinkPorts({inbox->get(), &outbox, *advertised_kv, service_options.incarnation});
   service_options.setup.join = [&links](const v1::ConfigureRequest& request, int32_t kv_blocks,
                                         const FormationTimes& times,
                                         const std::function<bool()>& cancelled) {
@@ -199,7 +216,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     };
     registration = std::make_unique<Registration>(std::move(register_options));
   }
-  WaitForEnd(signals, options.drain_seconds, &service);
+  WaitForEnd(signals, options.drain_seconds, *worker->device, &service);
   if (registration != nullptr) registration->Stop();
   (*server)->Shutdown(1.0);
   Logger("worker").info("worker {} ends", options.name);

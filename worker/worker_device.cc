@@ -1,8 +1,10 @@
 #include "worker/worker_device.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/cpu/device/cpu_device.h"
@@ -21,6 +23,11 @@ namespace {
 // Without --memory: the emulator writes all memory that it gives, so a pool of half the machine's
 // would take long and be there in full.
 constexpr int64_t kEmulatedMemoryBytes = int64_t{1} << 30;
+
+// For tests: the emulated GPU faults, once and for all, as soon as this file is there.
+constexpr const char* kFaultFile = "CUDA_EMULATOR_FAULT_FILE";
+
+bool FaultFileIsThere() { return access(std::getenv(kFaultFile), F_OK) == 0; }
 
 // Threads of gRPC and the engine stay on the worker's cores too, so that neighbours keep theirs.
 void StayOn(const std::vector<int>& cores) {
@@ -52,7 +59,10 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
   const int64_t memory_bytes = options.memory_bytes > 0
                                    ? share.memory_bytes
                                    : std::min(share.memory_bytes, kEmulatedMemoryBytes);
-  kernels::cuda::emulated::Inject({.memory_bytes = memory_bytes});
+  kernels::cuda::emulated::Injection injection;
+  injection.memory_bytes = memory_bytes;
+  if (std::getenv(kFaultFile) != nullptr) injection.fails_now = &FaultFileIsThere;
+  kernels::cuda::emulated::Inject(injection);
   auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
   if (!device.ok()) return device.status();
   Logger("worker").warn(

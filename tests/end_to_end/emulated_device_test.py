@@ -2,7 +2,11 @@
 `tessera up --devices` starts it."""
 
 import json
+import os
+import pathlib
 import subprocess
+import tempfile
+import unittest.mock
 
 from cluster import MODEL, running
 
@@ -57,3 +61,24 @@ def test_the_worker_lists_devices_or_says_why_there_are_none():
     text = subprocess.run(list_devices, capture_output=True, text=True, check=True).stdout
     assert bool(listed.get("devices")) != bool(listed.get("no_devices")), listed
     assert listed.get("no_devices", "") in text and "always there: cpu" in text, text
+
+
+def test_a_lost_gpu_ends_its_worker_and_its_requests_go_on_elsewhere():
+    body = {"prompt": "Count from 1 to 90.", "max_tokens": 40, "ignore_eos": True, "temperature": 0,
+            "return_token_ids": True}
+    with running(*FLAGS, workers=1) as c:
+        wanted = [t for event in c.stream(body) for t in event["choices"][0]["token_ids"]]
+    fault = pathlib.Path(tempfile.mkdtemp()) / "fault"
+    with (unittest.mock.patch.dict(os.environ, CUDA_EMULATOR_FAULT_FILE=str(fault)),
+          running(*FLAGS, workers=1, worker_flags=("--device", "cuda-emulated")) as c):
+        got = []
+        for event in c.stream(body):
+            assert "error" not in event, event
+            got += event["choices"][0]["token_ids"]
+            if not fault.exists():  # it is at the GPU, which now fails; only then another worker comes
+                fault.touch()
+                c.start_worker("w1")
+        assert got == wanted, (got, wanted)
+        assert c.ended("w0") == 1, c.log("w0")
+        assert "illegal memory access" in c.log("w0").splitlines()[-1], c.log("w0")
+        assert "r-w0/0 was lost" in c.log("coordinator"), c.log("coordinator")

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<StepExecutor>> LocalExecutor::Create(
                                     .busy_nanoseconds = busy_nanoseconds},
                                    {}, model, device);
   if (!stage.ok()) return stage.status();
-  return std::unique_ptr<StepExecutor>(new LocalExecutor(*std::move(stage)));
+  return std::unique_ptr<StepExecutor>(new LocalExecutor(*std::move(stage), device));
 }
 
 absl::Status LocalExecutor::Begin(const StepWork& work) {

@@ -27,12 +27,15 @@ class LocalExecutor final : public StepExecutor {
 
   absl::Status Begin(const StepWork& work) override;
   absl::Status Take(StepOutcome* outcome) override;
+  absl::Status Broken() override { return device_->Lost(); }
   int64_t device_bytes() const override { return stage_->device_bytes(); }
 
  private:
-  explicit LocalExecutor(std::unique_ptr<StageRunner> stage) : stage_(std::move(stage)) {}
+  LocalExecutor(std::unique_ptr<StageRunner> stage, const kernels::Device* device)
+      : stage_(std::move(stage)), device_(device) {}
 
   const std::unique_ptr<StageRunner> stage_;
+  const kernels::Device* const device_;
   StepWork work_;  // of the step that began
 };
 

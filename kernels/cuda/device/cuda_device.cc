@@ -20,13 +20,14 @@ class CudaDevice final : public Device {
              int capability)
       : options_(options),
         description_(std::move(description)),
-        health_(name),
+        health_(name, options.max_wait_seconds),
         ops_(&health_, capability) {}
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   int host_threads() const override { return 1; }
   Ops& ops() override { return ops_; }
+  absl::Status Lost() const override { return health_.lost(); }
 
   absl::StatusOr<Buffer> Allocate(int64_t size_bytes) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
@@ -98,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
                                           : std::string(cudaGetErrorString(counted))));
   }
   const std::string name = StrCat(CudaOps::kPlatformName, ":", options.index);
-  CudaHealth health(name);
+  CudaHealth health(name, options.max_wait_seconds);
   cudaDeviceProp properties = {};
   size_t free_bytes = 0, total_bytes = 0;
   absl::Status status = health.Check(cudaSetDevice(options.index), "choosing the device");

@@ -2,8 +2,9 @@
 // and over the emulator's.
 //
 // Thread rule and ownership as in kernels/device.h. An error that CUDA calls sticky (an illegal
-// address, a kernel that trapped) loses the device: from then on its streams and allocations return
-// the reason, and only a new process has the GPU again. No GPU has run this yet.
+// address, a kernel that trapped), and work that does not end, lose the device: from then on its
+// streams and allocations return the reason, and only a new process has the GPU again. Every wait
+// is bounded, but for that of a stream's end for its host work. No GPU has run this yet.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@ namespace tessera::kernels::cuda {
 struct CudaDeviceOptions {
   int index = 0;             // among those that the runtime shows; the emulator has one
   int64_t memory_bytes = 0;  // 0: all that the device has
+  // The longest that the GPU may take for what a stream was given; then the device is lost, since
+  // nothing ends a kernel but the end of its process.
+  double max_wait_seconds = 60;
 };
 
 // NotFound where there is no such device, InvalidArgument for more memory than it has.

@@ -22,8 +22,24 @@ std::string Details([[maybe_unused]] cudaStream_t stream) {
 }  // namespace
 
 absl::Status CudaHealth::lost() const {
+  if (!is_lost_.load(std::memory_order_acquire)) return absl::OkStatus();
   const std::lock_guard<std::mutex> lock(mutex_);
   return lost_;
+}
+
+absl::Status CudaHealth::Lose(const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (lost_.ok()) {
+    lost_ = absl::InternalError(
+        StrCat(reason, "; the device is lost to this process, start the worker again"));
+  }
+  is_lost_.store(true, std::memory_order_release);
+  return lost_;
+}
+
+absl::Status CudaHealth::LoseAfterWait(std::string_view what) {
+  return Lose(
+      StrCat(device_, ": ", what, ": the GPU did not finish within ", max_wait_seconds_, " s"));
 }
 
 absl::Status CudaHealth::Check(cudaError_t error, std::string_view what, cudaStream_t stream) {
@@ -31,13 +47,7 @@ absl::Status CudaHealth::Check(cudaError_t error, std::string_view what, cudaStr
   const std::string reason = StrCat(device_, ": ", what, ": ", cudaGetErrorString(error),
                                     " (CUDA error ", static_cast<int>(error), ")");
   if (LeavesDevice(error)) return absl::InternalError(StrCat(reason, Details(stream)));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (lost_.ok()) {
-    lost_ = absl::InternalError(StrCat(reason, Details(stream),
-                                       "; the device is lost to this process, start the worker "
-                                       "again"));
-  }
-  return lost_;
+  return Lose(StrCat(reason, Details(stream)));
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

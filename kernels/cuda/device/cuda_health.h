@@ -2,6 +2,7 @@
 // runtime as statuses. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,17 +15,26 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 class CudaHealth {
  public:
   // `device` stands for it in errors: "cuda:0".
-  explicit CudaHealth(std::string device) : device_(std::move(device)) {}
+  CudaHealth(std::string device, double max_wait_seconds)
+      : device_(std::move(device)), max_wait_seconds_(max_wait_seconds) {}
 
   const std::string& device() const { return device_; }
-  // Ok, or why the device is lost: the first sticky error.
+  // As in CudaDeviceOptions.
+  double max_wait_seconds() const { return max_wait_seconds_; }
+  // Ok, or why the device is lost: the first sticky error, or wait that was too long.
   absl::Status lost() const;
+  // Loses the device, because the GPU did not finish `what` in time. Returns lost().
+  absl::Status LoseAfterWait(std::string_view what);
   // The status of what the runtime returned of `what` ("Rope"); a sticky error loses the device.
   // `stream`, if any, is asked for details: the emulator knows them.
   absl::Status Check(cudaError_t error, std::string_view what, cudaStream_t stream = nullptr);
 
  private:
+  absl::Status Lose(const std::string& reason);
+
   const std::string device_;
+  const double max_wait_seconds_;
+  std::atomic<bool> is_lost_{false};  // set behind lost_
   mutable std::mutex mutex_;
   absl::Status lost_;
 };

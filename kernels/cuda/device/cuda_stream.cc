@@ -1,12 +1,25 @@
 #include "kernels/cuda/device/cuda_stream.h"
 
+#include <chrono>
 #include <system_error>
 #include <utility>
 
+#include "kernels/cpu/futex.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Most waits of a step end sooner, and a sleeper wakes up late.
+constexpr std::chrono::milliseconds kSpin{2};
+constexpr std::chrono::microseconds kPause{50};
+
+Clock::time_point End(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 struct CopyParams {
   void* to;
@@ -44,18 +57,22 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device_index,
 
 CudaStream::~CudaStream() {
   if (runner_.joinable()) {
-    NextRecord().run = nullptr;
+    // A lost device may keep the runner in a call for ever; the process is about to end then.
+    while (!WaitHandedOn(submitted_.load(std::memory_order_relaxed)).ok()) {
+    }
+    ring_[submitted_.load(std::memory_order_relaxed) % kRingRecords].run = nullptr;
     Submit();
     runner_.join();
-    cudaStreamSynchronize(stream_);
   }
+  (void)WaitIdle("the end of a stream");
   cudaStreamDestroy(stream_);
 }
 
 absl::Status CudaStream::Synchronize() {
-  WaitHandedOn(submitted_.load(std::memory_order_relaxed));
+  absl::Status done = WaitHandedOn(submitted_.load(std::memory_order_relaxed));
+  if (!done.ok()) return done;
   // Also after a failure: what was handed on before it must be over when the caller goes on.
-  absl::Status done = health_->Check(cudaStreamSynchronize(stream_), "Synchronize", stream_);
+  done = WaitIdle("Synchronize");
   absl::Status failure = std::exchange(failure_, absl::OkStatus());
   if (absl::Status lost = health_->lost(); !lost.ok()) return lost;
   failure.Update(std::move(done));
@@ -67,11 +84,16 @@ absl::Status CudaStream::EnqueueHostWork(HostWork work, const void* arguments, i
     return absl::InvalidArgumentError(StrCat(
         "host work with ", size_bytes, " bytes of arguments; at most ", kMaxHostArgumentBytes));
   }
-  Record& record = NextRecord();
+  Record* const next = NextRecord();
+  if (next == nullptr) return health_->lost();
+  Record& record = *next;
   record.run = [](const Record& r, CudaStream& stream) {
-    absl::Status status = stream.health_->Check(cudaStreamSynchronize(stream.stream_),
-                                                "work before host work", stream.stream_);
-    return status.ok() ? reinterpret_cast<HostWork>(r.call)(r.arguments.data()) : status;
+    absl::Status status = stream.WaitIdle("work before host work");
+    if (!status.ok()) return status;
+    stream.in_host_work_ = true;
+    status = reinterpret_cast<HostWork>(r.call)(r.arguments.data());
+    stream.in_host_work_ = false;
+    return status;
   };
   record.call = reinterpret_cast<void (*)()>(work);
   std::memcpy(record.arguments.data(), arguments, static_cast<size_t>(size_bytes));
@@ -97,10 +119,10 @@ absl::Status CudaStream::CopyToHost(void* host_dst, const void* device_src, int6
   return Copy(host_dst, device_src, size_bytes, cudaMemcpyDeviceToHost);
 }
 
-CudaStream::Record& CudaStream::NextRecord() {
+CudaStream::Record* CudaStream::NextRecord() {
   const uint32_t index = submitted_.load(std::memory_order_relaxed);
-  WaitHandedOn(index - kRingRecords + 1);
-  return ring_[index % kRingRecords];
+  if (!WaitHandedOn(index - kRingRecords + 1).ok()) return nullptr;
+  return &ring_[index % kRingRecords];
 }
 
 void CudaStream::Submit() {
@@ -108,11 +130,34 @@ void CudaStream::Submit() {
   submitted_.notify_one();
 }
 
-void CudaStream::WaitHandedOn(uint32_t target) {
+absl::Status CudaStream::WaitHandedOn(uint32_t target) {
+  uint32_t handed_on = handed_on_.load();
+  const auto reached = [&] { return static_cast<int32_t>(handed_on - target) >= 0; };
+  if (reached()) return absl::OkStatus();
+  sleepers_.fetch_add(1);
+  Clock::time_point end = End(health_->max_wait_seconds());
+  absl::Status status;
+  while (status.ok()) {
+    const uint32_t before = std::exchange(handed_on, handed_on_.load());
+    if (reached()) break;
+    // The runner waits for the GPU in bounded time, but CUDA may keep it in a launch.
+    if (before != handed_on || in_host_work_) end = End(health_->max_wait_seconds());
+    FutexWait(handed_on_, handed_on);
+    if (Clock::now() > end) status = health_->LoseAfterWait("a launch");
+  }
+  sleepers_.fetch_sub(1);
+  return status;
+}
+
+absl::Status CudaStream::WaitIdle(const char* what) {
+  if (absl::Status lost = health_->lost(); !lost.ok()) return lost;
+  const Clock::time_point begin = Clock::now(), end = End(health_->max_wait_seconds());
   while (true) {
-    const uint32_t handed_on = handed_on_.load();
-    if (static_cast<int32_t>(handed_on - target) >= 0) return;
-    handed_on_.wait(handed_on);
+    const cudaError_t error = cudaStreamQuery(stream_);
+    if (error != cudaErrorNotReady) return health_->Check(error, what, stream_);
+    const Clock::time_point now = Clock::now();
+    if (now > end) return health_->LoseAfterWait(what);
+    if (now - begin > kSpin) std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -124,7 +169,7 @@ void CudaStream::Loop() {
     if (record.run == nullptr) return;
     if (failure_.ok()) failure_ = record.run(record, *this);
     handed_on_.fetch_add(1);
-    handed_on_.notify_one();
+    if (sleepers_.load() > 0) FutexWake(handed_on_, 1);
   }
 }
 

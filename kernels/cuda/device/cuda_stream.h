@@ -41,7 +41,9 @@ class CudaStream final : public Stream {
   void Enqueue(const char* what, cudaError_t (*launch)(const Params&, cudaStream_t),
                const Params& params) {
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxArgumentBytes);
-    Record& record = NextRecord();
+    Record* const next = NextRecord();
+    if (next == nullptr) return;  // Synchronize says why
+    Record& record = *next;
     record.run = [](const Record& r, CudaStream& stream) {
       const auto call = reinterpret_cast<cudaError_t (*)(const Params&, cudaStream_t)>(r.call);
       const Params& arguments = *std::launder(reinterpret_cast<const Params*>(r.arguments.data()));
@@ -73,9 +75,12 @@ class CudaStream final : public Stream {
         stream_(stream),
         ring_(new Record[kRingRecords]) {}
   absl::Status Copy(void* to, const void* from, int64_t size_bytes, cudaMemcpyKind kind);
-  Record& NextRecord();  // waits for room
+  Record* NextRecord();  // waits for room; null where the device is lost meanwhile
   void Submit();
-  void WaitHandedOn(uint32_t target);
+  // Until so many records are handed on. An error: the device is lost, and they may not be.
+  absl::Status WaitHandedOn(uint32_t target);
+  // Until the GPU has done what was handed on.
+  absl::Status WaitIdle(const char* what);
   void Loop();
 
   const int device_index_;
@@ -84,6 +89,8 @@ class CudaStream final : public Stream {
   const std::unique_ptr<Record[]> ring_;
   alignas(64) std::atomic<uint32_t> submitted_{0};
   alignas(64) std::atomic<uint32_t> handed_on_{0};  // to CUDA, or skipped
+  std::atomic<uint32_t> sleepers_{0};               // on handed_on_
+  std::atomic<bool> in_host_work_{false};           // whose bound is its own
   // The runner's while records are in the ring, the caller's once all are handed on.
   absl::Status failure_;
   std::thread runner_;

@@ -1,8 +1,10 @@
 #include "kernels/cuda/emulation/runtime.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,12 +58,15 @@ Multiprocessor& OfThisThread() {
   return multiprocessor;
 }
 
-// What the launch that begins now returns; cudaSuccess: it runs.
-cudaError_t InjectedError(bool& vary_schedules) {
+// What the launch that begins now returns; cudaSuccess: it runs, or stalls.
+cudaError_t InjectedError(bool& vary_schedules, bool& stalls) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   const Injection& injection = Global().injection;
   vary_schedules = injection.vary_schedules;
-  return ++Global().launches == injection.failing_launch ? injection.launch_error : cudaSuccess;
+  const int64_t launch = ++Global().launches;
+  stalls = launch == injection.stalling_launch;
+  if (injection.fails_now != nullptr && injection.fails_now()) return cudaErrorIllegalAddress;
+  return launch == injection.failing_launch ? injection.launch_error : cudaSuccess;
 }
 
 bool IsSticky(cudaError_t error) {
@@ -86,10 +91,12 @@ cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& s
   if (!failure_.ok()) return sticky_error_;
   if (!shape.IsLegal()) return cudaErrorInvalidConfiguration;
   bool vary_schedules = false;
-  if (const cudaError_t error = InjectedError(vary_schedules); error != cudaSuccess) {
+  if (stalled_) return cudaSuccess;  // queued behind what never ends
+  if (const cudaError_t error = InjectedError(vary_schedules, stalled_); error != cudaSuccess) {
     if (IsSticky(error)) Fail(error, absl::InternalError(name + ": a test asked for this failure"));
     return error;
   }
+  if (stalled_) return cudaSuccess;
   if (vary_schedules) schedule_ = ScheduleFromSeed(static_cast<uint64_t>(launches_++));
   ScheduleRandom random(schedule_.seed);
   const int64_t count = shape.blocks.count();
@@ -113,6 +120,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorNotReady: return "device not ready";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorLaunchOutOfResources: return "too many resources requested for launch";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
@@ -143,7 +151,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream->sticky_error(); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream->stalled() ? cudaErrorNotReady : stream->sticky_error();
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  while (stream->stalled()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  return stream->sticky_error();
+}
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
@@ -176,6 +191,7 @@ cudaError_t cudaFree(void* data) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (!stream->failure().ok()) return stream->sticky_error();
+  if (stream->stalled()) return cudaSuccess;
   return cudaMemcpy(to, from, size_bytes, cudaMemcpyDeviceToDevice);
 }
 

@@ -26,6 +26,7 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
@@ -44,6 +45,10 @@ struct Injection {
   // From IllegalAddress on an error is sticky, except for LaunchOutOfResources.
   int64_t failing_launch = 0;
   cudaError_t launch_error = cudaErrorIllegalAddress;
+  // Counted alike: that which never ends, and whose stream runs nothing any more; 0: none.
+  int64_t stalling_launch = 0;
+  // Asked at each launch; where it is true, that launch fails with IllegalAddress. Null: none does.
+  bool (*fails_now)() = nullptr;
   bool vary_schedules = false;  // launch n of a stream runs under ScheduleFromSeed(n)
 };
 void Inject(const Injection& injection);
@@ -57,6 +62,7 @@ class EmulatedStream {
 
   // As the stream returns it for everything after a failure.
   cudaError_t sticky_error() const { return sticky_error_; }
+  bool stalled() const { return stalled_; }
 
   // Runs thread() once for each thread of the shape, block after block. The name stands for the
   // kernel in errors. InvalidConfiguration where CUDA would refuse the shape, and nothing runs.
@@ -69,6 +75,7 @@ class EmulatedStream {
   Schedule schedule_;
   absl::Status failure_;
   cudaError_t sticky_error_ = cudaSuccess;
+  bool stalled_ = false;
   int64_t launches_ = 0;
 };
 
@@ -90,6 +97,9 @@ cudaError_t cudaGetLastError();
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+// NotReady where it stalls, else what Synchronize returns.
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+// Never returns where the stream stalls.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 // Poisoned and guarded, see device_memory.h.

@@ -254,7 +254,35 @@ TEST_CASE("a sticky error loses the device for all its streams, with the first r
   CHECK(other->Synchronize() == status);
   CHECK(adder.device->Allocate(4).status() == status);
   CHECK(adder.device->CreateStream().status() == status);
+  CHECK(adder.device->Lost() == status);
   CHECK(MakeDevice()->Allocate(4).ok());  // another process, as it were
+}
+
+TEST_CASE(
+    "a kernel that never ends loses the device in bounded time, whatever is queued behind it") {
+  auto short_wait = *CreateCudaDevice({.memory_bytes = 1 << 20, .max_wait_seconds = 0.05});
+  auto stream = *short_wait->CreateStream();
+  CHECK(short_wait->Lost().ok());
+  const auto out = *short_wait->Allocate(16), in = *short_wait->Allocate(16);
+  const TensorView sum(out.data(), DType::kF32, {1, 4}), ones(in.data(), DType::kF32, {1, 4});
+  const WithInjection injection({.stalling_launch = 2});
+  float copied = 0;
+  int runs = 0;
+  REQUIRE(short_wait->ops().Add({.out = sum, .in = ones}, *stream).ok());
+  CHECK(stream->Synchronize().ok());
+  for (int i = 0; i < 600; ++i) {  // more than the ring holds
+    REQUIRE(short_wait->ops().Add({.out = sum, .in = ones}, *stream).ok());
+    REQUIRE(stream->CopyToHost(&copied, out.data(), sizeof copied).ok());
+    if (i == 300) (void)EnqueueHost(*stream, &Count, {.runs = &runs});
+  }
+  const absl::Status status = stream->Synchronize();
+  CHECK_THAT(std::string(status.message()), Contains("the GPU did not finish within 0.05 s") &&
+                                                Contains("start the worker again"));
+  CHECK(short_wait->Lost() == status);
+  CHECK(stream->Synchronize() == status);
+  CHECK(short_wait->Allocate(4).status() == status);
+  CHECK(runs == 0);
+  CHECK(copied == 0);
 }
 
 #endif
