@@ -63,6 +63,7 @@ v1::Timings ToProto(const GenerationTimings& timings) {
     move->set_seconds(timings.kv_transfer->seconds);
     move->set_hidden_share(timings.kv_transfer->hidden_share);
     move->set_transport(timings.kv_transfer->transport);
+    move->set_codec(timings.kv_transfer->codec);
   }
   out.set_decode_replica(timings.decode_replica);
   out.set_decode_seconds(timings.decode_seconds);

@@ -137,7 +137,8 @@ Json TimingsJson(const GenerationUsage& usage) {
     moved = {{"bytes", timings.kv_transfer->bytes},
              {"seconds", timings.kv_transfer->seconds},
              {"hidden_share", timings.kv_transfer->hidden_share},
-             {"transport", timings.kv_transfer->transport}};
+             {"transport", timings.kv_transfer->transport},
+             {"codec", timings.kv_transfer->codec}};
   }
   Json rate = nullptr;
   if (timings.decode_seconds > 0) {

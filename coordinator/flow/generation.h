@@ -86,9 +86,10 @@ struct ChoiceEvent {
 // The way of a prompt's KV from one replica to another.
 struct KvTransferTimings {
   int64_t bytes = 0;
-  double seconds = 0;       // from the first layer's KV until the other replica had all
-  double hidden_share = 0;  // 0..1, of `seconds`: while the prompt was being computed
-  std::string transport;    // "unix", "tcp"
+  double seconds = 0;         // from the first layer's KV until the other replica had all
+  double hidden_share = 0;    // 0..1, of `seconds`: while the prompt was being computed
+  std::string transport;      // "unix", "tcp"
+  std::string codec = "raw";  // "raw", "int8", "int4"
 };
 
 // Who did what part of a generation, and how long it took. Of a generation that went on elsewhere

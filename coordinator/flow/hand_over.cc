@@ -1,4 +1,6 @@
 // Requests whose prompt one replica computes and another decodes.
+#include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -19,12 +21,19 @@ RequestFlow::Replica* RequestFlow::DecodeReplica(const Replica& prefill,
   if (decode == name) return nullptr;
   Replica& chosen = replicas_.at(decode);
   const auto tokens = static_cast<int64_t>(request.prompt_token_ids.size()) + request.max_tokens;
-  return Holds(chosen, tokens) ? &chosen : nullptr;
+  // An answer may be as long as anywhere: what is asked for, or what the prefill replica has room
+  // for.
+  return Holds(chosen, std::min(tokens, PoolTokens(prefill))) ? &chosen : nullptr;
+}
+
+int64_t RequestFlow::PoolTokens(const Replica& replica) {
+  const v1::WorkerReady& ready = replica.link->ready();
+  if (ready.kv_blocks() == 0) return std::numeric_limits<int64_t>::max();
+  return int64_t{ready.kv_blocks()} * ready.block_tokens();
 }
 
 bool RequestFlow::Holds(const Replica& replica, int64_t tokens) {
-  const v1::WorkerReady& ready = replica.link->ready();
-  return ready.kv_blocks() == 0 || tokens <= int64_t{ready.kv_blocks()} * ready.block_tokens();
+  return tokens <= PoolTokens(replica);
 }
 
 void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
@@ -47,6 +56,7 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
                                           request.prompt_token_ids.end());
   reserve.set_cache_salt(request.cache_salt);
   *reserve.mutable_senders() = prefill.link->ready().kv_shares();
+  reserve.set_codec(pairs_.CodecOf(prefill.link->replica(), decode.link->replica()));
   // The prompt may wait for its turn at the prefill replica.
   reserve.set_lease_seconds(2 * options_.recovery_timeout_seconds);
   reservations_.emplace(reservation.room.submission_id, std::move(reservation));
@@ -101,7 +111,8 @@ void RequestFlow::GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& tra
                    room.attempt, trouble, &room);
     if (open.size() > 1) {
       SendSubmission(decode->second, generation, open[1].choice,
-                     static_cast<int32_t>(open.size()) - 1, {}, room.attempt, trouble);
+                     static_cast<int32_t>(open.size()) - 1, {}, room.attempt, trouble,
+                     /*from=*/nullptr, /*to=*/nullptr, room.target.codec());
     }
     return;
   }

@@ -20,6 +20,8 @@ HandOverPairs::HandOverPairs(const v1::DeploymentPlan& plan) {
   for (const v1::RoutingShare& route : routes) {
     Pair& pair = shares_[route.prefill_replica()][route.decode_replica()];
     pair.share += route.share();
+    if (route.kv_codec() == "int8") pair.codec = v1::KV_CODEC_INT8;
+    if (route.kv_codec() == "int4") pair.codec = v1::KV_CODEC_INT4;
     pair.record.prefill = route.prefill_replica();
     pair.record.decode = route.decode_replica();
   }
@@ -52,6 +54,13 @@ std::string HandOverPairs::Choose(const std::string& prefill, const std::set<std
   if (best == nullptr) return prefill;
   best->chosen += 1;
   return best->record.decode;
+}
+
+v1::KvCodec HandOverPairs::CodecOf(const std::string& prefill, const std::string& decode) const {
+  const auto pairs = shares_.find(prefill);
+  if (pairs == shares_.end()) return v1::KV_CODEC_RAW;
+  const auto pair = pairs->second.find(decode);
+  return pair == pairs->second.end() ? v1::KV_CODEC_RAW : pair->second.codec;
 }
 
 void HandOverPairs::NoteArrived(const std::string& prefill, const std::string& decode,

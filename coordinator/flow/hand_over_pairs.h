@@ -46,6 +46,9 @@ class HandOverPairs {
   std::string Choose(const std::string& prefill, const std::set<std::string>& ready,
                      double now_seconds);
 
+  // In which the plan has KV travel between the two.
+  v1::KvCodec CodecOf(const std::string& prefill, const std::string& decode) const;
+
   void NoteArrived(const std::string& prefill, const std::string& decode,
                    const v1::KvTransfer& transfer);
   // Returns how long the pair is left out.
@@ -55,12 +58,15 @@ class HandOverPairs {
  private:
   struct Pair {
     double share = 0;
+    v1::KvCodec codec = v1::KV_CODEC_RAW;
     double chosen = 0;
     HandOverRecord record;
     int failures_in_a_row = 0;
     double not_before_seconds = 0;
 
-    bool operator==(const Pair& other) const { return share == other.share; }
+    bool operator==(const Pair& other) const {
+      return share == other.share && codec == other.codec;
+    }
   };
 
   std::map<std::string, std::map<std::string, Pair>> shares_;  // prefill, decode; empty: no pairs

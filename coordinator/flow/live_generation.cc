@@ -170,6 +170,8 @@ void LiveGeneration::NoteKvTransfer(const v1::KvTransfer& transfer) {
     timings.hidden_share = std::clamp(1 - transfer.exposed_seconds() / timings.seconds, 0.0, 1.0);
   }
   timings.transport = transfer.transport();
+  if (transfer.codec() == v1::KV_CODEC_INT8) timings.codec = "int8";
+  if (transfer.codec() == v1::KV_CODEC_INT4) timings.codec = "int4";
 }
 
 bool LiveGeneration::Fail(const absl::Status& status) {

@@ -123,7 +123,8 @@ void RequestFlow::SendSubmission(Replica& replica,
                                  const std::shared_ptr<LiveGeneration>& generation,
                                  int32_t first_choice, int32_t choice_count,
                                  const std::vector<int32_t>& output, uint32_t attempt,
-                                 const Trouble& trouble, const Room* from, const Room* to) {
+                                 const Trouble& trouble, const Room* from, const Room* to,
+                                 v1::KvCodec codec) {
   const uint64_t id = from == nullptr ? next_submission_id_++ : from->submission_id;
   Submission submission;
   submission.generation = generation;
@@ -159,6 +160,7 @@ void RequestFlow::SendSubmission(Replica& replica,
   // Told once; a continued choice has been past its prompt.
   if (!output.empty() || generation->prompt_logprobs_told()) submit.set_prompt_logprobs(-1);
   if (from != nullptr) submit.set_kv_ticket(from->target.ticket());
+  submit.set_kv_codec(from != nullptr ? from->target.codec() : codec);
   if (to != nullptr) *submit.mutable_kv_target() = to->target;
   // A link that was lost this moment reports so, and the submission is placed again then.
   replica.link->Send(std::move(message));

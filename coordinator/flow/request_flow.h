@@ -170,17 +170,20 @@ class RequestFlow : public GenerationService,
   Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
                  bool begun);
   void Submit(Replica& replica, const Orphan& orphan);
-  // With `from`, the KV is there already. With `to`, the first choice's is handed over behind its
-  // first token, and the others wait for it.
+  // With `from`, the KV is there already; `codec`: so is that of the prompt, in this codec. With
+  // `to`, the first choice's is handed over behind its first token, and the others wait for it.
   void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
                       int32_t first_choice, int32_t choice_count,
                       const std::vector<int32_t>& output, uint32_t attempt, const Trouble& trouble,
-                      const Room* from = nullptr, const Room* to = nullptr);
+                      const Room* from = nullptr, const Room* to = nullptr,
+                      v1::KvCodec codec = v1::KV_CODEC_RAW);
 
   // Hand-over (hand_over.cc); all with mutex_ held but for OnReserved and EndReservations.
   // Null: the prefill replica decodes too, also where the other one's pool is too small.
   Replica* DecodeReplica(const Replica& prefill, const GenerationRequest& request);
-  // Whether the replica's KV pool has room for a sequence of so many tokens.
+  // Tokens that the replica's KV pool has room for.
+  static int64_t PoolTokens(const Replica& replica);
+  // Whether these are enough for a sequence.
   static bool Holds(const Replica& replica, int64_t tokens);
   void AskForRoom(const Replica& prefill, Replica& decode,
                   const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,

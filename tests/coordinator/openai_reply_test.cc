@@ -100,7 +100,7 @@ void AnswerInTwoPlaces(const GenerationRequest& request, GenerationSink& sink, c
   usage.timings = {.queue_seconds = 0.25,
                    .prefill_replica = "p",
                    .prefill_seconds = 0.5,
-                   .kv_transfer = KvTransferTimings{4096, 0.125, 0.75, "tcp"},
+                   .kv_transfer = KvTransferTimings{4096, 0.125, 0.75, "tcp", "int8"},
                    .decode_replica = "d",
                    .decode_tokens = 8,
                    .decode_seconds = 2};
@@ -117,8 +117,11 @@ TEST_CASE("timings say who did what, where they are asked for") {
   CHECK(timings["queue_seconds"] == 0.25);
   CHECK(timings["prefill"]["replica"] == "p");
   CHECK(timings["prefill"]["seconds"] == 0.5);
-  CHECK(timings["kv_transfer"] ==
-        Json({{"bytes", 4096}, {"seconds", 0.125}, {"hidden_share", 0.75}, {"transport", "tcp"}}));
+  CHECK(timings["kv_transfer"] == Json({{"bytes", 4096},
+                                        {"seconds", 0.125},
+                                        {"hidden_share", 0.75},
+                                        {"transport", "tcp"},
+                                        {"codec", "int8"}}));
   CHECK(timings["decode"]["replica"] == "d");
   CHECK(timings["decode"]["tokens_per_second"] == 4);
   const auto chunks = door.Stream(kChat, Chat({{"timings", true}}));

@@ -13,7 +13,7 @@ QUESTION = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temp
 LONG = [10 + (i * 7) % 400 for i in range(700)]
 
 
-def split_plan(path, layouts):
+def split_plan(path, layouts, codec="raw"):
     with running(workers=1) as c:
         model = c.status()["plan"]["model"]
     workers = []
@@ -29,13 +29,14 @@ def split_plan(path, layouts):
             replica["stages"].append({"workers": ranks})
         replicas.append(replica)
     path.write_text(json.dumps({"model": model, "replicas": replicas,
-                                "routing": [{"prefill_replica": "p", "decode_replica": "d", "share": 1.0}]}))
+                                "routing": [{"prefill_replica": "p", "decode_replica": "d", "share": 1.0,
+                                             "kv_codec": codec}]}))
     return path, workers
 
 
 @contextlib.contextmanager
-def split(tmp, dtype="float32", layouts=(WHOLE, WHOLE)):
-    path, workers = split_plan(tmp / "plan.json", layouts)
+def split(tmp, dtype="float32", layouts=(WHOLE, WHOLE), codec="raw"):
+    path, workers = split_plan(tmp / "plan.json", layouts, codec)
     c = Cluster("--plan", str(path), "--dtype", dtype, "--kv-cache-dtype", "auto", workers=0)
     try:
         for name in workers:
@@ -114,6 +115,23 @@ def test_replicas_of_unlike_layouts_share_nothing_but_the_model(tmp):
                 answer = json.loads(c.request("POST", "/v1/completions", body)[2])
                 assert [x["token_ids"] for x in answer["choices"]] == [x["token_ids"] for x in expected["choices"]]
             assert computed(c, "prompt")["d"] == 0, layouts
+
+
+def test_keys_and_values_may_be_rounded_on_their_way(tmp):
+    sizes = {}
+    for codec in ("raw", "int8", "int4"):
+        with split(tmp, "auto", codec=codec) as c:
+            answer = json.loads(c.request("POST", "/v1/completions", {**ask(LONG, 20), "timings": True})[2])
+            assert answer["timings"]["kv_transfer"]["codec"] == codec, answer["timings"]
+            sizes[codec] = answer["timings"]["kv_transfer"]["bytes"]
+            if codec != "int4":
+                status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
+                assert status == 200 and '"142"' in body, body
+            # The same prompt again finds what was rounded, where it may be.
+            again = json.loads(c.request("POST", "/v1/completions", {**ask(LONG, 20), "timings": True})[2])
+            assert again["timings"]["kv_transfer"]["bytes"] < sizes[codec] / 4, again["timings"]
+    assert 0.5 < sizes["int8"] / sizes["raw"] < 0.6, sizes
+    assert 0.25 < sizes["int4"] / sizes["raw"] < 0.35, sizes
 
 
 def lose(tmp, worker, number):

@@ -110,12 +110,14 @@ absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
 
 // Where the submission's blocks may be shared, and under which salt.
 void SetSharing(const EngineOptions& options, Submission* submission) {
-  Sharing sharing = SharingOf(options, submission->prompt_tokens, submission->request.cache_salt());
+  const v1::Submit& request = submission->request;
+  Sharing sharing =
+      SharingOf(options, submission->prompt_tokens, request.cache_salt(), request.kv_codec());
   if (sharing.indexed_tokens > 0) {
     submission->salt = std::move(sharing.salt);
     submission->indexed_tokens = sharing.indexed_tokens;
     submission->counts_as_cache = true;
-  } else if (submission->request.choice_count() > 1) {
+  } else if (request.choice_count() > 1) {
     // Between its own choices only: their prompts are the same, so are their rotations.
     submission->salt = StrCat("s", submission->arrival);
     submission->indexed_tokens = submission->prompt_tokens;
@@ -136,12 +138,14 @@ int64_t LongestSequence(const EngineOptions& options) {
 }
 
 Sharing SharingOf(const EngineOptions& options, int64_t prompt_tokens,
-                  const std::string& cache_salt) {
+                  const std::string& cache_salt, v1::KvCodec codec) {
   const int64_t original = options.dynamic_rope_original_tokens;
   int64_t shareable = std::numeric_limits<int64_t>::max();
   if (original > 0) shareable = prompt_tokens > original ? 0 : original;
   if (!options.prefix_cache || shareable == 0) return {};
-  return {shareable, StrCat("c", cache_salt)};
+  // Blocks that were rounded on their way are not those of a prompt that was computed here.
+  const bool rounded = codec != v1::KV_CODEC_UNSPECIFIED && codec != v1::KV_CODEC_RAW;
+  return {shareable, StrCat(rounded ? v1::KvCodec_Name(codec) : "", "c", cache_salt)};
 }
 
 absl::Status CheckReserve(const v1::Reserve& reserve, const EngineOptions& options) {

@@ -36,13 +36,13 @@ absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options)
 absl::Status CheckReserve(const v1::Reserve& reserve, const EngineOptions& options);
 
 // Where blocks of a prompt may be shared: how many of its tokens, from the start, and under which
-// salt of the prefix index.
+// salt of the prefix index. KV that was rounded on its way has a salt of its own.
 struct Sharing {
   int64_t indexed_tokens = 0;  // 0: none
   std::string salt;
 };
 Sharing SharingOf(const EngineOptions& options, int64_t prompt_tokens,
-                  const std::string& cache_salt);
+                  const std::string& cache_salt, v1::KvCodec codec);
 
 // `submit` has passed CheckSubmit. `arrival` counts submissions, so it names this one within the
 // engine's life.

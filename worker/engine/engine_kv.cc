@@ -63,7 +63,8 @@ void EngineCore::GiveRooms() {
     const KvKey key = rooms_waiting_.front();
     KvRoomOf& room = rooms_.at(key);
     const auto tokens = static_cast<int64_t>(room.tokens.size());
-    const Sharing sharing = SharingOf(options_, tokens, room.request.cache_salt());
+    const Sharing sharing =
+        SharingOf(options_, tokens, room.request.cache_salt(), room.request.codec());
     const int64_t indexed = std::min(tokens - 1, sharing.indexed_tokens);
     kvcache::PrefixMatch match;
     if (indexed >= options_.limits.block_tokens) {
@@ -85,7 +86,8 @@ void EngineCore::GiveRooms() {
     std::vector<kvcache::KvShare> senders;
     for (const v1::KvShare& sender : room.request.senders()) senders.push_back(ToKvShare(sender));
     const double lease = room.request.lease_seconds();
-    mover_->Expect({key, room.blocks.blocks(), found * options_.limits.block_tokens, tokens},
+    mover_->Expect({key, room.blocks.blocks(), found * options_.limits.block_tokens, tokens,
+                    room.request.codec()},
                    senders, lease > 0 ? lease : kUsualLeaseSeconds);
   }
 }

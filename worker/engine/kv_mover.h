@@ -26,6 +26,7 @@ struct KvPlace {
   std::vector<int32_t> blocks;  // of the whole sequence
   int64_t first = 0;
   int64_t end = 0;
+  v1::KvCodec codec = v1::KV_CODEC_RAW;  // in which it comes
 };
 
 // Thread rule: any thread, also from inside a call of the mover: it only takes notes.

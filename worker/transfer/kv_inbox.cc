@@ -5,10 +5,10 @@
 #include <random>
 #include <utility>
 
-#include "kvcache/raw_codec.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/transfer/kv_codec.h"
 
 namespace tessera::worker {
 namespace {
@@ -38,17 +38,6 @@ absl::Status Unknown() {
 }
 
 }  // namespace
-
-kvcache::IndexRange ToIndexRange(const v1::Range& range) {
-  return {static_cast<int32_t>(range.begin()), static_cast<int32_t>(range.end())};
-}
-
-absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype) {
-  if (dtype == v1::DATA_TYPE_FLOAT32) return kvcache::KvType::kFloat32;
-  if (dtype == v1::DATA_TYPE_BFLOAT16) return kvcache::KvType::kBFloat16;
-  if (dtype == v1::DATA_TYPE_FLOAT16) return kvcache::KvType::kFloat16;
-  return absl::InvalidArgumentError(StrCat("KV of type ", v1::DataType_Name(dtype)));
-}
 
 absl::StatusOr<std::unique_ptr<KvInbox>> KvInbox::Start(KvInboxOptions options) {
   std::unique_ptr<KvInbox> inbox(new KvInbox(std::move(options)));
@@ -239,9 +228,19 @@ absl::Status KvInbox::CheckPiece(const Expected& expected, const v1::KvPiece& pi
   }
   const auto type = ToKvType(piece.dtype());
   if (!type.ok()) return type.status();
-  const int64_t wanted =
-      kvcache::RawBytes(ToIndexRange(piece.layers()), ToIndexRange(piece.kv_heads()),
-                        piece.end_token() - piece.first_token(), room.pool.head_dim, *type);
+  if (std::max(piece.codec(), v1::KV_CODEC_RAW) != std::max(room.codec, v1::KV_CODEC_RAW)) {
+    return absl::InvalidArgumentError(StrCat("a KV piece in ", v1::KvCodec_Name(piece.codec()),
+                                             "; expected is ", v1::KvCodec_Name(room.codec)));
+  }
+  const int64_t group = TokensPerGroup(room.codec);
+  if ((piece.first_token() - room.first) % group != 0 ||
+      ((piece.end_token() - room.first) % group != 0 && piece.end_token() != room.end)) {
+    return absl::InvalidArgumentError(StrCat("a KV piece of tokens ", piece.first_token(), " to ",
+                                             piece.end_token(), " cuts a group of ", group));
+  }
+  const kvcache::KvShare part = {ToIndexRange(piece.layers()), ToIndexRange(piece.kv_heads())};
+  const int64_t wanted = KvPieceBytes(room.codec, part, piece.end_token() - piece.first_token(),
+                                      room.pool.head_dim, *type);
   if (bytes != wanted) {
     return absl::InvalidArgumentError(
         StrCat("a KV piece of ", bytes, " bytes; its elements take ", wanted));
@@ -282,9 +281,9 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payl
   const KvPartRoom& room = expected->room;
   const kvcache::IndexRange layers = ToIndexRange(piece.layers());
   const kvcache::IndexRange heads = ToIndexRange(piece.kv_heads());
-  kvcache::DecodeRaw(
-      {reinterpret_cast<const std::byte*>(payload.data()), payload.size()},
-      *ToKvType(piece.dtype()), layers, heads,
+  DecodeKv(
+      room.codec, {reinterpret_cast<const std::byte*>(payload.data()), payload.size()},
+      *ToKvType(piece.dtype()), {layers, heads},
       kvcache::SlotRuns(room.table, room.pool.block_tokens, piece.first_token(), piece.end_token()),
       room.pool);
   std::lock_guard lock(mutex_);

@@ -2,10 +2,10 @@
 //
 // Who is to send gets a ticket: random, single use, bound to one worker, to layers and heads, and
 // to the tokens of one sequence. A connection proves the cluster token (kernels/links/handshake.h),
-// shows the ticket, and sends pieces (v1::KvPiece and its elements, kvcache/raw_codec.h): of each
-// layer and head the tokens in order, each once. Anything else is refused by name and counted, and
-// nothing of it is written. Pieces are written as they come, on the connection's own thread, never
-// the engine's.
+// shows the ticket, and sends pieces (v1::KvPiece and its elements, worker/transfer/kv_codec.h): of
+// each layer and head the tokens in order, each once. Anything else is refused by name and counted,
+// and nothing of it is written. Pieces are written as they come, on the connection's own thread,
+// never the engine's.
 //
 // Thread rule: any thread. Room::done is called once, on a thread of the inbox, and returns before
 // Forget does; unless Forget came first. Every wait is bounded: by the lease, which each piece
@@ -40,7 +40,8 @@ struct KvInboxOptions {
 // Where a part of the KV of tokens [first, end) of a sequence goes.
 struct KvPartRoom {
   kvcache::KvPool pool;
-  kvcache::KvShare part;       // of the pool's
+  kvcache::KvShare part;  // of the pool's
+  v1::KvCodec codec = v1::KV_CODEC_RAW;
   std::vector<int32_t> table;  // blocks of the sequence
   int64_t first = 0;
   int64_t end = 0;
@@ -119,9 +120,5 @@ enum class KvFrame : uint16_t {
 
 // Payload of one piece at most.
 inline constexpr int64_t kMaxPieceBytes = int64_t{1} << 20;
-
-kvcache::IndexRange ToIndexRange(const v1::Range& range);
-// Other types than those of pools: InvalidArgument.
-absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype);
 
 }  // namespace tessera::worker

@@ -48,6 +48,7 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
   {
     Coming coming;
     coming.target.set_first_token(static_cast<int32_t>(place.first));
+    coming.target.set_codec(place.codec);
     for (const kvcache::KvRoute& route : *routes) {
       coming.routes[route.receiver].push_back(coming.target.routes_size());
       v1::KvRoute* added = coming.target.add_routes();
@@ -66,6 +67,7 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
     room.set_first_token(static_cast<int32_t>(place.first));
     room.set_end_token(static_cast<int32_t>(place.end));
     room.set_lease_seconds(lease_seconds);
+    room.set_codec(place.codec);
     if (receiver == port_->self()) {
       OnReady(receiver, place.key, port_->OpenRoom(place.key, room));
     } else {
@@ -179,6 +181,7 @@ void KvLinkMover::OnSent(int sender, const KvKey& key, const absl::Status& statu
     all.set_bytes(all.bytes() + transfer.bytes());
     all.set_seconds(std::max(all.seconds(), transfer.seconds()));
     if (all.transport() != "tcp") all.set_transport(transfer.transport());
+    all.set_codec(transfer.codec());
     sum = all;
     if (status.ok()) {
       going.missing.erase(sender);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "third_party/absl/str_cat.h"
+#include "worker/transfer/kv_codec.h"
 #include "worker/transfer/kv_link_follower.h"
 #include "worker/transfer/kv_link_mover.h"
 
@@ -105,6 +106,7 @@ absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1:
     KvPartRoom expected;
     expected.pool = pool_;
     expected.part = ToKvShare(part);
+    expected.codec = room.codec();
     expected.table.assign(room.blocks().begin(), room.blocks().end());
     expected.first = room.first_token();
     expected.end = room.end_token();
@@ -169,7 +171,6 @@ void KvLinkPort::Begin(std::span<const KvPush> pushes, const StepArrays& arrays)
     const auto blocks = arrays.tables().subspan(
         static_cast<size_t>(before), static_cast<size_t>(arrays.table_widths()[push.sequence]));
     mine.table = std::make_shared<const std::vector<int32_t>>(blocks.begin(), blocks.end());
-    mine.first = push.first;
     mine.end = push.end;
   }
 }
@@ -194,11 +195,13 @@ std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& ke
     Shipment& shipment = shipments_[key];
     shipment.missing = mine.size();
     shipment.began_seconds = NowSeconds();
+    shipment.transfer.set_codec(push.target->codec());
   }
   for (const v1::KvRoute* route : mine) {
     KvParcel parcel;
     parcel.route = *route;
     parcel.pool = pool_;
+    parcel.codec = push.target->codec();
     parcel.first = push.target->first_token();
     parcel.end = push.prompt_tokens;
     parcel.done = [this, key](const KvParcelOutcome& outcome) { OnParcel(key, outcome); };
@@ -216,7 +219,7 @@ void KvLinkPort::OnLayerWritten(int64_t index) {
   for (const StepPush& push : pushes_) {
     for (const ParcelOfLayers& parcel : push.parcels) {
       if (layer < parcel.layers.begin || layer >= parcel.layers.end) continue;
-      options_.outbox->Add(parcel.id, layer, push.table, push.first, push.end);
+      options_.outbox->Add(parcel.id, layer, push.table, push.end);
     }
   }
 }

@@ -87,7 +87,6 @@ class KvLinkPort final : public KvPort,
   struct StepPush {  // of the step that runs
     std::vector<ParcelOfLayers> parcels;
     std::shared_ptr<const std::vector<int32_t>> table;
-    int64_t first = 0;
     int64_t end = 0;
   };
 

@@ -8,9 +8,9 @@
 #include "kernels/links/handshake.h"
 #include "kernels/links/link_address.h"
 #include "kernels/links/link_socket.h"
-#include "kvcache/raw_codec.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/transfer/kv_codec.h"
 #include "worker/transfer/kv_inbox.h"
 
 namespace tessera::worker {
@@ -19,15 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kConnectSeconds = 5;
-
-v1::DataType ToProto(kvcache::KvType type) {
-  switch (type) {
-    case kvcache::KvType::kFloat32: return v1::DATA_TYPE_FLOAT32;
-    case kvcache::KvType::kBFloat16: return v1::DATA_TYPE_BFLOAT16;
-    case kvcache::KvType::kFloat16: return v1::DATA_TYPE_FLOAT16;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
 
 absl::Span<const std::byte> Bytes(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -49,6 +40,7 @@ struct KvOutbox::Parcel {
   // With mutex_ held.
   std::condition_variable changed;
   std::deque<Ready> ready;
+  std::map<int32_t, int64_t> next;     // by layer: the first token that is not in `ready` yet
   kernels::Link* live_link = nullptr;  // to shut down
   bool stopped = false;
   bool reading = false;        // the pool
@@ -92,13 +84,20 @@ KvOutbox::ParcelId KvOutbox::Open(KvParcel order) {
 }
 
 void KvOutbox::Add(ParcelId id, int32_t layer, std::shared_ptr<const std::vector<int32_t>> table,
-                   int64_t first, int64_t end) {
+                   int64_t end) {
   std::lock_guard lock(mutex_);
   const auto found = parcels_.find(id);
   if (found == parcels_.end() || found->second->stopped) return;
-  found->second->ready.push_back({layer, std::move(table), first, end});
-  found->second->missing_tokens -= end - first;
-  found->second->changed.notify_all();
+  Parcel& parcel = *found->second;
+  const KvParcel& order = parcel.order;
+  int64_t& next = parcel.next.try_emplace(layer, order.first).first->second;
+  const int64_t group = TokensPerGroup(order.codec);
+  const int64_t whole = end == order.end ? end : end - (end - order.first) % group;
+  if (whole <= next) return;
+  parcel.ready.push_back({layer, std::move(table), next, whole});
+  parcel.missing_tokens -= whole - next;
+  next = whole;
+  parcel.changed.notify_all();
 }
 
 void KvOutbox::Stop(ParcelId id) {
@@ -246,26 +245,29 @@ absl::Status KvOutbox::SendAll(Parcel& parcel) {
 
 absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
   const kvcache::KvPool& pool = parcel.order.pool;
-  const kvcache::IndexRange layers = {ready.layer, ready.layer + 1};
-  const kvcache::IndexRange heads = ToIndexRange(parcel.order.route.part().kv_heads());
+  const v1::KvCodec codec = parcel.order.codec;
+  const kvcache::KvShare part = {{ready.layer, ready.layer + 1},
+                                 ToIndexRange(parcel.order.route.part().kv_heads())};
   v1::KvPiece piece;
   piece.set_dtype(ToProto(pool.type));
+  piece.set_codec(codec);
   *piece.mutable_kv_heads() = parcel.order.route.part().kv_heads();
-  piece.mutable_layers()->set_begin(layers.begin);
-  piece.mutable_layers()->set_end(layers.end);
-  const int64_t token_bytes = kvcache::RawBytes(layers, heads, 1, pool.head_dim, pool.type);
-  const int64_t most = std::max<int64_t>(1, kMaxPieceBytes / token_bytes);
+  piece.mutable_layers()->set_begin(part.layers.begin);
+  piece.mutable_layers()->set_end(part.layers.end);
+  const int64_t group = TokensPerGroup(codec);
+  const int64_t group_bytes = KvPieceBytes(codec, part, group, pool.head_dim, pool.type);
+  const int64_t most = group * std::max<int64_t>(1, kMaxPieceBytes / group_bytes);
   for (int64_t begin = ready.first; begin < ready.end; begin += most) {
     const int64_t end = std::min(begin + most, ready.end);
-    parcel.elements.resize(static_cast<size_t>((end - begin) * token_bytes));
+    parcel.elements.resize(
+        static_cast<size_t>(KvPieceBytes(codec, part, end - begin, pool.head_dim, pool.type)));
     {
       std::lock_guard lock(mutex_);
       if (stopping_ || parcel.stopped) return Stopped();
       parcel.reading = true;
     }
-    kvcache::EncodeRaw(pool, layers, heads,
-                       kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end),
-                       parcel.elements.data());
+    EncodeKv(codec, pool, part, kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end),
+             parcel.elements.data());
     {
       std::lock_guard lock(mutex_);
       parcel.reading = false;

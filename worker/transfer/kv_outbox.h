@@ -47,6 +47,7 @@ struct KvParcelOutcome {
 struct KvParcel {
   v1::KvRoute route;
   kvcache::KvPool pool;
+  v1::KvCodec codec = v1::KV_CODEC_RAW;
   int64_t first = 0;
   int64_t end = 0;
   std::function<void(const KvParcelOutcome&)> done;  // once, unless Stop comes first
@@ -62,10 +63,11 @@ class KvOutbox {
 
   using ParcelId = int64_t;
   ParcelId Open(KvParcel parcel);
-  // Tokens [first, end) of a layer of the route's part are complete; of each layer the tokens
-  // follow each other. Nothing happens where the parcel has ended.
+  // The tokens before `end` of a layer of the route's part are complete. They leave as soon as they
+  // fill a group of the codec, the last ones in any case. Nothing happens where the parcel has
+  // ended.
   void Add(ParcelId id, int32_t layer, std::shared_ptr<const std::vector<int32_t>> table,
-           int64_t first, int64_t end);
+           int64_t end);
   // Nothing of the pool is read when this returns, and `done` is not called, or has returned.
   // Waits for no peer. Not from inside `done`.
   void Stop(ParcelId id);

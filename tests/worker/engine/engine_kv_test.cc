@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -262,6 +263,39 @@ TEST_CASE("hand-over: what the decode side's prefix cache has is not sent") {
   pair.Decode(submit);
   pair.RunAll();
   CHECK(pair.tokens[7] == pair.Expected(7, 21, 9));
+  pair.CheckNothingHeld();
+}
+
+TEST_CASE(
+    "hand-over: KV that was rounded on its way is found by what may be rounded, and no other") {
+  Pair pair;
+  v1::Submit submit = Wants(1, 21, 3);
+  v1::Reserve reserve = ReserveFor(submit);
+  reserve.set_codec(v1::KV_CODEC_INT8);
+  pair.lengths[1] = 21;
+  pair.decode.core->Reserve(reserve);
+  pair.decode.Begin();
+  pair.Collect();
+  pair.Prefill(submit);
+  pair.prefill.RunAll();
+  pair.Collect();
+  pair.Ship({1, 1}, true);
+  submit.set_kv_codec(v1::KV_CODEC_INT8);
+  pair.Decode(submit);
+  pair.RunAll();
+  CHECK(pair.decode.core->load().prompt_tokens() == 0);
+
+  // The same prompt: computed where exact KV is asked for, found where rounded KV may be.
+  for (const auto& [id, codec, computed] : {std::tuple(uint64_t{2}, v1::KV_CODEC_UNSPECIFIED, 21),
+                                            std::tuple(uint64_t{3}, v1::KV_CODEC_INT8, 22)}) {
+    v1::Submit again = MakeSubmit(id, Prompt(21, 1), 2);
+    again.set_ignore_eos(true);
+    again.set_kv_codec(codec);
+    pair.lengths[id] = 21;
+    pair.decode.core->Submit(again, 0, &pair.decode.events);
+    pair.RunAll();
+    CHECK(pair.decode.core->load().prompt_tokens() == static_cast<uint64_t>(computed));
+  }
   pair.CheckNothingHeld();
 }
 

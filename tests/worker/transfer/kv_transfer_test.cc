@@ -69,7 +69,14 @@ struct Ends {
     return Expect(outcome->Setter(), lease_seconds);
   }
   v1::KvRoute Expect(std::function<void(const absl::Status&)> done, double lease_seconds = 30) {
-    KvPartRoom room{to.view, to.view.share, to_table, 5, 18, lease_seconds, std::move(done)};
+    KvPartRoom room;
+    room.pool = to.view;
+    room.part = to.view.share;
+    room.table = to_table;
+    room.first = 5;
+    room.end = 18;
+    room.lease_seconds = lease_seconds;
+    room.done = std::move(done);
     v1::KvRoute route = RouteTo(inbox->addresses());
     route.set_ticket(inbox->Expect(std::move(room)));
     return route;
@@ -83,15 +90,20 @@ struct Ends {
     return route;
   }
   KvOutbox::ParcelId Open(const v1::KvRoute& route, Outcome* outcome) {
-    return outbox->Open({route, from.view, 5, 18,
-                         [set = outcome->Setter()](const KvParcelOutcome& o) { set(o.status); }});
+    KvParcel parcel;
+    parcel.route = route;
+    parcel.pool = from.view;
+    parcel.first = 5;
+    parcel.end = 18;
+    parcel.done = [set = outcome->Setter()](const KvParcelOutcome& o) { set(o.status); };
+    return outbox->Open(std::move(parcel));
   }
-  void Add(KvOutbox::ParcelId id, int32_t layer, int64_t first, int64_t end) {
-    outbox->Add(id, layer, std::make_shared<const std::vector<int32_t>>(from_table), first, end);
+  void Add(KvOutbox::ParcelId id, int32_t layer, int64_t end) {
+    outbox->Add(id, layer, std::make_shared<const std::vector<int32_t>>(from_table), end);
   }
   KvOutbox::ParcelId Send(const v1::KvRoute& route, Outcome* outcome) {
     const KvOutbox::ParcelId id = Open(route, outcome);
-    for (const int32_t layer : {0, 1}) Add(id, layer, 5, 18);
+    for (const int32_t layer : {0, 1}) Add(id, layer, 18);
     return id;
   }
   // What refuses says so to its peer before it counts.
@@ -161,14 +173,14 @@ TEST_CASE("KV arrives in the blocks that were kept for it") {
     Outcome arrived, sent;
     const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived), &sent);
     if (in_chunks) {
-      for (const int32_t layer : {0, 1}) ends.Add(id, layer, 5, 9);
-      for (const int32_t layer : {0, 1}) ends.Add(id, layer, 9, 10);
+      for (const int32_t layer : {0, 1}) ends.Add(id, layer, 9);
+      for (const int32_t layer : {0, 1}) ends.Add(id, layer, 10);
     }
-    ends.Add(id, 0, in_chunks ? 10 : 5, 18);
+    ends.Add(id, 0, 18);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK_FALSE(sent.has_come());
     CHECK_FALSE(arrived.has_come());
-    ends.Add(id, 1, in_chunks ? 10 : 5, 18);
+    ends.Add(id, 1, 18);
     CHECK(sent.Wait().ok());
     CHECK(arrived.Wait().ok());
   }
@@ -285,6 +297,8 @@ TEST_CASE("pieces outside their room, out of order or of a wrong size are refuse
   cases.back().piece.mutable_kv_heads()->set_end(int64_t{1} << 40);
   cases.push_back({"another type", Piece(5, 8), PieceBytes(3)});
   cases.back().piece.set_dtype(v1::DATA_TYPE_INT8);
+  cases.push_back({"another codec", Piece(5, 8), PieceBytes(3)});
+  cases.back().piece.set_codec(v1::KV_CODEC_INT8);
   Ends ends;
   for (const Case& one : cases) {
     INFO(one.what);
@@ -326,9 +340,9 @@ TEST_CASE("nothing is written behind Forget, and nothing is sent behind Stop") {
 
   Outcome arrived, stopped;
   const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived, 1), &stopped);
-  ends.Add(id, 0, 5, 18);
+  ends.Add(id, 0, 18);
   ends.outbox->Stop(id);
-  ends.Add(id, 1, 5, 18);
+  ends.Add(id, 1, 18);
   CHECK_FALSE(arrived.Wait().ok());  // the connection ends; where there was none yet, the lease
   CHECK_FALSE(stopped.has_come());
 }
@@ -356,7 +370,7 @@ TEST_CASE("KV that is not computed in time ends its parcel, and its room") {
       KvOutboxOptions{.cluster_token = "secret", .incarnation = 5, .idle_seconds = 0.2});
   Outcome arrived, sent;
   const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived), &sent);
-  ends.Add(id, 0, 5, 9);
+  ends.Add(id, 0, 9);
   CHECK(absl::IsDeadlineExceeded(sent.Wait()));
   CHECK(absl::IsUnavailable(arrived.Wait()));
 }
@@ -371,7 +385,7 @@ TEST_CASE("more parcels at once than threads all arrive") {
     ids.push_back(ends.Open(ends.Expect(&arrived), &sent));
   }
   for (const KvOutbox::ParcelId id : ids) {
-    for (const int32_t layer : {0, 1}) ends.Add(id, layer, 5, 18);
+    for (const int32_t layer : {0, 1}) ends.Add(id, layer, 18);
   }
   for (const auto& outcome : outcomes) CHECK(outcome->Wait().ok());
 }
