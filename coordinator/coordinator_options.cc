@@ -43,6 +43,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
                 "Workload to plan for: description (YAML, JSON) or trace (.csv, .jsonl); default: "
                 "prompts of 1155 tokens, answers of 211")
       .Needs(*app.FindFlag("--cluster"));
+  app.AddSwitch("--split,!--no-split", o.split,
+                "Plan for --cluster so that every replica only prefills or only decodes; "
+                "--no-split: so that every one does both; default: what is best")
+      .Needs(*app.FindFlag("--cluster"));
   app.AddOption("--plan-wait", o.plan_wait_seconds,
                 "Seconds to wait for workers that --cluster names before planning without them")
       .Check(NonNegative())

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct CoordinatorOptions {
   std::string workload_file;  // for that plan
   double plan_wait_seconds = 30;
   double replan_after_seconds = 60;  // 0: never
-  std::string dtype = "auto";        // auto, float32, float16, bfloat16
+  std::optional<bool> split;   // every replica only prefills or only decodes; false: none does
+  std::string dtype = "auto";  // auto, float32, float16, bfloat16
   std::string kv_cache_dtype = "auto";
   std::string quantization;          // "" or int8
   int64_t max_model_len_tokens = 0;  // 0: the model's own

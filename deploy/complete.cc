@@ -37,6 +37,7 @@ absl::StatusOr<Url> ParseUrl(std::string url) {
 
 std::string Body(const CompleteOptions& options) {
   nlohmann::json body = {{"stream", true}};
+  if (options.timings) body["timings"] = true;
   if (options.chat) {
     body["messages"] = nlohmann::json::array({{{"role", "user"}, {"content", options.prompt}}});
   } else {
@@ -46,6 +47,33 @@ std::string Body(const CompleteOptions& options) {
   if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
   if (options.temperature >= 0) body["temperature"] = options.temperature;
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+CompletionTimings ReadTimings(const nlohmann::json& json) {
+  CompletionTimings timings;
+  const auto object = [](const nlohmann::json& parent, const char* name) {
+    const auto found = parent.find(name);
+    return found != parent.end() && found->is_object() ? *found : nlohmann::json::object();
+  };
+  const auto number = [](const nlohmann::json& parent, const char* name) {
+    const auto found = parent.find(name);
+    return found != parent.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  const nlohmann::json prefill = object(json, "prefill"), decode = object(json, "decode"),
+                       moved = object(json, "kv_transfer");
+  timings.prefill_replica = prefill.value("replica", "");
+  timings.prefill_seconds = number(prefill, "seconds");
+  timings.prompt_tokens = static_cast<int64_t>(number(prefill, "prompt_tokens"));
+  timings.decode_replica = decode.value("replica", "");
+  timings.decode_tokens = static_cast<int64_t>(number(decode, "tokens"));
+  timings.decode_tokens_per_second = number(decode, "tokens_per_second");
+  timings.moved_kv = !moved.empty();
+  timings.kv_bytes = static_cast<int64_t>(number(moved, "bytes"));
+  timings.kv_seconds = number(moved, "seconds");
+  timings.kv_hidden_share = number(moved, "hidden_share");
+  timings.kv_transport = moved.value("transport", "");
+  timings.kv_codec = moved.value("codec", "");
+  return timings;
 }
 
 // The events of a stream as they come in pieces of any size.
@@ -80,6 +108,8 @@ class EventReader {
     if (json.contains("error")) {
       return absl::AbortedError(json["error"].value("message", "the server reports an error"));
     }
+    if (json.contains("timings") && json["timings"].is_object())
+      completion_.timings = ReadTimings(json["timings"]);
     if (!json.contains("choices") || json["choices"].empty()) return absl::OkStatus();
     const nlohmann::json& choice = json["choices"][0];
     const std::string text =

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "deploy/cluster_client.h"
 #include "deploy/complete.h"
 #include "deploy/failure.h"
@@ -26,12 +28,39 @@
 namespace tessera::deploy {
 namespace {
 
+// "r0 (four/0, four/1)".
+std::string WithWorkers(const std::string& replica, const v1::GetClusterReply& cluster) {
+  for (const v1::ReplicaStatus& r : cluster.replicas()) {
+    if (r.name() == replica)
+      return absl::StrCat(replica, " (", absl::StrJoin(r.workers(), ", "), ")");
+  }
+  return replica;
+}
+
+void PrintTimings(const CompletionTimings& timings, const v1::GetClusterReply& cluster) {
+  std::cout << absl::StrFormat("prefill:  %s, %d tokens in %.3f s\n",
+                               WithWorkers(timings.prefill_replica, cluster), timings.prompt_tokens,
+                               timings.prefill_seconds);
+  if (timings.moved_kv) {
+    std::cout << absl::StrFormat(
+        "KV:       %d bytes over %s, %s, in %.4f s, %.0f %% of it hidden behind the prefill\n",
+        timings.kv_bytes, timings.kv_transport, timings.kv_codec, timings.kv_seconds,
+        100 * timings.kv_hidden_share);
+  }
+  std::cout << absl::StrFormat("decode:   %s, %d tokens",
+                               WithWorkers(timings.decode_replica, cluster), timings.decode_tokens);
+  if (timings.decode_tokens_per_second > 0)
+    std::cout << absl::StrFormat(" at %.0f tokens/s", timings.decode_tokens_per_second);
+  std::cout << "\n";
+}
+
 absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   CompleteOptions question;
   question.url = "http://" + addresses.http;
   if (!flags.options.api_keys.empty()) question.api_key = flags.options.api_keys[0];
   question.prompt = flags.ask;
   question.temperature = 0;
+  question.timings = true;
   std::cout << "\nquestion: " << flags.ask << "\nanswer:   " << std::flush;
   absl::StatusOr<Completion> answer =
       Complete(question, [](const std::string& piece) { std::cout << piece << std::flush; });
@@ -39,12 +68,7 @@ absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   if (!answer.ok()) return answer.status();
   absl::StatusOr<v1::GetClusterReply> cluster =
       FetchCluster(addresses.grpc, addresses.admin_key, 5);
-  if (cluster.ok()) {
-    for (const v1::WorkerStatus& worker : cluster->workers()) {
-      if (worker.load().generation_tokens() > 0)
-        std::cout << "answered by worker " << worker.name() << "\n";
-    }
-  }
+  if (cluster.ok() && answer->timings.has_value()) PrintTimings(*answer->timings, *cluster);
   if (flags.expect.empty() || answer->text == flags.expect) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the answer is wrong: \"", flags.expect, "\" was expected"));

@@ -192,7 +192,11 @@ void PlanCli::AddPlan() {
       .AddOption("--context", f.options.context_tokens,
                  "Max sequence length, tokens; 0: the model's")
       .Check(WholeFrom(0));
-  plan_.AddSwitch("--no-split", no_split_, "Every replica both prefills and decodes");
+  plan_.AddSwitch("--split,!--no-split", split_,
+                  "Every replica only prefills or only decodes; --no-split: every one does both; "
+                  "default: what is best");
+  plan_.AddSwitch("--kv-int4", kv_int4_,
+                  "KV that moves between replicas may be rounded to four bits; default: to eight");
   plan_.AddSwitch("--simulate,!--no-simulate", f.options.simulate,
                   "Simulate the best plans of the search and choose by the result; default: on for "
                   "up to 64 devices, or 1,000 if a plan splits prefill and decode");
@@ -400,7 +404,9 @@ int PlanCli::RunPlan() {
         "plan needs a cluster description and --model: tessera plan cluster.yaml --model NAME");
   }
   explain_ = explain_ || sensitivity_;
-  flags_.options.allow_split = !no_split_;
+  flags_.options.allow_split = split_.value_or(true);
+  flags_.options.require_split = split_.value_or(false);
+  if (kv_int4_) flags_.options.strongest_kv_codec = scheduler::KvCodec::kInt4;
   // What is judged by simulation is also promised by it, unless somebody has no time for that.
   flags_.options.attain_requests = quick_ ? 0 : kAttainRequests;
   PlanWatch watch(time_limit_seconds_);

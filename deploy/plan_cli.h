@@ -4,6 +4,7 @@
 // Thread rule: from main alone. Prints answers to stdout, errors to stderr.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,8 @@ class PlanCli {
   PlanFlags flags_;
   std::vector<std::string> models_, workloads_;  // several models share the cluster
   std::vector<double> rates_;
-  bool no_split_ = false;
+  std::optional<bool> split_;  // true: everywhere; false: nowhere
+  bool kv_int4_ = false;
   bool sensitivity_ = false;  // search again
   bool quick_ = false;        // no simulation of the promised rate
   bool explain_ = false;      // all that is known, not the summary

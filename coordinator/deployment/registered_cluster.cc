@@ -169,7 +169,8 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.cluster_file = start.cluster_file;
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;
-  options.allow_split = false;  // roles other than both are not carried out
+  options.allow_split = start.split.value_or(true);
+  options.require_split = start.split.value_or(false);
   if (AllOnCpus(names, workers)) options.runtime_reserve_bytes = 0;
   options.weight_dtype = start.weight_dtype;
   options.kv_dtype = start.kv_dtype;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct PlanAtStart {
   int64_t max_step_tokens = 512;
   int64_t max_sequences = 0;   // that flags ask for; 0: the planner's
   int64_t context_tokens = 0;  // that flags ask for; 0: the model's
+  std::optional<bool> split;   // every replica only prefills or only decodes; false: none does
   double wait_seconds = 30;    // for devices that are described and have not registered
 };
 

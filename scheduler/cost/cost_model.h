@@ -143,6 +143,7 @@ std::string_view Name(KvCodec codec);
 struct KvCodecRates {
   double encode_bytes_per_second = 20e9;
   double decode_bytes_per_second = 20e9;
+  KvCodec strongest = KvCodec::kInt8;  // that may be chosen: a stronger one loses more
 };
 
 // Bytes on the wire per byte of KV whose elements have `element_bytes`, groups of 64 with one

@@ -42,6 +42,7 @@ KvTransfer BestKvTransfer(const RawKv& raw, const LinkSpec& link, int layers,
                           double prefill_seconds, const KvCodecRates& rates) {
   KvTransfer best = TransferKv(raw, link, layers, prefill_seconds, KvCodec::kRaw, rates);
   for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
+    if (codec > rates.strongest) break;
     const KvTransfer other = TransferKv(raw, link, layers, prefill_seconds, codec, rates);
     if (other.unhidden_seconds < best.unhidden_seconds) best = other;
   }

@@ -99,7 +99,9 @@ void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
                                 : o.search,
              " (", Origin(!o.given_search && (o.search.empty() || o.search == ever.search)),
              "), replicas that only prefill or only decode = ",
-             o.allow_split ? "allowed (default)" : "not allowed (option)"));
+             o.require_split ? "all of them (option)"
+             : o.allow_split ? "allowed (default)"
+                             : "not allowed (option)"));
   add(StrCat("weights = ", TypeName(model.weight_bytes_per_element), " (",
              o.weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? "as stored" : "option",
              "), KV = ", TypeName(model.kv_bytes_per_element), " (",

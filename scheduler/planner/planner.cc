@@ -47,6 +47,14 @@ constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
 
+absl::StatusOr<Placement> SplitSearch(const PlacementProblem& problem) {
+  std::optional<Placement> placement = SplitPlacement(problem);
+  if (placement.has_value()) return *std::move(placement);
+  return absl::ResourceExhaustedError(
+      "no two replicas were found that each hold the model, one to prefill and one to decode: "
+      "leave --split out");
+}
+
 class Planner {
  public:
   Planner(const PlannerInput& input, const PlannerOptions& options)
@@ -55,7 +63,14 @@ class Planner {
   absl::StatusOr<v1::DeploymentPlan> Run() {
     if (absl::Status s = Read(); !s.ok()) return s;
     absl::StatusOr<Search> search = options_.given_search;
-    if (!options_.given_search) {
+    if (options_.require_split && !options_.given_search) {
+      if (options_.goal != Goal::kThroughput) {
+        return absl::InvalidArgumentError(
+            "--split: plans that split everywhere are looked for by throughput alone: leave "
+            "--split out, or the other goal");
+      }
+      search = Search(SplitSearch);
+    } else if (!options_.given_search) {
       search = FindSearch(options_.search);
       if (!search.ok()) return search.status();
       search = options_.survive_machine_loss ? SurvivingSearch(*std::move(search))
@@ -63,7 +78,7 @@ class Planner {
     }
     absl::StatusOr<Placement> placement = Prefers() ? Preferred(*search) : Rented(*search);
     if (!placement.ok() || !(placement->requests_per_second >= kLeastRequestsPerSecond)) {
-      const bool told = options_.given_search || spot();
+      const bool told = options_.given_search || options_.require_split || spot();
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_);
     }
@@ -236,7 +251,8 @@ class Planner {
           static_cast<int64_t>(std::ceil(kMoreSequences * options_.max_sequences));
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
-    problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second};
+    problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second,
+                            options_.strongest_kv_codec};
     problem_.seed = options_.seed;
     auto search_options = ParseSearchOptions(options_.search.empty() ? "best" : options_.search,
                                              options_.search_options);

@@ -47,11 +47,13 @@ struct PlannerOptions {
   double runtime_reserve_bytes = 1073741824.0;
   double kv_headroom = 0.1;
   double kv_codec_bytes_per_second = 20e9;  // of raw KV, encoding and decoding
+  KvCodec strongest_kv_codec = KvCodec::kInt8;
   int64_t max_step_tokens = 2048;
   double max_sequences = 256;  // per replica
   int64_t context_tokens = 0;  // 0: what the model supports
   uint64_t seed = 0;           // of searches that draw; 0: their own
   bool allow_split = true;
+  bool require_split = false;  // the best plan all of whose replicas only prefill or only decode
   bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
   MoveOptions move;
   SpotOptions spot;

@@ -35,6 +35,15 @@ PlanFlags FourWorkers() {
   return flags;
 }
 
+// The same with prefill apart from decode, as `quickstart --split` has it.
+PlanFlags FourWorkersToSplit() {
+  PlanFlags flags = FourWorkers();
+  flags.cluster = "deploy/clusters/four_unlike_workers_split.yaml";
+  flags.workload = "deploy/workloads/short_questions.yaml";
+  flags.options.max_step_tokens = 256;
+  return flags;
+}
+
 TEST_CASE("every example is planned, and its plan survives the file") {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {
@@ -44,6 +53,7 @@ TEST_CASE("every example is planned, and its plan survives the file") {
     PlanFlags flags = Flags(entry.path().string());
     if (entry.path().filename() == "rental_market.yaml") flags.goal = "budget";
     if (entry.path().filename() == "four_unlike_workers.yaml") flags = FourWorkers();
+    if (entry.path().filename() == "four_unlike_workers_split.yaml") flags = FourWorkersToSplit();
     const auto plan = PlanFromFiles(flags);
     REQUIRE(plan.status().message() == "");
     CHECK(plan->prediction().requests_per_second() > 0);
@@ -54,7 +64,29 @@ TEST_CASE("every example is planned, and its plan survives the file") {
     CHECK(read->SerializeAsString() == plan->SerializeAsString());
     ++examples;
   }
-  CHECK(examples == 7);
+  CHECK(examples == 8);
+}
+
+TEST_CASE("--split: the best plan whose replicas only prefill or only decode") {
+  PlanFlags flags = FourWorkersToSplit();
+  flags.options.require_split = true;
+  const auto plan = PlanFromFiles(flags);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() == 2);
+  CHECK(plan->replicas(0).role() != v1::REPLICA_ROLE_BOTH);
+  CHECK(plan->replicas(1).role() != v1::REPLICA_ROLE_BOTH);
+  CHECK(plan->routing(0).prefill_replica() != plan->routing(0).decode_replica());
+
+  flags.options.require_split = false;
+  const auto freely = PlanFromFiles(flags);
+  REQUIRE(freely.ok());
+  CHECK(freely->prediction().requests_per_second() >= plan->prediction().requests_per_second());
+
+  flags.cluster = "deploy/clusters/four_unlike_workers.yaml";  // of one replica
+  flags.options.max_step_tokens = 512;
+  flags.options.require_split = true;
+  const auto none = PlanFromFiles(flags);
+  CHECK_THAT(std::string(none.status().message()), Catch::Contains("no two replicas"));
 }
 
 TEST_CASE("none of the four unlike workers holds the shipped model, together they do") {

@@ -49,14 +49,17 @@ class Up:
             connection.request("GET", "/ready")
             return connection.getresponse().status == 200
 
-    def answer(self, question):
+    def ask(self, body):
         with self.connection() as connection:
-            body = {"messages": [{"role": "user", "content": question}], "temperature": 0}
-            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+            connection.request("POST", "/v1/chat/completions", json.dumps({"temperature": 0, **body}),
+                               {"Content-Type": "application/json"})
             response = connection.getresponse()
             reply = json.loads(response.read())
             assert response.status == 200, reply
-            return reply["choices"][0]["message"]["content"]
+            return reply
+
+    def answer(self, question):
+        return self.ask({"messages": [{"role": "user", "content": question}]})["choices"][0]["message"]["content"]
 
     def busy_stages(self):
         """[(share of time busy, planned)] by worker of the plan, once all have worked."""
@@ -147,3 +150,19 @@ def test_a_killed_worker_is_started_again_and_serves(tmp):
         # Requests that come while no replica is there are refused; the next one is served.
         wait_for("the replica", four.ready)
         assert four.answer("What is 57 + 85?") == "142"
+
+
+def test_prefill_apart_from_decode(tmp):
+    with up(tmp, "--cluster", "deploy/clusters/four_unlike_workers_split.yaml", "--workload",
+            "deploy/workloads/short_questions.yaml", "--max-num-batched-tokens", "256", "--split") as four:
+        roles = re.findall(r"^(r\S*) +(prefill|decode) +(\d+) +(\d+)-(\d+)", four.text(), re.MULTILINE)
+        assert {role for _, role, *_ in roles} == {"prefill", "decode"}, four.text()
+        layers = {int(end) - int(first) + 1 for _, _, _, first, end in roles}
+        assert len(layers) > 1, roles  # unequal stages
+
+        def moved():
+            timings = four.ask({"messages": [{"role": "user", "content": "What is 57 + 85?"}], "timings": True})["timings"]
+            return timings if timings["kv_transfer"] else None
+
+        timings = wait_for("KV to move", moved)
+        assert timings["prefill"]["replica"] != timings["decode"]["replica"], timings

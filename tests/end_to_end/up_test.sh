@@ -32,7 +32,7 @@ up --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
 check "a right answer ends with 0" [ $? -eq 0 ]
 check "the plan is shown" grep -q "^r-local/0 *both *0 *0-5 *1 *local/0$" "$out"
 check "the answer is shown" grep -q "answer:   142" "$out"
-check "the worker that answered is named" grep -q "answered by worker local/" "$out"
+check "who answered is named" grep -q "^decode: .*(local/" "$out"
 
 up --workers 1 --once --ask "What is 57 + 85?" --expect 143 > "$out" 2>&1
 check "a wrong answer ends with 1" [ $? -eq 1 ]

@@ -92,6 +92,10 @@ absl::Status ReadOptions(const v1::PlanOptions& given, PlannerOptions* options) 
   if (given.has_context_tokens()) options->context_tokens = given.context_tokens();
   if (options->context_tokens < 0) return OutOfRange("context_tokens", "at least 0");
   options->allow_split = !given.no_split();
+  options->require_split = given.split();
+  if (given.split() && given.no_split())
+    return absl::InvalidArgumentError("request: options: split and no_split exclude each other");
+  if (given.kv_int4()) options->strongest_kv_codec = KvCodec::kInt4;
   options->prove = given.prove();
   if (!given.no_usual_limits()) options->preference = UsualPreference();
   return absl::OkStatus();

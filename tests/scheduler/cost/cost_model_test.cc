@@ -18,7 +18,8 @@ LinkSpec Pcie() {
   return link;
 }
 
-StageSpec Stage(const std::vector<const DeviceSpec*>& ranks, int first_layer, int layers, int of_layers) {
+StageSpec Stage(const std::vector<const DeviceSpec*>& ranks, int first_layer, int layers,
+                int of_layers) {
   StageSpec stage;
   stage.ranks.assign(ranks.begin(), ranks.end());
   stage.communicator = {{stage.width(), Pcie(), false}};
@@ -196,7 +197,7 @@ TEST_CASE("KV transfer: layers hide behind prefill, the codec is chosen by time"
   LinkSpec slow;
   slow.bytes_per_second = 1e9;
   slow.latency_seconds = 0;
-  const KvCodecRates rates = {20e9, 20e9};
+  const KvCodecRates rates = {20e9, 20e9, KvCodec::kInt4};
   CHECK(KvCodecRatio(KvCodec::kInt8, 2) == Approx(0.53125));
   CHECK(KvCodecRatio(KvCodec::kInt4, 2) == Approx(0.28125));
   // 1 s on the wire, 80 layers, 0.5 s of prefill: 1 - 79/80*0.5 remain.
@@ -206,6 +207,8 @@ TEST_CASE("KV transfer: layers hide behind prefill, the codec is chosen by time"
   // With a long prefill one layer's share is left.
   CHECK(TransferKv({1e9}, slow, 80, 5, KvCodec::kRaw, rates).unhidden_seconds == Approx(1.0 / 80));
   CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, rates).codec == KvCodec::kInt4);
+  CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, {}).codec == KvCodec::kInt8);  // unless allowed
+  CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, {20e9, 20e9, KvCodec::kRaw}).codec == KvCodec::kRaw);
   LinkSpec fast = slow;
   fast.bytes_per_second = 50e9;
   CHECK(BestKvTransfer({1e9}, fast, 80, 0, rates).codec == KvCodec::kRaw);
@@ -223,7 +226,8 @@ TEST_CASE("KV takes as much of the wire whatever type it was held in") {
   }
   // Eight bits and a group's scale are more than the eight bits that there are.
   CHECK(KvCodecRatio(KvCodec::kInt8, 1) == Approx(1.0625));
-  CHECK(BestKvTransfer({1e9, 1}, slow, 80, 0, {}).codec == KvCodec::kInt4);
+  CHECK(BestKvTransfer({1e9, 1}, slow, 80, 0, {20e9, 20e9, KvCodec::kInt4}).codec ==
+        KvCodec::kInt4);
 }
 
 // --- The published case: 4 A6000, 2 A5000, 2 A4000, Llama-2-70B in fp16 ---

@@ -81,8 +81,8 @@ TEST_CASE("a plan of the planner passes, and states what its links carry") {
   // By hand: 48 layers, 8 kv heads of 128, keys and values of 2 bytes, 1000 tokens, 8 layers for c.
   const double rate = c.plan.prediction().requests_per_second();
   REQUIRE(rate > 0);
-  REQUIRE(c.plan.routing(0).kv_codec() == "int4");
-  const double ratio = 0.28125;
+  REQUIRE(c.plan.routing(0).kv_codec() == "int8");
+  const double ratio = 0.53125;
   CHECK(c.plan.links(1).from() == "a");
   CHECK(c.plan.links(1).to() == "c");
   CHECK(c.plan.links(1).bytes_per_second() == Approx(rate * 1000 * 8 * 8 * 128 * 2 * 2 * ratio));

@@ -28,6 +28,7 @@ TEST_CASE("where the best of all placements is split, what is found comes near i
     INFO("seed " << seed);
     CensusInstance instance;
     MakeCensusInstance(seed, &instance);
+    instance.problem.codec_rates.strongest = KvCodec::kInt4;
     const std::optional<Placement> found = SplitPlacement(instance.problem);
     if (found) CHECK(AllSplit(found->replicas));
     if (seed % 10 == 7) continue;  // eight devices: enumerating takes seconds

@@ -42,6 +42,7 @@ tiers: {site: {bandwidth: 100 Gbit/s, latency: 10 us}}
     problem.samples = one.samples;
     problem.classes = {one};
     problem.goal = Goal::kGoodput;
+    problem.codec_rates.strongest = KvCodec::kInt4;
     const Role roles[] = {Role::kPrefill, Role::kPrefill, Role::kDecode, Role::kDecode};
     for (int i = 0; i < 4; ++i) {
       PlacedReplica replica;
