@@ -102,7 +102,7 @@ class Planner {
   // A preference is one between plans that a search found for throughput.
   bool Prefers() const {
     return options_.preference.any() && options_.goal == Goal::kThroughput &&
-           !options_.survive_machine_loss && !spot();
+           !options_.survive_machine_loss && !options_.require_split && !spot();
   }
 
   // Limits that somebody set are kept by the search, or said to be missed: no others beside them.
