@@ -47,14 +47,6 @@ constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
 
-absl::StatusOr<Placement> SplitSearch(const PlacementProblem& problem) {
-  std::optional<Placement> placement = SplitPlacement(problem);
-  if (placement.has_value()) return *std::move(placement);
-  return absl::ResourceExhaustedError(
-      "no two replicas were found that each hold the model, one to prefill and one to decode: "
-      "leave --split out");
-}
-
 class Planner {
  public:
   Planner(const PlannerInput& input, const PlannerOptions& options)
@@ -64,11 +56,6 @@ class Planner {
     if (absl::Status s = Read(); !s.ok()) return s;
     absl::StatusOr<Search> search = options_.given_search;
     if (options_.require_split && !options_.given_search) {
-      if (options_.goal != Goal::kThroughput) {
-        return absl::InvalidArgumentError(
-            "--split: plans that split everywhere are looked for by throughput alone: leave "
-            "--split out, or the other goal");
-      }
       search = Search(SplitSearch);
     } else if (!options_.given_search) {
       search = FindSearch(options_.search);

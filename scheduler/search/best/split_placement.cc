@@ -427,4 +427,17 @@ Placement ImproveSplit(const PlacementProblem& problem, Placement start) {
   return Splitter(problem, {Role::kPrefill, Role::kDecode, Role::kBoth}).From(std::move(start));
 }
 
+absl::StatusOr<Placement> SplitSearch(const PlacementProblem& problem) {
+  if (problem.goal != Goal::kThroughput) {
+    return absl::InvalidArgumentError(
+        "--split: plans that split everywhere are looked for by throughput alone: leave --split "
+        "out, or the other goal");
+  }
+  std::optional<Placement> placement = SplitPlacement(problem);
+  if (placement.has_value()) return *std::move(placement);
+  return absl::ResourceExhaustedError(
+      "no two replicas were found that each hold the model, one to prefill and one to decode: "
+      "leave --split out");
+}
+
 }  // namespace tessera::scheduler

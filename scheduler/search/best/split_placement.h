@@ -12,12 +12,16 @@
 
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 
 // None: no two replicas were found that hold the model, or requests have no tokens to decode.
 std::optional<Placement> SplitPlacement(const PlacementProblem& problem);
+
+// The same as a search. ResourceExhausted: none; InvalidArgument: for a goal other than throughput.
+absl::StatusOr<Placement> SplitSearch(const PlacementProblem& problem);
 
 // What the same changes make of a placement, of which replicas may also do both; `start` where none
 // of them helps.
