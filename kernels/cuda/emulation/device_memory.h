@@ -26,6 +26,8 @@ class DeviceMemory {
 
   // Of all that is allocated and not freed.
   int64_t live_bytes() const { return live_bytes_; }
+  // That were ever made.
+  int64_t allocations() const { return count_; }
 
   static constexpr int64_t kKeptBytes = int64_t{4} << 20;
 

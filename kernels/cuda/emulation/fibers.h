@@ -2,8 +2,8 @@
 //
 // The scheduler resumes a fiber; the fiber runs until it suspends itself. Stacks are kept and used
 // again: a fiber that never ended is forgotten by starting another in its place, so what runs on it
-// must own nothing. A stack that overflows ends in a page that faults. Boost.Context's fcontext does
-// the switch: its fiber would unwind a stack that is forgotten.
+// must own nothing. A stack that overflows ends in a page that faults. Boost.Context's fcontext
+// does the switch: its fiber would unwind a stack that is forgotten.
 //
 // Thread rule: all calls from one host thread.
 #pragma once

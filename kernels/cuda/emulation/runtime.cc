@@ -200,6 +200,11 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaM
   return cudaSuccess;
 }
 
+int64_t AllocationsMade() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  return Global().memory.allocations();
+}
+
 absl::Status CheckMemoryGuards() {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   return Global().memory.CheckGuards();

@@ -110,6 +110,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaM
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 
+// Calls of cudaMalloc so far that gave memory.
+int64_t AllocationsMade();
 // Of all memory from cudaMalloc, see DeviceMemory::CheckGuards.
 absl::Status CheckMemoryGuards();
 

@@ -1,0 +1,100 @@
+// The memory of a device of its own (the emulated GPU, by its counters): what is configured again
+// and again gives back all that it took, and a step takes none.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "proto/model_folder.h"
+#include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/model/tiny_model.h"
+#include "worker/engine/engine_core.h"
+#include "worker/engine/engine_setup.h"
+
+namespace tessera::worker {
+namespace {
+
+namespace emulated = kernels::cuda::emulated;
+
+std::unique_ptr<kernels::Device> MakeDevice() {
+  auto device = emulated::CreateCudaDevice({.memory_bytes = int64_t{256} << 20});
+  REQUIRE(device.ok());
+  return *std::move(device);
+}
+
+int64_t FreeBytes() {
+  size_t free_bytes = 0, total_bytes = 0;
+  emulated::cudaMemGetInfo(&free_bytes, &total_bytes);
+  return static_cast<int64_t>(free_bytes);
+}
+
+v1::ConfigureRequest Request() {
+  const std::string folder = GoldenFolder("llama").string();
+  const auto shape = ReadModelFolder(folder);
+  REQUIRE(shape.ok());
+  v1::ConfigureRequest request;
+  request.set_model_folder(folder);
+  request.set_model_fingerprint("abcd");
+  *request.mutable_model() = *shape;
+  *request.mutable_share() = WholeShare(*shape);
+  request.set_weight_dtype(v1::DATA_TYPE_FLOAT32);
+  request.set_block_tokens(8);
+  request.set_max_sequences(2);
+  request.set_max_batched_tokens(16);
+  request.set_max_model_len_tokens(32);
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("twenty reconfigurations leave the device's free memory as it was") {
+  const auto device = MakeDevice();
+  SetupOptions setup;
+  setup.device = device.get();
+  setup.load_model = Model::Load;
+  setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("abcd"); };
+  setup.clock = [] { return 0.0; };
+  const int64_t free_bytes = FreeBytes();
+  for (int i = 0; i < 20; ++i) {
+    INFO("reconfiguration " << i);
+    SetupCall call;
+    call.progress = [](const std::string&, int64_t, int64_t) {};
+    auto configured = SetUpEngine(Request(), setup, call);
+    REQUIRE(configured.status().message() == "");
+    CHECK(FreeBytes() < free_bytes);
+    configured->engine->Stop(absl::CancelledError("the next one comes"));
+    configured->engine.reset();
+    REQUIRE(FreeBytes() == free_bytes);
+  }
+}
+
+TEST_CASE("a step allocates nothing on the device") {
+  const auto device = MakeDevice();
+  auto options = ReadEngineOptions(Request());
+  REQUIRE(options.ok());
+  options->limits.total_blocks = 16;
+  auto model_options = ReadModelOptions(Request());
+  REQUIRE(model_options.ok());
+  model_options->limits = EngineCore::LimitsOf(*options);
+  auto model = Model::Load(*model_options, *device, [](int64_t, int64_t) {});
+  REQUIRE(model.ok());
+  const auto kv = device->Allocate(16 * (*model)->KvBlockBytes(8));
+  REQUIRE(kv.ok());
+  REQUIRE((*model)->AttachKv(kv->data(), 16, 8).ok());
+  EngineCore core(*options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options),
+                                                   model->get(), device.get()));
+  EngineCore::Events events;
+  for (uint64_t id = 1; id <= 2; ++id) {
+    v1::Submit submit = MakeSubmit(id, {1, 2, 3, 4, 5}, 8);
+    submit.set_ignore_eos(true);
+    submit.set_top_logprobs(2);
+    submit.mutable_sampling()->set_temperature(static_cast<float>(id - 1));
+    core.Submit(std::move(submit), 0, &events);
+  }
+  const int64_t allocations = emulated::AllocationsMade();
+  while (core.Busy()) core.Step([] { return 0.0; }, &events);
+  CHECK(events.size() >= 16);
+  CHECK(emulated::AllocationsMade() == allocations);
+}
+
+}  // namespace tessera::worker
