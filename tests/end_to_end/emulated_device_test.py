@@ -44,7 +44,7 @@ def test_up_starts_a_worker_on_each_named_device():
     question = ("--ask", "What is 57 + 85?", "--expect", "142")
     alone = up("--devices", "cuda-emulated", *question)
     assert alone.returncode == 0, alone
-    assert "answered by worker local/0" in alone.stdout and "very slow" in alone.stdout, alone
+    assert "r-local/0 (local/0)" in alone.stdout and "very slow" in alone.stdout, alone
     both = up("--devices", "cuda-emulated,cpu", *question)
     assert both.returncode == 0, both
     assert "r-local/0 " in both.stdout and "r-local/1 " in both.stdout, both
