@@ -174,6 +174,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     return (*links)->Probe(request);
   };
   service_options.setup.memory_left = worker->memory_left;
+  service_options.setup.pool_takes_rest = worker->memory_is_ours;
   std::atomic<WorkerServer*> serving = nullptr;
   service_options.on_ready = [&serving](bool ready) {
     if (WorkerServer* server = serving) server->SetReady(ready);

@@ -84,7 +84,7 @@ absl::Status MakeGpu(const WorkerOptions& options, WorkerDevice* made) {
   made->device = std::move(opened->device);
   made->info = std::move(opened->info);
   made->info.set_kernel_path("plain");
-  made->has_own_memory = true;
+  made->has_own_memory = made->memory_is_ours = true;
   if (options.cpus.empty()) made->cores = NearCores(made->cores, opened->near_cores);
   return absl::OkStatus();
 }

@@ -25,6 +25,7 @@ struct WorkerDevice {
   // device's own count is all.
   std::function<int64_t()> memory_left;
   bool has_own_memory = false;  // that the host's is copied to
+  bool memory_is_ours = false;  // its memory serves nothing but this worker
   kernels::ProbeOptions look;   // of its memory, at the start
   kernels::ProbeOptions probe;  // of all its rates, where a user asks for a profile
 };

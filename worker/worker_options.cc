@@ -72,7 +72,8 @@ void Declare(const Command& app, WorkerOptions* o) {
       .ShowDefault();
   app.AddOption("--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
                 "Size of the KV pool if the plan sets none; 0: half of the memory left after the "
-                "weights, within --memory and the free memory of control group and machine")
+                "weights, within --memory and the free memory of control group and machine; on a "
+                "GPU all that weights and steps leave of its share")
       .Size();
   app.AddOption("--model-folder", o->model_folder,
                 "Folder of the checkpoint on this machine, the same files as the coordinator's; "

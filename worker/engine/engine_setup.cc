@@ -128,12 +128,13 @@ absl::Status CheckKvPool(int64_t bytes, bool planned, int64_t left_bytes, int64_
 }
 
 // Chooses and allocates the KV pool.
+// `staging_bytes` of the device are promised beside it.
 absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
-                        const EngineOptions& options, LoadedShare* share) {
+                        const EngineOptions& options, int64_t staging_bytes, LoadedShare* share) {
   const int64_t block_tokens = options.limits.block_tokens;
   const int64_t block_bytes = share->model->KvBlockBytes(block_tokens);
   const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
-                       share->model->activation_bytes();
+                       share->model->activation_bytes() - staging_bytes;
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
   if (bytes == 0) {
@@ -142,7 +143,7 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
         share->model->activation_bytes() + share->model->waiting_weight_bytes();
     const int64_t free =
         setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
-    bytes = KvPoolBytes(std::min(left, free), block_bytes, options);
+    bytes = KvPoolBytes(std::min(left, free), block_bytes, options, setup.pool_takes_rest);
   }
   absl::Status fits =
       CheckKvPool(bytes, request.kv_cache_bytes_planned(), left, block_bytes, setup, options);
@@ -210,11 +211,12 @@ void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
 
 }  // namespace
 
-int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options) {
+int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options,
+                    bool takes_rest) {
   const int64_t blocks_per_sequence =
       scheduler::BlocksFor(options.max_model_len_tokens, options.limits.block_tokens);
   const int64_t useful = options.limits.max_sequences * blocks_per_sequence * block_bytes;
-  return std::min(std::max<int64_t>(0, left_bytes) / 2, useful);
+  return std::min(std::max<int64_t>(0, left_bytes) / (takes_rest ? 1 : 2), useful);
 }
 
 absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& request) {
@@ -352,7 +354,9 @@ class Setup {
       share_ = std::make_shared<LoadedShare>();
       share_->model = *std::move(model);
       timer_.Begin("allocate");
-      absl::Status status = AllocateKv(request_, setup_, options_, share_.get());
+      const auto staging = StagingBytes();
+      if (!staging.ok()) return staging.status();
+      absl::Status status = AllocateKv(request_, setup_, options_, *staging, share_.get());
       if (!status.ok()) return status;
       if (call_.on_loaded) call_.on_loaded(share_);
     }
@@ -366,6 +370,17 @@ class Setup {
 
   SamplerLimits Sampling() const {
     return {options_.limits.max_logit_rows, options_.vocabulary, options_.max_model_len_tokens};
+  }
+
+  // What steps take of the device beside the model, measured by making it; 0 where the pool leaves
+  // room anyway.
+  absl::StatusOr<int64_t> StagingBytes() const {
+    if (!setup_.pool_takes_rest) return 0;
+    const auto stage = StageRunner::Create(
+        {.limits = model_options_.limits, .sampler = Sampling(), .first = true, .samples = true},
+        {}, share_->model.get(), setup_.device);
+    if (!stage.ok()) return stage.status();
+    return (*stage)->device_bytes();
   }
 
   absl::Status SetUpAlone() {

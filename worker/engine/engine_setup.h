@@ -45,6 +45,9 @@ struct SetupOptions {
       0;  // --kv-cache-memory-bytes, where Configure does not say; 0: see KvPoolBytes
   // Bytes that the machine can still give to anybody, for a pool whose size nobody gave. Null: all.
   std::function<int64_t()> memory_left;
+  // The device's memory is nobody else's: such a pool takes all that weights, activations and
+  // staging leave of it, instead of half.
+  bool pool_takes_rest = false;
   double max_stall_seconds = 30;
   // Joins the other workers of a replica (Formation::Join); `kv_blocks` of this worker's pool.
   // Null: a replica of several workers is refused.
@@ -96,8 +99,9 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
 absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request,
                                               const HalfTypes& computed = {});
 
-// Bytes for KV where nobody said: half of what the device and its machine have left, at most what
-// max_sequences sequences of full length need.
-int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options);
+// Bytes for KV where nobody said: half of what the device and its machine have left, or, where it
+// `takes_rest`, all of it; at most what max_sequences sequences of full length need.
+int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options,
+                    bool takes_rest = false);
 
 }  // namespace tessera::worker

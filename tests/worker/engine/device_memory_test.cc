@@ -45,15 +45,20 @@ v1::ConfigureRequest Request() {
   return request;
 }
 
+SetupOptions SetupOn(kernels::Device* device) {
+  SetupOptions setup;
+  setup.device = device;
+  setup.load_model = Model::Load;
+  setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("abcd"); };
+  setup.clock = [] { return 0.0; };
+  return setup;
+}
+
 }  // namespace
 
 TEST_CASE("twenty reconfigurations leave the device's free memory as it was") {
   const auto device = MakeDevice();
-  SetupOptions setup;
-  setup.device = device.get();
-  setup.load_model = Model::Load;
-  setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("abcd"); };
-  setup.clock = [] { return 0.0; };
+  const SetupOptions setup = SetupOn(device.get());
   const int64_t free_bytes = FreeBytes();
   for (int i = 0; i < 20; ++i) {
     INFO("reconfiguration " << i);
@@ -66,6 +71,29 @@ TEST_CASE("twenty reconfigurations leave the device's free memory as it was") {
     configured->engine.reset();
     REQUIRE(FreeBytes() == free_bytes);
   }
+}
+
+TEST_CASE("where the memory is the worker's alone, the pool takes what weights and steps leave") {
+  auto device = emulated::CreateCudaDevice({.memory_bytes = int64_t{3} << 20});
+  REQUIRE(device.ok());
+  v1::ConfigureRequest request = Request();
+  request.set_max_sequences(64);  // of full length, more than fit
+  request.set_max_model_len_tokens(120);
+  SetupOptions setup = SetupOn(device->get());
+  const auto pool_bytes = [&] {
+    SetupCall call;
+    call.progress = [](const std::string&, int64_t, int64_t) {};
+    const auto configured = SetUpEngine(request, setup, call);
+    REQUIRE(configured.status().message() == "");
+    const v1::WorkerReady& ready = configured->ready;
+    const int64_t block_bytes = ready.kv_pool_bytes() / ready.kv_blocks();
+    CHECK((*device)->Allocate(2 * block_bytes).ok() == !setup.pool_takes_rest);
+    configured->engine->Stop(absl::CancelledError("measured"));
+    return ready.kv_pool_bytes();
+  };
+  const int64_t half = pool_bytes();
+  setup.pool_takes_rest = true;
+  CHECK(pool_bytes() > half);
 }
 
 TEST_CASE("a step allocates nothing on the device") {
