@@ -8,7 +8,6 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
-#include "worker/transfer/kv_codec.h"
 
 namespace tessera::worker {
 namespace {
@@ -89,13 +88,8 @@ void KvInbox::CountRefused(const absl::Status& status) {
 }
 
 std::string KvInbox::Expect(KvPartRoom room) {
-  auto expected = std::make_shared<Expected>();
-  const int64_t parts = int64_t{room.part.layers.size()} * room.part.kv_heads.size();
-  expected->next.assign(static_cast<size_t>(parts), room.first);
-  expected->missing = parts;
-  expected->until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                       std::chrono::duration<double>(room.lease_seconds));
-  expected->room = std::move(room);
+  auto expected = std::make_shared<Expected>(std::move(room));
+  expected->until = Clock::now() + expected->lease;
   std::string ticket = DrawTicket();
   std::lock_guard lock(mutex_);
   expected_.emplace(ticket, std::move(expected));
@@ -211,95 +205,23 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
   }
 }
 
-absl::Status KvInbox::CheckPiece(const Expected& expected, const v1::KvPiece& piece,
-                                 int64_t bytes) const {
-  const KvPartRoom& room = expected.room;
-  const kvcache::KvShare& share = room.part;
-  const auto inside = [](const v1::Range& part, const kvcache::IndexRange& whole) {
-    return part.begin() >= whole.begin && part.begin() < part.end() && part.end() <= whole.end;
-  };
-  if (!inside(piece.layers(), share.layers) || !inside(piece.kv_heads(), share.kv_heads) ||
-      piece.first_token() < room.first || piece.first_token() >= piece.end_token() ||
-      piece.end_token() > room.end) {
-    return absl::InvalidArgumentError(
-        StrCat("a KV piece of layers ", piece.layers().begin(), " to ", piece.layers().end(),
-               ", heads ", piece.kv_heads().begin(), " to ", piece.kv_heads().end(), ", tokens ",
-               piece.first_token(), " to ", piece.end_token(), " lies outside what is expected"));
-  }
-  const auto type = ToKvType(piece.dtype());
-  if (!type.ok()) return type.status();
-  if (std::max(piece.codec(), v1::KV_CODEC_RAW) != std::max(room.codec, v1::KV_CODEC_RAW)) {
-    return absl::InvalidArgumentError(StrCat("a KV piece in ", v1::KvCodec_Name(piece.codec()),
-                                             "; expected is ", v1::KvCodec_Name(room.codec)));
-  }
-  const int64_t group = TokensPerGroup(room.codec);
-  if ((piece.first_token() - room.first) % group != 0 ||
-      ((piece.end_token() - room.first) % group != 0 && piece.end_token() != room.end)) {
-    return absl::InvalidArgumentError(StrCat("a KV piece of tokens ", piece.first_token(), " to ",
-                                             piece.end_token(), " cuts a group of ", group));
-  }
-  const kvcache::KvShare part = {ToIndexRange(piece.layers()), ToIndexRange(piece.kv_heads())};
-  const int64_t wanted = KvPieceBytes(room.codec, part, piece.end_token() - piece.first_token(),
-                                      room.pool.head_dim, *type);
-  if (bytes != wanted) {
-    return absl::InvalidArgumentError(
-        StrCat("a KV piece of ", bytes, " bytes; its elements take ", wanted));
-  }
-  for (auto layer = piece.layers().begin(); layer < piece.layers().end(); ++layer) {
-    for (auto head = piece.kv_heads().begin(); head < piece.kv_heads().end(); ++head) {
-      const int64_t part =
-          (layer - share.layers.begin) * share.kv_heads.size() + (head - share.kv_heads.begin);
-      if (expected.next[part] == piece.first_token()) continue;
-      return absl::InvalidArgumentError(StrCat("a KV piece of layer ", layer, ", head ", head,
-                                               " begins at token ", piece.first_token(),
-                                               "; the next one expected is ", expected.next[part]));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payload,
                                 bool* complete) {
-  uint32_t header = 0;
-  v1::KvPiece piece;
-  if (payload.size() < sizeof header) return absl::InvalidArgumentError("a KV piece is cut short");
-  std::memcpy(&header, payload.data(), sizeof header);
-  payload.remove_prefix(sizeof header);
-  if (header > payload.size() || !piece.ParseFromArray(payload.data(), static_cast<int>(header))) {
-    return absl::InvalidArgumentError("the header of a KV piece cannot be read");
-  }
-  payload.remove_prefix(header);
   std::shared_ptr<Expected> expected;
+  absl::StatusOr<KvPartWriter::Piece> piece;
   {
     std::lock_guard lock(mutex_);
     expected = FindLocked(ticket);
     if (expected == nullptr) return Unknown();
-    const absl::Status checked = CheckPiece(*expected, piece, static_cast<int64_t>(payload.size()));
-    if (!checked.ok()) return checked;
+    piece = expected->writer.Read(payload);
+    if (!piece.ok()) return piece.status();
     expected->writing = true;
   }
-  const KvPartRoom& room = expected->room;
-  const kvcache::IndexRange layers = ToIndexRange(piece.layers());
-  const kvcache::IndexRange heads = ToIndexRange(piece.kv_heads());
-  DecodeKv(
-      room.codec, {reinterpret_cast<const std::byte*>(payload.data()), payload.size()},
-      *ToKvType(piece.dtype()), {layers, heads},
-      kvcache::SlotRuns(room.table, room.pool.block_tokens, piece.first_token(), piece.end_token()),
-      room.pool);
+  expected->writer.Write(*piece);
   std::lock_guard lock(mutex_);
-  const kvcache::KvShare& share = room.part;
-  for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (int32_t head = heads.begin; head < heads.end; ++head) {
-      const int64_t part = int64_t{layer - share.layers.begin} * share.kv_heads.size() +
-                           (head - share.kv_heads.begin);
-      expected->next[part] = piece.end_token();
-      if (piece.end_token() == room.end) --expected->missing;
-    }
-  }
-  expected->until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                       std::chrono::duration<double>(room.lease_seconds));
+  expected->until = Clock::now() + expected->lease;
   expected->writing = false;
-  *complete = expected->missing == 0;
+  *complete = expected->writer.complete();
   changed_.notify_all();
   return expected->forgotten ? Unknown() : absl::OkStatus();
 }
@@ -313,7 +235,7 @@ void KvInbox::Finish(const std::string& ticket, const absl::Status& status) {
     if (expected == nullptr || expected->writing) return;
     expected->ending = true;
   }
-  if (expected->room.done) expected->room.done(status);
+  if (expected->done) expected->done(status);
   {
     std::lock_guard lock(mutex_);
     expected_.erase(ticket);

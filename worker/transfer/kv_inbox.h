@@ -2,12 +2,11 @@
 //
 // Who is to send gets a ticket: random, single use, bound to one worker, to layers and heads, and
 // to the tokens of one sequence. A connection proves the cluster token (kernels/links/handshake.h),
-// shows the ticket, and sends pieces (v1::KvPiece and its elements, worker/transfer/kv_codec.h): of
-// each layer and head the tokens in order, each once. Anything else is refused by name and counted,
-// and nothing of it is written. Pieces are written as they come, on the connection's own thread,
-// never the engine's.
+// shows the ticket, and sends pieces (worker/transfer/kv_part_writer.h). Anything else is refused by
+// name and counted, and nothing of it is written. Pieces are written as they come, on the
+// connection's own thread, never the engine's.
 //
-// Thread rule: any thread. Room::done is called once, on a thread of the inbox, and returns before
+// Thread rule: any thread. KvPartRoom::done is called once, on a thread of the inbox, and returns before
 // Forget does; unless Forget came first. Every wait is bounded: by the lease, which each piece
 // extends.
 #pragma once
@@ -28,6 +27,7 @@
 #include "kernels/links/link_server.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/kv_part_writer.h"
 
 namespace tessera::worker {
 
@@ -37,14 +37,9 @@ struct KvInboxOptions {
   uint64_t incarnation = 0;         // of this worker
 };
 
-// Where a part of the KV of tokens [first, end) of a sequence goes.
+// Room for a part of a sequence's KV.
 struct KvPartRoom {
-  kvcache::KvPool pool;
-  kvcache::KvShare part;  // of the pool's
-  v1::KvCodec codec = v1::KV_CODEC_RAW;
-  std::vector<int32_t> table;  // blocks of the sequence
-  int64_t first = 0;
-  int64_t end = 0;
+  KvPlaceOfPart place;
   double lease_seconds = 60;
   // OK: all of it is there. Else what ended it; nothing is written any more.
   std::function<void(const absl::Status&)> done;
@@ -69,15 +64,20 @@ class KvInbox {
   using Clock = std::chrono::steady_clock;
 
   struct Expected {
-    KvPartRoom room;
+    explicit Expected(KvPartRoom room)
+        : writer(std::move(room.place)),
+          lease(std::chrono::duration_cast<Clock::duration>(
+              std::chrono::duration<double>(room.lease_seconds))),
+          done(std::move(room.done)) {}
+
+    KvPartWriter writer;  // of the connection's thread
+    const Clock::duration lease;
+    const std::function<void(const absl::Status&)> done;
     Clock::time_point until;
     bool connected = false;
     bool writing = false;
     bool forgotten = false;  // while it was being written
     bool ending = false;     // its outcome is being reported
-    // By layer and head: the next token.
-    std::vector<int64_t> next;
-    int64_t missing = 0;  // layers times heads that are not complete
   };
 
   explicit KvInbox(KvInboxOptions options) : options_(std::move(options)) {}
@@ -90,7 +90,6 @@ class KvInbox {
   // Of a connection's thread.
   void Receive(kernels::Link* link, const std::string& ticket);
   absl::Status TakePiece(const std::string& ticket, std::string_view payload, bool* complete);
-  absl::Status CheckPiece(const Expected& expected, const v1::KvPiece& piece, int64_t bytes) const;
   void Finish(const std::string& ticket, const absl::Status& status);
   void CountRefused(const absl::Status& status);
 

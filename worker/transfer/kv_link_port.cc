@@ -104,12 +104,12 @@ absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1:
   ready.set_incarnation(options_.incarnation);
   for (const v1::KvShare& part : room.parts()) {
     KvPartRoom expected;
-    expected.pool = pool_;
-    expected.part = ToKvShare(part);
-    expected.codec = room.codec();
-    expected.table.assign(room.blocks().begin(), room.blocks().end());
-    expected.first = room.first_token();
-    expected.end = room.end_token();
+    expected.place.pool = pool_;
+    expected.place.part = ToKvShare(part);
+    expected.place.codec = room.codec();
+    expected.place.table.assign(room.blocks().begin(), room.blocks().end());
+    expected.place.first = room.first_token();
+    expected.place.end = room.end_token();
     expected.lease_seconds = room.lease_seconds();
     expected.done = [this, key](const absl::Status& status) { OnPart(key, status); };
     ready.add_tickets(options_.inbox->Expect(std::move(expected)));

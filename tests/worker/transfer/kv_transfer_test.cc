@@ -70,11 +70,11 @@ struct Ends {
   }
   v1::KvRoute Expect(std::function<void(const absl::Status&)> done, double lease_seconds = 30) {
     KvPartRoom room;
-    room.pool = to.view;
-    room.part = to.view.share;
-    room.table = to_table;
-    room.first = 5;
-    room.end = 18;
+    room.place.pool = to.view;
+    room.place.part = to.view.share;
+    room.place.table = to_table;
+    room.place.first = 5;
+    room.place.end = 18;
     room.lease_seconds = lease_seconds;
     room.done = std::move(done);
     v1::KvRoute route = RouteTo(inbox->addresses());

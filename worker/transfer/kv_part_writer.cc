@@ -1,0 +1,98 @@
+#include "worker/transfer/kv_part_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+#include "worker/transfer/kv_codec.h"
+
+namespace tessera::worker {
+
+KvPartWriter::KvPartWriter(KvPlaceOfPart place) : place_(std::move(place)) {
+  missing_ = int64_t{place_.part.layers.size()} * place_.part.kv_heads.size();
+  next_.assign(static_cast<size_t>(missing_), place_.first);
+}
+
+int64_t KvPartWriter::At(int64_t layer, int64_t head) const {
+  return (layer - place_.part.layers.begin) * place_.part.kv_heads.size() +
+         (head - place_.part.kv_heads.begin);
+}
+
+absl::StatusOr<KvPartWriter::Piece> KvPartWriter::Read(std::string_view payload) const {
+  Piece piece;
+  uint32_t header = 0;
+  if (payload.size() < sizeof header) return absl::InvalidArgumentError("a KV piece is cut short");
+  std::memcpy(&header, payload.data(), sizeof header);
+  payload.remove_prefix(sizeof header);
+  if (header > payload.size() ||
+      !piece.header.ParseFromArray(payload.data(), static_cast<int>(header))) {
+    return absl::InvalidArgumentError("the header of a KV piece cannot be read");
+  }
+  piece.elements = payload.substr(header);
+  const absl::Status checked = Check(piece.header, static_cast<int64_t>(piece.elements.size()));
+  if (!checked.ok()) return checked;
+  return piece;
+}
+
+absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const {
+  const kvcache::KvShare& share = place_.part;
+  const auto inside = [](const v1::Range& part, const kvcache::IndexRange& whole) {
+    return part.begin() >= whole.begin && part.begin() < part.end() && part.end() <= whole.end;
+  };
+  if (!inside(piece.layers(), share.layers) || !inside(piece.kv_heads(), share.kv_heads) ||
+      piece.first_token() < place_.first || piece.first_token() >= piece.end_token() ||
+      piece.end_token() > place_.end) {
+    return absl::InvalidArgumentError(
+        StrCat("a KV piece of layers ", piece.layers().begin(), " to ", piece.layers().end(),
+               ", heads ", piece.kv_heads().begin(), " to ", piece.kv_heads().end(), ", tokens ",
+               piece.first_token(), " to ", piece.end_token(), " lies outside what is expected"));
+  }
+  const auto type = ToKvType(piece.dtype());
+  if (!type.ok()) return type.status();
+  if (std::max(piece.codec(), v1::KV_CODEC_RAW) != std::max(place_.codec, v1::KV_CODEC_RAW)) {
+    return absl::InvalidArgumentError(StrCat("a KV piece in ", v1::KvCodec_Name(piece.codec()),
+                                             "; expected is ", v1::KvCodec_Name(place_.codec)));
+  }
+  const int64_t group = TokensPerGroup(place_.codec);
+  if ((piece.first_token() - place_.first) % group != 0 ||
+      ((piece.end_token() - place_.first) % group != 0 && piece.end_token() != place_.end)) {
+    return absl::InvalidArgumentError(StrCat("a KV piece of tokens ", piece.first_token(), " to ",
+                                             piece.end_token(), " cuts a group of ", group));
+  }
+  const kvcache::KvShare part = {ToIndexRange(piece.layers()), ToIndexRange(piece.kv_heads())};
+  const int64_t wanted = KvPieceBytes(place_.codec, part, piece.end_token() - piece.first_token(),
+                                      place_.pool.head_dim, *type);
+  if (bytes != wanted) {
+    return absl::InvalidArgumentError(
+        StrCat("a KV piece of ", bytes, " bytes; its elements take ", wanted));
+  }
+  for (int32_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
+    for (int32_t head = part.kv_heads.begin; head < part.kv_heads.end; ++head) {
+      const int64_t next = next_[static_cast<size_t>(At(layer, head))];
+      if (next == piece.first_token()) continue;
+      return absl::InvalidArgumentError(StrCat("a KV piece of layer ", layer, ", head ", head,
+                                               " begins at token ", piece.first_token(),
+                                               "; the next one expected is ", next));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void KvPartWriter::Write(const Piece& piece) {
+  const v1::KvPiece& header = piece.header;
+  const kvcache::KvShare part = {ToIndexRange(header.layers()), ToIndexRange(header.kv_heads())};
+  const auto slots = kvcache::SlotRuns(place_.table, place_.pool.block_tokens, header.first_token(),
+                                       header.end_token());
+  DecodeKv(place_.codec,
+           {reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()},
+           *ToKvType(header.dtype()), part, slots, place_.pool);
+  for (int32_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
+    for (int32_t head = part.kv_heads.begin; head < part.kv_heads.end; ++head) {
+      next_[static_cast<size_t>(At(layer, head))] = header.end_token();
+      if (header.end_token() == place_.end) --missing_;
+    }
+  }
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,56 @@
+// Puts the pieces of one connection into the blocks that were kept for them: of each layer and head
+// the tokens in order, each once. Anything else is refused by name, unwritten.
+//
+// A piece is a frame's payload: a uint32 with the length of a v1::KvPiece, it, then the elements
+// (worker/transfer/kv_codec.h).
+//
+// Thread rule: one thread. Ownership: writes the pool's memory, which it does not own.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvcache/kv_layout.h"
+#include "proto/worker.pb.h"
+
+namespace tessera::worker {
+
+// Where a part of the KV of tokens [first, end) of a sequence goes.
+struct KvPlaceOfPart {
+  kvcache::KvPool pool;
+  kvcache::KvShare part;  // of the pool's
+  v1::KvCodec codec = v1::KV_CODEC_RAW;
+  std::vector<int32_t> table;  // blocks of the sequence
+  int64_t first = 0;
+  int64_t end = 0;
+};
+
+class KvPartWriter {
+ public:
+  explicit KvPartWriter(KvPlaceOfPart place);
+
+  struct Piece {
+    v1::KvPiece header;
+    std::string_view elements;  // of the payload
+  };
+  // InvalidArgument: not a piece, or not one that is expected now.
+  absl::StatusOr<Piece> Read(std::string_view payload) const;
+  // Of a piece that Read gave last.
+  void Write(const Piece& piece);
+
+  bool complete() const { return missing_ == 0; }
+
+ private:
+  absl::Status Check(const v1::KvPiece& piece, int64_t bytes) const;
+  // Index into next_.
+  int64_t At(int64_t layer, int64_t head) const;
+
+  const KvPlaceOfPart place_;
+  std::vector<int64_t> next_;  // tokens, by layer and head
+  int64_t missing_ = 0;        // layers times heads that are not complete
+};
+
+}  // namespace tessera::worker
