@@ -39,6 +39,7 @@ TEST_CASE("no search is above the proved bound, each is near it, and a seed give
       LayoutInstance instance;
       PlacementProblem problem = PlacementInstance(seed, &instance);
       problem.prove = true;
+      problem.codec_rates.strongest = KvCodec::kInt4;
       const absl::StatusOr<Placement> best = exact(problem), found = search(problem);
       // Configurations of cost are of at most two kinds: it may find none.
       if (name == "cost" && !found.ok()) continue;

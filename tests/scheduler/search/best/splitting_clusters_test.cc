@@ -28,6 +28,7 @@ struct SplittingCase {
     problem.model = &model;
     problem.graph = &graph;
     problem.samples = samples;
+    problem.codec_rates.strongest = KvCodec::kInt4;
   }
   SplittingCase(const SplittingCase&) = delete;
 
