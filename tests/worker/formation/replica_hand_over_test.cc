@@ -118,5 +118,50 @@ TEST_CASE("a prompt of one replica goes on at another, whatever their layouts") 
   CHECK(compared > asked * 9 / 10);
 }
 
+// Prompts that end at any moment of their way give back their blocks on both sides, and what stands
+// in these afterwards is what the next prompts put there.
+TEST_CASE("cancels at any moment of a hand-over leave nothing behind") {
+  const tests::TemporaryFolder folder;
+  WriteMadeCheckpoint(folder.path(), MadeModel::kDense);
+  ReplicaOptions from, to;
+  from.stages = {{2, 2}, {3, 1}};
+  to.stages = {{1, 1}, {4, 3}};
+  for (ReplicaOptions* options : {&from, &to}) {
+    options->moves_kv = true;
+    options->max_batched_tokens = 9;  // several steps a prompt
+  }
+  Numbers numbers(11);
+  std::vector<v1::Submit> last = RandomRequests(&numbers);
+  for (v1::Submit& request : last) request.set_max_tokens(request.max_tokens() + 1);
+  const Answers alone = Run(folder.path().string(), {}, last);
+  Split split{{folder.path().string(), from}, {folder.path().string(), to}};
+  uint64_t id = 100;
+  for (int round = 0; round < 30; ++round) {
+    std::vector<uint64_t> ids;
+    for (v1::Submit request : RandomRequests(&numbers)) {
+      request.set_submission_id(++id);
+      const v1::Reserved reserved = split.decode.Reserve(request, split.prefill.ready(0));
+      REQUIRE(reserved.has_target());
+      *request.mutable_kv_target() = reserved.target();
+      request.set_max_tokens(20);
+      ids.push_back(id);
+      split.prefill.Submit(std::move(request));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(numbers.From(0, 8000)));
+    const bool prefill_first = numbers.From(0, 1) == 0;
+    for (const uint64_t one : ids) {
+      if (prefill_first) split.prefill.Cancel(one);
+      split.decode.Cancel(one);
+      if (!prefill_first) split.prefill.Cancel(one);
+    }
+  }
+  split.prefill.WaitAll();
+  CHECK(HoldsNothing(split.prefill));
+  CHECK(HoldsNothing(split.decode));
+  Answers got = split.Run(last);
+  std::erase_if(got, [](const auto& entry) { return entry.first.first > 100; });
+  CheckWithin(kTolerance, got, alone);
+}
+
 }  // namespace
 }  // namespace tessera::worker
