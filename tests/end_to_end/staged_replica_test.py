@@ -165,7 +165,8 @@ def test_it_shows_how_busy_workers_are_and_what_links_move(tmp):
             assert value("tessera_formation_aborts_total") == value("tessera_link_refused_total") == 0, of
             for direction in ("sent", "received"):
                 moved = {k: v for k, v in of.items() if f'direction="{direction}"' in k}
-                assert all((v > 0) == ('transport="unix"' in k and 'kind="probe"' not in k) for k, v in moved.items()), moved
+                idle = ('kind="probe"', 'kind="kv"')
+                assert all((v > 0) == ('transport="unix"' in k and not any(x in k for x in idle)) for k, v in moved.items()), moved
         unix = [sum(v for k, v in metrics.items() if f'direction="{direction}",transport="unix",kind="bulk"' in k)
                 for direction in ("sent", "received")]
         assert unix[0] == unix[1] > 0, unix
