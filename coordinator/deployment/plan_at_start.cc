@@ -33,7 +33,7 @@ class Planner {
     const double now = now_seconds_();
     if (first_seconds_ < 0) first_seconds_ = now;
     const std::vector<std::string> missing = MissingDevices(start_.cluster, workers);
-    if (!missing.empty() && now - first_seconds_ < start_.wait_seconds) {
+    if (!missing.empty() && !planned_ && now - first_seconds_ < start_.wait_seconds) {
       const std::string why =
           absl::StrCat("planning waits for ", Some(missing), ", for at most ", start_.wait_seconds,
                        " s (--plan-wait)", HowToName(missing));
@@ -45,9 +45,10 @@ class Planner {
     if (live == tried_) return absl::UnavailableError("");
     tried_ = live;
     for (const std::string& device : missing)
-      Logger("coordinator").warn("planning without {}, which has not registered", device);
+      Logger("coordinator").warn("planning without {}, which is not there", device);
     absl::StatusOr<v1::DeploymentPlan> plan = PlanForRegistered(start_, model_, workers);
     if (plan.ok()) {
+      planned_ = true;
       Logger("coordinator")
           .info("planned {} replicas for {} workers: up to {:.3f} requests/s",
                 plan->replicas_size(), live.size(), plan->prediction().requests_per_second());
@@ -77,6 +78,7 @@ class Planner {
   const v1::Model model_;
   const std::function<double()> now_seconds_;
   double first_seconds_ = -1;  // when the first worker was seen
+  bool planned_ = false;       // once: who is missing from then on is not waited for here
   std::set<std::string> waited_for_, tried_;
 };
 

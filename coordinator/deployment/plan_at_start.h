@@ -1,5 +1,5 @@
 // The planner that Deployment asks with `--cluster`: reads the files once, waits for the workers
-// that are described, then plans for those that are there.
+// that are described, then plans for those that are there; asked again later, for those at once.
 //
 // Thread rule: the returned function is for one thread at a time. What it waits for, or why there
 // is no plan, is its error; it logs that once per change. The same workers are planned for once:

@@ -323,4 +323,25 @@ TEST_CASE("while there is no plan, why not is said for as long as it holds") {
   CHECK((*planner)({{"a/0", Worker(8)}}).ok());
 }
 
+TEST_CASE("who is lost after the first plan is not waited for when there is to be another") {
+  const std::string cluster = std::string(std::getenv("TEST_TMPDIR")) + "/lost.yaml";
+  std::ofstream(cluster) << "machines: [{name: a, devices: [{kind: RTX4090, count: 2}]}]\n";
+  v1::ConfigureRequest configure;
+  *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  double now = 0;
+  const auto planner = PlannerAtStart(cluster, "", 30, false, configure, [&now] { return now; });
+  REQUIRE(planner.status().message() == "");
+  std::map<std::string, WorkerRecord> workers = {{"a/0", Worker(8)}, {"a/1", Worker(8)}};
+  const auto both = (*planner)(workers);
+  REQUIRE(both.status().message() == "");
+  CHECK(both->replicas_size() == 2);
+  now = 5;
+  workers["a/1"].state = v1::WORKER_STATE_LOST;
+  const auto left = (*planner)(workers);
+  REQUIRE(left.status().message() == "");
+  REQUIRE(left->replicas_size() == 1);
+  CHECK(left->replicas(0).stages(0).workers(0).device() == "a/0");
+  CHECK((*planner)(workers).status().message() == "");  // the same again: nothing new
+}
+
 }  // namespace tessera::coordinator
