@@ -1,9 +1,72 @@
 #include "scheduler/batcher.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace tessera::scheduler {
 namespace {
+
+// Whether what runs, grown to the length that is expected of it, finds blocks at every moment to
+// come. Every sequence takes a token per step, so the most is needed just before one of them ends.
+class Growth {
+ public:
+  Growth(int64_t free_blocks, int64_t block_tokens)
+      : free_tokens_(free_blocks * block_tokens), block_tokens_(block_tokens) {}
+
+  // A sequence that holds `held_blocks` of the pool, which it gives back in the end.
+  void Add(int64_t known_tokens, int64_t held_blocks, int64_t expected_tokens) {
+    const int64_t left = std::max<int64_t>(0, expected_tokens - known_tokens);
+    grows_ = grows_ || left > 0;
+    sequences_.push_back(
+        {left, known_tokens - held_blocks * block_tokens_, held_blocks * block_tokens_});
+    all_ += left + std::max<int64_t>(0, sequences_.back().beyond) + block_tokens_;
+  }
+
+  // With one more, whose `blocks` are taken now; it stays if it fits.
+  bool AddIfItFits(int64_t blocks, int64_t known_tokens, int64_t expected_tokens) {
+    const int64_t left = std::max<int64_t>(0, expected_tokens - known_tokens);
+    if (!grows_ && left == 0) return true;
+    const int64_t before = all_;
+    sequences_.push_back({left, blocks * block_tokens_, 0});
+    all_ += left + (blocks + 1) * block_tokens_;
+    if (all_ <= free_tokens_ || Fits()) {
+      grows_ = true;
+      return true;
+    }
+    sequences_.pop_back();
+    all_ = before;
+    return false;
+  }
+
+ private:
+  struct Sequence {
+    int64_t left;    // tokens until it ends
+    int64_t beyond;  // tokens that it knows beyond its blocks; negative: room in its last one
+    int64_t held;    // tokens of room that its end gives back
+  };
+
+  bool Fits() {
+    by_left_ = sequences_;
+    std::sort(by_left_.begin(), by_left_.end(),
+              [](const Sequence& a, const Sequence& b) { return a.left < b.left; });
+    int64_t beyond = 0, given_back = 0;
+    for (const Sequence& sequence : by_left_) beyond += sequence.beyond;
+    auto alive = static_cast<int64_t>(by_left_.size());
+    for (const Sequence& sequence : by_left_) {
+      const int64_t wanted = beyond + alive * sequence.left - given_back;
+      if (wanted > free_tokens_) return false;
+      beyond -= sequence.beyond;
+      given_back += sequence.held;
+      --alive;
+    }
+    return true;
+  }
+
+  const int64_t free_tokens_, block_tokens_;
+  bool grows_ = false;
+  int64_t all_ = 0;  // tokens of room that all take, if none is given back
+  std::vector<Sequence> sequences_, by_left_;
+};
 
 // The budgets of one step while it is being filled.
 class StepFiller {
@@ -18,6 +81,7 @@ class StepFiller {
         victims_end_(static_cast<int64_t>(snapshot.running.size())) {
     plan_.running_rows.assign(snapshot.running.size(), 0);
     plan_.admitted_rows.clear();
+    plan_.waits_for_growth = false;
   }
 
   void Fill() {
@@ -112,12 +176,28 @@ class StepFiller {
     return blocks;
   }
 
+  Growth GrowthOfRunning() const {
+    Growth growth(free_blocks_, limits_.block_tokens);
+    for (size_t i = 0; i < snapshot_.running.size(); ++i) {
+      const int32_t rows = plan_.running_rows[i];
+      if (rows < 0) continue;
+      const RunningSequence& sequence = snapshot_.running[i];
+      growth.Add(sequence.known_tokens,
+                 sequence.held_blocks + Lacks(i, sequence.computed_tokens + rows),
+                 sequence.expected_tokens);
+    }
+    for (const GrowingSequence& other : snapshot_.beside)
+      growth.Add(other.known_tokens, other.held_blocks, other.expected_tokens);
+    return growth;
+  }
+
   void Admit() {
     const int64_t max_sequences =
         std::min({limits_.max_sequences, limits_.max_batched_tokens, limits_.max_logit_rows});
     int64_t running = 0;
     for (const int32_t rows : plan_.running_rows) running += rows >= 0 ? 1 : 0;
     int64_t available = free_blocks_ - OutstandingBlocks();
+    std::optional<Growth> growth;
     for (const WaitingSequence& sequence : snapshot_.waiting) {
       if (Blocks(sequence.known_tokens) > limits_.total_blocks) {
         plan_.admitted_rows.push_back(kNeverFits);
@@ -130,6 +210,12 @@ class StepFiller {
                              sequence.idle_cached_blocks;
       const int64_t rows = WithinBudget(remaining, sequence.needs_all_logits);
       if (rows <= 0 || blocks + running > available) return;
+      if (!growth) growth.emplace(GrowthOfRunning());
+      const bool alone = running == 0 && snapshot_.beside.empty();
+      if (!growth->AddIfItFits(blocks, sequence.known_tokens, sequence.expected_tokens) && !alone) {
+        plan_.waits_for_growth = true;
+        return;
+      }
       available -= blocks;
       rows_left_ -= rows;
       logits_left_ -= LogitRows(rows, remaining, sequence.needs_all_logits);

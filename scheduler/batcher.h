@@ -15,8 +15,10 @@
 //   3. Admission, best rank first, only when nothing was preempted in this step: a sequence starts
 //      when the free blocks cover all its known tokens, what running sequences still need for
 //      theirs, and one block more per running sequence (so that admitting it is not the cause of
-//      the next preemption). The first that does not fit stops admission: later ones never overtake
-//      it, which is why it cannot starve.
+//      the next preemption), and when no time comes at which the running ones, which grow to the
+//      length that is expected of them, need more blocks together than are free or given back until
+//      then. With nobody running its growth is no reason to wait. The first that does not fit stops
+//      admission: later ones never overtake it, which is why it cannot starve.
 //   Blocks: a running sequence that finds no free block takes the blocks of the last-ranked
 //   sequence behind it, which is preempted (it goes back to waiting and is recomputed); with nobody
 //   behind it, it stalls for this step. The best-ranked running sequence can always take, so every
@@ -30,7 +32,8 @@
 //   SGLang's pipeline deals so (pp_max_micro_batch_size, a shared queue); vLLM's first engine dealt
 //   requests to one scheduler per stage as they came, its second one fills steps from one queue.
 //
-// Thread rule: pure function, deterministic, no clock. Cost: O(running + waiting looked at);
+// Thread rule: pure function, deterministic, no clock. Cost: O(running + waiting looked at), with a
+// logarithm where the pool is scarce;
 // waiting sequences are looked at until the first that is not admitted. Memory: reuses the vectors
 // of `plan`.
 #pragma once
@@ -57,6 +60,7 @@ struct RunningSequence {
   int64_t exclusive_blocks = 0;  // of these, held by nobody else: what preempting it gives back
   bool needs_all_logits =
       false;  // each row costs a logit row (prompt logprobs), not just the last one
+  int64_t expected_tokens = 0;  // known ones in the end (answer_lengths.h); 0: no more than now
 };
 
 // A sequence that has not been admitted, or was preempted.
@@ -65,6 +69,14 @@ struct WaitingSequence {
   int64_t cached_tokens = 0;  // found in the prefix cache: full blocks, fewer than known_tokens
   int64_t idle_cached_blocks = 0;  // of these blocks, those counted in free_blocks
   bool needs_all_logits = false;
+  int64_t expected_tokens = 0;  // as of a running one
+};
+
+// A sequence that runs beside those of a step: in another micro-batch, with the same pool.
+struct GrowingSequence {
+  int64_t known_tokens = 0;
+  int64_t held_blocks = 0;
+  int64_t expected_tokens = 0;
 };
 
 // Waiting sequences that a caller shows at most, and so the most that one step admits: what a step
@@ -76,6 +88,7 @@ struct StepSnapshot {
   std::span<const WaitingSequence>
       waiting;              // ranked; may be cut after max_sequences or kMostAdmitted
   int64_t free_blocks = 0;  // cached blocks that nobody holds included
+  std::span<const GrowingSequence> beside = {};  // in any order
 };
 
 // Values of StepPlan rows that are not a count.
@@ -88,6 +101,9 @@ struct StepPlan {
   std::vector<int32_t>
       admitted_rows;  // one per waiting sequence looked at and decided: rows >= 1, or kNeverFits
   int64_t rows = 0;   // of the step, all sequences together
+  // The first that was not admitted waits for others to come nearer to their end, which they do
+  // step by step: the next step may admit it though nothing else happens.
+  bool waits_for_growth = false;
 
   bool MakesProgress() const;  // false: nothing runs, starts, or is given up
 };

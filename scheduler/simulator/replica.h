@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/answer_lengths.h"
 #include "scheduler/batcher.h"
 #include "scheduler/router.h"
 #include "scheduler/simulator/cost_table.h"
@@ -199,6 +200,8 @@ class SimulatedReplica {
   bool TryLeap(Lane& lane, double now);
   bool TryPlannedStep(Lane& lane, double now);
   void FillSnapshots(Lane& lane);
+  // Tokens that it will have in the end, `more` beyond those it knows, as far as answers tell.
+  int64_t ExpectedTokens(const SimulatedSequence& sequence, int64_t more) const;
   bool ApplyPlan(Lane& lane, double now);
   void GiveBack(Lane& lane, double now);
   void TakeJoining(Lane& lane);
@@ -247,8 +250,11 @@ class SimulatedReplica {
   double next_end_;
   std::vector<double> stage_free_, hop_free_;  // when the stage or hop has done its last step
 
+  AnswerLengths answers_;
+
   // Reused memory.
   std::vector<RunningSequence> running_snapshot_;
+  std::vector<GrowingSequence> beside_snapshot_;
   std::vector<WaitingSequence> waiting_snapshot_;
   StepPlan plan_;
   std::vector<StageTime> times_;

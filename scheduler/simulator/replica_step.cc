@@ -194,11 +194,29 @@ void SimulatedReplica::Refresh(Lane& lane) {
 
 // --- Planned steps ---
 
+int64_t SimulatedReplica::ExpectedTokens(const SimulatedSequence& sequence, int64_t more) const {
+  const int64_t emitted = sequence.known_tokens - sequence.prompt_tokens;
+  return sequence.prompt_tokens +
+         answers_.Expected(emitted + more, emitted + sequence.unspent_tokens);
+}
+
 void SimulatedReplica::FillSnapshots(Lane& lane) {
   running_snapshot_.clear();
   for (const SimulatedSequence& s : lane.running) {
     const int64_t held = Blocks(s.computed_tokens);
-    running_snapshot_.push_back({s.known_tokens, s.computed_tokens, held, held, false});
+    running_snapshot_.push_back(
+        {s.known_tokens, s.computed_tokens, held, held, false, ExpectedTokens(s, 0)});
+  }
+  beside_snapshot_.clear();
+  for (const Lane& other : lanes_) {
+    if (&other == &lane) continue;
+    for (const SimulatedSequence& s : other.running) {
+      // Blocks of a step are taken when it starts.
+      const int64_t rows = !other.busy ? 0 : other.leaping ? 1 : s.step_rows;
+      beside_snapshot_.push_back({s.known_tokens + other.leapt,
+                                  Blocks(s.computed_tokens + other.leapt + rows),
+                                  ExpectedTokens(s, other.leapt)});
+    }
   }
   const auto mine = static_cast<int64_t>(lane.running.size());
   const int64_t slots = std::min(kMostAdmitted, lane_limits_.max_sequences - mine);
@@ -207,7 +225,8 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
     if (static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
     const int64_t block = setup_.limits.block_tokens;
     const int64_t cached = std::min(s.cached_tokens, s.known_tokens - 1) / block * block;
-    waiting_snapshot_.push_back({s.known_tokens, cached, cached / block, false});
+    waiting_snapshot_.push_back(
+        {s.known_tokens, cached, cached / block, false, ExpectedTokens(s, 0)});
   }
 }
 
@@ -318,13 +337,14 @@ bool SimulatedReplica::TryPlannedStep(Lane& lane, double now) {
     if (lane.running.empty() && waiting_.empty()) return false;
     FillSnapshots(lane);
     const int64_t epoch = epoch_;
-    PlanStep(lane_limits_, {running_snapshot_, waiting_snapshot_, free_blocks_}, &plan_);
+    PlanStep(lane_limits_, {running_snapshot_, waiting_snapshot_, free_blocks_, beside_snapshot_},
+             &plan_);
     ++counters_.plans;
     if (!plan_.MakesProgress()) return false;
     if (!ApplyPlan(lane, now)) continue;
     const bool all_decode = plan_.admitted_rows.empty() && epoch == epoch_ &&
                             plan_.rows == static_cast<int64_t>(lane.running.size());
-    if (all_decode && decoding) lane.blocked_epoch = epoch_;
+    if (all_decode && decoding && !plan_.waits_for_growth) lane.blocked_epoch = epoch_;
     break;
   }
   const StepWork work = WorkOf(lane);
@@ -423,6 +443,7 @@ void SimulatedReplica::FinishSequences(Lane& lane, double now) {
     const int64_t held = Blocks(sequence.computed_tokens);
     (sequence.keep_blocks ? kept_blocks_ : free_blocks_) += held;
     Unexpect(sequence.unspent_tokens);
+    answers_.Note(sequence.known_tokens - sequence.prompt_tokens);
     ++epoch_;
     listener_->OnFinished(index_, sequence, now);
   }

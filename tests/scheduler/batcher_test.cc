@@ -5,6 +5,8 @@
 #include <random>
 #include <vector>
 
+#include "scheduler/answer_lengths.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -285,6 +287,60 @@ TEST_CASE("a micro-batch has its part of the sequences and all rows of a step") 
   CHECK(own.max_sequences == 4);
   CHECK(own.max_batched_tokens == 64);
   CHECK(own.total_blocks == 100);
+}
+
+TEST_CASE("admission counts what running sequences will grow to") {
+  BatchLimits limits;
+  limits.total_blocks = 100;
+  // Four that hold 10 blocks each, and one that waits for 10; 60 are free.
+  const auto admitted = [&](int64_t expected_of_running, int64_t expected_of_waiting,
+                            std::vector<GrowingSequence> beside = {}) {
+    std::vector<RunningSequence> running(4, {161, 160, 10, 10, false, expected_of_running});
+    const std::vector<WaitingSequence> waiting = {{160, 0, 0, false, expected_of_waiting}};
+    StepPlan plan;
+    PlanStep(limits, {running, waiting, 60, beside}, &plan);
+    return plan.admitted_rows.size() == 1;
+  };
+  CHECK(admitted(0, 0));
+  CHECK(admitted(200, 200));
+  CHECK_FALSE(admitted(16 * 24, 16 * 24));  // 5 times 24 blocks are more than 100
+  // What ends soon gives its blocks back before the others need them.
+  CHECK(admitted(170, 16 * 60));
+  CHECK_FALSE(admitted(170, 16 * 150));
+  // Those of other micro-batches grow in the same pool.
+  CHECK(admitted(200, 200, {{16 * 10, 0, 16 * 40}}));
+  CHECK_FALSE(admitted(200, 200, {{16 * 10, 0, 16 * 120}}));
+}
+
+TEST_CASE("with nobody running growth is no reason to wait") {
+  BatchLimits limits;
+  limits.total_blocks = 20;
+  const std::vector<WaitingSequence> waiting = {{160, 0, 0, false, 16 * 50}};
+  StepPlan plan;
+  PlanStep(limits, {{}, waiting, 20}, &plan);
+  CHECK(plan.admitted_rows.size() == 1);
+}
+
+TEST_CASE("an answer is expected to be as long as recent ones that were longer") {
+  AnswerLengths answers;
+  CHECK(answers.Expected(0, 500) == 500);  // nothing is known: what it may emit
+  for (const int64_t length : {10, 20, 60}) answers.Note(length);
+  CHECK(answers.Expected(0, 500) == 30);
+  CHECK(answers.Expected(0, 25) == 25);
+  CHECK(answers.Expected(15, 500) == 40);
+  CHECK(answers.Expected(20, 500) == 60);
+  CHECK(answers.Expected(100, 500) == 200);  // longer than any: as much again
+  CHECK(answers.Expected(400, 500) == 500);
+  CHECK(answers.Expected(500, 500) == 500);
+  int64_t before = 0;
+  for (int64_t emitted = 0; emitted < 300; ++emitted) {
+    const int64_t now = answers.Expected(emitted, 1000);
+    CHECK(now >= before);
+    CHECK(now > emitted);
+    before = now;
+  }
+  for (size_t i = 0; i < AnswerLengths::kRecent; ++i) answers.Note(7);
+  CHECK(answers.Expected(0, 500) == 7);  // the old ones are forgotten
 }
 
 }  // namespace

@@ -150,6 +150,13 @@ kvcache::PrefixMatch EngineCore::Match(const Sequence& sequence) const {
   return index_.Find(submission.salt, std::span(sequence.tokens).first(tokens));
 }
 
+int64_t EngineCore::ExpectedTokens(const Sequence& sequence) const {
+  const Submission& submission = *sequence.submission;
+  const int64_t answer =
+      answers_.Expected(sequence.output_tokens(), submission.request.max_tokens());
+  return std::min(submission.prompt_tokens + answer, LongestSequence(options_));
+}
+
 void EngineCore::Plan(const Lane& lane) {
   running_snapshot_.clear();
   // Counting exclusive blocks is the one part that costs O(blocks): only where a step could run out
@@ -162,7 +169,15 @@ void EngineCore::Plan(const Lane& lane) {
     running_snapshot_.push_back({sequence->known_tokens(), sequence->computed_tokens,
                                  static_cast<int64_t>(sequence->blocks.blocks().size()),
                                  scarce ? sequence->blocks.ExclusiveBlocks() : 0,
-                                 sequence->submission->NeedsScores()});
+                                 sequence->submission->NeedsScores(), ExpectedTokens(*sequence)});
+  }
+  beside_snapshot_.clear();
+  for (const Lane& other : lanes_) {
+    if (&other == &lane) continue;
+    for (const auto& sequence : other.running)
+      beside_snapshot_.push_back({sequence->known_tokens(),
+                                  static_cast<int64_t>(sequence->blocks.blocks().size()),
+                                  ExpectedTokens(*sequence)});
   }
   waiting_snapshot_.clear();
   matches_.clear();
@@ -173,11 +188,13 @@ void EngineCore::Plan(const Lane& lane) {
     if (waiting_snapshot_.size() >= slots) break;
     matches_.push_back(Match(*sequence));
     const kvcache::PrefixMatch& match = matches_.back();
-    waiting_snapshot_.push_back({sequence->known_tokens(),
-                                 static_cast<int64_t>(match.blocks.size()) * limits.block_tokens,
-                                 match.idle_blocks, sequence->submission->NeedsScores()});
+    waiting_snapshot_.push_back(
+        {sequence->known_tokens(), static_cast<int64_t>(match.blocks.size()) * limits.block_tokens,
+         match.idle_blocks, sequence->submission->NeedsScores(), ExpectedTokens(*sequence)});
   }
-  scheduler::PlanStep(limits, {running_snapshot_, waiting_snapshot_, pool_.free_blocks()}, &plan_);
+  scheduler::PlanStep(limits,
+                      {running_snapshot_, waiting_snapshot_, pool_.free_blocks(), beside_snapshot_},
+                      &plan_);
 }
 
 // Blocks are given back first, found ones taken second, and new ones allocated last: allocation may

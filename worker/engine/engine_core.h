@@ -32,6 +32,7 @@
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "proto/worker.pb.h"
+#include "scheduler/answer_lengths.h"
 #include "scheduler/batcher.h"
 #include "worker/engine/engine_admission.h"
 #include "worker/engine/kv_mover.h"
@@ -151,6 +152,8 @@ class EngineCore {
   // Planning (engine_core.cc).
   void RefuseOverdue(double now_seconds, Events* events);
   void Plan(const Lane& lane);
+  // Tokens that it will have in the end, as far as recent answers tell.
+  int64_t ExpectedTokens(const Sequence& sequence) const;
   kvcache::PrefixMatch Match(const Sequence& sequence) const;
   void ApplyPlan(Lane& lane, double now_seconds, Events* events);
   void GiveBack(Lane& lane, Events* events);
@@ -220,8 +223,11 @@ class EngineCore {
   int64_t queued_submissions_ = 0;  // not started
   double next_deadline_seconds_ = 0;
 
+  scheduler::AnswerLengths answers_;  // that ended by themselves
+
   // Of the plan in hand; members so that their memory is reused.
   std::vector<scheduler::RunningSequence> running_snapshot_;
+  std::vector<scheduler::GrowingSequence> beside_snapshot_;
   std::vector<scheduler::WaitingSequence> waiting_snapshot_;
   std::vector<kvcache::PrefixMatch> matches_;
   scheduler::StepPlan plan_;

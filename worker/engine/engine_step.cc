@@ -339,6 +339,7 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
     event->set_finish(v1::FINISH_REASON_LENGTH);
   }
   if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) {
+    answers_.Note(sequence->output_tokens());
     Finish(TakeRunning(sequence));
   } else if (submission.request.has_kv_target()) {
     HandOver(TakeRunning(sequence), now_seconds, events);

@@ -94,7 +94,8 @@ TEST_CASE("a finish stops it") {
 
 TEST_CASE("a shortage of blocks stops it") {
   SimulationSetup setup = Decoding();
-  setup.requests.push_back(Request(0, 10, 101));
+  // Two that are expected to be short, as the first is.
+  setup.requests = {Request(0, 10, 3), Request(0.1, 10, 101), Request(0.1, 10, 101)};
   setup.replicas[0].limits.total_blocks = 10;  // 160 tokens: not enough for both
   CHECK(Leaps(setup) > 2);
   CHECK(Run(setup).counters[0].preemptions > 0);

@@ -33,6 +33,8 @@ TEST_CASE("tiny pools preempt and recompute, and the tokens stay the same") {
     options.limits.max_batched_tokens = 12;
     options.prefix_cache = cache;
     Harness h(options);
+    h.Submit(MakeSubmit(100, Prompt(3, 100), 1));  // a short answer: others are expected to be so
+    h.RunAll();
     for (uint64_t id = 0; id < 12; ++id) h.Submit(MakeSubmit(id, Prompt(6 + id, id), 30));
     h.RunAll();
     CHECK(h.core->load().preemptions() > 0);
@@ -249,6 +251,8 @@ TEST_CASE(
   EngineOptions options = SmallOptions();
   options.limits.total_blocks = 24;
   Harness h(options);
+  h.Submit(MakeSubmit(100, Prompt(3, 100), 1));  // a short answer: others are expected to be so
+  h.RunAll();
   for (uint64_t id = 1; id <= 6; ++id) {
     v1::Submit submit = Sampled(id, Prompt(33 + id, id), 25, id);
     submit.set_top_logprobs(id == 2 ? 0 : 5);

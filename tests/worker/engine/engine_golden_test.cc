@@ -100,6 +100,10 @@ Outcome RunGolden(const std::string& name, const std::vector<GoldenRun>& runs,
                   const Circumstances& circumstances) {
   RealEngine engine(name, circumstances);
   Outcome outcome;
+  if (circumstances.crowded) {  // a short answer: others are expected to be so, and preempted
+    engine.Submit(5000, Prompt(3, 7, 90), 1);
+    engine.RunAll(&outcome);
+  }
   for (int round = 0; round < (circumstances.twice ? 2 : 1); ++round) {
     for (size_t i = 0; i < runs.size(); ++i) {
       if (circumstances.crowded) {

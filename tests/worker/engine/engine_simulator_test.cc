@@ -120,6 +120,7 @@ Run Simulate(const Workload& workload) {
     sequence.order = static_cast<int64_t>(next);
     sequence.known_tokens = workload.arrivals[next].prompt_tokens;
     sequence.left_tokens = workload.arrivals[next].output_tokens;
+    sequence.unspent_tokens = sequence.left_tokens;
     replica.Submit(sequence, arrival);
     replica.Start(arrival);
     ++next;

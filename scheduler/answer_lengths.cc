@@ -1,0 +1,32 @@
+#include "scheduler/answer_lengths.h"
+
+#include <algorithm>
+
+namespace tessera::scheduler {
+
+void AnswerLengths::Note(int64_t output_tokens) {
+  if (recent_.size() == kRecent) {
+    sorted_.erase(std::lower_bound(sorted_.begin(), sorted_.end(), recent_.front()));
+    recent_.pop_front();
+  }
+  recent_.push_back(output_tokens);
+  sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), output_tokens), output_tokens);
+  sums_.resize(sorted_.size());
+  int64_t sum = 0;
+  for (size_t i = sorted_.size(); i-- > 0;) sums_[i] = sum += sorted_[i];
+}
+
+int64_t AnswerLengths::Expected(int64_t emitted, int64_t max_tokens) const {
+  if (max_tokens <= emitted || recent_.empty()) return std::max(emitted, max_tokens);
+  const auto longer = std::upper_bound(sorted_.begin(), sorted_.end(), emitted);
+  // Longer than any: as much again, of which nothing is known.
+  int64_t expected = 2 * emitted;
+  if (longer != sorted_.end()) {
+    const auto from = static_cast<size_t>(longer - sorted_.begin());
+    const auto count = static_cast<int64_t>(sorted_.size() - from);
+    expected = (sums_[from] + count - 1) / count;
+  }
+  return std::clamp(expected, emitted + 1, max_tokens);
+}
+
+}  // namespace tessera::scheduler
