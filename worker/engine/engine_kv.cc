@@ -241,11 +241,14 @@ void EngineCore::EndHandOver(KvSent sent, double now_seconds, Events* events) {
   KvHandOver& done = *sent.sequence->submission->handed_over;
   changed_ = true;
   if (!done.status.ok()) {
-    // ABORTED: this replica's own doing. DATA_LOSS: the way to the other one.
+    // ABORTED: this replica's own doing, or the room there has gone, as where the prompt waited for
+    // longer than its lease. DATA_LOSS: the way to the other one.
     const std::string reason =
         StrCat("the KV could not be handed over: ", std::string(StdView(done.status.message())));
     End(std::move(sent.sequence),
-        absl::IsAborted(done.status) ? absl::AbortedError(reason) : absl::DataLossError(reason),
+        absl::IsAborted(done.status) || absl::IsFailedPrecondition(done.status)
+            ? absl::AbortedError(reason)
+            : absl::DataLossError(reason),
         events);
     return;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "kernels/links/handshake.h"
@@ -48,7 +49,9 @@ struct KvOutbox::Parcel {
   int64_t missing_tokens = 0;  // layers times tokens that were not added
 };
 
-KvOutbox::KvOutbox(KvOutboxOptions options) : options_(std::move(options)) {}
+KvOutbox::KvOutbox(KvOutboxOptions options) : options_(std::move(options)) {
+  threads_.emplace_back([this] { Run(); });
+}
 
 KvOutbox::~KvOutbox() {
   {
@@ -77,7 +80,10 @@ KvOutbox::ParcelId KvOutbox::Open(KvParcel order) {
   waiting_.push_back(parcel);
   if (idle_threads_ < static_cast<int>(waiting_.size()) &&
       static_cast<int>(threads_.size()) < kMaxParcelsAtOnce) {
-    threads_.emplace_back([this] { Run(); });
+    try {
+      threads_.emplace_back([this] { Run(); });
+    } catch (const std::system_error&) {  // no more threads: those that there are take it in turn
+    }
   }
   changed_.notify_one();
   return parcel->id;

@@ -249,7 +249,7 @@ TEST_CASE("every example is read") {
     CHECK(graph.status().message() == "");
     ++files;
   }
-  CHECK(files == 7);
+  CHECK(files == 8);
 }
 
 }  // namespace
