@@ -130,7 +130,8 @@ Json Operation(const ApiPath& path) {
   const bool json = path.reply_type == "application/json";
   Json content = {
       {std::string(path.reply_type), {{"schema", {{"type", json ? "object" : "string"}}}}}};
-  if (path.streams) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  // Readers of the document disagree on what an event is to them: its text, or its fields.
+  if (path.streams) content["text/event-stream"] = {{"schema", Json::object()}};
   operation["responses"] = {
       {"200", {{"description", "the answer"}, {"content", std::move(content)}}},
       {"default",
