@@ -103,14 +103,15 @@ class PlannedReplica::PairTable {
 };
 
 struct PlannedReplica::Worker {
-  void OpenKv(uint64_t incarnation, SetupOptions* setup) {
+  absl::Status OpenKv(uint64_t incarnation, SetupOptions* setup) {
     auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation});
-    REQUIRE(started.ok());
+    if (!started.ok()) return started.status();
     inbox = *std::move(started);
     outbox = std::make_unique<KvOutbox>(
         KvOutboxOptions{.cluster_token = "secret", .incarnation = incarnation});
     setup->open_kv_port =
         OpenKvLinkPorts({inbox.get(), outbox.get(), inbox->addresses(), incarnation});
+    return absl::OkStatus();
   }
 
   std::unique_ptr<KvInbox> inbox;
@@ -250,7 +251,10 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
     return Formation::Join(request, kv_blocks, open, times, ended);
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
-  if (options_.moves_kv) worker.OpenKv(1000 + static_cast<uint64_t>(member), &setup);
+  if (options_.moves_kv) {
+    const absl::Status opened = worker.OpenKv(1000 + static_cast<uint64_t>(member), &setup);
+    if (!opened.ok()) return opened;
+  }
   SetupCall call;
   call.progress = [](const std::string&, int64_t, int64_t) {};
   call.cancelled = cancelled;

@@ -221,7 +221,8 @@ void Push(Replica& from, const v1::KvTarget& target, const std::vector<int32_t>&
   limits.max_blocks_per_sequence = kBlocks;
   StepArrays arrays(limits);
   kvcache::BlockPool pool(kBlocks, kBlockTokens);
-  kvcache::BlockTable table(&pool);
+  kvcache::BlockTable all(&pool), table(&pool);
+  REQUIRE(all.Grow(kBlocks * kBlockTokens));
   for (const int32_t block : blocks) {
     pool.AddReference(block);
     table.Adopt(block);
