@@ -328,7 +328,8 @@ class Setup {
     if (request_.peers_size() > 1 && !setup_.join) {
       return absl::FailedPreconditionError(
           StrCat("replica ", request_.replica(), " has ", request_.peers_size(),
-                 " workers, and this one takes no links of others"));
+                 " workers, and this one serves alone: a GPU's worker does not share a replica in "
+                 "this version"));
     }
     absl::Status status = CheckAlone(request_);
     if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
