@@ -112,18 +112,31 @@ std::string ShowLinks(const v1::GetClusterReply& cluster) {
   return links.size() == 1 ? "" : "\n" + Show(links);
 }
 
+// With one of the two left, it does the other's work too.
+std::string HandOverState(const v1::HandOverStatus& pair, const v1::GetClusterReply& cluster) {
+  const auto ready = [&](const std::string& name) {
+    return std::any_of(cluster.replicas().begin(), cluster.replicas().end(),
+                       [&](const v1::ReplicaStatus& r) { return r.name() == name && r.ready(); });
+  };
+  const bool prefills = ready(pair.prefill_replica()), decodes = ready(pair.decode_replica());
+  if (!prefills && !decodes) return "not ready";
+  if (!decodes) return absl::StrCat(pair.decode_replica(), " not ready");
+  if (!prefills) return absl::StrCat(pair.prefill_replica(), " not ready");
+  if (pair.back_off_seconds() > 0)
+    return absl::StrFormat("retry in %.0f s", pair.back_off_seconds());
+  return "in use";
+}
+
 std::string ShowHandOvers(const v1::GetClusterReply& cluster) {
   if (cluster.hand_overs().empty()) return "";
   Table pairs = {{"KV FROM", "TO", "TRANSPORT", "PROMPTS", "MB", "MB/S", "FAILED", "STATE"}};
   for (const v1::HandOverStatus& p : cluster.hand_overs()) {
     const double megabytes = static_cast<double>(p.bytes()) / 1e6;
-    pairs.push_back(
-        {p.prefill_replica(), p.decode_replica(), p.transport().empty() ? "-" : p.transport(),
-         absl::StrCat(p.prompts()), absl::StrFormat("%.1f", megabytes),
-         p.seconds() > 0 ? absl::StrFormat("%.1f", megabytes / p.seconds()) : "-",
-         absl::StrCat(p.failures()),
-         p.back_off_seconds() > 0 ? absl::StrFormat("retry in %.0f s", p.back_off_seconds())
-                                  : "in use"});
+    pairs.push_back({p.prefill_replica(), p.decode_replica(),
+                     p.transport().empty() ? "-" : p.transport(), absl::StrCat(p.prompts()),
+                     absl::StrFormat("%.1f", megabytes),
+                     p.seconds() > 0 ? absl::StrFormat("%.1f", megabytes / p.seconds()) : "-",
+                     absl::StrCat(p.failures()), HandOverState(p, cluster)});
   }
   return "\n" + Show(pairs);
 }

@@ -178,4 +178,27 @@ TEST_CASE("what a plan changed is shown by replica") {
   CHECK(ShowApplied(applied).starts_with("plan 7 is in force, with other routes\n"));
 }
 
+TEST_CASE("pairs of replicas: what moved, what failed, and who is left") {
+  v1::GetClusterReply cluster = Cluster();
+  CHECK_THAT(ShowCluster(cluster), !Contains("KV FROM"));
+  v1::ReplicaStatus& decode = *cluster.add_replicas();
+  decode.set_name("d");
+  decode.set_ready(true);
+  v1::HandOverStatus& pair = *cluster.add_hand_overs();
+  pair.set_prefill_replica("r-a/0");
+  pair.set_decode_replica("d");
+  pair.set_prompts(7);
+  pair.set_bytes(3'000'000);
+  pair.set_seconds(2);
+  pair.set_transport("tcp");
+  pair.set_failures(4);
+  const std::string text = ShowCluster(cluster);
+  CHECK_THAT(text.substr(text.find("KV FROM")),
+             Contains("3.0") && Contains("1.5") && Contains("tcp") && Contains("in use"));
+  pair.set_back_off_seconds(8);
+  CHECK_THAT(ShowCluster(cluster), Contains("retry in 8 s"));
+  cluster.mutable_replicas(1)->set_ready(false);
+  CHECK_THAT(ShowCluster(cluster), Contains("d not ready"));
+}
+
 }  // namespace tessera::deploy
