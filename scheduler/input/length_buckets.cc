@@ -67,11 +67,11 @@ std::vector<RequestLengths> BucketsOf(std::vector<RequestLengths> samples) {
 
 WorkloadSamples Bucketed(WorkloadSamples workload) {
   const bool many = std::any_of(workload.classes.begin(), workload.classes.end(),
-                                [](const auto& c) { return c.samples.size() > kMostBuckets + 1; });
+                                [](const auto& c) { return c.samples.size() > kMaxBuckets + 1; });
   if (!many) return workload;
   workload.samples.clear();
   for (RequestClass& one : workload.classes) {
-    if (one.samples.size() > kMostBuckets + 1) one.samples = BucketsOf(std::move(one.samples));
+    if (one.samples.size() > kMaxBuckets + 1) one.samples = BucketsOf(std::move(one.samples));
     for (RequestLengths sample : one.samples) {
       sample.weight *= one.share;
       workload.samples.push_back(sample);

@@ -13,9 +13,9 @@
 
 namespace tessera::scheduler {
 
-inline constexpr size_t kMostBuckets = 256;
+inline constexpr size_t kMaxBuckets = 256;
 
-// The workload with at most kMostBuckets + 1 lengths for each class; classes with fewer stay.
+// The workload with at most kMaxBuckets + 1 lengths for each class; classes with fewer stay.
 WorkloadSamples Bucketed(WorkloadSamples workload);
 
 }  // namespace tessera::scheduler

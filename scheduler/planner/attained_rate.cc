@@ -12,16 +12,19 @@ namespace {
 
 // A rate is served if this much of it is: what is left is the luck of the draw.
 constexpr double kServes = 0.98;
-constexpr double kStays = 12;  // how often what is in the system at once comes anew
-constexpr int64_t kMostTimes = 3;
-constexpr int kMostRounds = 12;
+// Requests arrive for so many times as long as one stays in the system, so that it fills and
+// settles.
+constexpr double kStaysToSettle = 12;
+// Where that takes more than so many times the requests that were asked for, nothing is simulated.
+constexpr int64_t kMaxRequestsRatio = 3;
+constexpr int kMaxRounds = 12;
 constexpr double kSmallStep = 0.98, kLargeStep = 0.4;  // of the rate, to the next one
 constexpr int64_t kFewer = 5;                          // than all requests, to come near the rate
 
 // In units of a planned step, of which a core simulates about a million a second: that is ten
 // seconds, on any machine the same requests.
 constexpr double kStepWork = 1, kRowWork = 0.02;
-constexpr double kMostWork = 10e6;
+constexpr double kMaxWork = 10e6;
 constexpr double kRounds = 3;  // of all seeds, that there should be time for
 
 // What a request takes on average.
@@ -29,10 +32,6 @@ double StaySeconds(const v1::DeploymentPlan& plan) {
   return plan.prediction().time_to_first_token_seconds() +
          plan.prediction().time_per_output_token_seconds() * plan.basis().output_tokens();
 }
-
-}  // namespace
-
-namespace {
 
 // A rate, tried with requests of one seed.
 struct Trial {
@@ -54,7 +53,7 @@ class Attaining {
   // costs.
   absl::StatusOr<double> Near(double rate, int64_t requests) {
     at_.seed = 1;
-    for (int round = 0; round < kMostRounds; ++round) {
+    for (int round = 0; round < kMaxRounds; ++round) {
       const absl::StatusOr<Trial> trial = Try(rate, requests);
       if (!trial.ok()) return trial.status();
       if (trial->enough) return rate;
@@ -65,7 +64,7 @@ class Attaining {
 
   // The largest of these rates that every seed attains; 0: none of those that the budget allows.
   absl::StatusOr<double> Attained(double rate, int64_t requests) {
-    for (int round = 0; round < kMostRounds && rate > 0 && work_ < kMostWork; ++round) {
+    for (int round = 0; round < kMaxRounds && rate > 0 && work_ < kMaxWork; ++round) {
       Trial trial;
       for (int seed = 1; seed <= question_.seeds && trial.enough; ++seed) {
         at_.seed = static_cast<uint64_t>(seed);
@@ -111,8 +110,8 @@ absl::Status AddAttained(const AttainedQuestion& question, v1::DeploymentPlan* p
   const double seen = plan->simulated().attained_requests_per_second();
   if (seen > 0) rate = std::min(rate, seen);
   if (!(rate > 0)) return absl::OkStatus();
-  const auto fills = static_cast<int64_t>(std::ceil(kStays * StaySeconds(*plan) * rate));
-  if (fills > kMostTimes * question.requests) return absl::OkStatus();
+  const auto fills = static_cast<int64_t>(std::ceil(kStaysToSettle * StaySeconds(*plan) * rate));
+  if (fills > kMaxRequestsRatio * question.requests) return absl::OkStatus();
   const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(*plan, *question.graph, {});
   if (!replicas.ok()) return replicas.status();
   Attaining attaining(question, *replicas);
@@ -121,7 +120,7 @@ absl::Status AddAttained(const AttainedQuestion& question, v1::DeploymentPlan* p
   if (!near.ok()) return near.status();
   // As many as there is time for.
   const double affordable =
-      kMostWork / (kRounds * question.seeds * std::max(1e-9, attaining.work_per_request()));
+      kMaxWork / (kRounds * question.seeds * std::max(1e-9, attaining.work_per_request()));
   const int64_t requests = std::max(few, std::min(std::max(question.requests, fills),
                                                   static_cast<int64_t>(std::min(1e9, affordable))));
   const absl::StatusOr<double> attained = attaining.Attained(*near, requests);

@@ -167,19 +167,19 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   if (PromisedRate(*plan) <= 0) return;
   // Plans that must survive take many searches each.
   const bool quick = DevicesOf(input.cluster) <= kReplannedUpTo && !options.survive_machine_loss;
-  PlannerOptions told = options;
-  told.attain_requests = 0;
-  told.watch.progress = [&](const std::string& what) {
+  PlannerOptions reporting = options;
+  reporting.attain_requests = 0;
+  reporting.watch.progress = [&](const std::string& what) {
     options.watch.Report(StrCat("what changes would bring: ", what));
   };
   // What takes no search comes first: who interrupts the rest has it.
-  Study study(input, told, plan);
+  Study study(input, reporting, plan);
   study.Changes(search_again || quick);
   study.Links(search_again);
-  if (search_again || quick) AddDevicePrices(input, told, {}, plan);
+  if (search_again || quick) AddDevicePrices(input, reporting, {}, plan);
   if (search_again || quick) study.Choices();
   if (search_again) study.Alternatives();
-  if (told.watch.Stopped()) {
+  if (reporting.watch.Stopped()) {
     plan->add_sensitivity(
         "interrupted: other layouts, devices and bandwidth that are not listed were not tried");
   }

@@ -87,8 +87,8 @@ WorkloadSamples LongTrace(int requests) {
 TEST_CASE("a trace is planned with few lengths whose means are the same") {
   const WorkloadSamples all = LongTrace(20'000);
   const WorkloadSamples few = Bucketed(all);
-  REQUIRE(all.samples.size() > 2 * kMostBuckets);
-  CHECK(few.samples.size() <= kMostBuckets + 1);
+  REQUIRE(all.samples.size() > 2 * kMaxBuckets);
+  CHECK(few.samples.size() <= kMaxBuckets + 1);
   const LengthMoments a = MomentsOf(all.samples), b = MomentsOf(few.samples);
   CHECK(b.prompt_tokens == Approx(a.prompt_tokens).epsilon(1e-9));
   CHECK(b.output_tokens == Approx(a.output_tokens).epsilon(1e-9));
