@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "coordinator/jinja/filters.h"
-#include "coordinator/jinja/operators.h"
+#include "coordinator/jinja/values/operators.h"
 #include "coordinator/jinja/predicates.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

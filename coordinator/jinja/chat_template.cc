@@ -8,9 +8,9 @@
 
 #include "coordinator/jinja/interpreter.h"
 #include "coordinator/jinja/parser.h"
-#include "coordinator/jinja/runtime.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/runtime.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

@@ -53,7 +53,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/chat_template_limits.h"
+#include "coordinator/jinja/values/chat_template_limits.h"
 #include "coordinator/tokenizer/text_segment.h"
 
 namespace tessera::coordinator {

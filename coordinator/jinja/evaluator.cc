@@ -2,13 +2,13 @@
 
 #include <string>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
 #include "coordinator/jinja/interpreter.h"
-#include "coordinator/jinja/methods.h"
-#include "coordinator/jinja/operators.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/methods.h"
+#include "coordinator/jinja/values/operators.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "coordinator/jinja/parser.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/string_ops.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/string_ops.h"
 
 namespace tessera::coordinator::jinja {
 namespace {

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <optional>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
 #include "coordinator/jinja/filters.h"
-#include "coordinator/jinja/format.h"
-#include "coordinator/jinja/operators.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/format.h"
+#include "coordinator/jinja/values/operators.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

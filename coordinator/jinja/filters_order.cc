@@ -4,11 +4,11 @@
 #include <memory>
 #include <numeric>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
 #include "coordinator/jinja/filters.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/string_ops.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/string_ops.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
 #include "coordinator/jinja/filters.h"
-#include "coordinator/jinja/methods.h"
+#include "coordinator/jinja/values/methods.h"
 #include "coordinator/jinja/predicates.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -3,10 +3,10 @@
 #include <ctime>
 #include <optional>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

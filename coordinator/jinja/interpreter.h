@@ -17,9 +17,9 @@
 #include "absl/status/statusor.h"
 #include "coordinator/jinja/ast.h"
 #include "coordinator/jinja/loop.h"
-#include "coordinator/jinja/runtime.h"
-#include "coordinator/jinja/text.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/runtime.h"
+#include "coordinator/jinja/values/text.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

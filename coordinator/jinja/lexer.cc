@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
 #include "coordinator/jinja/globals.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/runtime.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/runtime.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "coordinator/jinja/expression_parser.h"
-#include "coordinator/jinja/methods.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/methods.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

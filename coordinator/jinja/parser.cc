@@ -6,8 +6,8 @@
 
 #include "coordinator/jinja/expression_parser.h"
 #include "coordinator/jinja/lexer.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
 #include "coordinator/jinja/filters.h"
-#include "coordinator/jinja/operators.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/operators.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/runtime.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/runtime.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

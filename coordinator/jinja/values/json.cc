@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 
-#include "coordinator/jinja/compare.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/compare.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

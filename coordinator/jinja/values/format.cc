@@ -1,15 +1,15 @@
-#include "coordinator/jinja/format.h"
+#include "coordinator/jinja/values/format.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <optional>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/string_ops.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/string_ops.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -1,8 +1,8 @@
-#include "coordinator/jinja/runtime.h"
+#include "coordinator/jinja/values/runtime.h"
 
 #include <algorithm>
 
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

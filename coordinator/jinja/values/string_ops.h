@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/runtime.h"
-#include "coordinator/jinja/text.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/runtime.h"
+#include "coordinator/jinja/values/text.h"
+#include "coordinator/jinja/values/unicode.h"
 
 namespace tessera::coordinator::jinja {
 

@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/chat_template_limits.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/chat_template_limits.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

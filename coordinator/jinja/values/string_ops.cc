@@ -1,10 +1,10 @@
-#include "coordinator/jinja/string_ops.h"
+#include "coordinator/jinja/values/string_ops.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

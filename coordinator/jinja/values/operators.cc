@@ -1,12 +1,12 @@
-#include "coordinator/jinja/operators.h"
+#include "coordinator/jinja/values/operators.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "coordinator/jinja/compare.h"
-#include "coordinator/jinja/format.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/compare.h"
+#include "coordinator/jinja/values/format.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

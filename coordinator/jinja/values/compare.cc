@@ -1,10 +1,10 @@
-#include "coordinator/jinja/compare.h"
+#include "coordinator/jinja/values/compare.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "coordinator/jinja/text.h"
+#include "coordinator/jinja/values/text.h"
 
 namespace tessera::coordinator::jinja {
 

@@ -6,8 +6,8 @@
 // Python's TypeErrors and ZeroDivisionErrors, and integers beyond 127 bits.
 
 #include "absl/status/statusor.h"
-#include "coordinator/jinja/runtime.h"
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/runtime.h"
+#include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {
 

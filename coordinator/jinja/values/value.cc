@@ -1,10 +1,10 @@
-#include "coordinator/jinja/value.h"
+#include "coordinator/jinja/values/value.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "absl/hash/hash.h"
-#include "coordinator/jinja/runtime.h"
+#include "coordinator/jinja/values/runtime.h"
 
 namespace tessera::coordinator::jinja {
 

@@ -1,4 +1,4 @@
-#include "coordinator/jinja/text.h"
+#include "coordinator/jinja/values/text.h"
 
 #include <algorithm>
 #include <utility>

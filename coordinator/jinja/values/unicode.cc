@@ -1,9 +1,9 @@
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/unicode.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "coordinator/jinja/unicode_tables.h"
+#include "coordinator/jinja/values/unicode_tables.h"
 
 namespace tessera::coordinator::jinja {
 namespace {

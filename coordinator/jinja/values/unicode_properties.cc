@@ -1,7 +1,7 @@
 // Written by unicode_tables.py from Unicode 14.0.0, as Python 3.11 has it.
 #include <iterator>
 
-#include "coordinator/jinja/unicode_tables.h"
+#include "coordinator/jinja/values/unicode_tables.h"
 
 namespace tessera::coordinator::jinja {
 // clang-format off

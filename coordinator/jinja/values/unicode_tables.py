@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes unicode_{properties,case}.cc: what Python's str methods know of characters beyond ASCII.
 
-python3 coordinator/jinja/unicode_tables.py properties > coordinator/jinja/unicode_properties.cc
-python3 coordinator/jinja/unicode_tables.py case > coordinator/jinja/unicode_case.cc
+python3 coordinator/jinja/values/unicode_tables.py properties > coordinator/jinja/values/unicode_properties.cc
+python3 coordinator/jinja/values/unicode_tables.py case > coordinator/jinja/values/unicode_case.cc
 """
 
 import sys
@@ -82,7 +82,7 @@ def main():
         return __doc__
     version = unicodedata.unidata_version
     print(f"// Written by unicode_tables.py from Unicode {version}, as Python {sys.version[:4]} has it.")
-    print('#include <iterator>\n\n#include "coordinator/jinja/unicode_tables.h"\n')
+    print('#include <iterator>\n\n#include "coordinator/jinja/values/unicode_tables.h"\n')
     print("namespace tessera::coordinator::jinja {")
     print("// clang-format off")
     if sys.argv[1] == "properties":

@@ -1,12 +1,12 @@
-#include "coordinator/jinja/methods.h"
+#include "coordinator/jinja/values/methods.h"
 
 #include <algorithm>
 #include <iterator>
 #include <string>
 
-#include "coordinator/jinja/access.h"
-#include "coordinator/jinja/compare.h"
-#include "coordinator/jinja/status.h"
+#include "coordinator/jinja/values/access.h"
+#include "coordinator/jinja/values/compare.h"
+#include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {

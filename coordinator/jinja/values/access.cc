@@ -1,13 +1,13 @@
-#include "coordinator/jinja/access.h"
+#include "coordinator/jinja/values/access.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "coordinator/jinja/compare.h"
-#include "coordinator/jinja/methods.h"
-#include "coordinator/jinja/print.h"
-#include "coordinator/jinja/status.h"
-#include "coordinator/jinja/unicode.h"
+#include "coordinator/jinja/values/compare.h"
+#include "coordinator/jinja/values/methods.h"
+#include "coordinator/jinja/values/print.h"
+#include "coordinator/jinja/values/status.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator::jinja {
