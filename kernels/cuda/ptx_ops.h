@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/gpu_language.h"
 #include "kernels/half_floats.h"
 
 namespace tessera::kernels::cuda::gpu {
@@ -27,21 +28,6 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
                : "r"(a[0]), "r"(a[1]), "r"(b))
 
 template <typename T>
-__device__ __forceinline__ void Mma16x8x16(float (&c)[4], const uint32_t (&a)[4],
-                                           const uint32_t (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    TESSERA_MMA_16X8X16("bf16");
-  } else {
-    static_assert(std::is_same_v<T, Float16>);
-    TESSERA_MMA_16X8X16("f16");
-  }
-#else
-  __trap();
-#endif
-}
-
-template <typename T>
 __device__ __forceinline__ void Mma16x8x8(float (&c)[4], const uint32_t (&a)[2], uint32_t b) {
   if constexpr (std::is_same_v<T, BFloat16>) {
 #if __CUDA_ARCH__ >= 800
@@ -53,6 +39,22 @@ __device__ __forceinline__ void Mma16x8x8(float (&c)[4], const uint32_t (&a)[2],
     static_assert(std::is_same_v<T, Float16>);
     TESSERA_MMA_16X8X8("f16");
   }
+}
+
+template <typename T>
+__device__ __forceinline__ void Mma16x8x16(float (&c)[4], const uint32_t (&a)[4],
+                                           const uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    TESSERA_MMA_16X8X16("bf16");
+  } else {
+    static_assert(std::is_same_v<T, Float16>);
+    TESSERA_MMA_16X8X16("f16");
+  }
+#else
+  Mma16x8x8<T>(c, {a[0], a[1]}, b[0]);
+  Mma16x8x8<T>(c, {a[2], a[3]}, b[1]);
+#endif
 }
 
 #undef TESSERA_MMA_16X8X16
@@ -93,6 +95,28 @@ template <int newest>
 __device__ __forceinline__ void WaitCopies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(newest) : "memory");
+#endif
+}
+
+__device__ __forceinline__ float Exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t RoundPair(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t pair;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    static_assert(std::is_same_v<T, Float16>);
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+#else
+  return RoundTo<T>(low).bits | static_cast<uint32_t>(RoundTo<T>(high).bits) << 16;
 #endif
 }
 

@@ -1,5 +1,5 @@
-// The instructions of a warp that CUDA C++ has no function for: tensor-core products, matrix loads,
-// asynchronous copies, named barriers. Kernels use inline PTX nowhere else. On a GPU each is the
+// Instructions that CUDA C++ has no function for: tensor-core products, matrix loads, asynchronous
+// copies, powers of two, named barriers. Kernels use inline PTX nowhere else. On a GPU each is the
 // instruction (ptx_ops.h); under the emulator it has the same meaning in C++
 // (emulation/warp_instructions.h). The PTX has been assembled for every architecture, but has not
 // run on a GPU yet: tests/kernels/cuda/warp_ops_test holds it against the emulator where there is
@@ -10,7 +10,7 @@
 //
 //   template <typename T> void Mma16x8x16(float (&c)[4], const uint32_t (&a)[4],
 //                                         const uint32_t (&b)[2]);
-//     C[16, 8] += A[16, 16] * B[16, 8], sums in f32. Capability 8.0.
+//     C[16, 8] += A[16, 16] * B[16, 8], sums in f32. Capability 8.0; f16 on 7.5 as two of k 8.
 //     a: 0 (g, 2t..), 1 (g + 8, 2t..), 2 (g, 2t + 8..), 3 (g + 8, 2t + 8..)    [row, k]
 //     b: 0 (2t.., g), 1 (2t + 8.., g)                                          [k, column]
 //     c: 0, 1 (g, 2t..), 2, 3 (g + 8, 2t..)                                    [row, column]
@@ -27,6 +27,10 @@
 //     Before capability 8.0 a plain copy.
 //   void CommitCopies();                       closes a group of the lane's copies
 //   template <int newest> void WaitCopies();   until only the `newest` last groups are outstanding
+//   float Exp2(float x);
+//     2 to the power of x, off by at most 2^-22 of it; 0 where that is below the normal numbers.
+//   template <typename T> uint32_t RoundPair(float low, float high);
+//     Both rounded to nearest even.
 //   void SyncNamedBarrier(int id, int threads);    ids 1 to 15; threads: a multiple of 32
 //   void ArriveNamedBarrier(int id, int threads);  counts as an arrival, does not wait
 #pragma once

@@ -4,6 +4,7 @@
 // where a GPU has an order of its own.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda/emulation/device_language.h"
@@ -70,6 +71,16 @@ inline void CommitCopies() { Block::Current().CommitCopies(); }
 template <int newest>
 void WaitCopies() {
   Block::Current().WaitCopies(newest);
+}
+
+inline float Exp2(float x) {
+  const float power = std::exp2(x);
+  return power < 0x1p-126f ? 0 : power;
+}
+
+template <typename T>
+uint32_t RoundPair(float low, float high) {
+  return RoundTo<T>(low).bits | static_cast<uint32_t>(RoundTo<T>(high).bits) << 16;
 }
 
 inline void SyncNamedBarrier(int id, int threads, Place place = Place::current()) {

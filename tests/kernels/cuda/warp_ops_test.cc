@@ -2,6 +2,7 @@
 // comes from tests/golden/cuda/fragments.txt, which was made from NVIDIA's CuTe.
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -135,6 +136,58 @@ TEST_CASE("named barriers hand values from warp to warp") {
           device.Check(LaunchBarrier({device.Upload(in), out, 7}, device.stream()));
           return device.Download(out, 64);
         }) == std::vector<float>(64, 127.0f));
+}
+
+// Powers first, as bits; then both kinds of pairs.
+std::vector<uint32_t> Numbers(const std::vector<float>& in) {
+  return RunEverySchedule<uint32_t>([&](TestDevice& device) {
+    auto* out = device.Allocate<uint32_t>(96);
+    device.Check(LaunchNumbers(
+        {device.Upload(in), reinterpret_cast<float*>(out), out + 32, out + 64}, device.stream()));
+    return device.Download(out, 96);
+  });
+}
+
+TEST_CASE("powers of two, within 2^-22 of them") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  for (const float first : {-126.0f, -40.0f, -8.0f, -1.0f, 0.0f, 90.0f}) {
+    std::vector<float> in(32);
+    for (int i = 0; i < 32; ++i) in[i] = first + static_cast<float>(i) * 0.99f;
+    const std::vector<uint32_t> out = Numbers(in);
+    for (int i = 0; i < 32; ++i) {
+      CAPTURE(in[i]);
+      const double expected = std::exp2(double{in[i]});
+      CHECK(std::fabs(FloatFromBits(out[i]) - expected) <= expected * 0x1p-22);
+    }
+  }
+  std::vector<float> special(32, 0.0f);
+  special[0] = -INFINITY;
+  special[1] = -1e30f;
+  special[2] = -127.5f;
+  special[3] = 1e30f;
+  special[4] = NAN;
+  const std::vector<uint32_t> out = Numbers(special);
+  CHECK(std::vector<float>{FloatFromBits(out[0]), FloatFromBits(out[1]), FloatFromBits(out[2]),
+                           FloatFromBits(out[3]),
+                           FloatFromBits(out[5])} == std::vector<float>{0, 0, 0, INFINITY, 1});
+  CHECK(std::isnan(FloatFromBits(out[4])));
+}
+
+TEST_CASE("pairs of halves, rounded to nearest even, the first one low") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  // Ties of both types, what is subnormal or infinite in f16, and numbers without any meaning.
+  std::vector<float> in = {0.0f,     -0.0f,    1.0f,    1.00390625f, 1.01171875f, 1.00048828125f,
+                           65504.f,  65519.f,  65520.f, -1e6f,       0x1p-24f,    0x1.8p-24f,
+                           0x1p-25f, 0x1p-26f, 3.3e38f, INFINITY,    -INFINITY,   1e-30f};
+  for (int i = 0; in.size() < 32; ++i) in.push_back(std::ldexp(1.2345678f + 0.7f * i, i - 8));
+  const std::vector<uint32_t> out = Numbers(in);
+  for (int i = 0; i < 32; ++i) {
+    CAPTURE(in[i], in[31 - i]);
+    const auto bf16 = [](float x) -> uint32_t { return FromFloat<BFloat16>(x).bits; };
+    const auto f16 = [](float x) -> uint32_t { return FromFloat<Float16>(x).bits; };
+    CHECK(out[32 + i] == (bf16(in[i]) | bf16(in[31 - i]) << 16));
+    CHECK(out[64 + i] == (f16(in[i]) | f16(in[31 - i]) << 16));
+  }
 }
 
 TEST_CASE("shuffles and votes") {

@@ -83,6 +83,13 @@ __global__ void ExchangeKernel(ExchangeParams p) {
   p.out[192 + lane] = __all_sync(kAllLanes, lane < 31) ? 1 : 0;
 }
 
+__global__ void NumberKernel(NumberParams p) {
+  const unsigned lane = threadIdx.x;
+  p.powers[lane] = Exp2(p.in[lane]);
+  p.bf16_pairs[lane] = RoundPair<BFloat16>(p.in[lane], p.in[31 - lane]);
+  p.f16_pairs[lane] = RoundPair<Float16>(p.in[lane], p.in[31 - lane]);
+}
+
 LaunchShape Warps(int warps, int64_t shared_bytes = 0) {
   LaunchShape shape;
   shape.threads.x = warps * kWarpThreads;
@@ -113,6 +120,10 @@ cudaError_t LaunchCopy(const CopyParams& params, cudaStream_t stream) {
 
 cudaError_t LaunchBarrier(const BarrierParams& params, cudaStream_t stream) {
   return Launch(BarrierKernel, Warps(3), stream, params);
+}
+
+cudaError_t LaunchNumbers(const NumberParams& params, cudaStream_t stream) {
+  return Launch(NumberKernel, Warps(1), stream, params);
 }
 
 cudaError_t LaunchExchange(const ExchangeParams& params, cudaStream_t stream) {

@@ -43,12 +43,21 @@ struct ExchangeParams {
   uint32_t* out;  // [7, 32]
 };
 
+// A lane's number as a power of two; it and the one of lane 31 - i as a pair of halves.
+struct NumberParams {
+  const float* in;       // [32]
+  float* powers;         // [32]
+  uint32_t* bf16_pairs;  // [32]
+  uint32_t* f16_pairs;   // [32]
+};
+
 namespace TESSERA_CUDA_PLATFORM {
 
 cudaError_t LaunchProduct(Product product, const ProductParams& params, cudaStream_t stream);
 cudaError_t LaunchLoad(const LoadParams& params, cudaStream_t stream);
 cudaError_t LaunchCopy(const CopyParams& params, cudaStream_t stream);
 cudaError_t LaunchBarrier(const BarrierParams& params, cudaStream_t stream);
+cudaError_t LaunchNumbers(const NumberParams& params, cudaStream_t stream);
 cudaError_t LaunchExchange(const ExchangeParams& params, cudaStream_t stream);
 
 }  // namespace TESSERA_CUDA_PLATFORM
