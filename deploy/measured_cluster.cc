@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <map>
 #include <utility>
 
@@ -12,9 +13,20 @@
 namespace tessera::deploy {
 namespace {
 
+// Of the rate measured in linear ops, what a whole prefill reaches: those ops take 95 % of its time
+// (tests/bench/run cpu prints the parts), and short steps lose some.
+constexpr double kPrefillEfficiency = 0.9;
+
+// Devices of one machine that differ by less are one kind: a stage in tensor parallel is planned
+// for devices of one kind.
+constexpr double kSpread = 0.2;         // of rates
+constexpr double kMemorySpread = 0.02;  // drivers keep some
+
 struct Place {
   std::string machine;
   int index = 0;
+
+  auto operator<=>(const Place&) const = default;
 };
 
 absl::StatusOr<Place> PlaceOf(const std::string& worker) {
@@ -31,8 +43,14 @@ absl::StatusOr<Place> PlaceOf(const std::string& worker) {
   return place;
 }
 
-// Place in the file: machine by machine, index by index.
-using Workers = std::map<std::string, std::vector<const v1::ProfiledWorker*>>;
+// Alike devices of one machine that follow each other, with the least of what was measured on them.
+struct Group {
+  v1::ProfiledWorker least;  // named as the first
+  int count = 1;
+};
+
+// By machine, in the order of their indices.
+using Machines = std::map<std::string, std::vector<Group>>;
 
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
@@ -43,8 +61,8 @@ std::string Quoted(std::string_view text) {
   return quoted + "\"";
 }
 
-// Own, because no two devices measure the same. Begins with the registered kind, which says whether
-// it is a CPU.
+// Of the group alone, because no two measure the same. Begins with the registered kind, which says
+// whether it is a CPU.
 std::string KindOf(const v1::ProfiledWorker& worker) {
   std::string name = StrCat(worker.device().kind(), "-", worker.name());
   std::replace(name.begin(), name.end(), '/', '-');
@@ -97,15 +115,69 @@ absl::Status CheckRates(const v1::ProfileClusterReply& measured) {
   return absl::OkStatus();
 }
 
-void AppendMachine(const std::string& machine,
-                   const std::vector<const v1::ProfiledWorker*>& workers,
+bool Near(double a, double b, double tolerance) {
+  return std::abs(a - b) <= tolerance * std::max(a, b);
+}
+
+bool Alike(const v1::ProfiledWorker& a, const v1::ProfiledWorker& b) {
+  const auto near = [&](auto rate) {
+    return Near((a.rates().*rate)(), (b.rates().*rate)(), kSpread);
+  };
+  return a.device().kind() == b.device().kind() && a.device().gpu_name() == b.device().gpu_name() &&
+         a.rates().kernel_path() == b.rates().kernel_path() &&
+         Near(static_cast<double>(a.device().memory_bytes()),
+              static_cast<double>(b.device().memory_bytes()), kMemorySpread) &&
+         near(&v1::ProfileReply::memory_read_bytes_per_second) &&
+         near(&v1::ProfileReply::bfloat16_flops_per_second);
+}
+
+void Lower(const v1::ProfiledWorker& worker, v1::ProfiledWorker* least) {
+  const v1::ProfileReply& rates = worker.rates();
+  v1::ProfileReply& low = *least->mutable_rates();
+  low.set_memory_read_bytes_per_second(
+      std::min(low.memory_read_bytes_per_second(), rates.memory_read_bytes_per_second()));
+  low.set_float32_flops_per_second(
+      std::min(low.float32_flops_per_second(), rates.float32_flops_per_second()));
+  low.set_bfloat16_flops_per_second(
+      std::min(low.bfloat16_flops_per_second(), rates.bfloat16_flops_per_second()));
+  low.set_int8_flops_per_second(
+      std::min(low.int8_flops_per_second(), rates.int8_flops_per_second()));
+  least->mutable_device()->set_memory_bytes(
+      std::min(least->device().memory_bytes(), worker.device().memory_bytes()));
+}
+
+// `measured` passed CheckCanDescribe.
+Machines GroupsOf(const v1::ProfileClusterReply& measured) {
+  std::map<Place, const v1::ProfiledWorker*> sorted;
+  for (const v1::ProfiledWorker& worker : measured.workers())
+    sorted[*PlaceOf(worker.name())] = &worker;
+  Machines machines;
+  const v1::ProfiledWorker* first = nullptr;  // of the group
+  for (const auto& [place, worker] : sorted) {
+    std::vector<Group>& groups = machines[place.machine];
+    if (groups.empty() || !Alike(*first, *worker)) {
+      groups.push_back({.least = *worker});
+      first = worker;
+      continue;
+    }
+    Lower(*worker, &groups.back().least);
+    ++groups.back().count;
+  }
+  return machines;
+}
+
+void AppendMachine(const std::string& machine, const std::vector<Group>& groups,
                    const v1::ProfiledLink* inside, std::string_view measured_on,
                    std::string* text) {
   absl::StrAppendFormat(text, "- name: %s\n  devices:\n", Quoted(machine));
-  for (const v1::ProfiledWorker* worker : workers) {
-    absl::StrAppendFormat(text, "  - {kind: %s, profile: {memory_read: %s, measured_on: \"%s\"}}\n",
-                          Quoted(KindOf(*worker)),
-                          Bandwidth(worker->rates().memory_read_bytes_per_second()), measured_on);
+  for (const Group& group : groups) {
+    absl::StrAppendFormat(text,
+                          "  - {kind: %s, %sprofile: {memory_read: %s, prefill_efficiency: %s, "
+                          "measured_on: \"%s\"}}\n",
+                          Quoted(KindOf(group.least)),
+                          group.count > 1 ? StrCat("count: ", group.count, ", ") : "",
+                          Bandwidth(group.least.rates().memory_read_bytes_per_second()),
+                          Figure(kPrefillEfficiency), measured_on);
   }
   if (inside == nullptr) return;
   const v1::ProbeLinkReply& rates = inside->measured();
@@ -116,7 +188,8 @@ void AppendMachine(const std::string& machine,
       inside->from(), inside->to(), rates.transport());
 }
 
-void AppendKind(const v1::ProfiledWorker& worker, std::string* text) {
+void AppendKind(const Group& group, std::string* text) {
+  const v1::ProfiledWorker& worker = group.least;
   const v1::ProfileReply& rates = worker.rates();
   // Rounded down: never more than the worker has.
   const double mebibytes =
@@ -125,12 +198,15 @@ void AppendKind(const v1::ProfiledWorker& worker, std::string* text) {
       text,
       "- name: %s\n"
       "  # %s, kernels %s.\n"
-      "  memory: %.1f MiB  # of this worker\n"
+      "  memory: %.1f MiB  # of %s\n"
       "  memory_bandwidth: %s  # reading\n"
       "  # Linear ops: float32 %s, bfloat16 %s, int8 %s.\n"
       "  dense_flops_per_second: %s  # bfloat16\n"
       "  source: \"tessera profile\"\n",
       Quoted(KindOf(worker)), rates.device(), rates.kernel_path(), mebibytes,
+      group.count > 1
+          ? absl::StrFormat("each of %d workers, as all figures here the lowest", group.count)
+          : "this worker",
       Bandwidth(rates.memory_read_bytes_per_second()), Flops(rates.float32_flops_per_second()),
       Flops(rates.bfloat16_flops_per_second()), Flops(rates.int8_flops_per_second()),
       Flops(rates.bfloat16_flops_per_second()));
@@ -175,14 +251,7 @@ absl::StatusOr<std::string> DescribeMeasured(const v1::ProfileClusterReply& meas
   for (const v1::ProfiledWorker& worker : measured.workers()) names.push_back(worker.name());
   if (absl::Status s = CheckCanDescribe(names); !s.ok()) return s;
   if (absl::Status s = CheckRates(measured); !s.ok()) return s;
-  Workers machines;
-  for (const v1::ProfiledWorker& worker : measured.workers())
-    machines[PlaceOf(worker.name())->machine].push_back(&worker);
-  for (auto& [machine, workers] : machines) {
-    std::sort(workers.begin(), workers.end(), [](const auto* a, const auto* b) {
-      return PlaceOf(a->name())->index < PlaceOf(b->name())->index;
-    });
-  }
+  const Machines machines = GroupsOf(measured);
   std::map<std::string, const v1::ProfiledLink*> inside;
   std::string links;
   for (const v1::ProfiledLink& link : measured.links()) {
@@ -197,26 +266,28 @@ absl::StatusOr<std::string> DescribeMeasured(const v1::ProfileClusterReply& meas
     AppendPair(from->machine, to->machine, rates.sent_bytes_per_second(), rates, &links);
     AppendPair(to->machine, from->machine, rates.received_bytes_per_second(), rates, &links);
   }
-  std::string text = StrCat(
-      "# A cluster description, measured by `tessera profile` at ", measured_at,
-      ".\n"
-      "# Every worker measured its device, one after the other: how fast all its cores read "
-      "memory,\n"
-      "# and multiply in linear ops. Then pairs of workers sent each other frames of up to 4 MiB\n"
-      "# (bandwidth) and of 4 KiB (latency, one way), over the links that serve replicas.\n"
-      "#   tessera plan FILE --model MODEL\n"
-      "#   tessera-coordinator MODEL --cluster FILE\n"
-      "# Quantities are written with their unit; bandwidth is per direction.\n"
-      "machines:\n");
-  for (const auto& [machine, workers] : machines) {
+  std::string text =
+      StrCat("# A cluster description, measured by `tessera profile` at ", measured_at,
+             ".\n"
+             "# Every worker measured its device, one after the other: how fast all its cores read "
+             "memory,\n"
+             "# and multiply in linear ops, and a whole prefill is taken to reach\n"
+             "# prefill_efficiency of that rate. Then pairs of workers sent each other frames of "
+             "up to 4 MiB\n"
+             "# (bandwidth) and of 4 KiB (latency, one way), over the links that serve replicas.\n"
+             "#   tessera plan FILE --model MODEL\n"
+             "#   tessera-coordinator MODEL --cluster FILE\n"
+             "# Quantities are written with their unit; bandwidth is per direction.\n"
+             "machines:\n");
+  for (const auto& [machine, groups] : machines) {
     const auto link = inside.find(machine);
-    AppendMachine(machine, workers, link == inside.end() ? nullptr : link->second, measured_on,
+    AppendMachine(machine, groups, link == inside.end() ? nullptr : link->second, measured_on,
                   &text);
   }
   if (!links.empty()) text += StrCat("links:\n", links);
   text += "kinds:\n";
-  for (const auto& [machine, workers] : machines) {
-    for (const v1::ProfiledWorker* worker : workers) AppendKind(*worker, &text);
+  for (const auto& [machine, groups] : machines) {
+    for (const Group& group : groups) AppendKind(group, &text);
   }
   return text;
 }

@@ -18,8 +18,9 @@ namespace tessera::deploy {
 absl::Status CheckCanDescribe(const std::vector<std::string>& workers);
 
 // `measured_on`: an ISO date; `measured_at`: the same with the time, for people. Every worker is a
-// device with the memory that it registered; it has a kind of its own, because no two measure the
-// same. Between two machines there is one link for each direction. InvalidArgument as
+// device with the memory that it registered. Neighbours of one machine that measured alike (rates
+// within 20 %) are one kind, with the least of what they measured; others have a kind of their own.
+// Between two machines there is one link for each direction. InvalidArgument as
 // CheckCanDescribe, and for a rate that is not above 0.
 absl::StatusOr<std::string> DescribeMeasured(const v1::ProfileClusterReply& measured,
                                              std::string_view measured_on,

@@ -78,7 +78,9 @@ TEST_CASE("what was measured is what the planner reads, device by device and lin
     const scheduler::DeviceSpec& spec = *graph->pools()[i].spec;
     CHECK(spec.memory_bytes == 3.0 * (1 << 30));
     CHECK(spec.memory_bytes_per_second == Approx(bandwidths[i]));
-    CHECK(spec.memory_efficiency == 1);  // of what was measured
+    CHECK(spec.memory_efficiency == 1);     // of what was measured
+    CHECK(spec.compute_efficiency == 0.9);  // of linear ops' rate, not of a data sheet's peak
+    CHECK_FALSE(spec.estimated);
     CHECK(spec.flops_per_second == Approx(flops[i]));
   }
   REQUIRE(cluster.machines_size() == 2);
@@ -104,6 +106,34 @@ TEST_CASE("the file says when and how it was measured, and every data type's rat
                        Contains("frames of up to 4 MiB") &&
                        Contains("float32 100 GFLOPS, bfloat16 200 GFLOPS, int8 600 GFLOPS") &&
                        Contains("CPU, 4 cores, kernels avx512"));
+}
+
+TEST_CASE("alike devices of one machine are one kind, so that a stage may span them") {
+  v1::ProfileClusterReply measured;
+  AddWorker("a/0", 10, 100, &measured);
+  AddWorker("a/1", 9.5, 98, &measured);
+  AddWorker("a/2", 7.5, 98, &measured);  // slower memory
+  AddWorker("a/3", 10, 100, &measured);  // like the first, but not beside it
+  AddWorker("b/0", 10, 100, &measured);  // another machine
+  measured.mutable_workers(1)->mutable_device()->set_memory_bytes(int64_t{3} << 30);
+  AddLink("a/0", "a/1", 3e9, 2e9, &measured);
+  AddLink("a/0", "b/0", 125e6, 110e6, &measured);
+  const std::string text = Described(measured);
+  INFO(text);
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(text, "f.yaml", &cluster).message() == "");
+  REQUIRE(cluster.machines(0).devices_size() == 3);
+  const v1::DeviceGroup& both = cluster.machines(0).devices(0);
+  CHECK(both.kind() == "cpu-a-0");
+  CHECK(both.count() == 2);
+  CHECK(both.profile().memory_read_bytes_per_second() == Approx(9.5e9));
+  CHECK(cluster.kinds(0).dense_flops_per_second() == Approx(98e9));
+  CHECK(cluster.kinds(0).memory_bytes() == int64_t{3} << 30);
+  CHECK(cluster.machines(0).devices(1).kind() == "cpu-a-2");
+  CHECK(cluster.machines(0).devices(2).kind() == "cpu-a-3");
+  CHECK(cluster.machines(1).devices(0).kind() == "cpu-b-0");
+  CHECK(scheduler::MakeClusterGraph(cluster, *scheduler::BuiltInDevices(), "f.yaml")->devices() ==
+        5);
 }
 
 TEST_CASE("one worker alone has neither links nor an inside") {
