@@ -15,6 +15,7 @@
 #include "proto/planning.grpc.pb.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
+#include "scheduler/planner/report/note_text.h"
 
 namespace tessera::deploy {
 namespace {
@@ -310,7 +311,7 @@ std::string ShowPlan(const v1::GetClusterReply& cluster) {
     }
   }
   absl::StrAppend(&text, Show(stages), "\n");
-  for (const std::string& line : cluster.plan().explanation())
+  for (const std::string& line : scheduler::NoteLines(cluster.plan()))
     absl::StrAppend(&text, "why: ", line, "\n");
   return text;
 }

@@ -15,6 +15,7 @@
 #include "proto/quantity.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/move_cost.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/simulator/arrivals.h"
@@ -283,26 +284,20 @@ class SimulateCall {
             : std::string("use a longer trace"));
   }
 
-  // Lines of the plan that the simulation's own workload, rate or limits take the place of.
-  bool Replaced(const std::string& line) const {
-    const bool limits = flags_.max_batched_tokens > 0 || flags_.max_sequences > 0;
-    for (const char* start :
-         {"rate = ", "prompts = ", "prefix hits = ", "gaps between arrivals", "shares of the "}) {
-      if (line.starts_with(start)) return true;
-    }
-    if (line.find(" % of the requests, prefix hits ") != std::string::npos) return true;  // a class
-    return limits && line.starts_with("at most ");
-  }
-
   static std::string LimitText(int64_t limit, const char* what, const char* flag) {
     return limit > 0 ? StrCat("at most ", limit, " ", what, " (", flag, ")")
                      : StrCat(what, " as the plan says");
   }
 
   void AssumePlan() {
-    for (const std::string& line : plan_.assumptions()) {
-      if (!Replaced(line)) assumptions_.push_back(line);
-    }
+    // The simulation has its own workload, rate and limits.
+    v1::Assumptions assumed = plan_.assumptions();
+    assumed.mutable_workload()->clear_length_pairs();
+    assumed.clear_classes();
+    if (flags_.max_batched_tokens > 0 || flags_.max_sequences > 0)
+      assumed.mutable_planning()->clear_max_step_tokens();
+    for (std::string& line : scheduler::AssumptionLines(assumed))
+      assumptions_.push_back(std::move(line));
   }
 
   std::string Routing() const { return flags_.routing.empty() ? "router" : flags_.routing; }

@@ -12,6 +12,7 @@
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/advice/what_if.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/move_cost.h"
 #include "third_party/absl/str_cat.h"
 
@@ -171,7 +172,8 @@ class Reader {
         replan.at_seconds, replan.file == kNewPlan ? "a plan made at that time" : replan.file, stay,
         replicas->replicas.size(), out_.timeline.settled_seconds));
     if (out_.timeline.usd_per_hour.size() == 2)
-      out_.assumptions.push_back(scheduler::MoveAssumption(question_.options.move));
+      out_.assumptions.push_back(
+          scheduler::MoveAssumption(scheduler::MoveTermsOf(question_.options.move)));
     running_ = *std::move(next);
     return absl::OkStatus();
   }

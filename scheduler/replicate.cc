@@ -24,8 +24,7 @@ v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
     share->set_decode_replica(replica->name());
     share->set_share(1.0 / static_cast<double>(devices.size()));
   }
-  plan.add_explanation(
-      "no plan was given: every device holds the whole model as a replica of its own");
+  plan.add_notes()->set_every_device_alone(true);
   return plan;
 }
 

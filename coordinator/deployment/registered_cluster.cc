@@ -4,16 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/planner.h"
 
 namespace tessera::coordinator {
 namespace {
-
-constexpr double kGib = 1073741824.0;
 
 std::string DeviceName(const std::string& machine, int index) {
   return absl::StrCat(machine, "/", index);
@@ -181,17 +177,18 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   if (!plan.ok()) return plan.status();
   Rename(names, &*plan);
   for (const auto& [bytes, devices] : limited) {
-    plan->add_assumptions(
-        absl::StrFormat("memory of %s = %.1f GiB, less than %s registered (%s)",
-                        absl::StrJoin(devices, ", "), static_cast<double>(bytes) / kGib,
-                        devices.size() == 1 ? "its worker" : "their workers", start.cluster_file));
+    v1::RegisteredMemory& memory = *plan->mutable_assumptions()->add_memory();
+    memory.set_bytes(bytes);
+    memory.mutable_devices()->Assign(devices.begin(), devices.end());
+    memory.set_cluster_file(start.cluster_file);
   }
   for (const auto& [name, worker] : workers) {
     const bool used = std::any_of(names.begin(), names.end(),
                                   [&, &name = name](const auto& n) { return n.second == name; });
-    if (!used && worker.state != v1::WORKER_STATE_LOST)
-      plan->add_explanation(
-          absl::StrCat("worker ", name, " is not in ", start.cluster_file, ": it is not used"));
+    if (used || worker.state == v1::WORKER_STATE_LOST) continue;
+    v1::UnknownWorker& unknown = *plan->add_notes()->mutable_unknown_worker();
+    unknown.set_worker(name);
+    unknown.set_cluster_file(start.cluster_file);
   }
   return plan;
 }

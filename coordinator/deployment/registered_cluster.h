@@ -42,7 +42,7 @@ std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
 // and memory bandwidth are those that workers report; memory is at most what the description itself
 // gives a device, which the assumptions say where it binds (the catalogue limits nothing). Where
 // all workers are on CPUs, no memory is held back for a runtime. A worker that the description does
-// not know is named in the plan's explanation. InvalidArgument for a bad description,
+// not know is named in the plan's notes. InvalidArgument for a bad description,
 // ResourceExhausted where nothing fits.
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,

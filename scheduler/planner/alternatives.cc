@@ -5,14 +5,11 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/planner/report/bottleneck.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/search/best/plain_placements.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/goodput.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -34,13 +31,11 @@ class Alternatives {
         judge_(problem_),
         plain_placements_(problem_) {}
 
-  std::vector<std::string> Lines() {
+  std::vector<v1::OtherChoice> Run() {
     const int devices = problem_.graph->devices();
     if (devices > kPlainUpTo) {
-      lines_.push_back(absl::StrFormat(
-          "one kind of device, equal stages: not tried above %d devices, where judging them takes "
-          "long",
-          kPlainUpTo));
+      choices_.emplace_back().set_choice(v1::CHOICE_KIND_PLAIN);
+      choices_.back().set_above_devices(kPlainUpTo);
     } else {
       if (kinds().size() > 1) OneKind();
       Equal();
@@ -49,17 +44,15 @@ class Alternatives {
     const int splits_up_to = goodput ? kGoodputSplitsUpTo : kProgramsUpTo;
     if (problem_.allow_split && devices <= splits_up_to) Split();
     if (problem_.allow_split && devices > splits_up_to) {
-      lines_.push_back(absl::StrFormat("%s: not tried above %d devices%s, where it takes long",
-                                       Splits(chosen_) ? kWhole : kSplit, splits_up_to,
-                                       goodput ? " for goodput" : ""));
+      choices_.emplace_back().set_choice(Splits(chosen_) ? v1::CHOICE_KIND_WHOLE
+                                                         : v1::CHOICE_KIND_SPLIT);
+      choices_.back().set_above_devices(splits_up_to);
+      choices_.back().set_goodput(goodput);
     }
-    return std::move(lines_);
+    return std::move(choices_);
   }
 
  private:
-  static constexpr char kWhole[] = "every replica prefills and decodes";
-  static constexpr char kSplit[] = "every replica only prefills or only decodes";
-
   const std::vector<std::string>& kinds() const { return plain_placements_.kinds(); }
 
   // What it serves is what the plan is judged by.
@@ -97,16 +90,15 @@ class Alternatives {
         name = kind;
       }
     }
-    Add(best ? StrCat("one kind of device, the best of them ", name) : "one kind of device", best,
-        "none of the kinds alone holds the model in equal stages");
+    Add(v1::CHOICE_KIND_ONE_KIND, best);
+    choices_.back().set_kind(name);
   }
 
   void Equal() {
     std::optional<Placement> best;
     for (size_t k = 1; k <= kinds().size(); ++k)
       EqualStages({kinds().begin(), kinds().begin() + static_cast<int>(k)}, &best);
-    Add("equal stages of equal width everywhere", best,
-        "they do not hold the model: the smallest devices would need as much memory as the others");
+    Add(v1::CHOICE_KIND_EQUAL_STAGES, best);
   }
 
   void EqualStages(const std::vector<std::string>& kinds, std::optional<Placement>* best) {
@@ -164,7 +156,7 @@ class Alternatives {
       for (PlacedReplica& replica : whole) replica.role = Role::kBoth;
       Keep(Judged(std::move(whole)), &best);
       for (const auto& [rate, plain] : plain_) Keep(Judged(plain), &best);
-      Add(kWhole, best, "none of the replicas holds both");
+      Add(v1::CHOICE_KIND_WHOLE, best);
       return;
     }
     Cuts(chosen_.replicas, &best);
@@ -175,17 +167,14 @@ class Alternatives {
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     for (size_t i = 0; i < std::min(plain_.size(), kMostPlainCut); ++i)
       Cuts(plain_[i].second, &best, 2);
-    Add(kSplit, best,
-        "it needs two replicas that each hold the model, and no such replicas were found");
-    if (best) {
-      lines_.back() += question_.split_everywhere != nullptr
-                           ? " (heuristic, no bound)"
-                           : " (heuristic: replicas of this plan and of equal stages, no others)";
-      if (problem_.goal != Goal::kPrice &&
-          best->requests_per_second > question_.promised_requests_per_second * kAbove)
-        lines_.back() +=
-            "; its prediction is higher, but plans are chosen by simulation: see \"why\"";
-    }
+    Add(v1::CHOICE_KIND_SPLIT, best);
+    if (!best) return;
+    v1::FoundChoice& found = *choices_.back().mutable_found();
+    found.set_split(question_.split_everywhere != nullptr ? v1::SPLIT_SOURCE_SEARCHED
+                                                          : v1::SPLIT_SOURCE_PLAN);
+    found.set_predicted_higher(problem_.goal != Goal::kPrice &&
+                               best->requests_per_second >
+                                   question_.promised_requests_per_second * kAbove);
   }
 
   void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) {
@@ -214,37 +203,30 @@ class Alternatives {
     return flops / bytes;
   }
 
-  void Add(const std::string& name, const std::optional<Placement>& found,
-           const std::string& why_none) {
-    if (!found) {
-      lines_.push_back(StrCat(name, ": none, ", why_none,
-                              question_.survives ? ", or a machine's loss leaves nothing" : ""));
+  void Add(v1::ChoiceKind kind, const std::optional<Placement>& made) {
+    v1::OtherChoice& choice = choices_.emplace_back();
+    choice.set_choice(kind);
+    if (!made) {
+      choice.mutable_missing()->set_after_loss(question_.survives);
       return;
     }
-    std::string line = absl::StrFormat(
-        "%s: %.3f requests/s%s (%s)", name, found->requests_per_second,
-        question_.survives ? " after the loss of a machine" : "",
-        ChangeText(found->requests_per_second / question_.promised_requests_per_second, "as much"));
+    v1::FoundChoice& found = *choice.mutable_found();
+    found.set_value(made->requests_per_second);
+    found.set_unit(question_.survives ? v1::VALUE_UNIT_REQUESTS_AFTER_LOSS
+                                      : v1::VALUE_UNIT_REQUESTS);
+    found.set_ratio(made->requests_per_second / question_.promised_requests_per_second);
     if (problem_.goal == Goal::kPrice) {
-      line += found->usd_per_hour == chosen_.usd_per_hour
-                  ? absl::StrFormat(" for the same %.2f USD/h", found->usd_per_hour)
-                  : absl::StrFormat(" for %.2f instead of %.2f USD/h", found->usd_per_hour,
-                                    chosen_.usd_per_hour);
+      found.set_usd_per_hour(made->usd_per_hour);
+      found.set_plan_usd_per_hour(chosen_.usd_per_hour);
     }
-    absl::StrAppendFormat(&line, " on %d replica%s of %d of %d devices", found->replicas.size(),
-                          found->replicas.size() == 1 ? "" : "s", DevicesUsed(*found),
-                          problem_.graph->devices());
+    found.set_replicas(static_cast<int>(made->replicas.size()));
+    found.set_devices(DevicesUsed(*made));
+    found.set_all_devices(problem_.graph->devices());
     const auto slowest = std::min_element(
-        found->replicas.begin(), found->replicas.end(), [](const auto& a, const auto& b) {
+        made->replicas.begin(), made->replicas.end(), [](const auto& a, const auto& b) {
           return a.rate.requests_per_second < b.rate.requests_per_second;
         });
-    const PlacedReplica& r = *slowest;
-    const bool kv = r.rate.limit == Limit::kKv;
-    const int at = kv ? r.rate.kv_limiting_stage : r.rate.slowest_stage;
-    line +=
-        StrCat(", the weakest limited by ", LimitName(problem_, r), kv ? " on " : ", slowest on ",
-               pools_[static_cast<size_t>(r.stages[static_cast<size_t>(at)].pool)].spec->kind);
-    lines_.push_back(std::move(line));
+    *found.mutable_limit() = LimitOf(problem_, *slowest);
   }
 
   const AlternativeQuestion& question_;
@@ -255,13 +237,13 @@ class Alternatives {
   const PlainPlacements plain_placements_;
   // Of equal stages with two replicas or more, with the requests/s that they serve.
   std::vector<std::pair<double, Replicas>> plain_;
-  std::vector<std::string> lines_;
+  std::vector<v1::OtherChoice> choices_;
 };
 
 }  // namespace
 
-std::vector<std::string> AlternativeLines(const AlternativeQuestion& question) {
-  return Alternatives(question).Lines();
+std::vector<v1::OtherChoice> OtherChoices(const AlternativeQuestion& question) {
+  return Alternatives(question).Run();
 }
 
 }  // namespace tessera::scheduler

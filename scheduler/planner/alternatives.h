@@ -12,14 +12,13 @@
 // some hundred placements judged, tens of milliseconds for few devices.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 
-// Devices, above which a line says that no splits were tried, as judging them takes seconds: each
+// Devices, above which no splits are tried, as judging them takes seconds: each
 // placement has a program of its own. (Equal stages: kPlainUpTo in plain_placements.h.)
 inline constexpr int kProgramsUpTo = 64;
 inline constexpr int kGoodputSplitsUpTo = 32;  // of which each pair is judged by its attainment
@@ -34,7 +33,6 @@ struct AlternativeQuestion {
   bool survives = false;                    // that is what is left when any machine is lost
 };
 
-// A line per choice, for DeploymentPlan.alternatives.
-std::vector<std::string> AlternativeLines(const AlternativeQuestion& question);
+std::vector<v1::OtherChoice> OtherChoices(const AlternativeQuestion& question);
 
 }  // namespace tessera::scheduler

@@ -4,376 +4,235 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/report/plan_attainment.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/search/search_options.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
 
-std::string TypeName(double bytes) {
-  return bytes == 4 ? "32 bits" : bytes == 1 ? "8 bits" : "16 bits";
-}
-
-const char* GoalName(Goal goal) {
-  switch (goal) {
-    case Goal::kThroughput: return "most requests per second";
-    case Goal::kPrice: return "lowest price for the asked rate";
-    case Goal::kBudget: return "most requests per second within the budget";
-    case Goal::kGoodput: return "most requests per second that meet their latency objectives";
-    default: return "as asked";
-  }
-}
-
-// Who gave the limits of a class without its own: the options, the workload, or both.
-std::string LimitsOrigin(const v1::ServiceObjectives& limits, const WorkloadOptions& options) {
-  std::string flags;
-  bool workload = false;
+// The flags that gave limits of a class without its own; the workload gave the rest.
+void AddLimitOrigins(const WorkloadOptions& options, v1::ClassTerms* terms) {
+  const v1::ServiceObjectives& limits = terms->objectives();
   for (const auto& [seconds, given, flag] :
        {std::tuple(limits.time_to_first_token_seconds(), options.max_ttft, "--max-ttft"),
         {limits.time_per_output_token_seconds(), options.max_tpot, "--max-tpot"},
         {limits.end_to_end_seconds(), options.max_end_to_end, "--max-e2e"}}) {
     if (seconds <= 0) continue;
-    if (given) flags += StrCat(flags.empty() ? "" : ", ", flag);
-    workload = workload || !given;
+    if (given) {
+      terms->add_flags(flag);
+    } else {
+      terms->set_rest_of_workload(true);
+    }
   }
-  if (flags.empty()) return "objectives of the workload";
-  return workload ? StrCat(flags, ", the rest objectives of the workload") : flags;
 }
 
-// What is asked of latencies, and how it was judged.
-void AddObjectives(const AssumedFigures& f, std::vector<std::string>* lines) {
+// What is asked of latencies.
+void AddClasses(const AssumedFigures& f, v1::Assumptions* out) {
   if (!AnyLimits(f.workload->classes)) return;
   const v1::Workload& workload = f.input->workload;
   for (const RequestClass& one : f.workload->classes) {
-    const bool own = one.judged_with > 0;
+    v1::ClassTerms& terms = *out->add_classes();
+    terms.set_name(one.name);
+    terms.set_share(one.share);
+    terms.set_prefix_hit_rate(one.samples.front().prefix_hit_rate);
+    *terms.mutable_objectives() = ObjectivesOf(one);
+    terms.set_own(one.judged_with > 0);
+    if (!terms.own()) AddLimitOrigins(f.input->workload_options, &terms);
     const v1::ServiceObjectives& given =
-        own ? workload.classes(one.judged_with - 1).objectives() : workload.objectives();
-    lines->push_back(absl::StrFormat(
-        "%s: %.1f %% of the requests, prefix hits %g %%, %s (%s); %g %% must meet it (%s)",
-        one.name, 100 * one.share, 100 * one.samples.front().prefix_hit_rate,
-        LimitsText(ObjectivesOf(one)),
-        own ? "its own objectives" : LimitsOrigin(ObjectivesOf(one), f.input->workload_options),
-        100 * one.required_attainment,
-        given.attainment() <= 0                        ? "default"
-        : !own && f.input->workload_options.attainment ? "--attainment"
-                                                       : "objective"));
+        terms.own() ? workload.classes(one.judged_with - 1).objectives() : workload.objectives();
+    if (given.attainment() <= 0) continue;
+    terms.set_attainment_origin(!terms.own() && f.input->workload_options.attainment
+                                    ? v1::FIGURE_ORIGIN_OPTION
+                                    : v1::FIGURE_ORIGIN_WORKLOAD);
   }
-  if (f.options->goal == Goal::kGoodput) {
-    lines->push_back(
-        "goodput: every replica attains it alone, all pairs of split ones together (cost model)");
-  } else {
-    lines->push_back(
-        "TTFT and end to end are predicted, not optimised; --objective goodput optimises them "
-        "(objective)");
-  }
-  lines->push_back(
-      "attainment = waits for earlier prompts and for KV room with exponential tails, TPOT by the "
-      "number of sequences that decode at once, KV links shared evenly (cost model; tessera "
-      "simulate shows what requests meet)");
 }
 
-// Where an option's value is from.
-const char* Origin(bool as_ever) { return as_ever ? "default" : "option"; }
-
-void AddOptions(const AssumedFigures& f, std::vector<std::string>* lines) {
+void SetSearch(const AssumedFigures& f, v1::PlanningTerms* p) {
   const PlannerOptions& o = *f.options;
   const PlannerOptions ever;
-  const ModelShape& model = *f.problem->model;
-  const auto add = [&](std::string line) { lines->push_back(std::move(line)); };
-  add(StrCat("objective = ", GoalName(o.goal), " (", Origin(o.goal == ever.goal), ")"));
-  if (f.problem->budget_usd_per_hour > 0) {
-    add(absl::StrFormat("budget = %g USD/h (description)%s", f.problem->budget_usd_per_hour,
-                        o.goal == Goal::kBudget ? "" : ", not used by the objective"));
-  }
-  add(StrCat("search = ",
-             o.given_search     ? "none, the layout is given"
-             : o.search.empty() ? "best"
-                                : o.search,
-             " (", Origin(!o.given_search && (o.search.empty() || o.search == ever.search)),
-             "), replicas that only prefill or only decode = ",
-             o.require_split ? "all of them (option)"
-             : o.allow_split ? "allowed (default)"
-                             : "not allowed (option)"));
-  add(StrCat("weights = ", TypeName(model.weight_bytes_per_element), " (",
-             o.weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? "as stored" : "option",
-             "), KV = ", TypeName(model.kv_bytes_per_element), " (",
-             o.kv_dtype == v1::DATA_TYPE_UNSPECIFIED ? "default" : "option", ")"));
-  add(StrCat("judged by simulation as well = ", f.simulates ? "yes" : "no",
-             f.interrupted ? " (interrupted)"
-             : o.simulate.has_value()
-                 ? " (option)"
-                 : " (default, by the number of devices and whether the plan splits)"));
-  add(o.survive_machine_loss ? "must survive the loss of any one machine = yes, judged by the rate "
-                               "that then remains (option)"
-                             : "must survive the loss of any one machine = no (default)");
-  add(SpotAssumption(o.spot));
-  add(MoveAssumption(o.move));
-  add(absl::StrFormat("memory used = %g %% of each device's (%s)", 100 * o.utilisation,
-                      Origin(o.utilisation == ever.utilisation)));
-  add(absl::StrFormat("runtime reserve = %.2f GiB per device (%s)", o.runtime_reserve_bytes / kGib,
-                      Origin(o.runtime_reserve_bytes == RuntimeReserveBytes(f.input->cluster))));
-  add(absl::StrFormat("KV headroom = %g %% of the KV memory is kept free (%s)", 100 * o.kv_headroom,
-                      Origin(o.kv_headroom == ever.kv_headroom)));
-  add(absl::StrFormat(
-      "at most %d tokens in one step (%s) and %g sequences decoding at once in one replica (%s), "
-      "on average; a replica may run a quarter more sequences, plus those in prefill",
-      o.max_step_tokens, Origin(o.max_step_tokens == ever.max_step_tokens), o.max_sequences,
-      Origin(o.max_sequences == ever.max_sequences)));
-  if (!o.given_search) {
-    for (std::string& line : SearchOptionLines(o.search, f.problem->search_options))
-      add(std::move(line));
-  }
-  if (o.seed > 0) add(absl::StrFormat("seed = %d, of searches that draw (option)", o.seed));
-  const double tpot = f.problem->options.max_tpot_seconds;
-  add(std::isfinite(tpot)
-          ? absl::StrFormat(
-                "time per output token <= %.1f ms on average, kept by every replica (objective)",
-                tpot * 1e3)
-          : std::string("time per output token = no limit (default)"));
-  AddObjectives(f, lines);
-  add(absl::StrFormat(
-      "KV sent from prefill to decode may be compressed (int8, int4); encoding and decoding run at "
-      "%.3g GB/s of KV each (%s)",
-      o.kv_codec_bytes_per_second / 1e9,
-      Origin(o.kv_codec_bytes_per_second == ever.kv_codec_bytes_per_second)));
+  const std::string search = o.search.empty() ? ever.search : o.search;
+  if (!o.given_search) p->set_search(search);
+  p->set_search_given(o.given_search || search != ever.search);
+  p->set_split(o.require_split ? v1::SPLIT_TERMS_ALL
+               : o.allow_split ? v1::SPLIT_TERMS_UNSPECIFIED
+                               : v1::SPLIT_TERMS_NONE);
+  p->set_simulated(f.simulates);
+  p->set_simulation_given(o.simulate.has_value());
+  p->set_simulation_interrupted(f.interrupted);
+  p->set_survives(o.survive_machine_loss);
+  p->set_seed(o.seed);
+  if (o.given_search) return;
+  for (v1::SearchConstant& constant : SearchConstantsOf(o.search, f.problem->search_options))
+    *p->add_constants() = std::move(constant);
 }
 
-void AddWorkload(const AssumedFigures& f, std::vector<std::string>* lines) {
+void SetPlanning(const AssumedFigures& f, v1::PlanningTerms* p) {
+  const PlannerOptions& o = *f.options;
+  const PlannerOptions ever;
+  p->set_objective(ObjectiveOf(o.goal));
+  p->set_objective_given(o.goal != ever.goal);
+  p->set_budget_usd_per_hour(f.problem->budget_usd_per_hour);
+  SetSearch(f, p);
+  p->set_weight_bytes_per_element(f.problem->model->weight_bytes_per_element);
+  p->set_weight_given(o.weight_dtype != v1::DATA_TYPE_UNSPECIFIED);
+  p->set_kv_bytes_per_element(f.problem->model->kv_bytes_per_element);
+  p->set_kv_given(o.kv_dtype != v1::DATA_TYPE_UNSPECIFIED);
+  *p->mutable_spot() = SpotTermsOf(o.spot);
+  *p->mutable_move() = MoveTermsOf(o.move);
+  p->set_memory_utilisation(o.utilisation);
+  p->set_memory_utilisation_given(o.utilisation != ever.utilisation);
+  p->set_runtime_reserve_bytes(o.runtime_reserve_bytes);
+  p->set_runtime_reserve_given(o.runtime_reserve_bytes != RuntimeReserveBytes(f.input->cluster));
+  p->set_kv_headroom(o.kv_headroom);
+  p->set_kv_headroom_given(o.kv_headroom != ever.kv_headroom);
+  p->set_max_step_tokens(o.max_step_tokens);
+  p->set_max_step_tokens_given(o.max_step_tokens != ever.max_step_tokens);
+  p->set_max_sequences(o.max_sequences);
+  p->set_max_sequences_given(o.max_sequences != ever.max_sequences);
+  const double tpot = f.problem->options.max_tpot_seconds;
+  if (std::isfinite(tpot)) p->set_max_tpot_seconds(tpot);
+  p->set_kv_codec_bytes_per_second(o.kv_codec_bytes_per_second);
+  p->set_kv_codec_given(o.kv_codec_bytes_per_second != ever.kv_codec_bytes_per_second);
+}
+
+void SetWorkload(const AssumedFigures& f, v1::WorkloadTerms* w) {
   const LengthMoments lengths = MomentsOf(f.workload->samples);
-  const double cut = f.workload->cut_share;
   const WorkloadOptions& given = f.input->workload_options;
-  lines->push_back(StrCat(
-      "longest sequence = ", f.context_tokens, " tokens (",
-      f.options->context_tokens > 0 ? "option" : "the model's", ")",
-      f.problem->model->max_positions > 0 && f.context_tokens > f.problem->model->max_positions
-          ? StrCat(", BEYOND the ", f.problem->model->max_positions, " of the model")
-          : std::string(),
-      cut > 0 ? absl::StrFormat(", to which %.3g %% of the requests are CUT", 100 * cut)
-              : std::string()));
-  lines->push_back(absl::StrFormat(
-      "prompts = %.0f tokens and answers = %.0f on average, over %d pair%s of lengths "
-      "(%s)",
-      lengths.prompt_tokens, lengths.output_tokens, f.workload->samples.size(),
-      f.workload->samples.size() == 1 ? "" : "s",
-      given.lengths ? "--prompt and --output" : "workload"));
-  lines->push_back(
-      f.workload->requests_per_second > 0
-          ? absl::StrFormat("rate = %g requests/s (%s)", f.workload->requests_per_second,
-                            given.rate ? "--rate" : "workload")
-          : std::string("rate = as much as the cluster can serve (no rate was given)"));
+  const int64_t longest = f.problem->model->max_positions;
+  w->set_longest_sequence_tokens(f.context_tokens);
+  w->set_longest_sequence_given(f.options->context_tokens > 0);
+  if (longest > 0 && f.context_tokens > longest) w->set_beyond_model_tokens(longest);
+  w->set_cut_share(f.workload->cut_share);
+  w->set_prompt_tokens(lengths.prompt_tokens);
+  w->set_output_tokens(lengths.output_tokens);
+  w->set_length_pairs(static_cast<int>(f.workload->samples.size()));
+  w->set_lengths_origin(given.lengths ? v1::FIGURE_ORIGIN_OPTION : v1::FIGURE_ORIGIN_WORKLOAD);
+  w->set_requests_per_second(f.workload->requests_per_second);
+  w->set_rate_origin(given.rate ? v1::FIGURE_ORIGIN_OPTION : v1::FIGURE_ORIGIN_WORKLOAD);
   double shares = 0;
   for (const v1::WorkloadClass& c : f.input->workload.classes()) shares += c.share();
-  if (f.input->workload.classes_size() > 1 && std::abs(shares - 1) > 1e-6) {
-    lines->push_back(absl::StrFormat(
-        "shares of the classes sum to %g: each is taken as its part of that (workload)", shares));
-  }
-  const double variation = f.workload->arrival_variation;
-  lines->push_back(absl::StrFormat("prefix hits = %.1f %% of prompt tokens (%s)",
-                                   100 * f.workload->prefix_hit_rate,
-                                   f.workload->prefix_hit_rate > 0 ? "workload" : "default"));
-  lines->push_back(
-      absl::StrFormat("gaps between arrivals: deviation = %.3g of the mean gap (%s), squared %.3g; "
-                      "1: Poisson, above 1: bursts; --arrival-variation sets it",
-                      variation,
-                      f.workload->arrival_variation_measured      ? "MEASURED in the trace"
-                      : given.arrival_variation                   ? "--arrival-variation"
-                      : f.input->workload.arrival_variation() > 0 ? "workload"
-                                                                  : "default",
-                      variation * variation));
+  if (f.input->workload.classes_size() > 1 && std::abs(shares - 1) > 1e-6)
+    w->set_class_shares(shares);
+  w->set_prefix_hit_rate(f.workload->prefix_hit_rate);
+  w->set_arrival_variation(f.workload->arrival_variation);
+  w->set_arrival_origin(f.workload->arrival_variation_measured ? v1::FIGURE_ORIGIN_MEASURED
+                        : given.arrival_variation              ? v1::FIGURE_ORIGIN_OPTION
+                        : f.input->workload.arrival_variation() > 0
+                            ? v1::FIGURE_ORIGIN_WORKLOAD
+                            : v1::FIGURE_ORIGIN_UNSPECIFIED);
 }
 
-// "a, b, c, d and 3 more".
-std::string FirstOf(const std::set<std::string>& names) {
-  constexpr size_t kListed = 4;
-  std::string text;
-  size_t listed = 0;
-  for (const std::string& name : names) {
-    if (listed == kListed) break;
-    text += StrCat(listed++ == 0 ? "" : ", ", name);
-  }
-  return names.size() > listed ? StrCat(text, " and ", names.size() - listed, " more") : text;
+void Widen(double value, v1::MeasuredSpan* span) {
+  if (value <= 0) return;
+  span->set_least(span->least() > 0 ? std::min(span->least(), value) : value);
+  span->set_most(std::max(span->most(), value));
 }
 
-// What was measured of devices of one kind; the rest is as their kind says.
-struct MeasuredFigures {
-  struct Range {
-    double least = 0, most = 0;  // 0: not measured
-    void Add(double value) {
-      if (value <= 0) return;
-      least = least > 0 ? std::min(least, value) : value;
-      most = std::max(most, value);
-    }
-  };
-  Range memory, compute, memory_part, overhead;  // bytes per second, parts of the peaks, seconds
-  std::set<std::string> machines;
-
-  void Add(const v1::MeasuredProfile& profile, const std::string& machine) {
-    memory.Add(profile.memory_read_bytes_per_second());
-    compute.Add(profile.prefill_efficiency());
-    memory_part.Add(profile.decode_efficiency());
-    overhead.Add(profile.step_overhead_seconds());
-    machines.insert(machine);
-  }
-};
-
-std::string MeasuredText(const MeasuredFigures& measured) {
-  std::string text;
-  const auto add = [&](const MeasuredFigures::Range& range, double unit, const char* name,
-                       const char* unit_name) {
-    if (range.most <= 0) return;
-    const std::string least = absl::StrFormat("%.3g", range.least / unit);
-    const std::string most = absl::StrFormat("%.3g", range.most / unit);
-    text += StrCat(text.empty() ? "" : ", ", name, " ", least,
-                   least == most ? "" : StrCat(" to ", most), " ", unit_name);
-  };
-  add(measured.memory, 1e9, "memory bandwidth", "GB/s");
-  add(measured.compute, 0.01, "compute efficiency", "%");
-  add(measured.memory_part, 0.01, "memory efficiency", "%");
-  add(measured.overhead, 1e-6, "overhead", "us per step");
-  return text;
-}
-
-// Which figures of a kind count on some device: those that are not measured there.
-struct CountedFigures {
+// A kind as the description uses it.
+struct UsedKind {
+  v1::KindTerms terms;
+  std::set<std::string> measured_on;
+  // Which figures of the kind count on some device: those that are not measured there.
   bool compute = false, memory = false, overhead = false;
 
-  void Add(const v1::MeasuredProfile& profile) {
+  void Add(const v1::DeviceGroup& group, const std::string& machine) {
+    const v1::MeasuredProfile& profile = group.profile();
     compute = compute || profile.prefill_efficiency() <= 0;
     memory =
         memory || (profile.memory_read_bytes_per_second() <= 0 && profile.decode_efficiency() <= 0);
     overhead = overhead || profile.step_overhead_seconds() <= 0;
+    if (!group.has_profile()) return;
+    Widen(profile.memory_read_bytes_per_second(), terms.mutable_memory_bytes_per_second());
+    Widen(profile.prefill_efficiency(), terms.mutable_measured_compute());
+    Widen(profile.decode_efficiency(), terms.mutable_measured_memory());
+    Widen(profile.step_overhead_seconds(), terms.mutable_step_overhead_seconds());
+    measured_on.insert(machine);
   }
 };
 
-// What of its peaks a kind is said to reach, and who says so; what is measured everywhere is left
-// out.
-std::string EfficienciesText(const v1::DeviceKind& kind, const v1::DeviceKind* own,
-                             const CountedFigures& counts) {
-  std::vector<std::string> parts;
-  const auto part = [&](double given, double otherwise, const char* of) {
-    parts.push_back(absl::StrFormat("%.3g %% of %s", 100 * (given > 0 ? given : otherwise), of));
-  };
-  if (counts.compute) part(kind.prefill_efficiency(), kDefaultComputeEfficiency, "FLOP/s");
-  if (counts.memory) part(kind.decode_efficiency(), kDefaultMemoryEfficiency, "memory bandwidth");
-  const bool efficiencies = !parts.empty();
-  if (counts.overhead && kind.layer_overhead_seconds() > 0)
-    parts.push_back(absl::StrFormat("%.3g us per layer", 1e6 * kind.layer_overhead_seconds()));
-  if (parts.empty()) return "";
-  const std::string figures = absl::StrJoin(parts, ", ");
-  if (!efficiencies) return StrCat("; overhead of the kind, ", figures);
-  const std::string text = StrCat("; efficiencies ", figures);
-  if ((counts.compute && kind.prefill_efficiency() <= 0) ||
-      (counts.memory && kind.decode_efficiency() <= 0))
-    return text + ", ESTIMATED: the default where the description gives none";
-  if (own != nullptr && (own->prefill_efficiency() > 0 || own->decode_efficiency() > 0)) {
-    return StrCat(
-        text, ", ",
-        own->efficiency_source().empty() ? "of the description" : own->efficiency_source());
-  }
-  return StrCat(text, ", ",
-                kind.efficiency_source().empty() ? "ESTIMATED by likeness to measured cards"
-                                                 : kind.efficiency_source());
+// What of its peaks the kind is said to reach, and who says so; what is measured everywhere is
+// left out. `own`: where the description has it.
+void SetEfficiencies(const v1::DeviceKind& kind, const v1::DeviceKind* own, UsedKind* used) {
+  v1::KindTerms& terms = used->terms;
+  const double compute = kind.prefill_efficiency(), memory = kind.decode_efficiency();
+  if (used->compute)
+    terms.set_compute_efficiency(compute > 0 ? compute : kDefaultComputeEfficiency);
+  if (used->memory) terms.set_memory_efficiency(memory > 0 ? memory : kDefaultMemoryEfficiency);
+  if (used->overhead) terms.set_layer_overhead_seconds(kind.layer_overhead_seconds());
+  terms.set_efficiencies_default((used->compute && compute <= 0) || (used->memory && memory <= 0));
+  const bool described =
+      own != nullptr && (own->prefill_efficiency() > 0 || own->decode_efficiency() > 0);
+  terms.set_efficiencies_described(described);
+  terms.set_efficiency_source(described ? own->efficiency_source() : kind.efficiency_source());
 }
 
-// A line per kind: figures and efficiencies, each marked.
-void AddKinds(const PlannerInput& input, std::vector<std::string>* lines) {
-  struct OfKind {
-    MeasuredFigures measured;
-    CountedFigures counts;
-  };
-  std::map<std::string, OfKind> kinds;
+// Figures and efficiencies of each kind, each with who says so.
+void AddKinds(const PlannerInput& input, v1::Assumptions* out) {
+  std::map<std::string, UsedKind> kinds;
   for (const v1::Machine& machine : input.cluster.machines()) {
-    for (const v1::DeviceGroup& group : machine.devices()) {
-      OfKind& of = kinds[group.kind()];
-      of.counts.Add(group.profile());
-      if (group.has_profile()) of.measured.Add(group.profile(), machine.name());
-    }
+    for (const v1::DeviceGroup& group : machine.devices())
+      kinds[group.kind()].Add(group, machine.name());
   }
-  for (const auto& [name, of] : kinds) {
+  for (auto& [name, used] : kinds) {
     const v1::DeviceKind kind =
         DescribedKind(input.cluster, input.catalogue, name).value_or(v1::DeviceKind());
-    const auto own =
-        std::find_if(input.cluster.kinds().begin(), input.cluster.kinds().end(),
-                     [&, &name = name](const v1::DeviceKind& k) { return k.name() == name; });
-    const bool described = own != input.cluster.kinds().end();
-    std::string line =
-        StrCat(name, ": peaks ",
-               described ? std::string("of the description")
-                         : StrCat("from ", kind.source(), ", compared on ", kind.source_date()),
-               EfficienciesText(kind, described ? &*own : nullptr, of.counts));
-    if (!of.measured.machines.empty())
-      line +=
-          StrCat("; MEASURED on ", FirstOf(of.measured.machines), ": ", MeasuredText(of.measured));
-    lines->push_back(std::move(line));
+    const auto& described = input.cluster.kinds();
+    const auto own = std::find_if(described.begin(), described.end(),
+                                  [&, &name = name](const auto& k) { return k.name() == name; });
+    v1::KindTerms& terms = used.terms;
+    terms.set_kind(name);
+    terms.set_described(own != described.end());
+    terms.set_source(kind.source());
+    terms.set_source_date(kind.source_date());
+    SetEfficiencies(kind, own != described.end() ? &*own : nullptr, &used);
+    constexpr int kListed = 4;
+    for (const std::string& machine : used.measured_on) {
+      if (terms.measured_on_size() < kListed) {
+        terms.add_measured_on(machine);
+      } else {
+        terms.set_more_measured_on(terms.more_measured_on() + 1);
+      }
+    }
+    *out->add_kinds() = std::move(terms);
   }
 }
 
-// Latencies that the description leaves out.
-void AddLatencies(const ClusterGraph& graph, std::vector<std::string>* lines) {
-  std::string text;
-  for (const auto& [tier, seconds] : graph.default_latencies()) {
-    text += absl::StrFormat("%s%g %s %s", text.empty() ? "" : ", ",
-                            seconds < 1e-3 ? 1e6 * seconds : 1e3 * seconds,
-                            seconds < 1e-3 ? "us" : "ms",
-                            tier == "machine"  ? "inside machines"
-                            : tier == "rack"   ? "within racks"
-                            : tier == "region" ? "between sites"
-                                               : "within sites");
-  }
-  if (!text.empty())
-    lines->push_back(StrCat("latency of links that give none = ", text, " (default)"));
-}
-
-// Links inside machines that give none are the catalogue's: few of them were measured.
-void AddInside(const PlannerInput& input, std::vector<std::string>* lines) {
-  if (input.cluster.tiers().has_machine()) return;
+// Machines whose inner links are the catalogue's: few of them were measured.
+int EstimatedInside(const v1::Cluster& cluster) {
+  if (cluster.tiers().has_machine()) return 0;
   int machines = 0;
-  for (const v1::Machine& machine : input.cluster.machines()) {
+  for (const v1::Machine& machine : cluster.machines()) {
     int devices = 0;
     for (const v1::DeviceGroup& group : machine.devices()) devices += std::max(1, group.count());
     if (devices > 1 && !machine.has_inside()) ++machines;
   }
-  if (machines == 0) return;
-  lines->push_back(
-      StrCat("links inside ", machines, machines == 1 ? " machine" : " machines",
-             " = peer links of the catalogue, ESTIMATED unless its source says fitted; "
-             "a machine's `inside` says otherwise"));
+  return machines;
 }
 
-// What money figures rest on, a line per kind whose price counts: where a machine has a price of
-// its own, that of its devices does not.
-void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
+// What money figures rest on: where a machine has a price of its own, that of its devices does not
+// count.
+v1::PriceTerms PricesOf(const PlannerInput& input) {
   std::set<std::string> kinds;
-  std::map<std::string, std::set<std::string>> by_source;  // "A40 0.44"
-  const auto price_text = [](const std::string& name, double price) {
-    return absl::StrFormat("%s %.2f", name, price);
-  };
-  int own = 0;
+  std::map<std::string, std::set<std::pair<std::string, double>>> by_source;
+  v1::PriceTerms prices;
   for (const v1::Machine& machine : input.cluster.machines()) {
     if (machine.price_usd_per_hour() > 0) {
-      ++own;
+      prices.set_priced_machines(prices.priced_machines() + 1);
       continue;
     }
     for (const v1::DeviceGroup& group : machine.devices()) {
       if (group.price_usd_per_hour() > 0) {
-        by_source[""].insert(price_text(group.kind(), group.price_usd_per_hour()));
+        by_source[""].insert({group.kind(), group.price_usd_per_hour()});
       } else {
         kinds.insert(group.kind());
       }
     }
-  }
-  if (own > 0) {
-    lines->push_back(StrCat("prices of ", own, own == 1 ? " machine" : " machines",
-                            " = as the description says, of the whole machine, paid once any of "
-                            "its devices is used"));
   }
   for (const std::string& name : kinds) {
     const v1::DeviceKind* known = FindKind(input.catalogue, name);
@@ -385,37 +244,48 @@ void AddPrices(const PlannerInput& input, std::vector<std::string>* lines) {
       source = "";
     }
     if (price <= 0) {
-      lines->push_back(
-          StrCat("price of ", name, " = unknown; plans that use it are shown without a price"));
-      continue;
+      prices.add_unknown_kinds(name);
+    } else {
+      by_source[source].insert({name, price});
     }
-    by_source[source].insert(price_text(name, price));
   }
-  for (const auto& [source, prices] : by_source) {
-    lines->push_back(StrCat(
-        "USD per hour of one device that is rented by itself: ", absl::StrJoin(prices, ", "), " (",
-        source.empty() ? "description" : StrCat("ESTIMATED, one provider's on one day: ", source),
-        ")"));
+  for (const auto& [source, devices] : by_source) {
+    v1::SourcedPrices& sourced = *prices.add_devices();
+    sourced.set_source(source);
+    for (const auto& [kind, price] : devices) {
+      v1::KindPrice& one = *sourced.add_prices();
+      one.set_kind(kind);
+      one.set_usd_per_hour(price);
+    }
   }
+  return prices;
 }
 
 }  // namespace
 
-std::vector<std::string> Assumptions(const AssumedFigures& figures) {
-  std::vector<std::string> lines;
-  AddOptions(figures, &lines);
-  AddWorkload(figures, &lines);
-  lines.push_back(
-      "a stage has devices of one kind in one machine: the search tries no others (search)");
-  lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
-  AddKinds(*figures.input, &lines);
-  lines.push_back(
-      "memory of a device = the data sheet's GB as GiB where the description gives none; with ECC "
-      "cards report up to 6 % less (catalogue)");
-  AddInside(*figures.input, &lines);
-  AddLatencies(*figures.problem->graph, &lines);
-  AddPrices(*figures.input, &lines);
-  return lines;
+v1::Objective ObjectiveOf(Goal goal) {
+  switch (goal) {
+    case Goal::kPrice: return v1::OBJECTIVE_PRICE;
+    case Goal::kBudget: return v1::OBJECTIVE_BUDGET;
+    case Goal::kGoodput: return v1::OBJECTIVE_GOODPUT;
+    default: return v1::OBJECTIVE_THROUGHPUT;
+  }
+}
+
+v1::Assumptions AssumptionsOf(const AssumedFigures& figures) {
+  v1::Assumptions out;
+  SetPlanning(figures, out.mutable_planning());
+  AddClasses(figures, &out);
+  SetWorkload(figures, out.mutable_workload());
+  AddKinds(*figures.input, &out);
+  out.set_estimated_inside_machines(EstimatedInside(figures.input->cluster));
+  for (const auto& [tier, seconds] : figures.problem->graph->default_latencies()) {
+    v1::DefaultLatency& latency = *out.add_latencies();
+    latency.set_tier(tier);
+    latency.set_seconds(seconds);
+  }
+  *out.mutable_prices() = PricesOf(*figures.input);
+  return out;
 }
 
 }  // namespace tessera::scheduler

@@ -1,11 +1,9 @@
-// Everything a plan takes for granted, one line each, "name = value (origin)": options with their
-// defaults, the workload, and where the figures of each device kind come from, estimates told from
-// measurements. Thread rule: pure function.
+// Everything a plan takes for granted: options with their defaults, the workload, and where the
+// figures of each device kind come from, estimates told from measurements. Thread rule: pure
+// functions.
 #pragma once
 
-#include <string>
-#include <vector>
-
+#include "proto/plan_assumptions.pb.h"
 #include "scheduler/planner/planner_input.h"
 
 namespace tessera::scheduler {
@@ -20,6 +18,8 @@ struct AssumedFigures {
   bool interrupted = false;  // or it would
 };
 
-std::vector<std::string> Assumptions(const AssumedFigures& figures);
+v1::Assumptions AssumptionsOf(const AssumedFigures& figures);
+
+v1::Objective ObjectiveOf(Goal goal);
 
 }  // namespace tessera::scheduler

@@ -1,10 +1,11 @@
 #include "scheduler/planner/plan_notes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <string>
+#include <utility>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/machine_losses.h"
 #include "scheduler/search/layout/assemble.h"
@@ -23,7 +24,13 @@ bool UsesBfloat16(const NotedPlan& plan) {
   return type == v1::DATA_TYPE_BFLOAT16;
 }
 
-void AddDevices(const NotedPlan& plan, std::vector<std::string>* lines) {
+v1::KindList Named(const std::set<std::string>& kinds) {
+  v1::KindList list;
+  for (const std::string& kind : kinds) list.add_kinds(kind);
+  return list;
+}
+
+void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   std::set<std::string> kinds, without_bfloat16, without_worker;
   for (const PlacedReplica& replica : plan.placement->replicas) {
     for (const LayoutStage& stage : replica.stages)
@@ -37,21 +44,16 @@ void AddDevices(const NotedPlan& plan, std::vector<std::string>* lines) {
     if (capability < kBfloat16Capability) without_bfloat16.insert(name);
   }
   if (!without_worker.empty()) {
-    lines->push_back(absl::StrFormat(
-        "warning: no worker runs on %s: its compute capability is below %.1f; plan without it, or "
-        "take this plan as an estimate",
-        absl::StrJoin(without_worker, ", "), kLeastCapability));
+    v1::WithoutWorker& without = *notes->emplace_back().mutable_without_worker();
+    *without.mutable_kinds() = Named(without_worker).kinds();
+    without.set_least_capability(kLeastCapability);
   }
-  if (UsesBfloat16(plan) && !without_bfloat16.empty()) {
-    lines->push_back(StrCat(
-        "warning: ", absl::StrJoin(without_bfloat16, ", "),
-        " has no bfloat16 units: the model's bfloat16 weights are computed in float32 there, "
-        "slower than this plan counts on; --dtype float16 is computed as planned"));
-  }
+  if (UsesBfloat16(plan) && !without_bfloat16.empty())
+    *notes->emplace_back().mutable_without_bfloat16() = Named(without_bfloat16);
 }
 
 // Of such pipelines no measurement stands behind the cost model yet.
-void AddPipelines(const NotedPlan& plan, std::vector<std::string>* lines) {
+void AddPipelines(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   const std::vector<DevicePool>& pools = plan.problem->graph->pools();
   const bool crosses = std::any_of(
       plan.placement->replicas.begin(), plan.placement->replicas.end(), [&](const auto& replica) {
@@ -60,83 +62,68 @@ void AddPipelines(const NotedPlan& plan, std::vector<std::string>* lines) {
                  pools[static_cast<size_t>(replica.stages.front().pool)].machine;
         });
       });
-  if (crosses)
-    lines->push_back("stages on several machines: such pipelines are predicted, not measured yet");
+  if (crosses) notes->emplace_back().set_unmeasured_pipelines(true);
 }
 
-std::string ReplicasOn(const NotedPlan& plan, int machine, int* count) {
-  std::vector<std::string> names;
+void AddReplicasOn(const NotedPlan& plan, int machine, v1::LostMachine* lost) {
+  constexpr int kNamed = 4;
   for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
     const auto& stages = plan.placement->replicas[i].stages;
     const bool uses = std::any_of(stages.begin(), stages.end(), [&](const LayoutStage& stage) {
       return plan.problem->graph->pools()[static_cast<size_t>(stage.pool)].machine == machine;
     });
-    if (uses) names.push_back(StrCat("r", i));
+    if (!uses) continue;
+    lost->set_replica_count(lost->replica_count() + 1);
+    if (lost->replicas_size() < kNamed) lost->add_replicas(StrCat("r", i));
   }
-  *count = static_cast<int>(names.size());
-  constexpr size_t kShown = 4;
-  if (names.size() <= kShown) return absl::StrJoin(names, ", ");
-  return StrCat(absl::StrJoin(names.begin(), names.begin() + kShown, ", "), " and ",
-                names.size() - kShown, " more");
 }
 
 // Replicas that one machine takes along.
-void AddFailureDomains(const NotedPlan& plan, std::vector<std::string>* lines) {
+void AddFailureDomains(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   if (plan.survives || plan.problem->graph->devices() > kLossesUpTo) return;
   const std::vector<MachineLoss> losses = LossesOf(*plan.problem, *plan.placement);
   if (losses.empty()) return;
   const MachineLoss& worst = losses.front();
-  const std::string& name =
-      plan.problem->graph->machines()[static_cast<size_t>(worst.machine)].name;
-  int count = 0;
-  const std::string replicas = ReplicasOn(plan, worst.machine, &count);
-  const auto all = static_cast<int>(plan.placement->replicas.size());
-  if (count == all) {
-    lines->push_back(StrCat("the loss of machine ", name, " stops all of it: ",
-                            all == 1 ? "its only replica" : "every replica", " uses it"));
-    return;
-  }
-  lines->push_back(absl::StrFormat(
-      "the loss of machine %s takes %d of %d replicas along (%s) and leaves %.3f of %.3f "
-      "requests/s",
-      name, count, all, replicas, worst.requests_per_second, plan.placement->requests_per_second));
+  v1::LostMachine& lost = *notes->emplace_back().mutable_lost_machine();
+  lost.set_machine(plan.problem->graph->machines()[static_cast<size_t>(worst.machine)].name);
+  AddReplicasOn(plan, worst.machine, &lost);
+  lost.set_of_replicas(static_cast<int>(plan.placement->replicas.size()));
+  lost.set_requests_per_second(worst.requests_per_second);
+  lost.set_of_requests_per_second(plan.placement->requests_per_second);
 }
 
 // The same layout with twice as many sequences, where these are the limit.
-void AddSequences(const NotedPlan& plan, std::vector<std::string>* lines) {
+void AddSequences(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   const double most = plan.problem->options.max_sequences;
-  std::vector<std::string> names;
+  v1::SequenceLimit limit;
   for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
     const ReplicaRate& rate = plan.placement->replicas[i].rate;
     if (rate.limit == Limit::kSequences && rate.decode_rows * rate.micro_batches >= 0.999 * most)
-      names.push_back(StrCat("r", i));
+      limit.add_replicas(StrCat("r", i));
   }
-  if (names.empty() || plan.problem->goal == Goal::kGoodput) return;
+  if (limit.replicas().empty() || plan.problem->goal == Goal::kGoodput) return;
   PlacementProblem more = *plan.problem;
   more.options.max_sequences = 2 * most;
   const absl::StatusOr<Placement> raised = Assemble(more, plan.placement->replicas);
   const absl::StatusOr<Placement> now = Assemble(*plan.problem, plan.placement->replicas);
   if (!raised.ok() || !now.ok() || !(now->requests_per_second > 0)) return;
   const double gain = raised->requests_per_second / now->requests_per_second - 1;
-  lines->push_back(absl::StrFormat(
-      "--max-sequences %.0f limits %s: --max-sequences %.0f %s", most,
-      names.size() > 4 ? StrCat(names.size(), " replicas") : absl::StrJoin(names, ", "), 2 * most,
-      gain > kWorthSaying
-          ? absl::StrFormat("would serve %.3f requests/s with the same layout (%+.1f %%), each "
-                            "request more slowly",
-                            raised->requests_per_second, 100 * gain)
-          : std::string("would bring next to nothing")));
+  limit.set_most(std::llround(most));
+  limit.set_raised(2 * limit.most());
+  limit.set_requests_per_second(raised->requests_per_second);
+  if (gain > kWorthSaying) limit.set_gain(gain);
+  *notes->emplace_back().mutable_sequence_limit() = std::move(limit);
 }
 
 }  // namespace
 
-std::vector<std::string> PlanNotes(const NotedPlan& plan) {
-  std::vector<std::string> lines;
-  AddDevices(plan, &lines);
-  AddPipelines(plan, &lines);
-  AddFailureDomains(plan, &lines);
-  AddSequences(plan, &lines);
-  return lines;
+std::vector<v1::Note> PlanNotes(const NotedPlan& plan) {
+  std::vector<v1::Note> notes;
+  AddDevices(plan, &notes);
+  AddPipelines(plan, &notes);
+  AddFailureDomains(plan, &notes);
+  AddSequences(plan, &notes);
+  return notes;
 }
 
 }  // namespace tessera::scheduler

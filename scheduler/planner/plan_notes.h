@@ -3,7 +3,6 @@
 // --max-sequences would bring. Thread rule: pure functions.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "scheduler/planner/planner_input.h"
@@ -23,7 +22,6 @@ struct NotedPlan {
   bool survives = false;                 // what the loss of a machine leaves is said already
 };
 
-// A line each, for DeploymentPlan.explanation; those that begin with "warning:" stand at the head.
-std::vector<std::string> PlanNotes(const NotedPlan& plan);
+std::vector<v1::Note> PlanNotes(const NotedPlan& plan);
 
 }  // namespace tessera::scheduler

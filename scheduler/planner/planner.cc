@@ -16,15 +16,12 @@
 #include "scheduler/planner/preference.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/report/bottleneck.h"
-#include "scheduler/planner/report/bound_text.h"
 #include "scheduler/planner/report/idle_devices.h"
 #include "scheduler/planner/report/link_load.h"
 #include "scheduler/planner/report/plan_attainment.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/report/rent_list.h"
 #include "scheduler/planner/report/role_proto.h"
 #include "scheduler/planner/report/shadow_prices.h"
-#include "scheduler/planner/report/weak_replicas.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/search/best/split_placement.h"
@@ -83,7 +80,7 @@ class Planner {
     question.watch = problem_.watch;
     const absl::Status seen = AddAttained(question, plan);
     if (!seen.ok() && !absl::IsCancelled(seen))
-      plan->add_explanation(StrCat("not simulated: ", StdView(seen.message())));
+      plan->add_notes()->set_simulation_error(std::string(seen.message()));
   }
 
   // A preference is one between plans that a search found for throughput.
@@ -103,7 +100,7 @@ class Planner {
     }
     absl::StatusOr<PreferredPlacement> preferred = SearchPreferred(&problem_, preference, search);
     if (!preferred.ok()) return preferred.status();
-    preferred_lines_ = std::move(preferred->lines);
+    preferred_notes_ = std::move(preferred->notes);
     return std::move(preferred->placement);
   }
 
@@ -189,15 +186,14 @@ class Planner {
     const absl::StatusOr<size_t> chosen = JudgeBySimulation(question, &plans);
     if (chosen.ok()) return std::move(plans[*chosen]);
     if (absl::IsCancelled(chosen.status())) return Unsimulated(std::move(plans.front()));
-    plans.front().add_explanation(StrCat("not simulated: ", StdView(chosen.status().message())));
+    plans.front().add_notes()->set_simulation_error(std::string(chosen.status().message()));
     return std::move(plans.front());
   }
 
   v1::DeploymentPlan Unsimulated(v1::DeploymentPlan plan) {
     plan_ = std::move(plan);
-    AddLine("warning: interrupted: not simulated");
+    plan_.add_notes()->set_interrupted_simulation(true);
     simulates_ = false;
-    plan_.clear_assumptions();
     Assume(true);
     return std::move(plan_);
   }
@@ -280,26 +276,23 @@ class Planner {
     WriteBusyShares(problem_, placement, &plan_);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
     Explain(placement);
-    // Of what is rented nobody expects that all of it is used.
+    // Rented devices may be left idle.
     if (options_.goal == Goal::kThroughput || options_.goal == Goal::kGoodput) {
       const bool searched = !options_.given_search && !placement.interrupted;
-      if (std::string idle = IdleDevicesLine(graph_, placement, searched); !idle.empty())
-        AddLine(std::move(idle));
+      v1::IdleDevices idle = IdleDevicesOf(graph_, placement, searched);
+      if (!idle.kinds().empty()) *plan_.add_notes()->mutable_idle() = std::move(idle);
     }
-    if (Splits(placement) && !simulates_)
-      AddLine("not simulated: a plan with a split may serve only half of the prediction");
-    for (std::string& line :
+    if (Splits(placement) && !simulates_) plan_.add_notes()->set_unsimulated_split(true);
+    for (v1::Note& note :
          PlanNotes({&input_, &options_, &problem_, &placement, plan_.has_survival()}))
-      AddLine(std::move(line));
+      *plan_.add_notes() = std::move(note);
     Compare(placement);
-    if (std::string weak = WeakReplicasLine(plan_); !weak.empty()) AddLine(std::move(weak));
     const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;
-    if (spot_.empty() && (money || IsMarket(input_.cluster)))
-      AddLine(RentLine(input_.cluster, plan_, PricesKnown(placement) ? placement.usd_per_hour : 0));
-    for (v1::SpotMix& mix : spot_) {
-      AddLine(SpotLine(input_.cluster, options_.spot, mix));
-      *plan_.add_spot() = std::move(mix);
+    if (spot_.empty() && (money || IsMarket(input_.cluster))) {
+      *plan_.add_notes()->mutable_rent_orders() =
+          RentOrdersOf(input_.cluster, plan_, PricesKnown(placement) ? placement.usd_per_hour : 0);
     }
+    for (v1::SpotMix& mix : spot_) *plan_.add_spot() = std::move(mix);
     AddMove(input_.cluster, options_.move, input_.running ? &*input_.running : nullptr, &plan_);
     Assume();
   }
@@ -309,7 +302,8 @@ class Planner {
     const AlternativeQuestion question = {&problem_, &placement,
                                           split_everywhere_ ? &*split_everywhere_ : nullptr,
                                           Promised(placement), plan_.has_survival()};
-    for (std::string& line : AlternativeLines(question)) plan_.add_alternatives(std::move(line));
+    for (v1::OtherChoice& choice : OtherChoices(question))
+      *plan_.add_alternatives() = std::move(choice);
   }
 
   void WriteRouting(const Placement& placement) {
@@ -347,9 +341,6 @@ class Planner {
       survival.set_requests_per_second(std::min(carried, placement.requests_per_second));
       survival.set_worst_machine(graph_.machines()[static_cast<size_t>(loss.machine)].name);
     }
-    AddLine(absl::StrFormat(
-        "survives the loss of any machine with %.3f of %.3f requests/s; worst: %s",
-        survival.requests_per_second(), placement.requests_per_second, survival.worst_machine()));
   }
 
   // What the plan is judged by: promised even when a machine is lost, where that is asked for.
@@ -368,9 +359,9 @@ class Planner {
       placement->shares[i].requests_per_second *= parts[i];
       placement->requests_per_second += placement->shares[i].requests_per_second;
     }
-    AddLine(absl::StrFormat(
-        "links that replicas share carry %.3f of the %.3f requests/s that the devices could serve",
-        placement->requests_per_second, wanted));
+    v1::LinksShort& links = *plan_.add_notes()->mutable_links_short();
+    links.set_requests_per_second(placement->requests_per_second);
+    links.set_devices_requests_per_second(wanted);
     WriteRouting(*placement);
   }
 
@@ -458,44 +449,41 @@ class Planner {
       const double usd_per_million =
           placement.usd_per_hour / 3600 / all->output_tokens_per_second() * 1e6;
       all->set_usd_per_million_output_tokens(usd_per_million);
-      AddLine(absl::StrFormat(
-          "it costs %.2f USD/h to rent%s: %s USD per million output tokens at %.3f requests/s, its "
-          "capacity%s",
-          placement.usd_per_hour, options_.goal == Goal::kPrice ? ", the minimised cost" : "",
-          UsdText(usd_per_million), placement.requests_per_second,
-          asked < placement.requests_per_second
-              ? absl::StrFormat(", and %s at the asked %.3f", UsdText(usd_per_million / load),
-                                asked)
-              : ""));
+      v1::Rent& rent = *plan_.add_notes()->mutable_rent();
+      rent.set_usd_per_hour(placement.usd_per_hour);
+      rent.set_minimised(options_.goal == Goal::kPrice);
+      rent.set_usd_per_million_output_tokens(usd_per_million);
+      if (asked < placement.requests_per_second) {
+        rent.set_asked_usd_per_million_output_tokens(usd_per_million / load);
+        rent.set_asked_requests_per_second(asked);
+      }
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
     if (unbounded && load == kHighestLoad) TellAtPromise(placement);
     const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
     if (options_.goal == Goal::kPrice && !waits_end) {
-      AddLine(absl::StrFormat(
-          "warning: the asked %.3f requests/s are %.0f %% of the capacity of this cheapest plan: "
-          "by the formula queues grow without bound; --rate %.3f avoids that",
-          asked, 100 * load, asked / kHighestLoad));
+      v1::TooFull& full = *plan_.add_notes()->mutable_too_full();
+      full.set_asked_requests_per_second(asked);
+      full.set_load(load);
+      full.set_better_requests_per_second(asked / kHighestLoad);
     }
     if (options_.goal == Goal::kGoodput) {
-      std::string line = HardestLimitLine({&problem_, &placement, load}, plan_);
-      if (!line.empty()) AddLine(std::move(line));
+      if (auto hardest = HardestLimitOf({&problem_, &placement, load}, plan_))
+        *plan_.add_notes()->mutable_hardest_limit() = *std::move(hardest);
     }
     const bool price = options_.goal == Goal::kPrice;
     plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
-    AddLine(absl::StrFormat(
-        "latencies are means at %.3f requests/s, %.0f %% of the plan's capacity%s",
-        load * placement.requests_per_second, 100 * load,
-        load == kHighestLoad ? ", because at full load queues would grow without bound" : ""));
+    v1::LatencyLoad& at = *plan_.add_notes()->mutable_latency_load();
+    at.set_requests_per_second(load * placement.requests_per_second);
+    at.set_load(load);
+    at.set_below_capacity(load == kHighestLoad);
     if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
-      AddLine(absl::StrFormat(
-          "above %.0f %% of a plan's capacity waiting times grow quickly%s", 100 * kHighestLoad,
-          waits_end ? "" : ", and here they grow without bound at some replica"));
+      v1::LongWaits& waits = *plan_.add_notes()->mutable_long_waits();
+      waits.set_above_load(kHighestLoad);
+      waits.set_without_end(!waits_end);
     }
-    if (asked != kUnlimited && asked > Promised(placement)) {
-      AddLine(absl::StrFormat("warning: the asked %.3f requests/s exceed what this plan serves%s",
-                              asked, plan_.has_survival() ? " after the loss of a machine" : ""));
-    }
+    if (asked != kUnlimited && asked > Promised(placement))
+      plan_.add_notes()->set_asked_too_much(asked);
   }
 
   // What figures at less than the promised rate do not tell.
@@ -503,12 +491,10 @@ class Planner {
     v1::DeploymentPlan at_most = plan_;
     const bool waits_end = PredictLatencies({&problem_, &placement, 1}, &at_most);
     const v1::Prediction& prediction = at_most.prediction();
-    AddLine(absl::StrFormat(
-        "no objective limits waiting times: at the promised %.3f requests/s %.1f %% of the "
-        "requests are predicted within their limits, with a mean TTFT of %s",
-        placement.requests_per_second, 100 * prediction.attainment(),
-        waits_end ? absl::StrFormat("%.3g s", prediction.time_to_first_token_seconds())
-                  : "unbounded length"));
+    v1::WaitsAtPromise& waits = *plan_.add_notes()->mutable_waits_at_promise();
+    waits.set_requests_per_second(placement.requests_per_second);
+    waits.set_attainment(prediction.attainment());
+    if (waits_end) waits.set_time_to_first_token_seconds(prediction.time_to_first_token_seconds());
   }
 
   void WriteBasis() {
@@ -528,19 +514,18 @@ class Planner {
     basis.set_goodput(options_.goal == Goal::kGoodput);
   }
 
-  void AddLine(std::string line) { plan_.add_explanation(std::move(line)); }
-
   void Explain(const Placement& placement) {
-    plan_.mutable_certificate()->set_bottleneck(BottleneckText(problem_, placement, plan_));
-    if (placement.interrupted) AddLine("warning: interrupted: the best plan found until then");
-    for (const std::string& line : preferred_lines_) AddLine(line);
-    for (const std::string& note : placement.notes) AddLine(note);
+    for (v1::Pace& pace : PacesOf(problem_, placement, plan_))
+      *plan_.mutable_certificate()->add_pace() = std::move(pace);
+    if (placement.interrupted) plan_.add_notes()->set_interrupted_search(true);
+    for (const v1::Note& note : preferred_notes_) *plan_.add_notes() = note;
+    for (const v1::Note& note : placement.notes) *plan_.add_notes() = note;
     Bound(placement);
     if (options_.goal == Goal::kPrice) return;
     if (options_.given_search && placement.shadow_prices.empty()) return;
-    for (std::string& line :
-         ShadowPriceLines(problem_, placement, options_.search, plan_.has_survival()))
-      plan_.add_device_prices(std::move(line));
+    for (v1::DevicePrice& price :
+         ShadowPrices(problem_, placement, options_.search, plan_.has_survival()))
+      *plan_.add_device_prices() = std::move(price);
   }
 
   void Bound(const Placement& placement) {
@@ -550,18 +535,19 @@ class Planner {
                         (!price || placement.requests_per_second >= asked * (1 - 1e-6));
     v1::Certificate& certificate = *plan_.mutable_certificate();
     certificate.set_proved(proved);
-    const BoundedPlacement bounded = {&problem_, &placement, Promised(placement), proved && price,
-                                      plan_.has_survival()};
-    AddLine(BoundLine(bounded));
-    if (bounded.cheapest || placement.upper_bound <= 0) return;
+    certificate.set_objective(ObjectiveOf(options_.goal));
+    certificate.set_asked_requests_per_second(asked);
+    const double tpot = problem_.options.max_tpot_seconds;
+    if (std::isfinite(tpot)) certificate.set_max_tpot_seconds(tpot);
+    if ((proved && price) || placement.upper_bound <= 0) return;
     certificate.set_upper_bound(placement.upper_bound);
-    certificate.set_gap(GapOf(bounded));
+    certificate.set_gap(
+        std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound));
   }
 
   void Assume(bool interrupted = false) {
-    for (std::string& line : Assumptions(
-             {&input_, &options_, &problem_, &workload_, context_, simulates_, interrupted}))
-      plan_.add_assumptions(std::move(line));
+    *plan_.mutable_assumptions() = AssumptionsOf(
+        {&input_, &options_, &problem_, &workload_, context_, simulates_, interrupted});
   }
 
   bool spot() const { return options_.spot.share > 0; }
@@ -579,7 +565,7 @@ class Planner {
   std::optional<Placement> split_everywhere_;
   v1::DeploymentPlan plan_;
   std::vector<v1::SpotMix> spot_;
-  std::vector<std::string> preferred_lines_;
+  std::vector<v1::Note> preferred_notes_;
 };
 
 }  // namespace

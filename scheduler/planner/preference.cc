@@ -5,12 +5,10 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/cost/step_budget.h"
 #include "scheduler/planner/machine_losses.h"
 #include "scheduler/planner/report/plan_attainment.h"
 #include "scheduler/search/best/plain_placements.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -71,10 +69,13 @@ class Preferring {
     Collect(*std::move(found));
     const size_t best = BestWithin();
     const size_t chosen = Simplest(best);
-    if (tpot_missed) SayTpot(placements_[chosen]);
+    if (tpot_missed) {
+      Miss(v1::LATENCY_LIMIT_TPOT, preference_.max_tpot_seconds,
+           LatenciesOf(problem_, placements_[chosen]).tpot_seconds);
+    }
     if (!tpot_missed) SayCostOfLimits(placements_[best]);
     SaySimplicity(best, chosen);
-    return PreferredPlacement{Taken(chosen), std::move(lines_)};
+    return PreferredPlacement{Taken(chosen), std::move(notes_)};
   }
 
  private:
@@ -113,17 +114,16 @@ class Preferring {
       if (InTime(i)) return i;
     }
     ttft_missed_ = true;
-    lines_.push_back(absl::StrFormat(
-        "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its mean is %s",
-        preference_.max_ttft_seconds, TtftText(placements_[order.front()])));
+    const double mean = LatenciesOf(problem_, placements_[order.front()]).ttft_seconds;
+    Miss(v1::LATENCY_LIMIT_TTFT, preference_.max_ttft_seconds, std::isfinite(mean) ? mean : 0);
     return order.front();
   }
 
-  std::string TtftText(const Placement& placement) const {
-    const double seconds = LatenciesOf(problem_, placement).ttft_seconds;
-    return std::isfinite(seconds) ? absl::StrFormat("%.3g s, %.3g s more", seconds,
-                                                    seconds - preference_.max_ttft_seconds)
-                                  : std::string("without end: requests wait for each other");
+  void Miss(v1::LatencyLimit limit, double limit_seconds, double seconds) {
+    v1::MissedLimit& missed = *notes_.emplace_back().mutable_missed_limit();
+    missed.set_limit(limit);
+    missed.set_limit_seconds(limit_seconds);
+    missed.set_seconds(seconds);
   }
 
   size_t Simplest(size_t best) {
@@ -153,17 +153,6 @@ class Preferring {
     return chosen;
   }
 
-  void SayTpot(const Placement& placement) {
-    const double tpot = LatenciesOf(problem_, placement).tpot_seconds;
-    lines_.push_back(absl::StrFormat(
-        "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): its mean is %.0f "
-        "ms%s",
-        preference_.max_tpot_seconds * 1e3, tpot * 1e3,
-        tpot > preference_.max_tpot_seconds
-            ? absl::StrFormat(", %.0f ms more", (tpot - preference_.max_tpot_seconds) * 1e3)
-            : std::string(", and more when all decode that may")));
-  }
-
   void SayCostOfLimits(const Placement& best) {
     if (preference_.max_tpot_seconds <= 0 || problem_.watch.Stopped() ||
         problem_.graph->devices() > kCostOfLimitsUpTo)
@@ -177,29 +166,23 @@ class Preferring {
       if (other.ok()) most = std::max(most, other->requests_per_second);
     }
     const double cost = 1 - best.requests_per_second / most;
-    const std::string limits =
-        StrCat(absl::StrFormat("TPOT <= %.0f ms", preference_.max_tpot_seconds * 1e3),
-               preference_.max_ttft_seconds > 0 && !ttft_missed_
-                   ? absl::StrFormat(", TTFT <= %.3g s", preference_.max_ttft_seconds)
-                   : std::string());
-    lines_.push_back(
-        cost < kWorthSaying
-            ? StrCat("the limits ", limits, " (default) cost nothing")
-            : absl::StrFormat("the limits %s (default) cost %.1f %%: %.3f requests/s without them",
-                              limits, 100 * cost, most));
+    v1::LimitsCost& limits = *notes_.emplace_back().mutable_limits_cost();
+    limits.set_tpot_seconds(preference_.max_tpot_seconds);
+    if (!ttft_missed_) limits.set_ttft_seconds(preference_.max_ttft_seconds);
+    if (cost < kWorthSaying) return;
+    limits.set_lost_share(cost);
+    limits.set_requests_per_second(most);
   }
 
   void SaySimplicity(size_t best, size_t chosen) {
     const double cost = 1 - RateOf(chosen) / RateOf(best);
     if (chosen == best || cost < kWorthSaying) return;
-    const int stages = MostStages(placements_[chosen]), more = MostStages(placements_[best]);
-    lines_.push_back(absl::StrFormat(
-        "simplicity costs %.1f %%: %.3f requests/s would take %s; plans within %g %% of the best "
-        "are taken for fewer stages, then for what the loss of a machine leaves",
-        100 * cost, RateOf(best),
-        more > stages ? absl::StrFormat("pipelines of %d stages instead of %d", more, stages)
-                      : std::string("a plan that loses more with a machine"),
-        100 * preference_.simpler_within));
+    v1::SimplicityCost& simplicity = *notes_.emplace_back().mutable_simplicity_cost();
+    simplicity.set_lost_share(cost);
+    simplicity.set_requests_per_second(RateOf(best));
+    simplicity.set_stages(MostStages(placements_[chosen]));
+    simplicity.set_other_stages(MostStages(placements_[best]));
+    simplicity.set_within(preference_.simpler_within);
   }
 
   Placement Taken(size_t chosen) {
@@ -230,7 +213,7 @@ class Preferring {
   size_t searched_ = 0;       // of them, which the search found
   std::vector<int> in_time_;  // -1: not known
   bool ttft_missed_ = false;
-  std::vector<std::string> lines_;
+  std::vector<v1::Note> notes_;
 };
 
 }  // namespace

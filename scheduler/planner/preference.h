@@ -9,7 +9,6 @@
 // functions. Deterministic. Units: seconds, parts.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,7 +29,7 @@ Preference UsualPreference();
 
 struct PreferredPlacement {
   Placement placement;
-  std::vector<std::string> lines;  // what limits and simplicity cost; a warning where one is missed
+  std::vector<v1::Note> notes;  // what limits and simplicity cost, and which limits are missed
 };
 
 // `problem` has no limit of TPOT where `preference` has one, and gets it. Errors: the search's.

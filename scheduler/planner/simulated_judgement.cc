@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/goodput.h"
 #include "scheduler/simulator/plan_replicas.h"
@@ -54,7 +53,7 @@ class Judge {
     if (figures.size() > other && figures[other].requests() > 0) {
       Explain(figures, best, &candidates_[best]);
     } else if (figures.size() > 1) {
-      candidates_[best].add_explanation("the simulation ranks no other choice clearly higher");
+      candidates_[best].add_notes()->mutable_simulated_choice()->set_predicted_best(best == 0);
     }
     return best;
   }
@@ -91,13 +90,14 @@ class Judge {
     figures.set_attained_requests_per_second(attained);
     if (absl::Status s = Show(best, std::move(figures)); !s.ok()) return s;
     if (candidates_.size() == 1) return best;
-    candidates_[best].add_explanation(
-        best == 0
-            ? std::string("the simulation ranks no other choice clearly higher")
-            : absl::StrFormat(
-                  "chosen because the simulation ranks it clearly higher: it meets the objectives "
-                  "up to %.3f requests/s, the choice with the best prediction (%.3f) up to %.3f",
-                  attained, candidates_.front().prediction().requests_per_second(), first));
+    v1::SimulatedChoice& choice = *candidates_[best].add_notes()->mutable_simulated_choice();
+    choice.set_predicted_best(best == 0);
+    choice.set_goodput(true);
+    if (best == 0) return best;
+    choice.mutable_plan()->set_requests_per_second(attained);
+    choice.mutable_other()->set_requests_per_second(first);
+    choice.set_other_predicted_requests_per_second(
+        candidates_.front().prediction().requests_per_second());
     return best;
   }
 
@@ -200,20 +200,17 @@ class Judge {
   void Explain(const std::vector<v1::SimulatedFigures>& figures, size_t best,
                v1::DeploymentPlan* plan) const {
     const size_t other = best == 0 ? 1 : 0;
-    const auto seen = [&](size_t i) {
-      const double attains = figures[i].attainment();
-      return absl::StrFormat("%.3f", figures[i].requests_per_second()) +
-             (HasObjectives() ? absl::StrFormat(" (%.1f %% within their limits)", 100 * attains)
-                              : std::string());
+    v1::SimulatedChoice& choice = *plan->add_notes()->mutable_simulated_choice();
+    const auto seen = [&](size_t i, v1::JudgedChoice* judged) {
+      judged->set_requests_per_second(figures[i].requests_per_second());
+      judged->set_attainment(figures[i].attainment());
     };
-    plan->add_explanation(absl::StrFormat(
-        "%s: at %.3f requests/s for each choice, the highest rate that one of them promises, this "
-        "plan serves %s, and %s %s; the prediction for that one is %.3f",
-        best == 0 ? "the simulation ranks no other choice clearly higher"
-                  : "chosen because the simulation ranks it clearly higher",
-        figures[best].offered_requests_per_second(), seen(best),
-        best == 0 ? "the next best" : "the choice with the best prediction", seen(other),
-        candidates_[other].prediction().requests_per_second()));
+    choice.set_predicted_best(best == 0);
+    choice.set_offered_requests_per_second(figures[best].offered_requests_per_second());
+    seen(best, choice.mutable_plan());
+    seen(other, choice.mutable_other());
+    choice.set_other_predicted_requests_per_second(
+        candidates_[other].prediction().requests_per_second());
   }
 
   const JudgementQuestion& question_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -36,6 +35,10 @@ v1::SpotMix MixOf(const v1::Machine& machine, const SpotOptions& options, int ta
   mix.set_on_demand(OnDemand(target, extra, spot));
   mix.set_usd_per_hour(mix.on_demand() * machine.price_usd_per_hour() +
                        spot * machine.spot_price_usd_per_hour());
+  mix.set_available(copies);
+  mix.set_extra(extra);
+  mix.set_asked_extra(options.extra);
+  mix.set_few_spot(spot < HopedFor(options.share, target + extra));
   return mix;
 }
 
@@ -130,33 +133,11 @@ bool IsIn(const std::vector<v1::SpotMix>& mixes, const std::string& machine) {
   });
 }
 
-std::string SpotAssumption(const SpotOptions& options) {
-  if (options.share <= 0) return "spot share = 0: every machine is rented on demand (default)";
-  return absl::StrFormat(
-      "spot share = %g of the machines that have a spot price, %d extra of each (%s); on demand = "
-      "clamp(target + extra - ready spot, 0, target)",
-      options.share, options.extra, options.extra > 0 ? "options" : "option and default");
-}
-
-std::string SpotLine(const v1::Cluster& cluster, const SpotOptions& options,
-                     const v1::SpotMix& mix) {
-  std::string line =
-      absl::StrFormat("rent %d %s on demand and %d as spot, for %d that the plan needs: %.2f USD/h",
-                      mix.on_demand(), mix.machine(), mix.spot(), mix.target(), mix.usd_per_hour());
-  for (const v1::Machine& machine : cluster.machines()) {
-    if (machine.name() != mix.machine()) continue;
-    const int copies = std::max(1, machine.available());
-    const int extra = std::min(options.extra, copies - mix.target());
-    if (extra < options.extra) {
-      absl::StrAppendFormat(&line, "; of %d extra (--spot-extra) %d: `available` is %d",
-                            options.extra, extra, copies);
-    }
-    if (mix.spot() < HopedFor(options.share, mix.target() + extra)) {
-      absl::StrAppendFormat(&line, "; no more than %d are offered as spot (spot_available)",
-                            mix.spot());
-    }
-  }
-  return line;
+v1::SpotTerms SpotTermsOf(const SpotOptions& options) {
+  v1::SpotTerms terms;
+  terms.set_share(options.share);
+  terms.set_extra(options.extra);
+  return terms;
 }
 
 }  // namespace tessera::scheduler

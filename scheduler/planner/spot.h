@@ -48,9 +48,7 @@ std::vector<v1::SpotMix> SpotMixes(const v1::Cluster& cluster, const SpotOptions
 // Whether a machine of the graph is one of these.
 bool IsIn(const std::vector<v1::SpotMix>& mixes, const std::string& machine);
 
-// For "assumptions" and the explanation.
-std::string SpotAssumption(const SpotOptions& options);
-std::string SpotLine(const v1::Cluster& cluster, const SpotOptions& options,
-                     const v1::SpotMix& mix);
+// As assumptions say it.
+v1::SpotTerms SpotTermsOf(const SpotOptions& options);
 
 }  // namespace tessera::scheduler

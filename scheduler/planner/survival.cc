@@ -411,15 +411,12 @@ class Survivor {
     placement.interrupted = problem_.watch.Stopped();
     placement.evaluations = parts_.searches() + 1;
     if (problem_.goal != Goal::kPrice) placement.upper_bound = bound_;
-    placement.notes.push_back(absl::StrFormat(
-        "made to survive: %d searches of parts of the cluster (heuristic; the bound is that of the "
-        "cluster without one machine)",
-        parts_.searches()));
+    placement.notes.emplace_back().set_survival_searches(static_cast<int>(parts_.searches()));
     if (without_.worst.requests_per_second < best_->worst.requests_per_second * (1 - 1e-6)) {
-      placement.notes.push_back(absl::StrFormat(
-          "a plan that need not survive serves %.3f requests/s, %.3f after the loss of %s",
-          without_.placement.requests_per_second, without_.worst.requests_per_second,
-          NameOf(problem_, without_.worst.machine)));
+      v1::CarelessPlan& careless = *placement.notes.emplace_back().mutable_careless();
+      careless.set_requests_per_second(without_.placement.requests_per_second);
+      careless.set_left_requests_per_second(without_.worst.requests_per_second);
+      careless.set_machine(NameOf(problem_, without_.worst.machine));
     }
     return placement;
   }

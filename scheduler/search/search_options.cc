@@ -160,17 +160,19 @@ absl::StatusOr<std::map<std::string, double>> ParseSearchOptions(
   return values;
 }
 
-std::vector<std::string> SearchOptionLines(const std::string& search,
-                                           const std::map<std::string, double>& values) {
+std::vector<v1::SearchConstant> SearchConstantsOf(const std::string& search,
+                                                  const std::map<std::string, double>& values) {
   SearchConstants constants = ConstantsWith(values);
-  std::vector<std::string> lines;
+  std::vector<v1::SearchConstant> out;
   for (const Constant& constant : AllOf(&constants)) {
     if (!IsOf(constant, search)) continue;
-    lines.push_back(absl::StrFormat("%s = %g (%s; %s)", constant.name, constant.value(),
-                                    values.contains(constant.name) ? "option" : "default",
-                                    constant.origin));
+    v1::SearchConstant& one = out.emplace_back();
+    one.set_name(constant.name);
+    one.set_value(constant.value());
+    one.set_given(values.contains(constant.name));
+    one.set_origin(constant.origin);
   }
-  return lines;
+  return out;
 }
 
 }  // namespace tessera::scheduler

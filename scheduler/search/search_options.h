@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/plan_assumptions.pb.h"
 #include "scheduler/search/baselines/cost_search.h"
 #include "scheduler/search/baselines/exhaustive_search.h"
 #include "scheduler/search/baselines/genetic_search.h"
@@ -33,8 +34,8 @@ SearchConstants ConstantsWith(const std::map<std::string, double>& values);
 absl::StatusOr<std::map<std::string, double>> ParseSearchOptions(
     const std::string& search, const std::vector<std::string>& texts);
 
-// "hexgen.population = 32 (option; ours, candidates that are kept)": a line per constant.
-std::vector<std::string> SearchOptionLines(const std::string& search,
-                                           const std::map<std::string, double>& values);
+// Every constant of a search with its value, as assumptions say it.
+std::vector<v1::SearchConstant> SearchConstantsOf(const std::string& search,
+                                                  const std::map<std::string, double>& values);
 
 }  // namespace tessera::scheduler

@@ -20,6 +20,8 @@
 #include "coordinator/deployment/registered_cluster.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/note_text.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -213,10 +215,10 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
   REQUIRE(offered.contains("a/2"));  // not a/1, its place among those that are there
   CHECK(offered["a/2"] > offered["a/0"]);
   bool told = false;
-  for (const std::string& line : plan->explanation())
+  for (const std::string& line : scheduler::NoteLines(*plan))
     told = told || line.find("worker c/0 is not in cluster.yaml") != std::string::npos;
   CHECK(told);
-  for (const std::string& line : plan->assumptions())
+  for (const std::string& line : scheduler::AssumptionLines(plan->assumptions()))
     CHECK_THAT(line, !Contains("registered"));  // the catalogue's 24 GiB limit nothing
   workers["a/0"].state = workers["a/2"].state = v1::WORKER_STATE_LOST;
   CHECK_THAT(std::string(PlanForRegistered(start, model, workers).status().message()),
@@ -243,7 +245,7 @@ kinds: [{name: half, memory: 8 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_s
       bytes[worker.device()] = worker.available_bytes();
     }
     std::vector<std::string> told;
-    for (const std::string& line : plan->assumptions()) {
+    for (const std::string& line : scheduler::AssumptionLines(plan->assumptions())) {
       if (line.find(" registered ") != std::string::npos) told.push_back(line);
     }
     return std::make_pair(bytes, told);

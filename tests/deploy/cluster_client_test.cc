@@ -59,7 +59,7 @@ v1::GetClusterReply Cluster() {
   v1::PlannedWorker& worker = *planned.add_stages()->add_workers();
   worker.set_device("a/0");
   worker.mutable_share()->mutable_layers()->set_end(6);
-  cluster.mutable_plan()->add_explanation("because");
+  cluster.mutable_plan()->add_notes()->set_simulation_error("because");
   return cluster;
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("the tables name workers, states, replicas and reasons") {
   CHECK_THAT(text, Contains("b/0: no heartbeat for 5 s"));
   CHECK_THAT(text, Contains("OUTPUT TOK/S"));
   CHECK_THAT(ShowPlan(Cluster()), Contains("r-a/0    both  0      0-5     1      a/0\n"));
-  CHECK_THAT(ShowPlan(Cluster()), Contains("why: because"));
+  CHECK_THAT(ShowPlan(Cluster()), Contains("why: not simulated: because"));
   CHECK_THAT(ClusterJson(Cluster()), Contains("\"plan_epoch\""));
   CHECK_THAT(ShowCluster({}), Contains("no workers have registered"));
 }

@@ -156,7 +156,7 @@ def test_plan_requests():
         assert status == 200, body
         reply = json.loads(body)
         assert reply["plan"]["model"]["name"] == "Llama-2-13B"
-        assert reply["plan"]["explanation"] and "a/0" in reply["text"], body
+        assert reply["plan"]["notes"] and "a/0" in reply["text"], body
         plan_file = written("plan.json", json.dumps(reply["plan"]))
         checked = subprocess.run(["deploy/tessera", "plan", "check", plan_file], capture_output=True, text=True)
         assert checked.returncode == 0, checked

@@ -64,7 +64,7 @@ v1::Replica& R1(v1::DeploymentPlan* plan) { return *plan->mutable_replicas(1); }
 TEST_CASE("what differs only for people is no change") {
   v1::DeploymentPlan to = TwoReplicas();
   to.mutable_model()->set_name("another name");
-  to.add_explanation("because");
+  to.add_notes()->set_simulation_error("because");
   R1(&to).mutable_prediction()->set_requests_per_second(7);
   R1(&to).mutable_stages(0)->mutable_workers(0)->set_weight_bytes(7);
   to.mutable_routing()->SwapElements(0, 1);

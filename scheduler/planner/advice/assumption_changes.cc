@@ -56,12 +56,14 @@ void ScaleLinks(double by, PlannerInput* input) {
 }  // namespace
 
 std::vector<AssumptionChange> AssumptionChanges() {
-  return {{"efficiencies 10 % lower", [](PlannerInput* i) { ScaleDevices(0.9, i); }},
-          {"efficiencies 10 % higher", [](PlannerInput* i) { ScaleDevices(1.1, i); }},
-          {"outputs 20 % shorter", [](PlannerInput* i) { ScaleOutputs(0.8, i); }},
-          {"outputs 20 % longer", [](PlannerInput* i) { ScaleOutputs(1.2, i); }},
-          {"links 30 % slower", [](PlannerInput* i) { ScaleLinks(0.7, i); }},
-          {"links 30 % faster", [](PlannerInput* i) { ScaleLinks(1.3, i); }}};
+  std::vector<AssumptionChange> changes;
+  const auto add = [&](v1::Assumed assumed, double factor, void (*scale)(double, PlannerInput*)) {
+    changes.push_back({assumed, factor, [=](PlannerInput* input) { scale(factor, input); }});
+  };
+  for (const double factor : {0.9, 1.1}) add(v1::ASSUMED_EFFICIENCIES, factor, ScaleDevices);
+  for (const double factor : {0.8, 1.2}) add(v1::ASSUMED_OUTPUTS, factor, ScaleOutputs);
+  for (const double factor : {0.7, 1.3}) add(v1::ASSUMED_LINKS, factor, ScaleLinks);
+  return changes;
 }
 
 PlannerOptions JudgingOf(const PlannerOptions& options, const v1::DeploymentPlan& plan) {

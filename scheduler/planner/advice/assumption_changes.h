@@ -15,7 +15,8 @@ inline constexpr int kReplannedUpTo = 12;      // devices of a cluster that is p
 inline constexpr double kOtherChoice = 1.001;  // another choice must be better by this
 
 struct AssumptionChange {
-  const char* name;  // "outputs 20 % longer"
+  v1::Assumed assumed;
+  double factor;  // by which it is multiplied
   std::function<void(PlannerInput*)> apply;
 };
 

@@ -43,15 +43,14 @@ std::vector<DevicePlace> PlacesFor(const std::string& kind, const v1::Cluster& c
                                  [&](const auto& group) { return group.kind() == kind; });
     // A change to one of several machines that a market offers would change all of them.
     if (!has || machine.available() > 1 || !shapes.insert(ShapeOf(machine)).second) continue;
-    places.push_back(
-        {StrCat("+1 ", kind, " on ", machine.name()), StrCat("in machine ", machine.name())});
+    places.push_back({StrCat("+1 ", kind, " on ", machine.name()), {}});
+    places.back().fact.set_machine(machine.name());
   }
   for (const v1::Machine& machine : cluster.machines()) {
     if (!sites.insert(machine.site()).second) continue;
-    places.push_back(machine.site().empty()
-                         ? DevicePlace{StrCat("+1 ", kind), "as a machine of its own"}
-                         : DevicePlace{StrCat("+1 ", kind, " at ", machine.site()),
-                                       StrCat("as a machine of its own at ", machine.site())});
+    places.push_back(
+        {StrCat("+1 ", kind, machine.site().empty() ? "" : StrCat(" at ", machine.site())), {}});
+    places.back().fact.set_site(machine.site());
   }
   return places;
 }

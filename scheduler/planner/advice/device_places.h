@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proto/cluster.pb.h"
+#include "proto/plan_facts.pb.h"
 
 namespace tessera::scheduler {
 
@@ -16,7 +17,7 @@ int DevicesOf(const v1::Cluster& cluster);
 
 struct DevicePlace {
   std::string change;  // that puts one more there, as --what-if writes it
-  std::string words;   // "in machine a"
+  v1::DevicePlaceFact fact;
 };
 
 // Beside those of that kind in a machine of every shape, and as a machine of its own at every site.

@@ -7,12 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/advice/device_places.h"
 #include "scheduler/planner/advice/what_if.h"
 #include "scheduler/planner/planner.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -29,17 +27,17 @@ std::map<std::string, int> UsedByKind(const v1::DeploymentPlan& plan) {
   return used;
 }
 
-// ", together with devices that are idle now: 2 L4"; empty where no more than the new device is
-// used.
-std::string WokenText(const v1::DeploymentPlan& now, const v1::DeploymentPlan& then,
-                      const std::string& kind) {
+// Devices that are idle now and are used then, beside one more of `kind`.
+std::vector<v1::KindCount> WokenBy(const v1::DeploymentPlan& now, const v1::DeploymentPlan& then,
+                                   const std::string& kind) {
   std::map<std::string, int> used = UsedByKind(now);
   ++used[kind];  // the new one
-  std::string woken;
+  std::vector<v1::KindCount> woken;
   for (const auto& [other, count] : UsedByKind(then)) {
-    if (const int more = count - used[other]; more > 0)
-      woken += StrCat(woken.empty() ? ", together with devices that are idle now: " : ", ", more,
-                      " ", other);
+    const int more = count - used[other];
+    if (more <= 0) continue;
+    woken.emplace_back().set_kind(other);
+    woken.back().set_devices(more);
   }
   return woken;
 }
@@ -62,9 +60,7 @@ class Pricer {
     }
     // What was planned again beats the estimate, which may say something else.
     if (untried == 0) plan_.mutable_device_prices()->DeleteSubrange(0, estimates);
-    if (untried > 0)
-      plan_.add_device_prices(
-          StrCat("not planned again with one more of ", untried, " other kinds"));
+    if (untried > 0) plan_.add_device_prices()->mutable_untried()->set_kinds(untried);
   }
 
  private:
@@ -78,15 +74,18 @@ class Pricer {
     base_ = *std::move(predicted);
     const double base = base_.certificate().value(), now = plan_.certificate().value();
     if (std::abs(base - now) <= kWorthSaying * now) return;
-    plan_.add_device_prices(
-        absl::StrFormat("counted from %.3f %s, the best prediction: the simulation chose this "
-                        "plan, but plans with more devices are not simulated",
-                        base, options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_)));
+    v1::PriceBase& counted_from = *plan_.add_device_prices()->mutable_base();
+    counted_from.set_value(base);
+    counted_from.set_unit(GainUnit());
+  }
+
+  v1::ValueUnit GainUnit() const {
+    return options_.goal == Goal::kPrice ? v1::VALUE_UNIT_USD_PER_HOUR : PromisedUnit(plan_);
   }
 
   struct Gained {
-    double more = 0;     // in the unit of the objective
-    std::string beside;  // devices that it sets to work
+    double more = 0;                   // in the unit of the objective
+    std::vector<v1::KindCount> woken;  // devices that it sets to work
   };
 
   // Empty: no plan.
@@ -98,9 +97,10 @@ class Pricer {
     if (!with.ok()) return std::nullopt;
     // Where devices are rented those that nobody uses are not idle.
     if (options_.goal == Goal::kPrice)
-      return Gained{base_.certificate().value() - with->certificate().value(), ""};
+      return Gained{base_.certificate().value() - with->certificate().value(), {}};
     return Gained{PromisedRate(*with) - PromisedRate(base_),
-                  options_.goal == Goal::kBudget ? "" : WokenText(base_, *with, NameOf(kind))};
+                  options_.goal == Goal::kBudget ? std::vector<v1::KindCount>()
+                                                 : WokenBy(base_, *with, NameOf(kind))};
   }
 
   // As plans call it.
@@ -111,8 +111,7 @@ class Pricer {
 
   // False where nothing was tried: searches that are interrupted tell too little.
   bool Price(const std::string& kind) {
-    double most = 0;
-    std::string where;
+    v1::DeviceGain best;
     int tried = 0;
     const std::vector<DevicePlace> places = PlacesFor(kind, input_.cluster);
     for (const DevicePlace& place : places) {
@@ -120,22 +119,18 @@ class Pricer {
       const std::optional<Gained> gain = Gain(kind, place);
       if (options_.watch.Stopped()) break;
       ++tried;
-      if (!gain || gain->more <= most) continue;
-      most = gain->more;
-      where = place.words + gain->beside;
+      if (!gain || gain->more <= best.value()) continue;
+      best.set_value(gain->more);
+      *best.mutable_place() = place.fact;
+      best.mutable_woken()->Assign(gain->woken.begin(), gain->woken.end());
     }
     if (tried == 0 && !places.empty()) return false;
-    const std::string all =
-        tried < static_cast<int>(places.size()) ? StrCat(tried, " of ", places.size()) : "all";
-    if (most <= kWorthSaying * base_.certificate().value()) {
-      plan_.add_device_prices(
-          StrCat("one more ", kind, " brings nothing (planned again, ", all, " places tried)"));
-      return true;
-    }
-    plan_.add_device_prices(
-        absl::StrFormat("one more %s %s %.3f %s (planned again, %s)", kind,
-                        options_.goal == Goal::kPrice ? "saves" : "brings", most,
-                        options_.goal == Goal::kPrice ? "USD/h" : PromisedUnit(plan_), where));
+    if (best.value() <= kWorthSaying * base_.certificate().value()) best.Clear();
+    best.set_kind(kind);
+    best.set_unit(GainUnit());
+    best.set_tried(tried);
+    best.set_places(static_cast<int>(places.size()));
+    *plan_.add_device_prices()->mutable_gain() = std::move(best);
     return true;
   }
 
@@ -153,8 +148,8 @@ double PromisedRate(const v1::DeploymentPlan& plan) {
                              : plan.prediction().requests_per_second();
 }
 
-std::string PromisedUnit(const v1::DeploymentPlan& plan) {
-  return plan.has_survival() ? "requests/s after the loss of a machine" : "requests/s";
+v1::ValueUnit PromisedUnit(const v1::DeploymentPlan& plan) {
+  return plan.has_survival() ? v1::VALUE_UNIT_REQUESTS_AFTER_LOSS : v1::VALUE_UNIT_REQUESTS;
 }
 
 void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,

@@ -10,8 +10,6 @@
 // Cost: one search per place, and one more. Thread rule: pure function; deterministic.
 #pragma once
 
-#include <string>
-
 #include "proto/plan.pb.h"
 #include "scheduler/planner/planner_input.h"
 
@@ -22,7 +20,7 @@ struct DevicePriceOptions {
   int most_devices = 2000;  // of a cluster that is planned again
 };
 
-// Adds lines to plan->device_prices. `input` and `options` are those that the plan was made with;
+// Adds to plan->device_prices. `input` and `options` are those that the plan was made with;
 // options.watch stops it early.
 void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,
                      const DevicePriceOptions& prices, v1::DeploymentPlan* plan);
@@ -30,7 +28,8 @@ void AddDevicePrices(const PlannerInput& input, const PlannerOptions& options,
 // What a plan is judged by, in requests per second: what is promised.
 double PromisedRate(const v1::DeploymentPlan& plan);
 
-// Its unit in words: "requests/s", or "requests/s after the loss of a machine".
-std::string PromisedUnit(const v1::DeploymentPlan& plan);
+// Its unit: requests per second, where the plan must survive it those that the loss of a machine
+// leaves.
+v1::ValueUnit PromisedUnit(const v1::DeploymentPlan& plan);
 
 }  // namespace tessera::scheduler

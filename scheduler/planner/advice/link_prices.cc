@@ -1,16 +1,12 @@
 #include "scheduler/planner/advice/link_prices.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/planner/advice/described_links.h"
 #include "scheduler/planner/advice/device_prices.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/report/plan_text.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -18,34 +14,48 @@ namespace {
 constexpr double kLinkStep = 10e9 / 8;  // bytes per second: 10 Gbit/s
 constexpr double kWorthSaying = 1e-4;   // of the value
 constexpr double kRounding = 1e-9;      // of the value
-constexpr size_t kMostLinks = 40;       // that are tried one by one
-constexpr size_t kMostReplannedLinks = 8;
+constexpr int kMostLinks = 40;          // that are tried one by one
+constexpr int kMostReplannedLinks = 8;
 
 class LinkPricer {
  public:
   explicit LinkPricer(LinkQuestion question) : ask_(std::move(question)) {}
 
-  std::vector<std::string> Run() {
+  std::vector<v1::LinkPrice> Run() {
     const std::vector<DescribedLink> links = LinksByLoad(ask_.plan, &ask_.input);
-    if (ask_.plan.links().empty()) {
-      lines_.emplace_back("nothing is sent between machines: more bandwidth there brings nothing");
-    }
+    if (ask_.plan.links().empty()) Add(&prices_).set_nothing_sent(true);
     for (const DescribedLink& one : links) {
       if (tried_ == kMostLinks) break;
       if (ask_.watch.Stopped()) break;
       Price(one);
     }
-    TellOthers(links.size());
+    TellOthers(static_cast<int>(links.size()));
     // Searches come last: who interrupts them has the rest.
     for (const DescribedLink& one : links) {
       if (!ask_.replan || replanned_ == kMostReplannedLinks || ask_.watch.Stopped()) break;
       Replan(one);
     }
-    TellReplanned(links.size());
-    return std::move(lines_);
+    TellReplanned(static_cast<int>(links.size()));
+    return std::move(prices_);
   }
 
  private:
+  v1::LinkPrice& Add(std::vector<v1::LinkPrice>* prices) const {
+    v1::LinkPrice& price = prices->emplace_back();
+    price.set_shared(ask_.shared);
+    price.set_more_bytes_per_second(kLinkStep);
+    return price;
+  }
+
+  v1::LinkGain& AddGain(const DescribedLink& one, double more, std::vector<v1::LinkPrice>* prices) {
+    v1::LinkGain& gain = *Add(prices).mutable_gain();
+    gain.set_link(one.name);
+    gain.set_bytes_per_second(one.link->bandwidth_bytes_per_second());
+    gain.set_value(more);
+    gain.set_unit(ask_.unit);
+    return gain;
+  }
+
   void Price(const DescribedLink& one) {
     const double before = one.link->bandwidth_bytes_per_second();
     one.link->set_bandwidth_bytes_per_second(before + kLinkStep);
@@ -57,23 +67,17 @@ class LinkPricer {
       some_ = some_ || more > kRounding * ask_.now;
       return;
     }
-    lines_.push_back(absl::StrFormat("10 Gbit/s more on %s (now %s) would bring %s %.3f %s",
-                                     one.name, GbitText(before), ask_.layout, more, ask_.unit));
+    AddGain(one, more, &prices_);
   }
 
-  void TellOthers(size_t links) {
+  void TellOthers(int links) {
     if (worthless_ == 0) return;
-    const size_t untried = links - tried_;
-    const std::string which =
-        worthless_ == 1 && tried_ > 1 ? "the one other link"
-        : worthless_ < tried_ || untried > 0
-            ? StrCat("any of ", worthless_ < tried_ ? "the other " : "the ", worthless_, " links",
-                     untried > 0 ? StrCat(" tried, the fullest (", untried, " were not tried)")
-                                 : std::string())
-        : ask_.plan.links().empty() ? "links inside machines"
-                                    : "any link that is used or described";
-    lines_.push_back(StrCat("10 Gbit/s more on ", which, " would bring ", ask_.layout,
-                            some_ ? " less than 0.01 %" : " nothing"));
+    v1::OtherLinks& others = *Add(&prices_).mutable_others();
+    others.set_links(worthless_);
+    others.set_tried(tried_);
+    others.set_untried(links - tried_);
+    others.set_inside_only(ask_.plan.links().empty());
+    others.set_a_little(some_);
   }
 
   void Replan(const DescribedLink& one) {
@@ -87,34 +91,29 @@ class LinkPricer {
       ++replanned_for_nothing_;
       return;
     }
-    gains_.push_back(absl::StrFormat("10 Gbit/s more on %s bring %.3f %s (planned again)", one.name,
-                                     more, ask_.unit));
+    AddGain(one, more, &gains_).set_searched_again(true);
   }
 
-  void TellReplanned(size_t links) {
-    for (std::string& line : gains_) lines_.push_back(std::move(line));
+  void TellReplanned(int links) {
+    for (v1::LinkPrice& price : gains_) prices_.push_back(std::move(price));
     if (replanned_for_nothing_ == 0) return;
-    lines_.push_back(
-        gains_.empty()
-            ? StrCat("nor would another layout serve more with 10 Gbit/s more on one ",
-                     replanned_ < links ? StrCat("of the ", replanned_, " fullest links") : "link",
-                     " (planned again)")
-            : StrCat("of ", replanned_for_nothing_,
-                     replanned_for_nothing_ == 1 ? " other link" : " other links",
-                     " 10 Gbit/s more bring nothing (planned again)"));
+    v1::SearchedLinks& searched = *Add(&prices_).mutable_searched();
+    searched.set_links(replanned_for_nothing_);
+    searched.set_searched(replanned_);
+    searched.set_of_links(links);
   }
 
   LinkQuestion ask_;  // with one link changed at a time
-  std::vector<std::string> lines_;
-  size_t tried_ = 0, worthless_ = 0, replanned_ = 0;
-  bool some_ = false;               // a worthless one brings a little
-  std::vector<std::string> gains_;  // what planning again says
-  size_t replanned_for_nothing_ = 0;
+  std::vector<v1::LinkPrice> prices_;
+  int tried_ = 0, worthless_ = 0, replanned_ = 0;
+  bool some_ = false;                 // a worthless one brings a little
+  std::vector<v1::LinkPrice> gains_;  // by planning again
+  int replanned_for_nothing_ = 0;
 };
 
 }  // namespace
 
-std::vector<std::string> LinkPriceLines(LinkQuestion question) {
+std::vector<v1::LinkPrice> LinkPrices(LinkQuestion question) {
   return LinkPricer(std::move(question)).Run();
 }
 
@@ -133,10 +132,9 @@ void AddLinkPrices(const PlannerInput& input, const PlannerOptions& judging,
   if (search_again) question.replan = served(options);
   question.now = PromisedRate(*plan);
   question.unit = PromisedUnit(*plan);
-  question.layout = "this layout";
   question.watch = options.watch;
-  for (std::string& line : LinkPriceLines(std::move(question)))
-    plan->add_link_prices(std::move(line));
+  for (v1::LinkPrice& price : LinkPrices(std::move(question)))
+    *plan->add_link_prices() = std::move(price);
 }
 
 }  // namespace tessera::scheduler

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "proto/plan.pb.h"
@@ -19,13 +18,14 @@ struct LinkQuestion {
   // What the layout is worth, and what a search finds, with a changed input, in `unit`; 0: there is
   // none. `replan` empty: nobody searches again.
   std::function<double(const PlannerInput&)> judge, replan;
-  double now = 0;            // what the layout is worth as it is
-  std::string unit, layout;  // "requests/s", "this layout"
-  SearchWatch watch;         // stops it early
+  double now = 0;  // what the layout is worth as it is
+  v1::ValueUnit unit = v1::VALUE_UNIT_REQUESTS;
+  bool shared = false;  // the layouts are those of several models
+  SearchWatch watch;    // stops it early
 };
-std::vector<std::string> LinkPriceLines(LinkQuestion question);
+std::vector<v1::LinkPrice> LinkPrices(LinkQuestion question);
 
-// Adds lines to plan->link_prices. `judging` judges the plan's layout, `options` search again;
+// Adds to plan->link_prices. `judging` judges the plan's layout, `options` search again;
 // options.watch stops it early.
 void AddLinkPrices(const PlannerInput& input, const PlannerOptions& judging,
                    const PlannerOptions& options, bool search_again, v1::DeploymentPlan* plan);

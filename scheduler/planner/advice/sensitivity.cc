@@ -4,7 +4,6 @@
 #include <functional>
 #include <set>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/planner/advice/assumption_changes.h"
 #include "scheduler/planner/advice/device_places.h"
 #include "scheduler/planner/advice/device_prices.h"
@@ -27,35 +26,35 @@ class Study {
   }
 
   void Changes(bool search_again) {
-    if (options_.goal == Goal::kPrice) {
-      plan_.add_sensitivity(
-          "the figures are the requests/s that this layout can serve; its price stays the same");
-    }
+    if (options_.goal == Goal::kPrice) plan_.add_sensitivity()->set_rates_of_layout(true);
     first_ = plan_.sensitivity_size();
     for (const AssumptionChange& change : AssumptionChanges()) {
       if (options_.watch.Stopped()) return;
-      PlannerInput changed = input_;
-      change.apply(&changed);
-      const absl::StatusOr<v1::DeploymentPlan> kept = MakePlan(changed, judging_);
-      std::string line = StrCat(change.name, ": ");
-      const double value = kept.ok() ? PromisedRate(*kept) : 0;
-      line += kept.ok() ? Against(value)
-                        : StrCat("this layout does not work: ", WhyNotKept(kept.status()));
-      values_.push_back(value);
-      plan_.add_sensitivity(std::move(line));
+      PlannerInput input = input_;
+      change.apply(&input);
+      const absl::StatusOr<v1::DeploymentPlan> kept = MakePlan(input, judging_);
+      v1::ChangedAssumption& changed = *plan_.add_sensitivity()->mutable_changed();
+      changed.set_assumed(change.assumed);
+      changed.set_factor(change.factor);
+      changed.set_unit(PromisedUnit(plan_));
+      if (kept.ok()) {
+        changed.set_value(PromisedRate(*kept));
+        changed.set_ratio(changed.value() / now_);
+      } else {
+        changed.set_error(WhyNotKept(kept.status()));
+      }
     }
-    if (!search_again)
-      plan_.add_sensitivity(
-          "whether another layout would be chosen then is unknown: --sensitivity searches again");
+    if (!search_again) plan_.add_sensitivity()->set_not_searched(true);
   }
 
-  // Behind each change: whether another layout would then be chosen.
+  // Of each change: whether another layout would then be chosen.
   void Choices() {
-    for (size_t i = 0; i < values_.size(); ++i) {
+    const std::vector<AssumptionChange> changes = AssumptionChanges();
+    for (size_t i = 0; i < changes.size(); ++i) {
       if (options_.watch.Stopped()) return;
-      PlannerInput changed = input_;
-      AssumptionChanges()[i].apply(&changed);
-      *plan_.mutable_sensitivity(first_ + static_cast<int>(i)) += Choice(changed, values_[i]);
+      PlannerInput input = input_;
+      changes[i].apply(&input);
+      Choose(input, plan_.mutable_sensitivity(first_ + static_cast<int>(i))->mutable_changed());
     }
   }
 
@@ -70,7 +69,7 @@ class Study {
     if (split) {
       PlannerOptions whole = options_;
       whole.allow_split = false;
-      Alternative("every replica prefills and decodes", input_, whole);
+      Alternative(v1::CHOICE_KIND_WHOLE, "", input_, whole);
     }
     if (kinds.size() < 2) return;
     for (const bool only : {true, false}) {
@@ -78,35 +77,38 @@ class Study {
         if (options_.watch.Stopped()) return;
         PlannerInput some = input_;
         Keep(&some.cluster, [&](const std::string& k) { return (k == kind) == only; });
-        Alternative(StrCat(only ? "only " : "without ", kind), some, options_);
+        Alternative(only ? v1::CHOICE_KIND_ONLY : v1::CHOICE_KIND_WITHOUT, kind, some, options_);
       }
     }
   }
 
  private:
-  std::string Against(double value) const {
-    return absl::StrFormat("%.3f %s (%s)", value, PromisedUnit(plan_), ChangeText(value / now_));
+  void Choose(const PlannerInput& input, v1::ChangedAssumption* changed) const {
+    const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(input, options_);
+    if (options_.watch.Stopped()) {
+      changed->set_choice(v1::CHOICE_THEN_INTERRUPTED);
+    } else if (!best.ok()) {
+      changed->set_choice(v1::CHOICE_THEN_NONE);
+    } else if (options_.goal == Goal::kPrice) {
+      ChooseCheapest(*best, changed);
+    } else {
+      const double reach = PromisedRate(*best);
+      const bool other = reach > changed->value() * kOtherChoice;
+      changed->set_choice(other ? v1::CHOICE_THEN_OTHER : v1::CHOICE_THEN_STAYS);
+      if (other) changed->set_other_value(reach);
+    }
   }
 
-  std::string Choice(const PlannerInput& changed, double value) const {
-    const absl::StatusOr<v1::DeploymentPlan> best = MakePlan(changed, options_);
-    if (options_.watch.Stopped()) return "; interrupted before the search for another layout";
-    if (!best.ok()) return "; no other layout works either";
-    if (options_.goal == Goal::kPrice) return CheapestChoice(*best, value);
-    const double reach = PromisedRate(*best);
-    if (reach <= value * kOtherChoice) return "; the choice stays";
-    return absl::StrFormat("; another layout would be chosen, for %.3f %s", reach,
-                           PromisedUnit(plan_));
-  }
-
-  // The layout's price stays, as long as it still serves what was asked: `value` requests/s.
-  std::string CheapestChoice(const v1::DeploymentPlan& best, double value) const {
+  // The layout's price stays, as long as it still serves what was asked.
+  void ChooseCheapest(const v1::DeploymentPlan& best, v1::ChangedAssumption* changed) const {
     const double own_usd = plan_.certificate().value(), usd = best.certificate().value();
-    const bool serves = value >= input_.workload.requests_per_second() * kServesAsked;
-    if (serves && usd * kOtherChoice >= own_usd) return "; the choice stays";
-    return absl::StrFormat("; another layout would be chosen, for %.2f instead of %.2f USD/h%s",
-                           usd, own_usd,
-                           serves ? "" : ", because this layout no longer serves the asked rate");
+    const bool serves = changed->value() >= input_.workload.requests_per_second() * kServesAsked;
+    const bool stays = serves && usd * kOtherChoice >= own_usd;
+    changed->set_choice(stays ? v1::CHOICE_THEN_STAYS : v1::CHOICE_THEN_OTHER);
+    if (stays) return;
+    changed->set_other_usd_per_hour(usd);
+    changed->set_usd_per_hour(own_usd);
+    changed->set_serves_less(!serves);
   }
 
   static void Keep(v1::Cluster* cluster, const std::function<bool(const std::string&)>& wanted) {
@@ -135,20 +137,24 @@ class Study {
     }
   }
 
-  void Alternative(const std::string& name, const PlannerInput& input,
+  void Alternative(v1::ChoiceKind kind, const std::string& device, const PlannerInput& input,
                    const PlannerOptions& options) {
     if (options_.watch.Stopped()) return;
     const absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
     if (options_.watch.Stopped()) return;  // within the search
+    v1::OtherChoice& choice = *plan_.add_alternatives();
+    choice.set_choice(kind);
+    choice.set_kind(device);
     if (!plan.ok()) {
-      plan_.add_alternatives(StrCat(name, ": none, ", FirstLine(StdView(plan.status().message()))));
+      choice.mutable_missing()->set_error(FirstLine(StdView(plan.status().message())));
       return;
     }
-    const double value = PromisedRate(*plan);
-    const std::string& bottleneck = plan->certificate().bottleneck();
-    plan_.add_alternatives(StrCat(name, ": ", Against(value), " on ", plan->replicas_size(),
-                                  plan->replicas_size() == 1 ? " replica; " : " replicas; ",
-                                  bottleneck.substr(0, bottleneck.find(';'))));
+    v1::FoundChoice& found = *choice.mutable_found();
+    found.set_value(PromisedRate(*plan));
+    found.set_unit(PromisedUnit(plan_));
+    found.set_ratio(found.value() / now_);
+    found.set_replicas(plan->replicas_size());
+    if (!plan->certificate().pace().empty()) *found.mutable_pace() = plan->certificate().pace(0);
   }
 
   const PlannerInput& input_;
@@ -156,8 +162,7 @@ class Study {
   PlannerOptions judging_;  // the plan's layout, no search
   v1::DeploymentPlan& plan_;
   double now_ = 0;
-  int first_ = 0;               // line of the first change
-  std::vector<double> values_;  // of the layout, by change
+  int first_ = 0;  // of the plan's sensitivity, that is a change
 };
 
 }  // namespace
@@ -180,8 +185,7 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   if (search_again || quick) study.Choices();
   if (search_again) study.Alternatives();
   if (reporting.watch.Stopped()) {
-    plan->add_sensitivity(
-        "interrupted: other layouts, devices and bandwidth that are not listed were not tried");
+    plan->add_sensitivity()->set_interrupted(true);
   }
 }
 

@@ -1,12 +1,10 @@
 #include "scheduler/planner/report/bottleneck.h"
 
+#include <cmath>
 #include <map>
-#include <vector>
+#include <string>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/planner/report/link_load.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -15,22 +13,21 @@ namespace {
 constexpr double kNamedLinks = 0.02;  // of a step's way: then links are named beside stages
 constexpr double kWaysBind = 1.001;   // times the slowest stage: the way through all of them binds
 
-std::string StageName(const ClusterGraph& graph, const PlacedReplica& placed, int stage) {
+const std::string& KindOf(const ClusterGraph& graph, const PlacedReplica& placed, int stage) {
   const LayoutStage& at = placed.stages[static_cast<size_t>(stage)];
-  return StrCat("stage ", stage, " (", graph.pools()[static_cast<size_t>(at.pool)].spec->kind, ")");
+  return graph.pools()[static_cast<size_t>(at.pool)].spec->kind;
 }
 
-// The link after a stage, with its speed.
-std::string HopName(const ClusterGraph& graph, const PlacedReplica& placed, int hop) {
+// The link after a stage.
+v1::NamedLink HopOf(const ClusterGraph& graph, const PlacedReplica& placed, int hop) {
   const size_t from = static_cast<size_t>(hop), to = (from + 1) % placed.stages.size();
   const int a = graph.pools()[static_cast<size_t>(placed.stages[from].pool)].machine,
             b = graph.pools()[static_cast<size_t>(placed.stages[to].pool)].machine;
-  const std::string& name = graph.machines()[static_cast<size_t>(a)].name;
-  return absl::StrFormat(
-      "%s (%s)",
-      a == b ? StrCat("the link inside ", name)
-             : StrCat("the link ", name, " -> ", graph.machines()[static_cast<size_t>(b)].name),
-      GbitText(graph.Between(a, b).bytes_per_second));
+  v1::NamedLink link;
+  link.set_from(graph.machines()[static_cast<size_t>(a)].name);
+  link.set_to(graph.machines()[static_cast<size_t>(b)].name);
+  link.set_bytes_per_second(graph.Between(a, b).bytes_per_second);
+  return link;
 }
 
 Period SteadyPeriod(const PlacementProblem& problem, const PlacedReplica& placed) {
@@ -45,55 +42,35 @@ std::vector<double> BusySharesOf(const PlacementProblem& problem, const PlacedRe
   return BusyShares(*problem.model, SpecOf(problem, placed), work, placed.rate.micro_batches);
 }
 
-std::string PaceText(const PlacementProblem& problem, const PlacedReplica& placed) {
+v1::PaceLimit ToProto(Limit limit) {
+  switch (limit) {
+    case Limit::kNothing: return v1::PACE_LIMIT_UNSPECIFIED;
+    case Limit::kKv: return v1::PACE_LIMIT_KV;
+    case Limit::kTpot: return v1::PACE_LIMIT_TPOT;
+    case Limit::kStepTokens: return v1::PACE_LIMIT_STEP_TOKENS;
+    case Limit::kSequences: return v1::PACE_LIMIT_SEQUENCES;
+    case Limit::kObjectives: return v1::PACE_LIMIT_OBJECTIVES;
+  }
+  return v1::PACE_LIMIT_UNSPECIFIED;
+}
+
+v1::Pace PaceOf(const PlacementProblem& problem, const PlacedReplica& placed) {
   const ClusterGraph& graph = *problem.graph;
   const Period period = SteadyPeriod(problem, placed);
-  const std::string stage = StageName(graph, placed, period.slowest_stage);
-  if (period.hop_bound) {
-    return absl::StrFormat(
-        "%s sets the pace, %.3g ms per step where the slowest stage, %s, takes %.3g ms",
-        HopName(graph, placed, period.slowest_hop), period.slowest_hop_seconds * 1e3, stage,
-        period.slowest_stage_seconds * 1e3);
-  }
+  v1::Pace pace;
+  pace.set_slowest_stage(period.slowest_stage);
+  pace.set_kind(KindOf(graph, placed, period.slowest_stage));
+  pace.set_stage_seconds(period.slowest_stage_seconds);
+  pace.set_steps_under_way(placed.rate.micro_batches);
   // However empty its links are, a pipeline of few steps under way waits for every hop.
-  if (period.seconds > kWaysBind * period.slowest_stage_seconds &&
-      period.hops_seconds > kNamedLinks * period.latency_seconds) {
-    return absl::StrFormat(
-        "%s is the slowest, and each of the %d steps under way spends %.0f %% of its time on "
-        "links, most on %s",
-        stage, placed.rate.micro_batches, 100 * period.hops_seconds / period.latency_seconds,
-        HopName(graph, placed, period.slowest_hop));
-  }
-  return StrCat(stage, " is the slowest");
-}
-
-std::string FullText(const std::vector<v1::LinkLoad>& links) {
-  std::vector<std::string> names;
-  for (const v1::LinkLoad& link : links) {
-    names.push_back(absl::StrFormat("%s (%s)",
-                                    link.to().empty()
-                                        ? StrCat("the uplink of ", link.from())
-                                        : StrCat("the link ", link.from(), " -> ", link.to()),
-                                    GbitText(link.capacity_bytes_per_second())));
-  }
-  return StrCat(absl::StrJoin(names, " and "), names.size() == 1 ? " is full, " : " are full, ");
-}
-
-// What keeps it from working on more requests at once, each of which would make it faster.
-std::string LimitText(const PlacementProblem& problem, const PlacedReplica& placed,
-                      bool behind_links) {
-  const Limit limit = placed.rate.limit;
-  if (limit == Limit::kNothing) return "";
-  const bool rate = limit == Limit::kObjectives;
-  std::string text =
-      behind_links
-          ? (rate ? ", its own rate is limited by " : ", its own requests at once are limited by ")
-          : (rate ? ", the rate is limited by " : ", requests at once are limited by ");
-  text += LimitName(problem, placed);
-  return limit == Limit::kKv
-             ? StrCat(text, " of ",
-                      StageName(*problem.graph, placed, placed.rate.kv_limiting_stage))
-             : text;
+  const bool way = period.seconds > kWaysBind * period.slowest_stage_seconds &&
+                   period.hops_seconds > kNamedLinks * period.latency_seconds;
+  if (period.hop_bound) pace.set_hop_seconds(period.slowest_hop_seconds);
+  if (way && !period.hop_bound) pace.set_hops_share(period.hops_seconds / period.latency_seconds);
+  if (period.hop_bound || way)
+    *pace.mutable_slowest_hop() = HopOf(graph, placed, period.slowest_hop);
+  if (placed.rate.limit != Limit::kNothing) *pace.mutable_limit() = LimitOf(problem, placed);
+  return pace;
 }
 
 }  // namespace
@@ -108,33 +85,44 @@ void WriteBusyShares(const PlacementProblem& problem, const Placement& placement
   }
 }
 
-std::string LimitName(const PlacementProblem& problem, const PlacedReplica& placed) {
-  const ReplicaRate& rate = placed.rate;
-  if (rate.limit == Limit::kStepTokens)
-    return StrCat("--max-batched-tokens, ", problem.options.memory.max_step_tokens, " in a step");
-  if (rate.limit != Limit::kSequences) return std::string(Name(rate.limit));
+v1::LimitedBy LimitOf(const PlacementProblem& problem, const PlacedReplica& placed) {
   constexpr double kRounding = 1 - 1e-6;
+  const ReplicaRate& rate = placed.rate;
+  const bool kv = rate.limit == Limit::kKv;
+  const int stage = kv ? rate.kv_limiting_stage : rate.slowest_stage;
+  v1::LimitedBy limit;
+  limit.set_limit(ToProto(rate.limit));
+  limit.set_stage(stage);
+  limit.set_kind(KindOf(*problem.graph, placed, stage));
+  if (rate.limit == Limit::kStepTokens) limit.set_most(problem.options.memory.max_step_tokens);
+  if (rate.limit != Limit::kSequences) return limit;
   const double most = problem.options.max_sequences;
-  return rate.decode_rows * rate.micro_batches >= kRounding * most
-             ? absl::StrFormat("--max-sequences, %.0f decoding at once", most)
-             : "how many prompts may begin in one step";
+  if (rate.decode_rows * rate.micro_batches >= kRounding * most) {
+    limit.set_most(std::llround(most));
+  } else {
+    limit.set_limit(v1::PACE_LIMIT_PROMPTS);
+  }
+  return limit;
 }
 
-std::string BottleneckText(const PlacementProblem& problem, const Placement& placement,
-                           const v1::DeploymentPlan& plan) {
+std::vector<v1::Pace> PacesOf(const PlacementProblem& problem, const Placement& placement,
+                              const v1::DeploymentPlan& plan) {
   const std::map<std::string, std::vector<v1::LinkLoad>> full =
       FullLinks(plan, *problem.graph, *problem.model);
-  std::vector<std::string> lines;
+  std::vector<v1::Pace> paces;
   for (size_t i = 0; i < placement.replicas.size(); ++i) {
-    const PlacedReplica& placed = placement.replicas[i];
-    const std::string name = StrCat("r", i);
-    std::string line = StrCat(name, ": ");
-    const auto links = full.find(name);
-    if (links != full.end()) line += FullText(links->second);
-    line += StrCat(PaceText(problem, placed), LimitText(problem, placed, links != full.end()));
-    lines.push_back(std::move(line));
+    v1::Pace& pace = paces.emplace_back(PaceOf(problem, placement.replicas[i]));
+    pace.set_replica(StrCat("r", i));
+    const auto links = full.find(pace.replica());
+    if (links == full.end()) continue;
+    for (const v1::LinkLoad& load : links->second) {
+      v1::NamedLink& link = *pace.add_full_links();
+      link.set_from(load.from());
+      link.set_to(load.to());
+      link.set_bytes_per_second(load.capacity_bytes_per_second());
+    }
   }
-  return absl::StrJoin(lines, "; ");
+  return paces;
 }
 
 }  // namespace tessera::scheduler

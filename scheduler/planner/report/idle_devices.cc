@@ -2,17 +2,10 @@
 
 #include <vector>
 
-#include "third_party/absl/str_cat.h"
-
 namespace tessera::scheduler {
 namespace {
 
 constexpr int kMostNamed = 6;  // machines of a kind
-
-struct OfKind {
-  std::string kind, machines;
-  int devices = 0, machine_count = 0;
-};
 
 // By pool of the graph.
 std::vector<int> IdleOf(const ClusterGraph& graph, const Placement& placement) {
@@ -36,28 +29,27 @@ std::map<std::string, int> IdleByKind(const ClusterGraph& graph, const Placement
   return kinds;
 }
 
-std::string IdleDevicesLine(const ClusterGraph& graph, const Placement& placement, bool searched) {
+v1::IdleDevices IdleDevicesOf(const ClusterGraph& graph, const Placement& placement,
+                              bool searched) {
   const std::vector<DevicePool>& pools = graph.pools();
   const std::vector<int> idle = IdleOf(graph, placement);
-  std::vector<OfKind> kinds;  // in the order of the cluster
+  v1::IdleDevices out;
+  out.set_searched(searched);
   for (size_t p = 0; p < pools.size(); ++p) {
     if (idle[p] <= 0) continue;
-    size_t k = 0;
-    while (k < kinds.size() && kinds[k].kind != pools[p].spec->kind) ++k;
-    if (k == kinds.size()) kinds.emplace_back().kind = pools[p].spec->kind;
-    kinds[k].devices += idle[p];
-    if (++kinds[k].machine_count > kMostNamed) continue;
-    kinds[k].machines += StrCat(kinds[k].machines.empty() ? "" : ", ",
-                                graph.machines()[static_cast<size_t>(pools[p].machine)].name);
+    const std::string& kind = pools[p].spec->kind;
+    int k = 0;
+    while (k < out.kinds_size() && out.kinds(k).kind() != kind) ++k;
+    if (k == out.kinds_size()) out.add_kinds()->set_kind(kind);
+    v1::IdleKind& one = *out.mutable_kinds(k);
+    one.set_devices(one.devices() + idle[p]);
+    if (one.machines_size() < kMostNamed) {
+      one.add_machines(graph.machines()[static_cast<size_t>(pools[p].machine)].name);
+    } else {
+      one.set_more_machines(one.more_machines() + 1);
+    }
   }
-  std::string line;
-  for (const OfKind& one : kinds) {
-    const int more = one.machine_count - kMostNamed;
-    line += StrCat(line.empty() ? "not used: " : ", ", one.devices, " ", one.kind, " (",
-                   one.machines, more > 0 ? StrCat(" and ", more, " more") : "", ")");
-  }
-  if (line.empty() || !searched) return line;
-  return StrCat(line, ": no plan was found that serves more with them");
+  return out;
 }
 
 }  // namespace tessera::scheduler

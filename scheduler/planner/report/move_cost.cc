@@ -5,12 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "scheduler/planner/report/plan_diff.h"
-#include "scheduler/planner/report/plan_text.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -120,24 +116,14 @@ class Mover {
     const std::map<std::string, double> all = BytesToLoad(v1::DeploymentPlan(), plan_);
     std::map<std::string, double> by_machine;
     for (const auto& [device, bytes] : all) by_machine[MachineOf(device)] += bytes;
-    std::string slowest;
     for (const auto& [machine, bytes] : by_machine) {
       const double seconds = bytes / rates_.Of(machine);
       if (seconds <= move.load_seconds()) continue;
       move.set_load_seconds(seconds);
-      slowest = machine;
+      move.set_slowest_machine(machine);
     }
-    double longest = 0, shortest = move.load_seconds();
-    for (v1::Replica& replica : *plan_.mutable_replicas()) {
+    for (v1::Replica& replica : *plan_.mutable_replicas())
       replica.set_load_seconds(Alone(replica, all));
-      longest = std::max(longest, replica.load_seconds());
-      shortest = std::min(shortest, replica.load_seconds());
-    }
-    plan_.add_explanation(absl::StrFormat(
-        "weights load in %.0f s, machine %s last; one replica by itself in %.0f%s s",
-        std::ceil(move.load_seconds()), slowest, std::ceil(shortest),
-        std::ceil(longest) > std::ceil(shortest) ? absl::StrFormat(" to %.0f", std::ceil(longest))
-                                                 : ""));
     if (running_ != nullptr) FromRunning(&move);
   }
 
@@ -185,7 +171,9 @@ class Mover {
       ready.push_back({moves[static_cast<size_t>(i)].ready_seconds, &replica});
     }
     Lose(std::move(ready), meanwhile, move);
-    Explain(bytes, *move);
+    move->set_bytes(bytes);
+    move->set_running_requests_per_second(running_->prediction().requests_per_second());
+    move->set_gone(running_->replicas_size() - move->stay_size());
   }
 
   // Replicas come back one by one; until then the running plan's rate is not reached.
@@ -203,32 +191,6 @@ class Mover {
     }
     move->set_seconds(now);
     move->set_lost_requests(lost);
-  }
-
-  void Explain(double bytes, const v1::Move& move) {
-    if (move.flip().empty() && move.rebuilt().empty()) {
-      const int gone = running_->replicas_size() - move.stay_size();
-      plan_.add_explanation(
-          StrCat("moving from the running plan: re-routing only",
-                 gone > 0 ? StrCat(", ", gone, gone == 1 ? " replica goes" : " replicas go") : "",
-                 ": no weights are read, nothing is lost"));
-      return;
-    }
-    const auto names = [](const auto& list, const char* what) {
-      return list.empty() ? std::string() : StrCat("; ", absl::StrJoin(list, ", "), " ", what);
-    };
-    plan_.add_explanation(
-        StrCat("moving from the running plan: ", move.stay_size(), " of ", plan_.replicas_size(),
-               " replicas stay", names(move.flip(), "change their role only"),
-               move.rebuilt().empty()
-                   ? std::string()
-                   : StrCat("; weights are read for ", absl::StrJoin(move.rebuilt(), ", ")),
-               absl::StrFormat("; %.2f GiB to read", bytes / kGib)));
-    plan_.add_explanation(
-        absl::StrFormat("the move takes %.0f s; at its start the cluster serves %.3f of the "
-                        "running plan's %.3f requests/s: about %.0f requests wait or are lost",
-                        move.seconds(), move.meanwhile_requests_per_second(),
-                        running_->prediction().requests_per_second(), move.lost_requests()));
   }
 
   const ReadRates rates_;
@@ -267,18 +229,13 @@ void AddMove(const v1::Cluster& cluster, const MoveOptions& options,
   Mover(cluster, options, running, plan).Run();
 }
 
-std::string MoveAssumption(const MoveOptions& options) {
-  const bool given = options.disk_bytes_per_second != MoveOptions().disk_bytes_per_second;
-  std::string line = absl::StrFormat("weights are read at %.3g GB/s per machine (%s)",
-                                     options.disk_bytes_per_second / 1e9,
-                                     given ? "option" : "default: an NVMe drive on PCIe 3.0 x4");
-  line += options.network_bytes_per_second > 0
-              ? absl::StrFormat(", over a network of %.3g Gbit/s per machine (option)",
-                                options.network_bytes_per_second * 8e-9)
-              : std::string(", no network in between (default)");
-  line += options.keeps_weights ? "; workers keep weights that they hold (option)"
-                                : "; a worker that changes reads all of its weights (default)";
-  return line;
+v1::MoveTerms MoveTermsOf(const MoveOptions& options) {
+  v1::MoveTerms terms;
+  terms.set_disk_bytes_per_second(options.disk_bytes_per_second);
+  terms.set_disk_given(options.disk_bytes_per_second != MoveOptions().disk_bytes_per_second);
+  terms.set_network_bytes_per_second(options.network_bytes_per_second);
+  terms.set_keeps_weights(options.keeps_weights);
+  return terms;
 }
 
 }  // namespace tessera::scheduler

@@ -30,8 +30,7 @@ struct MoveOptions {
 // InvalidArgument naming the flag.
 absl::Status CheckMoveOptions(const MoveOptions& options);
 
-// Fills plan->move() and the replicas' load_seconds, and adds to plan->explanation(). `running`:
-// nothing runs where it is null.
+// Fills plan->move() and the replicas' load_seconds. `running`: nothing runs where it is null.
 void AddMove(const v1::Cluster& cluster, const MoveOptions& options,
              const v1::DeploymentPlan* running, v1::DeploymentPlan* plan);
 
@@ -44,7 +43,7 @@ struct ReplicaMove {
 std::vector<ReplicaMove> MovesOf(const v1::Cluster& cluster, const MoveOptions& options,
                                  const v1::DeploymentPlan& running, const v1::DeploymentPlan& plan);
 
-// For "assumptions".
-std::string MoveAssumption(const MoveOptions& options);
+// As assumptions say it.
+v1::MoveTerms MoveTermsOf(const MoveOptions& options);
 
 }  // namespace tessera::scheduler

@@ -5,13 +5,13 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/search/layout/goodput.h"
 #include "scheduler/search/layout/split_attainment.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -179,11 +179,6 @@ void AddLengths(const RequestClass& one, v1::ClassPrediction* out) {
   }
 }
 
-std::string SecondsText(double seconds) {
-  return seconds < 1 ? absl::StrFormat("%.4g ms", seconds * 1e3)
-                     : absl::StrFormat("%.4g s", seconds);
-}
-
 }  // namespace
 
 v1::ServiceObjectives ObjectivesOf(const RequestClass& one) {
@@ -219,15 +214,13 @@ bool PredictLatencies(const ServedPlacement& served, v1::DeploymentPlan* plan) {
   return waits_end;
 }
 
-std::string HardestLimitLine(const ServedPlacement& served, const v1::DeploymentPlan& plan) {
-  struct Without {
-    const char* name;
-    double attained;
-  };
-  std::vector<Without> limits;
-  for (const auto& [name, limit] : {std::pair("TTFT", &LatencyLimits::ttft_seconds),
-                                    {"TPOT", &LatencyLimits::tpot_seconds},
-                                    {"end to end", &LatencyLimits::end_to_end_seconds}}) {
+std::optional<v1::HardestLimit> HardestLimitOf(const ServedPlacement& served,
+                                               const v1::DeploymentPlan& plan) {
+  std::vector<v1::WithoutLimit> limits;
+  for (const auto& [name, limit] :
+       {std::pair(v1::LATENCY_LIMIT_TTFT, &LatencyLimits::ttft_seconds),
+        {v1::LATENCY_LIMIT_TPOT, &LatencyLimits::tpot_seconds},
+        {v1::LATENCY_LIMIT_END_TO_END, &LatencyLimits::end_to_end_seconds}}) {
     PlacementProblem without = *served.problem;
     bool any = false;
     for (RequestClass& one : without.classes) {
@@ -237,29 +230,18 @@ std::string HardestLimitLine(const ServedPlacement& served, const v1::Deployment
     if (!any) continue;
     ServedPlacement other = served;
     other.problem = &without;
-    limits.push_back({name, Served(other, plan).All().all});
+    limits.emplace_back().set_limit(name);
+    limits.back().set_attainment(Served(other, plan).All().all);
   }
-  if (limits.size() < 2) return "";
+  if (limits.size() < 2) return std::nullopt;
   std::stable_sort(limits.begin(), limits.end(),
-                   [](const Without& a, const Without& b) { return a.attained > b.attained; });
+                   [](const auto& a, const auto& b) { return a.attainment() > b.attainment(); });
   // None by itself where they keep out the same, or nothing.
   const double with_all = Served(served, plan).All().all;
-  if (limits.front().attained < with_all + kWorthTelling) return "";
-  std::vector<std::string> parts;
-  for (const Without& one : limits)
-    parts.push_back(absl::StrFormat("%.1f %% without one of %s", 100 * one.attained, one.name));
-  return absl::StrFormat("the limit that most requests miss is %s: %s would meet the others",
-                         limits.front().name, absl::StrJoin(parts, ", "));
-}
-
-std::string LimitsText(const v1::ServiceObjectives& objectives) {
-  std::vector<std::string> limits;
-  for (const auto& [name, seconds] : {std::pair("TTFT", objectives.time_to_first_token_seconds()),
-                                      {"TPOT", objectives.time_per_output_token_seconds()},
-                                      {"end to end", objectives.end_to_end_seconds()}}) {
-    if (seconds > 0) limits.push_back(StrCat(name, " <= ", SecondsText(seconds)));
-  }
-  return limits.empty() ? "no limit" : absl::StrJoin(limits, ", ");
+  if (limits.front().attainment() < with_all + kWorthTelling) return std::nullopt;
+  v1::HardestLimit hardest;
+  for (v1::WithoutLimit& one : limits) *hardest.add_without() = std::move(one);
+  return hardest;
 }
 
 std::string AttainmentTable(const v1::DeploymentPlan& plan) {

@@ -5,6 +5,7 @@
 // where the workload asks nothing of latencies.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "proto/plan.pb.h"
@@ -23,14 +24,13 @@ struct ServedPlacement {
 bool PredictLatencies(const ServedPlacement& served, v1::DeploymentPlan* plan);
 
 // Which kind of limit keeps most requests out, by what part would be within their limits without
-// it; empty where there are not two kinds.
-std::string HardestLimitLine(const ServedPlacement& served, const v1::DeploymentPlan& plan);
+// it; none where there are not two kinds.
+std::optional<v1::HardestLimit> HardestLimitOf(const ServedPlacement& served,
+                                               const v1::DeploymentPlan& plan);
 
 // A line for all and one for each class, each with its newline; empty: nothing was predicted.
 std::string AttainmentTable(const v1::DeploymentPlan& plan);
 
-// "TTFT <= 500 ms, end to end <= 10 s"; "no limit".
-std::string LimitsText(const v1::ServiceObjectives& objectives);
 v1::ServiceObjectives ObjectivesOf(const RequestClass& one);
 
 }  // namespace tessera::scheduler

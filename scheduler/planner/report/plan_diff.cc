@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/plan_check/parts.h"
+#include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/note_text.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -169,8 +171,9 @@ std::string PlanDiff(const v1::DeploymentPlan& from, const v1::DeploymentPlan& t
   AppendFigures(from, to, &out);
   AppendReplicas(from, to, &out);
   AppendLoading(from, to, &out);
-  AppendLines("explanation:", from.explanation(), to.explanation(), &out);
-  AppendLines("assumptions:", from.assumptions(), to.assumptions(), &out);
+  AppendLines("explanation:", NoteLines(from), NoteLines(to), &out);
+  AppendLines("assumptions:", AssumptionLines(from.assumptions()),
+              AssumptionLines(to.assumptions()), &out);
   if (const std::string estimates = EstimatesText(to); !estimates.empty())
     out += StrCat("\n", estimates, "\n");
   return out;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/note_text.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -119,10 +121,12 @@ std::string BoundText(const v1::DeploymentPlan& plan) {
                              : "");
 }
 
-// Of the explanation, what begins so, its first half.
-std::string Explained(const v1::DeploymentPlan& plan, const std::string& begin) {
-  for (const std::string& line : plan.explanation()) {
-    if (line.starts_with(begin)) return line.substr(0, line.find("; "));
+// Of the first note of such a fact, its first half; empty: there is none.
+std::string Noted(const v1::DeploymentPlan& plan, v1::Note::FactCase fact) {
+  for (const v1::Note& note : plan.notes()) {
+    if (note.fact_case() != fact) continue;
+    const std::string line = NoteText(note, plan);
+    return line.substr(0, line.find("; "));
   }
   return "";
 }
@@ -131,10 +135,11 @@ void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
   lines->push_back("how sure:");
   if (std::string estimates = EstimatesText(plan); !estimates.empty())
     Wrap(estimates, "  ", 1, lines);
-  Wrap(Explained(plan, "stages on several machines"), "  ", 1, lines);
+  Wrap(Noted(plan, v1::Note::kUnmeasuredPipelines), "  ", 1, lines);
   Wrap(BoundText(plan), "  ", 2, lines);
-  for (const char* begin : {"the limits ", "simplicity costs ", "--max-sequences ", "the loss of "})
-    Wrap(Explained(plan, begin), "  ", 1, lines);
+  for (const auto fact : {v1::Note::kLimitsCost, v1::Note::kSimplicityCost,
+                          v1::Note::kSequenceLimit, v1::Note::kLostMachine})
+    Wrap(Noted(plan, fact), "  ", 1, lines);
 }
 
 void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Lines* lines) {
@@ -172,7 +177,7 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   Lines head, where, rest;
   size_t warnings = 0;
   constexpr size_t kMostWarnings = 3;
-  for (const std::string& line : plan.explanation()) {
+  for (const std::string& line : NoteLines(plan)) {
     if (IsWarning(line) && warnings++ < kMostWarnings) Wrap(line, "", 1, &head);
   }
   Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
@@ -181,7 +186,7 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
        "", 2, &head);
   where.push_back("what runs where (TP: devices that share every layer):");
   AddReplicas(plan, &where);
-  Wrap(Explained(plan, "not used: "), "  ", 1, &where);
+  Wrap(Noted(plan, v1::Note::kIdle), "  ", 1, &where);
   rest.push_back("what to expect:");
   Wrap(LatencyText(plan), "  ", 1, &rest);
   Wrap(PriceText(plan), "  ", 1, &rest);

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/note_text.h"
+#include "scheduler/planner/report/outlook_text.h"
+#include "scheduler/planner/report/pace_text.h"
 #include "scheduler/planner/report/plan_attainment.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -152,17 +156,11 @@ void AppendRouting(const v1::DeploymentPlan& plan, std::string* out) {
 }
 
 // Like replicas have like bottlenecks; plan.json has them all.
-void AppendPace(const std::string& bottleneck, std::string* out) {
+void AppendPace(const v1::DeploymentPlan& plan, std::string* out) {
   constexpr size_t kShown = 12;
   NamedLines reasons;
-  for (size_t at = 0; at < bottleneck.size();) {
-    const size_t end = std::min(bottleneck.find("; ", at), bottleneck.size());
-    const std::string one = bottleneck.substr(at, end - at);
-    at = end + 2;
-    const size_t colon = one.find(": ");
-    const bool named = colon != std::string::npos;
-    reasons.Add(named ? one.substr(0, colon) : "", named ? one.substr(colon) : one);
-  }
+  for (const v1::Pace& pace : plan.certificate().pace())
+    reasons.Add(pace.replica(), StrCat(": ", PaceText(pace)));
   *out += "\nwhat sets the pace:\n";
   std::vector<std::string> others;
   for (size_t i = 0; i < reasons.lines().size(); ++i) {
@@ -390,7 +388,8 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
                           100 * plan.basis().cut_requests_share(),
                           plan.basis().longest_sequence_tokens());
   }
-  for (const std::string& line : plan.explanation()) {
+  const std::vector<std::string> notes = NoteLines(plan);
+  for (const std::string& line : notes) {
     if (IsWarning(line)) out += StrCat("\n", line);
   }
   if (p.time_per_output_token_seconds() > 0 || p.time_to_first_token_seconds() > 0)
@@ -412,11 +411,11 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
       "one token of every decoding request and a part of new prompts\n";
   AppendReplicas(plan, &out);
   AppendRouting(plan, &out);
-  AppendPace(plan.certificate().bottleneck(), &out);
+  AppendPace(plan, &out);
   AppendLinks(plan, &out);
-  AppendLines("why", plan.explanation(), &out);
+  AppendLines("why", notes, &out);
   AppendOutlook(plan, &out);
-  AppendLines("assumptions", plan.assumptions(), &out);
+  AppendLines("assumptions", AssumptionLines(plan.assumptions()), &out);
   return out;
 }
 

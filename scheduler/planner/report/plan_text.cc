@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <set>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -80,27 +80,21 @@ std::string UsdText(double usd) {
   return usd < 100 ? absl::StrFormat("%.2f", usd) : absl::StrFormat("%.0f", usd);
 }
 
+std::string LimitsText(const v1::ServiceObjectives& objectives) {
+  std::vector<std::string> limits;
+  for (const auto& [name, seconds] : {std::pair("TTFT", objectives.time_to_first_token_seconds()),
+                                      {"TPOT", objectives.time_per_output_token_seconds()},
+                                      {"end to end", objectives.end_to_end_seconds()}}) {
+    if (seconds > 0)
+      limits.push_back(seconds < 1 ? absl::StrFormat("%s <= %.4g ms", name, seconds * 1e3)
+                                   : absl::StrFormat("%s <= %.4g s", name, seconds));
+  }
+  return limits.empty() ? "no limit" : absl::StrJoin(limits, ", ");
+}
+
 std::string GbitText(double bytes_per_second) {
   const double gbit = bytes_per_second * 8e-9;
   return gbit < 1000 ? absl::StrFormat("%.3g Gbit/s", gbit) : absl::StrFormat("%.0f Gbit/s", gbit);
-}
-
-std::string EstimatesText(const v1::DeploymentPlan& plan) {
-  constexpr std::string_view kMark = "ESTIMATED", kOfKind = "; efficiencies ";
-  std::string kinds, others;
-  std::set<std::string> named;  // each kind of device may have the same estimate
-  for (const std::string& line : plan.assumptions()) {
-    if (line.find(kMark) == std::string::npos) continue;
-    const std::string name = line.substr(0, std::min(line.find(": "), line.find(" = ")));
-    if (!named.insert(name).second) continue;
-    std::string& text = line.find(kOfKind) != std::string::npos ? kinds : others;
-    if (!text.empty()) text += &text == &kinds ? ", " : "; ";
-    text += name;
-  }
-  if (kinds.empty() && others.empty()) return "";
-  std::string text = StrCat(kMark, ", not measured: ");
-  if (!kinds.empty()) text += StrCat("efficiencies of ", kinds, others.empty() ? "" : "; ");
-  return text + others;
 }
 
 bool SimulatedToAttainLess(const v1::DeploymentPlan& plan) {
@@ -128,14 +122,6 @@ std::string CountedOnText(const v1::DeploymentPlan& plan) {
                          plan.survival().requests_per_second());
 }
 
-bool PricesEstimated(const v1::DeploymentPlan& plan) {
-  return std::any_of(plan.assumptions().begin(), plan.assumptions().end(),
-                     [](const std::string& line) {
-                       return line.starts_with("USD per hour of one device") &&
-                              line.find("ESTIMATED") != std::string::npos;
-                     });
-}
-
 std::string ChangeText(double ratio, const char* same) {
   const double percent = 100 * (ratio - 1);
   return std::abs(percent) < 0.05 ? same : absl::StrFormat("%+.1f %%", percent);
@@ -147,20 +133,12 @@ std::string FirstLine(std::string_view text) {
 
 bool IsWarning(const std::string& line) { return line.starts_with("warning: "); }
 
-void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,
-                 std::string* out) {
+void AppendLines(const char* heading, const std::vector<std::string>& lines, std::string* out) {
   if (std::all_of(lines.begin(), lines.end(), IsWarning)) return;
   *out += StrCat("\n", heading, ":\n");
   for (const std::string& line : lines) {
     if (!IsWarning(line)) *out += StrCat("  ", line, "\n");
   }
-}
-
-void AppendOutlook(const v1::DeploymentPlan& plan, std::string* out) {
-  AppendLines("other choices", plan.alternatives(), out);
-  AppendLines("if the assumptions are off", plan.sensitivity(), out);
-  AppendLines("what one more device would bring", plan.device_prices(), out);
-  AppendLines("what more bandwidth would bring", plan.link_prices(), out);
 }
 
 }  // namespace tessera::scheduler

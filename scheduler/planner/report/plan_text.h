@@ -2,10 +2,9 @@
 // functions.
 #pragma once
 
-#include <google/protobuf/repeated_ptr_field.h>
-
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/plan.pb.h"
 
@@ -22,9 +21,8 @@ std::string UsdText(double usd);
 // "25 Gbit/s", "2400 Gbit/s", "0.05 Gbit/s".
 std::string GbitText(double bytes_per_second);
 
-// "ESTIMATED, not measured: efficiencies of A40, L4; links inside 2 machines": what of the plan's
-// assumptions is so marked; empty where nothing is.
-std::string EstimatesText(const v1::DeploymentPlan& plan);
+// "TTFT <= 500 ms, end to end <= 10 s"; "no limit".
+std::string LimitsText(const v1::ServiceObjectives& objectives);
 
 // Whether a plan for goodput attains less in the simulation than it promises, by more than luck.
 bool SimulatedToAttainLess(const v1::DeploymentPlan& plan);
@@ -36,9 +34,6 @@ std::string HeadlineRate(const v1::DeploymentPlan& plan);
 // "by simulation: 3.200", "3.000 after the loss of any one machine": the requests per second of the
 // promised ones that are to be counted on; empty where these are all.
 std::string CountedOnText(const v1::DeploymentPlan& plan);
-
-// Whether some price that the plan may rest on is the catalogue's.
-bool PricesEstimated(const v1::DeploymentPlan& plan);
 
 // Of a ratio to what is: "+4.8 %", or `same` where that rounds to nothing.
 std::string ChangeText(double ratio, const char* same = "unchanged");
@@ -56,10 +51,6 @@ std::string FirstLine(std::string_view text);
 bool IsWarning(const std::string& line);
 
 // A heading and the lines below it, those at the head left out; nothing where there are none.
-void AppendLines(const char* heading, const google::protobuf::RepeatedPtrField<std::string>& lines,
-                 std::string* out);
-
-// What else is told of a plan: other choices, assumptions that are off, more devices and links.
-void AppendOutlook(const v1::DeploymentPlan& plan, std::string* out);
+void AppendLines(const char* heading, const std::vector<std::string>& lines, std::string* out);
 
 }  // namespace tessera::scheduler

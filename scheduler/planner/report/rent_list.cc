@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -31,10 +30,11 @@ int DevicesIn(const v1::Machine& machine) {
 
 }  // namespace
 
-std::string RentLine(const v1::Cluster& cluster, const v1::DeploymentPlan& plan,
-                     double usd_per_hour) {
+v1::RentOrders RentOrdersOf(const v1::Cluster& cluster, const v1::DeploymentPlan& plan,
+                            double usd_per_hour) {
   const std::map<std::string, CountsByKind> used = UsedOf(plan);
-  std::vector<std::string> orders;
+  v1::RentOrders rent;
+  rent.set_usd_per_hour(usd_per_hour);
   int paid = 0, unused = 0;  // devices of whole machines
   for (const v1::Machine& machine : cluster.machines()) {
     const int offered = std::max(1, machine.available());
@@ -51,23 +51,24 @@ std::string RentLine(const v1::Cluster& cluster, const v1::DeploymentPlan& plan,
     }
     if (copies == 0) continue;
     if (machine.price_usd_per_hour() > 0) {
-      orders.push_back(offered > 1 ? StrCat(copies, " of the ", offered, " ", machine.name())
-                                   : machine.name());
+      v1::RentOrder& order = *rent.add_orders();
+      order.set_machine(machine.name());
+      order.set_machines(copies);
+      order.set_offered(offered);
       paid += copies * DevicesIn(machine);
       unused += copies * DevicesIn(machine) - devices;
       continue;
     }
-    for (const auto& [kind, count] : kinds)
-      orders.push_back(StrCat(count, " ", kind, " of ", machine.name(), " one by one"));
+    for (const auto& [kind, count] : kinds) {
+      v1::RentOrder& order = *rent.add_orders();
+      order.set_machine(machine.name());
+      order.mutable_devices()->set_kind(kind);
+      order.mutable_devices()->set_devices(count);
+    }
   }
-  std::string line = "rent ";
-  for (const std::string& order : orders) line += (line.size() > 5 ? ", " : "") + order;
-  if (usd_per_hour > 0) absl::StrAppendFormat(&line, ": %.2f USD/h", usd_per_hour);
-  if (unused > 0) {
-    line += StrCat("; ", unused, " of the ", paid, " devices of whole machines ",
-                   unused == 1 ? "is" : "are", " paid for and not used");
-  }
-  return line;
+  rent.set_paid_devices(paid);
+  rent.set_unused_devices(unused);
+  return rent;
 }
 
 bool IsMarket(const v1::Cluster& cluster) {

@@ -11,10 +11,9 @@
 
 namespace tessera::scheduler {
 
-// "rent 2 of the 4 h100x2, w, 3 A6000 of v one by one: 13.00 USD/h; 1 of the 9 devices of whole
-// machines is not used". `usd_per_hour`: of all that; 0: not known.
-std::string RentLine(const v1::Cluster& cluster, const v1::DeploymentPlan& plan,
-                     double usd_per_hour);
+// `usd_per_hour`: of all that; 0: not known.
+v1::RentOrders RentOrdersOf(const v1::Cluster& cluster, const v1::DeploymentPlan& plan,
+                            double usd_per_hour);
 
 // Whether the description offers a machine several times.
 bool IsMarket(const v1::Cluster& cluster);

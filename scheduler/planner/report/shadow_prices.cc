@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/planner/report/idle_devices.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -15,14 +12,13 @@ constexpr double kWorthless = 5e-4;  // requests per second
 
 }  // namespace
 
-std::vector<std::string> ShadowPriceLines(const PlacementProblem& problem,
+std::vector<v1::DevicePrice> ShadowPrices(const PlacementProblem& problem,
                                           const Placement& placement, const std::string& search,
                                           bool survives) {
+  std::vector<v1::DevicePrice> prices;
   if (placement.shadow_prices.empty()) {
-    if (survives) return {};
-    return {
-        StrCat("not known: the search ", search.empty() ? "best" : search,
-               " does not price devices; --sensitivity plans again with one more of each kind")};
+    if (!survives) prices.emplace_back().set_unpriced_search(search.empty() ? "best" : search);
+    return prices;
   }
   const bool budget = problem.goal == Goal::kBudget;
   const std::map<std::string, int> idle = IdleByKind(*problem.graph, placement);
@@ -31,29 +27,26 @@ std::vector<std::string> ShadowPriceLines(const PlacementProblem& problem,
     double& most = by_kind[problem.graph->pools()[p].spec->kind];
     most = std::max(most, placement.shadow_prices[p]);
   }
+  v1::DeviceEstimate worthless;
   // For a plan that survives, a device's machine matters; only existing ones were looked at.
-  const char* where = survives ? " in a machine that has some" : "";
-  std::vector<std::string> lines, worthless;
+  worthless.set_beside_others(survives);
+  worthless.set_unit(survives ? v1::VALUE_UNIT_REQUESTS_AFTER_LOSS : v1::VALUE_UNIT_REQUESTS);
   for (const auto& [kind, price] : by_kind) {
     if (price < kWorthless) {
-      worthless.push_back(kind);
+      worthless.add_kinds(kind);
       continue;
     }
+    v1::DeviceEstimate& worth = *prices.emplace_back().mutable_estimate();
+    worth.add_kinds(kind);
+    worth.set_value(price);
+    worth.set_unit(worthless.unit());
+    worth.set_beside_others(survives);
     const auto unused = idle.find(kind);
-    lines.push_back(absl::StrFormat(
-        "one more %s%s is worth %.3f requests/s%s%s (estimate: shadow price, "
-        "at the margin, with parts of devices)",
-        kind, where, price, survives ? " after the loss of a machine" : "",
-        unused == idle.end() || budget
-            ? ""
-            : StrCat(", if it finds a place that the ", unused->second,
-                     unused->second == 1 ? " that is" : " that are", " not used did not find")));
+    if (unused != idle.end() && !budget) worth.set_unused(unused->second);
   }
-  if (worthless.empty()) return lines;
-  lines.push_back(StrCat("one more ", absl::StrJoin(worthless, ", "), where, " would bring nothing",
-                         budget ? ": the budget is what is scarce" : "",
-                         " (estimate: shadow price, at the margin, with parts of devices)"));
-  return lines;
+  worthless.set_budget_is_scarce(budget);
+  if (!worthless.kinds().empty()) *prices.emplace_back().mutable_estimate() = worthless;
+  return prices;
 }
 
 }  // namespace tessera::scheduler

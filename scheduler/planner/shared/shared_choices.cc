@@ -6,9 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/search/math/linear_program.h"
 #include "third_party/absl/str_cat.h"
 
@@ -37,10 +34,10 @@ class GroupDealer {
   GroupDealer(const SharingQuestion& question, std::vector<DeviceCounts> groups)
       : question_(question), groups_(std::move(groups)) {}
 
-  OtherDeal Run(std::string name, const std::string& what) {
-    found_.name = std::move(name);
+  OtherDeal Run(v1::ChoiceKind choice) {
+    found_.choice = choice;
     if (groups_.size() < models()) {
-      found_.why_none = StrCat("there are fewer ", what, " than models");
+      found_.why.set_too_few(true);
       return std::move(found_);
     }
     size_t ways = 1;
@@ -50,8 +47,6 @@ class GroupDealer {
     } else {
       ByProgram();
     }
-    if (found_.deal.placements.empty() && found_.why_none.empty())
-      found_.why_none = "none was found that serves all models";
     return std::move(found_);
   }
 
@@ -76,7 +71,7 @@ class GroupDealer {
   std::optional<size_t> Unserved(const Dealer::Parts& parts) {
     for (size_t i = 0; i < models(); ++i) {
       if (question_.dealer.RateOn(i, parts[i]) > 0) continue;
-      found_.why_none = StrCat(question_.problems[i]->model->name, " does not fit on what it has");
+      found_.why.set_model(question_.problems[i]->model->name);
       return i;
     }
     return std::nullopt;
@@ -251,40 +246,63 @@ Dealer::Parts EvenParts(const ClusterGraph& graph, size_t models) {
 
 OtherDeal EvenDeal(const SharingQuestion& question) {
   OtherDeal even;
-  even.name = "as much of every shape of machine for each model";
+  even.choice = v1::CHOICE_KIND_EVEN;
   const ClusterGraph& graph = GraphOf(question);
   const Dealer::Parts parts = EvenParts(graph, question.problems.size());
   even.deal = question.dealer.OnParts(parts);
   if (!even.deal.placements.empty()) return even;
-  for (size_t i = 0; i < parts.size() && even.why_none.empty(); ++i) {
+  for (size_t i = 0; i < parts.size() && even.why.model().empty(); ++i) {
     if (question.dealer.RateOn(i, parts[i]) > 0) continue;
-    const std::string kinds = KindsText(graph, parts[i]);
-    even.why_none = StrCat(question.problems[i]->model->name, " does not fit on its ",
-                           kinds.empty() ? "part, no devices" : kinds);
+    even.why.set_model(question.problems[i]->model->name);
+    *even.why.mutable_kinds() = KindsOf(graph, parts[i]);
   }
   return even;
 }
 
-// "2.100 times the asked rates (-12.0 %)".
-std::string Against(const SharingQuestion& question, double theta, const Deal& deal) {
-  return absl::StrFormat("%.3f %s (%s)", theta, ThetaUnit(question.of_asked),
-                         ChangeText(theta / deal.theta, "as much"));
+void SetAgainst(const SharingQuestion& question, double theta, const Deal& deal,
+                v1::FoundChoice* found) {
+  found->set_value(theta);
+  found->set_unit(ThetaUnit(question.of_asked));
+  found->set_ratio(theta / deal.theta);
 }
 
-std::string InTurnLine(const SharingQuestion& question, const Deal& deal) {
+v1::OtherChoice InTurn(const SharingQuestion& question, const Deal& deal) {
   double seconds = 0;  // of the whole cluster, for the weights' requests of a second
   for (size_t i = 0; i < question.weights.size(); ++i)
     seconds += question.weights[i] / question.alone[i].requests_per_second;
-  std::vector<std::string> parts;
+  v1::OtherChoice choice;
+  choice.set_choice(v1::CHOICE_KIND_IN_TURN);
   for (size_t i = 0; i < question.weights.size(); ++i) {
-    parts.push_back(absl::StrFormat(
-        "%s %.0f %%", question.problems[i]->model->name,
-        100 * question.weights[i] / question.alone[i].requests_per_second / seconds));
+    v1::ModelShare& turn = *choice.add_turns();
+    turn.set_model(question.problems[i]->model->name);
+    turn.set_share(question.weights[i] / question.alone[i].requests_per_second / seconds);
   }
-  return StrCat("each model in turn with the whole cluster, ", absl::StrJoin(parts, ", "),
-                " of the time: ", Against(question, 1 / seconds, deal),
-                "; a yardstick: no plan shares a device between models, and the time to load "
-                "weights at each turn does not count");
+  SetAgainst(question, 1 / seconds, deal, choice.mutable_found());
+  return choice;
+}
+
+v1::OtherChoice ChoiceOf(const SharingQuestion& question, const Deal& deal,
+                         const OtherDeal& other) {
+  v1::OtherChoice choice;
+  choice.set_choice(other.choice);
+  if (other.deal.placements.empty()) {
+    *choice.mutable_missing() = other.why;
+    return choice;
+  }
+  const auto part = [&](size_t i) {
+    return other.deal.placements[i].requests_per_second / question.weights[i];
+  };
+  size_t least = 0;
+  for (size_t i = 1; i < question.weights.size(); ++i) {
+    if (part(i) < part(least)) least = i;
+  }
+  const DeviceCounts used =
+      DevicesOf(*question.problems[least], other.deal.placements[least].replicas);
+  v1::FoundChoice& found = *choice.mutable_found();
+  SetAgainst(question, other.deal.theta, deal, &found);
+  found.set_limiting_model(question.problems[least]->model->name);
+  *found.mutable_kinds() = KindsOf(GraphOf(question), used);
+  return choice;
 }
 
 }  // namespace
@@ -302,59 +320,43 @@ std::vector<OtherDeal> OtherDeals(const SharingQuestion& question, const Deal& d
       GroupsBy(graph, [](const DevicePool& pool) { return pool.spec->kind; });
   const auto stopped = [&] { return question.problems.front()->watch.Stopped(); };
   if (!stopped() && Shares(parts, machines)) {
-    others.push_back(
-        GroupDealer(question, machines).Run("every machine for one model alone", "machines"));
+    others.push_back(GroupDealer(question, machines).Run(v1::CHOICE_KIND_MACHINE_EACH));
   }
   if (!stopped()) others.push_back(EvenDeal(question));
   if (!stopped() && Shares(parts, kinds)) {
-    others.push_back(GroupDealer(question, kinds)
-                         .Run("every kind of device for one model alone", "kinds of devices"));
+    others.push_back(GroupDealer(question, kinds).Run(v1::CHOICE_KIND_KIND_EACH));
   }
   // What a stop left of the last one says nothing.
   if (stopped() && !others.empty()) others.pop_back();
   return others;
 }
 
-std::vector<std::string> ChoiceLines(const SharingQuestion& question, const Deal& deal,
-                                     const std::vector<OtherDeal>& others) {
-  std::vector<std::string> lines;
-  const ClusterGraph& graph = GraphOf(question);
-  for (const OtherDeal& other : others) {
-    if (other.deal.placements.empty()) {
-      lines.push_back(StrCat(other.name, ": none, ", other.why_none));
-      continue;
-    }
-    const auto part = [&](size_t i) {
-      return other.deal.placements[i].requests_per_second / question.weights[i];
-    };
-    size_t least = 0;
-    for (size_t i = 1; i < question.weights.size(); ++i) {
-      if (part(i) < part(least)) least = i;
-    }
-    const DeviceCounts used =
-        DevicesOf(*question.problems[least], other.deal.placements[least].replicas);
-    lines.push_back(StrCat(other.name, ": ", Against(question, other.deal.theta, deal), "; ",
-                           question.problems[least]->model->name, " limits it, on ",
-                           KindsText(graph, used)));
-  }
+std::vector<v1::OtherChoice> OtherChoices(const SharingQuestion& question, const Deal& deal,
+                                          const std::vector<OtherDeal>& others) {
+  std::vector<v1::OtherChoice> choices;
+  for (const OtherDeal& other : others) choices.push_back(ChoiceOf(question, deal, other));
   if (question.problems.front()->watch.Stopped()) {
-    lines.push_back("interrupted: not all other choices were tried");
-  } else if (graph.devices() > kMostDevices) {
-    lines.push_back(
-        StrCat("other deals: not tried above ", kMostDevices, " devices, where it takes long"));
+    choices.emplace_back();  // interrupted
+  } else if (GraphOf(question).devices() > kMostDevices) {
+    choices.emplace_back().set_choice(v1::CHOICE_KIND_OTHER_DEALS);
+    choices.back().set_above_devices(kMostDevices);
   }
-  lines.push_back(InTurnLine(question, deal));
-  return lines;
+  choices.push_back(InTurn(question, deal));
+  return choices;
 }
 
-std::string KindsText(const ClusterGraph& graph, const DeviceCounts& devices) {
-  std::map<std::string, int> kinds;
-  for (size_t p = 0; p < devices.size(); ++p) kinds[graph.pools()[p].spec->kind] += devices[p];
-  std::vector<std::string> parts;
-  for (const auto& [kind, count] : kinds) {
-    if (count > 0) parts.push_back(StrCat(count, " ", kind));
+google::protobuf::RepeatedPtrField<v1::KindCount> KindsOf(const ClusterGraph& graph,
+                                                          const DeviceCounts& devices) {
+  std::map<std::string, int> counts;
+  for (size_t p = 0; p < devices.size(); ++p) counts[graph.pools()[p].spec->kind] += devices[p];
+  google::protobuf::RepeatedPtrField<v1::KindCount> kinds;
+  for (const auto& [kind, count] : counts) {
+    if (count == 0) continue;
+    v1::KindCount& one = *kinds.Add();
+    one.set_kind(kind);
+    one.set_devices(count);
   }
-  return absl::StrJoin(parts, ", ");
+  return kinds;
 }
 
 }  // namespace tessera::scheduler

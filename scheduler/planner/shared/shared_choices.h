@@ -25,19 +25,20 @@ struct SharingQuestion {
 };
 
 struct OtherDeal {
-  std::string name;
-  Deal deal;             // without placements: there is none
-  std::string why_none;  // names a model
+  v1::ChoiceKind choice = v1::CHOICE_KIND_UNSPECIFIED;
+  Deal deal;              // without placements: there is none
+  v1::MissingChoice why;  // there is none
 };
 
 // Those that `deal` is not already one of.
 std::vector<OtherDeal> OtherDeals(const SharingQuestion& question, const Deal& deal);
 
-// For people: every choice against the deal.
-std::vector<std::string> ChoiceLines(const SharingQuestion& question, const Deal& deal,
-                                     const std::vector<OtherDeal>& others);
+// Every choice against the deal.
+std::vector<v1::OtherChoice> OtherChoices(const SharingQuestion& question, const Deal& deal,
+                                          const std::vector<OtherDeal>& others);
 
-// "2 A40, 4 L4"; kinds in the order of their names.
-std::string KindsText(const ClusterGraph& graph, const DeviceCounts& devices);
+// In the order of their names.
+google::protobuf::RepeatedPtrField<v1::KindCount> KindsOf(const ClusterGraph& graph,
+                                                          const DeviceCounts& devices);
 
 }  // namespace tessera::scheduler

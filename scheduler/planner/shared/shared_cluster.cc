@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/bound_text.h"
+#include "scheduler/planner/report/choice_text.h"
 #include "scheduler/planner/shared/deal.h"
 #include "scheduler/planner/shared/shared_bound.h"
 #include "scheduler/planner/shared/shared_choices.h"
@@ -66,7 +67,7 @@ class Sharer {
     shared.weights = weights_;
     shared.theta = CommonPart(shared.plans, weights_, &overload_);
     for (v1::DeploymentPlan& plan : shared.plans)
-      plan.mutable_alternatives()->Add(choices_.begin(), choices_.end());
+      plan.mutable_alternatives()->Assign(choices_.begin(), choices_.end());
     if (bound_.theta > 0) Bound(&shared);
     shared.text = Text(shared);
     return shared;
@@ -93,16 +94,13 @@ class Sharer {
     plans_[i] = *std::move(plan);
     // The planner was given a placement; where it comes from, and who has the other devices, is
     // known here.
-    auto* lines = plans_[i].mutable_explanation();
-    lines->erase(std::remove_if(lines->begin(), lines->end(),
-                                [](const auto& line) { return line.starts_with("not used: "); }),
-                 lines->end());
-    for (std::string& line : *plans_[i].mutable_assumptions()) {
-      if (line.starts_with("search = "))
-        line = StrCat("search = ", options_.search.empty() ? "best" : options_.search,
-                      " on parts of the cluster, dealt to models; splitting prefill and decode ",
-                      options_.allow_split ? "allowed" : "not allowed", " (options)");
-    }
+    auto* notes = plans_[i].mutable_notes();
+    notes->erase(std::remove_if(notes->begin(), notes->end(),
+                                [](const v1::Note& note) { return note.has_idle(); }),
+                 notes->end());
+    v1::PlanningTerms& terms = *plans_[i].mutable_assumptions()->mutable_planning();
+    terms.set_search(options_.search.empty() ? "best" : options_.search);
+    terms.set_dealt(true);
     return absl::OkStatus();
   }
 
@@ -154,10 +152,10 @@ class Sharer {
       best = i;
     }
     if (best < others.size()) {
-      chosen_ = others[best].name;
+      chosen_ = ChoiceName(others[best].choice);
       others.erase(others.begin() + static_cast<long>(best));
     }
-    choices_ = ChoiceLines(question, deal_, others);
+    choices_ = OtherChoices(question, deal_, others);
   }
 
   absl::Status PlaceDeal() {
@@ -182,19 +180,19 @@ class Sharer {
     }
     DeviceCounts idle = AllDevices(*problems_.front());
     for (size_t p = 0; p < used.size(); ++p) idle[p] -= used[p];
-    idle_ = KindsText(*problems_.front()->graph, idle);
+    idle_ = KindCountsText(KindsOf(*problems_.front()->graph, idle));
     worths_ = Worths();  // while there is a graph
     return absl::OkStatus();
   }
 
-  std::string Why(size_t i) const {
-    std::vector<std::string> others;
+  v1::Note Why(size_t i) const {
+    v1::Note note;
+    v1::SharedWith& shared = *note.mutable_shared_with();
     for (size_t j = 0; j < inputs_.size(); ++j) {
-      if (j != i) others.push_back(NameOf(j));
+      if (j != i) shared.add_models(NameOf(j));
     }
-    return absl::StrFormat(
-        "shares the cluster with %s; with all of it to itself it would serve %.3f requests/s",
-        absl::StrJoin(others, ", "), alone_[i].requests_per_second);
+    shared.set_alone_requests_per_second(alone_[i].requests_per_second);
+    return note;
   }
 
   std::string Devices(const v1::DeploymentPlan& plan) const {
@@ -232,7 +230,7 @@ class Sharer {
     }
     out += StrCat("  ", NameOf(least), " limits the deal: ", How(), "\n");
     if (interrupted_) out += "  warning: interrupted: the best deal found until then\n";
-    if (shared.upper_bound > 0) out += StrCat("  ", BoundText(shared), "\n");
+    if (shared.upper_bound > 0) out += StrCat("  ", SharedBoundText(BoundOf(shared)), "\n");
     if (!overload_.empty()) out += StrCat("  ", overload_, "\n");
     if (!idle_.empty()) out += StrCat("  used by no model: ", idle_, "\n");
     return out;
@@ -242,11 +240,8 @@ class Sharer {
   void Bound(SharedPlans* shared) const {
     shared->upper_bound = bound_.theta;
     shared->device_worths = worths_;
-    for (v1::DeploymentPlan& plan : shared->plans) {
-      for (std::string& line : *plan.mutable_explanation()) {
-        if (line.starts_with("heuristic: no bound is proved")) line = BoundText(*shared);
-      }
-    }
+    for (v1::DeploymentPlan& plan : shared->plans)
+      *plan.mutable_certificate()->mutable_shared_bound() = BoundOf(*shared);
   }
 
   // By kind, where it is worth most.
@@ -260,12 +255,12 @@ class Sharer {
     return worths;
   }
 
-  static std::string BoundText(const SharedPlans& shared) {
-    return absl::StrFormat(
-        "at most %.3f %s, whatever the deal: the gap is %.2f %%; it counts parts of devices, so "
-        "some of it is out of reach; %s",
-        shared.upper_bound, ThetaUnit(shared.of_asked),
-        100 * std::max(0.0, 1 - shared.theta / shared.upper_bound), BoundedLayouts());
+  static v1::SharedBound BoundOf(const SharedPlans& shared) {
+    v1::SharedBound bound;
+    bound.set_part(shared.theta);
+    bound.set_upper_bound(shared.upper_bound);
+    bound.set_unit(ThetaUnit(shared.of_asked));
+    return bound;
   }
 
   std::string How() const {
@@ -287,8 +282,8 @@ class Sharer {
   SharedBound bound_;
   std::map<std::string, double> worths_;
   bool interrupted_ = false;
-  std::string chosen_;                // of the other choices, where it is the deal
-  std::vector<std::string> choices_;  // lines about the others
+  std::string chosen_;  // of the other choices, where it is the deal
+  std::vector<v1::OtherChoice> choices_;
   std::vector<Placement> placements_;
   std::vector<v1::DeploymentPlan> plans_;
   std::string overload_, idle_;
@@ -296,8 +291,8 @@ class Sharer {
 
 }  // namespace
 
-std::string ThetaUnit(bool of_asked) {
-  return of_asked ? "times the asked rates" : "times what each model would serve alone";
+v1::ValueUnit ThetaUnit(bool of_asked) {
+  return of_asked ? v1::VALUE_UNIT_TIMES_ASKED : v1::VALUE_UNIT_TIMES_ALONE;
 }
 
 double CommonPart(const std::vector<v1::DeploymentPlan>& plans, const std::vector<double>& weights,

@@ -54,8 +54,8 @@ absl::StatusOr<SharedPlans> PlanShared(const std::vector<PlannerInput>& inputs,
                                        const PlannerOptions& options,
                                        const SharingOptions& sharing = {});
 
-// "times the asked rates", or of what there is where no rates were given.
-std::string ThetaUnit(bool of_asked);
+// What theta is a multiple of.
+v1::ValueUnit ThetaUnit(bool of_asked);
 
 // Theta of these plans: the least part of its weight that one serves, less where links that several
 // plans load carry less than all of them send; `overload` says so then, else it stays as it is.

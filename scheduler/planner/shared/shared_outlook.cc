@@ -1,17 +1,15 @@
 #include "scheduler/planner/shared/shared_outlook.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "scheduler/planner/advice/assumption_changes.h"
 #include "scheduler/planner/advice/device_places.h"
 #include "scheduler/planner/advice/link_prices.h"
 #include "scheduler/planner/advice/what_if.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/shared/shared_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -45,11 +43,16 @@ class Outlook {
     const std::set<std::string> kinds = KindsOf(inputs_.front().cluster);
     if (!search_again_ && DevicesOf(inputs_.front().cluster) > kReplannedUpTo) {
       for (const auto& [kind, worth] : shared_.device_worths) {
-        AddDevices(absl::StrFormat("one more %s brings about %.3f %s (estimate: the dual)", kind,
-                                   worth, ThetaUnit(shared_.of_asked)));
+        v1::DevicePrice price;
+        price.mutable_estimate()->add_kinds(kind);
+        price.mutable_estimate()->set_value(worth);
+        price.mutable_estimate()->set_unit(ThetaUnit(shared_.of_asked));
+        price.mutable_estimate()->set_dual(true);
+        AddDevices(std::move(price));
       }
-      AddDevices(StrCat("not dealt again with one more device above ", kReplannedUpTo,
-                        " devices, where it takes long: use --sensitivity"));
+      v1::DevicePrice untried;
+      untried.set_above_devices(kReplannedUpTo);
+      AddDevices(std::move(untried));
       return;
     }
     size_t untried = kinds.size();
@@ -58,30 +61,41 @@ class Outlook {
       if (Device(kind)) --untried;
     }
     if (untried == 0) return;
-    AddDevices(StrCat(Stopped() ? "interrupted: " : "", "not dealt again with one more of ",
-                      untried, untried == kinds.size() ? " kinds" : " other kinds"));
+    v1::DevicePrice price;
+    price.mutable_untried()->set_kinds(static_cast<int>(untried));
+    price.mutable_untried()->set_all(untried == kinds.size());
+    price.mutable_untried()->set_interrupted(Stopped());
+    AddDevices(std::move(price));
   }
 
   void Assumptions() {
     for (const AssumptionChange& change : AssumptionChanges()) {
+      v1::Sensitivity fact;
       if (Stopped()) {
-        AddSensitivity("interrupted: not all assumptions were tried");
+        fact.set_interrupted(true);
+        AddSensitivity(std::move(fact));
         return;
       }
-      const std::vector<PlannerInput> changed = Changed(inputs_, change.apply);
-      const Judged kept = Judge(changed);
-      std::string line =
-          kept.status.ok()
-              ? absl::StrFormat("%s: %.3f %s (%s), %s", change.name, kept.theta,
-                                ThetaUnit(shared_.of_asked), ChangeText(kept.theta / shared_.theta),
-                                Rates(kept.plans))
-              : StrCat(change.name, ": these layouts do not work: ", WhyNotKept(kept.status));
-      if (search_again_) line += Choice(changed, kept.theta);
-      AddSensitivity(line);
+      const std::vector<PlannerInput> inputs = Changed(inputs_, change.apply);
+      const Judged kept = Judge(inputs);
+      v1::ChangedAssumption& changed = *fact.mutable_changed();
+      changed.set_assumed(change.assumed);
+      changed.set_factor(change.factor);
+      changed.set_unit(ThetaUnit(shared_.of_asked));
+      if (kept.status.ok()) {
+        changed.set_value(kept.theta);
+        changed.set_ratio(kept.theta / shared_.theta);
+        *changed.mutable_rates() = Rates(kept.plans);
+      } else {
+        changed.set_error(WhyNotKept(kept.status));
+      }
+      if (search_again_) Choose(inputs, kept.theta, &changed);
+      AddSensitivity(std::move(fact));
     }
-    if (!search_again_)
-      AddSensitivity(
-          "whether another deal would be chosen then is unknown: --sensitivity deals again");
+    if (search_again_) return;
+    v1::Sensitivity fact;
+    fact.set_not_searched(true);
+    AddSensitivity(std::move(fact));
   }
 
   void Links() {
@@ -98,32 +112,40 @@ class Outlook {
     };
     question.now = shared_.theta;
     question.unit = ThetaUnit(shared_.of_asked);
-    question.layout = "these layouts";
+    question.shared = true;
     question.watch = options_.watch;
-    std::vector<std::string> lines = LinkPriceLines(std::move(question));
-    if (Stopped()) lines.push_back("interrupted: not all links were tried");
+    std::vector<v1::LinkPrice> prices = LinkPrices(std::move(question));
+    if (Stopped()) prices.emplace_back().set_interrupted(true);
     for (v1::DeploymentPlan& plan : shared_.plans)
-      plan.mutable_link_prices()->Add(lines.begin(), lines.end());
+      plan.mutable_link_prices()->Assign(prices.begin(), prices.end());
   }
 
  private:
   bool Stopped() const { return options_.watch.Stopped(); }
 
-  void AddDevices(const std::string& line) {
-    for (v1::DeploymentPlan& plan : shared_.plans) plan.add_device_prices(line);
+  void AddDevices(v1::DevicePrice price) {
+    price.set_shared(true);
+    for (v1::DeploymentPlan& plan : shared_.plans) *plan.add_device_prices() = price;
   }
 
-  void AddSensitivity(const std::string& line) {
-    for (v1::DeploymentPlan& plan : shared_.plans) plan.add_sensitivity(line);
+  void AddSensitivity(v1::Sensitivity fact) {
+    fact.set_shared(true);
+    for (v1::DeploymentPlan& plan : shared_.plans) *plan.add_sensitivity() = fact;
   }
 
-  std::string Choice(const std::vector<PlannerInput>& changed, double kept) const {
-    const absl::StatusOr<SharedPlans> best = PlanShared(changed, options_, dealing_);
-    if (Stopped()) return "; interrupted before the devices were dealt again";
-    if (!best.ok()) return "; no other deal works either";
-    if (best->theta <= kept * kOtherChoice) return "; the deal stays";
-    return absl::StrFormat("; another deal would be chosen, for %.3f %s", best->theta,
-                           ThetaUnit(shared_.of_asked));
+  void Choose(const std::vector<PlannerInput>& inputs, double kept,
+              v1::ChangedAssumption* changed) const {
+    const absl::StatusOr<SharedPlans> best = PlanShared(inputs, options_, dealing_);
+    if (Stopped()) {
+      changed->set_choice(v1::CHOICE_THEN_INTERRUPTED);
+    } else if (!best.ok()) {
+      changed->set_choice(v1::CHOICE_THEN_NONE);
+    } else if (best->theta <= kept * kOtherChoice) {
+      changed->set_choice(v1::CHOICE_THEN_STAYS);
+    } else {
+      changed->set_choice(v1::CHOICE_THEN_OTHER);
+      changed->set_other_value(best->theta);
+    }
   }
 
   struct Judged {
@@ -148,22 +170,22 @@ class Outlook {
     return judged;
   }
 
-  // "A 1.000 -> 1.200, B 2.000 -> 2.100 requests/s".
-  std::string Rates(const std::vector<v1::DeploymentPlan>& then) const {
-    std::vector<std::string> rates;
+  google::protobuf::RepeatedPtrField<v1::RateChange> Rates(
+      const std::vector<v1::DeploymentPlan>& then) const {
+    google::protobuf::RepeatedPtrField<v1::RateChange> rates;
     for (size_t i = 0; i < then.size(); ++i) {
-      rates.push_back(absl::StrFormat("%s %.3f -> %.3f", then[i].model().name(),
-                                      shared_.plans[i].prediction().requests_per_second(),
-                                      then[i].prediction().requests_per_second()));
+      v1::RateChange& one = *rates.Add();
+      one.set_model(then[i].model().name());
+      one.set_requests_per_second(shared_.plans[i].prediction().requests_per_second());
+      one.set_changed_requests_per_second(then[i].prediction().requests_per_second());
     }
-    return StrCat(absl::StrJoin(rates, ", "), " requests/s");
+    return rates;
   }
 
   // False: stopped before any place was tried.
   bool Device(const std::string& kind) {
-    double most = kWorthSaying * shared_.theta;
-    std::string what;
-    size_t tried = 0;
+    v1::DevicePrice price;
+    v1::DeviceGain& gain = *price.mutable_gain();
     const std::vector<DevicePlace> places = PlacesFor(kind, inputs_.front().cluster);
     for (const DevicePlace& place : places) {
       if (deals_ >= kMostDeals || Stopped()) break;
@@ -175,18 +197,18 @@ class Outlook {
                      options_, dealing_);
       // A deal that was cut short says nothing.
       if (Stopped()) break;
-      ++tried;
-      if (!with.ok() || with->theta - shared_.theta <= most) continue;
-      most = with->theta - shared_.theta;
-      what = StrCat(place.words, "): ", Rates(with->plans));
+      gain.set_tried(gain.tried() + 1);
+      const double value = with.ok() ? with->theta - shared_.theta : 0;
+      if (value <= std::max(gain.value(), kWorthSaying * shared_.theta)) continue;
+      gain.set_value(value);
+      *gain.mutable_place() = place.fact;
+      *gain.mutable_rates() = Rates(with->plans);
     }
-    if (tried == 0) return false;
-    AddDevices(what.empty()
-                   ? StrCat("one more ", kind, " brings nothing (dealt again, ",
-                            tried < places.size() ? StrCat(tried, " of ", places.size()) : "all",
-                            " places tried)")
-                   : absl::StrFormat("one more %s brings %.3f %s (dealt again, %s", kind, most,
-                                     ThetaUnit(shared_.of_asked), what));
+    if (gain.tried() == 0) return false;
+    gain.set_kind(kind);
+    gain.set_unit(ThetaUnit(shared_.of_asked));
+    gain.set_places(static_cast<int>(places.size()));
+    AddDevices(std::move(price));
     return true;
   }
 

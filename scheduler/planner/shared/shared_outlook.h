@@ -14,7 +14,7 @@
 
 namespace tessera::scheduler {
 
-// Adds lines to device_prices, sensitivity and link_prices of every plan, the same to all. `inputs`
+// Adds to device_prices, sensitivity and link_prices of every plan, the same to all. `inputs`
 // and `options` are those that the plans were made with; options.watch stops it early, which is
 // said. `search_again`: deals anew also where that takes long, and where assumptions are off.
 void AddSharedOutlook(const std::vector<PlannerInput>& inputs, const PlannerOptions& options,

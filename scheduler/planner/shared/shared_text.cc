@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/report/plan_table.h"
-#include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -28,7 +28,10 @@ std::string SharedText(const SharedPlans& shared) {
 v1::DeploymentPlan PlanForPicture(const SharedPlans& shared) {
   v1::DeploymentPlan all;
   std::map<std::pair<std::string, std::string>, v1::LinkLoad*> links;
-  std::set<std::string> assumed;
+  // Of the cluster, which is the same for all; each model has its own workload.
+  if (!shared.plans.empty()) *all.mutable_assumptions() = shared.plans.front().assumptions();
+  all.mutable_assumptions()->clear_classes();
+  all.mutable_assumptions()->clear_workload();
   v1::Prediction& sum = *all.mutable_prediction();
   std::string& title = *all.mutable_model()->mutable_name();
   for (size_t i = 0; i < shared.plans.size(); ++i) {
@@ -50,9 +53,6 @@ v1::DeploymentPlan PlanForPicture(const SharedPlans& shared) {
       const double before = known == nullptr ? 0 : known->bytes_per_second();
       if (known == nullptr) *(known = all.add_links()) = link;
       known->set_bytes_per_second(before + link.bytes_per_second());
-    }
-    for (const std::string& line : plan.assumptions()) {
-      if (assumed.insert(line).second) all.add_assumptions(line);
     }
     sum.set_requests_per_second(sum.requests_per_second() +
                                 plan.prediction().requests_per_second());

@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -40,10 +39,10 @@ class CostSearch {
     absl::StatusOr<Placement> placement =
         layouts_.Finish(grouping, static_cast<int64_t>(groups_.size()));
     if (placement.ok() && rental.ok() && buckets_.size() > 1) {
-      placement->notes.push_back(absl::StrFormat(
-          "configurations were chosen for %d classes of requests, each sent where it is served "
-          "best: %.3f requests/s; the shares of this plan do not depend on the class",
-          buckets_.size(), rental->served * (price ? problem_.required_requests_per_second : 1)));
+      v1::ClassChoice& choice = *placement->notes.emplace_back().mutable_class_choice();
+      choice.set_classes(static_cast<int>(buckets_.size()));
+      choice.set_requests_per_second(rental->served *
+                                     (price ? problem_.required_requests_per_second : 1));
     }
     return placement;
   }

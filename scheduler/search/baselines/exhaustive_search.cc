@@ -38,15 +38,10 @@ class ExhaustiveSearch {
     if (!placement.ok()) return placement;
     placement->interrupted = placement->interrupted || interrupted_;
     if (problem_.goal == Goal::kGoodput) {
-      placement->notes.push_back(
-          "every way to deal the devices was tried, but each replica only in the layouts that "
-          "serve most, with and without tighter limits of TPOT: others may serve more in time");
+      placement->notes.emplace_back().set_search_limit(v1::SEARCH_LIMIT_FASTEST_LAYOUTS);
     }
     if (!proved_ && problem_.goal != Goal::kGoodput) {
-      placement->notes.push_back(
-          "every way to deal the devices was tried, but layouts of many devices are quick ones "
-          "that "
-          "need not be the best: --prove looks at all of them, which takes long");
+      placement->notes.emplace_back().set_search_limit(v1::SEARCH_LIMIT_QUICK_LAYOUTS);
     }
     // Of no bound to the price, nor to goodput, as not every layout was judged by it.
     const bool of_rate = problem_.goal == Goal::kThroughput || problem_.goal == Goal::kBudget;

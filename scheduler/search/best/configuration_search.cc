@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "scheduler/search/best/class_search.h"
 #include "scheduler/search/best/few_devices_search.h"
 #include "scheduler/search/best/rental_search.h"
@@ -17,10 +16,9 @@ Placement Bounded(Placement placement, double bound) {
   placement.upper_bound = BoundOver(bound, placement.requests_per_second);
   if (bound > 0 && placement.upper_bound <= 0) {
     placement.proved = false;
-    placement.notes.push_back(absl::StrFormat(
-        "the bound that was found, %.9g requests/s, is below the %.9g of this placement: this is "
-        "an error in Tessera; please report it with this cluster",
-        bound, placement.requests_per_second));
+    v1::BoundError& error = *placement.notes.emplace_back().mutable_bound_error();
+    error.set_bound(bound);
+    error.set_requests_per_second(placement.requests_per_second);
   }
   return placement;
 }

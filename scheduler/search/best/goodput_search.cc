@@ -65,8 +65,7 @@ class GoodputSearch {
     best_.interrupted = problem_.watch.Stopped();
     best_.evaluations = columns_.laid_out();
     best_.notes.insert(best_.notes.end(), notes_.begin(), notes_.end());
-    best_.notes.push_back(
-        "heuristic: device sets near those that serve most, dealt by their goodput");
+    best_.notes.emplace_back().set_search_limit(v1::SEARCH_LIMIT_NEAR_THE_FASTEST);
     return std::move(best_);
   }
 
@@ -83,9 +82,9 @@ class GoodputSearch {
     const absl::StatusOr<Placement> widest = Candidate(problem_.options.max_tpot_seconds, true);
     if (!widest.ok()) return widest.status();
     if (bound_ <= 0) bound_ = std::max(widest->upper_bound, 0.0);
-    notes_.push_back(absl::StrFormat(
-        "the placement that serves most, %.3f requests/s, would serve %.3f within their limits",
-        widest->requests_per_second, widest_goodput_));
+    v1::FastestPlacement& fastest = *notes_.emplace_back().mutable_fastest();
+    fastest.set_requests_per_second(widest->requests_per_second);
+    fastest.set_goodput_requests_per_second(widest_goodput_);
     double slowest = 0;
     for (const PlacedReplica& replica : widest->replicas)
       slowest = std::max(slowest, replica.rate.tpot_seconds);
@@ -213,7 +212,7 @@ class GoodputSearch {
   Placement best_;
   std::vector<Placement> best_split_, best_whole_;  // the best first
   double bound_ = 0;
-  std::vector<std::string> notes_;
+  std::vector<v1::Note> notes_;
   int candidates_ = 0;
   double widest_goodput_ = 0;
 };

@@ -214,9 +214,7 @@ class RentalSearch {
   }
 
   void Describe() {
-    best_->notes.push_back(
-        absl::StrFormat("machines are rented whole: of the sets that can be rented together %d %s",
-                        planned_.size(), planned_.size() == 1 ? "was planned" : "were planned"));
+    best_->notes.emplace_back().set_rental_sets(static_cast<int>(planned_.size()));
     best_->evaluations = static_cast<int64_t>(planned_.size());
     best_->interrupted = problem_.watch.Stopped();
     best_->shadow_prices.assign(problem_.graph->pools().size(), 0);

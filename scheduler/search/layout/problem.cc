@@ -75,17 +75,12 @@ double BoundOver(double bound, double requests_per_second) {
   return std::max(bound, requests_per_second);
 }
 
-std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
-  if (requests_per_second <= 0) {
-    return splits ? "no split of prefill and decode between replicas was found that serves more"
-                  : "without splitting prefill and decode between replicas nothing was found";
-  }
-  return absl::StrFormat(
-      "%s would serve %.3f requests/s%s",
-      splits ? "the search's best with some replicas that only prefill or only decode"
-             : "the search's best where every replica prefills and decodes",
-      requests_per_second,
-      usd_per_hour > 0 ? absl::StrFormat(" for %.2f USD/h", usd_per_hour) : std::string());
+v1::Note LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour) {
+  v1::Note note;
+  note.mutable_other_split()->set_splits(splits);
+  note.mutable_other_split()->set_requests_per_second(requests_per_second);
+  note.mutable_other_split()->set_usd_per_hour(usd_per_hour);
+  return note;
 }
 
 }  // namespace tessera::scheduler

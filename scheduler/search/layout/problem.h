@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/plan_facts.pb.h"
 #include "scheduler/cost/attainment.h"
 #include "scheduler/cost/replica_cost.h"
 #include "scheduler/input/cluster_graph.h"
@@ -80,9 +81,9 @@ struct Placement {
   double usd_per_hour = 0;  // what has to be rented, whole machines where they have a price
   double upper_bound =
       0;  // of requests_per_second, over all placements of the search's kind of layout; 0: none
-  bool proved = false;             // no placement of that kind is better, for a price none cheaper
-  bool interrupted = false;        // stopped from outside: the best so far
-  std::vector<std::string> notes;  // alternatives that lost, limits of the search
+  bool proved = false;          // no placement of that kind is better, for a price none cheaper
+  bool interrupted = false;     // stopped from outside: the best so far
+  std::vector<v1::Note> notes;  // alternatives that lost, limits of the search
   std::vector<double>
       shadow_prices;  // per graph pool: requests/s that one more device would bring; estimate
   // The best others that were found, such as the best without splitting; for who judges them by
@@ -112,7 +113,7 @@ double BoundOver(double bound, double requests_per_second);
 
 // Of the best that was found with replicas that only prefill or only decode, or without, where it
 // lost; 0 requests/s: none was found.
-std::string LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour);
+v1::Note LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour);
 
 // ResourceExhausted, saying how many GiB are missing, where no replica fits even on all devices.
 using Search = std::function<absl::StatusOr<Placement>(const PlacementProblem&)>;

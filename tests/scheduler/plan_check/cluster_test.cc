@@ -7,6 +7,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/note_text.h"
 #include "scheduler/search/layout/assemble.h"
 
 namespace tessera::scheduler {
@@ -352,7 +353,7 @@ TEST_CASE("what shared links cannot carry is not promised") {
   CHECK(sent == Approx(1));
   CHECK(plan->prediction().requests_per_second() == Approx(could / 2).epsilon(0.3));
   bool said = false;
-  for (const std::string& line : plan->explanation())
+  for (const std::string& line : NoteLines(*plan))
     said = said || line.find("links that replicas share carry") != std::string::npos;
   CHECK(said);
 }

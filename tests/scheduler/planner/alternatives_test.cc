@@ -3,6 +3,8 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/choice_text.h"
+#include "scheduler/planner/report/note_text.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
@@ -16,7 +18,7 @@ v1::DeploymentPlan PlanOn(const std::string& cluster, const std::string& model,
 }
 
 std::string LineWith(const v1::DeploymentPlan& plan, const std::string& start) {
-  for (const std::string& line : plan.alternatives()) {
+  for (const std::string& line : AlternativeLines(plan)) {
     if (line.starts_with(start)) return line;
   }
   return "";
@@ -112,8 +114,8 @@ TEST_CASE("a plan that splits is simulated above 64 devices too, beside what doe
   const auto promised = PlanOfPrompts(4, unseen);
   CHECK(promised.prediction().requests_per_second() > 1.05 * value);
   const auto warns = [](const std::string& line) { return line.starts_with("not simulated: "); };
-  CHECK(std::ranges::count_if(promised.explanation(), warns) == 1);
-  CHECK(std::ranges::none_of(plan.explanation(), warns));
+  CHECK(std::ranges::count_if(NoteLines(promised), warns) == 1);
+  CHECK(std::ranges::none_of(NoteLines(plan), warns));
 }
 
 TEST_CASE("a split that promises more than the plan says who chose") {
@@ -122,7 +124,7 @@ TEST_CASE("a split that promises more than the plan says who chose") {
   REQUIRE(ValueOf(split) > plan.prediction().requests_per_second());
   CHECK_THAT(split, Catch::EndsWith("plans are chosen by simulation: see \"why\""));
   bool told = false;
-  for (const std::string& line : plan.explanation())
+  for (const std::string& line : NoteLines(plan))
     told = told || line.starts_with("chosen because the simulation ranks it clearly higher");
   CHECK(told);
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
 
@@ -28,7 +29,7 @@ struct Option {
 // Lines under the assumptions that have this part.
 int Lines(const v1::DeploymentPlan& plan, const std::string& part) {
   int lines = 0;
-  for (const std::string& line : plan.assumptions())
+  for (const std::string& line : AssumptionLines(plan.assumptions()))
     lines += line.find(part) != std::string::npos ? 1 : 0;
   return lines;
 }
@@ -147,7 +148,7 @@ TEST_CASE("what an option says of the workload is not said to be the file's") {
 }
 
 std::string LineOf(const v1::DeploymentPlan& plan, const std::string& start) {
-  for (const std::string& line : plan.assumptions()) {
+  for (const std::string& line : AssumptionLines(plan.assumptions())) {
     if (line.starts_with(start)) return line;
   }
   return "";

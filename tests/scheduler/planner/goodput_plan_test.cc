@@ -3,6 +3,7 @@
 
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
 
@@ -66,7 +67,8 @@ TEST_CASE("the plan that serves most and the plan that serves most in time diffe
                                      Contains("latency objectives") && Contains("would serve") &&
                                      Contains("heuristic"));
   REQUIRE(in_time.device_prices_size() == 1);
-  CHECK_THAT(in_time.device_prices(0), Contains("one more L4") && Contains("(estimate: shadow"));
+  CHECK_THAT(DevicePriceLines(in_time)[0],
+             Contains("one more L4") && Contains("(estimate: shadow"));
   CHECK_THAT(PlanTable(most), Contains("TTFT and end to end are predicted, not optimised"));
 }
 

@@ -6,6 +6,9 @@
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/choice_text.h"
+#include "scheduler/planner/report/note_text.h"
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/search/searches.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -31,7 +34,7 @@ tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}, region: {bandwidth: 1 Gbit
 PlannerInput Input(const char* cluster) { return tests::WrittenInput(cluster, "Llama-2-13B"); }
 
 bool SaysInterrupted(const v1::DeploymentPlan& plan) {
-  for (const std::string& line : plan.explanation()) {
+  for (const std::string& line : NoteLines(plan)) {
     if (line.starts_with("warning: interrupted: ")) return true;
   }
   return false;
@@ -148,20 +151,20 @@ TEST_CASE("what a stopped search found is not held for what a change would bring
     asked = 0;
     v1::DeploymentPlan some = *plan;
     AddSensitivity(input, options, true, &some);
-    const auto& sensitivity = some.sensitivity();
+    const std::vector<std::string> sensitivity = SensitivityLines(some);
     CHECK_THAT(*sensitivity.rbegin(), Catch::StartsWith("interrupted: "));
     for (const std::string& line : sensitivity) {
       INFO(line);
-      CHECK((known(full.sensitivity(), line) || line.find("interrupted") != std::string::npos ||
+      CHECK((known(SensitivityLines(full), line) || line.find("interrupted") != std::string::npos ||
              line.find(';') == std::string::npos));
     }
-    for (const std::string& line : some.alternatives()) {
+    for (const std::string& line : AlternativeLines(some)) {
       INFO(line);
-      CHECK((known(full.alternatives(), line) || known(plan->alternatives(), line)));
+      CHECK((known(AlternativeLines(full), line) || known(AlternativeLines(*plan), line)));
     }
-    for (const std::string& line : some.device_prices()) {
+    for (const std::string& line : DevicePriceLines(some)) {
       INFO(line);
-      CHECK((known(full.device_prices(), line) || known(plan->device_prices(), line) ||
+      CHECK((known(DevicePriceLines(full), line) || known(DevicePriceLines(*plan), line) ||
              line.starts_with("not planned again") ||
              line.ends_with("(planned again, 1 of 2 places tried)")));
     }
@@ -182,7 +185,7 @@ tiers: {region: {bandwidth: 1 Mbit/s, latency: 1 s}}
   REQUIRE(plan.status().message() == "");
   REQUIRE(SaysInterrupted(*plan));
   bool idle = false;
-  for (const std::string& line : plan->explanation()) {
+  for (const std::string& line : NoteLines(*plan)) {
     idle = idle || line.starts_with("not used: ");
     CHECK_THAT(line, !Catch::Contains("no plan was found"));
   }

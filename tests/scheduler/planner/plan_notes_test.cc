@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/note_text.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
@@ -21,7 +22,7 @@ v1::DeploymentPlan PlanOf(const std::string& cluster, const std::string& model,
 }
 
 std::string LineWith(const v1::DeploymentPlan& plan, const std::string& part) {
-  for (const std::string& line : plan.explanation()) {
+  for (const std::string& line : NoteLines(plan)) {
     if (line.find(part) != std::string::npos) return line;
   }
   return "";

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/note_text.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
@@ -40,7 +41,7 @@ int StagesOf(const v1::DeploymentPlan& plan) {
 }
 
 std::string LineWith(const v1::DeploymentPlan& plan, const std::string& part) {
-  for (const std::string& line : plan.explanation()) {
+  for (const std::string& line : NoteLines(plan)) {
     if (line.find(part) != std::string::npos) return line;
   }
   return "";

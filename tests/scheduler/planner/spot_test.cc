@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/choice_text.h"
+#include "scheduler/planner/report/note_text.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/planner/request/plan_request.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -71,7 +73,7 @@ TEST_CASE("machines are counted by description, and spot ones are not more than 
 TEST_CASE("extra machines are hoped for as far as there are any, and what is cut is said") {
   const v1::Cluster cluster = Input().cluster;  // 4 available, 3 of them as spot
   const auto line = [&](const SpotOptions& options, const std::set<std::string>& used) {
-    return SpotLine(cluster, options, SpotMixes(cluster, options, used).at(0));
+    return SpotLine(SpotMixes(cluster, options, used).at(0));
   };
   const std::set<std::string> two = {"big.1", "big.2"}, four = {"big.1", "big.2", "big.3", "big.4"};
   CHECK(line({0.5, 2}, two) ==
@@ -94,7 +96,7 @@ TEST_CASE("extra machines are hoped for as far as there are any, and what is cut
   only.set_name("only");
   only.set_price_usd_per_hour(2);
   only.set_spot_price_usd_per_hour(1);
-  CHECK_THAT(SpotLine(single, {1, 1}, SpotMixes(single, {1, 1}, {"only"}).at(0)),
+  CHECK_THAT(SpotLine(SpotMixes(single, {1, 1}, {"only"}).at(0)),
              Contains("rent 0 only on demand and 1 as spot, for 1 that the plan needs") &&
                  Catch::EndsWith("; of 1 extra (--spot-extra) 0: `available` is 1"));
 }
@@ -169,7 +171,7 @@ TEST_CASE("an offer that is left out makes no plan cheaper or stronger") {
       const double alone = Rented(only, Goal::kPrice, rate).certificate().value();
       CHECK(plan.certificate().value() <= alone * (1 + 1e-9));
     }
-    for (const std::string& line : plan.alternatives()) {
+    for (const std::string& line : AlternativeLines(plan)) {
       const size_t at = line.find(" for ");
       if (at == std::string::npos || line.find(" instead of ") == std::string::npos) continue;
       INFO(line);

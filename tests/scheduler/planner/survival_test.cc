@@ -9,6 +9,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/report/plan_diff.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/planner/request/plan_request.h"
@@ -377,7 +378,7 @@ std::string PriceOfOneMore(const std::string& machines) {
       MustSurvive());
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->device_prices_size() == 1);
-  return plan->device_prices(0);
+  return DevicePriceLines(*plan)[0];
 }
 
 TEST_CASE("one more device is worth what is left more of when any machine is lost") {

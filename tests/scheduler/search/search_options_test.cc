@@ -17,11 +17,16 @@ TEST_CASE("constants are set by name and shown with their origin") {
   CHECK(constants.hexgen.population == 5);
   CHECK(constants.hexgen.patience == 7);
   CHECK(constants.hexgen.second_mutation == GeneticOptions().second_mutation);
-  const auto lines = SearchOptionLines("hexgen", *values);
-  CHECK(lines.size() == 9);
-  CHECK(lines[0] == "hexgen.population = 5 (option; ours: candidates that are kept)");
-  CHECK_THAT(lines[1], Catch::Contains("hexgen.most_evaluations = 4000 (default; ours"));
-  CHECK(SearchOptionLines("best", {}).empty());
+  const auto constants_of = SearchConstantsOf("hexgen", *values);
+  REQUIRE(constants_of.size() == 9);
+  CHECK(constants_of[0].name() == "hexgen.population");
+  CHECK(constants_of[0].value() == 5);
+  CHECK(constants_of[0].given());
+  CHECK(constants_of[0].origin() == "ours: candidates that are kept");
+  CHECK(constants_of[1].name() == "hexgen.most_evaluations");
+  CHECK(constants_of[1].value() == 4000);
+  CHECK(!constants_of[1].given());
+  CHECK(SearchConstantsOf("best", {}).empty());
   // Defaults are those of the structs.
   CHECK(ConstantsWith({}).hexgen2.layouts.prefill_by_latency);
   CHECK(!ConstantsWith({}).cost.length_buckets);
@@ -87,12 +92,12 @@ TEST_CASE("cost counts on classes of requests where there are several, and bucke
   const auto noted = [&] {
     const auto placement = search(problem);
     REQUIRE(placement.ok());
-    return placement->notes.empty() ? std::string() : placement->notes.front();
+    return placement->notes.empty() ? v1::ClassChoice() : placement->notes.front().class_choice();
   };
-  CHECK(noted().empty());
+  CHECK(noted().classes() == 0);
   problem.search_options = {{"cost.length_buckets", 1}};
-  const std::string by_length = noted();
-  CHECK_THAT(by_length, Catch::Contains("for 2 classes of requests"));
+  const v1::ClassChoice by_length = noted();
+  CHECK(by_length.classes() == 2);
   // The workload's own classes, which are the same two.
   problem.search_options = {};
   RequestClass prompts, answers;
@@ -100,7 +105,8 @@ TEST_CASE("cost counts on classes of requests where there are several, and bucke
   prompts.samples = {problem.samples[0]};
   answers.samples = {problem.samples[1]};
   problem.classes = {prompts, answers};
-  CHECK(noted() == by_length);
+  CHECK(noted().classes() == 2);
+  CHECK(noted().requests_per_second() == Approx(by_length.requests_per_second()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/written_layout.h"
 #include "tests/scheduler/planner/written_input.h"
 
@@ -41,7 +42,7 @@ TEST_CASE("10 Gbit/s more on a link that binds bring what the same layout then s
   REQUIRE(plan.status().message() == "");
   AddSensitivity(input, {}, false, &*plan);
   REQUIRE(plan->link_prices_size() == 1);
-  const std::string& line = plan->link_prices(0);
+  const std::string line = LinkPriceLines(*plan)[0];
   CHECK_THAT(line, Catch::Contains("10 Gbit/s more on links within sites (now 0.04 Gbit/s)"));
 
   PlannerOptions same;
@@ -61,7 +62,7 @@ TEST_CASE("a link that does not bind brings nothing") {
   REQUIRE(plan.status().message() == "");
   AddSensitivity(input, {}, false, &*plan);
   REQUIRE(plan->link_prices_size() == 1);
-  CHECK_THAT(plan->link_prices(0), Catch::Contains("would bring this layout nothing"));
+  CHECK_THAT(LinkPriceLines(*plan)[0], Catch::Contains("would bring this layout nothing"));
 }
 
 TEST_CASE("links that carry something are tried first, and what was not tried is not judged") {
@@ -84,9 +85,10 @@ TEST_CASE("links that carry something are tried first, and what was not tried is
   }
   const v1::DeploymentPlan plan = PricedLayout(input, layout);
   REQUIRE(plan.link_prices_size() == 2);
-  CHECK_THAT(plan.link_prices(0), Catch::Contains("10 Gbit/s more on the uplink of p"));
-  CHECK_THAT(plan.link_prices(1), Catch::Contains("any of the other 39 links tried, the fullest "
-                                                  "(7 were not tried)"));
+  CHECK_THAT(LinkPriceLines(plan)[0], Catch::Contains("10 Gbit/s more on the uplink of p"));
+  CHECK_THAT(LinkPriceLines(plan)[1],
+             Catch::Contains("any of the other 39 links tried, the fullest "
+                             "(7 were not tried)"));
 }
 
 TEST_CASE("a link inside a machine is tried where a replica depends on it, the catalogue's too") {
@@ -100,8 +102,8 @@ TEST_CASE("a link inside a machine is tried where a replica depends on it, the c
   stage.set_layers(64);
   const v1::DeploymentPlan plan = PricedLayout(input, layout);
   REQUIRE(plan.link_prices_size() == 2);
-  CHECK_THAT(plan.link_prices(0), Catch::Contains("nothing is sent between machines"));
-  CHECK_THAT(plan.link_prices(1),
+  CHECK_THAT(LinkPriceLines(plan)[0], Catch::Contains("nothing is sent between machines"));
+  CHECK_THAT(LinkPriceLines(plan)[1],
              Catch::Contains("10 Gbit/s more on the links of RTX4090 inside machines (now 32 "
                              "Gbit/s) would bring this layout 0."));
 }

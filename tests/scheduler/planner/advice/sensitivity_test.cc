@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "proto/document.h"
@@ -9,6 +10,10 @@
 #include "scheduler/planner/advice/assumption_changes.h"
 #include "scheduler/planner/advice/device_prices.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/choice_text.h"
+#include "scheduler/planner/report/note_text.h"
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/search/searches.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -34,8 +39,7 @@ tiers: {site: {bandwidth: 1 Gbit/s, latency: 50 us}}
   return input;
 }
 
-std::string LineWith(const google::protobuf::RepeatedPtrField<std::string>& lines,
-                     const std::string& what) {
+std::string LineWith(const std::vector<std::string>& lines, const std::string& what) {
   for (const std::string& line : lines) {
     if (line.find(what) != std::string::npos) return line;
   }
@@ -65,12 +69,12 @@ TEST_CASE("who interrupts the searches has what takes none, and is told") {
   REQUIRE(late);
   REQUIRE(whole->sensitivity_size() == 6);
   REQUIRE(stopped.sensitivity_size() == 7);
-  for (int i = 0; i < 6; ++i)
-    CHECK(whole->sensitivity(i).starts_with(stopped.sensitivity(i) + "; "));
-  CHECK(stopped.sensitivity(6).starts_with("interrupted: "));
+  for (size_t i = 0; i < 6; ++i)
+    CHECK(SensitivityLines(*whole)[i].starts_with(SensitivityLines(stopped)[i] + "; "));
+  CHECK(SensitivityLines(stopped)[6].starts_with("interrupted: "));
   REQUIRE(!stopped.link_prices().empty());
-  CHECK(stopped.link_prices(0) == whole->link_prices(0));
-  CHECK(LineWith(whole->sensitivity(), "interrupted") == "");
+  CHECK(LinkPriceLines(stopped)[0] == LinkPriceLines(*whole)[0]);
+  CHECK(LineWith(SensitivityLines(*whole), "interrupted") == "");
 }
 
 TEST_CASE("a layout is worth less where efficiencies fall or outputs grow, and the reverse") {
@@ -82,15 +86,15 @@ TEST_CASE("a layout is worth less where efficiencies fall or outputs grow, and t
   AddSensitivity(input, options, false, &*plan);
   // Few devices are searched again unasked.
   REQUIRE(plan->sensitivity_size() == 6);
-  for (const std::string& line : plan->sensitivity())
+  for (const std::string& line : SensitivityLines(*plan))
     CHECK_THAT(line,
                Contains("; the choice stays") || Contains("; another layout would be chosen"));
-  CHECK(ValueIn(LineWith(plan->sensitivity(), "efficiencies 10 % lower")) < 0.95 * now);
-  CHECK(ValueIn(LineWith(plan->sensitivity(), "efficiencies 10 % higher")) > 1.05 * now);
-  CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % shorter")) > now);
-  CHECK(ValueIn(LineWith(plan->sensitivity(), "outputs 20 % longer")) < now);
-  CHECK(ValueIn(LineWith(plan->sensitivity(), "links 30 % slower")) <= now * 1.0001);
-  CHECK(LineWith(plan->alternatives(), "without ") == "");  // searched for only when asked to
+  CHECK(ValueIn(LineWith(SensitivityLines(*plan), "efficiencies 10 % lower")) < 0.95 * now);
+  CHECK(ValueIn(LineWith(SensitivityLines(*plan), "efficiencies 10 % higher")) > 1.05 * now);
+  CHECK(ValueIn(LineWith(SensitivityLines(*plan), "outputs 20 % shorter")) > now);
+  CHECK(ValueIn(LineWith(SensitivityLines(*plan), "outputs 20 % longer")) < now);
+  CHECK(ValueIn(LineWith(SensitivityLines(*plan), "links 30 % slower")) <= now * 1.0001);
+  CHECK(LineWith(AlternativeLines(*plan), "without ") == "");  // searched for only when asked to
   CHECK_THAT(PlanTable(*plan), Contains("if the assumptions are off:"));
 }
 
@@ -106,11 +110,11 @@ TEST_CASE("a link that a pipeline waits for has a price") {
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas(0).stages_size() == 2);
   AddSensitivity(input, options, true, &*plan);
-  CHECK_THAT(LineWith(plan->link_prices(), "links within sites"),
+  CHECK_THAT(LineWith(LinkPriceLines(*plan), "links within sites"),
              Contains("would bring this layout"));
-  CHECK_THAT(LineWith(plan->sensitivity(), "links 30 % slower"), Contains("the choice stays"));
-  CHECK_THAT(LineWith(plan->alternatives(), "only L4"), Contains("none, ") && Contains("GiB"));
-  CHECK_THAT(LineWith(plan->alternatives(), "without L4"), Contains("none, "));
+  CHECK_THAT(LineWith(SensitivityLines(*plan), "links 30 % slower"), Contains("the choice stays"));
+  CHECK_THAT(LineWith(AlternativeLines(*plan), "only L4"), Contains("none, ") && Contains("GiB"));
+  CHECK_THAT(LineWith(AlternativeLines(*plan), "without L4"), Contains("none, "));
 }
 
 TEST_CASE("one more device is priced by planning again with it in the best place") {
@@ -120,7 +124,7 @@ TEST_CASE("one more device is priced by planning again with it in the best place
   auto plan = MakePlan(input, options);
   REQUIRE(plan.status().message() == "");
   const double now = plan->prediction().requests_per_second();
-  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40"),
+  CHECK_THAT(LineWith(DevicePriceLines(*plan), "one more A100-40"),
              Contains("estimate: shadow price"));
   AddSensitivity(input, options, false, &*plan);
   double best = 0;
@@ -137,7 +141,7 @@ TEST_CASE("one more device is priced by planning again with it in the best place
     best = std::max(best, MakePlan(more, options)->prediction().requests_per_second());
   }
   std::string priced;
-  for (const std::string& line : plan->device_prices()) {
+  for (const std::string& line : DevicePriceLines(*plan)) {
     if (line.starts_with("one more A100-40 brings")) priced = line;
   }
   CHECK_THAT(priced, Contains("(planned again, "));
@@ -157,17 +161,17 @@ TEST_CASE("gains of devices are counted from what is predicted, whatever the sim
     return from;
   };
   const v1::DeploymentPlan as_predicted = priced(*plan);
-  CHECK(LineWith(as_predicted.device_prices(), "counted from") == "");
+  CHECK(LineWith(DevicePriceLines(as_predicted), "counted from") == "");
   // As if the simulation had preferred one that is predicted to serve less.
   const double now = plan->prediction().requests_per_second();
   plan->mutable_prediction()->set_requests_per_second(0.8 * now);
   plan->mutable_certificate()->set_value(0.8 * now);
   const v1::DeploymentPlan by_simulation = priced(*plan);
   for (const char* kind : {"one more A100-40 brings", "one more L4 brings"}) {
-    CHECK(LineWith(by_simulation.device_prices(), kind) ==
-          LineWith(as_predicted.device_prices(), kind));
+    CHECK(LineWith(DevicePriceLines(by_simulation), kind) ==
+          LineWith(DevicePriceLines(as_predicted), kind));
   }
-  CHECK_THAT(LineWith(by_simulation.device_prices(), "counted from"),
+  CHECK_THAT(LineWith(DevicePriceLines(by_simulation), "counted from"),
              Contains("the best prediction"));
 }
 
@@ -183,9 +187,9 @@ TEST_CASE("one more device says which idle ones it sets to work") {
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas_size() == 1);
   AddSensitivity(input, {}, false, &*plan);
-  CHECK_THAT(LineWith(plan->device_prices(), "one more L4 brings"),
+  CHECK_THAT(LineWith(DevicePriceLines(*plan), "one more L4 brings"),
              Contains("in machine b, together with devices that are idle now: 1 L4)"));
-  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40 brings"), !Contains("together"));
+  CHECK_THAT(LineWith(DevicePriceLines(*plan), "one more A100-40 brings"), !Contains("together"));
   // So does an estimate, which counts parts of replicas.
   PlannerOptions priced;
   priced.given_search = [](const PlacementProblem& problem) {
@@ -195,9 +199,9 @@ TEST_CASE("one more device says which idle ones it sets to work") {
   };
   plan = MakePlan(input, priced);
   REQUIRE(plan.status().message() == "");
-  CHECK_THAT(LineWith(plan->device_prices(), "one more L4 is worth 0.500 requests/s"),
+  CHECK_THAT(LineWith(DevicePriceLines(*plan), "one more L4 is worth 0.500 requests/s"),
              Contains(", if it finds a place that the 1 that is not used did not find (estimate"));
-  CHECK_THAT(LineWith(plan->device_prices(), "one more A100-40 is worth 0.500 requests/s"),
+  CHECK_THAT(LineWith(DevicePriceLines(*plan), "one more A100-40 is worth 0.500 requests/s"),
              !Contains("not used"));
 }
 
@@ -209,7 +213,7 @@ TEST_CASE("what is left after the loss of a machine is told by that name") {
   auto plan = MakePlan(input, options);
   REQUIRE(plan.status().message() == "");
   AddSensitivity(input, options, false, &*plan);
-  CHECK_THAT(LineWith(plan->sensitivity(), "efficiencies 10 % lower"),
+  CHECK_THAT(LineWith(SensitivityLines(*plan), "efficiencies 10 % lower"),
              Contains(" requests/s after the loss of a machine (-"));
 }
 
@@ -236,12 +240,13 @@ tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
       REQUIRE(plan.status().message() == "");
       AddSensitivity(input, options, true, &*plan);
       for (const AssumptionChange& change : AssumptionChanges()) {
-        INFO(change.name);
+        const std::string name = ChangedName(change.assumed, change.factor);
+        INFO(name);
         PlannerInput changed = input;
         change.apply(&changed);
         const auto again = MakePlan(changed, options);
         REQUIRE(again.status().message() == "");
-        const std::string line = LineWith(plan->sensitivity(), change.name);
+        const std::string line = LineWith(SensitivityLines(*plan), name);
         const double kept = ValueIn(line), usd = again->certificate().value();
         const bool serves = kept >= rate * (1 - 1e-3);
         const bool same =
@@ -272,7 +277,7 @@ TEST_CASE("the cheapest plan that is full says that queues grow, and what leaves
     input.workload.set_requests_per_second(part * most);
     const auto plan = MakePlan(input, options);
     REQUIRE(plan.status().message() == "");
-    return LineWith(plan->explanation(), "warning: the asked ");
+    return LineWith(NoteLines(*plan), "warning: the asked ");
   };
   CHECK_THAT(warns(0.999), Contains("are 100 % of the capacity of this cheapest plan"));
   CHECK(warns(0.6) == "");
@@ -285,14 +290,15 @@ TEST_CASE("estimates and measurements are told apart") {
   input.cluster.mutable_machines(0)->mutable_devices(0)->set_kind("H100");
   const auto plan = MakePlan(input, PlannerOptions());
   REQUIRE(plan.status().message() == "");
-  CHECK_THAT(LineWith(plan->assumptions(), "H100: "), Contains("ESTIMATED by likeness"));
-  CHECK_THAT(LineWith(plan->assumptions(), "L4: "), Contains("MEASURED on b"));
+  CHECK_THAT(LineWith(AssumptionLines(plan->assumptions()), "H100: "),
+             Contains("ESTIMATED by likeness"));
+  CHECK_THAT(LineWith(AssumptionLines(plan->assumptions()), "L4: "), Contains("MEASURED on b"));
   for (const char* name :
        {"objective", "search", "weights", "memory used", "runtime reserve", "KV headroom",
         "tokens in one step", "time per output token", "KV sent", "longest sequence", "prompts",
         "rate", "prefix hits", "a stage has devices", "L4 0.44", "H100 2.69"}) {
     INFO(name);
-    CHECK(LineWith(plan->assumptions(), name) != "");
+    CHECK(LineWith(AssumptionLines(plan->assumptions()), name) != "");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/bound_text.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/planner/report/plan_text.h"
@@ -28,11 +29,12 @@ v1::DeploymentPlan Predicted() {
 
 TEST_CASE("what a reader must not miss stands at the head, and nowhere else") {
   v1::DeploymentPlan plan = Predicted();
-  plan.add_explanation("warning: it costs more");
-  CHECK_THAT(PlanTable(plan), Contains("\nwarning: it costs more\npredicted at") &&
+  plan.add_notes()->set_interrupted_simulation(true);
+  CHECK_THAT(PlanTable(plan), Contains("\nwarning: interrupted: not simulated\npredicted at") &&
                                   !Contains("why:") && !Contains("  warning"));
-  plan.add_explanation("a reason");
-  CHECK_THAT(PlanTable(plan), Contains("\nwhy:\n  a reason\n") && !Contains("  warning"));
+  plan.add_notes()->set_simulation_error("too slow");
+  CHECK_THAT(PlanTable(plan),
+             Contains("\nwhy:\n  not simulated: too slow\n") && !Contains("  warning"));
 }
 
 TEST_CASE("latencies that the formula has no figure for are not left out silently") {
@@ -65,12 +67,13 @@ TEST_CASE("in which code KV is sent stands beside the share, unless it is sent a
 }
 
 TEST_CASE("what is not proved is called heuristic, how close its bound may be") {
-  PlacementProblem problem;
-  Placement placement;
-  placement.upper_bound = 10;
-  for (const Goal goal : {Goal::kThroughput, Goal::kGoodput}) {
-    problem.goal = goal;
-    CHECK_THAT(BoundLine({&problem, &placement, 9.7}),
+  v1::DeploymentPlan plan;
+  v1::Certificate& certificate = *plan.mutable_certificate();
+  certificate.set_upper_bound(10);
+  certificate.set_gap(0.03);
+  for (const v1::Objective objective : {v1::OBJECTIVE_THROUGHPUT, v1::OBJECTIVE_GOODPUT}) {
+    certificate.set_objective(objective);
+    CHECK_THAT(BoundLine(plan),
                Catch::StartsWith("heuristic, not proved to be the best: a better plan could serve "
                                  "10.000 requests/s") &&
                    Contains("the gap is 3.00 %"));
@@ -80,13 +83,22 @@ TEST_CASE("what is not proved is called heuristic, how close its bound may be") 
 TEST_CASE("an estimate that several kinds share is named once") {
   v1::DeploymentPlan plan;
   CHECK(EstimatesText(plan) == "");
+  v1::Assumptions& assumed = *plan.mutable_assumptions();
   for (const char* kind : {"A100", "L40S"}) {
-    plan.add_assumptions(StrCat("price of a device = ESTIMATED, one day's: ", kind));
-    plan.add_assumptions(StrCat(kind, ": 80 GiB; efficiencies ESTIMATED by likeness"));
+    v1::KindTerms& terms = *assumed.add_kinds();
+    terms.set_kind(kind);
+    terms.set_compute_efficiency(0.6);
+    v1::SourcedPrices& prices = *assumed.mutable_prices()->add_devices();
+    prices.set_source("one provider");
+    prices.add_prices()->set_kind(kind);
   }
-  plan.add_assumptions("reserve = 1 GiB");
+  v1::KindTerms& fitted = *assumed.add_kinds();
+  fitted.set_kind("L4");
+  fitted.set_compute_efficiency(0.6);
+  fitted.set_efficiency_source("fitted");
   CHECK(EstimatesText(plan) ==
-        "ESTIMATED, not measured: efficiencies of A100, L40S; price of a device");
+        "ESTIMATED, not measured: efficiencies of A100, L40S; USD per hour "
+        "of one device that is rented by itself");
 }
 
 TEST_CASE("columns stand below each other, however long the names") {
@@ -125,7 +137,9 @@ TEST_CASE("replicas that read alike are shown once, with all their names") {
     share.set_prefill_replica(name);
     share.set_decode_replica(name);
     share.set_share(0.1);
-    *plan.mutable_certificate()->mutable_bottleneck() += (i > 0 ? "; " : "") + name + ": slow";
+    v1::Pace& pace = *plan.mutable_certificate()->add_pace();
+    pace.set_replica(name);
+    pace.set_kind("L4");
   }
   const std::string table = PlanTable(plan), names = "r0, r2, r3, r4, r5, r6 and 3 more";
   CHECK_THAT(table, Contains("\n" + names +
@@ -136,7 +150,7 @@ TEST_CASE("replicas that read alike are shown once, with all their names") {
                         Contains("\n  r6: r6-machine/0\n  plan.json has the devices of 3 more\n") &&
                         !Contains("r7-machine"));
   CHECK_THAT(table, Contains("   10.0 %  each of r0, r1, r2, r3, r4, r5 and 4 more\n"));
-  CHECK_THAT(table, Contains("  r0, r1, r2, r3, r4, r5 and 4 more: slow\n"));
+  CHECK_THAT(table, Contains("  r0, r1, r2, r3, r4, r5 and 4 more: stage 0 (L4) is the slowest\n"));
 }
 
 TEST_CASE("devices of replicas that read alike stand below, stage by stage, as far as lines go") {
@@ -165,11 +179,14 @@ TEST_CASE("devices of replicas that read alike stand below, stage by stage, as f
 TEST_CASE("of many reasons for the pace the first are told, and who has others") {
   v1::DeploymentPlan plan = Predicted();
   for (int i = 0; i < 14; ++i) {
-    *plan.mutable_certificate()->mutable_bottleneck() +=
-        (i > 0 ? "; r" : "r") + std::to_string(i) + ": reason " + std::to_string(i);
+    v1::Pace& pace = *plan.mutable_certificate()->add_pace();
+    pace.set_replica("r" + std::to_string(i));
+    pace.set_slowest_stage(i);
+    pace.set_kind("L4");
   }
   CHECK_THAT(PlanTable(plan),
-             Contains("  r11: reason 11\n  r12, r13: see plan.json\n") && !Contains("reason 12"));
+             Contains("  r11: stage 11 (L4) is the slowest\n  r12, r13: see plan.json\n") &&
+                 !Contains("stage 12"));
 }
 
 TEST_CASE("what was asked of each class is said as it was asked") {

@@ -5,6 +5,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/report/outlook_text.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -144,7 +145,7 @@ TEST_CASE("sensitivity is answered where it is asked for") {
   const auto quick = Answer(asked + "options: {quick_sensitivity: true}");
   REQUIRE(quick.status().message() == "");
   REQUIRE(quick->plan().sensitivity_size() == 6);
-  CHECK_THAT(quick->plan().sensitivity(0),
+  CHECK_THAT(SensitivityLines(quick->plan())[0],
              Contains("; the choice stays") || Contains("; another layout would be chosen"));
   CHECK(quick->plan().alternatives_size() <= reply->plan().alternatives_size());
   CHECK(!quick->plan().link_prices().empty());

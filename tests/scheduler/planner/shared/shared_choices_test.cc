@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/planner/report/choice_text.h"
 #include "scheduler/planner/shared/shared_cluster.h"
 #include "scheduler/planner/shared/shared_text.h"
 #include "tests/scheduler/planner/shared/shared_oracle.h"
@@ -26,16 +27,14 @@ SharedPlans Shared(const std::vector<PlannerInput>& inputs, const PlannerOptions
   const auto shared = PlanShared(inputs, options);
   REQUIRE(shared.status().message() == "");
   for (const v1::DeploymentPlan& plan : shared->plans) {
-    REQUIRE(std::equal(plan.alternatives().begin(), plan.alternatives().end(),
-                       shared->plans[0].alternatives().begin(),
-                       shared->plans[0].alternatives().end()));
+    REQUIRE(AlternativeLines(plan) == AlternativeLines(shared->plans[0]));
   }
   return *shared;
 }
 
 // The line of a choice; empty: there is none.
 std::string LineOf(const SharedPlans& shared, const std::string& name) {
-  for (const std::string& line : shared.plans[0].alternatives()) {
+  for (const std::string& line : AlternativeLines(shared.plans[0])) {
     if (line.starts_with(name)) return line.substr(name.size());
   }
   return "";

@@ -169,7 +169,8 @@ TEST_CASE("for a picture the plans are one: replicas by letter, links added up")
     link.set_to("b");
     link.set_bytes_per_second(3);
     link.set_capacity_bytes_per_second(10);
-    plan.add_assumptions("search = best");
+    plan.mutable_assumptions()->add_kinds()->set_kind("L4");
+    plan.mutable_assumptions()->mutable_workload()->set_length_pairs(3);
   }
   const v1::DeploymentPlan all = PlanForPicture(shared);
   CHECK(all.model().name() == "A: first, B: second");
@@ -180,7 +181,8 @@ TEST_CASE("for a picture the plans are one: replicas by letter, links added up")
   REQUIRE(all.links_size() == 1);
   CHECK(all.links(0).bytes_per_second() == 6);
   CHECK(all.links(0).capacity_bytes_per_second() == 10);
-  CHECK(all.assumptions_size() == 1);
+  CHECK(all.assumptions().kinds_size() == 1);
+  CHECK(!all.assumptions().has_workload());
 }
 
 }  // namespace tessera::scheduler

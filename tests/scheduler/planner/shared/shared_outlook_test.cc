@@ -9,6 +9,7 @@
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/advice/what_if.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/shared/shared_text.h"
 #include "scheduler/planner/written_layout.h"
 #include "tests/scheduler/planner/shared/shared_oracle.h"
@@ -29,8 +30,7 @@ SharedPlans Shared(const std::vector<PlannerInput>& inputs) {
   return *shared;
 }
 
-std::string LineWith(const google::protobuf::RepeatedPtrField<std::string>& lines,
-                     const std::string& begin) {
+std::string LineWith(const std::vector<std::string>& lines, const std::string& begin) {
   for (const std::string& line : lines) {
     if (line.starts_with(begin)) return line;
   }
@@ -56,7 +56,7 @@ TEST_CASE("one more device brings what the best deal of all with it does") {
       const std::vector<PlannerInput> more = With(inputs, "+1 " + kind + place);
       most = std::max(most, BestTheta(more[0], more[1], 3, 1, "best") - shared.theta);
     }
-    const std::string line = LineWith(shared.plans[1].device_prices(), "one more " + kind);
+    const std::string line = LineWith(DevicePriceLines(shared.plans[1]), "one more " + kind);
     INFO(line);
     REQUIRE_THAT(line, Contains(" times the asked rates (dealt again, ") &&
                            Contains("Llama-3-8B ") && Contains(", Qwen2.5-7B ") &&
@@ -82,7 +82,7 @@ TEST_CASE("where no rates are given what devices bring is for the weights there 
   const std::vector<PlannerInput> more = With(inputs, "+1 A40 on a");
   const double then =
       BestTheta(more[0], more[1], shared.weights[0], shared.weights[1], "best") - shared.theta;
-  const std::string line = LineWith(shared.plans[0].device_prices(), "one more A40 brings ");
+  const std::string line = LineWith(DevicePriceLines(shared.plans[0]), "one more A40 brings ");
   CHECK_THAT(line, Contains("times what each model would serve alone"));
   CHECK(std::stod(line.substr(21)) >= then - 6e-4);
 }
@@ -96,14 +96,14 @@ TEST_CASE("a device that no model can use brings nothing, many devices are not d
                                             SharedInput(cluster, "Llama-2-13B")};
   SharedPlans shared = Shared(inputs);
   AddSharedOutlook(inputs, {}, false, &shared);
-  CHECK(LineWith(shared.plans[0].device_prices(), "one more T4 ") ==
+  CHECK(LineWith(DevicePriceLines(shared.plans[0]), "one more T4 ") ==
         "one more T4 brings nothing (dealt again, all places tried)");
 
   const std::vector<PlannerInput> many = {SharedInput(tests::kMany, "Llama-3-8B", 10),
                                           SharedInput(tests::kMany, "Qwen2.5-14B", 2)};
   SharedPlans deal = Shared(many);
   AddSharedOutlook(many, {}, false, &deal);
-  const auto& lines = deal.plans[0].device_prices();
+  const auto lines = DevicePriceLines(deal.plans[0]);
   REQUIRE(lines.size() == 4);  // kinds, and that these are estimates
   CHECK_THAT(lines[3], Contains("not dealt again") &&
                            Contains("above 12 devices, where it takes long") &&
@@ -139,7 +139,7 @@ tiers: {site: {bandwidth: 100 Mbit/s, latency: 50 us}}
   const auto then = MakePlan(faster, judging);
   REQUIRE(then.status().message() == "");
   const double brings = then->prediction().requests_per_second() - shared.theta;
-  const std::string line = LineWith(shared.plans[1].link_prices(), "10 Gbit/s more on ");
+  const std::string line = LineWith(LinkPriceLines(shared.plans[1]), "10 Gbit/s more on ");
   INFO(SharedText(shared));
   REQUIRE(brings > 0.01);
   REQUIRE_THAT(line, Contains("would bring these layouts ") && Contains("(now 0.1 Gbit/s)"));
@@ -162,8 +162,8 @@ TEST_CASE("where assumptions are off the layouts are judged again, and dealt ane
   for (const bool again : {false, true}) {
     SharedPlans told = shared;
     AddSharedOutlook(inputs, {}, again, &told);
-    const auto& lines = told.plans[1].sensitivity();
-    REQUIRE(lines.size() == (again ? 6 : 7));
+    const auto lines = SensitivityLines(told.plans[1]);
+    REQUIRE(lines.size() == (again ? 6U : 7U));
     double slower = 1e9;
     for (size_t i = 0; i < 2; ++i) {
       PlannerOptions judging;
@@ -204,7 +204,7 @@ TEST_CASE("a deal that is not the best where assumptions are off is said not to 
   REQUIRE(shared.theta < best.theta * 0.9);
   AddSharedOutlook(inputs, {}, true, &shared);
   // No link is in use: the best deal stays what it is.
-  const std::string line = LineWith(shared.plans[0].sensitivity(), "links 30 % faster: ");
+  const std::string line = LineWith(SensitivityLines(shared.plans[0]), "links 30 % faster: ");
   REQUIRE_THAT(line, Contains("; another deal would be chosen, for "));
   CHECK(std::stod(line.substr(line.find("chosen, for ") + 12)) == Approx(best.theta).epsilon(0.01));
 }

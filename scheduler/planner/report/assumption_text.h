@@ -1,0 +1,25 @@
+// What a plan takes for granted, one line each, "name = value (origin)", estimates told from
+// measurements. Thread rule: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/plan.pb.h"
+
+namespace tessera::scheduler {
+
+// Of those that are set. A class, or the workload, that is left out has no line.
+std::vector<std::string> AssumptionLines(const v1::Assumptions& assumptions);
+
+std::string SpotAssumption(const v1::SpotTerms& spot);
+std::string MoveAssumption(const v1::MoveTerms& move);
+
+// "ESTIMATED, not measured: efficiencies of A40, L4; links inside 2 machines": what of the plan's
+// assumptions is so marked; empty where nothing is.
+std::string EstimatesText(const v1::DeploymentPlan& plan);
+
+// Whether some price that the plan may rest on is the catalogue's.
+bool PricesEstimated(const v1::DeploymentPlan& plan);
+
+}  // namespace tessera::scheduler

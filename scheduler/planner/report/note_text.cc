@@ -1,0 +1,407 @@
+#include "scheduler/planner/report/note_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/planner/report/bound_text.h"
+#include "scheduler/planner/report/plan_text.h"
+#include "scheduler/planner/report/weak_replicas.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using absl::StrFormat;
+
+std::string LatencyName(v1::LatencyLimit limit) {
+  switch (limit) {
+    case v1::LATENCY_LIMIT_TTFT: return "TTFT";
+    case v1::LATENCY_LIMIT_TPOT: return "TPOT";
+    default: return "end to end";
+  }
+}
+
+std::string RentText(const v1::Rent& rent, const v1::DeploymentPlan& plan) {
+  return StrFormat(
+      "it costs %.2f USD/h to rent%s: %s USD per million output tokens at %.3f requests/s, its "
+      "capacity%s",
+      rent.usd_per_hour(), rent.minimised() ? ", the minimised cost" : "",
+      UsdText(rent.usd_per_million_output_tokens()), plan.prediction().requests_per_second(),
+      rent.asked_requests_per_second() > 0
+          ? StrFormat(", and %s at the asked %.3f",
+                      UsdText(rent.asked_usd_per_million_output_tokens()),
+                      rent.asked_requests_per_second())
+          : std::string());
+}
+
+std::string HardestText(const v1::HardestLimit& hardest) {
+  std::vector<std::string> parts;
+  for (const v1::WithoutLimit& one : hardest.without())
+    parts.push_back(
+        StrFormat("%.1f %% without one of %s", 100 * one.attainment(), LatencyName(one.limit())));
+  return StrFormat("the limit that most requests miss is %s: %s would meet the others",
+                   LatencyName(hardest.without(0).limit()), absl::StrJoin(parts, ", "));
+}
+
+std::string MissedText(const v1::MissedLimit& missed) {
+  const double limit = missed.limit_seconds(), mean = missed.seconds();
+  if (missed.limit() == v1::LATENCY_LIMIT_TTFT) {
+    return StrFormat(
+        "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its mean is %s",
+        limit,
+        mean > 0 ? StrFormat("%.3g s, %.3g s more", mean, mean - limit)
+                 : std::string("without end: requests wait for each other"));
+  }
+  return StrFormat(
+      "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): its mean is %.0f "
+      "ms%s",
+      limit * 1e3, mean * 1e3,
+      mean > limit ? StrFormat(", %.0f ms more", (mean - limit) * 1e3)
+                   : std::string(", and more when all decode that may"));
+}
+
+std::string LimitsCostText(const v1::LimitsCost& cost) {
+  const std::string limits = StrCat(
+      StrFormat("TPOT <= %.0f ms", cost.tpot_seconds() * 1e3),
+      cost.ttft_seconds() > 0 ? StrFormat(", TTFT <= %.3g s", cost.ttft_seconds()) : std::string());
+  return cost.lost_share() > 0
+             ? StrFormat("the limits %s (default) cost %.1f %%: %.3f requests/s without them",
+                         limits, 100 * cost.lost_share(), cost.requests_per_second())
+             : StrCat("the limits ", limits, " (default) cost nothing");
+}
+
+std::string SimplicityText(const v1::SimplicityCost& cost) {
+  return StrFormat(
+      "simplicity costs %.1f %%: %.3f requests/s would take %s; plans within %g %% of the best "
+      "are taken for fewer stages, then for what the loss of a machine leaves",
+      100 * cost.lost_share(), cost.requests_per_second(),
+      cost.other_stages() > cost.stages()
+          ? StrFormat("pipelines of %d stages instead of %d", cost.other_stages(), cost.stages())
+          : std::string("a plan that loses more with a machine"),
+      100 * cost.within());
+}
+
+std::string OtherSplitText(const v1::OtherSplit& other) {
+  if (other.requests_per_second() <= 0) {
+    return other.splits()
+               ? "no split of prefill and decode between replicas was found that serves more"
+               : "without splitting prefill and decode between replicas nothing was found";
+  }
+  return StrFormat("%s would serve %.3f requests/s%s",
+                   other.splits()
+                       ? "the search's best with some replicas that only prefill or only decode"
+                       : "the search's best where every replica prefills and decodes",
+                   other.requests_per_second(),
+                   other.usd_per_hour() > 0 ? StrFormat(" for %.2f USD/h", other.usd_per_hour())
+                                            : std::string());
+}
+
+std::string SearchLimitText(v1::SearchLimit limit) {
+  switch (limit) {
+    case v1::SEARCH_LIMIT_NEAR_THE_FASTEST:
+      return "heuristic: device sets near those that serve most, dealt by their goodput";
+    case v1::SEARCH_LIMIT_FASTEST_LAYOUTS:
+      return "every way to deal the devices was tried, but each replica only in the layouts that "
+             "serve most, with and without tighter limits of TPOT: others may serve more in time";
+    default:
+      return "every way to deal the devices was tried, but layouts of many devices are quick ones "
+             "that need not be the best: --prove looks at all of them, which takes long";
+  }
+}
+
+std::string IdleText(const v1::IdleDevices& idle) {
+  std::vector<std::string> kinds;
+  for (const v1::IdleKind& one : idle.kinds()) {
+    kinds.push_back(
+        StrCat(one.devices(), " ", one.kind(), " (", absl::StrJoin(one.machines(), ", "),
+               one.more_machines() > 0 ? StrCat(" and ", one.more_machines(), " more") : "", ")"));
+  }
+  return StrCat("not used: ", absl::StrJoin(kinds, ", "),
+                idle.searched() ? ": no plan was found that serves more with them" : "");
+}
+
+std::string LostMachineText(const v1::LostMachine& lost) {
+  if (lost.replica_count() == lost.of_replicas()) {
+    return StrCat("the loss of machine ", lost.machine(), " stops all of it: ",
+                  lost.of_replicas() == 1 ? "its only replica" : "every replica", " uses it");
+  }
+  const int more = lost.replica_count() - lost.replicas_size();
+  return StrFormat(
+      "the loss of machine %s takes %d of %d replicas along (%s%s) and leaves %.3f of %.3f "
+      "requests/s",
+      lost.machine(), lost.replica_count(), lost.of_replicas(),
+      absl::StrJoin(lost.replicas(), ", "), more > 0 ? StrCat(" and ", more, " more") : "",
+      lost.requests_per_second(), lost.of_requests_per_second());
+}
+
+std::string SequencesText(const v1::SequenceLimit& limit) {
+  constexpr int kNamed = 4;
+  return StrFormat(
+      "--max-sequences %d limits %s: --max-sequences %d %s", limit.most(),
+      limit.replicas_size() > kNamed ? StrCat(limit.replicas_size(), " replicas")
+                                     : absl::StrJoin(limit.replicas(), ", "),
+      limit.raised(),
+      limit.gain() > 0
+          ? StrFormat("would serve %.3f requests/s with the same layout (%+.1f %%), each "
+                      "request more slowly",
+                      limit.requests_per_second(), 100 * limit.gain())
+          : std::string("would bring next to nothing"));
+}
+
+std::string OrdersText(const v1::RentOrders& rent) {
+  std::vector<std::string> orders;
+  for (const v1::RentOrder& one : rent.orders()) {
+    orders.push_back(
+        one.machines() == 0 ? StrCat(one.devices().devices(), " ", one.devices().kind(), " of ",
+                                     one.machine(), " one by one")
+        : one.offered() > 1 ? StrCat(one.machines(), " of the ", one.offered(), " ", one.machine())
+                            : one.machine());
+  }
+  std::string line = StrCat("rent ", absl::StrJoin(orders, ", "));
+  if (rent.usd_per_hour() > 0) absl::StrAppendFormat(&line, ": %.2f USD/h", rent.usd_per_hour());
+  if (rent.unused_devices() == 0) return line;
+  return StrCat(line, "; ", rent.unused_devices(), " of the ", rent.paid_devices(),
+                " devices of whole machines ", rent.unused_devices() == 1 ? "is" : "are",
+                " paid for and not used");
+}
+
+std::string JudgedText(const v1::JudgedChoice& judged) {
+  return StrFormat("%.3f", judged.requests_per_second()) +
+         (judged.attainment() > 0
+              ? StrFormat(" (%.1f %% within their limits)", 100 * judged.attainment())
+              : std::string());
+}
+
+std::string SimulatedText(const v1::SimulatedChoice& choice) {
+  const char* ranked = choice.predicted_best()
+                           ? "the simulation ranks no other choice clearly higher"
+                           : "chosen because the simulation ranks it clearly higher";
+  if (!choice.has_other()) return ranked;
+  if (choice.goodput()) {
+    return StrFormat(
+        "%s: it meets the objectives up to %.3f requests/s, the choice with the best prediction "
+        "(%.3f) up to %.3f",
+        ranked, choice.plan().requests_per_second(), choice.other_predicted_requests_per_second(),
+        choice.other().requests_per_second());
+  }
+  return StrFormat(
+      "%s: at %.3f requests/s for each choice, the highest rate that one of them promises, this "
+      "plan serves %s, and %s %s; the prediction for that one is %.3f",
+      ranked, choice.offered_requests_per_second(), JudgedText(choice.plan()),
+      choice.predicted_best() ? "the next best" : "the choice with the best prediction",
+      JudgedText(choice.other()), choice.other_predicted_requests_per_second());
+}
+
+std::string WaitsText(const v1::WaitsAtPromise& waits) {
+  return StrFormat(
+      "no objective limits waiting times: at the promised %.3f requests/s %.1f %% of the "
+      "requests are predicted within their limits, with a mean TTFT of %s",
+      waits.requests_per_second(), 100 * waits.attainment(),
+      waits.time_to_first_token_seconds() > 0
+          ? StrFormat("%.3g s", waits.time_to_first_token_seconds())
+          : std::string("unbounded length"));
+}
+
+// Of how the plan was found.
+std::string SearchNoteText(const v1::Note& note) {
+  switch (note.fact_case()) {
+    case v1::Note::kInterruptedSearch:
+      return "warning: interrupted: the best plan found until then";
+    case v1::Note::kInterruptedSimulation: return "warning: interrupted: not simulated";
+    case v1::Note::kSimulationError: return StrCat("not simulated: ", note.simulation_error());
+    case v1::Note::kUnsimulatedSplit:
+      return "not simulated: a plan with a split may serve only half of the prediction";
+    case v1::Note::kOtherSplit: return OtherSplitText(note.other_split());
+    case v1::Note::kRentalSets:
+      return StrFormat("machines are rented whole: of the sets that can be rented together %d %s",
+                       note.rental_sets(),
+                       note.rental_sets() == 1 ? "was planned" : "were planned");
+    case v1::Note::kFastest:
+      return StrFormat(
+          "the placement that serves most, %.3f requests/s, would serve %.3f within their limits",
+          note.fastest().requests_per_second(), note.fastest().goodput_requests_per_second());
+    case v1::Note::kBoundError:
+      return StrFormat(
+          "the bound that was found, %.9g requests/s, is below the %.9g of this placement: this is "
+          "an error in Tessera; please report it with this cluster",
+          note.bound_error().bound(), note.bound_error().requests_per_second());
+    case v1::Note::kClassChoice:
+      return StrFormat(
+          "configurations were chosen for %d classes of requests, each sent where it is served "
+          "best: %.3f requests/s; the shares of this plan do not depend on the class",
+          note.class_choice().classes(), note.class_choice().requests_per_second());
+    case v1::Note::kSearchLimit: return SearchLimitText(note.search_limit());
+    case v1::Note::kSimulatedChoice: return SimulatedText(note.simulated_choice());
+    case v1::Note::kEveryDeviceAlone:
+      return "no plan was given: every device holds the whole model as a replica of its own";
+    case v1::Note::kSurvivalSearches:
+      return StrFormat(
+          "made to survive: %d searches of parts of the cluster (heuristic; the bound is that of "
+          "the cluster without one machine)",
+          note.survival_searches());
+    case v1::Note::kCareless:
+      return StrFormat(
+          "a plan that need not survive serves %.3f requests/s, %.3f after the loss of %s",
+          note.careless().requests_per_second(), note.careless().left_requests_per_second(),
+          note.careless().machine());
+    case v1::Note::kSharedWith:
+      return StrFormat(
+          "shares the cluster with %s; with all of it to itself it would serve %.3f requests/s",
+          absl::StrJoin(note.shared_with().models(), ", "),
+          note.shared_with().alone_requests_per_second());
+    default: return "";
+  }
+}
+
+// Of rates and latencies.
+std::string RateNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
+  switch (note.fact_case()) {
+    case v1::Note::kLinksShort:
+      return StrFormat(
+          "links that replicas share carry %.3f of the %.3f requests/s that the devices could "
+          "serve",
+          note.links_short().requests_per_second(),
+          note.links_short().devices_requests_per_second());
+    case v1::Note::kTooFull:
+      return StrFormat(
+          "warning: the asked %.3f requests/s are %.0f %% of the capacity of this cheapest plan: "
+          "by the formula queues grow without bound; --rate %.3f avoids that",
+          note.too_full().asked_requests_per_second(), 100 * note.too_full().load(),
+          note.too_full().better_requests_per_second());
+    case v1::Note::kHardestLimit: return HardestText(note.hardest_limit());
+    case v1::Note::kLatencyLoad:
+      return StrFormat("latencies are means at %.3f requests/s, %.0f %% of the plan's capacity%s",
+                       note.latency_load().requests_per_second(), 100 * note.latency_load().load(),
+                       note.latency_load().below_capacity()
+                           ? ", because at full load queues would grow without bound"
+                           : "");
+    case v1::Note::kLongWaits:
+      return StrFormat("above %.0f %% of a plan's capacity waiting times grow quickly%s",
+                       100 * note.long_waits().above_load(),
+                       note.long_waits().without_end()
+                           ? ", and here they grow without bound at some replica"
+                           : "");
+    case v1::Note::kAskedTooMuch:
+      return StrFormat("warning: the asked %.3f requests/s exceed what this plan serves%s",
+                       note.asked_too_much(),
+                       plan.has_survival() ? " after the loss of a machine" : "");
+    case v1::Note::kWaitsAtPromise: return WaitsText(note.waits_at_promise());
+    case v1::Note::kMissedLimit: return MissedText(note.missed_limit());
+    case v1::Note::kLimitsCost: return LimitsCostText(note.limits_cost());
+    case v1::Note::kSimplicityCost: return SimplicityText(note.simplicity_cost());
+    case v1::Note::kSequenceLimit: return SequencesText(note.sequence_limit());
+    default: return "";
+  }
+}
+
+// Of devices and machines.
+std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
+  switch (note.fact_case()) {
+    case v1::Note::kRent: return RentText(note.rent(), plan);
+    case v1::Note::kRentOrders: return OrdersText(note.rent_orders());
+    case v1::Note::kIdle: return IdleText(note.idle());
+    case v1::Note::kWithoutWorker:
+      return StrFormat(
+          "warning: no worker runs on %s: its compute capability is below %.1f; plan without it, "
+          "or take this plan as an estimate",
+          absl::StrJoin(note.without_worker().kinds(), ", "),
+          note.without_worker().least_capability());
+    case v1::Note::kWithoutBfloat16:
+      return StrCat(
+          "warning: ", absl::StrJoin(note.without_bfloat16().kinds(), ", "),
+          " has no bfloat16 units: the model's bfloat16 weights are computed in float32 there, "
+          "slower than this plan counts on; --dtype float16 is computed as planned");
+    case v1::Note::kUnmeasuredPipelines:
+      return "stages on several machines: such pipelines are predicted, not measured yet";
+    case v1::Note::kLostMachine: return LostMachineText(note.lost_machine());
+    case v1::Note::kUnknownWorker:
+      return StrCat("worker ", note.unknown_worker().worker(), " is not in ",
+                    note.unknown_worker().cluster_file(), ": it is not used");
+    default: return "";
+  }
+}
+
+std::vector<std::string> WayLines(const v1::DeploymentPlan& plan) {
+  const v1::Move& move = plan.move();
+  if (move.flip().empty() && move.rebuilt().empty()) {
+    return {StrCat("moving from the running plan: re-routing only",
+                   move.gone() > 0 ? StrCat(", ", move.gone(),
+                                            move.gone() == 1 ? " replica goes" : " replicas go")
+                                   : "",
+                   ": no weights are read, nothing is lost")};
+  }
+  const auto named = [](const char* before, const auto& names, const char* after) {
+    return names.empty() ? std::string() : StrCat("; ", before, absl::StrJoin(names, ", "), after);
+  };
+  return {StrCat("moving from the running plan: ", move.stay_size(), " of ", plan.replicas_size(),
+                 " replicas stay", named("", move.flip(), " change their role only"),
+                 named("weights are read for ", move.rebuilt(), ""),
+                 StrFormat("; %.2f GiB to read", move.bytes() / kGib)),
+          StrFormat("the move takes %.0f s; at its start the cluster serves %.3f of the "
+                    "running plan's %.3f requests/s: about %.0f requests wait or are lost",
+                    move.seconds(), move.meanwhile_requests_per_second(),
+                    move.running_requests_per_second(), move.lost_requests())};
+}
+
+}  // namespace
+
+std::string NoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
+  std::string text = SearchNoteText(note);
+  if (text.empty()) text = RateNoteText(note, plan);
+  return text.empty() ? DeviceNoteText(note, plan) : text;
+}
+
+std::string SpotLine(const v1::SpotMix& mix) {
+  std::string line =
+      StrFormat("rent %d %s on demand and %d as spot, for %d that the plan needs: %.2f USD/h",
+                mix.on_demand(), mix.machine(), mix.spot(), mix.target(), mix.usd_per_hour());
+  if (mix.extra() < mix.asked_extra()) {
+    absl::StrAppendFormat(&line, "; of %d extra (--spot-extra) %d: `available` is %d",
+                          mix.asked_extra(), mix.extra(), mix.available());
+  }
+  if (mix.few_spot()) {
+    absl::StrAppendFormat(&line, "; no more than %d are offered as spot (spot_available)",
+                          mix.spot());
+  }
+  return line;
+}
+
+std::vector<std::string> MoveLines(const v1::DeploymentPlan& plan) {
+  const v1::Move& move = plan.move();
+  if (!plan.has_move() || plan.replicas().empty()) return {};
+  double longest = 0, shortest = move.load_seconds();
+  for (const v1::Replica& replica : plan.replicas()) {
+    longest = std::max(longest, replica.load_seconds());
+    shortest = std::min(shortest, replica.load_seconds());
+  }
+  std::vector<std::string> lines = {
+      StrFormat("weights load in %.0f s, machine %s last; one replica by itself in %.0f%s s",
+                std::ceil(move.load_seconds()), move.slowest_machine(), std::ceil(shortest),
+                std::ceil(longest) > std::ceil(shortest) ? StrFormat(" to %.0f", std::ceil(longest))
+                                                         : std::string())};
+  if (!move.has_running_requests_per_second()) return lines;
+  for (std::string& line : WayLines(plan)) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::vector<std::string> NoteLines(const v1::DeploymentPlan& plan) {
+  std::vector<std::string> lines;
+  for (const v1::Note& note : plan.notes()) lines.push_back(NoteText(note, plan));
+  if (plan.has_certificate()) lines.push_back(BoundLine(plan));
+  if (plan.has_survival()) {
+    lines.push_back(
+        StrFormat("survives the loss of any machine with %.3f of %.3f requests/s; worst: %s",
+                  plan.survival().requests_per_second(), plan.prediction().requests_per_second(),
+                  plan.survival().worst_machine()));
+  }
+  if (plan.has_certificate()) {
+    if (std::string weak = WeakReplicasLine(plan); !weak.empty()) lines.push_back(std::move(weak));
+  }
+  for (const v1::SpotMix& mix : plan.spot()) lines.push_back(SpotLine(mix));
+  for (std::string& line : MoveLines(plan)) lines.push_back(std::move(line));
+  return lines;
+}
+
+}  // namespace tessera::scheduler
