@@ -19,17 +19,35 @@ check "without the other programs it says where it belongs" grep -q "//deploy:gp
 program() { printf '#!/bin/bash\n%s\n' "$2" > "$bundle/bin/$1"; chmod +x "$bundle/bin/$1"; }
 program tessera-worker 'echo "cuda:0 is here"'
 for test in warp_ops cuda_device plain_kernels; do program "${test}_gpu_test" 'echo "All tests passed (3)"'; done
+for test in rows linear experts attention float16 sample model_golden; do
+  program "${test}_test" '[ "$CUDA_TEST_DEVICE" = cuda:0 ] && echo "All tests passed (4)"'
+done
 program tessera '[ "$*" = "${*/cuda:0/}" ] && exit 3; [ -d "$PWD/bin" ] && echo "answer: 142"'
-results() { "$bundle/bin/gpu_check" --out "$TEST_TMPDIR/results" "$@" > "$out" 2>&1; }
+results() { PATH=$TEST_TMPDIR/tools:/usr/bin:/bin "$bundle/bin/gpu_check" --out "$TEST_TMPDIR/results" "$@" > "$out" 2>&1; }
 
+mkdir -p "$TEST_TMPDIR/tools"
+sanitizer() { printf '#!/bin/bash\n%s\n' "$1" > "$TEST_TMPDIR/tools/compute-sanitizer"; chmod +x "$TEST_TMPDIR/tools/compute-sanitizer"; }
+sanitizer 'shift 4; exec "$@"'
 results
 check "all pass: 0" [ $? -eq 0 ]
-check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 5 ]
+check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 14 ]
 check "and JSON" python3 -c "
 import json
 got = json.load(open('$TEST_TMPDIR/results/results.json'))
-assert [r['outcome'] for r in got] == ['passed'] * 5, got
-assert got[0]['detail'] == 'cuda:0 is here' and got[4]['detail'] == 'answer: 142', got"
+assert [r['outcome'] for r in got] == ['passed'] * 14, got
+assert got[0]['detail'] == 'cuda:0 is here' and got[13]['detail'] == 'answer: 142', got"
+
+sanitizer 'echo "ERROR SUMMARY: 1 error"; exit 9'
+results
+check "what compute-sanitizer finds: 1" [ $? -eq 1 ]
+check "by both tools" [ "$(grep -cE '^(mem|race)check +FAILED .*1 error' "$out")" -eq 2 ]
+rm "$TEST_TMPDIR/tools/compute-sanitizer"
+if ! [ -e /usr/local/cuda/bin/compute-sanitizer ]; then
+  results
+  check "without it the rest passes" [ $? -eq 0 ]
+  check "and the table says what was left out, and why" grep -qE '^memcheck +left out .*no compute-sanitizer' "$out"
+fi
+sanitizer 'shift 4; exec "$@"'
 
 program cuda_device_gpu_test 'echo "test.cc:7 \"quoted\""; exit 4'
 results

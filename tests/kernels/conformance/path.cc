@@ -8,9 +8,9 @@
 #include <random>
 
 #include "kernels/cpu/device/cpu_device.h"
-#include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/half_floats.h"
+#include "tests/kernels/device_under_test.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::conformance {
@@ -23,6 +23,13 @@ std::unique_ptr<Path> MakePath(Isa isa) {
       CreateCpuDevice({.memory_bytes = int64_t{2} << 30, .isa = isa, .cores_shared = true});
   REQUIRE(device.ok());
   return std::make_unique<Path>(*std::move(device));
+}
+
+std::unique_ptr<Path> MakeCudaPath() {
+  auto made = cuda::MakeCudaUnderTest(int64_t{2} << 30);
+  INFO(made.status().message());
+  REQUIRE(made.ok());
+  return std::make_unique<Path>(std::move(made->device), made->check_memory);
 }
 
 template <typename T>
@@ -110,14 +117,19 @@ Path* CudaEmulated() {
 #ifdef __SANITIZE_THREAD__
   return nullptr;
 #else
+  if (cuda::DevicesUnderTest() == cuda::UnderTest::kGpu) return nullptr;
   static const std::unique_ptr<Path> path = [] {
     cuda::emulated::Inject({.vary_schedules = true});
-    auto device = cuda::emulated::CreateCudaDevice({.memory_bytes = int64_t{2} << 30});
-    REQUIRE(device.ok());
-    return std::make_unique<Path>(*std::move(device), &cuda::emulated::CheckMemoryGuards);
+    return MakeCudaPath();
   }();
   return path.get();
 #endif
+}
+
+Path* Gpu() {
+  if (cuda::DevicesUnderTest() != cuda::UnderTest::kGpu) return nullptr;
+  static const std::unique_ptr<Path> path = MakeCudaPath();
+  return path.get();
 }
 
 const std::vector<std::string>& MissingOnCuda() {
@@ -127,10 +139,14 @@ const std::vector<std::string>& MissingOnCuda() {
 
 std::vector<Path*> PathsWith(const std::string& op) {
   std::vector<Path*> paths;
-  for (const auto& path : OtherPaths()) paths.push_back(path.get());
+  if (cuda::DevicesUnderTest() == cuda::UnderTest::kAllWithoutGpu) {
+    for (const auto& path : OtherPaths()) paths.push_back(path.get());
+  }
   const auto& missing = MissingOnCuda();
   const bool has = std::find(missing.begin(), missing.end(), op) == missing.end();
-  if (has && CudaEmulated() != nullptr) paths.push_back(CudaEmulated());
+  for (Path* cuda : {CudaEmulated(), Gpu()}) {
+    if (has && cuda != nullptr) paths.push_back(cuda);
+  }
   return paths;
 }
 

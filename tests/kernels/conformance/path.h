@@ -45,11 +45,14 @@ const std::vector<std::unique_ptr<Path>>& OtherPaths();
 std::string MissingPaths();
 
 // The CUDA device on the emulator, where each launch runs under another schedule and Synchronize
-// looks at the guards of memory. Null under ThreadSanitizer, where a switch of fibers is slow.
+// looks at the guards of memory. Null under ThreadSanitizer, where a switch of fibers is slow, and
+// where a GPU is under test.
 Path* CudaEmulated();
+// The GPU that is under test (tests/kernels/device_under_test.h), or null.
+Path* Gpu();
 // Ops of Ops, by name, that it has no kernel for.
 const std::vector<std::string>& MissingOnCuda();
-// Every path but the reference that has this op: "Rope".
+// Every path under test but the reference that has this op: "Rope".
 std::vector<Path*> PathsWith(const std::string& op);
 
 // Numbers from a seed: uniform in [-1, 1), as floats.

@@ -75,25 +75,25 @@ TEST_CASE("float32: blocks of other sizes give the same") {
   }
 }
 
-TEST_CASE("float32 on the emulated CUDA device: logits and tokens equal transformers'") {
+TEST_CASE("float32 on the CUDA device: logits and tokens equal transformers'") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
 #else
   kernels::cuda::emulated::Inject({.vary_schedules = true});
   for (const std::string& name : GoldenModels()) {
-    Check(name, "cuda-emulated", {.cuda_emulated = true, .block_tokens = 5});
+    Check(name, "CUDA", {.cuda = true, .block_tokens = 5});
   }
 #endif
 }
 
-TEST_CASE("float16 on the emulated CUDA device: a float16 checkpoint loses nothing, its KV little") {
+TEST_CASE("float16 on the CUDA device: a float16 checkpoint loses nothing, its KV little") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
 #else
-  TinyOptions options = {.cuda_emulated = true, .weight_dtype = DType::kF16};
-  Check("llama_fp16_sharded", "cuda-emulated", options);
+  TinyOptions options = {.cuda = true, .weight_dtype = DType::kF16};
+  Check("llama_fp16_sharded", "CUDA", options);
   options.kv_dtype = DType::kF16;
-  Check("llama_fp16_sharded", "cuda-emulated", options, 1e-2);
+  Check("llama_fp16_sharded", "CUDA", options, 1e-2);
 #endif
 }
 

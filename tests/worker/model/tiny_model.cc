@@ -8,9 +8,8 @@
 #include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
-#include "kernels/cuda/device/cuda_device.h"
-#include "kernels/cuda/emulation/runtime.h"
 #include "proto/model_folder.h"
+#include "tests/kernels/device_under_test.h"
 #include "worker/model/safetensors.h"
 
 namespace tessera::worker {
@@ -105,13 +104,18 @@ v1::WorkerShare WholeShare(const v1::Model& model) {
 TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& options)
     : block_tokens_(options.block_tokens) {
   constexpr int64_t kMemoryBytes = int64_t{1} << 30;
-  auto device = options.cuda_emulated
-                    ? kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = kMemoryBytes})
-                    : kernels::CreateCpuDevice(
-                          {.memory_bytes = kMemoryBytes, .isa = options.isa, .cores_shared = true});
-  if (options.cuda_emulated) check_memory_ = &kernels::cuda::emulated::CheckMemoryGuards;
-  REQUIRE(device.ok());
-  device_ = *std::move(device);
+  if (options.cuda) {
+    auto made = kernels::cuda::MakeCudaUnderTest(kMemoryBytes);
+    INFO(made.status().message());
+    REQUIRE(made.ok());
+    device_ = std::move(made->device);
+    check_memory_ = made->check_memory;
+  } else {
+    auto device = kernels::CreateCpuDevice(
+        {.memory_bytes = kMemoryBytes, .isa = options.isa, .cores_shared = true});
+    REQUIRE(device.ok());
+    device_ = *std::move(device);
+  }
   auto stream = device_->CreateStream();
   REQUIRE(stream.ok());
   stream_ = *std::move(stream);
@@ -144,7 +148,9 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
   kv_memory_ = *std::move(kv);
   inputs_ = *std::move(inputs);
   // What a block held before must not matter, not even NaN.
-  std::memset(kv_memory_.data(), 0xff, kv_memory_.size_bytes());
+  const std::vector<std::byte> nan(kv_memory_.size_bytes(), std::byte{0xff});
+  REQUIRE(stream_->CopyToDevice(kv_memory_.data(), nan.data(), kv_memory_.size_bytes()).ok());
+  REQUIRE(stream_->Synchronize().ok());
   REQUIRE(model_->AttachKv(kv_memory_.data(), blocks, block_tokens_).ok());
 }
 

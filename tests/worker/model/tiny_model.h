@@ -34,7 +34,9 @@ v1::WorkerShare WholeShare(const v1::Model& model);
 
 struct TinyOptions {
   kernels::Isa isa = kernels::Isa::kReference;
-  bool cuda_emulated = false;  // on that device instead of a CPU; not in a build for TSan
+  // Instead of a CPU the CUDA device under test (tests/kernels/device_under_test.h), emulated or
+  // a GPU; not in a build for TSan.
+  bool cuda = false;
   kernels::DType weight_dtype = kernels::DType::kF32;
   kernels::DType kv_dtype = kernels::DType::kF32;
   kernels::DType product_dtype = kernels::DType::kF32;
