@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/philox.h"
+
 namespace tessera::kernels::conformance {
 namespace {
 
@@ -128,6 +130,41 @@ std::vector<double> Probabilities(const SampleRow& row) {
   }
   for (double& weight : weights) weight /= kept;
   return weights;
+}
+
+double BoundaryDistance(const SampleRow& row) {
+  const double number = SamplingUniform(row.seed, row.choice, row.position);
+  double nearest = 1, sum = 0;
+  for (const double probability : Probabilities(row)) {
+    sum += probability;
+    if (probability > 0 && sum < 1 - 1e-12) nearest = std::min(nearest, std::fabs(number - sum));
+  }
+  return nearest;
+}
+
+bool MayDraw(const SampleRow& row, int32_t id, double tolerance) {
+  const std::vector<double> probabilities = Probabilities(row);
+  if (id < 0 || id >= static_cast<int32_t>(probabilities.size()) || probabilities[id] == 0) {
+    return false;
+  }
+  const double number = SamplingUniform(row.seed, row.choice, row.position);
+  const double begin =
+      std::accumulate(probabilities.begin(), probabilities.begin() + id, double{0});
+  return number >= begin - tolerance && number < begin + probabilities[id] + tolerance;
+}
+
+SampleRow WithBoundary(SampleRow row, int32_t id, double distance) {
+  const double boundary = SamplingUniform(row.seed, row.choice, row.position) + distance;
+  double below = 0, above = 0;
+  for (size_t i = 0; i < row.logits.size(); ++i) {
+    const double weight = std::exp(double{row.logits[i]} / row.temperature);
+    (i <= static_cast<size_t>(id) ? below : above) += weight;
+  }
+  const double shift = row.temperature * std::log(below * (1 - boundary) / (boundary * above));
+  for (size_t i = id + 1; i < row.logits.size(); ++i) {
+    row.logits[i] = static_cast<float>(row.logits[i] + shift);
+  }
+  return row;
 }
 
 }  // namespace tessera::kernels::conformance

@@ -26,4 +26,15 @@ std::vector<int32_t> RunSample(Path& path, const std::vector<SampleRow>& rows);
 // Probability of each id, from the definition in kernels/ops.h, by sorting everything.
 std::vector<double> Probabilities(const SampleRow& row);
 
+// Ids divide [0, 1) by their probabilities, in their order: the row's number from SamplingUniform
+// picks the id in whose part it falls.
+//
+// How far the number is from the nearest boundary between two parts.
+double BoundaryDistance(const SampleRow& row);
+// Whether the number falls in the part of `id`, or within `tolerance` of it.
+bool MayDraw(const SampleRow& row, int32_t id, double tolerance);
+// The row with the ids above `id` made as likely as puts the boundary behind `id` `distance` above
+// the row's number. Without bias, history, top-k, top-p or min-p.
+SampleRow WithBoundary(SampleRow row, int32_t id, double distance);
+
 }  // namespace tessera::kernels::conformance
