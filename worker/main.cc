@@ -19,9 +19,9 @@
 #include "worker/device_list.h"
 #include "worker/formation/link_hub.h"
 #include "worker/gpu_device.h"
+#include "worker/offered_links.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_inbox.h"
-#include "worker/transfer/kv_link_port.h"
 #include "worker/transfer/kv_outbox.h"
 #include "worker/worker_device.h"
 #include "worker/worker_options.h"
@@ -163,15 +163,9 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
   KvOutbox outbox({.cluster_token = token, .incarnation = service_options.incarnation});
-  if (worker->host_reads_memory) {
-    service_options.setup.open_kv_port =
-        OpenKvLinkPorts({inbox->get(), &outbox, *advertised_kv, service_options.incarnation});
-    service_options.setup.join = [&links](const v1::ConfigureRequest& request, int32_t kv_blocks,
-                                          const FormationTimes& times,
-                                          const std::function<bool()>& cancelled) {
-      return (*links)->Join(request, kv_blocks, times, cancelled);
-    };
-  }
+  OfferLinks(*worker, links->get(),
+             {inbox->get(), &outbox, *advertised_kv, service_options.incarnation},
+             &service_options.setup);
   service_options.probe_link = [&links](const v1::ProbeLinkRequest& request) {
     return (*links)->Probe(request);
   };

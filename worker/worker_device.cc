@@ -15,7 +15,6 @@
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
-#include "worker/gpu_device.h"
 
 namespace tessera::worker {
 namespace {
@@ -78,8 +77,8 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
   return absl::OkStatus();
 }
 
-absl::Status MakeGpu(const WorkerOptions& options, WorkerDevice* made) {
-  auto opened = OpenGpu(options.device, options.memory_bytes, options.gpu_memory_utilization);
+absl::Status MakeGpu(const WorkerOptions& options, const GpuOpener& open_gpu, WorkerDevice* made) {
+  auto opened = open_gpu(options.device, options.memory_bytes, options.gpu_memory_utilization);
   if (!opened.ok()) return opened.status();
   made->device = std::move(opened->device);
   made->info = std::move(opened->info);
@@ -91,15 +90,16 @@ absl::Status MakeGpu(const WorkerOptions& options, WorkerDevice* made) {
 }
 
 absl::Status MakeDevice(const WorkerOptions& options, const DeviceShare& share,
-                        WorkerDevice* made) {
+                        const GpuOpener& open_gpu, WorkerDevice* made) {
   if (options.device == "cpu") return MakeCpu(options, share, made);
   if (options.device == kEmulatedDevice) return MakeEmulated(options, share, made);
-  return MakeGpu(options, made);
+  return MakeGpu(options, open_gpu, made);
 }
 
 }  // namespace
 
-absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options) {
+absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options,
+                                              const GpuOpener& open_gpu) {
   const std::vector<int> affinity = AffinityCores();
   const bool gpu = options.device.starts_with(kGpuPrefix);
   // --memory of a GPU's worker is the GPU's.
@@ -109,7 +109,8 @@ absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options) {
   if (!share->warning.empty()) Logger("worker").warn("{}", share->warning);
   WorkerDevice made;
   made.cores = share->cores;
-  if (absl::Status status = MakeDevice(options, *share, &made); !status.ok()) return status;
+  if (absl::Status status = MakeDevice(options, *share, open_gpu, &made); !status.ok())
+    return status;
   StayOn(made.cores);
   if (!gpu && ReadCpuShare(made.cores).memory_bytes > 0) {  // else nothing says how much there is
     made.memory_left = [cores = made.cores] { return ReadCpuShare(cores).available_bytes; };

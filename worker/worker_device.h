@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "kernels/probe.h"
 #include "proto/coordinator.pb.h"
+#include "worker/gpu_device.h"
 #include "worker/worker_options.h"
 
 namespace tessera::worker {
@@ -32,8 +34,13 @@ struct WorkerDevice {
   kernels::ProbeOptions probe;  // of all its rates, where a user asks for a profile
 };
 
+// OpenGpu, or what stands for it in tests.
+using GpuOpener = std::function<absl::StatusOr<OpenedGpu>(
+    const std::string& device, int64_t memory_bytes, double utilization)>;
+
 // Confines the process to its cores too. InvalidArgument names the flag that cannot be had;
 // errors of a GPU say why it cannot be used.
-absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options);
+absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options,
+                                              const GpuOpener& open_gpu = OpenGpu);
 
 }  // namespace tessera::worker

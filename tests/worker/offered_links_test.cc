@@ -1,0 +1,163 @@
+// The host cannot read a GPU's memory: its worker refuses, by name, a part of a replica, and keys
+// and values on their way, instead of reading what is not there. The GPU is the emulated one, given
+// to the worker as if the driver had found it.
+#include "worker/offered_links.h"
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_device.h"
+#include "proto/model_folder.h"
+#include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/model/tiny_model.h"
+#include "worker/model/model.h"
+#include "worker/transfer/kv_inbox.h"
+#include "worker/transfer/kv_outbox.h"
+
+namespace tessera::worker {
+namespace {
+
+using Catch::Contains;
+
+WorkerDevice MakeDevice(const std::string& device) {
+  WorkerOptions options;
+  options.device = device;
+  options.memory_bytes = int64_t{64} << 20;
+  auto made = MakeWorkerDevice(
+      options, [](const std::string&, int64_t memory_bytes, double) -> absl::StatusOr<OpenedGpu> {
+        auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
+        if (!device.ok()) return device.status();
+        return OpenedGpu{*std::move(device), {}, {}};
+      });
+  REQUIRE(made.status().message() == "");
+  return *std::move(made);
+}
+
+// A worker as tessera-worker sets it up, short of serving.
+class TestWorker {
+ public:
+  explicit TestWorker(const std::string& device) : device_(MakeDevice(device)) {
+    auto hub = LinkHub::Start({.listen = {"127.0.0.1:0"}});
+    REQUIRE(hub.status().message() == "");
+    hub_ = *std::move(hub);
+    auto inbox = KvInbox::Start({{"127.0.0.1:0"}});
+    REQUIRE(inbox.status().message() == "");
+    inbox_ = *std::move(inbox);
+    setup.device = device_.device.get();
+    setup.load_model = Model::Load;
+    setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("abcd"); };
+    setup.clock = [] { return 0.0; };
+    OfferLinks(device_, hub_.get(), {inbox_.get(), &outbox_, inbox_->addresses(), 1}, &setup);
+  }
+
+  absl::StatusOr<ConfiguredEngine> Configure(const v1::ConfigureRequest& request) const {
+    SetupCall call;
+    call.progress = [](const std::string&, int64_t, int64_t) {};
+    return SetUpEngine(request, setup, call);
+  }
+
+  SetupOptions setup;
+
+ private:
+  const WorkerDevice device_;
+  std::unique_ptr<LinkHub> hub_;
+  std::unique_ptr<KvInbox> inbox_;
+  KvOutbox outbox_{{}};
+};
+
+v1::ConfigureRequest Request() {
+  const std::string folder = GoldenFolder("llama").string();
+  const auto shape = ReadModelFolder(folder);
+  REQUIRE(shape.ok());
+  v1::ConfigureRequest request;
+  request.set_replica("r7");
+  request.set_model_folder(folder);
+  request.set_model_fingerprint("abcd");
+  *request.mutable_model() = *shape;
+  *request.mutable_share() = WholeShare(*shape);
+  request.set_weight_dtype(v1::DATA_TYPE_FLOAT32);
+  request.set_block_tokens(8);
+  request.set_max_sequences(2);
+  request.set_max_batched_tokens(16);
+  request.set_max_model_len_tokens(32);
+  return request;
+}
+
+// What an engine answered until two answers were there.
+class Answers final : public ReplySink {
+ public:
+  bool MayDeliver() override { return true; }
+  void Deliver(v1::SessionReply reply) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const v1::TokenEvent& event : reply.events()) errors_ += event.error() + "\n";
+    for (const v1::Reserved& reserved : reply.reserved()) errors_ += reserved.error() + "\n";
+    arrived_.notify_all();
+  }
+  void Close(const absl::Status&) override {}
+
+  std::string WaitForLines(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    arrived_.wait_for(lock, std::chrono::seconds(20),
+                      [&] { return std::count(errors_.begin(), errors_.end(), '\n') >= count; });
+    return errors_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::string errors_;
+};
+
+TEST_CASE("a GPU's worker offers no links; the CPU's and the emulated GPU's do") {
+  const TestWorker gpu("cuda:0");
+  CHECK_FALSE(gpu.setup.join);
+  CHECK_FALSE(gpu.setup.open_kv_port);
+  for (const char* device : {"cpu", "cuda-emulated"}) {
+    INFO(device);
+    const TestWorker other(device);
+    CHECK(other.setup.join);
+    CHECK(other.setup.open_kv_port);
+  }
+}
+
+TEST_CASE("a GPU's worker refuses a part of a replica before it loads anything") {
+  TestWorker gpu("cuda:0");
+  gpu.setup.load_model = [](const auto&, auto&, const auto&) {
+    return absl::StatusOr<std::unique_ptr<Model>>(absl::InternalError("it loads"));
+  };
+  v1::ConfigureRequest request = Request();
+  request.mutable_share()->mutable_layers()->set_end(1);
+  request.mutable_share()->set_holds_head(false);
+  request.add_peers();
+  request.add_peers();
+  const absl::Status refused = gpu.Configure(request).status();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()),
+             Contains("replica r7 has 2 workers") && Contains("a GPU's worker does not share"));
+}
+
+TEST_CASE("a GPU's worker takes no keys and values, and hands none over") {
+  const TestWorker gpu("cuda:0");
+  const auto configured = gpu.Configure(Request());
+  REQUIRE(configured.status().message() == "");
+  const auto answers = std::make_shared<Answers>();
+  Engine& engine = *configured->engine;
+  engine.Attach(answers);
+  v1::Reserve reserve;
+  reserve.set_submission_id(1);
+  reserve.set_attempt(1);
+  for (const int32_t token : {4, 5, 6}) reserve.add_prompt_token_ids(token);
+  engine.Reserve(answers, reserve);
+  v1::Submit submit = MakeSubmit(2, {4, 5, 6}, 2);
+  submit.mutable_kv_target();
+  engine.Submit(answers, submit);
+  const std::string errors = answers->WaitForLines(2);
+  CHECK_THAT(errors, Contains("takes no KV of other replicas") && Contains("hands no KV over"));
+  engine.Stop(absl::CancelledError("the test is over"));
+}
+
+}  // namespace
+}  // namespace tessera::worker
