@@ -107,6 +107,13 @@ absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
   return absl::OkStatus();
 }
 
+// Bytes of the checkpoint, from its files to where the device computes with them.
+void LogLoading(int64_t bytes, double seconds) {
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  Logger("worker").info("weights: {:.3f} GB loaded in {:.3f} s, {:.2f} GB/s", gigabytes, seconds,
+                        seconds > 0 ? gigabytes / seconds : 0.0);
+}
+
 absl::Status CheckKvPool(int64_t bytes, bool planned, int64_t left_bytes, int64_t block_bytes,
                          const SetupOptions& setup, const EngineOptions& options) {
   std::string left = StrCat(left_bytes, " of the device's ", setup.device->memory_bytes(),
@@ -348,10 +355,15 @@ class Setup {
     share_ = call_.loaded;
     if (share_ == nullptr) {
       timer_.Begin("read weights");
-      auto model = setup_.load_model(
-          model_options_, *setup_.device,
-          [&](int64_t done, int64_t total) { call_.progress("read weights", done, total); });
+      const double begin_seconds = setup_.clock();
+      int64_t read_bytes = 0;
+      auto model =
+          setup_.load_model(model_options_, *setup_.device, [&](int64_t done, int64_t total) {
+            read_bytes = done;
+            call_.progress("read weights", done, total);
+          });
       if (!model.ok()) return model.status();
+      LogLoading(read_bytes, setup_.clock() - begin_seconds);
       share_ = std::make_shared<LoadedShare>();
       share_->model = *std::move(model);
       timer_.Begin("allocate");

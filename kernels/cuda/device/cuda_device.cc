@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_health.h"
@@ -14,6 +15,10 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
+// Enough to read and convert weights as fast as they go over the bus, where the machine has them.
+const int kHostThreads =
+    static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, 4));
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
@@ -21,11 +26,11 @@ class CudaDevice final : public Device {
       : options_(options),
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
-        ops_(&health_, capability) {}
+        ops_(&health_, options.index, capability) {}
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
-  int host_threads() const override { return 1; }
+  int host_threads() const override { return kHostThreads; }
   Ops& ops() override { return ops_; }
   absl::Status Lost() const override { return health_.lost(); }
 

@@ -1,9 +1,18 @@
 #include "kernels/cuda/device/cuda_health.h"
 
+#include <chrono>
+#include <thread>
+
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Most waits of a step end sooner, and a sleeper wakes up late.
+constexpr std::chrono::milliseconds kSpin{2};
+constexpr std::chrono::microseconds kPause{50};
 
 // What fails alone and leaves the device as it was; any other error may be sticky.
 bool LeavesDevice(cudaError_t error) {
@@ -48,6 +57,18 @@ absl::Status CudaHealth::Check(cudaError_t error, std::string_view what, cudaStr
                                     " (CUDA error ", static_cast<int>(error), ")");
   if (LeavesDevice(error)) return absl::InternalError(StrCat(reason, Details(stream)));
   return Lose(StrCat(reason, Details(stream)));
+}
+
+absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what) {
+  if (absl::Status lost = health.lost(); !lost.ok()) return lost;
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    const cudaError_t error = cudaStreamQuery(stream);
+    if (error != cudaErrorNotReady) return health.Check(error, what, stream);
+    const std::chrono::duration<double> waited = Clock::now() - begin;
+    if (waited.count() > health.max_wait_seconds()) return health.LoseAfterWait(what);
+    if (waited > kSpin) std::this_thread::sleep_for(kPause);
+  }
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

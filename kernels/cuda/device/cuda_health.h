@@ -39,4 +39,8 @@ class CudaHealth {
   absl::Status lost_;
 };
 
+// Waits until the GPU has done what the stream was given, for as long as the device's health
+// allows; then, or where an error is sticky, the device is lost.
+absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what);
+
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -176,11 +176,13 @@ absl::Status CudaOps::PackWeightRows(const PackedWeights& weights, int64_t first
                                      const TensorView& source) {
   absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
   if (!check.ok()) return check;
-  const auto packed = PackRows(weights.spec, first_row, source);
-  if (!packed.ok()) return packed.status();
-  std::byte* to = weights.data + first_row * WeightRowBytes(weights.spec);
-  return health_->Check(cudaMemcpy(to, packed->data(), packed->size(), cudaMemcpyHostToDevice),
-                        "PackWeightRows");
+  const int64_t row_bytes = WeightRowBytes(weights.spec);
+  return rings_.Upload(weights.data + first_row * row_bytes, source.rows(), row_bytes,
+                       [&](int64_t first, int64_t count, std::byte* rows) {
+                         TensorView part = source.Rows(count);
+                         part.data += first * source.row_stride * SizeInBytes(source.dtype);
+                         return PackRows(weights.spec, first_row + first, part, rows);
+                       });
 }
 
 absl::Status CudaOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,

@@ -1,7 +1,7 @@
 // Ops of a CUDA device: checks arguments, then enqueues a kernel.
 //
-// Thread-safe (it holds nothing that changes). Streams must come from the device that owns these
-// ops. All kernels are plain ones (kernels/cuda/plain): f32 sums in a fixed order, no workspace.
+// Thread-safe. Streams must come from the device that owns these ops. All kernels are plain ones
+// (kernels/cuda/plain): f32 sums in a fixed order, no workspace.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/device/weight_ring.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/ops.h"
 
@@ -24,7 +25,8 @@ class CudaOps final : public Ops {
 
   // `health` is that of the device, and must outlive this.
   // `capability` is that of the GPU: 90 is 9.0.
-  CudaOps(CudaHealth* health, int capability) : health_(health), capability_(capability) {}
+  CudaOps(CudaHealth* health, int device_index, int capability)
+      : health_(health), capability_(capability), rings_(device_index, health) {}
 
   std::string name() const override { return std::string(kPlatformName); }
   // Turing has no arithmetic in bf16.
@@ -75,6 +77,7 @@ class CudaOps final : public Ops {
 
   CudaHealth* const health_;
   const int capability_;
+  WeightRings rings_;
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

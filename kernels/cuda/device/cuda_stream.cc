@@ -12,10 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Most waits of a step end sooner, and a sleeper wakes up late.
-constexpr std::chrono::milliseconds kSpin{2};
-constexpr std::chrono::microseconds kPause{50};
-
 Clock::time_point End(double seconds) {
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -64,7 +60,7 @@ CudaStream::~CudaStream() {
     Submit();
     runner_.join();
   }
-  (void)WaitIdle("the end of a stream");
+  (void)WaitIdle(stream_, *health_, "the end of a stream");
   cudaStreamDestroy(stream_);
 }
 
@@ -72,7 +68,7 @@ absl::Status CudaStream::Synchronize() {
   absl::Status done = WaitHandedOn(submitted_.load(std::memory_order_relaxed));
   if (!done.ok()) return done;
   // Also after a failure: what was handed on before it must be over when the caller goes on.
-  done = WaitIdle("Synchronize");
+  done = WaitIdle(stream_, *health_, "Synchronize");
   absl::Status failure = std::exchange(failure_, absl::OkStatus());
   if (absl::Status lost = health_->lost(); !lost.ok()) return lost;
   failure.Update(std::move(done));
@@ -88,7 +84,7 @@ absl::Status CudaStream::EnqueueHostWork(HostWork work, const void* arguments, i
   if (next == nullptr) return health_->lost();
   Record& record = *next;
   record.run = [](const Record& r, CudaStream& stream) {
-    absl::Status status = stream.WaitIdle("work before host work");
+    absl::Status status = WaitIdle(stream.stream_, *stream.health_, "work before host work");
     if (!status.ok()) return status;
     stream.in_host_work_ = true;
     status = reinterpret_cast<HostWork>(r.call)(r.arguments.data());
@@ -147,18 +143,6 @@ absl::Status CudaStream::WaitHandedOn(uint32_t target) {
   }
   sleepers_.fetch_sub(1);
   return status;
-}
-
-absl::Status CudaStream::WaitIdle(const char* what) {
-  if (absl::Status lost = health_->lost(); !lost.ok()) return lost;
-  const Clock::time_point begin = Clock::now(), end = End(health_->max_wait_seconds());
-  while (true) {
-    const cudaError_t error = cudaStreamQuery(stream_);
-    if (error != cudaErrorNotReady) return health_->Check(error, what, stream_);
-    const Clock::time_point now = Clock::now();
-    if (now > end) return health_->LoseAfterWait(what);
-    if (now - begin > kSpin) std::this_thread::sleep_for(kPause);
-  }
 }
 
 void CudaStream::Loop() {

@@ -79,8 +79,6 @@ class CudaStream final : public Stream {
   void Submit();
   // Until so many records are handed on. An error: the device is lost, and they may not be.
   absl::Status WaitHandedOn(uint32_t target);
-  // Until the GPU has done what was handed on.
-  absl::Status WaitIdle(const char* what);
   void Loop();
 
   const int device_index_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/half_floats.h"
@@ -9,62 +10,73 @@
 namespace tessera::kernels::cuda {
 namespace {
 
+int64_t Aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
 int64_t Groups(const LinearSpec& spec) {
   return (spec.in_features + spec.group_size - 1) / spec.group_size;
 }
 
-// False where a weight is not finite; `group` says which.
-bool QuantiseRow(const LinearSpec& spec, const std::vector<float>& values, std::byte* row,
-                 int64_t& group) {
+absl::Status QuantiseRow(const LinearSpec& spec, int64_t number, const std::vector<float>& values,
+                         std::byte* row) {
   auto* codes = reinterpret_cast<int8_t*>(row);
   auto* scales = reinterpret_cast<float*>(row + ScalesOffsetBytes(spec));
-  for (group = 0; group < Groups(spec); ++group) {
+  for (int64_t group = 0; group < Groups(spec); ++group) {
     const int64_t begin = group * spec.group_size;
     const int64_t count = std::min(spec.group_size, spec.in_features - begin);
     scales[group] = cpu::linear::Quantise(values.data() + begin, count, codes + begin);
-    if (scales[group] < 0) return false;
+    if (scales[group] < 0) return cpu::linear::NotFinite(number, begin);
   }
-  return true;
+  return absl::OkStatus();
+}
+
+// To another type than the checkpoint's. `number` of the row is for errors.
+absl::Status ConvertRow(const LinearSpec& spec, int64_t number, const std::vector<float>& values,
+                        std::byte* row) {
+  if (spec.weight_dtype == DType::kI8) return QuantiseRow(spec, number, values, row);
+  for (int64_t i = 0; i < spec.in_features; ++i) {
+    if (spec.weight_dtype == DType::kF16) {
+      if (!cpu::linear::FitsFloat16(values[i])) {
+        return cpu::linear::BeyondFloat16(number, i, values[i]);
+      }
+      reinterpret_cast<Float16*>(row)[i] = FromFloat<Float16>(values[i]);
+    } else if (spec.weight_dtype == DType::kBF16) {
+      reinterpret_cast<BFloat16*>(row)[i] = FromFloat<BFloat16>(values[i]);
+    } else {
+      reinterpret_cast<float*>(row)[i] = values[i];
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 int64_t ScalesOffsetBytes(const LinearSpec& spec) {
-  const int64_t bytes = spec.in_features * SizeInBytes(spec.weight_dtype);
-  return spec.weight_dtype == DType::kI8 ? (bytes + 3) / 4 * 4 : bytes;
+  return Aligned(spec.in_features * SizeInBytes(spec.weight_dtype));
 }
 
 int64_t WeightRowBytes(const LinearSpec& spec) {
   const int64_t scales = spec.weight_dtype == DType::kI8 ? Groups(spec) : 0;
-  return ScalesOffsetBytes(spec) + scales * static_cast<int64_t>(sizeof(float));
+  return ScalesOffsetBytes(spec) + Aligned(scales * static_cast<int64_t>(sizeof(float)));
 }
 
-absl::StatusOr<std::vector<std::byte>> PackRows(const LinearSpec& spec, int64_t first_row,
-                                                const TensorView& source) {
-  std::vector<std::byte> packed(source.rows() * WeightRowBytes(spec));
+absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorView& source,
+                      std::byte* packed) {
+  const int64_t row_bytes = WeightRowBytes(spec);
+  const int64_t source_bytes = spec.in_features * SizeInBytes(source.dtype);
+  std::memset(packed, 0, source.rows() * row_bytes);
   std::vector<float> values(spec.in_features);
   for (int64_t r = 0; r < source.rows(); ++r) {
+    std::byte* row = packed + r * row_bytes;
+    if (source.dtype == spec.weight_dtype) {
+      std::memcpy(row, source.Row<std::byte>(0) + r * source.row_stride * SizeInBytes(source.dtype),
+                  source_bytes);
+      continue;
+    }
     cpu::linear::ReadRow(source, r, 0, spec.in_features, values.data());
-    std::byte* row = packed.data() + r * WeightRowBytes(spec);
-    int64_t group = 0;
-    if (spec.weight_dtype == DType::kI8) {
-      if (QuantiseRow(spec, values, row, group)) continue;
-      return cpu::linear::NotFinite(first_row + r, group * spec.group_size);
-    }
-    for (int64_t i = 0; i < spec.in_features; ++i) {
-      if (spec.weight_dtype == DType::kF16) {
-        if (!cpu::linear::FitsFloat16(values[i])) {
-          return cpu::linear::BeyondFloat16(first_row + r, i, values[i]);
-        }
-        reinterpret_cast<Float16*>(row)[i] = FromFloat<Float16>(values[i]);
-      } else if (spec.weight_dtype == DType::kBF16) {
-        reinterpret_cast<BFloat16*>(row)[i] = FromFloat<BFloat16>(values[i]);
-      } else {
-        reinterpret_cast<float*>(row)[i] = values[i];
-      }
-    }
+    absl::Status status = ConvertRow(spec, first_row + r, values, row);
+    if (!status.ok()) return status;
   }
-  return packed;
+  return absl::OkStatus();
 }
 
 void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorView& out_f32) {

@@ -1,15 +1,14 @@
-// How the weights of a linear stand in a GPU's memory: row below row as the checkpoint has them, in
-// f32, f16, bf16 or int8; int8 rows are followed by their f32 scales, on the next multiple of 4
-// bytes.
+// How the weights of a linear stand in a GPU's memory, once for all kernels: row below row as the
+// checkpoint has them, in f32, f16, bf16 or int8. Each row begins at a multiple of 16 bytes, and so
+// do the f32 scales behind an int8 row; what lies between is zero.
 //
 // Host memory only; pure functions, thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "kernels/ops.h"
 
 namespace tessera::kernels::cuda {
@@ -18,10 +17,11 @@ int64_t WeightRowBytes(const LinearSpec& spec);
 // From a row's start to its scales; only int8 has them.
 int64_t ScalesOffsetBytes(const LinearSpec& spec);
 
-// The rows of `source` (f32|f16|bf16), converted. `first_row` is for errors: InvalidArgument where
-// a weight that is not finite cannot be quantised.
-absl::StatusOr<std::vector<std::byte>> PackRows(const LinearSpec& spec, int64_t first_row,
-                                                const TensorView& source);
+// Writes the rows of `source` (f32|f16|bf16), converted, to `packed`, WeightRowBytes each.
+// `first_row` is for errors: InvalidArgument where a weight that is not finite cannot be quantised,
+// or one is beyond f16.
+absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorView& source,
+                      std::byte* packed);
 // The inverse, as f32.
 void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorView& out_f32);
 

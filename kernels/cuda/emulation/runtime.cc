@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,7 +41,10 @@ struct GlobalMemory {
   std::mutex mutex;
   DeviceMemory memory;
   Injection injection;
-  int64_t launches = 0;  // since the injection
+  int64_t launches = 0;                                       // since the injection
+  std::map<std::string, int64_t, std::less<>> launches_from;  // by file
+  std::map<void*, int64_t> pinned;                            // sizes of what is pinned
+  int64_t pinned_bytes = 0;
 };
 
 GlobalMemory& Global() {
@@ -59,8 +64,9 @@ Multiprocessor& OfThisThread() {
 }
 
 // What the launch that begins now returns; cudaSuccess: it runs, or stalls.
-cudaError_t InjectedError(bool& vary_schedules, bool& stalls) {
+cudaError_t InjectedError(const std::string& name, bool& vary_schedules, bool& stalls) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
+  ++Global().launches_from[name.substr(0, name.find(':'))];
   const Injection& injection = Global().injection;
   vary_schedules = injection.vary_schedules;
   const int64_t launch = ++Global().launches;
@@ -92,7 +98,8 @@ cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& s
   if (!shape.IsLegal()) return cudaErrorInvalidConfiguration;
   bool vary_schedules = false;
   if (stalled_) return cudaSuccess;  // queued behind what never ends
-  if (const cudaError_t error = InjectedError(vary_schedules, stalled_); error != cudaSuccess) {
+  if (const cudaError_t error = InjectedError(name, vary_schedules, stalled_);
+      error != cudaSuccess) {
     if (IsSticky(error)) Fail(error, absl::InternalError(name + ": a test asked for this failure"));
     return error;
   }
@@ -188,6 +195,28 @@ cudaError_t cudaFree(void* data) {
   return cudaErrorInvalidValue;
 }
 
+cudaError_t cudaMallocHost(void** data, std::size_t size_bytes) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  const auto bytes = static_cast<int64_t>(size_bytes);
+  if (Global().pinned_bytes + bytes > Global().injection.pinned_bytes) {
+    return cudaErrorMemoryAllocation;
+  }
+  *data = ::operator new (size_bytes, std::align_val_t{64});
+  Global().pinned[*data] = bytes;
+  Global().pinned_bytes += bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  const auto found = Global().pinned.find(data);
+  if (found == Global().pinned.end()) return cudaErrorInvalidValue;
+  Global().pinned_bytes -= found->second;
+  Global().pinned.erase(found);
+  ::operator delete (data, std::align_val_t{64});
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (!stream->failure().ok()) return stream->sticky_error();
@@ -198,6 +227,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind) {
   if (size_bytes > 0) std::memcpy(to, from, size_bytes);
   return cudaSuccess;
+}
+
+int64_t PinnedBytes() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  return Global().pinned_bytes;
+}
+
+int64_t LaunchesFrom(std::string_view file) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  const auto found = Global().launches_from.find(file);
+  return found == Global().launches_from.end() ? 0 : found->second;
 }
 
 int64_t AllocationsMade() {

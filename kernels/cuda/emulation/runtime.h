@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/emulation/schedule.h"
@@ -41,6 +42,7 @@ struct cudaDeviceProp {
 // What a test tells the runtime to do. Process-wide.
 struct Injection {
   int64_t memory_bytes = int64_t{8} << 30;  // that the device has
+  int64_t pinned_bytes = int64_t{8} << 30;  // of host memory that may be pinned
   // Of the launches to come, on any stream and counted from 1, that which fails; 0: none does.
   // From IllegalAddress on an error is sticky, except for LaunchOutOfResources.
   int64_t failing_launch = 0;
@@ -105,11 +107,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 // Poisoned and guarded, see device_memory.h.
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes);
 cudaError_t cudaFree(void* data);
+// Host memory; what is pinned counts in PinnedBytes.
+cudaError_t cudaMallocHost(void** data, std::size_t size_bytes);
+cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 
+// Launches so far whose call stands in this file ("gemm.cu"): which kernels were chosen.
+int64_t LaunchesFrom(std::string_view file);
+// Of host memory, pinned now.
+int64_t PinnedBytes();
 // Calls of cudaMalloc so far that gave memory.
 int64_t AllocationsMade();
 // Of all memory from cudaMalloc, see DeviceMemory::CheckGuards.

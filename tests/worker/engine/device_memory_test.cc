@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "proto/model_folder.h"
+#include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/engine/engine_core.h"
@@ -94,6 +95,38 @@ TEST_CASE("where the memory is the worker's alone, the pool takes what weights a
   const int64_t half = pool_bytes();
   setup.pool_takes_rest = true;
   CHECK(pool_bytes() > half);
+}
+
+TEST_CASE("weights go through pinned memory, and the log says how fast") {
+  const tests::LoggedLines lines("worker");
+  {
+    const auto device = MakeDevice();
+    SetupOptions setup = SetupOn(device.get());
+    setup.clock = [seconds = 0.0]() mutable { return seconds += 1e-6; };
+    SetupCall call;
+    call.progress = [](const std::string&, int64_t, int64_t) {};
+    auto configured = SetUpEngine(Request(), setup, call);
+    REQUIRE(configured.status().message() == "");
+    CHECK(emulated::PinnedBytes() > 0);
+    configured->engine->Stop(absl::CancelledError("loaded"));
+  }
+  CHECK(emulated::PinnedBytes() == 0);
+  CHECK(lines.Count("weights: ") == 1);
+  CHECK(lines.Count(" GB/s") == 1);
+  CHECK(lines.Count(" 0.00 GB/s") == 0);
+}
+
+TEST_CASE("where no host memory can be pinned, loading says so and what to do") {
+  emulated::Inject({.pinned_bytes = 1000});
+  const auto device = MakeDevice();
+  SetupCall call;
+  call.progress = [](const std::string&, int64_t, int64_t) {};
+  const absl::Status refused = SetUpEngine(Request(), SetupOn(device.get()), call).status();
+  emulated::Inject({});
+  CHECK(absl::IsResourceExhausted(refused));
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("loading weights: the system pins no 1048576 bytes") &&
+                 Catch::Contains("ulimit -l"));
 }
 
 TEST_CASE("a step allocates nothing on the device") {
