@@ -1,5 +1,7 @@
 #include "kernels/ops_check.h"
 
+#include <algorithm>
+
 #include "kernels/argument_check.h"
 
 namespace tessera::kernels {
@@ -8,6 +10,10 @@ namespace {
 using enum DType;
 constexpr auto kMayBeStrided = ArgumentCheck::Stride::kMayBeStrided;
 constexpr std::initializer_list<DType> kActivations = {kF32, kF16, kBF16};
+
+bool IsActivation(DType dtype) {
+  return std::find(kActivations.begin(), kActivations.end(), dtype) != kActivations.end();
+}
 
 // Row ops take [rows, width], or [tokens, heads, width] of which only tokens may be strided.
 ArgumentCheck& RowTensor(ArgumentCheck& check, const char* name, const TensorView& view,
@@ -133,7 +139,7 @@ absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes) {
       .Tensor("out", args.out, kActivations, {args.in.shape[0], spec.out_features}, kMayBeStrided)
       .Optional("bias", args.bias, {kF32}, {spec.out_features})
       .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
-      .That(args.products == kF32 || args.products == kBF16, "products", "be float32 or bfloat16")
+      .That(IsActivation(args.products), "products", "be float32, float16 or bfloat16")
       .Workspace(args.workspace, workspace_bytes)
       .status();
 }
@@ -158,7 +164,7 @@ absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace
   check.Tensor("expert_offsets", args.expert_offsets, {kI32},
                {static_cast<int64_t>(args.experts.size()) + 1});
   check.That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in");
-  check.That(args.products == kF32 || args.products == kBF16, "products", "be float32 or bfloat16");
+  check.That(IsActivation(args.products), "products", "be float32, float16 or bfloat16");
   check.Workspace(args.workspace, workspace_bytes);
   return std::move(check).status();
 }
@@ -223,7 +229,7 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
       .That(args.scale > 0, "scale", "be above 0")
       .That(args.window >= 0, "window", "not be negative")
       .That(args.out.data != args.q.data || args.out.empty(), "out", "not alias q")
-      .That(args.products == kF32 || args.products == kBF16, "products", "be float32 or bfloat16")
+      .That(IsActivation(args.products), "products", "be float32, float16 or bfloat16")
       .Workspace(args.workspace, workspace_bytes)
       .status();
 }

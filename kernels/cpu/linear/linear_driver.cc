@@ -60,7 +60,7 @@ void ConvertInputs(const Chunk& chunk, int64_t row, int64_t first, int64_t count
 }
 
 bool KeepsF32(const TensorView& in, DType products) {
-  return in.dtype == DType::kF32 && products == DType::kF32;
+  return in.dtype == DType::kF32 && products != DType::kBF16;
 }
 
 void ConvertRow(const Chunk& chunk, int64_t row) {

@@ -22,11 +22,11 @@ const int kHostThreads =
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
-             int capability)
+             int capability, int multiprocessors)
       : options_(options),
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
-        ops_(&health_, options.index, capability) {}
+        ops_(&health_, options.index, capability, multiprocessors) {}
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
@@ -121,12 +121,13 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
     return absl::InvalidArgumentError(
         StrCat(name, ": ", complete.memory_bytes, " bytes of memory; it has ", total));
   }
-  std::string description =
-      StrCat(name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor,
-             ", ", properties.multiProcessorCount, " multiprocessors, ",
-             complete.memory_bytes >> 20, " MiB, plain kernels");
+  std::string description = StrCat(
+      name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor, ", ",
+      properties.multiProcessorCount, " multiprocessors, ", complete.memory_bytes >> 20,
+      " MiB, GEMV and tensor cores for weights of 16 and 8 bits, else plain kernels");
   return std::make_unique<CudaDevice>(complete, name, std::move(description),
-                                      10 * properties.major + properties.minor);
+                                      10 * properties.major + properties.minor,
+                                      properties.multiProcessorCount);
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -21,24 +21,6 @@ ActivationKind KindOf(Activation kind) {
   return ActivationKind::kRelu;
 }
 
-// All but what depends on the rows.
-MatmulParams ParamsOf(const PackedWeights& weights, const TensorView& out, const TensorView& in) {
-  const LinearSpec& spec = weights.spec;
-  return {.out = out.data,
-          .in = in.data,
-          .weights = weights.data,
-          .rows = out.rows(),
-          .columns = spec.out_features,
-          .depth = spec.in_features,
-          .out_stride = out.row_stride,
-          .in_stride = in.row_stride,
-          .weight_row_bytes = WeightRowBytes(spec),
-          .scales_offset_bytes = ScalesOffsetBytes(spec),
-          .group_size = spec.group_size,
-          .weight_dtype = spec.weight_dtype,
-          .dtype = in.dtype};
-}
-
 }  // namespace
 
 CudaStream* CudaOps::OwnStream(Stream& stream, absl::Status& status) const {
@@ -202,22 +184,15 @@ absl::Status CudaOps::UnpackWeightRows(const PackedWeights& weights, int64_t fir
 }
 
 absl::Status CudaOps::Linear(const LinearArgs& args, Stream& stream) {
-  if (absl::Status check = CheckLinear(args, 0); !check.ok()) return check;
-  MatmulParams params = ParamsOf(*args.weights, args.out, args.in);
-  params.bias = args.bias.As<float>();
-  return Enqueue("Linear", &LaunchMatmul, params, stream);
+  absl::Status status;
+  CudaStream* own = OwnStream(stream, status);
+  return own == nullptr ? status : linear_.Enqueue(args, *own);
 }
 
 absl::Status CudaOps::GroupedLinear(const GroupedLinearArgs& args, Stream& stream) {
-  if (absl::Status check = CheckGroupedLinear(args, 0); !check.ok()) return check;
-  for (size_t e = 0; e < args.experts.size(); ++e) {
-    MatmulParams params = ParamsOf(args.experts[e], args.out, args.in);
-    params.row_range = args.expert_offsets.As<int32_t>() + e;
-    params.source_rows = args.source_rows.As<int32_t>();
-    absl::Status status = Enqueue("GroupedLinear", &LaunchMatmul, params, stream);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+  absl::Status status;
+  CudaStream* own = OwnStream(stream, status);
+  return own == nullptr ? status : linear_.Enqueue(args, *own);
 }
 
 absl::Status CudaOps::RopeTable(const RopeTableArgs& args, Stream& stream) {

@@ -1,13 +1,15 @@
 // Ops of a CUDA device: checks arguments, then enqueues a kernel.
 //
-// Thread-safe. Streams must come from the device that owns these ops. All kernels are plain ones
-// (kernels/cuda/plain): f32 sums in a fixed order, no workspace.
+// Thread-safe. Streams must come from the device that owns these ops. Linears choose their kernels
+// (cuda_linear.h); all others are plain ones (kernels/cuda/plain): f32 sums in a fixed order, no
+// workspace.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "kernels/cuda/device/cuda_health.h"
+#include "kernels/cuda/device/cuda_linear.h"
 #include "kernels/cuda/device/cuda_stream.h"
 #include "kernels/cuda/device/weight_ring.h"
 #include "kernels/cuda/runtime.h"
@@ -23,10 +25,12 @@ class CudaOps final : public Ops {
   static constexpr std::string_view kPlatformName = "cuda";
 #endif
 
-  // `health` is that of the device, and must outlive this.
-  // `capability` is that of the GPU: 90 is 9.0.
-  CudaOps(CudaHealth* health, int device_index, int capability)
-      : health_(health), capability_(capability), rings_(device_index, health) {}
+  // `health` is that of the device, and must outlive this. `capability` is the GPU's: 90 is 9.0.
+  CudaOps(CudaHealth* health, int device_index, int capability, int multiprocessors)
+      : health_(health),
+        capability_(capability),
+        linear_(capability, multiprocessors),
+        rings_(device_index, health) {}
 
   std::string name() const override { return std::string(kPlatformName); }
   // Turing has no arithmetic in bf16.
@@ -46,10 +50,13 @@ class CudaOps final : public Ops {
                               const TensorView& source) override;
   absl::Status UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
                                 const TensorView& out_f32) override;
-  int64_t LinearWorkspaceBytes(const LinearSpec&, int64_t, DType) const override { return 0; }
+  int64_t LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows, DType) const override {
+    return linear_.WorkspaceBytes(spec, rows);
+  }
   absl::Status Linear(const LinearArgs& args, Stream& stream) override;
-  int64_t GroupedLinearWorkspaceBytes(const LinearSpec&, int64_t, int64_t, DType) const override {
-    return 0;
+  int64_t GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots, int64_t,
+                                      DType) const override {
+    return linear_.WorkspaceBytes(spec, slots);
   }
   absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) override;
 
@@ -77,6 +84,7 @@ class CudaOps final : public Ops {
 
   CudaHealth* const health_;
   const int capability_;
+  const CudaLinear linear_;
   WeightRings rings_;
 };
 

@@ -40,13 +40,14 @@ using Place = std::source_location;
 struct float2 {
   float x, y;
 };
-struct alignas(16) float4 {
+struct alignas(16) [[gnu::may_alias]] float4 {
   float x, y, z, w;
 };
 struct uint2 {
   uint32_t x, y;
 };
-struct alignas(16) uint4 {
+// Vectors are what loads and stores of other types go through.
+struct alignas(16) [[gnu::may_alias]] uint4 {
   uint32_t x, y, z, w;
 };
 

@@ -45,8 +45,13 @@ __global__ void MatmulKernel(MatmulParams p) {
     __syncthreads();
   }
   if (row >= end || column >= p.columns) return;
-  static_cast<T*>(p.out)[row * p.out_stride + column] =
-      RoundTo<T>(p.bias == nullptr ? sum : sum + p.bias[column]);
+  if (p.bias != nullptr) sum += p.bias[column];
+  const int64_t at = row * p.out_stride + column;
+  switch (p.out_dtype) {
+    case DType::kBF16: static_cast<BFloat16*>(p.out)[at] = RoundTo<BFloat16>(sum); break;
+    case DType::kF16: static_cast<Float16*>(p.out)[at] = RoundTo<Float16>(sum); break;
+    default: static_cast<float*>(p.out)[at] = sum;
+  }
 }
 
 template <typename T>

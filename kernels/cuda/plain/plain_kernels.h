@@ -97,7 +97,7 @@ struct RopeParams {
 // Linear of ops.h: out = in * weights^T + bias; k ascends in each sum. With `row_range`, one expert
 // of GroupedLinear: only output rows [row_range[0], row_range[1]), of at most `rows`.
 struct MatmulParams {
-  void* out = nullptr;                   // [rows, columns]
+  void* out = nullptr;                   // [rows, columns] of out_dtype
   const void* in = nullptr;              // [rows, depth]
   const void* weights = nullptr;         // [columns, depth] of weight_dtype: f32, f16, bf16 or i8
   const float* bias = nullptr;           // [columns] or null
@@ -107,7 +107,7 @@ struct MatmulParams {
   int64_t out_stride = 0, in_stride = 0, weight_row_bytes = 0;
   // i8: group_size values of a row share the scale at scales_offset_bytes + 4 * group of the row.
   int64_t scales_offset_bytes = 0, group_size = 0;
-  DType weight_dtype = DType::kF32, dtype = DType::kF32;
+  DType weight_dtype = DType::kF32, dtype = DType::kF32, out_dtype = DType::kF32;
 };
 
 namespace TESSERA_CUDA_PLATFORM {

@@ -1,5 +1,6 @@
 // float16 as the type of weights, activations and caches: the reference and CUDA's kernels compute
 // in it, the CPU's fast paths refuse it. Ops of rows are in rows_test.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
@@ -35,24 +36,33 @@ struct Weights {
 
 constexpr LinearSpec kSpec = {.in_features = 70, .out_features = 33, .weight_dtype = kF16};
 
-TEST_CASE("Linear and GroupedLinear with float16 weights, activations of either type") {
-  const DType activation = GENERATE(DType::kF32, kF16);
+TEST_CASE(
+    "Linear and GroupedLinear with float16 weights, activations and products of either type") {
+  const DType activation = GENERATE(DType::kF32, kF16), products = GENERATE(DType::kF32, kF16);
   const bool grouped = GENERATE(false, true);
-  CAPTURE(Name(activation), grouped);
+  const int64_t count = GENERATE(5, 40);
+  CAPTURE(Name(activation), Name(products), grouped, count);
   const auto run = [&](Path& path) {
     const Tensor rows = Random(Reference(), DType::kF32, {33, 70}, 1);
     const Weights weights(path, kSpec, rows);
     REQUIRE(weights.status.message() == "");
-    const Tensor in = Random(path, activation, {5, 70}, 2, 3);
-    const Tensor out = Zeros(path, activation, {5, 33}, 2);
+    const Tensor in = Random(path, activation, {count, 70}, 2, 3);
+    const Tensor out = Zeros(path, activation, {count, 33}, 2);
     const PackedWeights experts[] = {weights.packed, weights.packed};
-    const Tensor offsets(path, {3}, std::vector<int32_t>{0, 2, 5});
+    const Tensor offsets(path, {3}, std::vector<int32_t>{0, 2, static_cast<int32_t>(count)});
+    Ops& ops = path.ops();
+    const TensorView workspace =
+        path.Workspace(std::max(ops.LinearWorkspaceBytes(kSpec, count, activation),
+                                ops.GroupedLinearWorkspaceBytes(kSpec, count, 2, activation)));
+    LinearArgs one = {.out = out, .in = in, .weights = &weights.packed};
+    one.workspace = workspace;
+    one.products = products;
+    GroupedLinearArgs several = {
+        .out = out, .in = in, .experts = experts, .expert_offsets = offsets};
+    several.workspace = workspace;
+    several.products = products;
     const auto status =
-        grouped
-            ? path.ops().GroupedLinear(
-                  {.out = out, .in = in, .experts = experts, .expert_offsets = offsets},
-                  path.stream())
-            : path.ops().Linear({.out = out, .in = in, .weights = &weights.packed}, path.stream());
+        grouped ? ops.GroupedLinear(several, path.stream()) : ops.Linear(one, path.stream());
     REQUIRE(status.message() == "");
     path.Synchronize();
     CHECK(out.PaddingIntact());
@@ -61,7 +71,8 @@ TEST_CASE("Linear and GroupedLinear with float16 weights, activations of either 
   const std::vector<float> expected = run(Reference());
   for (Path* path : Takers("Linear")) {
     INFO("path " << path->name());
-    CHECK(Difference(run(*path), expected, Tolerance(activation)) == "");
+    const double tolerance = std::max(Tolerance(activation), Tolerance(products));
+    CHECK(Difference(run(*path), expected, tolerance) == "");
   }
 }
 

@@ -1,0 +1,170 @@
+#include "kernels/cuda/device/cuda_linear.h"
+
+#include "kernels/cuda/device/weight_rows.h"
+#include "kernels/cuda/launch/linear_shapes.h"
+#include "kernels/cuda/linear/linear_kernels.h"
+#include "kernels/cuda/plain/plain_kernels.h"
+#include "kernels/ops_check.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+int64_t RoundedStride(int64_t width) { return (width + 7) / 8 * 8; }
+
+LinearProblem ProblemOf(const LinearSpec& spec, DType in, DType products, int64_t rows,
+                        int64_t experts) {
+  return {.in = in,
+          .weights = spec.weight_dtype,
+          .products = products,
+          .group_size = spec.group_size,
+          .rows = rows,
+          .experts = experts};
+}
+
+// Whether tensor cores can read these rows as they are.
+bool IsAligned(const TensorView& rows) {
+  return SizeInBytes(rows.dtype) == 2 && rows.shape[1] % 8 == 0 && rows.row_stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
+}
+
+// Of the workspace, to round these rows; 0 where the kernel takes them as they are.
+int64_t RoundedBytes(LinearKernel kernel, const TensorView& in) {
+  if (kernel != LinearKernel::kTensorCores || IsAligned(in)) return 0;
+  return in.rows() * RoundedStride(in.shape[1]) * 2;
+}
+
+MatmulParams PlainParams(const PackedWeights& weights, const TensorView& out,
+                         const TensorView& in) {
+  const LinearSpec& spec = weights.spec;
+  return {.out = out.data,
+          .in = in.data,
+          .weights = weights.data,
+          .rows = out.rows(),
+          .columns = spec.out_features,
+          .depth = spec.in_features,
+          .out_stride = out.row_stride,
+          .in_stride = in.row_stride,
+          .weight_row_bytes = WeightRowBytes(spec),
+          .scales_offset_bytes = ScalesOffsetBytes(spec),
+          .group_size = spec.group_size,
+          .weight_dtype = spec.weight_dtype,
+          .dtype = in.dtype,
+          .out_dtype = out.dtype};
+}
+
+LinearParams FastParams(const PackedWeights& weights, const TensorView& out, const TensorView& in) {
+  const LinearSpec& spec = weights.spec;
+  return {.out = out.data,
+          .in = in.data,
+          .weights = weights.data,
+          .rows = out.rows(),
+          .columns = spec.out_features,
+          .depth = spec.in_features,
+          .out_stride = out.row_stride,
+          .in_stride = in.row_stride,
+          .weight_row_bytes = WeightRowBytes(spec),
+          .scales_offset_bytes = ScalesOffsetBytes(spec),
+          .group_size = spec.group_size,
+          .weight_dtype = spec.weight_dtype,
+          .in_dtype = in.dtype,
+          .out_dtype = out.dtype};
+}
+
+// Rounds the rows for tensor cores where they need it; returns what these read.
+TensorView EnqueueRounding(const char* op, const TensorView& in, DType type,
+                           const TensorView& workspace, CudaStream& stream) {
+  if (IsAligned(in)) return in;
+  TensorView rounded(workspace.data, type, {in.rows(), in.shape[1]});
+  rounded.row_stride = RoundedStride(in.shape[1]);
+  const RoundRowsParams params = {.out = rounded.data,
+                                  .in = in.data,
+                                  .rows = in.rows(),
+                                  .width = in.shape[1],
+                                  .out_stride = rounded.row_stride,
+                                  .in_stride = in.row_stride,
+                                  .in_dtype = in.dtype,
+                                  .out_dtype = type};
+  stream.Enqueue(op, &LaunchRoundRows, params);
+  return rounded;
+}
+
+// How many experts from `first` on lie at equal distances, which one launch can step by.
+size_t EvenlySpaced(absl::Span<const PackedWeights> experts, size_t first) {
+  size_t end = first + 1;
+  while (end < experts.size() && experts[end].data - experts[end - 1].data ==
+                                     experts[first + 1].data - experts[first].data) {
+    ++end;
+  }
+  return end - first;
+}
+
+}  // namespace
+
+int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows) const {
+  if (spec.weight_dtype == DType::kF32) return 0;
+  return rows * RoundedStride(spec.in_features) * 2;
+}
+
+absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) const {
+  if (absl::Status check = CheckLinear(args, 0); !check.ok()) return check;
+  const LinearProblem problem =
+      ProblemOf(args.weights->spec, args.in.dtype, args.products, args.in.rows(), 1);
+  const LinearKernel kernel = ChooseLinear(problem, capability_);
+  absl::Status check = CheckLinear(args, RoundedBytes(kernel, args.in));
+  if (!check.ok()) return check;
+  if (kernel == LinearKernel::kPlain) {
+    MatmulParams params = PlainParams(*args.weights, args.out, args.in);
+    params.bias = args.bias.As<float>();
+    stream.Enqueue("Linear", &LaunchMatmul, params);
+    return absl::OkStatus();
+  }
+  TensorView in = args.in;
+  if (kernel == LinearKernel::kTensorCores) {
+    in =
+        EnqueueRounding("Linear", in, TensorCoreType(problem, capability_), args.workspace, stream);
+  }
+  LinearParams params = FastParams(*args.weights, args.out, in);
+  params.bias = args.bias.As<float>();
+  params.multiprocessors = multiprocessors_;
+  stream.Enqueue("Linear", kernel == LinearKernel::kGemv ? &LaunchGemv : &LaunchGemm, params);
+  return absl::OkStatus();
+}
+
+absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stream) const {
+  if (absl::Status check = CheckGroupedLinear(args, 0); !check.ok()) return check;
+  const LinearProblem problem =
+      ProblemOf(args.experts[0].spec, args.in.dtype, args.products, args.out.rows(),
+                static_cast<int64_t>(args.experts.size()));
+  const LinearKernel kernel = ChooseLinear(problem, capability_);
+  absl::Status check = CheckGroupedLinear(args, RoundedBytes(kernel, args.in));
+  if (!check.ok()) return check;
+  if (kernel == LinearKernel::kPlain) {
+    for (size_t e = 0; e < args.experts.size(); ++e) {
+      MatmulParams params = PlainParams(args.experts[e], args.out, args.in);
+      params.row_range = args.expert_offsets.As<int32_t>() + e;
+      params.source_rows = args.source_rows.As<int32_t>();
+      stream.Enqueue("GroupedLinear", &LaunchMatmul, params);
+    }
+    return absl::OkStatus();
+  }
+  TensorView in = args.in;
+  if (kernel == LinearKernel::kTensorCores) {
+    in = EnqueueRounding("GroupedLinear", in, TensorCoreType(problem, capability_), args.workspace,
+                         stream);
+  }
+  for (size_t e = 0; e < args.experts.size();) {
+    const size_t count = EvenlySpaced(args.experts, e);
+    LinearParams params = FastParams(args.experts[e], args.out, in);
+    params.expert_offsets = args.expert_offsets.As<int32_t>() + e;
+    params.source_rows = args.source_rows.As<int32_t>();
+    params.experts = static_cast<int64_t>(count);
+    params.expert_bytes = count > 1 ? args.experts[e + 1].data - args.experts[e].data : 0;
+    params.multiprocessors = multiprocessors_;
+    stream.Enqueue("GroupedLinear", kernel == LinearKernel::kGemv ? &LaunchGemv : &LaunchGemm,
+                   params);
+    e += count;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

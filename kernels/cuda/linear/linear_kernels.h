@@ -1,0 +1,56 @@
+// Products of rows with weights of 16 or 8 bits: GEMV for few rows, tensor cores for many, and what
+// rounds f32 rows for these. Which serves what: launch/linear_shapes.h.
+//
+// What plain_kernels.h says of launchers holds here. Sums are f32, in an order that depends on the
+// depth alone. Run under the emulator only: no GPU has run these yet.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch/linear_shapes.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/dtype.h"
+
+namespace tessera::kernels::cuda {
+
+// A linear, or, with `expert_offsets`, one per expert over rows sorted by expert: out = in *
+// weights^T + bias.
+//
+// Rows of weights begin at multiples of 16 bytes, and are zero from their end to the next one; int8
+// codes are followed by their scales, see device/weight_rows.h. `in` may be anything for GEMV; for
+// tensor cores its rows, too, begin at multiples of 16 bytes and are zero up to the next one.
+struct LinearParams {
+  void* out = nullptr;            // [rows, columns] of out_dtype: f32, f16 or bf16
+  const void* in = nullptr;       // [rows, depth] of in_dtype
+  const void* weights = nullptr;  // [columns, depth] of weight_dtype: f16, bf16 or i8
+  const float* bias = nullptr;    // [columns] or null
+  // [experts + 1] or null: rows [offsets[e], offsets[e + 1]) meet expert e; others are left alone.
+  const int32_t* expert_offsets = nullptr;
+  const int32_t* source_rows = nullptr;  // [rows] or null: the row of `in` that an output row reads
+  int64_t rows = 0, columns = 0, depth = 0;
+  int64_t out_stride = 0, in_stride = 0;  // elements
+  int64_t weight_row_bytes = 0, scales_offset_bytes = 0, group_size = 0;
+  int64_t experts = 1, expert_bytes = 0;  // from one expert's weights to the next one's
+  DType weight_dtype = DType::kBF16, in_dtype = DType::kF32, out_dtype = DType::kF32;
+  int multiprocessors = 1;  // of the GPU, for the tile
+};
+
+// Rows as f16 or bf16, each from a multiple of 16 bytes on and zero up to the next one; beyond f16
+// becomes its largest number.
+struct RoundRowsParams {
+  void* out = nullptr;       // [rows, out_stride] of out_dtype
+  const void* in = nullptr;  // [rows, width] of in_dtype
+  int64_t rows = 0, width = 0;
+  int64_t out_stride = 0, in_stride = 0;  // elements; out_stride a multiple of 8
+  DType in_dtype = DType::kF32, out_dtype = DType::kBF16;
+};
+
+namespace TESSERA_CUDA_PLATFORM {
+
+// InvalidValue for types that ChooseLinear gives to another kernel, and for what is not aligned.
+cudaError_t LaunchGemv(const LinearParams& params, cudaStream_t stream);
+cudaError_t LaunchGemm(const LinearParams& params, cudaStream_t stream);
+cudaError_t LaunchRoundRows(const RoundRowsParams& params, cudaStream_t stream);
+
+}  // namespace TESSERA_CUDA_PLATFORM
+}  // namespace tessera::kernels::cuda
