@@ -116,6 +116,15 @@ Outcome RunGolden(const std::string& name, const std::vector<GoldenRun>& runs,
   return outcome;
 }
 
+// Fewer, of 8 tokens, than what is submitted at a time takes.
+int64_t CrowdedBlocks(const std::vector<GoldenRun>& runs) {
+  size_t tokens = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    tokens += 13 + 20 * i + 30 + runs[i].prompt.size() + runs[i].tokens.size();
+  }
+  return static_cast<int64_t>(tokens * 11 / 16 / 8);
+}
+
 void CheckSame(const Outcome& outcome, const Outcome& alone, const std::vector<GoldenRun>& runs,
                bool twice) {
   for (uint64_t round = 0; round < (twice ? 2 : 1); ++round) {
@@ -142,7 +151,7 @@ TEST_CASE(
     circumstances.crowded = true;
     circumstances.twice = true;
     circumstances.max_batched_tokens = 11;  // chunks that end anywhere
-    circumstances.total_blocks = 24;        // 192 tokens for some 300
+    circumstances.total_blocks = CrowdedBlocks(runs);
     const Outcome crowded = RunGolden(name, runs, circumstances);
     CheckSame(crowded, alone, runs, true);
     CHECK(crowded.preemptions > 0);

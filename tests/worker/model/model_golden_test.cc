@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/cuda/emulation/runtime.h"
+#include "tests/kernels/device_under_test.h"
 #include "tests/worker/model/tiny_model.h"
 
 namespace tessera::worker {
@@ -52,6 +53,31 @@ void Check(const std::string& name, std::string_view path, const TinyOptions& op
   }
 }
 
+// Models with heads of 64 and 128, stored in the type that they are computed in.
+struct HalfModel {
+  const char* name;
+  DType dtype;
+  double tolerance;  // of logits under forced tokens, relative to a row's largest
+};
+constexpr double kBf16Tolerance = 0.03, kF16Tolerance = 0.005;
+constexpr HalfModel kHalfModels[] = {{"llama_bf16_heads_64", DType::kBF16, kBf16Tolerance},
+                                     {"qwen3_moe_bf16_heads_128", DType::kBF16, kBf16Tolerance},
+                                     {"mistral_fp16_heads_128", DType::kF16, kF16Tolerance},
+                                     {"mixtral_fp16_heads_64", DType::kF16, kF16Tolerance}};
+
+// Weights, KV and products of 16 bits. Other tokens may look best where two are close.
+void CheckHalf(const HalfModel& half, std::string_view path, TinyOptions options) {
+  options.weight_dtype = options.kv_dtype = options.product_dtype = half.dtype;
+  const std::vector<GoldenRun> runs = ReadGolden(half.name);
+  TinyModel model(GoldenFolder(half.name), options);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Outcome outcome = Replay(model, runs[i]);
+    INFO(half.name << ", prompt " << i << ", " << path << ": relative error " << outcome.error);
+    CHECK(outcome.error <= half.tolerance);
+    CHECK(outcome.error > 0);  // it did round
+  }
+}
+
 // On every path of the CPU.
 void CheckAll(const std::string& name, TinyOptions options) {
   for (Isa isa : Isas()) {
@@ -62,7 +88,7 @@ void CheckAll(const std::string& name, TinyOptions options) {
 
 }  // namespace
 
-TEST_CASE("golden checkpoints cover every architecture") { CHECK(GoldenModels().size() >= 17); }
+TEST_CASE("golden checkpoints cover every architecture") { CHECK(GoldenModels().size() >= 21); }
 
 TEST_CASE("float32: logits and tokens equal transformers'") {
   for (const std::string& name : GoldenModels()) CheckAll(name, {});
@@ -94,6 +120,56 @@ TEST_CASE("float16 on the CUDA device: a float16 checkpoint loses nothing, its K
   Check("llama_fp16_sharded", "CUDA", options);
   options.kv_dtype = DType::kF16;
   Check("llama_fp16_sharded", "CUDA", options, 1e-2);
+#endif
+}
+
+TEST_CASE("16 bits: heads of 64 and 128 stay within the tolerance of transformers' logits") {
+  for (const HalfModel& half : kHalfModels) {
+    for (Isa isa : Isas()) {
+      // CPUs compute float16 in float32, but for the reference.
+      if (half.dtype == DType::kF16 && isa != Isa::kReference) continue;
+      CheckHalf(half, kernels::Name(isa), {.isa = isa});
+    }
+  }
+}
+
+TEST_CASE("16 bits on the CUDA device: heads of 64 and 128 stay within the tolerance") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  using kernels::cuda::emulated::LaunchesFrom;
+  kernels::cuda::emulated::Inject({.vary_schedules = true});
+  for (const HalfModel& half : kHalfModels) {
+    const int64_t gemv = LaunchesFrom("gemv.cu"), gemm = LaunchesFrom("gemm.cu");
+    const int64_t plain = LaunchesFrom("matmul.cu");
+    CheckHalf(half, "CUDA", {.cuda = true});
+    if (kernels::cuda::DevicesUnderTest() == kernels::cuda::UnderTest::kGpu) continue;
+    // Prompts on tensor cores, single tokens by GEMV; a router's weights are float32.
+    CHECK(LaunchesFrom("gemm.cu") > gemm);
+    CHECK(LaunchesFrom("gemv.cu") > gemv);
+    const bool routes = std::string_view(half.name).find("moe") != std::string_view::npos ||
+                        std::string_view(half.name).find("mixtral") != std::string_view::npos;
+    CHECK((LaunchesFrom("matmul.cu") > plain) == routes);
+  }
+#endif
+}
+
+TEST_CASE("int8 on the CUDA device: the same logits as the CPU's reference") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  kernels::cuda::emulated::Inject({.vary_schedules = true});
+  const GoldenRun run = ReadGolden("llama_bf16_heads_64")[0];
+  const Chunk chunk = {.tokens = run.prompt,
+                       .prompt_tokens = static_cast<int64_t>(run.prompt.size())};
+  TinyOptions options = {.weight_dtype = DType::kI8, .product_dtype = DType::kBF16};
+  TinyModel reference(GoldenFolder("llama_bf16_heads_64"), options);
+  options.cuda = true;
+  TinyModel cuda(GoldenFolder("llama_bf16_heads_64"), options);
+  const auto expected = reference.Run({chunk}), actual = cuda.Run({chunk});
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CHECK(RelativeError(actual[i], expected[i]) <= kBf16Tolerance);
+  }
 #endif
 }
 
