@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/driver/blas_table.h"
 #include "kernels/cuda/driver/gpu_list.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/pci_device.h"
+#include "third_party/spdlog/log.h"
 #include "worker/device_list.h"
 
 namespace tessera::worker {
@@ -57,10 +59,22 @@ absl::StatusOr<OpenedGpu> OpenGpu(const std::string& device, int64_t memory_byte
     if (!usable.ok()) return usable.status();
     memory_bytes = *usable;
   }
-  auto made = Create({.index = gpu->index, .memory_bytes = memory_bytes});
+  const kernels::cuda::OpenedBlas blas = kernels::cuda::OpenBlas();
+  const bool found = blas.table.has_value();
+  if (found) {
+    Logger("worker").info("{}: dense products of 16 rows or more by cuBLASLt {} ({})", device,
+                          blas.version, blas.file);
+  } else {
+    Logger("worker").warn(
+        "{}: there is no cuBLASLt 13 ({}): kernels of our own compute its dense products; "
+        "deploy/install_cuda --runtime fetches it, CUDA_HOME or LD_LIBRARY_PATH say where it is",
+        device, blas.no_blas);
+  }
+  auto made = Create(
+      {.index = gpu->index, .memory_bytes = memory_bytes, .blas = found ? &*blas.table : nullptr});
   if (!made.ok()) return made.status();
   return OpenedGpu{*std::move(made), DescribeGpu(*gpu, list.driver_version),
-                   CoresNearPciDevice(gpu->bus_id)};
+                   CoresNearPciDevice(gpu->bus_id), found ? "cublaslt" : "mma"};
 }
 
 }  // namespace tessera::worker

@@ -22,6 +22,7 @@ struct OpenedGpu {
   std::unique_ptr<kernels::Device> device;
   v1::DeviceInfo info;          // see DescribeGpu
   std::vector<int> near_cores;  // of its NUMA node; empty: not known
+  std::string kernel_path;      // of dense products: "cublaslt" or, by our GEMM, "mma"
 };
 
 // `device`: "cuda:INDEX" or "cuda:UUID". It may use `memory_bytes`; 0: `utilization` of its memory,

@@ -70,7 +70,7 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
       kEmulatedDevice);
   made->device = *std::move(device);
   made->info.set_kind(std::string(kEmulatedDevice));
-  made->info.set_kernel_path("plain");
+  made->info.set_kernel_path("mma");
   made->has_own_memory = true;
   made->look = {.buffer_bytes = int64_t{1} << 20, .runs = 1};
   made->probe = {.buffer_bytes = int64_t{1} << 20, .matrix_size = 64, .rows = 8, .runs = 1};
@@ -82,7 +82,7 @@ absl::Status MakeGpu(const WorkerOptions& options, const GpuOpener& open_gpu, Wo
   if (!opened.ok()) return opened.status();
   made->device = std::move(opened->device);
   made->info = std::move(opened->info);
-  made->info.set_kernel_path("plain");
+  made->info.set_kernel_path(opened->kernel_path);
   made->has_own_memory = made->memory_is_ours = true;
   made->host_reads_memory = false;
   if (options.cpus.empty()) made->cores = NearCores(made->cores, opened->near_cores);

@@ -30,7 +30,7 @@ WorkerDevice MakeDevice(const std::string& device) {
       options, [](const std::string&, int64_t memory_bytes, double) -> absl::StatusOr<OpenedGpu> {
         auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
         if (!device.ok()) return device.status();
-        return OpenedGpu{*std::move(device), {}, {}};
+        return OpenedGpu{*std::move(device), {}, {}, "mma"};
       });
   REQUIRE(made.status().message() == "");
   return *std::move(made);

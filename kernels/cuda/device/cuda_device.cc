@@ -22,11 +22,11 @@ const int kHostThreads =
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
-             int capability, int multiprocessors)
+             int capability, int multiprocessors, std::unique_ptr<BlasProducts> blas)
       : options_(options),
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
-        ops_(&health_, options.index, capability, multiprocessors) {}
+        ops_(&health_, options.index, capability, multiprocessors, std::move(blas)) {}
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
@@ -92,6 +92,15 @@ void CudaDevice::Free(std::byte* data, int64_t size_bytes) {
   used_bytes_.fetch_sub(size_bytes);
 }
 
+// Makes it where there is a table. Returns what computes products of many rows.
+std::string MakeBlas(const BlasTable* table, std::unique_ptr<BlasProducts>* blas) {
+  if (table == nullptr) return "our GEMM";
+  auto made = BlasProducts::Create(*table);
+  if (!made.ok()) return StrCat("our GEMM (", std::string(made.status().message()), ")");
+  *blas = *std::move(made);
+  return "cuBLASLt";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
@@ -121,13 +130,15 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
     return absl::InvalidArgumentError(
         StrCat(name, ": ", complete.memory_bytes, " bytes of memory; it has ", total));
   }
+  std::unique_ptr<BlasProducts> blas;
+  const std::string products = MakeBlas(options.blas, &blas);
   std::string description = StrCat(
       name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor, ", ",
       properties.multiProcessorCount, " multiprocessors, ", complete.memory_bytes >> 20,
-      " MiB, GEMV and tensor cores for weights of 16 and 8 bits, else plain kernels");
+      " MiB, weights of 16 and 8 bits by GEMV and ", products, ", else plain kernels");
   return std::make_unique<CudaDevice>(complete, name, std::move(description),
                                       10 * properties.major + properties.minor,
-                                      properties.multiProcessorCount);
+                                      properties.multiProcessorCount, std::move(blas));
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

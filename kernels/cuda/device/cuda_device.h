@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/driver/blas_table.h"
 #include "kernels/device.h"
 
 namespace tessera::kernels::cuda {
@@ -21,6 +22,8 @@ struct CudaDeviceOptions {
   // The longest that the GPU may take for what a stream was given; then the device is lost, since
   // nothing ends a kernel but the end of its process.
   double max_wait_seconds = 60;
+  // cuBLASLt for dense products, copied; null: they are computed by kernels of our own.
+  const BlasTable* blas = nullptr;
 };
 
 // NotFound where there is no such device, InvalidArgument for more memory than it has.

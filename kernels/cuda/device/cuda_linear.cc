@@ -1,5 +1,7 @@
 #include "kernels/cuda/device/cuda_linear.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/linear_kernels.h"
@@ -27,10 +29,20 @@ bool IsAligned(const TensorView& rows) {
          reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
 }
 
-// Of the workspace, to round these rows; 0 where the kernel takes them as they are.
-int64_t RoundedBytes(LinearKernel kernel, const TensorView& in) {
-  if (kernel != LinearKernel::kTensorCores || IsAligned(in)) return 0;
-  return in.rows() * RoundedStride(in.shape[1]) * 2;
+int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Of the workspace, to round these rows for tensor cores; 0 where these take them as they are.
+int64_t RoundedBytes(const TensorView& in) {
+  return IsAligned(in) ? 0 : Aligned(in.rows() * RoundedStride(in.shape[1]) * 2);
+}
+
+BlasProducts::Shape ShapeOf(const LinearSpec& spec, DType out, bool bias) {
+  return {.type = spec.weight_dtype,
+          .out = out,
+          .bias = bias,
+          .columns = spec.out_features,
+          .depth = spec.in_features,
+          .weight_stride = WeightRowBytes(spec) / SizeInBytes(spec.weight_dtype)};
 }
 
 MatmulParams PlainParams(const PackedWeights& weights, const TensorView& out,
@@ -100,9 +112,31 @@ size_t EvenlySpaced(absl::Span<const PackedWeights> experts, size_t first) {
 
 }  // namespace
 
-int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows) const {
+int64_t CudaLinear::GroupedWorkspaceBytes(const LinearSpec& spec, int64_t rows) const {
   if (spec.weight_dtype == DType::kF32) return 0;
-  return rows * RoundedStride(spec.in_features) * 2;
+  return Aligned(rows * RoundedStride(spec.in_features) * 2);
+}
+
+int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType in) const {
+  const int64_t rounded = GroupedWorkspaceBytes(spec, rows);
+  const LinearProblem problem = ProblemOf(spec, in, spec.weight_dtype, rows, 1);
+  const bool dense = TensorCoreType(problem, capability_) == spec.weight_dtype;
+  if (blas_ == nullptr || !dense || spec.weight_dtype == DType::kF32) return rounded;
+  int64_t most = 0;
+  for (const bool bias : {false, true}) {
+    if (bias && in != DType::kF32) continue;
+    most = std::max(most, blas_->Prepare(ShapeOf(spec, in, bias), rows));
+  }
+  return rounded + most;
+}
+
+BlasProducts::Plan* CudaLinear::FindPlan(const LinearArgs& args, DType type) const {
+  const LinearSpec& spec = args.weights->spec;
+  const bool bias = !args.bias.empty();
+  const bool fits = type == spec.weight_dtype && args.out.dtype == args.in.dtype &&
+                    (!bias || args.out.dtype == DType::kF32);
+  if (blas_ == nullptr || !fits) return nullptr;
+  return blas_->Find(ShapeOf(spec, args.out.dtype, bias), args.in.rows());
 }
 
 absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) const {
@@ -110,23 +144,44 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   const LinearProblem problem =
       ProblemOf(args.weights->spec, args.in.dtype, args.products, args.in.rows(), 1);
   const LinearKernel kernel = ChooseLinear(problem, capability_);
-  absl::Status check = CheckLinear(args, RoundedBytes(kernel, args.in));
-  if (!check.ok()) return check;
   if (kernel == LinearKernel::kPlain) {
     MatmulParams params = PlainParams(*args.weights, args.out, args.in);
     params.bias = args.bias.As<float>();
     stream.Enqueue("Linear", &LaunchMatmul, params);
     return absl::OkStatus();
   }
-  TensorView in = args.in;
-  if (kernel == LinearKernel::kTensorCores) {
-    in =
-        EnqueueRounding("Linear", in, TensorCoreType(problem, capability_), args.workspace, stream);
+  if (kernel == LinearKernel::kGemv) {
+    LinearParams params = FastParams(*args.weights, args.out, args.in);
+    params.bias = args.bias.As<float>();
+    stream.Enqueue("Linear", &LaunchGemv, params);
+    return absl::OkStatus();
+  }
+  const DType type = TensorCoreType(problem, capability_);
+  BlasProducts::Plan* const plan = FindPlan(args, type);
+  const int64_t rounded_bytes = RoundedBytes(args.in);
+  const int64_t plan_bytes = plan == nullptr ? 0 : BlasProducts::WorkspaceBytes(*plan);
+  absl::Status check = CheckLinear(args, rounded_bytes + plan_bytes);
+  if (!check.ok()) return check;
+  const TensorView in = EnqueueRounding("Linear", args.in, type, args.workspace, stream);
+  if (plan != nullptr) {
+    const BlasProducts::Call call = {.products = blas_,
+                                     .plan = plan,
+                                     .out = args.out.data,
+                                     .in = in.data,
+                                     .weights = args.weights->data,
+                                     .bias = args.bias.As<float>(),
+                                     .workspace = args.workspace.data + rounded_bytes,
+                                     .rows = args.in.rows(),
+                                     .out_stride = args.out.row_stride,
+                                     .in_stride = in.row_stride,
+                                     .workspace_bytes = plan_bytes};
+    stream.Enqueue("Linear by cuBLASLt", &BlasProducts::Launch, call);
+    return absl::OkStatus();
   }
   LinearParams params = FastParams(*args.weights, args.out, in);
   params.bias = args.bias.As<float>();
   params.multiprocessors = multiprocessors_;
-  stream.Enqueue("Linear", kernel == LinearKernel::kGemv ? &LaunchGemv : &LaunchGemm, params);
+  stream.Enqueue("Linear", &LaunchGemm, params);
   return absl::OkStatus();
 }
 
@@ -136,7 +191,8 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
       ProblemOf(args.experts[0].spec, args.in.dtype, args.products, args.out.rows(),
                 static_cast<int64_t>(args.experts.size()));
   const LinearKernel kernel = ChooseLinear(problem, capability_);
-  absl::Status check = CheckGroupedLinear(args, RoundedBytes(kernel, args.in));
+  const bool rounds = kernel == LinearKernel::kTensorCores;
+  absl::Status check = CheckGroupedLinear(args, rounds ? RoundedBytes(args.in) : 0);
   if (!check.ok()) return check;
   if (kernel == LinearKernel::kPlain) {
     for (size_t e = 0; e < args.experts.size(); ++e) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "kernels/cuda/device/blas_products.h"
 #include "kernels/cuda/device/cuda_stream.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/ops.h"
@@ -14,19 +15,26 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class CudaLinear {
  public:
-  // Of the GPU; a capability of 90 is 9.0.
-  CudaLinear(int capability, int multiprocessors)
-      : capability_(capability), multiprocessors_(multiprocessors) {}
+  // Of the GPU; a capability of 90 is 9.0. `blas` is borrowed; null: there is none.
+  CudaLinear(int capability, int multiprocessors, BlasProducts* blas)
+      : capability_(capability), multiprocessors_(multiprocessors), blas_(blas) {}
 
-  // For the rows as tensor cores take them, where the call's are others. `rows` of all experts.
-  int64_t WorkspaceBytes(const LinearSpec& spec, int64_t rows) const;
+  // For the rows as tensor cores take them, where the call's are others, and for cuBLASLt, whose
+  // plans for up to so many rows of the type `in` this makes.
+  int64_t WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType in) const;
+  // The same, without cuBLASLt, of the rows of all experts.
+  int64_t GroupedWorkspaceBytes(const LinearSpec& spec, int64_t rows) const;
   // InvalidArgument where the arguments do not fit, and nothing is enqueued.
   absl::Status Enqueue(const LinearArgs& args, CudaStream& stream) const;
   absl::Status Enqueue(const GroupedLinearArgs& args, CudaStream& stream) const;
 
  private:
+  // A plan of cuBLASLt for what tensor cores are to multiply, or null: then they do it by our GEMM.
+  BlasProducts::Plan* FindPlan(const LinearArgs& args, DType type) const;
+
   const int capability_;
   const int multiprocessors_;
+  BlasProducts* const blas_;
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -5,9 +5,12 @@
 // workspace.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "kernels/cuda/device/blas_products.h"
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_linear.h"
 #include "kernels/cuda/device/cuda_stream.h"
@@ -26,10 +29,13 @@ class CudaOps final : public Ops {
 #endif
 
   // `health` is that of the device, and must outlive this. `capability` is the GPU's: 90 is 9.0.
-  CudaOps(CudaHealth* health, int device_index, int capability, int multiprocessors)
+  // `blas` may be null.
+  CudaOps(CudaHealth* health, int device_index, int capability, int multiprocessors,
+          std::unique_ptr<BlasProducts> blas)
       : health_(health),
         capability_(capability),
-        linear_(capability, multiprocessors),
+        blas_(std::move(blas)),
+        linear_(capability, multiprocessors, blas_.get()),
         rings_(device_index, health) {}
 
   std::string name() const override { return std::string(kPlatformName); }
@@ -50,13 +56,14 @@ class CudaOps final : public Ops {
                               const TensorView& source) override;
   absl::Status UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
                                 const TensorView& out_f32) override;
-  int64_t LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows, DType) const override {
-    return linear_.WorkspaceBytes(spec, rows);
+  int64_t LinearWorkspaceBytes(const LinearSpec& spec, int64_t rows,
+                               DType activation) const override {
+    return linear_.WorkspaceBytes(spec, rows, activation);
   }
   absl::Status Linear(const LinearArgs& args, Stream& stream) override;
   int64_t GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots, int64_t,
                                       DType) const override {
-    return linear_.WorkspaceBytes(spec, slots);
+    return linear_.GroupedWorkspaceBytes(spec, slots);
   }
   absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) override;
 
@@ -84,6 +91,7 @@ class CudaOps final : public Ops {
 
   CudaHealth* const health_;
   const int capability_;
+  const std::unique_ptr<BlasProducts> blas_;
   const CudaLinear linear_;
   WeightRings rings_;
 };

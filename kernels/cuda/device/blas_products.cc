@@ -1,0 +1,157 @@
+#include "kernels/cuda/device/blas_products.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+// What NVIDIA advises for Hopper; others take less.
+constexpr int64_t kMaxWorkspaceBytes = int64_t{32} << 20;
+
+int TypeOf(DType type) {
+  switch (type) {
+    case DType::kF16: return kBlasFloat16;
+    case DType::kBF16: return kBlasBFloat16;
+    default: return kBlasFloat32;
+  }
+}
+
+int64_t Bucket(int64_t rows) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+}
+
+}  // namespace
+
+// To the library matrices lie column below column: our weights are a [depth, columns] one that it
+// transposes, our rows are columns of the others.
+struct BlasProducts::Plan {
+  const BlasTable& blas;
+  BlasProduct product = nullptr;
+  BlasLayout weights = nullptr, in = nullptr, out = nullptr;
+  BlasAlgorithm algorithm = {};
+  int64_t workspace_bytes = 0;
+  std::mutex mutex;  // over the descriptors, which a launch fills in
+
+  explicit Plan(const BlasTable& table) : blas(table) {}
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    for (BlasLayout layout : {weights, in, out}) {
+      if (layout != nullptr) blas.LayoutDestroy(layout);
+    }
+    if (product != nullptr) blas.ProductDestroy(product);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<BlasProducts>> BlasProducts::Create(const BlasTable& table) {
+  BlasHandle handle = nullptr;
+  const BlasStatus status = table.Create(&handle);
+  if (status != kBlasSuccess) {
+    return absl::InternalError(StrCat("cublasLtCreate: cuBLAS status ", status));
+  }
+  return std::unique_ptr<BlasProducts>(new BlasProducts(table, handle));
+}
+
+BlasProducts::BlasProducts(const BlasTable& table, BlasHandle handle)
+    : blas_(table), handle_(handle) {}
+
+BlasProducts::~BlasProducts() {
+  plans_.clear();
+  blas_.Destroy(handle_);
+}
+
+std::unique_ptr<BlasProducts::Plan> BlasProducts::MakePlan(const Key& key) const {
+  const Shape& shape = key.shape;
+  auto plan = std::make_unique<Plan>(blas_);
+  BlasStatus status = blas_.ProductCreate(&plan->product, kBlasComputeFloat32, kBlasFloat32);
+  const auto then = [&](auto call) {
+    if (status == kBlasSuccess) status = call();
+  };
+  const auto set = [&](int attribute, int32_t value) {
+    then([&] { return blas_.ProductSet(plan->product, attribute, &value, sizeof value); });
+  };
+  set(kBlasProductTransposeA, kBlasTransposed);
+  if (shape.bias) set(kBlasProductEpilogue, kBlasEpilogueBias);
+  const auto layout = [&](BlasLayout* made, DType type, int64_t rows, int64_t columns,
+                          int64_t stride) {
+    then([&] {
+      return blas_.LayoutCreate(made, TypeOf(type), static_cast<uint64_t>(rows),
+                                static_cast<uint64_t>(columns), stride);
+    });
+  };
+  layout(&plan->weights, shape.type, shape.depth, shape.columns, shape.weight_stride);
+  layout(&plan->in, shape.type, shape.depth, key.rows, (shape.depth + 7) / 8 * 8);
+  layout(&plan->out, shape.out, shape.columns, key.rows, shape.columns);
+  BlasPreference preference = nullptr;
+  then([&] { return blas_.PreferenceCreate(&preference); });
+  const auto most = static_cast<uint64_t>(kMaxWorkspaceBytes);
+  then([&] {
+    return blas_.PreferenceSet(preference, kBlasPreferenceWorkspaceBytes, &most, sizeof most);
+  });
+  BlasSuggestion suggestion = {};
+  int found = 0;
+  then([&] {
+    return blas_.Suggest(handle_, plan->product, plan->weights, plan->in, plan->out, plan->out,
+                         preference, 1, &suggestion, &found);
+  });
+  if (preference != nullptr) blas_.PreferenceDestroy(preference);
+  if (status != kBlasSuccess || found < 1 || suggestion.state != kBlasSuccess) return nullptr;
+  plan->algorithm = suggestion.algorithm;
+  plan->workspace_bytes = static_cast<int64_t>(suggestion.workspace_bytes);
+  return plan;
+}
+
+int64_t BlasProducts::Prepare(const Shape& shape, int64_t max_rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t workspace_bytes = 0;
+  for (int64_t rows = kMinRows; rows <= Bucket(max_rows); rows *= 2) {
+    const Key key = {shape, rows};
+    auto [plan, fresh] = plans_.try_emplace(key);
+    if (fresh) plan->second = MakePlan(key);
+    if (plan->second != nullptr) {
+      workspace_bytes = std::max(workspace_bytes, plan->second->workspace_bytes);
+    }
+  }
+  return workspace_bytes;
+}
+
+BlasProducts::Plan* BlasProducts::Find(const Shape& shape, int64_t rows) {
+  if (rows < kMinRows) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto plan = plans_.find({shape, Bucket(rows)});
+  return plan == plans_.end() ? nullptr : plan->second.get();
+}
+
+BlasStatus BlasProducts::Multiply(const Call& call, cudaStream_t stream) const {
+  Plan& plan = *call.plan;
+  const std::lock_guard<std::mutex> lock(plan.mutex);
+  BlasStatus status = kBlasSuccess;
+  const auto set = [&](BlasLayout layout, int attribute, const auto& value) {
+    if (status == kBlasSuccess) status = blas_.LayoutSet(layout, attribute, &value, sizeof value);
+  };
+  const auto rows = static_cast<uint64_t>(call.rows);
+  set(plan.in, kBlasLayoutColumns, rows);
+  set(plan.in, kBlasLayoutLeadingDimension, call.in_stride);
+  set(plan.out, kBlasLayoutColumns, rows);
+  set(plan.out, kBlasLayoutLeadingDimension, call.out_stride);
+  if (status == kBlasSuccess && call.bias != nullptr) {
+    status = blas_.ProductSet(plan.product, kBlasProductBiasPointer, &call.bias, sizeof call.bias);
+  }
+  if (status != kBlasSuccess) return status;
+  const float one = 1, zero = 0;
+  return blas_.Multiply(handle_, plan.product, &one, call.weights, plan.weights, call.in, plan.in,
+                        &zero, call.out, plan.out, call.out, plan.out, &plan.algorithm,
+                        call.workspace, static_cast<size_t>(call.workspace_bytes), stream);
+}
+
+int64_t BlasProducts::WorkspaceBytes(const Plan& plan) { return plan.workspace_bytes; }
+
+cudaError_t BlasProducts::Launch(const Call& call, cudaStream_t stream) {
+  return call.products->Multiply(call, stream) == kBlasSuccess ? cudaSuccess
+                                                               : cudaErrorInvalidValue;
+}
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

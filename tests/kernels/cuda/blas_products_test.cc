@@ -1,0 +1,156 @@
+// Dense linears by cuBLASLt, which a fake stands for, on the emulated GPU.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "tests/kernels/conformance/path.h"
+#include "tests/kernels/cuda/driver/fake_blas.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using conformance::Difference;
+using conformance::Path;
+using conformance::Random;
+using conformance::Reference;
+using conformance::Tensor;
+using conformance::Zeros;
+using emulated::LaunchesFrom;
+using tests::FakeBlas;
+
+std::unique_ptr<Path> PathWith(FakeBlas* fake) {
+  const BlasTable table = tests::TableOf(fake);
+  auto device = emulated::CreateCudaDevice({.memory_bytes = int64_t{64} << 20, .blas = &table});
+  REQUIRE(device.status().message() == "");
+  return std::make_unique<Path>(*std::move(device), &emulated::CheckMemoryGuards);
+}
+
+// A linear of a path: its memory and workspace for up to kMaxRows rows.
+struct Layer {
+  static constexpr int64_t kMaxRows = 100;
+
+  Layer(Path& path, DType weight, DType activation, int64_t padding = 0, int64_t in_features = 72)
+      : path(path),
+        activation(activation),
+        padding(padding),
+        spec({.in_features = in_features, .out_features = 40, .weight_dtype = weight}) {
+    auto allocated = path.device().Allocate(path.ops().PackedWeightBytes(spec));
+    REQUIRE(allocated.ok());
+    memory = *std::move(allocated);
+    weights = {.spec = spec, .data = memory.data()};
+    const Tensor rows = Random(Reference(), DType::kF32, {40, in_features}, 1);
+    REQUIRE(path.ops().PackWeightRows(weights, 0, rows).ok());
+    workspace = path.Workspace(path.ops().LinearWorkspaceBytes(spec, kMaxRows, activation));
+  }
+  absl::Status Enqueue(int64_t rows, bool biased, const Tensor& out) const {
+    const Tensor in = Random(path, activation, {rows, spec.in_features}, 2, padding);
+    const Tensor bias = Random(path, DType::kF32, {40}, 3);
+    LinearArgs args = {.out = out, .in = in, .weights = &weights};
+    args.workspace = workspace;
+    args.products = spec.weight_dtype;
+    if (biased) args.bias = bias;
+    const absl::Status status = path.ops().Linear(args, path.stream());
+    return status.ok() ? path.stream().Synchronize() : status;
+  }
+  std::vector<float> Run(int64_t rows, bool biased) const {
+    const Tensor out = Zeros(path, activation, {rows, 40}, 5);
+    REQUIRE(Enqueue(rows, biased, out).message() == "");
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  }
+
+  Path& path;
+  const DType activation;
+  const int64_t padding;
+  const LinearSpec spec;
+  Buffer memory;
+  PackedWeights weights;
+  TensorView workspace;
+};
+
+TEST_CASE("from 16 rows on cuBLASLt computes dense linears of 16-bit weights") {
+  FakeBlas fake;
+  {
+    const auto path = PathWith(&fake);
+    const DType weight = GENERATE(DType::kBF16, DType::kF16);
+    const bool half = GENERATE(false, true), biased = GENERATE(false, true);
+    const int64_t padding = GENERATE(0, 3), rows = GENERATE(16, 17, 100);
+    CAPTURE(Name(weight), half, biased, padding, rows);
+    const DType activation = half ? weight : DType::kF32;
+    const Layer fast(*path, weight, activation, padding), oracle(Reference(), weight, activation);
+    const int64_t own = LaunchesFrom("gemm.cu");
+    const std::vector<float> expected = oracle.Run(rows, biased);
+    CHECK(Difference(fast.Run(rows, biased), expected, 1e-2) == "");
+    // A bias is float32, and the library wants it in the output's type.
+    const bool can = !(half && biased);
+    CHECK(fake.products == (can ? 1 : 0));
+    CHECK(LaunchesFrom("gemm.cu") == own + (can ? 0 : 1));
+  }
+  CHECK(fake.alive == 0);
+}
+
+TEST_CASE("its plans are made with the workspace, and none in a step") {
+  FakeBlas fake;
+  const auto path = PathWith(&fake);
+  const Layer layer(*path, DType::kBF16, DType::kF32);
+  // For 16, 32, 64 and 128 rows, with and without a bias.
+  CHECK(fake.suggestions == 8);
+  const Layer again(*path, DType::kBF16, DType::kF32);
+  for (const int64_t rows : {15, 16, 40, 64, 100}) again.Run(rows, rows == 40);
+  CHECK(fake.suggestions == 8);
+  CHECK(fake.products == 4);
+}
+
+TEST_CASE("what cuBLASLt cannot do, or has no algorithm for, our GEMM does") {
+  FakeBlas fake;
+  fake.suggests = GENERATE(true, false);
+  const auto path = PathWith(&fake);
+  const int64_t own = LaunchesFrom("gemm.cu");
+  const Layer half(*path, DType::kBF16, DType::kF32), codes(*path, DType::kI8, DType::kF32);
+  const Layer oracle(Reference(), DType::kBF16, DType::kF32);
+  CHECK(Difference(half.Run(32, true), oracle.Run(32, true), 1e-2) == "");
+  LinearArgs args = {.out = {}, .in = {}, .weights = &codes.weights};
+  const Tensor in = Random(*path, DType::kF32, {32, 72}, 2);
+  const Tensor out = Zeros(*path, DType::kF32, {32, 40});
+  args.out = out;
+  args.in = in;
+  args.workspace = codes.workspace;
+  args.products = DType::kBF16;
+  REQUIRE(path->ops().Linear(args, path->stream()).ok());
+  path->Synchronize();
+  CHECK(fake.products == (fake.suggests ? 1 : 0));
+  CHECK(LaunchesFrom("gemm.cu") == own + (fake.suggests ? 1 : 2));
+}
+
+TEST_CASE("a library that refuses is named, and the device does without it") {
+  FakeBlas fake;
+  fake.create_error = 1;
+  const auto path = PathWith(&fake);
+  CHECK_THAT(path->device().Describe(),
+             Catch::Contains("our GEMM (cublasLtCreate: cuBLAS status 1)"));
+  const Layer layer(*path, DType::kBF16, DType::kF32);
+  const Layer oracle(Reference(), DType::kBF16, DType::kF32);
+  CHECK(Difference(layer.Run(32, false), oracle.Run(32, false), 1e-2) == "");
+  CHECK(fake.products == 0);
+  fake.create_error = 0;
+  CHECK_THAT(PathWith(&fake)->device().Describe(), Catch::Contains("GEMV and cuBLASLt"));
+}
+
+TEST_CASE("a product that fails fails its step, by name, and leaves the device") {
+  FakeBlas fake;
+  const auto path = PathWith(&fake);
+  const Layer layer(*path, DType::kBF16, DType::kF32);
+  fake.multiply_error = 13;
+  const Tensor out = Zeros(*path, DType::kF32, {32, 40});
+  const absl::Status failed = layer.Enqueue(32, false, out);
+  CHECK_THAT(std::string(failed.message()), Catch::Contains("Linear by cuBLASLt"));
+  CHECK(path->device().Lost().ok());
+  fake.multiply_error = 0;
+  const Layer oracle(Reference(), DType::kBF16, DType::kF32);
+  CHECK(Difference(layer.Run(32, false), oracle.Run(32, false), 1e-2) == "");
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda

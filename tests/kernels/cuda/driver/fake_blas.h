@@ -1,0 +1,27 @@
+// cuBLASLt as a test describes it: a table whose products are loops over memory that the host
+// reads, which the emulated GPU's is.
+//
+// Thread rule: one at a time, for the process; its functions from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/cuda/driver/blas_table.h"
+
+namespace tessera::tests {
+
+struct FakeBlas {
+  kernels::cuda::BlasStatus create_error = 0;
+  kernels::cuda::BlasStatus multiply_error = 0;
+  bool suggests = true;            // an algorithm for every product
+  int64_t workspace_bytes = 1000;  // that its algorithms want, and get
+  // What was called.
+  std::atomic<int64_t> suggestions = 0, products = 0;
+  std::atomic<int64_t> alive = 0;  // handles, descriptors, layouts and preferences
+};
+
+// `fake` is read and written as long as the table is used.
+kernels::cuda::BlasTable TableOf(FakeBlas* fake);
+
+}  // namespace tessera::tests
