@@ -1,5 +1,6 @@
 #include "deploy/plan_cli.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -312,11 +313,42 @@ TEST_CASE("a plan is fifteen lines and one for each replica, of a hundred column
     int count = 0;
     for (std::string line; std::getline(lines, line); ++count) CHECK(line.size() <= 100);
     CHECK(count <= 15 + asked.replicas);
-    CHECK_THAT(ran.out, Contains("what runs where") && Contains("  r0: ") &&
+    CHECK_THAT(ran.out, Contains("what runs where") && Contains("  r0") &&
                             Contains("what to expect:\n  TTFT ") && Contains("how sure:\n") &&
                             Contains("next: ") && Contains("--plan plan.json") &&
                             Contains("--explain shows"));
   }
+}
+
+// With every line break as a blank.
+std::string OneLine(std::string text) {
+  for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n')) {
+    const size_t next = std::min(text.find_first_not_of(" \n", at), text.size());
+    text.replace(at, next - at, " ");
+  }
+  return text;
+}
+
+TEST_CASE("who reads a plan can start it") {
+  CHECK_THAT(OneLine(RunAsGiven(With({"--quick"})).out),
+             Contains(" r0: desk/0 (RTX4090) ") &&
+                 Contains("then tessera up FOLDER --plan plan.json (FOLDER: a folder with the "
+                          "weights of Qwen2.5-7B) "));
+  const Ran folder =
+      RunAsGiven({"deploy/clusters/four_unlike_workers.yaml", "--model",
+                  "deploy/demo_model/tessera-demo", "--max-batched-tokens", "512", "--quick"});
+  CHECK_THAT(folder.out,
+             Contains("then tessera up deploy/demo_model/tessera-demo --plan plan.json\n"));
+  const std::string many =
+      RunAsGiven({"deploy/clusters/mixed_cloud_32.yaml", "--model", "Llama-3-8B", "--quick"}).out;
+  INFO(many);
+  // Alike replicas of a machine have one line, and a warning is not cut.
+  CHECK_THAT(many, Contains("  r0..r3: a100-1/0 | a100-1/1 | a100-1/2 | a100-1/3 (A100-40)\n"));
+  CHECK_THAT(OneLine(many),
+             Contains("plan without it, or take this plan as an estimate ") &&
+                 Contains("then tessera-coordinator FOLDER --plan plan.json, and on each machine "
+                          "M, for each of its devices M/N: tessera-worker --coordinator HOST:8001 "
+                          "--name M/N --device cuda:N (FOLDER: a folder with the weights of "));
 }
 
 TEST_CASE("the headline is what simulation attains, and --quick says that it is predicted") {

@@ -14,7 +14,6 @@ using absl::StrFormat;
 using Lines = std::vector<std::string>;
 
 constexpr char kInside[] = "links inside ";
-constexpr char kDevicePrices[] = "USD per hour of one device that is rented by itself";
 
 std::string TypeName(double bytes) {
   return bytes == 4 ? "32 bits" : bytes == 1 ? "8 bits" : "16 bits";
@@ -263,12 +262,12 @@ void AddPrices(const v1::PriceTerms& prices, Lines* lines) {
     std::vector<std::string> parts;
     for (const v1::KindPrice& one : sourced.prices())
       parts.push_back(StrFormat("%s %.2f", one.kind(), one.usd_per_hour()));
-    lines->push_back(
-        StrCat(kDevicePrices, ": ", absl::StrJoin(parts, ", "), " (",
-               sourced.source().empty()
-                   ? "description"
-                   : StrCat("ESTIMATED, one provider's on one day: ", sourced.source()),
-               ")"));
+    lines->push_back(StrCat(
+        "USD per hour of one device that is rented by itself: ", absl::StrJoin(parts, ", "), " (",
+        sourced.source().empty()
+            ? "description"
+            : StrCat("ESTIMATED, one provider's on one day: ", sourced.source()),
+        ")"));
   }
 }
 
@@ -330,7 +329,7 @@ std::string EstimatesText(const v1::DeploymentPlan& plan) {
   if (!kinds.empty()) parts.push_back(StrCat("efficiencies of ", absl::StrJoin(kinds, ", ")));
   if (const int machines = a.estimated_inside_machines(); machines > 0)
     parts.push_back(StrCat(kInside, machines, machines == 1 ? " machine" : " machines"));
-  if (PricesEstimated(plan)) parts.push_back(kDevicePrices);
+  if (PricesEstimated(plan)) parts.emplace_back("prices of devices");
   return parts.empty() ? "" : StrCat("ESTIMATED, not measured: ", absl::StrJoin(parts, "; "));
 }
 

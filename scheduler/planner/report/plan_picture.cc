@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/link_bundles.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
 
@@ -16,7 +17,8 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kCell = 58, kCellHeight = 50, kGap = 4, kPad = 10, kHead = 22;
-constexpr double kGutter = 110, kMachineGap = 26, kMargin = 24, kTitle = 64, kLine = 18;
+constexpr double kGutter = 110, kMachineGap = 26, kMargin = 24, kTitle = 82, kLine = 18;
+constexpr double kSiteGap = 56;       // lines between sites are seen in it
 constexpr double kLetterWidth = 7.2;  // on average, of the widest text
 constexpr double kLegendWidth = 1040;
 // A screen: what is wider is shown smaller, until nobody can read it.
@@ -91,6 +93,8 @@ class Picture {
         devices_[static_cast<size_t>(pool.machine)].push_back(
             {graph.DeviceName(pool, i), pool.spec->kind});
     }
+    for (std::vector<Device>& devices : devices_) BringTogether(&devices);
+    bundles_ = LinkBundles(plan, graph);
   }
 
   std::string Draw() {
@@ -99,7 +103,7 @@ class Picture {
     width_ = std::max(width_, kLegendWidth);
     DrawSites();
     // Links pass behind machines, whose text stays readable; their numbers do not.
-    for (int l = 0; l < plan_.links_size(); ++l) DrawLink(plan_.links(l), l + 1);
+    for (size_t b = 0; b < bundles_.size(); ++b) DrawBundle(bundles_[b], b + 1);
     for (size_t m = 0; m < boxes_.size(); ++m) DrawMachine(m);
     body_ += numbers_;
     double y = bottom_ + 30;
@@ -118,13 +122,15 @@ class Picture {
                "height=\"%.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
                "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" "
                "markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" "
-               "orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 z\" fill=\"#444\"/></marker></defs>\n"
+               "orient=\"auto-start-reverse\"><path d=\"M0,0 L8,4 L0,8 z\" "
+               "fill=\"#444\"/></marker></defs>\n"
                "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
                width_, y + kMargin, width_, y + kMargin) +
            Text(kMargin, 32, title, "font-size=\"20\" font-weight=\"bold\"") +
-           Text(kMargin, 52,
-                "Each square is a device: replica (P: prefills, D: decodes) and stage (s1), its "
-                "layers, its kind; the bar is memory in use. Grey devices are idle.",
+           Text(kMargin, 52, Escaped(LatencyText(plan_)), "font-size=\"13\"") +
+           Text(kMargin, 70,
+                "Frames are stages: replica (P: prefills, D: decodes), stage s1, TP: devices that "
+                "share its layers; bars: memory in use; grey devices are idle.",
                 "fill=\"#555\"") +
            body_ + "</svg>\n";
   }
@@ -133,6 +139,27 @@ class Picture {
   struct Device {
     std::string name, kind;
   };
+
+  // Of a stage, wherever one of them is first.
+  void BringTogether(std::vector<Device>* devices) const {
+    std::vector<Device> sorted;
+    std::vector<bool> taken(devices->size(), false);
+    for (size_t d = 0; d < devices->size(); ++d) {
+      if (taken[d]) continue;
+      for (size_t other = d; other < devices->size(); ++other) {
+        if (other > d && !AreSiblings((*devices)[d], (*devices)[other])) continue;
+        taken[other] = true;
+        sorted.push_back((*devices)[other]);
+      }
+    }
+    *devices = std::move(sorted);
+  }
+
+  bool AreSiblings(const Device& a, const Device& b) const {
+    const auto one = uses_.find(a.name), other = uses_.find(b.name);
+    return one != uses_.end() && other != uses_.end() &&
+           one->second.replica == other->second.replica && one->second.stage == other->second.stage;
+  }
 
   static std::string Text(double x, double y, const std::string& text, const std::string& style) {
     return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
@@ -167,8 +194,8 @@ class Picture {
         around = PlaceSite(machines[site], kMargin, top);
       }
       sites_[site] = around;
-      x = around.right() + kPad;
-      width_ = std::max(width_, x + kMargin);
+      x = around.right() + kSiteGap;
+      width_ = std::max(width_, around.right() + kPad + kMargin);
       bottom_ = std::max(bottom_, around.y + around.height);
     }
   }
@@ -252,26 +279,46 @@ class Picture {
                           box.x, box.y, box.width, box.height);
     body_ +=
         Text(box.x + kPad, box.y + 16, Escaped(graph_.machines()[m].name), "font-weight=\"bold\"");
-    for (size_t d = 0; d < devices_[m].size(); ++d) {
+    const std::vector<Device>& devices = devices_[m];
+    for (size_t d = 0; d < devices.size();) {
+      const size_t row_end = std::min(devices.size(), (d / kPerRow + 1) * kPerRow);
+      size_t end = d + 1;
+      while (end < row_end && AreSiblings(devices[d], devices[end])) ++end;
       const double x = box.x + kPad + static_cast<double>(d % kPerRow) * (kCell + kGap);
       const double y = box.y + kHead + static_cast<double>(d / kPerRow) * (kCellHeight + kGap);
-      DrawDevice(devices_[m][d], x, y);
+      DrawRun({devices.begin() + static_cast<long>(d), devices.begin() + static_cast<long>(end)}, x,
+              y);
+      d = end;
     }
   }
 
-  void DrawDevice(const Device& device, double x, double y) {
-    const auto used = uses_.find(device.name);
+  static std::string Title(const Device& device) {
+    return StrCat("<title>", Escaped(device.name), ", ", Escaped(device.kind), "</title></rect>\n");
+  }
+
+  // Devices of one stage beside each other, in one frame; or one that is idle.
+  void DrawRun(const std::vector<Device>& run, double x, double y) {
+    const auto used = uses_.find(run.front().name);
     const bool idle = used == uses_.end();
+    const double width = static_cast<double>(run.size()) * (kCell + kGap) - kGap;
+    for (size_t i = 0; i < run.size(); ++i) {
+      const bool last = i + 1 == run.size();
+      absl::StrAppendFormat(&body_,
+                            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" "
+                            "fill=\"%s\">%s",
+                            x + static_cast<double>(i) * (kCell + kGap), y,
+                            last ? kCell : kCell + kGap, kCellHeight,
+                            idle ? "#dddddd" : ColourOf(used->second.replica), Title(run[i]));
+    }
     absl::StrAppendFormat(&body_,
                           "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" "
-                          "fill=\"%s\" stroke=\"#889\"><title>%s, %s</title></rect>\n",
-                          x, y, kCell, kCellHeight,
-                          idle ? "#dddddd" : ColourOf(used->second.replica), Escaped(device.name),
-                          Escaped(device.kind));
-    const double middle = x + kCell / 2;
+                          "fill=\"none\" stroke=\"%s\" stroke-width=\"%s\"/>\n",
+                          x, y, width, kCellHeight, run.size() > 1 ? "#334" : "#889",
+                          run.size() > 1 ? "2" : "1");
+    const double middle = x + width / 2;
     const std::string centred = "text-anchor=\"middle\" ";
-    const bool squeezed = device.kind.size() > 9;
-    body_ += Text(middle, y + 40, Escaped(device.kind),
+    const bool squeezed = run.size() == 1 && run.front().kind.size() > 9;
+    body_ += Text(middle, y + 40, Escaped(run.front().kind),
                   centred + "font-size=\"10\" fill=\"#333\"" +
                       (squeezed ? " textLength=\"52\" lengthAdjust=\"spacingAndGlyphs\"" : ""));
     if (idle) {
@@ -281,16 +328,23 @@ class Picture {
     const Use& use = used->second;
     const v1::Replica& replica = plan_.replicas(use.replica);
     const v1::Range& layers = use.worker->share().layers();
+    const int width_of_stage = replica.stages(use.stage).workers_size();
     body_ += Text(middle, y + 14,
-                  Escaped(StrCat(replica.name(), RoleMark(replica.role()), " s", use.stage)),
+                  Escaped(StrCat(replica.name(), RoleMark(replica.role()), " s", use.stage,
+                                 run.size() > 1 ? StrCat(", TP ", width_of_stage) : "")),
                   centred + "font-size=\"11\" font-weight=\"bold\"");
     body_ += Text(middle, y + 28, StrCat(layers.begin(), "-", layers.end() - 1),
                   centred + "font-size=\"11\"");
-    if (use.worker->available_bytes() <= 0) return;
-    const double full = std::min(1.0, (static_cast<double>(use.worker->weight_bytes()) +
-                                       static_cast<double>(use.worker->kv_bytes()) +
-                                       static_cast<double>(use.worker->activation_bytes())) /
-                                          static_cast<double>(use.worker->available_bytes()));
+    for (size_t i = 0; i < run.size(); ++i)
+      DrawMemory(*uses_.at(run[i].name).worker, x + static_cast<double>(i) * (kCell + kGap), y);
+  }
+
+  void DrawMemory(const v1::PlannedWorker& worker, double x, double y) {
+    if (worker.available_bytes() <= 0) return;
+    const double used = static_cast<double>(worker.weight_bytes()) +
+                        static_cast<double>(worker.kv_bytes()) +
+                        static_cast<double>(worker.activation_bytes());
+    const double full = std::min(1.0, used / static_cast<double>(worker.available_bytes()));
     absl::StrAppendFormat(
         &body_,
         "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"4\" fill=\"white\"/>"
@@ -298,26 +352,29 @@ class Picture {
         x + 3, y + kCellHeight - 6, kCell - 6, x + 3, y + kCellHeight - 6, (kCell - 6) * full);
   }
 
-  int MachineNamed(const std::string& name) const {
+  // Of a machine, or of a site; null: there is none.
+  const Box* BoxOf(const std::string& name, bool site) const {
+    if (site) return &sites_.at(name);
     for (size_t m = 0; m < graph_.machines().size(); ++m) {
-      if (graph_.machines()[m].name == name) return static_cast<int>(m);
+      if (graph_.machines()[m].name == name) return &boxes_[m];
     }
-    return -1;
+    return nullptr;
   }
 
-  void DrawLink(const v1::LinkLoad& link, int number) {
-    const int from = MachineNamed(link.from()), to = MachineNamed(link.to());
-    if (from < 0 || to < 0) return;  // an uplink: in the table alone
-    const Box &a = boxes_[static_cast<size_t>(from)], &b = boxes_[static_cast<size_t>(to)];
-    const double load = link.bytes_per_second() / link.capacity_bytes_per_second();
-    // There and back do not lie on each other.
-    const double shift = from < to ? -7 : 7;
+  // One line, with a tip at every end that something is sent to.
+  void DrawBundle(const LinkBundle& bundle, size_t number) {
+    if (bundle.to.empty()) return;  // an uplink: in the table alone
+    const Box &a = *BoxOf(bundle.from, bundle.sites), &b = *BoxOf(bundle.to, bundle.sites);
+    const double load = bundle.load();
+    // Of machines of which each sends to many the lines do not begin at one point.
+    const double shift = 5.0 * (static_cast<double>(number % 5) - 2);
     const double y1 = a.middle() + shift, y2 = b.middle() + shift;
     double x1 = 0, x2 = 0, bend1 = 0, bend2 = 0;
     if (a.Overlaps(b)) {
       x1 = a.right();
       x2 = b.right();
-      const double out = 26 + 14.0 * (arcs_[a.x]++ % 6);
+      const int arc = arcs_[a.x]++;
+      const double out = bundle.sites ? 20 + 6.0 * (arc % 4) : 26 + 14.0 * (arc % 6);
       bend1 = bend2 = std::max(x1, x2) + out;
     } else {
       const bool rightwards = a.x < b.x;
@@ -328,10 +385,11 @@ class Picture {
     const Point label = LabelOn({Point{x1, y1}, Point{bend1, y1}, Point{bend2, y2}, Point{x2, y2}});
     absl::StrAppendFormat(&body_,
                           "<path d=\"M%.1f,%.1f C%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"none\" "
-                          "stroke=\"%s\" stroke-width=\"%.1f\" stroke-opacity=\"0.85\" "
-                          "marker-end=\"url(#tip)\"/>\n",
+                          "stroke=\"%s\" stroke-width=\"%.1f\" stroke-opacity=\"0.85\"%s%s/>\n",
                           x1, y1, bend1, y1, bend2, y2, x2, y2, LoadColour(load),
-                          1.2 + 5 * std::min(1.0, load));
+                          1.2 + 5 * std::min(1.0, load),
+                          bundle.back.empty() ? "" : " marker-start=\"url(#tip)\"",
+                          bundle.there.empty() ? "" : " marker-end=\"url(#tip)\"");
     absl::StrAppendFormat(
         &numbers_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"white\" stroke=\"%s\"/>\n",
         label.x, label.y, LoadColour(load));
@@ -394,27 +452,25 @@ class Picture {
           "%s: %s, %d stage%s, up to %.3f requests/s, %.1f %% of the requests", replica.name(),
           RoleText(replica.role()), replica.stages_size(), replica.stages_size() == 1 ? "" : "s",
           replica.prediction().requests_per_second(), 100 * shares[replica.name()]);
+      const v1::Prediction& p = replica.prediction();
+      if (p.time_to_first_token_seconds() > 0)
+        absl::StrAppendFormat(&line, ", TTFT %.2g s", p.time_to_first_token_seconds());
+      if (p.time_per_output_token_seconds() > 0)
+        absl::StrAppendFormat(&line, ", TPOT %.0f ms", 1e3 * p.time_per_output_token_seconds());
       body_ += Text(kMargin + 22, *y, Escaped(line), "");
     }
   }
 
   void DrawLinkTable(double* y) {
-    if (plan_.links().empty()) return;
+    if (bundles_.empty()) return;
     *y += 2 * kLine;
     body_ += Text(kMargin, *y, "Links, at all that the plan can serve",
                   "font-size=\"15\" font-weight=\"bold\"");
-    for (int l = 0; l < plan_.links_size(); ++l) {
-      const v1::LinkLoad& link = plan_.links(l);
-      const double load = link.bytes_per_second() / link.capacity_bytes_per_second();
+    for (size_t b = 0; b < bundles_.size(); ++b) {
       *y += kLine;
-      const std::string what = link.to().empty() ? StrCat("uplink of ", link.from())
-                                                 : StrCat(link.from(), " to ", link.to());
-      body_ += Text(kMargin, *y, StrCat(l + 1), "");
-      body_ += Text(kMargin + 30, *y,
-                    Escaped(absl::StrFormat("%s: %.3f of %.3g Gbit/s, %.1f %%", what,
-                                            link.bytes_per_second() * 8e-9,
-                                            link.capacity_bytes_per_second() * 8e-9, 100 * load)),
-                    absl::StrFormat("fill=\"%s\"", LoadColour(load)));
+      body_ += Text(kMargin, *y, StrCat(b + 1), "");
+      body_ += Text(kMargin + 30, *y, Escaped(BundleText(bundles_[b])),
+                    absl::StrFormat("fill=\"%s\"", LoadColour(bundles_[b].load())));
     }
   }
 
@@ -438,6 +494,7 @@ class Picture {
   std::map<std::string, Use> uses_;
   std::vector<std::vector<Device>> devices_;  // by machine
   std::vector<Box> boxes_;                    // by machine
+  std::vector<LinkBundle> bundles_;
   std::map<std::string, Box> sites_;
   std::map<double, int> arcs_;   // drawn so far, by the column's left
   std::vector<size_t> colours_;  // by replica

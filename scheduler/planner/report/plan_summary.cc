@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/note_text.h"
 #include "scheduler/planner/report/plan_text.h"
@@ -68,35 +69,57 @@ std::string StagesText(const v1::Replica& replica) {
   return text;
 }
 
-void AddReplicas(const v1::DeploymentPlan& plan, Lines* lines) {
-  const auto shown = std::min(kMostReplicas, static_cast<size_t>(plan.replicas_size()));
-  for (size_t i = 0; i < shown; ++i) {
-    const v1::Replica& replica = plan.replicas(static_cast<int>(i));
-    const std::string role =
-        replica.role() == v1::REPLICA_ROLE_BOTH ? "" : StrCat(RoleText(replica.role()), " on ");
-    Wrap(StrCat(replica.name(), ": ", role, StagesText(replica)), "  ", 1, lines);
-  }
-  if (shown < static_cast<size_t>(plan.replicas_size()))
-    lines->back() += StrCat(" and ", static_cast<size_t>(plan.replicas_size()) - shown, " more");
+std::string MachineOf(const v1::PlannedWorker& worker) {
+  return worker.device().substr(0, worker.device().rfind('/'));
 }
 
-std::string LatencyText(const v1::DeploymentPlan& plan) {
-  const v1::Prediction& p = plan.prediction();
-  const v1::SimulatedFigures& s = plan.simulated();
-  const bool seen = s.time_to_first_token_mean_seconds() > 0;
-  const double ttft = seen ? s.time_to_first_token_mean_seconds() : p.time_to_first_token_seconds();
-  const double tpot =
-      seen ? s.time_per_output_token_mean_seconds() : p.time_per_output_token_seconds();
-  const double rate = seen ? s.latency_requests_per_second() : plan.basis().requests_per_second();
-  std::string text = ttft > 0 ? absl::StrFormat("TTFT %.2g s", ttft)
-                              : std::string("TTFT without end for some requests");
-  if (tpot > 0) absl::StrAppendFormat(&text, ", TPOT %.0f ms", 1e3 * tpot);
-  absl::StrAppendFormat(&text, " (means at %.3g requests/s, %s)", rate,
-                        seen ? "simulated" : "predicted");
-  if (seen && s.time_to_first_token_p99_seconds() > 0)
-    absl::StrAppendFormat(&text, "; p99 %.2g s and %.0f ms", s.time_to_first_token_p99_seconds(),
-                          1e3 * s.time_per_output_token_p99_seconds());
-  return text;
+// Whether both are one stage of as many devices of one kind in one machine.
+bool Alike(const v1::Replica& a, const v1::Replica& b) {
+  const auto one_machine = [](const v1::Replica& replica) {
+    return replica.stages_size() == 1 &&
+           std::all_of(replica.stages(0).workers().begin(), replica.stages(0).workers().end(),
+                       [&](const v1::PlannedWorker& worker) {
+                         return MachineOf(worker) == MachineOf(replica.stages(0).workers(0));
+                       });
+  };
+  if (!one_machine(a) || !one_machine(b) || a.role() != b.role()) return false;
+  const v1::Stage &one = a.stages(0), &other = b.stages(0);
+  return one.workers_size() == other.workers_size() &&
+         one.workers(0).kind() == other.workers(0).kind() &&
+         MachineOf(one.workers(0)) == MachineOf(other.workers(0));
+}
+
+// "r0..r3: a/0 | a/1 | a/2 | a/3 (L4)", a line for alike replicas of a machine.
+std::string AlikeText(const v1::DeploymentPlan& plan, int begin, int end) {
+  const v1::Replica& first = plan.replicas(begin);
+  std::string text = first.name();
+  if (end > begin + 1) {
+    text += StrCat(end == begin + 2 ? ", " : "..", plan.replicas(end - 1).name());
+  }
+  text += ": ";
+  if (first.role() != v1::REPLICA_ROLE_BOTH) text += StrCat(RoleText(first.role()), " on ");
+  if (end == begin + 1) return text + StagesText(first);
+  for (int i = begin; i < end; ++i)
+    text += StrCat(i == begin ? "" : " | ", ReplicaDevicesText(plan.replicas(i)));
+  const v1::Stage& stage = first.stages(0);
+  text += StrCat(" (", stage.workers(0).kind());
+  if (stage.workers_size() > 1) text += StrCat(", TP ", stage.workers_size(), " each");
+  return text + ")";
+}
+
+void AddReplicas(const v1::DeploymentPlan& plan, Lines* lines) {
+  constexpr size_t kIndent = 2;
+  size_t shown = 0;
+  for (int i = 0; i < plan.replicas_size() && shown < kMostReplicas; ++shown) {
+    int end = i + 1;
+    while (end < plan.replicas_size() && Alike(plan.replicas(i), plan.replicas(end)) &&
+           AlikeText(plan, i, end + 1).size() + kIndent <= kSummaryColumns)
+      ++end;
+    Wrap(AlikeText(plan, i, end), "  ", 1, lines);
+    i = end;
+    if (shown + 1 == kMostReplicas && i < plan.replicas_size())
+      lines->back() += StrCat(" and ", plan.replicas_size() - i, " more");
+  }
 }
 
 std::string PriceText(const v1::DeploymentPlan& plan) {
@@ -144,23 +167,29 @@ void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
 
 void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Lines* lines) {
   std::set<std::string> machines;
+  bool cpus = true;
   for (const v1::Replica& replica : plan.replicas()) {
     for (const v1::Stage& stage : replica.stages()) {
-      for (const v1::PlannedWorker& worker : stage.workers())
-        machines.insert(worker.device().substr(0, worker.device().rfind('/')));
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        machines.insert(MachineOf(worker));
+        cpus = cpus && IsCpuKind(worker.kind());
+      }
     }
   }
   const std::string file = commands.plan_file.empty() ? "plan.json" : commands.plan_file;
   std::string next =
       commands.plan_file.empty() ? "next: the same with --out plan.json, then " : "next: ";
   if (machines.size() == 1) {
-    next += StrCat("tessera up ", commands.model, " --plan ", file);
+    next += StrCat("tessera up ", commands.weights, " --plan ", file);
   } else {
-    next += StrCat("tessera-coordinator ", commands.model, " --plan ", file,
-                   ", and for each device, on its machine, tessera-worker --coordinator HOST:8001 "
-                   "--name DEVICE");
+    next += StrCat("tessera-coordinator ", commands.weights, " --plan ", file,
+                   ", and on each machine M, for each of its devices M/N: tessera-worker "
+                   "--coordinator HOST:8001 --name M/N",
+                   cpus ? "" : " --device cuda:N");
   }
-  Wrap(next, "", 2, lines);
+  if (commands.weights != commands.model)
+    next += StrCat(" (", commands.weights, ": a folder with the weights of ", commands.model, ")");
+  Wrap(next, "", 3, lines);
   Wrap(StrCat(commands.picture.empty() ? "" : StrCat("drawn in ", commands.picture, "; "),
               "--explain shows memory, routing, links, other choices and every assumption"),
        "", 1, lines);
@@ -178,7 +207,7 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   size_t warnings = 0;
   constexpr size_t kMostWarnings = 3;
   for (const std::string& line : NoteLines(plan)) {
-    if (IsWarning(line) && warnings++ < kMostWarnings) Wrap(line, "", 1, &head);
+    if (IsWarning(line) && warnings++ < kMostWarnings) Wrap(line, "", 2, &head);
   }
   Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
               CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",

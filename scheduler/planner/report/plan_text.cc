@@ -114,6 +114,25 @@ std::string HeadlineRate(const v1::DeploymentPlan& plan) {
                          s.attained_requests(), predicted);
 }
 
+std::string LatencyText(const v1::DeploymentPlan& plan) {
+  const v1::Prediction& p = plan.prediction();
+  const v1::SimulatedFigures& s = plan.simulated();
+  const bool seen = s.time_to_first_token_mean_seconds() > 0;
+  const double ttft = seen ? s.time_to_first_token_mean_seconds() : p.time_to_first_token_seconds();
+  const double tpot =
+      seen ? s.time_per_output_token_mean_seconds() : p.time_per_output_token_seconds();
+  const double rate = seen ? s.latency_requests_per_second() : plan.basis().requests_per_second();
+  std::string text = ttft > 0 ? absl::StrFormat("TTFT %.2g s", ttft)
+                              : std::string("TTFT without end for some requests");
+  if (tpot > 0) absl::StrAppendFormat(&text, ", TPOT %.0f ms", 1e3 * tpot);
+  absl::StrAppendFormat(&text, " (means at %.3g requests/s, %s)", rate,
+                        seen ? "simulated" : "predicted");
+  if (seen && s.time_to_first_token_p99_seconds() > 0)
+    absl::StrAppendFormat(&text, "; p99 %.2g s and %.0f ms", s.time_to_first_token_p99_seconds(),
+                          1e3 * s.time_per_output_token_p99_seconds());
+  return text;
+}
+
 std::string CountedOnText(const v1::DeploymentPlan& plan) {
   if (SimulatedToAttainLess(plan))
     return absl::StrFormat("by simulation: %.3f", plan.simulated().attained_requests_per_second());

@@ -200,8 +200,8 @@ TEST_CASE("prices: a group's own is the description's, and the head says which a
   CHECK_THAT(LineOf(estimated, "USD per hour"), Contains("A40 0.44 (ESTIMATED, one provider's"));
   CHECK_THAT(head(estimated),
              Contains("USD per million output tokens when fully used (at ESTIMATED "
-                      "prices)\nESTIMATED, not measured: efficiencies of A40; USD "
-                      "per hour of one device"));
+                      "prices)\nESTIMATED, not measured: efficiencies of A40; prices "
+                      "of devices"));
   CHECK(LineOf(own, "USD per hour") ==
         "USD per hour of one device that is rented by itself: A40 0.30 (description)");
   CHECK_THAT(head(own), Contains("USD per million output tokens when fully used\nESTIMATED, not "

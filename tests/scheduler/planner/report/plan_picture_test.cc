@@ -1,5 +1,6 @@
 #include "scheduler/planner/report/plan_picture.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/report/link_bundles.h"
 #include "scheduler/planner/written_layout.h"
 
 namespace tessera::scheduler {
@@ -278,11 +280,17 @@ replicas:
   CHECK_THAT(picture, !Contains("a<1>") && Contains("</svg>"));
   CHECK(Times(picture, "<title>") == 11);
   CHECK(Times(picture, ">idle<") == 6);
-  CHECK(Times(picture, ">r0 P s0<") == 2);
-  CHECK(Times(picture, ">r1 D s0<") == 2);
+  // Tensor-parallel siblings share a frame.
+  CHECK(Times(picture, ">r0 P s0, TP 2<") == 1);
+  CHECK(Times(picture, ">r1 D s0, TP 2<") == 1);
+  CHECK(Times(picture, ">r1 D s1<") == 1);
   CHECK(Times(picture, ">24-47<") == 1);
-  CHECK(Times(picture, "marker-end") == plan->links_size());
-  CHECK(plan->links_size() == 2);  // KV there, activations back
+  CHECK(plan->links_size() == 2);  // KV there, activations back, on one line
+  CHECK(Times(picture, "marker-end=") == 1);
+  CHECK(Times(picture, "marker-start=") == 1);
+  CHECK(Times(picture, "<circle") == 1);
+  CHECK_THAT(picture, Contains("; back ") && Contains("; 50 us one way") && Contains("TTFT ") &&
+                          Contains(", TPOT "));
   CHECK(picture == PlanPicture(*plan, *graph));
   v1::DeploymentPlan surviving = *plan;
   surviving.mutable_survival()->set_requests_per_second(0.25);
@@ -292,6 +300,65 @@ replicas:
   v1::DeploymentPlan refuted = *plan;
   refuted.mutable_simulated()->set_attained_requests_per_second(0.125);
   CHECK_THAT(PlanPicture(refuted, *graph), Contains(" requests/s, by simulation: 0.125</text>"));
+}
+
+TEST_CASE("of 12 machines in three sites the links between two sites are one line") {
+  PlannerInput input;
+  std::string machines = "machines:\n", replicas = "replicas:\n";
+  for (int m = 0; m < 4; ++m) {
+    for (const char* site : {"x", "y", "z"}) {
+      machines += "- {name: " + std::string(site) + std::to_string(m) + ", site: " + site +
+                  ", devices: [{kind: A40, count: 4}]}\n";
+    }
+    const std::string n = std::to_string(m);
+    // Every second device, so that siblings are not neighbours by number.
+    replicas += "- {stages: [{devices: [x" + n + "/0, x" + n + "/2], layers: 40}, {devices: [y" +
+                n + "/0..1], layers: 40}]}\n- {stages: [{devices: [y" + n +
+                "/2..3], layers: 40}, {devices: [z" + n + "/0..1], layers: 40}]}\n";
+  }
+  REQUIRE(ReadDocument(machines + "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}, region: "
+                                  "{bandwidth: 1 Gbit/s, latency: 5 ms}}\n",
+                       "cluster.yaml", &input.cluster)
+              .message() == "");
+  input.catalogue = *BuiltInDevices();
+  input.model = *BuiltInModel("Llama-2-70B");
+  auto* lengths = input.workload.add_classes()->add_lengths();
+  lengths->set_prompt_tokens(500);
+  lengths->set_output_tokens(100);
+  v1::WrittenLayout layout;
+  REQUIRE(ReadDocument(replicas, "layout.yaml", &layout).message() == "");
+  PlannerOptions options;
+  options.simulate = false;
+  options.given_search = GivenLayout(layout, "layout.yaml");
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  const auto graph = MakeClusterGraph(input.cluster, input.catalogue, "cluster.yaml");
+  REQUIRE(graph.ok());
+  REQUIRE(plan->links_size() == 8);
+  const std::vector<LinkBundle> bundles = LinkBundles(*plan, *graph);
+  REQUIRE(bundles.size() == 2);
+  for (const LinkBundle& bundle : bundles) {
+    CHECK(bundle.sites);
+    CHECK(bundle.there.size() + bundle.back.size() == 4);
+    CHECK(bundle.latency_seconds == Approx(5e-3));
+    double busiest = 0;
+    for (const v1::LinkLoad& link : plan->links()) {
+      const bool of_it =
+          link.from().substr(0, 1) == bundle.from || link.from().substr(0, 1) == bundle.to;
+      if (of_it && (link.to().substr(0, 1) == bundle.to || link.to().substr(0, 1) == bundle.from))
+        busiest = std::max(busiest, LoadOf(link));
+    }
+    CHECK(bundle.load() == busiest);
+    CHECK_THAT(BundleText(bundle), Catch::StartsWith("site ") &&
+                                       Catch::Contains("4 links there, 0 back, the busiest ") &&
+                                       Catch::EndsWith("; 5 ms one way"));
+  }
+  const std::string picture = PlanPicture(*plan, *graph);
+  CheckReadable(picture);
+  CheckColours(*plan, input.cluster, picture);
+  CHECK(Times(picture, "<circle") == 2);
+  CHECK(Times(picture, "<title>") == 48);
+  CHECK(Times(picture, " s0, TP 2<") + Times(picture, " s1, TP 2<") == 16);
 }
 
 TEST_CASE("a picture says which of its figures are estimates, in lines that fit") {

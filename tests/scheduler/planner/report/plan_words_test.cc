@@ -97,8 +97,7 @@ TEST_CASE("an estimate that several kinds share is named once") {
   fitted.set_compute_efficiency(0.6);
   fitted.set_efficiency_source("fitted");
   CHECK(EstimatesText(plan) ==
-        "ESTIMATED, not measured: efficiencies of A100, L40S; USD per hour "
-        "of one device that is rented by itself");
+        "ESTIMATED, not measured: efficiencies of A100, L40S; prices of devices");
 }
 
 TEST_CASE("columns stand below each other, however long the names") {
