@@ -7,6 +7,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/preference.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -165,6 +166,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.cluster_file = start.cluster_file;
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;
+  options.preference = scheduler::UsualPreference();  // as `tessera plan`
   options.allow_split = start.split.value_or(true);
   options.require_split = start.split.value_or(false);
   if (AllOnCpus(names, workers)) options.runtime_reserve_bytes = 0;

@@ -20,6 +20,7 @@
 #include "coordinator/deployment/registered_cluster.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/note_text.h"
 
@@ -223,6 +224,32 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
   workers["a/0"].state = workers["a/2"].state = v1::WORKER_STATE_LOST;
   CHECK_THAT(std::string(PlanForRegistered(start, model, workers).status().message()),
              Contains("no worker of cluster.yaml has registered"));
+}
+
+TEST_CASE("a coordinator's own plan is within the limits of `tessera plan`, and as simple") {
+  PlanAtStart start = Start();
+  start.cluster.Clear();
+  REQUIRE(ReadDocument(R"(
+machines:
+- {name: a, devices: [{kind: RTX4090}]}
+- {name: b, devices: [{kind: RTX3090, count: 2}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
+)",
+                       "cluster.yaml", &start.cluster)
+              .message() == "");
+  start.workload.Clear();
+  v1::LengthSample& lengths = *start.workload.add_classes()->add_lengths();
+  lengths.set_prompt_tokens(1155);
+  lengths.set_output_tokens(211);
+  const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");
+  const auto plan = PlanForRegistered(
+      start, model, {{"a/0", Worker(24)}, {"b/0", Worker(24)}, {"b/1", Worker(24)}});
+  REQUIRE(plan.status().message() == "");
+  CHECK(plan->replicas_size() == 3);  // the most is served by pipelines
+  for (const v1::Replica& replica : plan->replicas()) CHECK(replica.stages_size() == 1);
+  CHECK(plan->prediction().time_per_output_token_seconds() <= 0.1);
+  CHECK(plan->assumptions().planning().max_tpot_seconds() ==
+        scheduler::UsualPreference().max_tpot_seconds);
 }
 
 TEST_CASE("memory is at most what the description itself gives, however much a worker registers") {

@@ -31,7 +31,7 @@ def written(name, text):
 
 def test_plans_at_start_for_the_workers_that_register():
     files = ("--cluster", written("cluster.yaml", MACHINES % ""), "--workload", written("workload.yaml", WORKLOAD))
-    with running(*files, replicas=1) as c:  # two stages
+    with running(*files, replicas=2) as c:
         status, _, body = c.get("/v1/plan")
         assert status == 200, body
         reply = json.loads(body)
@@ -60,7 +60,7 @@ def test_plans_at_start_for_the_workers_that_register():
 def test_plans_without_workers_that_do_not_come():
     files = ("--cluster", written("cluster.yaml", MACHINES % "- {name: w9, devices: [{kind: mycpu}]}"),
              "--workload", written("workload.yaml", WORKLOAD), "--plan-wait", "1")
-    with running(*files, replicas=1) as c:
+    with running(*files, replicas=2) as c:
         assert "planning waits for" in c.log("coordinator"), c.log("coordinator")
         assert "planning without w9/0" in c.log("coordinator")
         assert c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 2})[0] == 200
