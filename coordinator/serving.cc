@@ -38,8 +38,8 @@
 #include "coordinator/deployment/progress_watch.h"
 #include "coordinator/deployment/worker_metrics.h"
 #include "coordinator/deployment/worker_pool.h"
+#include "coordinator/flow/plan_pairs.h"
 #include "coordinator/flow/request_flow.h"
-#include "coordinator/flow/routing_shares.h"
 #include "coordinator/http/cors.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/process_metrics.h"
@@ -245,8 +245,7 @@ class Coordinator {
 
   // Where a plan that somebody made sends requests; null: by load alone.
   void FollowRouting(const v1::DeploymentPlan* plan) {
-    flow_->SetRoutingShares(plan == nullptr ? RoutingShares::Shares() : SharesOf(*plan));
-    flow_->SetHandOverPairs(plan == nullptr ? HandOverPairs() : HandOverPairs(*plan));
+    flow_->SetPairs(plan == nullptr ? PlanPairs() : PlanPairs(*plan));
   }
 
   // The plan's devices that are not there, said once per change.

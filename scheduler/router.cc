@@ -9,52 +9,9 @@
 namespace tessera::scheduler {
 namespace {
 
-// What stands for a rate that is not known. A replica that was never measured is taken to be as
-// fast as the fastest: else the first one that was would get everything, and the others never a
-// request to be measured by. Where none is known only the ratio matters (a prompt token costs far
-// less than an output token): batch-1 decode is memory-bound, prefill compute-bound; 32 is the
-// usual order.
-struct UnknownRates {
-  double prefill_tokens_per_second = 0;
-  double decode_tokens_per_second = 0;
-};
-
-UnknownRates FastestKnown(std::span<const ReplicaLoad> replicas) {
-  UnknownRates rates;
-  for (const ReplicaLoad& r : replicas) {
-    if (!r.ready) continue;
-    rates.prefill_tokens_per_second =
-        std::max(rates.prefill_tokens_per_second, r.prefill_tokens_per_second);
-    rates.decode_tokens_per_second =
-        std::max(rates.decode_tokens_per_second, r.decode_tokens_per_second);
-  }
-  if (rates.prefill_tokens_per_second <= 0) rates.prefill_tokens_per_second = 3200;
-  if (rates.decode_tokens_per_second <= 0) rates.decode_tokens_per_second = 100;
-  return rates;
-}
-
-double PrefillRate(const ReplicaLoad& r, const UnknownRates& unknown) {
-  return r.prefill_tokens_per_second > 0 ? r.prefill_tokens_per_second
-                                         : unknown.prefill_tokens_per_second;
-}
-
-double DecodeRate(const ReplicaLoad& r, const UnknownRates& unknown) {
-  return r.decode_tokens_per_second > 0 ? r.decode_tokens_per_second
-                                        : unknown.decode_tokens_per_second;
-}
-
-// Seconds until the first token: what is queued before it, then its own prompt.
-double FirstTokenSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
-                         const RouteRequest& request) {
-  const int64_t own = std::max<int64_t>(1, request.prompt_tokens - r.cached_prefix_tokens);
-  return static_cast<double>(r.queued_prompt_tokens + own) / PrefillRate(r, unknown);
-}
-
 // Seconds of decoding, shared with what runs there. A full replica makes a newcomer wait for a
 // place: one sequence's worth of the work that is outstanding.
-double DecodeSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
-                     const RouteRequest& request) {
-  const double rate = DecodeRate(r, unknown);
+double DecodeSeconds(const ReplicaLoad& r, double rate, const RouteRequest& request) {
   const double own = static_cast<double>(request.expected_output_tokens) / rate;
   // Where all decode at once, what is outstanding delays nobody beyond the crowding.
   const double sharing = r.max_sequences == 0 ? 0.0
@@ -70,14 +27,45 @@ double DecodeSeconds(const ReplicaLoad& r, const UnknownRates& unknown,
   return own * crowding + sharing + place;
 }
 
-// The same observation `times` times over. The newest weighs a fifth: steady against one odd step,
-// quick against a shift.
+// The same observation `times` times over.
 double Smooth(double old_value, double observed, int64_t times) {
   if (old_value <= 0) return observed;
   return observed + std::pow(0.8, static_cast<double>(times)) * (old_value - observed);
 }
 
 }  // namespace
+
+double Smoothed(double old_value, double observed) { return Smooth(old_value, observed, 1); }
+
+// A replica that was never measured is taken to be as fast as the fastest: else the first one that
+// was would get everything, and the others never a request to be measured by. Where none is known
+// only the ratio matters (a prompt token costs far less than an output token): batch-1 decode is
+// memory-bound, prefill compute-bound; 32 is the usual order.
+FastestRates FastestOf(std::span<const ReplicaLoad> replicas) {
+  FastestRates rates;
+  for (const ReplicaLoad& r : replicas) {
+    if (!r.ready) continue;
+    rates.prefill_tokens_per_second =
+        std::max(rates.prefill_tokens_per_second, r.prefill_tokens_per_second);
+    rates.decode_tokens_per_second =
+        std::max(rates.decode_tokens_per_second, r.decode_tokens_per_second);
+  }
+  if (rates.prefill_tokens_per_second <= 0) rates.prefill_tokens_per_second = 3200;
+  if (rates.decode_tokens_per_second <= 0) rates.decode_tokens_per_second = 100;
+  return rates;
+}
+
+ReplicaOutlook OutlookAt(const ReplicaLoad& r, const FastestRates& fastest,
+                         const RouteRequest& request) {
+  const double prefill_rate = r.prefill_tokens_per_second > 0 ? r.prefill_tokens_per_second
+                                                              : fastest.prefill_tokens_per_second;
+  const double decode_rate = r.decode_tokens_per_second > 0 ? r.decode_tokens_per_second
+                                                            : fastest.decode_tokens_per_second;
+  const int64_t own = std::max<int64_t>(1, request.prompt_tokens - r.cached_prefix_tokens);
+  return {.first_token_seconds = static_cast<double>(r.queued_prompt_tokens + own) / prefill_rate,
+          .prompt_seconds = static_cast<double>(own) / prefill_rate,
+          .decode_seconds = DecodeSeconds(r, decode_rate, request)};
+}
 
 void NoteSubmitted(int64_t prompt_tokens, int64_t sequences, int64_t output_tokens,
                    ReplicaLoad* load) {
@@ -90,8 +78,8 @@ void NotePromptComputed(int64_t prompt_tokens, int64_t computed_tokens, double p
                         ReplicaLoad* load) {
   load->queued_prompt_tokens -= prompt_tokens;
   if (prefill_seconds <= 0 || computed_tokens <= 0) return;
-  load->prefill_tokens_per_second = Smooth(
-      load->prefill_tokens_per_second, static_cast<double>(computed_tokens) / prefill_seconds, 1);
+  load->prefill_tokens_per_second = Smoothed(
+      load->prefill_tokens_per_second, static_cast<double>(computed_tokens) / prefill_seconds);
 }
 
 void NoteTokenGap(int64_t tokens, double gap_seconds, ReplicaLoad* load) {
@@ -110,18 +98,17 @@ Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& r
   // One that does both keeps its own KV; one that only prefills hands over to one that only
   // decodes. The two halves of such a pair do not depend on each other.
   Candidate both, prefill, decode;
-  const UnknownRates unknown = FastestKnown(replicas);
+  const FastestRates fastest = FastestOf(replicas);
   for (size_t i = 0; i < replicas.size(); ++i) {
     const ReplicaLoad& r = replicas[i];
     if (!r.ready) continue;
-    const double first_token = FirstTokenSeconds(r, unknown, request);
-    const double decoding = DecodeSeconds(r, unknown, request);
+    const ReplicaOutlook outlook = OutlookAt(r, fastest, request);
     if (r.can_prefill && r.can_decode) {
-      keep_better(both, i, first_token + decoding);
+      keep_better(both, i, outlook.first_token_seconds + outlook.decode_seconds);
     } else if (r.can_prefill) {
-      keep_better(prefill, i, first_token);
+      keep_better(prefill, i, outlook.first_token_seconds);
     } else if (r.can_decode) {
-      keep_better(decode, i, decoding);
+      keep_better(decode, i, outlook.decode_seconds);
     }
   }
   Route route;
@@ -131,7 +118,7 @@ Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& r
   route.prefill_replica = together ? both.replica : prefill.replica;
   route.decode_replica = together ? both.replica : decode.replica;
   route.expected_first_token_seconds =
-      FirstTokenSeconds(replicas[route.prefill_replica], unknown, request);
+      OutlookAt(replicas[route.prefill_replica], fastest, request).first_token_seconds;
   return route;
 }
 
@@ -142,10 +129,18 @@ std::string Explain(const Route& route, std::span<const ReplicaLoad> replicas) {
     return absl::StrFormat("no route: %d of %d replicas are ready", ready, replicas.size());
   }
   const ReplicaLoad& r = replicas[route.prefill_replica];
-  return absl::StrFormat(
+  std::string text = absl::StrFormat(
       "replica %d: first token expected in %.3f s (%d prompt tokens queued, %d sequences running)",
       route.prefill_replica, route.expected_first_token_seconds, r.queued_prompt_tokens,
       r.running_sequences);
+  if (route.decode_replica == route.prefill_replica) return text;
+  absl::StrAppendFormat(&text,
+                        ", then replica %d: KV expected %.3f s later (%d sequences running, %d "
+                        "tokens expected)",
+                        route.decode_replica, route.expected_kv_seconds,
+                        replicas[route.decode_replica].running_sequences,
+                        replicas[route.decode_replica].outstanding_output_tokens);
+  return text;
 }
 
 }  // namespace tessera::scheduler

@@ -25,6 +25,7 @@ struct ReplicaLoad {
   int64_t outstanding_output_tokens = 0;   // expected from what was submitted
   int64_t running_sequences = 0;
   int64_t max_sequences = 0;         // 0: unlimited
+  int64_t kv_tokens = 0;             // that its KV pool has room for; 0: not known
   int64_t cached_prefix_tokens = 0;  // of this request's prompt, known to be there
 };
 
@@ -43,7 +44,10 @@ void NoteTokenGap(int64_t tokens, double gap_seconds, ReplicaLoad* load);
 
 struct RouteRequest {
   int64_t prompt_tokens = 0;
-  int64_t expected_output_tokens = 0;
+  int64_t expected_output_tokens = 0;  // of all choices
+  int64_t choices = 1;
+  bool alone = false;  // one replica does what is left: nothing is handed over
+  bool begun = false;  // alone, and it has output: decoding is what is left
 };
 
 // Indices into the snapshot; both are -1 when no replica can take the request. Equal when one
@@ -52,8 +56,31 @@ struct Route {
   int prefill_replica = -1;
   int decode_replica = -1;
   double expected_first_token_seconds = 0.0;  // why: 0 when rates are unknown
+  double expected_kv_seconds = 0.0;           // that its KV takes behind the first token
+  int pair = -1;  // of the plan's pairs (scheduler/pair_router.h), whose share it counts to
 };
 
+// What stands for a rate that is not known: the fastest that is.
+struct FastestRates {
+  double prefill_tokens_per_second = 0;
+  double decode_tokens_per_second = 0;
+};
+FastestRates FastestOf(std::span<const ReplicaLoad> replicas);
+
+// What a request may expect of one replica.
+struct ReplicaOutlook {
+  double first_token_seconds = 0;  // what is queued before its prompt, then that
+  double prompt_seconds = 0;       // its prompt's part of these
+  double decode_seconds = 0;       // all its output
+};
+ReplicaOutlook OutlookAt(const ReplicaLoad& replica, const FastestRates& fastest,
+                         const RouteRequest& request);
+
+// The newest observation weighs a fifth: steady against one odd value, quick against a shift.
+// 0: nothing was observed before.
+double Smoothed(double old_value, double observed);
+
+// By load alone. With a plan: ChoosePair (scheduler/pair_router.h).
 Route ChooseReplica(std::span<const ReplicaLoad> replicas, const RouteRequest& request);
 
 // In words, for logs and explanations.

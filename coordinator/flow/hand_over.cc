@@ -1,40 +1,11 @@
 // Requests whose prompt one replica computes and another decodes.
 #include <algorithm>
-#include <limits>
-#include <set>
 #include <utility>
 
 #include "coordinator/flow/request_flow.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
-
-RequestFlow::Replica* RequestFlow::DecodeReplica(const Replica& prefill,
-                                                 const GenerationRequest& request) {
-  if (request.max_tokens < 2) return nullptr;  // one token is prefill's own
-  std::set<std::string> ready;
-  for (const auto& [name, replica] : replicas_) {
-    if (replica.load.ready) ready.insert(name);
-  }
-  const std::string& name = prefill.link->replica();
-  const std::string decode = pairs_.Choose(name, ready, options_.now_seconds());
-  if (decode == name) return nullptr;
-  Replica& chosen = replicas_.at(decode);
-  const auto tokens = static_cast<int64_t>(request.prompt_token_ids.size()) + request.max_tokens;
-  // An answer may be as long as anywhere: what is asked for, or what the prefill replica has room
-  // for.
-  return Holds(chosen, std::min(tokens, PoolTokens(prefill))) ? &chosen : nullptr;
-}
-
-int64_t RequestFlow::PoolTokens(const Replica& replica) {
-  const v1::WorkerReady& ready = replica.link->ready();
-  if (ready.kv_blocks() == 0) return std::numeric_limits<int64_t>::max();
-  return int64_t{ready.kv_blocks()} * ready.block_tokens();
-}
-
-bool RequestFlow::Holds(const Replica& replica, int64_t tokens) {
-  return tokens <= PoolTokens(replica);
-}
 
 void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
                              const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,
@@ -45,13 +16,15 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
   reservation.room.link = decode.link;
   reservation.room.submission_id = next_submission_id_++;
   reservation.room.attempt = attempt;
+  const GenerationRequest& request = generation->request();
+  reservation.room.sequences = request.choice_count;
+  reservation.room.output_tokens = int64_t{request.max_tokens} * request.choice_count - 1;
   reservation.trouble = trouble;
   reservation.deadline_seconds = options_.now_seconds() + options_.recovery_timeout_seconds;
   v1::SessionRequest message;
   v1::Reserve& reserve = *message.mutable_reserve();
   reserve.set_submission_id(reservation.room.submission_id);
   reserve.set_attempt(attempt);
-  const GenerationRequest& request = generation->request();
   reserve.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
                                           request.prompt_token_ids.end());
   reserve.set_cache_salt(request.cache_salt);
@@ -59,6 +32,7 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
   reserve.set_codec(pairs_.CodecOf(prefill.link->replica(), decode.link->replica()));
   // The prompt may wait for its turn at the prefill replica.
   reserve.set_lease_seconds(2 * options_.recovery_timeout_seconds);
+  CountRoom(reservation.room, 1);
   reservations_.emplace(reservation.room.submission_id, std::move(reservation));
   // A link that was lost this moment reports so, and the request goes on without room then.
   decode.link->Send(std::move(message));
@@ -85,7 +59,11 @@ void RequestFlow::OnReserved(const std::shared_ptr<ReplicaLink>& link,
                      reservation.trouble, from, &reservation.room);
       return;
     }
-    if (reserved.has_target()) GiveRoomBack(reservation.room);
+    if (reserved.has_target()) {
+      GiveRoomBack(reservation.room);
+    } else {
+      CountRoom(reservation.room, -1);
+    }
   }
   const absl::Status reason =
       reserved.has_target()
@@ -99,8 +77,11 @@ void RequestFlow::GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& tra
   Submission& submission = submissions_.at(submission_id);
   if (!submission.room.has_value()) return;
   const Room room = *std::exchange(submission.room, std::nullopt);
-  pairs_.NoteArrived(submission.link->replica(), room.link->replica(), transfer);
+  CountRoom(room, -1);  // what goes on there counts by itself
   const std::shared_ptr<LiveGeneration> generation = submission.generation;
+  const auto prompt = static_cast<int64_t>(generation->request().prompt_token_ids.size());
+  pairs_.NoteArrived(submission.link->replica(), room.link->replica(),
+                     prompt - room.target.first_token(), transfer);
   const Trouble trouble = submission.trouble;
   Forget(submission_id, submission);
   const auto decode = replicas_.find(room.link->replica());
@@ -142,7 +123,16 @@ std::vector<HandOverRecord> RequestFlow::hand_overs() const {
   return pairs_.Records(options_.now_seconds());
 }
 
+void RequestFlow::CountRoom(const Room& room, int sign) {
+  const auto replica = replicas_.find(room.link->replica());
+  if (replica == replicas_.end() || replica->second.link != room.link) return;
+  scheduler::NoteSubmitted(0, sign * room.sequences, sign * room.output_tokens,
+                           &replica->second.load);
+  replica->second.awaited_sequences += sign * room.sequences;
+}
+
 void RequestFlow::GiveRoomBack(const Room& room) {
+  CountRoom(room, -1);
   v1::SessionRequest message;
   v1::Cancel& cancel = *message.mutable_cancel();
   cancel.set_submission_id(room.submission_id);

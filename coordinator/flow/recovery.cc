@@ -123,7 +123,9 @@ void RequestFlow::Place(Orphan orphan) {
     const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
     const bool begun = std::any_of(orphan.choices.begin(), orphan.choices.end(),
                                    [](const auto& c) { return !c.output_token_ids.empty(); });
-    Replica* replica = Route(orphan.generation->request(), refused_by, begun);
+    const Servers servers =
+        Route(orphan.generation->request(), refused_by, begun ? Left::kOutput : Left::kAllAlone);
+    Replica* const replica = servers.prefill;
     const bool full = absl::IsResourceExhausted(orphan.reason);
     // Nothing has changed there: asking again at once would only be refused again.
     const bool would_refuse_again = replica != nullptr && (orphan.refused || full) &&
@@ -137,6 +139,7 @@ void RequestFlow::Place(Orphan orphan) {
                   std::string(orphan.reason.message()));
         if (metrics_ != nullptr) metrics_->OnMigration();
       }
+      pairs_.NoteRouted(servers.pair);
       Submit(*replica, orphan);
       return;
     }

@@ -66,39 +66,26 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
     return absl::ResourceExhaustedError(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
-  Replica* replica = Route(generation->request(), {}, /*begun=*/false);
-  if (replica == nullptr)
+  const Servers servers = Route(generation->request(), {}, Left::kAll);
+  if (servers.prefill == nullptr)
     return absl::UnavailableError("no replica is ready to serve this model yet");
-  // A prompt that is too long for a prefill replica's pool is computed where it is decoded.
-  const auto prompt = static_cast<int64_t>(generation->request().prompt_token_ids.size());
-  if (!pairs_.empty() && !Holds(*replica, prompt)) {
-    Replica* other = Route(generation->request(), {}, /*begun=*/true);
-    if (other != nullptr && Holds(*other, prompt)) replica = other;
-  }
   ++in_flight_;
-  if (Replica* decode = DecodeReplica(*replica, generation->request()); decode != nullptr) {
-    AskForRoom(*replica, *decode, generation, 1, {});
+  pairs_.NoteRouted(servers.pair);
+  if (servers.decode != servers.prefill) {
+    AskForRoom(*servers.prefill, *servers.decode, generation, 1, {});
   } else {
-    SendSubmission(*replica, generation, 0, generation->request().choice_count, {}, 1, {});
+    SendSubmission(*servers.prefill, generation, 0, generation->request().choice_count, {}, 1, {});
   }
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
 
-// `begun`: it has output, so decoding is what is left.
-RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
-                                         const std::vector<std::string>& refused_by, bool begun) {
+RequestFlow::Servers RequestFlow::Route(const GenerationRequest& request,
+                                        const std::vector<std::string>& refused_by, Left left) {
   const auto refused = [&](const std::string& name) {
     return std::find(refused_by.begin(), refused_by.end(), name) != refused_by.end();
   };
   const bool others = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
     return entry.second.load.ready && !refused(entry.first);
-  });
-  const auto serves = [&](const std::string& name) {
-    return begun ? pairs_.Decodes(name) : pairs_.Prefills(name);
-  };
-  // With one role left alone, it serves both.
-  const bool some_serve = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
-    return entry.second.load.ready && !(others && refused(entry.first)) && serves(entry.first);
   });
   std::vector<scheduler::ReplicaLoad> loads;
   std::vector<Replica*> order;
@@ -106,17 +93,24 @@ RequestFlow::Replica* RequestFlow::Route(const GenerationRequest& request,
   for (auto& [name, replica] : replicas_) {
     loads.push_back(replica.load);
     if (others && refused(name)) loads.back().ready = false;
-    if (some_serve && !serves(name)) loads.back().ready = false;
+    const v1::WorkerReady& pool = replica.link->ready();
+    loads.back().kv_tokens = int64_t{pool.kv_blocks()} * pool.block_tokens();
     order.push_back(&replica);
     names.push_back(name);
   }
-  if (!begun || pairs_.empty()) shares_.Restrict(names, loads);
-  const scheduler::Route route = scheduler::ChooseReplica(
-      loads, {static_cast<int64_t>(request.prompt_token_ids.size()),
-              static_cast<int64_t>(request.max_tokens) * request.choice_count});
+  scheduler::RouteRequest asked;
+  asked.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  asked.choices = request.choice_count;
+  asked.expected_output_tokens = int64_t{request.max_tokens} * request.choice_count;
+  asked.alone = left != Left::kAll || request.max_tokens < 2;  // one token is prefill's own
+  asked.begun = left == Left::kOutput;
+  const scheduler::Route route =
+      scheduler::ChoosePair(loads, pairs_.Snapshot(names, options_.now_seconds()), asked);
+  if (options_.on_route) options_.on_route(loads, asked, route);
   Logger("coordinator")
       .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
-  return route.prefill_replica < 0 ? nullptr : order[route.prefill_replica];
+  if (route.prefill_replica < 0) return {};
+  return {order[route.prefill_replica], order[route.decode_replica], route.pair};
 }
 
 void RequestFlow::SendSubmission(Replica& replica,
@@ -144,9 +138,9 @@ void RequestFlow::SendSubmission(Replica& replica,
   if (submission.prompt_pending) replica.activity.prefilling_sequences += choice_count;
   submission.unspent_output_tokens =
       choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
+  if (to != nullptr) submission.unspent_output_tokens = 1;  // the room counts the others
   scheduler::NoteSubmitted(submission.prompt_tokens, choice_count, submission.unspent_output_tokens,
                            &replica.load);
-  if (from == nullptr) shares_.Note(replica.link->replica());
   submissions_.emplace(id, std::move(submission));
   by_generation_[generation.get()].push_back(id);
 
@@ -193,7 +187,7 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     replica.load.max_sequences = link->max_sequences();
     replica.activity.replica = link->replica();
     std::swap(orphans, orphans_);
-    shares_.Restart();
+    pairs_.RestartCounts();
   }
   v1::SessionRequest credit;
   credit.mutable_credit()->set_messages(kInitialCredit);
@@ -419,12 +413,7 @@ void RequestFlow::GenerationEnded() {
   --in_flight_;
 }
 
-void RequestFlow::SetRoutingShares(RoutingShares::Shares shares) {
-  std::lock_guard lock(mutex_);
-  shares_.Set(std::move(shares));
-}
-
-void RequestFlow::SetHandOverPairs(HandOverPairs pairs) {
+void RequestFlow::SetPairs(PlanPairs pairs) {
   std::lock_guard lock(mutex_);
   if (!pairs.SamePairs(pairs_)) pairs_ = std::move(pairs);
 }
@@ -463,7 +452,7 @@ std::vector<ReplicaActivity> RequestFlow::activity() const {
   for (const auto& [name, replica] : replicas_) {
     all.push_back(replica.activity);
     all.back().ready = replica.load.ready;
-    all.back().running_sequences = replica.load.running_sequences;
+    all.back().running_sequences = replica.load.running_sequences - replica.awaited_sequences;
     all.back().queued_prompt_tokens = replica.load.queued_prompt_tokens;
   }
   return all;

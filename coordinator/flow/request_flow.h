@@ -29,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,11 +37,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/flow/generation.h"
-#include "coordinator/flow/hand_over_pairs.h"
 #include "coordinator/flow/live_generation.h"
+#include "coordinator/flow/plan_pairs.h"
 #include "coordinator/flow/replica_link.h"
 #include "coordinator/flow/request_metrics.h"
-#include "coordinator/flow/routing_shares.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "scheduler/router.h"
 
@@ -54,6 +54,11 @@ struct RequestFlowOptions {
   std::function<bool()> recovering;      // a replica is coming back: they wait on; may be empty
   double refused_retry_seconds = 0.25;   // before those are asked again that had no room
   std::function<double()> now_seconds;   // monotonic
+  // Sees every decision of the router, with what it was made of; may be empty. With the flow's lock
+  // held.
+  std::function<void(std::span<const scheduler::ReplicaLoad>, const scheduler::RouteRequest&,
+                     const scheduler::Route&)>
+      on_route;
 };
 
 // What the router knows and status pages show of one replica.
@@ -86,10 +91,8 @@ class RequestFlow : public GenerationService,
 
   // Places what waits for a replica where one is ready, and gives up on what has waited too long.
   void Tick();
-  // Those of a plan; none: requests go by load alone.
-  void SetRoutingShares(RoutingShares::Shares shares);
-  // Those of a plan that computes prompts apart.
-  void SetHandOverPairs(HandOverPairs pairs);
+  // Those of a plan; none: requests go by load alone. The same as those that hold change nothing.
+  void SetPairs(PlanPairs pairs);
   // No new generations from now on (UNAVAILABLE, "draining").
   void Drain();
   // Ends everything that is left.
@@ -120,6 +123,9 @@ class RequestFlow : public GenerationService,
     uint64_t submission_id = 0;  // that will go on there
     uint32_t attempt = 1;
     v1::KvTarget target;
+    // That will decode there: the router counts them from the choice on.
+    int64_t sequences = 0;
+    int64_t output_tokens = 0;
   };
   // A request that waits for room; its prompt goes to `prefill` then.
   struct Reservation {
@@ -160,15 +166,23 @@ class RequestFlow : public GenerationService,
     std::shared_ptr<ReplicaLink> link;
     bool draining = false;  // it said so; over this link it takes nothing more
     scheduler::ReplicaLoad load;
+    int64_t awaited_sequences = 0;  // of load.running_sequences: there is but room for them
     ReplicaActivity activity;
   };
 
   absl::Status CheckRequest(const GenerationRequest& request) const;
   absl::StatusOr<std::unique_ptr<GenerationHandle>> TryStart(GenerationRequest request,
                                                              std::shared_ptr<GenerationSink> sink);
-  // Null: none is ready. One of `refused_by` only where all that are ready are among them.
-  Replica* Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
-                 bool begun);
+  // Who serves a request: both the same where one replica does. Null: none is ready.
+  struct Servers {
+    Replica* prefill = nullptr;
+    Replica* decode = nullptr;
+    int pair = -1;  // scheduler::Route::pair
+  };
+  // One of `refused_by` only where all that are ready are among them.
+  enum class Left { kAll, kAllAlone, kOutput };
+  Servers Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
+                Left left);
   void Submit(Replica& replica, const Orphan& orphan);
   // With `from`, the KV is there already; `codec`: so is that of the prompt, in this codec. With
   // `to`, the first choice's is handed over behind its first token, and the others wait for it.
@@ -179,19 +193,16 @@ class RequestFlow : public GenerationService,
                       v1::KvCodec codec = v1::KV_CODEC_RAW);
 
   // Hand-over (hand_over.cc); all with mutex_ held but for OnReserved and EndReservations.
-  // Null: the prefill replica decodes too, also where the other one's pool is too small.
-  Replica* DecodeReplica(const Replica& prefill, const GenerationRequest& request);
-  // Tokens that the replica's KV pool has room for.
-  static int64_t PoolTokens(const Replica& replica);
-  // Whether these are enough for a sequence.
-  static bool Holds(const Replica& replica, int64_t tokens);
   void AskForRoom(const Replica& prefill, Replica& decode,
                   const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,
                   const Trouble& trouble);
   void OnReserved(const std::shared_ptr<ReplicaLink>& link, const v1::Reserved& reserved);
   void GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& transfer);
   void NoteFailedHandOver(const Submission& submission, const absl::Status& reason);
-  static void GiveRoomBack(const Room& room);
+  // The router counts what will decode there (`sign` 1), or no more (-1).
+  void CountRoom(const Room& room, int sign);
+  // Not needed any more; its replica is told.
+  void GiveRoomBack(const Room& room);
   // Those of a lost link, or (null) those that waited for too long: they go on without.
   void EndReservations(const std::shared_ptr<ReplicaLink>& link);
   void PlaceWithoutRoom(Reservation reservation, const absl::Status& reason);
@@ -219,8 +230,7 @@ class RequestFlow : public GenerationService,
 
   mutable std::mutex mutex_;
   std::map<std::string, Replica> replicas_;
-  RoutingShares shares_;
-  HandOverPairs pairs_;
+  PlanPairs pairs_;
   std::unordered_map<uint64_t, Reservation> reservations_;  // by Room::submission_id
   std::unordered_map<uint64_t, Submission> submissions_;
   // The submissions of one generation, so that cancelling it does not search all.

@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <utility>
 
-#include "scheduler/routing_shares.h"
+#include "scheduler/pair_router.h"
 
 namespace tessera::scheduler {
 namespace {
+
+RouteRequest AskedOf(const SimulatedRequest& request) {
+  return {.prompt_tokens = request.prompt_tokens,
+          .expected_output_tokens = request.asked_tokens(),
+          .alone = request.attempts > 0 || request.asked_tokens() == 1,
+          .begun = request.emitted_tokens > 0};
+}
 
 class RouterDispatcher : public Dispatcher {
  public:
   Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,
                double /*now*/) override {
-    return ChooseReplica(loads, {request.prompt_tokens, request.asked_tokens()});
+    return ChooseReplica(loads, AskedOf(request));
   }
 };
 
@@ -26,29 +33,12 @@ class PlanDispatcher : public Dispatcher {
   Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,
                double now) override {
     Update(loads, now);
-    allowed_.assign(loads.begin(), loads.end());
-    const RouteRequest asked = {request.prompt_tokens, request.asked_tokens()};
-    if (hold_) RestrictToShares(ShareSide::kPrefill, prefill_.shares, prefill_.counts, allowed_);
-    Route route = ChooseReplica(allowed_, asked);
-    if (!hold_ || route.prefill_replica < 0) return route;
-    const auto prefill = static_cast<size_t>(route.prefill_replica);
-    NoteRouted(prefill, prefill_.counts);
-    if (route.decode_replica == route.prefill_replica) return route;
-    // Its KV goes where the plan has a way for it.
-    for (size_t i = 0; i < allowed_.size(); ++i)
-      allowed_[i].ready = allowed_[i].ready && (i == prefill || !allowed_[i].can_prefill);
-    Side& partners = partners_[prefill];
-    RestrictToShares(ShareSide::kDecodeOnly, partners.shares, partners.counts, allowed_);
-    route = ChooseReplica(allowed_, asked);
-    NoteRouted(static_cast<size_t>(route.decode_replica), partners.counts);
+    const Route route = ChoosePair(loads, pairs_, AskedOf(request));
+    NoteRouted(route.pair, pairs_);
     return route;
   }
 
  private:
-  struct Side {
-    std::vector<double> shares, counts;  // by replica
-  };
-
   void Update(std::span<const ReplicaLoad> loads, double now) {
     bool anew = loads.size() != ready_.size();
     ready_.resize(loads.size(), false);
@@ -61,26 +51,21 @@ class PlanDispatcher : public Dispatcher {
       anew = true;
     }
     if (!anew) return;
-    const std::vector<PairShare> none;
-    const std::vector<PairShare>& pairs = next_ == 0 ? none : schedule_[next_ - 1].shares;
-    hold_ = !pairs.empty();
-    const std::vector<double> nothing(loads.size(), 0);
-    prefill_ = {nothing, nothing};
-    partners_.assign(loads.size(), prefill_);
-    for (const PairShare& pair : pairs) {
-      const auto prefill = static_cast<size_t>(pair.prefill);
-      prefill_.shares[prefill] += pair.share;
-      partners_[prefill].shares[static_cast<size_t>(pair.decode)] += pair.share;
+    pairs_.clear();
+    if (next_ == 0) return;
+    for (const PairShare& pair : schedule_[next_ - 1].shares) {
+      pairs_.push_back({.prefill = pair.prefill,
+                        .decode = pair.decode,
+                        .share = pair.share,
+                        .kv_seconds_per_token = pair.kv_seconds_per_token,
+                        .layers = pair.layers});
     }
   }
 
   std::vector<SharesSince> schedule_;  // by time
   size_t next_ = 0;                    // that does not hold yet
-  bool hold_ = false;                  // there are shares
-  Side prefill_;
-  std::vector<Side> partners_;  // by prefilling replica: those that decode what it computed
-  std::vector<bool> ready_;     // when last asked
-  std::vector<ReplicaLoad> allowed_;
+  std::vector<PairLoad> pairs_;        // of the shares that hold
+  std::vector<bool> ready_;            // when last asked
 };
 
 class RoundRobinDispatcher : public Dispatcher {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "scheduler/router.h"
+#include "scheduler/pair_router.h"
 #include "scheduler/simulator/request.h"
 
 namespace tessera::scheduler {
@@ -27,6 +27,9 @@ struct PairShare {
   int prefill = 0;
   int decode = 0;
   double share = 0;
+  // As scheduler::PairLoad has them, of the links as they are described.
+  double kv_seconds_per_token = 0;
+  int layers = 1;
 };
 // The shares that hold from a time on; empty: none.
 struct SharesSince {
@@ -36,10 +39,8 @@ struct SharesSince {
 
 // scheduler/router among all that are ready.
 std::unique_ptr<Dispatcher> MakeRouterDispatcher();
-// As in the daemon that carries a plan out: scheduler/router among the replicas that are within
-// their shares (scheduler/routing_shares). Those that only decode keep theirs of what one replica
-// prefills, so KV takes the links that the plan counts on; where none of them is ready, any other
-// that is. Counts begin anew with other shares and when a replica becomes ready.
+// As in the daemon that carries a plan out: scheduler/pair_router over the plan's pairs. Counts
+// begin anew with other shares and when a replica becomes ready.
 std::unique_ptr<Dispatcher> MakePlanDispatcher(std::vector<SharesSince> shares);
 // Ready replicas in turn; those with a role: prefill ones in turn, decode ones in turn.
 std::unique_ptr<Dispatcher> MakeRoundRobinDispatcher();

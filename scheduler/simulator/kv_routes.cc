@@ -148,4 +148,19 @@ PlanLinks LinksOfPlan(const v1::DeploymentPlan& plan, const ClusterGraph& graph,
   return Routes(plan, graph, model).Make();
 }
 
+double KvSecondsPerToken(const TransferSetup& transfers, size_t replicas, int prefill, int decode) {
+  const size_t route = static_cast<size_t>(prefill) * replicas + static_cast<size_t>(decode);
+  if (route >= transfers.routes.size()) return 0;
+  std::map<int, double> bytes;  // by link, of a token
+  for (const KvStream& stream : transfers.routes[route]) {
+    for (const int link : stream.links) bytes[link] += stream.bytes_per_token;
+  }
+  double seconds = 0;
+  for (const auto& [link, load] : bytes) {
+    const double rate = transfers.links[static_cast<size_t>(link)].bytes_per_second;
+    if (rate > 0) seconds = std::max(seconds, load / rate);
+  }
+  return seconds;
+}
+
 }  // namespace tessera::scheduler

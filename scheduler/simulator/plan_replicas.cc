@@ -70,6 +70,11 @@ class Reader {
     }
     PlanLinks links = LinksOfPlan(plan_, graph_, shape_);
     out.transfers = std::move(links.transfers);
+    for (PairShare& pair : out.shares) {
+      pair.layers = std::max(1, out.transfers.layers);
+      pair.kv_seconds_per_token =
+          KvSecondsPerToken(out.transfers, out.replicas.size(), pair.prefill, pair.decode);
+    }
     for (size_t r = 0; r < out.replicas.size() && options_.cost == nullptr; ++r) {
       out.replicas[r].hop_links = std::move(links.hop_links[r]);
       out.replicas[r].hop_bytes_per_row = links.hop_bytes_per_row;

@@ -42,6 +42,7 @@ void SimulatedReplica::Recover() {
   load_.can_prefill = setup_.role != Role::kDecode;
   load_.can_decode = setup_.role != Role::kPrefill;
   load_.max_sequences = setup_.limits.max_sequences;
+  load_.kv_tokens = setup_.limits.total_blocks * setup_.limits.block_tokens;
   load_.prefill_tokens_per_second = setup_.prefill_tokens_per_second;
   load_.decode_tokens_per_second = setup_.decode_tokens_per_second;
   free_blocks_ = setup_.limits.total_blocks;

@@ -17,6 +17,9 @@ struct SimulatedRequest {
   int32_t request_class = 0;         // of the workload
   int64_t workflow = -1;             // of which it is a call; -1: none
   int32_t stage = 0;                 // of the workflow
+  // The simulation's, when a replica is chosen for it.
+  int32_t attempts = 0;        // submissions so far
+  int64_t emitted_tokens = 0;  // by these
 
   int64_t asked_tokens() const { return max_tokens > 0 ? max_tokens : output_tokens; }
 };

@@ -301,9 +301,11 @@ class Simulation : public ReplicaListener {
     loads_.clear();
     for (const auto& replica : replicas_) loads_.push_back(replica->LoadAt(now_, after_ends_));
     SimulatedRequest& placed = result_.requests[static_cast<size_t>(request)];
-    placed.rank = dispatcher_.Rank(placed, now_);
-    const Route route = dispatcher_.Choose(loads_, Request(request), now_);
     RequestOutcome& outcome = Outcome(request);
+    placed.rank = dispatcher_.Rank(placed, now_);
+    placed.attempts = outcome.attempts;
+    placed.emitted_tokens = outcome.output_tokens;
+    const Route route = dispatcher_.Choose(loads_, placed, now_);
     if (route.prefill_replica < 0) {
       if (outcome.attempts == 0) return End(request, Fate::kFailed);
       const double deadline = now_ + setup_.recovery_timeout_seconds;

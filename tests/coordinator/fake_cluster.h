@@ -96,7 +96,7 @@ class FakeCluster {
     deployment.now_seconds = Now;
     deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
     deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
-      flow_->SetRoutingShares(in_force == nullptr ? RoutingShares::Shares() : SharesOf(*in_force));
+      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
     };
     if (adjust) adjust(deployment);
     auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);

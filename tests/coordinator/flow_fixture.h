@@ -98,12 +98,14 @@ struct Recorder : GenerationSink {
 };
 
 struct Flow {
-  Flow() {
+  using Adjust = std::function<void(RequestFlowOptions&)>;
+  explicit Flow(const Adjust& adjust = nullptr) {
     RequestFlowOptions options;
     options.max_model_len_tokens = 100;
     options.max_requests = 4;
     options.recovery_timeout_seconds = 5;
     options.now_seconds = [this] { return now; };
+    if (adjust) adjust(options);
     flow = std::make_shared<RequestFlow>(std::move(options), DemoTokenizer(), &metrics);
   }
   // A sink holds its generation, which holds the sink: a front door lets go at the end.

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/flow/hand_over_pairs.h"
+#include "coordinator/flow/plan_pairs.h"
 #include "tests/coordinator/flow_fixture.h"
 
 namespace tessera::coordinator {
@@ -20,8 +20,7 @@ struct PairFlow : Flow {
     route->set_prefill_replica("p");
     route->set_decode_replica("d");
     route->set_share(1);
-    flow->SetRoutingShares(SharesOf(plan));
-    flow->SetHandOverPairs(HandOverPairs(plan));
+    flow->SetPairs(PlanPairs(plan));
     prefill = AddReplica("p");
     decode = AddReplica("d");
   }

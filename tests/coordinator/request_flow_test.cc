@@ -222,7 +222,14 @@ TEST_CASE("refused by the only replica, a request waits until it takes requests 
 
 TEST_CASE("a plan's shares bear on where requests go") {
   Flow flow;
-  flow.flow->SetRoutingShares({{"r0", 0.25}, {"r1", 0.75}});
+  v1::DeploymentPlan plan;
+  for (const auto& [name, share] : {std::pair("r0", 0.25), std::pair("r1", 0.75)}) {
+    v1::RoutingShare& route = *plan.add_routing();
+    route.set_prefill_replica(name);
+    route.set_decode_replica(name);
+    route.set_share(share);
+  }
+  flow.flow->SetPairs(PlanPairs(plan));
   auto first = flow.AddReplica("r0");
   auto second = flow.AddReplica("r1");
   for (int i = 0; i < 40; ++i) flow.Start(Ask(2))->handle.reset();  // cancelled: both stay idle
