@@ -35,12 +35,12 @@ def split_plan(path, layouts, codec="raw"):
 
 
 @contextlib.contextmanager
-def split(tmp, dtype="float32", layouts=(WHOLE, WHOLE), codec="raw"):
+def split(tmp, dtype="float32", layouts=(WHOLE, WHOLE), codec="raw", worker_flags=(), coordinator_flags=()):
     path, workers = split_plan(tmp / "plan.json", layouts, codec)
-    c = Cluster("--plan", str(path), "--dtype", dtype, "--kv-cache-dtype", "auto", workers=0)
+    c = Cluster("--plan", str(path), "--dtype", dtype, "--kv-cache-dtype", "auto", *coordinator_flags, workers=0)
     try:
         for name in workers:
-            c.start_worker(name)
+            c.start_worker(name, *worker_flags)
         wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
         yield c
     except BaseException:
