@@ -277,6 +277,7 @@ class Coordinator {
     RequestFlowOptions flow;
     flow.max_model_len_tokens = served_->max_model_len_tokens;
     flow.recovering = [this] { return deployment_ != nullptr && deployment_->recovering(); };
+    flow.changing_plan = [this] { return deployment_ != nullptr && deployment_->changing_plan(); };
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
     WorkerPoolOptions pool;

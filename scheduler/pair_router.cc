@@ -66,9 +66,8 @@ class Choice {
   bool HandsOver(const PairLoad& pair) const {
     if (pair.left_out || pair.decode < 0 || !TakesPrompt(pair.prefill) || !At(pair.decode).ready)
       return false;
-    const int64_t asked =
-        request_.prompt_tokens +
-        request_.expected_output_tokens / std::max<int64_t>(1, request_.choices);
+    const int64_t asked = request_.prompt_tokens +
+                          request_.expected_output_tokens / std::max<int64_t>(1, request_.choices);
     const int64_t there = At(pair.prefill).kv_tokens, here = At(pair.decode).kv_tokens;
     return here == 0 || (there == 0 ? asked : std::min(asked, there)) <= here;
   }
@@ -129,9 +128,9 @@ class Choice {
     const PairLoad& pair = pairs_[static_cast<size_t>(way.pair)];
     const double per_token =
         pair.kv_seconds_per_token > 0 ? pair.kv_seconds_per_token : fastest_kv_;
-    route->expected_kv_seconds =
-        UnhiddenKvSeconds(std::max<int64_t>(0, request_.prompt_tokens - decode.cached_prefix_tokens),
-                          per_token, pair.layers, outlook.prompt_seconds);
+    route->expected_kv_seconds = UnhiddenKvSeconds(
+        std::max<int64_t>(0, request_.prompt_tokens - decode.cached_prefix_tokens), per_token,
+        pair.layers, outlook.prompt_seconds);
     return outlook.first_token_seconds + route->expected_kv_seconds +
            OutlookAt(decode, fastest_, request_).decode_seconds;
   }
@@ -148,8 +147,7 @@ class Choice {
 
 Route ChoosePair(std::span<const ReplicaLoad> replicas, std::span<const PairLoad> pairs,
                  const RouteRequest& request) {
-  return pairs.empty() ? ChooseReplica(replicas, request)
-                       : Choice(replicas, pairs, request).Make();
+  return pairs.empty() ? ChooseReplica(replicas, request) : Choice(replicas, pairs, request).Make();
 }
 
 // As scheduler/cost/kv_transfer: all but one layer's share may be sent while later layers are
@@ -167,9 +165,13 @@ void NoteRouted(int pair, std::span<PairLoad> pairs) {
   pairs[static_cast<size_t>(pair)].count += 1;
 }
 
+double KvWaySeconds(double seconds, double exposed_seconds, int layers) {
+  return std::min(seconds, layers * exposed_seconds);
+}
+
 void NoteKvMoved(int64_t tokens, double seconds, double exposed_seconds, PairLoad* pair) {
   if (tokens <= 0 || seconds <= 0 || exposed_seconds <= 0) return;
-  const double way = std::min(seconds, pair->layers * exposed_seconds);
+  const double way = KvWaySeconds(seconds, exposed_seconds, pair->layers);
   pair->kv_seconds_per_token =
       Smoothed(pair->kv_seconds_per_token, way / static_cast<double>(tokens));
 }

@@ -53,10 +53,12 @@ double UnhiddenKvSeconds(int64_t tokens, double kv_seconds_per_token, int layers
 // A request went to pair number `pair`; -1: to none, which counts for nothing.
 void NoteRouted(int pair, std::span<PairLoad> pairs);
 
-// What moving the KV of `tokens` tokens took: `seconds` from its first layer's being there to the
-// receivers' word that they have all, `exposed_seconds` of these behind the prompt's end. The way
-// itself took at most either: the first, and as many times the second as there are layers, for the
-// last layer at least is exposed.
+// What KV that took `seconds` from its first layer's being there to the receivers' word that they
+// have all, `exposed_seconds` of these behind the prompt's end, was on its way. At most either: the
+// first, and as many times the second as there are layers, for the last layer at least is exposed.
+double KvWaySeconds(double seconds, double exposed_seconds, int layers);
+
+// The KV of `tokens` tokens took so much.
 void NoteKvMoved(int64_t tokens, double seconds, double exposed_seconds, PairLoad* pair);
 
 }  // namespace tessera::scheduler

@@ -42,7 +42,9 @@ Changeover::Changeover(v1::DeploymentPlan from, v1::DeploymentPlan to,
 }
 
 bool Changeover::Retires(const std::string& replica) const {
-  if (phase_ == Phase::kDraining) return going_.contains(replica);
+  if (phase_ == Phase::kDraining) {
+    return going_.contains(replica) && (replica != last_ || last_since_seconds_ >= 0);
+  }
   return phase_ == Phase::kReturning && coming_.contains(replica);
 }
 
@@ -58,23 +60,45 @@ Changeover::Orders Changeover::Advance(const Look& look, double now_seconds) {
   return orders;
 }
 
+std::string Changeover::ChooseLast(const Look& look) const {
+  for (const scheduler::ReplicaChange& replica : change_.replicas) {
+    if (replica.kind == Kind::kKeep && look(replica.to).serving) return "";
+  }
+  std::vector<std::string> serving;
+  for (const std::string& replica : going_) {
+    if (look(replica).serving) serving.push_back(replica);
+  }
+  return serving.size() > 1 ? serving.front() : "";
+}
+
+bool Changeover::DrainOne(const std::string& replica, const Look& look, double since,
+                          bool announced, double now, Orders* orders) {
+  const View view = look(replica);
+  if (!view.formed) {
+    drained_seconds_.emplace(replica, now - since);
+    return true;
+  }
+  // One without work may get some until it has heard that it retires.
+  if ((announced && view.work == 0) || !view.serving || now - since >= limits_.drain_seconds) {
+    drained_seconds_.emplace(replica, now - since);
+    orders->end.push_back(replica);
+  }
+  return false;
+}
+
 void Changeover::Drain(const Look& look, double now, Orders* orders) {
-  const double seconds = now - phase_began_seconds_;
+  if (!announced_) last_ = ChooseLast(look);
   bool all_ended = true;
   for (const std::string& replica : going_) {
-    const View view = look(replica);
-    if (!view.formed) {
-      drained_seconds_.emplace(replica, seconds);
-      continue;
-    }
-    all_ended = false;
-    // One without work may get some until it has heard that it retires.
-    if ((announced_ && view.work == 0) || !view.serving || seconds >= limits_.drain_seconds) {
-      drained_seconds_.emplace(replica, seconds);
-      orders->end.push_back(replica);
-    }
+    if (replica == last_) continue;
+    all_ended &= DrainOne(replica, look, phase_began_seconds_, announced_, now, orders);
   }
   announced_ = true;
+  if (all_ended && !last_.empty()) {
+    if (last_since_seconds_ < 0) last_since_seconds_ = now;
+    all_ended = DrainOne(last_, look, last_since_seconds_, last_announced_, now, orders);
+    last_announced_ = true;
+  }
   if (!all_ended) return;
   phase_ = Phase::kForming;
   phase_began_seconds_ = now;
@@ -120,7 +144,7 @@ std::string Changeover::Progress(const Look& look) const {
   if (phase_ == Phase::kDraining) {
     for (const std::string& replica : going_) {
       const View view = look(replica);
-      if (!view.formed) continue;
+      if (!view.formed || !Retires(replica)) continue;
       names.push_back(
           absl::StrCat(replica, " (", view.work, view.work == 1 ? " request)" : " requests)"));
     }

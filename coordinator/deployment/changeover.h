@@ -2,7 +2,8 @@
 // whether the new plan comes up.
 //
 //   DRAINING  -> FORMING    replicas that go take nothing new; each ends when it has no work left,
-//                           or has had its time. When all have ended the new plan is put in force
+//                           or has had its time. Where no replica stays, one of them serves until
+//                           the others have ended. When all have the new plan is put in force
 //   FORMING   -> OVER       every replica that comes serves
 //   FORMING   -> RETURNING  one could not be formed, or took too long: those that come are ended
 //   RETURNING -> OVER       the plan before is put in force again
@@ -69,6 +70,11 @@ class Changeover {
   enum class Phase { kDraining, kForming, kReturning, kOver };
 
   void Drain(const Look& look, double now, Orders* orders);
+  // Whether it has ended.
+  bool DrainOne(const std::string& replica, const Look& look, double since, bool announced,
+                double now, Orders* orders);
+  // Of those that go, the one that serves until the others have ended; empty: another one stays.
+  std::string ChooseLast(const Look& look) const;
   void Form(const Look& look, double now);
   void Return(const Look& look, Orders* orders);
   std::string Progress(const Look& look) const;
@@ -79,6 +85,9 @@ class Changeover {
   std::set<std::string> going_, coming_;  // by their names before and after
   Phase phase_ = Phase::kDraining;
   bool announced_ = false;  // replicas have heard that they retire
+  std::string last_;        // retires when the others have ended
+  bool last_announced_ = false;
+  double last_since_seconds_ = -1;  // < 0: it serves
   double phase_began_seconds_;
   std::map<std::string, double> drained_seconds_, ready_seconds_;  // how long that took
   std::set<std::string> read_;                                     // replicas that read weights

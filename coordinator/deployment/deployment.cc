@@ -487,6 +487,7 @@ ChangeoverLimits Deployment::ChangeLimits() const {
 
 void Deployment::BeginChange(Changeover change) {
   change_.emplace(std::move(change));
+  change_under_way_ = true;
   was_made_ = made_;
   Logger("coordinator").info("another plan is applied: {}", Describe(change_->change()));
 }
@@ -541,6 +542,7 @@ void Deployment::AdvanceChange(const Workers& workers, double now) {
     Logger("coordinator").error("{}", std::string(result.status().message()));
   }
   change_.reset();
+  change_under_way_ = false;
   {
     std::lock_guard lock(mutex_);
     changing_ = false;

@@ -92,6 +92,8 @@ class Deployment {
   // Some replica is being formed and makes progress, so that waiting for it makes sense. One that
   // has failed several times in a row does not count.
   bool recovering() const;
+  // From when a plan that is to be applied is taken until it is in force, or the one before again.
+  bool changing_plan() const { return change_under_way_; }
   // Closes all sessions; no worker is touched after that.
   void Stop();
 
@@ -161,6 +163,7 @@ class Deployment {
   // Of our thread: the plan is somebody's, not one replica per worker; and so was the one before
   // the change.
   bool made_ = false, was_made_ = false;
+  std::atomic<bool> change_under_way_ = false;
   std::atomic<double> progressed_seconds_ = -std::numeric_limits<double>::infinity();
   std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
   std::thread thread_;

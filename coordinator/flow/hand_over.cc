@@ -80,8 +80,15 @@ void RequestFlow::GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& tra
   CountRoom(room, -1);  // what goes on there counts by itself
   const std::shared_ptr<LiveGeneration> generation = submission.generation;
   const auto prompt = static_cast<int64_t>(generation->request().prompt_token_ids.size());
-  pairs_.NoteArrived(submission.link->replica(), room.link->replica(),
-                     prompt - room.target.first_token(), transfer);
+  const double bytes_per_second =
+      pairs_.NoteArrived(submission.link->replica(), room.link->replica(),
+                         prompt - room.target.first_token(), transfer);
+  if (bytes_per_second > 0) {
+    Logger("coordinator")
+        .info("KV from {} to {} goes over {}: {} bytes, {:.1f} MB/s measured",
+              submission.link->replica(), room.link->replica(), transfer.transport(),
+              transfer.bytes(), bytes_per_second / 1e6);
+  }
   const Trouble trouble = submission.trouble;
   Forget(submission_id, submission);
   const auto decode = replicas_.find(room.link->replica());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tessera::coordinator {
 namespace {
@@ -74,18 +75,22 @@ v1::KvCodec PlanPairs::CodecOf(const std::string& prefill, const std::string& de
   return at < 0 ? v1::KV_CODEC_RAW : pairs_[at].codec;
 }
 
-void PlanPairs::NoteArrived(const std::string& prefill, const std::string& decode, int64_t tokens,
-                            const v1::KvTransfer& transfer) {
+double PlanPairs::NoteArrived(const std::string& prefill, const std::string& decode, int64_t tokens,
+                              const v1::KvTransfer& transfer) {
   const int at = Find(prefill, decode);
-  if (at < 0) return;
+  if (at < 0) return 0;
   Pair& pair = pairs_[at];
   pair.failures_in_a_row = 0;
   pair.not_before_seconds = 0;
   ++pair.record.prompts;
   pair.record.bytes += transfer.bytes();
   pair.record.seconds += transfer.seconds();
-  pair.record.transport = transfer.transport();
+  const bool is_new =
+      std::exchange(pair.record.transport, transfer.transport()) != transfer.transport();
   scheduler::NoteKvMoved(tokens, transfer.seconds(), transfer.exposed_seconds(), &loads_[at]);
+  const double way =
+      scheduler::KvWaySeconds(transfer.seconds(), transfer.exposed_seconds(), loads_[at].layers);
+  return is_new && way > 0 ? static_cast<double>(transfer.bytes()) / way : 0;
 }
 
 double PlanPairs::NoteFailed(const std::string& prefill, const std::string& decode,

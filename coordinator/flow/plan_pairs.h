@@ -48,9 +48,10 @@ class PlanPairs {
   // In which the plan has KV travel between the two.
   v1::KvCodec CodecOf(const std::string& prefill, const std::string& decode) const;
 
-  // `tokens`: of the prompt, that were sent.
-  void NoteArrived(const std::string& prefill, const std::string& decode, int64_t tokens,
-                   const v1::KvTransfer& transfer);
+  // `tokens`: of the prompt, that were sent. Returns the measured rate in bytes per second where
+  // the pair had not used this transport before; else 0.
+  double NoteArrived(const std::string& prefill, const std::string& decode, int64_t tokens,
+                     const v1::KvTransfer& transfer);
   // Returns how long the pair is left out.
   double NoteFailed(const std::string& prefill, const std::string& decode, double now_seconds);
   // Of those that hand over.

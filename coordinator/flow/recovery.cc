@@ -123,14 +123,16 @@ void RequestFlow::Place(Orphan orphan) {
     const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
     const bool begun = std::any_of(orphan.choices.begin(), orphan.choices.end(),
                                    [](const auto& c) { return !c.output_token_ids.empty(); });
-    const Servers servers =
-        Route(orphan.generation->request(), refused_by, begun ? Left::kOutput : Left::kAllAlone);
+    const Left left = orphan.fresh ? Left::kAll : begun ? Left::kOutput : Left::kAllAlone;
+    const Servers servers = Route(orphan.generation->request(), refused_by, left);
     Replica* const replica = servers.prefill;
     const bool full = absl::IsResourceExhausted(orphan.reason);
     // Nothing has changed there: asking again at once would only be refused again.
     const bool would_refuse_again = replica != nullptr && (orphan.refused || full) &&
                                     std::find(refused_by.begin(), refused_by.end(),
                                               replica->link->replica()) != refused_by.end();
+    if (replica != nullptr && orphan.fresh)
+      return Begin(servers, orphan.generation, orphan.attempt, orphan.trouble);
     if (replica != nullptr && !would_refuse_again) {
       if (replica->link != orphan.last_link) {
         Logger("coordinator")

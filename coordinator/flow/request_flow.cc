@@ -67,14 +67,20 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
   const Servers servers = Route(generation->request(), {}, Left::kAll);
-  if (servers.prefill == nullptr)
+  const bool waits =
+      servers.prefill == nullptr && options_.changing_plan && options_.changing_plan();
+  if (servers.prefill == nullptr && !waits)
     return absl::UnavailableError("no replica is ready to serve this model yet");
   ++in_flight_;
-  pairs_.NoteRouted(servers.pair);
-  if (servers.decode != servers.prefill) {
-    AskForRoom(*servers.prefill, *servers.decode, generation, 1, {});
+  if (waits) {
+    Orphan orphan;
+    orphan.generation = generation;
+    orphan.choices = generation->OpenChoices();
+    orphan.reason = absl::UnavailableError("another plan is being applied");
+    orphan.fresh = true;
+    AwaitReplica(std::move(orphan), false);
   } else {
-    SendSubmission(*servers.prefill, generation, 0, generation->request().choice_count, {}, 1, {});
+    Begin(servers, generation, 1, {});
   }
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
@@ -111,6 +117,17 @@ RequestFlow::Servers RequestFlow::Route(const GenerationRequest& request,
       .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
   if (route.prefill_replica < 0) return {};
   return {order[route.prefill_replica], order[route.decode_replica], route.pair};
+}
+
+void RequestFlow::Begin(const Servers& servers, const std::shared_ptr<LiveGeneration>& generation,
+                        uint32_t attempt, const Trouble& trouble) {
+  pairs_.NoteRouted(servers.pair);
+  if (servers.decode != servers.prefill) {
+    AskForRoom(*servers.prefill, *servers.decode, generation, attempt, trouble);
+  } else {
+    SendSubmission(*servers.prefill, generation, 0, generation->request().choice_count, {}, attempt,
+                   trouble);
+  }
 }
 
 void RequestFlow::SendSubmission(Replica& replica,

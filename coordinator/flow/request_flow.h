@@ -52,8 +52,11 @@ struct RequestFlowOptions {
   int32_t max_attempts = 4;              // failures of one choice before its error is told
   double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
   std::function<bool()> recovering;      // a replica is coming back: they wait on; may be empty
-  double refused_retry_seconds = 0.25;   // before those are asked again that had no room
-  std::function<double()> now_seconds;   // monotonic
+  // Another plan is being put in force: where no replica is ready new requests wait as open choices
+  // do, instead of being refused; may be empty.
+  std::function<bool()> changing_plan;
+  double refused_retry_seconds = 0.25;  // before those are asked again that had no room
+  std::function<double()> now_seconds;  // monotonic
   // Sees every decision of the router, with what it was made of; may be empty. With the flow's lock
   // held.
   std::function<void(std::span<const scheduler::ReplicaLoad>, const scheduler::RouteRequest&,
@@ -161,6 +164,7 @@ class RequestFlow : public GenerationService,
     double not_before_seconds = 0;  // of its next placement; 0: when a replica is ready
     absl::Status reason;
     bool refused = false;  // the last replica did nothing for it
+    bool fresh = false;    // no replica has had it: it may be handed over
   };
   struct Replica {
     std::shared_ptr<ReplicaLink> link;
@@ -183,6 +187,9 @@ class RequestFlow : public GenerationService,
   enum class Left { kAll, kAllAlone, kOutput };
   Servers Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
                 Left left);
+  // Of a request that nobody has begun.
+  void Begin(const Servers& servers, const std::shared_ptr<LiveGeneration>& generation,
+             uint32_t attempt, const Trouble& trouble);
   void Submit(Replica& replica, const Orphan& orphan);
   // With `from`, the KV is there already; `codec`: so is that of the prompt, in this codec. With
   // `to`, the first choice's is handed over behind its first token, and the others wait for it.

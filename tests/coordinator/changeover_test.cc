@@ -100,6 +100,37 @@ TEST_CASE("what goes is drained, then what comes is formed, and what stays serve
   CHECK(reply->replicas(2).read_weights());
 }
 
+TEST_CASE("where no replica stays one serves until the others have ended") {
+  v1::DeploymentPlan roles;
+  AddReplica("r0", "a", v1::REPLICA_ROLE_PREFILL, &roles);
+  AddReplica("r1", "b", v1::REPLICA_ROLE_DECODE, &roles);
+  Case c(roles);
+  c.views["r1"].work = 1;
+  CHECK(c.Advance(1000).end.empty());
+  CHECK_FALSE(c.change.Retires("r0"));
+  CHECK(c.change.Retires("r1"));
+  CHECK(c.change.progress() == "draining r1 (1 request)");
+  CHECK(c.Advance(1010).end.empty());
+  c.views["r1"].work = 0;
+  CHECK(c.Advance(1020).end == Names{"r1"});
+  c.views["r0"].work = 1;
+  c.views["r1"] = {};
+  CHECK(c.Advance(1021).end.empty());
+  CHECK(c.change.Retires("r0"));
+  CHECK(c.change.progress() == "draining r0 (1 request)");
+  c.views["r0"].work = 0;
+  CHECK(c.Advance(1022).end == Names{"r0"});
+  c.views["r0"] = {};
+  CHECK(c.Advance(1023).in_force != nullptr);
+
+  // One that does not serve is no capacity to keep.
+  Case down(roles);
+  down.views["r0"].serving = false;
+  down.Advance(1000);
+  CHECK(down.change.Retires("r0"));
+  CHECK(down.change.Retires("r1"));
+}
+
 TEST_CASE("a replica has no more work only after it has heard that it retires") {
   Case c;
   CHECK(c.Advance(1000).end.empty());

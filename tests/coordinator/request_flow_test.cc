@@ -220,6 +220,30 @@ TEST_CASE("refused by the only replica, a request waits until it takes requests 
   CHECK(flow.now <= 106);
 }
 
+TEST_CASE("while another plan is applied requests wait for a replica, for a while") {
+  bool changing = true;
+  Flow flow([&](RequestFlowOptions& options) { options.changing_plan = [&] { return changing; }; });
+  auto waits = flow.Start(Ask(2));
+  CHECK(waits->status.ok());
+  CHECK(waits->ends == 0);
+  CHECK(flow.flow->requests_in_flight() == 1);
+  auto link = flow.AddReplica("r0");
+  REQUIRE(link->submits.size() == 1);
+  CHECK(link->submits[0].attempt() == 1);
+  CHECK(flow.Migrations() == 0);
+  waits->handle->Cancel();
+
+  flow.flow->OnLinkLost(link, absl::UnavailableError("gone"));
+  auto in_vain = flow.Start(Ask(2));
+  flow.now += 6;
+  flow.flow->Tick();
+  CHECK(in_vain->ends == 1);
+  CHECK(absl::IsUnavailable(in_vain->status));
+  changing = false;
+  CHECK(absl::IsUnavailable(flow.Start(Ask(2))->status));
+  CHECK(flow.flow->requests_in_flight() == 0);
+}
+
 TEST_CASE("a plan's shares bear on where requests go") {
   Flow flow;
   v1::DeploymentPlan plan;
