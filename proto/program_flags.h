@@ -56,6 +56,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "model-folder",
     "kv-port",
     "advertise-kv",
+    "kv-transport",
     "name",
     "device",
     "cpus",

@@ -23,6 +23,7 @@
 #include "worker/registration.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
+#include "worker/transfer/kv_transport.h"
 #include "worker/worker_device.h"
 #include "worker/worker_options.h"
 #include "worker/worker_server.h"
@@ -162,7 +163,11 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!inbox.ok()) return inbox.status();
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
-  KvOutbox outbox({.cluster_token = token, .incarnation = service_options.incarnation});
+  const auto kv_transport = ParseKvTransport(options.kv_transport);
+  if (!kv_transport.ok()) return kv_transport.status();
+  KvOutbox outbox({.cluster_token = token,
+                   .incarnation = service_options.incarnation,
+                   .transport = *kv_transport});
   OfferLinks(*worker, links->get(),
              {inbox->get(), &outbox, *advertised_kv, service_options.incarnation},
              &service_options.setup);

@@ -24,6 +24,7 @@ struct WorkerOptions {
   std::string advertise_link;  // host:port that other workers are told; empty: as listened
   int kv_port = 0;             // for KV of other replicas' workers, likewise
   std::string advertise_kv;    // likewise
+  std::string kv_transport = "auto";  // on which KV goes to other workers (transfer/kv_transport.h)
   std::string name;            // "machine/index"; empty: host name and the GPU's index, or /0
   std::string device = "cpu";  // or kEmulatedDevice, or kGpuPrefix with an index or a UUID
   bool list_devices = false;   // print them and exit

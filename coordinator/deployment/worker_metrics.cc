@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tessera::coordinator {
@@ -16,7 +17,9 @@ constexpr std::pair<v1::LinkKind, const char*> kKinds[] = {
     {v1::LINK_KIND_PROBE, "probe"},
     {v1::LINK_KIND_KV, "kv"},
 };
-constexpr const char* kTransports[] = {"unix", "tcp"};
+// Only keys and values go through it as a link; sums in it are no link's.
+constexpr std::string_view kSharedMemory = "shm";
+constexpr const char* kTransports[] = {"shm", "unix", "tcp"};
 
 prometheus::MetricFamily Counters(const char* name, const char* help) {
   prometheus::MetricFamily family;
@@ -74,6 +77,7 @@ struct LinkFamilies {
     for (const char* transport : kTransports) {
       Sums timed;
       for (const auto& [kind, name] : kKinds) {
+        if (transport == kSharedMemory && kind != v1::LINK_KIND_KV) continue;
         const Sums sum = sums[{transport, kind}];
         timed.timed_bytes += sum.timed_bytes;
         timed.timed_seconds += sum.timed_seconds;

@@ -4,8 +4,9 @@
 //   kv_move [BITS_PER_SECOND]    of the link that the system shapes; 0: it does not
 //
 // Shaped: the rate against the link's. Unshaped: against a plain copy of as many bytes through a
-// socket, in turn. And what is left to wait for behind the prompt's last layer where a prefill of
-// twice the transfer's time pushes layer by layer, against sending all at its end.
+// socket, in turn, and shared memory against a Unix socket. And what is left to wait for behind the
+// prompt's last layer where a prefill of twice the transfer's time pushes layer by layer, against
+// sending all at its end.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -23,6 +24,7 @@
 
 #include "kernels/links/link_address.h"
 #include "kernels/links/link_socket.h"
+#include "tests/temporary_folder.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
 
@@ -35,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int32_t kLayers = 22, kHeads = 4;
 constexpr int64_t kHeadDim = 64, kBlockTokens = 64, kTokens = 1000, kBlocks = 16;
 constexpr int kRounds = 5;
-constexpr double kShapedBar = 0.9, kUnshapedBar = 0.7, kWaitBar = 0.5;
+constexpr double kShapedBar = 0.9, kUnshapedBar = 0.7, kWaitBar = 0.5, kMemoryBar = 1;
 
 double Since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
@@ -68,8 +70,12 @@ int64_t KvBytes() { return int64_t{2} * 2 * kLayers * kHeads * kHeadDim * kToken
 
 class Workers {
  public:
-  Workers() : outbox_({.cluster_token = "secret", .incarnation = 1, .wait_seconds = 60}) {
-    auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", 2});
+  explicit Workers(KvTransport transport, const std::string& listen = "127.0.0.1:0")
+      : outbox_({.cluster_token = "secret",
+                 .incarnation = 1,
+                 .wait_seconds = 60,
+                 .transport = transport}) {
+    auto started = KvInbox::Start({{listen}, "secret", 2});
     if (!started.ok()) Die(started.status().ToString());
     inbox_ = *std::move(started);
   }
@@ -172,8 +178,27 @@ bool Bar(const char* what, double value, double bar, bool at_most) {
   return !missed;
 }
 
+// Shared memory against the Unix socket, in turn.
+bool CompareOnOneMachine() {
+  const tests::TemporaryFolder folder;
+  Workers memory(KvTransport::kSharedMemory, "unix:" + (folder.path() / "shm").string());
+  Workers socket(KvTransport::kUnix, "unix:" + (folder.path() / "unix").string());
+  memory.Move(0, true);
+  socket.Move(0, true);
+  std::vector<double> in_memory, over_socket;
+  for (int i = 0; i < 3 * kRounds; ++i) {
+    in_memory.push_back(memory.Move(0, true));
+    over_socket.push_back(socket.Move(0, true));
+  }
+  const double megabytes = static_cast<double>(KvBytes()) / 1e6;
+  std::printf("one machine: shared memory %.1f MB/s, Unix socket %.1f MB/s\n",
+              megabytes / Median(in_memory), megabytes / Median(over_socket));
+  return Bar("of the Unix socket's rate", Median(over_socket) / Median(in_memory), kMemoryBar,
+             false);
+}
+
 int Run(double bits_per_second) {
-  Workers workers;
+  Workers workers(KvTransport::kTcp);
   workers.Move(0, true);  // memory is touched
   std::vector<double> moves, copies;
   for (int i = 0; i < kRounds; ++i) {
@@ -199,6 +224,7 @@ int Run(double bits_per_second) {
   } else {
     std::printf("  a plain copy takes %.4f s\n", Median(copies));
     held &= Bar("of a plain copy's rate", Median(copies) / move, kUnshapedBar, false);
+    held &= CompareOnOneMachine();
   }
   return held ? 0 : 1;
 }

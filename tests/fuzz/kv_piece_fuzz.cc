@@ -36,7 +36,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string payload(reinterpret_cast<const char*>(data) + at + 2, length);
     at += 2 + length;
     const std::vector<std::byte> before = memory;
-    const auto piece = writer.Read(payload);
+    const auto framed = tessera::worker::SplitPiece(payload);
+    absl::StatusOr<tessera::worker::KvPartWriter::Piece> piece =
+        framed.ok() ? writer.Read(*framed) : framed.status();
     if (!piece.ok()) {
       if (piece.status().message().empty()) std::abort();
       return 0;

@@ -8,6 +8,7 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/transfer/kv_channel.h"
 
 namespace tessera::worker {
 namespace {
@@ -17,7 +18,6 @@ constexpr std::chrono::milliseconds kLeaseTick(500);
 // A wait for the next piece is cut so that a lease that ended is noticed.
 constexpr double kSliceSeconds = 0.5;
 constexpr int64_t kTicketBytes = 16;
-constexpr int64_t kMaxHeaderBytes = 1 << 12;
 
 std::string Text(const absl::Status& status) { return std::string(StdView(status.message())); }
 
@@ -179,18 +179,17 @@ void KvInbox::EndLeases() {
 void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
   absl::Status status;
   bool complete = false;
-  std::string payload;
+  KvReceiveChannel channel(link);
   while (status.ok() && !complete) {
-    const auto type = link->ReceiveAny(kMaxPieceBytes + kMaxHeaderBytes, &payload, kSliceSeconds);
-    if (absl::IsDeadlineExceeded(type.status()) && link->status().ok()) {
+    const absl::StatusOr<KvFramedPiece> piece = channel.Receive(kSliceSeconds);
+    if (absl::IsDeadlineExceeded(piece.status()) && link->status().ok()) {
       std::lock_guard lock(mutex_);
       if (FindLocked(ticket) == nullptr) status = Unknown();
-    } else if (!type.ok()) {
-      status = type.status();
-    } else if (*type != static_cast<uint16_t>(KvFrame::kPiece)) {
-      status = absl::InvalidArgumentError(StrCat("a frame of type ", *type, " among KV"));
+    } else if (!piece.ok()) {
+      status = piece.status();
     } else {
-      status = TakePiece(ticket, payload, &complete);
+      status = TakePiece(ticket, *piece, &complete);
+      if (status.ok() && !complete) status = channel.Release(kHandshakeSeconds);
     }
   }
   if (absl::IsInvalidArgument(status)) CountRefused(status);
@@ -205,7 +204,7 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
   }
 }
 
-absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payload,
+absl::Status KvInbox::TakePiece(const std::string& ticket, const KvFramedPiece& framed,
                                 bool* complete) {
   std::shared_ptr<Expected> expected;
   absl::StatusOr<KvPartWriter::Piece> piece;
@@ -213,7 +212,7 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, std::string_view payl
     std::lock_guard lock(mutex_);
     expected = FindLocked(ticket);
     if (expected == nullptr) return Unknown();
-    piece = expected->writer.Read(payload);
+    piece = expected->writer.Read(framed);
     if (!piece.ok()) return piece.status();
     expected->writing = true;
   }

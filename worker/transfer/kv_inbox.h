@@ -2,13 +2,13 @@
 //
 // Who is to send gets a ticket: random, single use, bound to one worker, to layers and heads, and
 // to the tokens of one sequence. A connection proves the cluster token (kernels/links/handshake.h),
-// shows the ticket, and sends pieces (worker/transfer/kv_part_writer.h). Anything else is refused by
+// shows the ticket, and sends pieces (worker/transfer/kv_channel.h). Anything else is refused by
 // name and counted, and nothing of it is written. Pieces are written as they come, on the
 // connection's own thread, never the engine's.
 //
-// Thread rule: any thread. KvPartRoom::done is called once, on a thread of the inbox, and returns before
-// Forget does; unless Forget came first. Every wait is bounded: by the lease, which each piece
-// extends.
+// Thread rule: any thread. KvPartRoom::done is called once, on a thread of the inbox, and returns
+// before Forget does; unless Forget came first. Every wait is bounded: by the lease, which each
+// piece extends.
 #pragma once
 
 #include <chrono>
@@ -89,7 +89,7 @@ class KvInbox {
   void EndLeases();
   // Of a connection's thread.
   void Receive(kernels::Link* link, const std::string& ticket);
-  absl::Status TakePiece(const std::string& ticket, std::string_view payload, bool* complete);
+  absl::Status TakePiece(const std::string& ticket, const KvFramedPiece& framed, bool* complete);
   void Finish(const std::string& ticket, const absl::Status& status);
   void CountRefused(const absl::Status& status);
 
@@ -110,14 +110,5 @@ class KvInbox {
   int64_t refused_ = 0;
   bool stopping_ = false;
 };
-
-// Frames of a KV connection.
-enum class KvFrame : uint16_t {
-  kPiece = kernels::kFirstOwnerFrame,  // uint32 length of a v1::KvPiece, it, then the elements
-  kComplete,                           // back: everything is there
-};
-
-// Payload of one piece at most.
-inline constexpr int64_t kMaxPieceBytes = int64_t{1} << 20;
 
 }  // namespace tessera::worker

@@ -8,6 +8,7 @@
 #include "worker/transfer/kv_codec.h"
 #include "worker/transfer/kv_link_follower.h"
 #include "worker/transfer/kv_link_mover.h"
+#include "worker/transfer/kv_transport.h"
 
 namespace tessera::worker {
 namespace {
@@ -233,7 +234,7 @@ void KvLinkPort::OnParcel(const KvKey& key, const KvParcelOutcome& outcome) {
     Shipment& shipment = found->second;
     v1::KvTransfer& sum = shipment.transfer;
     sum.set_bytes(sum.bytes() + static_cast<uint64_t>(outcome.bytes));
-    if (sum.transport() != "tcp") sum.set_transport(outcome.is_unix ? "unix" : "tcp");
+    sum.set_transport(SlowerTransport(sum.transport(), std::string(Name(outcome.transport))));
     if (outcome.status.ok() && --shipment.missing > 0) return;
     sum.set_seconds(NowSeconds() - shipment.began_seconds);
     transfer = sum;

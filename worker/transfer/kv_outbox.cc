@@ -11,8 +11,8 @@
 #include "kernels/links/link_socket.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/transfer/kv_channel.h"
 #include "worker/transfer/kv_codec.h"
-#include "worker/transfer/kv_inbox.h"
 
 namespace tessera::worker {
 namespace {
@@ -21,8 +21,19 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kConnectSeconds = 5;
 
-absl::Span<const std::byte> Bytes(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+// What was asked for and cannot be had.
+absl::Status NotToBeHad(KvTransport asked, const v1::KvRoute& route, std::string_view why) {
+  std::string addresses;
+  for (const std::string& address : route.addresses())
+    addresses += StrCat(addresses.empty() ? "" : ", ", address);
+  return absl::UnavailableError(
+      StrCat("KV over ", Name(asked), " was asked for (--kv-transport), and ", why,
+             "; the receiver can be reached at ", addresses, ": ask for auto, or for another one"));
+}
+
+// Whether a transport goes to an address of this kind.
+bool Suits(std::optional<KvTransport> asked, const kernels::LinkAddress& address) {
+  return !asked.has_value() || address.is_unix() == (*asked != KvTransport::kTcp);
 }
 
 absl::Status Stopped() { return absl::CancelledError("the KV is not wanted any more"); }
@@ -33,8 +44,8 @@ struct KvOutbox::Parcel {
   ParcelId id = 0;
   KvParcel order;
   // Of the thread that ships it.
-  std::vector<std::byte> elements;
   std::unique_ptr<kernels::Link> link;
+  std::unique_ptr<KvSendChannel> channel;
   int64_t timed_bytes = 0;  // of large pieces
   std::chrono::nanoseconds timed{0};
 
@@ -153,18 +164,23 @@ void KvOutbox::Run() {
 KvParcelOutcome KvOutbox::Ship(Parcel& parcel) {
   KvParcelOutcome outcome;
   outcome.status = Dial(parcel);
+  if (outcome.status.ok()) outcome.status = OpenChannel(parcel);
   if (outcome.status.ok()) outcome.status = SendAll(parcel);
-  if (parcel.link == nullptr) return outcome;
-  outcome.bytes = parcel.link->counters().bytes_sent;
-  outcome.is_unix = parcel.link->is_unix();
+  if (parcel.channel != nullptr) {
+    outcome.bytes = parcel.channel->bytes_sent();
+    outcome.transport = parcel.channel->transport();
+  } else if (parcel.link != nullptr) {
+    outcome.bytes = parcel.link->counters().bytes_sent;
+    outcome.transport = parcel.link->is_unix() ? KvTransport::kUnix : KvTransport::kTcp;
+  }
   return outcome;
 }
 
 void KvOutbox::Count(const Parcel& parcel, const KvParcelOutcome& outcome) {
   const uint64_t peer = parcel.order.route.incarnation();
-  v1::LinkCounters& counters = counters_[{peer, outcome.is_unix}];
+  v1::LinkCounters& counters = counters_[{peer, outcome.transport}];
   counters.set_kind(v1::LINK_KIND_KV);
-  counters.set_transport(outcome.is_unix ? "unix" : "tcp");
+  counters.set_transport(std::string(Name(outcome.transport)));
   counters.set_peer_incarnation(peer);
   counters.set_bytes_sent(counters.bytes_sent() + static_cast<uint64_t>(outcome.bytes));
   counters.set_timed_bytes(counters.timed_bytes() + static_cast<uint64_t>(parcel.timed_bytes));
@@ -197,13 +213,21 @@ absl::Status KvOutbox::Dial(Parcel& parcel) {
     std::lock_guard lock(mutex_);
     return stopping_ || parcel.stopped;
   };
+  bool tried = false;
   for (const std::string& text : route.addresses()) {
     if (over()) return Stopped();
     const auto address = kernels::ParseLinkAddress(text);
     if (!address.ok()) return address.status();
+    if (!Suits(options_.transport, *address)) {
+      if (!tried) last = NotToBeHad(*options_.transport, route, "the receiver has no such address");
+      continue;
+    }
+    tried = true;
     auto link = kernels::ConnectLink(*address, kConnectSeconds);
     if (!link.ok()) {
-      last = link.status();
+      last = options_.transport.has_value()
+                 ? NotToBeHad(*options_.transport, route, StdView(link.status().message()))
+                 : link.status();
       continue;
     }
     parcel.link = *std::move(link);
@@ -215,6 +239,22 @@ absl::Status KvOutbox::Dial(Parcel& parcel) {
     return HandshakeAsClient(*parcel.link, handshake).status();  // the ticket is spent
   }
   return last;
+}
+
+// Unless it was asked for by name, memory that cannot be had leaves the socket.
+absl::Status KvOutbox::OpenChannel(Parcel& parcel) const {
+  const std::optional<KvTransport>& asked = options_.transport;
+  const bool shares_memory =
+      asked.has_value() ? *asked == KvTransport::kSharedMemory : parcel.link->is_unix();
+  auto channel = KvSendChannel::Open(parcel.link.get(), shares_memory, options_.wait_seconds);
+  if (!channel.ok() && shares_memory && absl::IsResourceExhausted(channel.status())) {
+    if (asked.has_value())
+      return NotToBeHad(*asked, parcel.order.route, StdView(channel.status().message()));
+    channel = KvSendChannel::Open(parcel.link.get(), false, options_.wait_seconds);
+  }
+  if (!channel.ok()) return channel.status();
+  parcel.channel = *std::move(channel);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<KvOutbox::Ready> KvOutbox::Next(Parcel& parcel) {
@@ -243,10 +283,7 @@ absl::Status KvOutbox::SendAll(Parcel& parcel) {
     const absl::Status sent = SendPieces(parcel, *ready);
     if (!sent.ok()) return sent;
   }
-  return parcel.link
-      ->Receive(static_cast<uint16_t>(KvFrame::kComplete), absl::Span<std::byte>(),
-                options_.wait_seconds)
-      .status();
+  return parcel.channel->AwaitComplete(options_.wait_seconds);
 }
 
 absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
@@ -262,18 +299,21 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
   piece.mutable_layers()->set_end(part.layers.end);
   const int64_t group = TokensPerGroup(codec);
   const int64_t group_bytes = KvPieceBytes(codec, part, group, pool.head_dim, pool.type);
-  const int64_t most = group * std::max<int64_t>(1, kMaxPieceBytes / group_bytes);
+  const int64_t most =
+      group * std::max<int64_t>(1, parcel.channel->max_piece_bytes() / group_bytes);
   for (int64_t begin = ready.first; begin < ready.end; begin += most) {
     const int64_t end = std::min(begin + most, ready.end);
-    parcel.elements.resize(
-        static_cast<size_t>(KvPieceBytes(codec, part, end - begin, pool.head_dim, pool.type)));
+    const Clock::time_point began = Clock::now();
+    const auto elements = parcel.channel->Prepare(
+        KvPieceBytes(codec, part, end - begin, pool.head_dim, pool.type), options_.wait_seconds);
+    if (!elements.ok()) return elements.status();
     {
       std::lock_guard lock(mutex_);
       if (stopping_ || parcel.stopped) return Stopped();
       parcel.reading = true;
     }
     EncodeKv(codec, pool, part, kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end),
-             parcel.elements.data());
+             elements->data());
     {
       std::lock_guard lock(mutex_);
       parcel.reading = false;
@@ -281,17 +321,11 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
     }
     piece.set_first_token(static_cast<int32_t>(begin));
     piece.set_end_token(static_cast<int32_t>(end));
-    const std::string text = piece.SerializeAsString();
-    const auto length = static_cast<uint32_t>(text.size());
-    const absl::Span<const std::byte> parts[] = {
-        {reinterpret_cast<const std::byte*>(&length), sizeof length}, Bytes(text), parcel.elements};
-    const Clock::time_point began = Clock::now();
-    const absl::Status sent = parcel.link->Send(static_cast<uint16_t>(KvFrame::kPiece),
-                                                absl::MakeConstSpan(parts), options_.wait_seconds);
-    if (!sent.ok()) return sent;
-    if (static_cast<int64_t>(parcel.elements.size()) < kernels::kTimedPayloadBytes) continue;
+    if (absl::Status sent = parcel.channel->Send(piece, options_.wait_seconds); !sent.ok())
+      return sent;
+    if (static_cast<int64_t>(elements->size()) < kernels::kTimedPayloadBytes) continue;
     parcel.timed += Clock::now() - began;
-    parcel.timed_bytes += static_cast<int64_t>(parcel.elements.size());
+    parcel.timed_bytes += static_cast<int64_t>(elements->size());
   }
   return absl::OkStatus();
 }

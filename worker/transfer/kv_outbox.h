@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "kernels/links/link.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/kv_transport.h"
 
 namespace tessera::worker {
 
@@ -34,12 +36,14 @@ struct KvOutboxOptions {
   uint64_t incarnation = 0;   // of this worker
   double wait_seconds = 10;   // for the peer to take a piece, and to say that all has come
   double idle_seconds = 120;  // for more KV to be added
+  // None: the fastest that can be had. One that is asked for and cannot be had fails parcels.
+  std::optional<KvTransport> transport = std::nullopt;
 };
 
 struct KvParcelOutcome {
   absl::Status status;  // OK: the peer has all of it
-  int64_t bytes = 0;    // that went over the connection
-  bool is_unix = false;
+  int64_t bytes = 0;    // that went over the connection, or through memory for it
+  KvTransport transport = KvTransport::kTcp;
 };
 
 // Tokens [first, end) of a sequence. What stands in the pool at the tokens that were added stays
@@ -73,7 +77,7 @@ class KvOutbox {
   void Stop(ParcelId id);
 
   // Of all parcels that ended, by the peer's incarnation and transport. Pieces of
-  // kernels::kTimedPayloadBytes or more are timed, from this side.
+  // kernels::kTimedPayloadBytes or more are timed, from this side, their encoding included.
   std::vector<v1::LinkCounters> counters() const;
 
  private:
@@ -89,6 +93,7 @@ class KvOutbox {
   KvParcelOutcome Ship(Parcel& parcel);
   void Count(const Parcel& parcel, const KvParcelOutcome& outcome);
   absl::Status Dial(Parcel& parcel);
+  absl::Status OpenChannel(Parcel& parcel) const;
   absl::Status SendAll(Parcel& parcel);
   // The next KV that was added; an error: there is none in time, or the parcel was stopped.
   absl::StatusOr<Ready> Next(Parcel& parcel);
@@ -101,7 +106,7 @@ class KvOutbox {
   ParcelId last_id_ = 0;
   std::map<ParcelId, std::shared_ptr<Parcel>> parcels_;  // that have not ended
   std::deque<std::shared_ptr<Parcel>> waiting_;          // for a thread
-  std::map<std::pair<uint64_t, bool>, v1::LinkCounters> counters_;
+  std::map<std::pair<uint64_t, KvTransport>, v1::LinkCounters> counters_;
   int idle_threads_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

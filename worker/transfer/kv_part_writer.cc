@@ -19,17 +19,20 @@ int64_t KvPartWriter::At(int64_t layer, int64_t head) const {
          (head - place_.part.kv_heads.begin);
 }
 
-absl::StatusOr<KvPartWriter::Piece> KvPartWriter::Read(std::string_view payload) const {
-  Piece piece;
+absl::StatusOr<KvFramedPiece> SplitPiece(std::string_view payload) {
   uint32_t header = 0;
   if (payload.size() < sizeof header) return absl::InvalidArgumentError("a KV piece is cut short");
   std::memcpy(&header, payload.data(), sizeof header);
   payload.remove_prefix(sizeof header);
-  if (header > payload.size() ||
-      !piece.header.ParseFromArray(payload.data(), static_cast<int>(header))) {
+  if (header > payload.size()) return absl::InvalidArgumentError("a KV piece is cut short");
+  return KvFramedPiece{payload.substr(0, header), payload.substr(header)};
+}
+
+absl::StatusOr<KvPartWriter::Piece> KvPartWriter::Read(const KvFramedPiece& framed) const {
+  Piece piece;
+  if (!piece.header.ParseFromArray(framed.header.data(), static_cast<int>(framed.header.size())))
     return absl::InvalidArgumentError("the header of a KV piece cannot be read");
-  }
-  piece.elements = payload.substr(header);
+  piece.elements = framed.elements;
   const absl::Status checked = Check(piece.header, static_cast<int64_t>(piece.elements.size()));
   if (!checked.ok()) return checked;
   return piece;

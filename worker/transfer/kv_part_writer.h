@@ -28,16 +28,24 @@ struct KvPlaceOfPart {
   int64_t end = 0;
 };
 
+// A piece as it comes.
+struct KvFramedPiece {
+  std::string_view header;    // a v1::KvPiece
+  std::string_view elements;  // what stands behind it
+};
+// InvalidArgument: cut short.
+absl::StatusOr<KvFramedPiece> SplitPiece(std::string_view payload);
+
 class KvPartWriter {
  public:
   explicit KvPartWriter(KvPlaceOfPart place);
 
   struct Piece {
     v1::KvPiece header;
-    std::string_view elements;  // of the payload
+    std::string_view elements;  // of the framed one
   };
   // InvalidArgument: not a piece, or not one that is expected now.
-  absl::StatusOr<Piece> Read(std::string_view payload) const;
+  absl::StatusOr<Piece> Read(const KvFramedPiece& framed) const;
   // Of a piece that Read gave last.
   void Write(const Piece& piece);
 

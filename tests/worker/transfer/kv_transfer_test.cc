@@ -7,6 +7,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "kernels/links/link_address.h"
 #include "kernels/links/link_socket.h"
 #include "proto/protocol.h"
+#include "tests/temporary_folder.h"
+#include "worker/transfer/kv_channel.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
 
@@ -56,12 +59,14 @@ class Outcome {
 };
 
 struct Ends {
-  explicit Ends(const std::string& token = "secret") {
-    auto started = KvInbox::Start({{"127.0.0.1:0"}, token, kReceiver});
+  explicit Ends(const std::string& token = "secret",
+                std::optional<KvTransport> transport = std::nullopt,
+                const std::vector<std::string>& listen = {"127.0.0.1:0"}) {
+    auto started = KvInbox::Start({listen, token, kReceiver});
     REQUIRE(started.ok());
     inbox = *std::move(started);
-    outbox = std::make_unique<KvOutbox>(
-        KvOutboxOptions{.cluster_token = token, .incarnation = 5, .wait_seconds = 5});
+    outbox = std::make_unique<KvOutbox>(KvOutboxOptions{
+        .cluster_token = token, .incarnation = 5, .wait_seconds = 5, .transport = transport});
     for (size_t i = 0; i < from.memory.size(); ++i) from.memory[i] = static_cast<std::byte>(i * 7);
   }
   // Tokens 5 to 17 of a sequence, all layers and heads.
@@ -167,8 +172,20 @@ void SendPiece(kernels::Link* link, const v1::KvPiece& piece, int64_t bytes) {
 
 constexpr int64_t PieceBytes(int64_t tokens) { return 2 * 3 * tokens * kHeadDim * 4; }
 
-TEST_CASE("KV arrives in the blocks that were kept for it") {
-  Ends ends;
+TEST_CASE("KV arrives in the blocks that were kept for it, whatever the transport") {
+  const tests::TemporaryFolder folder;
+  struct Case {
+    std::optional<KvTransport> asked;
+    bool one_machine;
+    std::string used;
+  };
+  const auto one = GENERATE(
+      Case{{}, false, "tcp"}, Case{{}, true, "shm"}, Case{KvTransport::kTcp, true, "tcp"},
+      Case{KvTransport::kUnix, true, "unix"}, Case{KvTransport::kSharedMemory, true, "shm"});
+  INFO(one.used);
+  std::vector<std::string> listen = {"127.0.0.1:0"};
+  if (one.one_machine) listen.insert(listen.begin(), "unix:" + (folder.path() / "kv").string());
+  Ends ends("secret", one.asked, listen);
   for (const bool in_chunks : {false, true}) {
     Outcome arrived, sent;
     const KvOutbox::ParcelId id = ends.Open(ends.Expect(&arrived), &sent);
@@ -203,10 +220,33 @@ TEST_CASE("KV arrives in the blocks that were kept for it") {
   const std::vector<v1::LinkCounters> counted = ends.outbox->counters();
   REQUIRE(counted.size() == 1);
   CHECK(counted[0].peer_incarnation() == kReceiver);
-  CHECK(counted[0].transport() == "tcp");
+  CHECK(counted[0].transport() == one.used);
   CHECK(counted[0].bytes_sent() > uint64_t{2 * 2 * PieceBytes(13)});
   CHECK(counted[0].failures() == 0);
   CHECK(ends.inbox->refused() == 0);
+}
+
+TEST_CASE("a transport that was asked for and cannot be had is an error that names both") {
+  for (const KvTransport asked : {KvTransport::kSharedMemory, KvTransport::kUnix}) {
+    Ends ends("secret", asked);
+    Outcome arrived, sent;
+    const v1::KvRoute route = ends.Expect(&arrived);
+    ends.Send(route, &sent);
+    const absl::Status refused = sent.Wait();
+    CHECK(absl::IsUnavailable(refused));
+    CHECK_THAT(std::string(refused.message()), Catch::Contains(std::string(Name(asked))) &&
+                                                   Catch::Contains(ends.inbox->addresses()[0]) &&
+                                                   Catch::Contains("--kv-transport"));
+    CHECK(ends.untouched());
+    ends.inbox->Forget(route.ticket());
+  }
+  const tests::TemporaryFolder folder;
+  Ends ends("secret", KvTransport::kTcp, {"unix:" + (folder.path() / "kv").string()});
+  Outcome arrived, sent;
+  const v1::KvRoute route = ends.Expect(&arrived);
+  ends.Send(route, &sent);
+  CHECK_THAT(std::string(sent.Wait().message()), Catch::Contains("tcp was asked for"));
+  ends.inbox->Forget(route.ticket());
 }
 
 TEST_CASE("a ticket that is used, unknown or another worker's opens nothing") {

@@ -1,0 +1,37 @@
+#include "worker/transfer/kv_transport.h"
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr KvTransport kAll[] = {KvTransport::kTcp, KvTransport::kUnix, KvTransport::kSharedMemory};
+
+}  // namespace
+
+std::string_view Name(KvTransport transport) {
+  switch (transport) {
+    case KvTransport::kTcp: return "tcp";
+    case KvTransport::kUnix: return "unix";
+    case KvTransport::kSharedMemory: return "shm";
+  }
+  return "?";
+}
+
+absl::StatusOr<std::optional<KvTransport>> ParseKvTransport(std::string_view text) {
+  if (text == "auto") return std::optional<KvTransport>();
+  for (const KvTransport transport : kAll) {
+    if (text == Name(transport)) return std::optional(transport);
+  }
+  return absl::InvalidArgumentError(
+      StrCat("\"", text, "\" is no transport of KV: it is one of auto, shm, unix, tcp"));
+}
+
+std::string SlowerTransport(const std::string& one, const std::string& other) {
+  for (const KvTransport transport : kAll) {
+    if (one == Name(transport) || other == Name(transport)) return std::string(Name(transport));
+  }
+  return one;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,27 @@
+// The ways from one worker to another that KV may take, by name: "shm" (memory that both share, on
+// one machine), "unix", "tcp".
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tessera::worker {
+
+// The slowest first.
+enum class KvTransport { kTcp, kUnix, kSharedMemory };
+
+std::string_view Name(KvTransport transport);
+
+// What --kv-transport says; none: "auto", the fastest that can be had. InvalidArgument names the
+// text and what there is.
+absl::StatusOr<std::optional<KvTransport>> ParseKvTransport(std::string_view text);
+
+// Of two names that were used for one prompt; one of them may be empty.
+std::string SlowerTransport(const std::string& one, const std::string& other);
+
+}  // namespace tessera::worker
