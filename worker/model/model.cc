@@ -3,6 +3,7 @@
 #include <bit>
 #include <utility>
 
+#include "kernels/repeating_stream.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_forward.h"
@@ -91,14 +92,15 @@ class Transformer : public Model {
     if (!joined_ && !IsWholeStage(options_.model, options_.share)) {
       return absl::FailedPreconditionError("model: a rank's part needs JoinRanks before Forward");
     }
-    absl::Status status = CheckStep(step);
-    if (status.ok() && options_.share.holds_embedding()) status = pass_.Embed(step, stream);
-    if (status.ok()) status = pass_.PrepareRotation(step, stream);
-    for (size_t i = 0; status.ok() && i < weights_->layers.size(); ++i) {
-      status = pass_.Layer(static_cast<int64_t>(i), step, stream);
-    }
-    if (!status.ok()) return status;
-    return options_.share.holds_head() ? pass_.Head(step, stream) : pass_.EndStage(step, stream);
+    if (absl::Status status = CheckStep(step); !status.ok()) return status;
+    auto* repeating = Repeats(step) ? dynamic_cast<kernels::RepeatingStream*>(&stream) : nullptr;
+    if (repeating == nullptr) return Enqueue(step, stream);
+    const kernels::RepeatingStream::Key key = KeyOf(step);
+    if (repeating->Replay(key)) return absl::OkStatus();
+    repeating->BeginRecording(key);
+    const absl::Status status = Enqueue(step, stream);
+    repeating->EndRecording(status.ok());
+    return status;
   }
 
   TensorView stage_rows() const override { return buffers_.hidden; }
@@ -115,6 +117,46 @@ class Transformer : public Model {
   }
 
  private:
+  absl::Status Enqueue(const StepInputs& step, kernels::Stream& stream) {
+    absl::Status status;
+    if (options_.share.holds_embedding()) status = pass_.Embed(step, stream);
+    if (status.ok()) status = pass_.PrepareRotation(step, stream);
+    for (size_t i = 0; status.ok() && i < weights_->layers.size(); ++i) {
+      status = pass_.Layer(static_cast<int64_t>(i), step, stream);
+    }
+    if (!status.ok()) return status;
+    return options_.share.holds_head() ? pass_.Head(step, stream) : pass_.EndStage(step, stream);
+  }
+
+  // Steps of single tokens come again and again with the same extents. Other ranks, and who hears
+  // of keys and values, are the host's work.
+  bool Repeats(const StepInputs& step) const {
+    return !joined_ && step.kv_listener == nullptr &&
+           step.token_ids.rows() == step.context_lengths.rows();
+  }
+
+  // All that a step's launches depend on, beside what never changes.
+  kernels::RepeatingStream::Key KeyOf(const StepInputs& step) const {
+    const auto address = [](const auto* at) { return reinterpret_cast<uint64_t>(at); };
+    const auto extent = [](int64_t size) { return static_cast<uint64_t>(size); };
+    return {address(this),
+            address(kv_[0].keys.data),
+            extent(kv_[0].keys.shape[1]),
+            extent(kv_[0].keys.shape[2]),
+            address(step.token_ids.data),
+            address(step.positions.data),
+            address(step.rope_lengths.data),
+            address(step.slots.data),
+            address(step.query_starts.data),
+            address(step.context_lengths.data),
+            address(step.block_tables.data),
+            address(step.logit_rows.data),
+            extent(step.token_ids.rows()),
+            extent(step.block_tables.shape[1]),
+            extent(step.block_tables.row_stride),
+            extent(step.logit_rows.rows())};
+  }
+
   int64_t KvHeads() const {
     return options_.share.kv_heads().end() - options_.share.kv_heads().begin();
   }

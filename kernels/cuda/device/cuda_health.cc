@@ -17,7 +17,8 @@ constexpr std::chrono::microseconds kPause{50};
 // What fails alone and leaves the device as it was; any other error may be sticky.
 bool LeavesDevice(cudaError_t error) {
   return error == cudaErrorInvalidValue || error == cudaErrorMemoryAllocation ||
-         error == cudaErrorInvalidConfiguration || error == cudaErrorLaunchOutOfResources;
+         error == cudaErrorInvalidConfiguration || error == cudaErrorLaunchOutOfResources ||
+         (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread);
 }
 
 std::string Details([[maybe_unused]] cudaStream_t stream) {

@@ -91,6 +91,7 @@ absl::Status CudaStream::EnqueueHostWork(HostWork work, const void* arguments, i
     stream.in_host_work_ = false;
     return status;
   };
+  record.ends_recording = false;
   record.call = reinterpret_cast<void (*)()>(work);
   std::memcpy(record.arguments.data(), arguments, static_cast<size_t>(size_bytes));
   Submit();
@@ -145,13 +146,91 @@ absl::Status CudaStream::WaitHandedOn(uint32_t target) {
   return status;
 }
 
+bool CudaStream::Replay(const Key& key) {
+  CudaGraphs::Graph* const graph = graphs_.FindKept(key);
+  if (graph == nullptr) return false;
+  EnqueueGraph(
+      [](const Record& record, CudaStream& stream) {
+        const auto& call = *reinterpret_cast<const GraphCall*>(record.arguments.data());
+        return stream.health_->Check(cudaGraphLaunch(call.graph->graph, stream.stream_), "a graph",
+                                     stream.stream_);
+      },
+      {graph, true});
+  return true;
+}
+
+void CudaStream::BeginRecording(const Key& key) {
+  recording_ = graphs_.ToRecord(key);
+  if (recording_ == nullptr) return;
+  EnqueueGraph(
+      [](const Record&, CudaStream& stream) {
+        // Where CUDA refuses, the launches just run.
+        stream.captures_ =
+            cudaStreamBeginCapture(stream.stream_, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+        return absl::OkStatus();
+      },
+      {recording_, true});
+}
+
+void CudaStream::EndRecording(bool whole) {
+  CudaGraphs::Graph* const graph = std::exchange(recording_, nullptr);
+  if (graph == nullptr) return;
+  EnqueueGraph(
+      [](const Record& record, CudaStream& stream) {
+        const auto& call = *reinterpret_cast<const GraphCall*>(record.arguments.data());
+        return stream.EndCapture(*call.graph, call.whole);
+      },
+      {graph, whole}, true);
+}
+
+void CudaStream::EnqueueGraph(absl::Status (*run)(const Record& record, CudaStream& stream),
+                              const GraphCall& call, bool ends_recording) {
+  Record* const record = NextRecord();
+  if (record == nullptr) return;  // Synchronize says why
+  record->run = run;
+  record->ends_recording = ends_recording;
+  std::memcpy(record->arguments.data(), &call, sizeof call);
+  Submit();
+}
+
+absl::Status CudaStream::EndCapture(CudaGraphs::Graph& graph, bool whole) {
+  if (!std::exchange(captures_, false)) {
+    // After a failure it never began; else CUDA did not let it.
+    if (failure_.ok()) graphs_.GiveUp();
+    return failure_;
+  }
+  if (!capture_failure_.ok()) graphs_.GiveUp();
+  const bool kept = graphs_.Keep(stream_, whole && capture_failure_.ok(), graph);
+  capture_failure_ = absl::OkStatus();
+  const std::vector<Record> captured = std::exchange(captured_, {});
+  if (kept) {
+    return health_->Check(cudaGraphLaunch(graph.graph, stream_), "a graph", stream_);
+  }
+  for (const Record& record : captured) {
+    absl::Status status = record.run(record, *this);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void CudaStream::Run(const Record& record) {
+  if (record.ends_recording) {
+    failure_ = record.run(record, *this);
+  } else if (captures_) {
+    captured_.push_back(record);
+    if (capture_failure_.ok()) capture_failure_ = record.run(record, *this);
+  } else if (failure_.ok()) {
+    failure_ = record.run(record, *this);
+  }
+}
+
 void CudaStream::Loop() {
   failure_ = health_->Check(cudaSetDevice(device_index_), "choosing the device");
   for (uint32_t next = 0;; ++next) {
     submitted_.wait(next);
     const Record& record = ring_[next % kRingRecords];
     if (record.run == nullptr) return;
-    if (failure_.ok()) failure_ = record.run(record, *this);
+    Run(record);
     handed_on_.fetch_add(1);
     if (sleepers_.load() > 0) FutexWake(handed_on_, 1);
   }

@@ -2,8 +2,9 @@
 //
 // The thread is why a failure of host work skips what is enqueued behind it: a kernel is launched
 // only after the host work before it succeeded. Enqueuing copies arguments into the ring and
-// allocates nothing; it blocks only while the ring is full. Thread rule: as kernels/device.h, one
-// thread at a time.
+// allocates nothing; it blocks only while the ring is full. What is recorded becomes a CUDA graph
+// on that thread; where that fails, it runs launch by launch, and nothing is recorded any more.
+// Thread rule: as kernels/device.h, one thread at a time.
 #pragma once
 
 #include <array>
@@ -14,16 +15,19 @@
 #include <new>
 #include <thread>
 #include <type_traits>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device/cuda_graphs.h"
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
+#include "kernels/repeating_stream.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
-class CudaStream final : public Stream {
+class CudaStream final : public Stream, public RepeatingStream {
  public:
   // Of the device with this index; `health` is its, and must outlive the stream.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device_index, CudaHealth* health);
@@ -35,6 +39,10 @@ class CudaStream final : public Stream {
   absl::Status EnqueueHostWork(HostWork work, const void* arguments, int64_t size_bytes) override;
   absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) override;
   absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) override;
+
+  bool Replay(const Key& key) override;
+  void BeginRecording(const Key& key) override;
+  void EndRecording(bool whole) override;
 
   // Enqueues launch(params, stream). `what` stands for it in errors and is not copied.
   template <typename Params>
@@ -49,6 +57,7 @@ class CudaStream final : public Stream {
       const Params& arguments = *std::launder(reinterpret_cast<const Params*>(r.arguments.data()));
       return stream.health_->Check(call(arguments, stream.stream_), r.what, stream.stream_);
     };
+    record.ends_recording = false;
     record.call = reinterpret_cast<void (*)()>(launch);
     record.what = what;
     std::memcpy(record.arguments.data(), &params, sizeof params);
@@ -64,6 +73,7 @@ class CudaStream final : public Stream {
 
   struct Record {
     absl::Status (*run)(const Record& record, CudaStream& stream) = nullptr;  // null: the last one
+    bool ends_recording = false;  // runs also behind a failure
     void (*call)() = nullptr;
     const char* what = "";
     alignas(16) std::array<std::byte, kMaxArgumentBytes> arguments;
@@ -74,6 +84,15 @@ class CudaStream final : public Stream {
         health_(health),
         stream_(stream),
         ring_(new Record[kRingRecords]) {}
+  // What the runner does about a graph.
+  struct GraphCall {
+    CudaGraphs::Graph* graph;
+    bool whole;
+  };
+  void EnqueueGraph(absl::Status (*run)(const Record& record, CudaStream& stream),
+                    const GraphCall& call, bool ends_recording = false);
+  void Run(const Record& record);
+  absl::Status EndCapture(CudaGraphs::Graph& graph, bool whole);
   absl::Status Copy(void* to, const void* from, int64_t size_bytes, cudaMemcpyKind kind);
   Record* NextRecord();  // waits for room; null where the device is lost meanwhile
   void Submit();
@@ -91,6 +110,11 @@ class CudaStream final : public Stream {
   std::atomic<bool> in_host_work_{false};           // whose bound is its own
   // The runner's while records are in the ring, the caller's once all are handed on.
   absl::Status failure_;
+  CudaGraphs graphs_;                       // the caller's, but for a graph's content
+  CudaGraphs::Graph* recording_ = nullptr;  // the caller's: that which is being recorded
+  bool captures_ = false;                   // the runner's
+  absl::Status capture_failure_;            // the runner's
+  std::vector<Record> captured_;            // the runner's: to run them, should the graph fail
   std::thread runner_;
 };
 

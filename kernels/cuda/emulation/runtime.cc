@@ -45,6 +45,7 @@ struct GlobalMemory {
   std::map<std::string, int64_t, std::less<>> launches_from;  // by file
   std::map<void*, int64_t> pinned;                            // sizes of what is pinned
   int64_t pinned_bytes = 0;
+  int64_t graphs_launched = 0, graphs_alive = 0;
 };
 
 GlobalMemory& Global() {
@@ -98,6 +99,10 @@ cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& s
   if (!shape.IsLegal()) return cudaErrorInvalidConfiguration;
   bool vary_schedules = false;
   if (stalled_) return cudaSuccess;  // queued behind what never ends
+  if (capture_ != nullptr) {
+    capture_->nodes.push_back({name, shape, thread});
+    return cudaSuccess;
+  }
   if (const cudaError_t error = InjectedError(name, vary_schedules, stalled_);
       error != cudaSuccess) {
     if (IsSticky(error)) Fail(error, absl::InternalError(name + ": a test asked for this failure"));
@@ -131,6 +136,12 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorLaunchOutOfResources: return "too many resources requested for launch";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
   }
   return "unrecognized error code";
 }
@@ -159,6 +170,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream->captures()) return cudaErrorStreamCaptureUnsupported;
   return stream->stalled() ? cudaErrorNotReady : stream->sticky_error();
 }
 
@@ -220,6 +232,7 @@ cudaError_t cudaFreeHost(void* data) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (!stream->failure().ok()) return stream->sticky_error();
+  if (stream->captures()) return cudaErrorStreamCaptureUnsupported;
   if (stream->stalled()) return cudaSuccess;
   return cudaMemcpy(to, from, size_bytes, cudaMemcpyDeviceToDevice);
 }
@@ -227,6 +240,60 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind) {
   if (size_bytes > 0) std::memcpy(to, from, size_bytes);
   return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->captures()) return cudaErrorStreamCaptureUnsupported;
+  stream->BeginCapture();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!stream->captures()) return cudaErrorInvalidValue;
+  std::unique_ptr<EmulatedStream::Graph> captured = stream->EndCapture();
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  if (Global().injection.captures_fail) return cudaErrorStreamCaptureInvalidated;
+  ++Global().graphs_alive;
+  *graph = captured.release();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  ++Global().graphs_alive;
+  *exec = new EmulatedStream::Graph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  {
+    const std::lock_guard<std::mutex> lock(Global().mutex);
+    ++Global().graphs_launched;
+  }
+  for (const auto& node : exec->nodes) {
+    const cudaError_t error = stream->Launch(node.name, node.shape, node.thread);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  --Global().graphs_alive;
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return cudaGraphDestroy(exec); }
+
+int64_t GraphsLaunched() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  return Global().graphs_launched;
+}
+
+int64_t GraphsAlive() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  return Global().graphs_alive;
 }
 
 int64_t PinnedBytes() {

@@ -12,8 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/emulation/schedule.h"
@@ -31,6 +34,9 @@ enum cudaError_t {
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureWrongThread = 908,
 };
 
 // The part of it that our host code reads.
@@ -51,6 +57,7 @@ struct Injection {
   int64_t stalling_launch = 0;
   // Asked at each launch; where it is true, that launch fails with IllegalAddress. Null: none does.
   bool (*fails_now)() = nullptr;
+  bool captures_fail = false;   // when they end
   bool vary_schedules = false;  // launch n of a stream runs under ScheduleFromSeed(n)
 };
 void Inject(const Injection& injection);
@@ -61,15 +68,28 @@ class EmulatedStream {
   // Of the first kernel that failed: Internal, naming where it was launched, block, thread and
   // wait.
   const absl::Status& failure() const { return failure_; }
+  bool captures() const { return capture_ != nullptr; }
 
   // As the stream returns it for everything after a failure.
   cudaError_t sticky_error() const { return sticky_error_; }
   bool stalled() const { return stalled_; }
 
-  // Runs thread() once for each thread of the shape, block after block. The name stands for the
-  // kernel in errors. InvalidConfiguration where CUDA would refuse the shape, and nothing runs.
+  // Runs thread() once for each thread of the shape, block after block, or, while launches are
+  // captured, keeps it. The name stands for the kernel in errors. InvalidConfiguration where CUDA
+  // would refuse the shape, and nothing runs.
   cudaError_t Launch(const std::string& name, const LaunchShape& shape,
                      const std::function<void()>& thread);
+  // Launches that were captured, in their order.
+  struct Graph {
+    struct Node {
+      std::string name;
+      LaunchShape shape;
+      std::function<void()> thread;
+    };
+    std::vector<Node> nodes;
+  };
+  void BeginCapture() { capture_ = std::make_unique<Graph>(); }
+  std::unique_ptr<Graph> EndCapture() { return std::move(capture_); }
 
  private:
   void Fail(cudaError_t error, absl::Status failure);
@@ -79,6 +99,7 @@ class EmulatedStream {
   cudaError_t sticky_error_ = cudaSuccess;
   bool stalled_ = false;
   int64_t launches_ = 0;
+  std::unique_ptr<Graph> capture_;  // null: nothing is captured
 };
 
 using cudaStream_t = EmulatedStream*;
@@ -114,6 +135,22 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+
+// Graphs of launches. What is captured on a stream is not run; copies and waits are errors
+// meanwhile, as they are with memory that is not pinned.
+using cudaGraph_t = EmulatedStream::Graph*;
+using cudaGraphExec_t = EmulatedStream::Graph*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+// So far; and how many are there now, of both kinds.
+int64_t GraphsLaunched();
+int64_t GraphsAlive();
 
 // Launches so far whose call stands in this file ("gemm.cu"): which kernels were chosen.
 int64_t LaunchesFrom(std::string_view file);

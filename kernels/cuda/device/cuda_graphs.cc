@@ -1,0 +1,45 @@
+#include "kernels/cuda/device/cuda_graphs.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+
+CudaGraphs::~CudaGraphs() {
+  for (const auto& [key, graph] : graphs_) {
+    if (graph->graph != nullptr) cudaGraphExecDestroy(graph->graph);
+  }
+}
+
+CudaGraphs::Graph* CudaGraphs::FindKept(const RepeatingStream::Key& key) const {
+  const auto found = graphs_.find(key);
+  const bool kept = found != graphs_.end() && found->second->state == Graph::State::kKept;
+  return kept ? found->second.get() : nullptr;
+}
+
+CudaGraphs::Graph* CudaGraphs::ToRecord(const RepeatingStream::Key& key) {
+  if (!works_) return nullptr;
+  auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    if (graphs_.size() < kMaxGraphs) graphs_.emplace(key, std::make_unique<Graph>());
+    return nullptr;
+  }
+  auto seen = Graph::State::kSeen;
+  return found->second->state.compare_exchange_strong(seen, Graph::State::kBegun)
+             ? found->second.get()
+             : nullptr;
+}
+
+bool CudaGraphs::Keep(cudaStream_t stream, bool wanted, Graph& graph) {
+  cudaGraph_t captured = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+  bool kept = false;
+  if (wanted) {
+    kept = ended == cudaSuccess && captured != nullptr &&
+           cudaGraphInstantiate(&graph.graph, captured, 0) == cudaSuccess;
+    if (!kept) GiveUp();
+  }
+  if (captured != nullptr) cudaGraphDestroy(captured);
+  cudaGetLastError();  // or the next launch of this thread would return it
+  if (kept) graph.state = Graph::State::kKept;
+  return kept;
+}
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,0 +1,29 @@
+// A stream that can run at once what it was given before: a step of decoding is hundreds of
+// launches with the same arguments as the step before (CUDA graphs). A Stream may be one:
+// dynamic_cast.
+//
+// Thread rule: that of Stream. Work that is recorded is the device's alone: no copies to or from
+// the host, no host work. Its memory must be what it was whenever it is run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tessera::kernels {
+
+class RepeatingStream {
+ public:
+  // What decides the arguments of everything that is recorded: addresses, extents. Equal keys stand
+  // for equal work.
+  using Key = std::array<uint64_t, 16>;
+
+  virtual ~RepeatingStream() = default;
+  // Enqueues what is kept under the key. False: nothing is, and nothing was enqueued.
+  virtual bool Replay(const Key& key) = 0;
+  // What is enqueued from here to EndRecording runs as ever; it is kept when it comes for the
+  // second time, as far as there is room, if it is `whole`: all that the key stands for.
+  virtual void BeginRecording(const Key& key) = 0;
+  virtual void EndRecording(bool whole) = 0;
+};
+
+}  // namespace tessera::kernels
