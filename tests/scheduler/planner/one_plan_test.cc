@@ -88,6 +88,43 @@ TEST_CASE("20 seeded clusters, each written both ways, have one form and one pla
   CHECK(grouped >= 6);
 }
 
+// As published: 4 A100, 8 L4 and 12 T4, one to a machine, in three regions 50 ms apart.
+TEST_CASE("24 machines in three groups over slow links have one plan, as pairs and as sites") {
+  std::string text = "machines:\n";
+  const auto add = [&](const std::string& site, const std::string& kind, int machines) {
+    for (int i = 0; i < machines; ++i) {
+      text += "- {name: " + site + std::to_string(i) + kind + ", site: " + site +
+              ", devices: [{kind: " + kind + "}]}\n";
+    }
+  };
+  add("x", "A100-40", 4);
+  add("y", "L4", 2);
+  add("y", "T4", 6);
+  add("z", "L4", 6);
+  add("z", "T4", 6);
+  text +=
+      "tiers: {site: {bandwidth: 10 Gbit/s, latency: 1 ms}, region: {bandwidth: 100 Mbit/s, "
+      "latency: 50 ms}}\n";
+  const PlannerInput by_sites = tests::WrittenInput(text, "Llama-2-70B", kWork);
+  const PlannerInput by_pairs = ByPairs(by_sites);
+  const ClusterGraph graph = GraphOf(by_pairs);
+  REQUIRE(graph.machines().size() == 24);
+  CHECK(graph.groups() == 3);
+  for (size_t m = 0; m < 24; ++m) {
+    CHECK(graph.machines()[m].group == GraphOf(by_sites).machines()[m].group);
+    CHECK((graph.machines()[m].group == graph.machines()[0].group) == (m < 4));
+  }
+  PlannerOptions options;
+  options.simulate = false;
+  const auto a = MakePlan(by_sites, options), b = MakePlan(by_pairs, options);
+  REQUIRE(a.status().message() == "");
+  REQUIRE(b.status().message() == "");
+  CHECK(a->prediction().SerializeAsString() == b->prediction().SerializeAsString());
+  REQUIRE(a->replicas_size() == b->replicas_size());
+  for (int r = 0; r < a->replicas_size(); ++r)
+    CHECK(a->replicas(r).SerializeAsString() == b->replicas(r).SerializeAsString());
+}
+
 TEST_CASE("pairs over slow links without a latency are as far as another region") {
   std::string text = "machines:\n";
   for (const char* name : {"a", "b", "c", "d"})

@@ -78,6 +78,25 @@ TEST_CASE("a proved optimum with a long TPOT is not taken") {
   CHECK_THAT(LineWith(usual, "the limits TPOT"), Contains(" requests/s without them"));
 }
 
+TEST_CASE("a proved optimum in which a token takes a second is not taken") {
+  // Long prompts on slow cards: steps of one chain over all of them are full of prompts.
+  const std::string cluster =
+      "machines:\n- {name: a, devices: [{kind: L4, count: 4}]}\n"
+      "- {name: b, devices: [{kind: L4, count: 4}]}\n"
+      "tiers: {site: {bandwidth: 10 Gbit/s, latency: 0.1 ms}}";
+  const std::string work = "classes: [{lengths: [{prompt_tokens: 3000, output_tokens: 60}]}]";
+  const auto most = PlanOf(cluster, "Qwen2.5-32B", {}, work);
+  REQUIRE(most.certificate().gap() < 1e-3);
+  REQUIRE(most.prediction().time_per_output_token_seconds() > 0.9);
+  const auto usual = PlanOf(cluster, "Qwen2.5-32B", UsualPreference(), work);
+  CHECK(usual.prediction().time_per_output_token_seconds() <= 0.1);
+  CHECK(StagesOf(usual) < StagesOf(most));
+  // What the limit costs is said, and that prompts of this length wait longer than 5 s anyway.
+  CHECK_THAT(LineWith(usual, "the limits TPOT <= 100 ms"), Contains(" requests/s without them"));
+  CHECK(LineWith(usual, "warning: no plan keeps the default limit TPOT") == "");
+  CHECK_THAT(LineWith(usual, "warning: no plan keeps the default limit TTFT"), Contains(" s more"));
+}
+
 TEST_CASE("a 4090 and two 3090 are three replicas, not a pipeline") {
   const std::string cluster =
       "machines:\n- {name: a, devices: [{kind: RTX4090}]}\n"
