@@ -291,7 +291,7 @@ std::string MoveAssumption(const v1::MoveTerms& move) {
                     : std::string(", no network in between (default)"),
                 move.keeps_weights()
                     ? "; workers keep weights that they hold (option)"
-                    : "; a worker that changes reads all of its weights (default)");
+                    : "; a worker whose share changes reads all of its weights (default)");
 }
 
 std::vector<std::string> AssumptionLines(const v1::Assumptions& a) {

@@ -91,6 +91,7 @@ class Mover {
         moves[static_cast<size_t>(i)].stays_as = old;
         continue;
       }
+      if (change == Change::kFlips) continue;  // its workers keep their weights
       for (const v1::Stage& stage : plan_.replicas(i).stages()) {
         for (const v1::PlannedWorker& worker : stage.workers()) {
           const auto found = read.find(worker.device());

@@ -63,7 +63,7 @@ const std::vector<Option>& Options() {
        [](auto*, auto* o) { o->move.disk_bytes_per_second = 1e9; }},
       {"no network in between (default)", "over a network of 24 Gbit/s per machine (option)",
        [](auto*, auto* o) { o->move.network_bytes_per_second = 3e9; }},
-      {"a worker that changes reads all of its weights (default)",
+      {"a worker whose share changes reads all of its weights (default)",
        "workers keep weights that they hold (option)",
        [](auto*, auto* o) { o->move.keeps_weights = true; }},
       {"memory used = 90 % of each device's (default)",

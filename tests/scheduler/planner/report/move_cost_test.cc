@@ -68,25 +68,16 @@ TEST_CASE("from the same plan nothing moves; from one with other routing nothing
   CHECK(PlanOf(input).move().seconds() == 0);
 }
 
-TEST_CASE("a replica that only flips its role reads again, unless workers keep weights") {
+TEST_CASE("a replica that only flips its role reads nothing") {
   PlannerInput input = Input();
   PlannerOptions options;
   options.allow_split = false;
   input.running = PlanOf(input, options);
-  const v1::DeploymentPlan running = *input.running;
   input.running->mutable_replicas(0)->set_role(v1::REPLICA_ROLE_DECODE);
-  v1::DeploymentPlan plan = PlanOf(input, options);
+  const v1::DeploymentPlan plan = PlanOf(input, options);
   REQUIRE(plan.move().flip_size() == 1);
   CHECK(plan.move().stay_size() == plan.replicas_size() - 1);
-  CHECK(plan.move().seconds() == Approx(plan.replicas(0).load_seconds()));
-  double others = 0;
-  for (int i = 1; i < plan.replicas_size(); ++i)
-    others += plan.replicas(i).prediction().requests_per_second();
-  CHECK(plan.move().meanwhile_requests_per_second() == Approx(others));
-  CHECK(plan.move().lost_requests() ==
-        Approx(plan.move().seconds() * (running.prediction().requests_per_second() - others)));
-  options.move.keeps_weights = true;
-  plan = PlanOf(input, options);
+  CHECK(plan.replicas(0).load_seconds() > 0);
   CHECK(plan.move().seconds() == 0);
   CHECK(plan.move().lost_requests() == 0);
   CHECK_THAT(PlanTable(plan), Contains("change their role only"));
