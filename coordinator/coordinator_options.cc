@@ -16,6 +16,32 @@
 namespace tessera::coordinator {
 namespace {
 
+absl::Status CheckNames(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  if (!names.empty() && names.front().empty())
+    return absl::InvalidArgumentError("--served-model-name is empty: give a name, or leave it out");
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--served-model-name ", *twice, " is given twice: each name needs one"));
+}
+
+// As browsers send them in the header Origin: scheme://host[:port] and nothing behind.
+absl::Status CheckOrigins(const std::vector<std::string>& origins) {
+  for (const std::string& origin : origins) {
+    if (origin == "*" || origin == "null") continue;
+    const size_t scheme = origin.find("://");
+    const bool whole = scheme != std::string::npos && scheme > 0 && origin.size() > scheme + 3 &&
+                       origin.find_first_of("/?# ", scheme + 3) == std::string::npos;
+    if (whole) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--allowed-origins ", origin,
+        " is no origin, as browsers send it: give SCHEME://HOST or SCHEME://HOST:PORT, "
+        "without a path, or *"));
+  }
+  return absl::OkStatus();
+}
+
 void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) {
   app.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   app.AddOption("--served-model-name", o.served_model_names,
@@ -45,7 +71,7 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
       .Needs(*app.FindFlag("--cluster"));
   app.AddSwitch("--split,!--no-split", o.split,
                 "Plan for --cluster so that every replica only prefills or only decodes; "
-                "--no-split: so that every one does both; default: what is best")
+                "--no-split: so that every one does both; default: the better of both")
       .Needs(*app.FindFlag("--cluster"));
   app.AddOption("--plan-wait", o.plan_wait_seconds,
                 "Seconds to wait for workers that --cluster names before planning without them")
@@ -149,6 +175,8 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
         "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
         "need none");
   }
+  if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
+  if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;
   if (parsed.options.model.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");
   }

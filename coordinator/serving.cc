@@ -94,11 +94,10 @@ absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& pa
 }
 
 // Weights as a plan says, else as the flags do, else as they are stored.
-std::string FingerprintOf(const v1::ConfigureRequest& configure,
-                          const std::optional<v1::DeploymentPlan>& plan) {
+std::string FingerprintOf(const v1::ConfigureRequest& configure, const v1::DeploymentPlan* plan) {
   v1::DataType type = configure.model().dtype();
   if (configure.weight_dtype() != v1::DATA_TYPE_UNSPECIFIED) type = configure.weight_dtype();
-  if (plan.has_value() && plan->weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
+  if (plan != nullptr && plan->weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
     type = plan->weight_dtype();
   return SystemFingerprint(BuildVersion(), configure.model_fingerprint(), v1::DataType_Name(type));
 }
@@ -137,8 +136,11 @@ class Coordinator {
     if (!loaded.ok()) return loaded.status();
     absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
     if (!plan.ok()) return plan.status();
-    loaded->served->system_fingerprint = FingerprintOf(loaded->configure, *plan);
     served_ = loaded->served;
+    fingerprint_ = [served = served_, configure = loaded->configure](const auto* in_force) {
+      served->system_fingerprint->Set(FingerprintOf(configure, in_force));
+    };
+    fingerprint_(plan->has_value() ? &**plan : nullptr);
     metrics_ =
         std::make_unique<RequestMetrics>(*registry_, served_->name, served_->max_model_len_tokens);
     const double model_read = MonotonicSeconds();
@@ -294,7 +296,10 @@ class Coordinator {
       deployment.planner = *std::move(planner);
       deployment.replan_after_seconds = options_.replan_after_seconds;
     }
-    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) { FollowRouting(in_force); };
+    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
+      FollowRouting(in_force);
+      fingerprint_(in_force);
+    };
     deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
     model_shape_ = deployment.configure.model();
     deployment.cluster_token = token;
@@ -398,6 +403,9 @@ class Coordinator {
     http.host = options_.host;
     http.port = options_.port;
     http.io_threads = options_.io_threads;
+    http.refused = [this](std::string_view path) {
+      if (OpenAiApi::Generates(path)) metrics_->OnRefused(absl::StatusCode::kInvalidArgument);
+    };
     const auto handle = [this](std::shared_ptr<HttpExchange> exchange) {
       if (exchange->request().path == kPlanPath) {
         HandlePlanRequest(*desk_, std::move(exchange));
@@ -468,6 +476,7 @@ class Coordinator {
   CoordinatorOptions options_;
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<const ServedModel> served_;
+  std::function<void(const v1::DeploymentPlan* in_force)> fingerprint_;  // sets the model's
   std::unique_ptr<RequestMetrics> metrics_;
   std::unique_ptr<ProgressWatch> watch_;
   std::shared_ptr<RequestFlow> flow_;

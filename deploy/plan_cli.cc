@@ -200,7 +200,7 @@ void PlanCli::AddPlan() {
       .Check(WholeFrom(0));
   plan_.AddSwitch("--split,!--no-split", split_,
                   "Every replica only prefills or only decodes; --no-split: every one does both; "
-                  "default: what is best");
+                  "default: the better of both");
   plan_.AddSwitch("--kv-int4", kv_int4_,
                   "KV that moves between replicas may be rounded to four bits; default: to eight");
   plan_.AddSwitch("--simulate,!--no-simulate", f.options.simulate,

@@ -90,7 +90,7 @@ void AddSimulate(const Command& app, SimulateFlags* flags) {
       "round-robin. Default: the first");
   simulate
       .AddOption("--cost-table", flags->cost_table,
-                 "What steps cost: model (the planner's cost model), or distserve:FIT with "
+                 "Costs of steps: model (the planner's cost model), or distserve:FIT with "
                  "FIT 13B-TP1, 13B-TP2, 66B-TP4 or 66B-TP8 (latencies that DistServe's authors "
                  "fitted for OPT on A100-80)")
       .ShowDefault();

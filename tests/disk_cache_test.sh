@@ -50,14 +50,14 @@ truncate -s 400MB cache/cas/being_written
 ./checkout/third_party/trim_disk_cache cache 2
 [ "$(ls cache/cas | wc -l)" -eq 4 ] || { echo "FAILED: trimmed below its size"; touch failed; }
 ./checkout/third_party/trim_disk_cache cache 1
-[ "$(ls cache/cas | wc -l)" -eq 4 ] || { echo "FAILED: trimmed twice in a day"; touch failed; }
-touch -d "25 hours ago" cache/trimmed
+[ "$(ls cache/cas | wc -l)" -eq 4 ] || { echo "FAILED: trimmed twice in an hour"; touch failed; }
+touch -d "61 minutes ago" cache/trimmed
 ./checkout/third_party/trim_disk_cache cache 1
 if [ "$(ls cache/cas | tr '\n' ' ')" != "being_written recent " ]; then
   echo "FAILED: of 1.6 GB, what was read last should stay within 0.8 GB: $(ls cache/cas)"
   touch failed
 fi
-touch -d "25 hours ago" cache/trimmed
+touch -d "61 minutes ago" cache/trimmed
 ./checkout/third_party/trim_disk_cache cache 0
 [ "$(ls cache/cas)" = being_written ] || { echo "FAILED: a new file was deleted"; touch failed; }
 ./checkout/third_party/trim_disk_cache cache 1.5 2> /dev/null && { echo "FAILED: 1.5 GB"; touch failed; }

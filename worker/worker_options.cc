@@ -51,10 +51,10 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption("--name", o->name,
                 "Device name in the cluster, \"machine/index\"; default: host name and the GPU's "
                 "index, or /0");
-  app.AddOption(
-         "--device", o->device,
-         "What computes: cpu; cuda:0 or cuda:UUID, a GPU of --list-devices; or cuda-emulated: the "
-         "GPU's kernels on an emulator, very slow, for tests")
+  app.AddOption("--device", o->device,
+                "Device that computes: cpu; cuda:0 or cuda:UUID, a GPU of --list-devices; or "
+                "cuda-emulated: the "
+                "GPU's kernels on an emulator, very slow, for tests")
       .ShowDefault();
   app.AddSwitch("--list-devices", o->list_devices,
                 "Print the GPUs that --device can name, or why there are none, and exit");

@@ -101,6 +101,10 @@ std::optional<double> BodyReader::Number(const char* name) {
   }
   const double value = field->get<double>();
   const RequestField& row = *Row(name);
+  if (row.above_min && value == row.min) {
+    Fail(name, absl::StrCat("must be above ", row.min, " and at most ", row.max));
+    return std::nullopt;
+  }
   if (value >= row.min && value <= row.max) return value;
   Fail(name, absl::StrCat("must be within ", row.min, " and ", row.max, ", it is ", value));
   return std::nullopt;

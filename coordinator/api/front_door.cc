@@ -37,6 +37,16 @@ absl::Status WithErrorCode(absl::Status status, std::string_view code) {
 
 std::string ErrorCodeOf(const absl::Status& status) { return Payload(status, kCodePayload); }
 
+void CurrentFingerprint::Set(std::string fingerprint) {
+  std::lock_guard lock(mutex_);
+  fingerprint_ = std::move(fingerprint);
+}
+
+std::string CurrentFingerprint::Get() const {
+  std::lock_guard lock(mutex_);
+  return fingerprint_;
+}
+
 std::string SystemFingerprint(std::string_view build_version, std::string_view model_fingerprint,
                               std::string_view data_type) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
@@ -51,8 +61,10 @@ absl::Status CheckModelName(const ServedModel& model, std::string_view asked) {
   if (asked.empty() || asked == model.name) return absl::OkStatus();
   const std::vector<std::string>& others = model.other_names;
   if (std::find(others.begin(), others.end(), asked) != others.end()) return absl::OkStatus();
-  absl::Status status = absl::NotFoundError(absl::StrCat(
-      "the model '", std::string(asked), "' is not served here; '", model.name, "' is"));
+  std::string served = absl::StrCat("'", model.name, "'");
+  for (const std::string& other : others) absl::StrAppend(&served, ", '", other, "'");
+  absl::Status status = absl::NotFoundError(
+      absl::StrCat("the model '", std::string(asked), "' is not served here; served: ", served));
   status.SetPayload(kFieldPayload, absl::Cord("model"));
   return WithErrorCode(std::move(status), "model_not_found");
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,11 +20,23 @@
 
 namespace tessera::coordinator {
 
+// "fp_" and 16 hex digits: equal where build, checkpoint and data type are. A plan may change the
+// data type while requests run. Thread rule: any.
+class CurrentFingerprint {
+ public:
+  void Set(std::string fingerprint);
+  std::string Get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::string fingerprint_;
+};
+
 struct ServedModel {
-  std::string name;                      // --served-model-name, the first
-  std::vector<std::string> other_names;  // the others
-  // Of every answer: equal where build, checkpoint and data type are.
-  std::string system_fingerprint;
+  std::string name;                                               // --served-model-name, the first
+  std::vector<std::string> other_names;                           // the others
+  const std::shared_ptr<CurrentFingerprint> system_fingerprint =  // of every answer
+      std::make_shared<CurrentFingerprint>();
   std::string folder;
   int64_t max_model_len_tokens = 0;
   int64_t created_unix_seconds = 0;
@@ -50,7 +63,7 @@ std::string FieldOf(const absl::Status& status);
 absl::Status WithErrorCode(absl::Status status, std::string_view code);
 std::string ErrorCodeOf(const absl::Status& status);
 
-// "fp_" and 16 hex digits.
+// As CurrentFingerprint says.
 std::string SystemFingerprint(std::string_view build_version, std::string_view model_fingerprint,
                               std::string_view data_type);
 

@@ -166,7 +166,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
     reply_.set_id(absl::StrCat(id_prefix, DrawId()));
     reply_.set_model(model.name);
     reply_.set_created_unix_seconds(created);
-    reply_.set_system_fingerprint(model.system_fingerprint);
+    reply_.set_system_fingerprint(model.system_fingerprint->Get());
   }
 
   void OnPromptLogprobs(std::vector<PositionChances> positions) override {
@@ -274,7 +274,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   v1::CompletionChunk NewChunk() const {
     v1::CompletionChunk chunk;
     chunk.set_id(id_);
-    chunk.set_system_fingerprint(model_.system_fingerprint);
+    chunk.set_system_fingerprint(model_.system_fingerprint->Get());
     return chunk;
   }
 

@@ -85,6 +85,11 @@ class Api final : public OpenAiApi {
     if (!taken.ok()) Refuse(*route, *exchange, taken, request_id);
   }
 
+  static bool Generates(std::string_view path) {
+    const Route* route = Find(path);
+    return route != nullptr && route->generates();
+  }
+
   void Tick() override {
     std::vector<std::shared_ptr<RunningCall>> running;
     {
@@ -217,7 +222,7 @@ class Api final : public OpenAiApi {
       RespondError(*exchange, call.status(), request_id);
       return;
     }
-    LogIgnored(call->ignored_fields);
+    LogIgnored(exchange->request().path, call->ignored_fields);
     const bool stream = call->stream;
     std::shared_ptr<RunningCall> running =
         StartOpenAiCall(*std::move(call), request_id, model_, service_, options_.now_unix_seconds(),
@@ -227,15 +232,17 @@ class Api final : public OpenAiApi {
     running_.push_back(running);
   }
 
-  // Once per name, so that a client that always sends it does not fill the log.
-  void LogIgnored(const std::vector<std::string>& names) {
+  // Once per endpoint and name, so that a client that always sends it does not fill the log.
+  void LogIgnored(std::string_view path, const std::vector<std::string>& names) {
     constexpr size_t kMaxNames = 1000;
     for (const std::string& name : names) {
       {
         std::lock_guard lock(mutex_);
-        if (logged_fields_.size() == kMaxNames || !logged_fields_.insert(name).second) continue;
+        if (logged_fields_.size() == kMaxNames) return;
+        if (!logged_fields_.insert(absl::StrCat(std::string(path), " ", name)).second) continue;
       }
-      Logger("coordinator").debug("field {} is ignored: no endpoint of this server knows it", name);
+      Logger("coordinator")
+          .debug("field {} is ignored: {} does not know it", PrintableField(name), path);
     }
   }
 
@@ -394,6 +401,8 @@ class Api final : public OpenAiApi {
 };
 
 }  // namespace
+
+bool OpenAiApi::Generates(std::string_view path) { return Api::Generates(path); }
 
 std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options,
                                            std::shared_ptr<const ServedModel> model,

@@ -46,6 +46,8 @@ class OpenAiApi {
                                          std::shared_ptr<const ServedModel> model,
                                          GenerationService& service);
   virtual ~OpenAiApi() = default;
+  // Whether the path is an endpoint that generates, whose refusals are counted.
+  static bool Generates(std::string_view path);
   virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;
   // Sends comments to streams that have been silent; the owner calls it about once a second.
   virtual void Tick() = 0;

@@ -178,14 +178,19 @@ std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string reques
   return running->Start(service) ? running : nullptr;
 }
 
+std::string PrintableField(std::string_view name) {
+  std::string printable;
+  for (const char c : name) printable.push_back(c > 0x20 && c < 0x7F && c != ',' ? c : '?');
+  return printable;
+}
+
 void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers) {
   constexpr size_t kMaxBytes = 1024;
   std::string value;
   for (const std::string& name : names) {
     if (value.size() + name.size() > kMaxBytes) break;
     if (!value.empty()) value += ", ";
-    // A header's value takes no control characters, and its parts no comma.
-    for (const char c : name) value.push_back(c > 0x20 && c < 0x7F && c != ',' ? c : '?');
+    value += PrintableField(name);
   }
   if (!value.empty()) headers.emplace_back("x-tessera-ignored-fields", std::move(value));
 }

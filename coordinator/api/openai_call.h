@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/api/front_door.h"
@@ -27,6 +28,10 @@ std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string reques
                                              GenerationService& service,
                                              int64_t created_unix_seconds,
                                              std::shared_ptr<HttpExchange> exchange);
+
+// A client's name of a field, for a log line or a header: '?' for what is neither printable ASCII
+// nor safe between commas.
+std::string PrintableField(std::string_view name);
 
 // The header x-tessera-ignored-fields, where there are any.
 void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers);

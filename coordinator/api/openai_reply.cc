@@ -271,7 +271,7 @@ std::string OpenAiReply::Body() const {
                {"object", call_.chat ? "chat.completion" : "text_completion"},
                {"created", created_unix_seconds_},
                {"model", model_.name},
-               {"system_fingerprint", model_.system_fingerprint},
+               {"system_fingerprint", model_.system_fingerprint->Get()},
                {"choices", std::move(all)},
                {"usage", UsageJson(usage_)}};
   if (call_.timings) body["timings"] = TimingsJson(usage_);
@@ -321,7 +321,7 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, bool is_e
                 {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
                 {"created", created_unix_seconds_},
                 {"model", model_.name},
-                {"system_fingerprint", model_.system_fingerprint},
+                {"system_fingerprint", model_.system_fingerprint->Get()},
                 {"choices", Json::array({std::move(one)})}};
   if (opens && call_.chat && call_.return_token_ids)
     chunk["prompt_token_ids"] = prompt.prompt_token_ids;
@@ -369,7 +369,7 @@ std::string OpenAiReply::ClosingChunks() {
                   {"object", call_.chat ? "chat.completion.chunk" : "text_completion"},
                   {"created", created_unix_seconds_},
                   {"model", model_.name},
-                  {"system_fingerprint", model_.system_fingerprint},
+                  {"system_fingerprint", model_.system_fingerprint->Get()},
                   {"choices", Json::array()}};
     if (call_.include_usage) chunk["usage"] = UsageJson(usage_);
     if (call_.timings) chunk["timings"] = TimingsJson(usage_);

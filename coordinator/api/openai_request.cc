@@ -55,10 +55,7 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
     if (value.has_value()) target = static_cast<float>(*value);
   };
   set(s.temperature, reader.Number("temperature"));
-  if (const auto top_p = reader.Number("top_p")) {
-    if (*top_p == 0) reader.Fail("top_p", "must be above 0 and at most 1");
-    s.top_p = static_cast<float>(*top_p);
-  }
+  set(s.top_p, reader.Number("top_p"));
   set(s.min_p, reader.Number("min_p"));
   if (const auto top_k = reader.Integer("top_k"))
     s.top_k = static_cast<int32_t>(std::max<int64_t>(0, *top_k));

@@ -64,7 +64,7 @@ Json SchemaOf(const RequestField& field) {
       return schema;
     case FieldKind::kNumber:
       schema = Nullable("number");
-      schema["minimum"] = field.min;
+      schema[field.above_min ? "exclusiveMinimum" : "minimum"] = field.min;
       schema["maximum"] = field.max;
       return schema;
     case FieldKind::kStrings:

@@ -29,6 +29,9 @@ constexpr RequestField Integer(std::string_view name, int64_t lowest, int64_t hi
 constexpr RequestField Number(std::string_view name, double min, double max) {
   return {.name = name, .kind = kNumber, .min = min, .max = max};
 }
+constexpr RequestField NumberAbove(std::string_view name, double min, double max) {
+  return {.name = name, .kind = kNumber, .min = min, .max = max, .above_min = true};
+}
 constexpr RequestField Strings(std::string_view name, int64_t most) {
   return {.name = name, .kind = kStrings, .highest = most};
 }
@@ -41,7 +44,7 @@ constexpr RequestField Refused(std::string_view name, std::string_view harmless 
 constexpr auto kGeneration = std::to_array<RequestField>({
     Plain("model", kString),
     Number("temperature", 0, 1000),
-    Number("top_p", 0, 1),
+    NumberAbove("top_p", 0, 1),
     Number("min_p", 0, 1),
     Integer("top_k", -1, kMaxInt32),
     Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
@@ -135,6 +138,8 @@ constexpr auto kTokenize = std::to_array<RequestField>({
     Plain("return_token_strs", kBool),
     Refused("tools"),
     Refused("chat_template"),
+    Refused("documents"),
+    Refused("truncate_prompt_tokens"),
 });
 
 constexpr auto kDetokenize = std::to_array<RequestField>({

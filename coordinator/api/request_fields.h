@@ -33,6 +33,7 @@ struct RequestField {
   // Both ends are allowed. Integers and lengths, then numbers.
   int64_t lowest = 0, highest = 0;
   double min = 0, max = 0;
+  bool above_min = false;  // of numbers: `min` itself is not allowed
   bool required = false;
   // Accepted, type-checked and without effect.
   bool no_effect = false;

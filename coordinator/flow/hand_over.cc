@@ -121,7 +121,7 @@ void RequestFlow::NoteFailedHandOver(const Submission& submission, const absl::S
   const std::string& decode = submission.room->link->replica();
   const double seconds = pairs_.NoteFailed(prefill, decode, options_.now_seconds());
   Logger("coordinator")
-      .warn("KV from {} to {}: {}; tried again in {:.0f} s", prefill, decode,
+      .warn("KV from {} to {}: {}; retry in {:.0f} s", prefill, decode,
             std::string(reason.message()), seconds);
 }
 

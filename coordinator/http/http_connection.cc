@@ -203,6 +203,7 @@ class Connection final : public HttpConnectionControl,
     }
     stream_.expires_after(Milliseconds(state_->options.read_timeout_seconds));
     if (parser_->get().version() >= 11 && parser_->get().count(http::field::host) != 1) {
+      CountRefused();
       RespondAndClose(PlainError(400, "a request of HTTP/1.1 has exactly one Host header"));
       return;
     }
@@ -261,7 +262,16 @@ class Connection final : public HttpConnectionControl,
     } else {
       response = PlainError(400, absl::StrCat("this is not an HTTP request: ", WhyNotHttp(error)));
     }
+    CountRefused();
     RespondAndClose(std::move(response));
+  }
+
+  void CountRefused() const {
+    if (!state_->options.refused) return;
+    std::string_view target;
+    if (parser_.has_value())
+      target = {parser_->get().target().data(), parser_->get().target().size()};
+    state_->options.refused(PathOf(target));
   }
 
   void RespondAndClose(HttpResponse response) {

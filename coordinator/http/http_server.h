@@ -34,6 +34,9 @@ struct HttpServerOptions {
   double idle_timeout_seconds = 75;   // between requests of one connection
   double read_timeout_seconds = 60;   // for one request, head to end of body
   double write_timeout_seconds = 60;  // for the other side to take anything at all
+  // Called on an I/O thread for a request that the server answers itself, with an error: the path,
+  // "/" where none was read. May not be set.
+  std::function<void(std::string_view path)> refused;
 };
 
 struct HttpRequest {

@@ -14,7 +14,7 @@ std::shared_ptr<const ServedModel> DoorModel() {
   auto model = std::make_shared<ServedModel>();
   model->name = "org/demo";
   model->other_names = {"second-name"};
-  model->system_fingerprint = "fp_of_the_door";
+  model->system_fingerprint->Set("fp_of_the_door");
   model->folder = kModelFolder;
   model->max_model_len_tokens = 200;
   model->created_unix_seconds = 1700000000;

@@ -70,6 +70,12 @@ TEST_CASE(
     "what is not HTTP, too large or incomplete gets an error, and the next client is served") {
   HttpServerOptions options;
   options.max_body_bytes = 1000;
+  std::mutex mutex;
+  std::vector<std::string> refused;
+  options.refused = [&](std::string_view path) {
+    std::lock_guard lock(mutex);
+    refused.emplace_back(path);
+  };
   auto server = Serve(Echo, options);
   HttpClient garbage(server->port());
   REQUIRE(garbage.Send("\x01\x02 hello\r\n\r\n"));
@@ -77,6 +83,10 @@ TEST_CASE(
   HttpClient large(server->port());
   REQUIRE(large.Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n"));
   CHECK(large.Receive().status == 413);
+  {
+    std::lock_guard lock(mutex);
+    CHECK(refused == std::vector<std::string>{"/", "/a"});
+  }
   HttpClient heads(server->port());
   REQUIRE(heads.Send("GET /a HTTP/1.1\r\nX: " + std::string(70000, 'a') + "\r\n\r\n"));
   CHECK(heads.Receive().status == 431);

@@ -149,6 +149,25 @@ def test_a_plan_that_does_not_come_up_leaves_the_one_before(tmp):
         assert len(c.replicas()) == 2
 
 
+def test_the_fingerprint_follows_the_data_type(tmp):
+    def fingerprint(c):
+        status, _, body = c.request("POST", "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 1})
+        assert status == 200, body
+        return json.loads(body)["system_fingerprint"]
+
+    with running(workers=1) as c:
+        first = c.status()["plan"]
+        stored = fingerprint(c)
+        done = apply(c, tmp / "int8.json", {**first, "weight_dtype": "DATA_TYPE_INT8"})
+        assert done.returncode == 0, done
+        rounded = fingerprint(c)
+        assert rounded.startswith("fp_") and rounded != stored
+        assert apply(c, tmp / "first.json", first).returncode == 0
+        assert fingerprint(c) == stored
+    with running("--quantization", "int8", workers=1) as c:
+        assert fingerprint(c) == rounded
+
+
 def test_it_needs_the_admin_key(tmp):
     key = pathlib.Path(tempfile.mkdtemp()) / "admin"
     key.write_text("an-admin-key-of-this-test\n")

@@ -336,6 +336,10 @@ def test_command_lines_that_cannot_work_say_why(tmp):
     assert "/nowhere" in refused(coordinator, "/nowhere", *local)
     assert "--api-key" in refused(coordinator, cluster.MODEL, *local, "--api-key", "")
     assert "TESSERA_API_KEY" in refused("env", "TESSERA_API_KEY=", coordinator, cluster.MODEL, *local)
+    assert "given twice" in refused(coordinator, cluster.MODEL, *local, "--served-model-name", "a", "--served-model-name", "a")
+    assert "--served-model-name is empty" in refused(coordinator, cluster.MODEL, *local, "--served-model-name", "")
+    text = refused(coordinator, cluster.MODEL, *local, "--allowed-origins", "http://a.example/")
+    assert "http://a.example/ is no origin" in text and "without a path" in text, text
     assert "download" in refused(coordinator, "nobody/no-such-model", *local)
     (tmp / "model.gguf").write_bytes(b"GGUF")
     assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)
