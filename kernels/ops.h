@@ -127,7 +127,8 @@ struct LinearArgs {
 
 // LinearArgs::products: f32 keeps f32 activations as they are, whatever the weights. With bf16, f32
 // activations may be rounded to bf16 before bf16 or i8 weights meet them, which is several times
-// faster where the processor multiplies bf16 pairs; sums are f32 in any case.
+// faster where the processor multiplies bf16 pairs; the same with f16, on GPUs alone. Sums are f32
+// in any case.
 
 // One linear per expert over rows sorted by expert.
 struct GroupedLinearArgs {
@@ -195,8 +196,8 @@ struct AttentionArgs {
   float scale = 1.0f;          // above 0
   int64_t window = 0;          // 0: all
   TensorView workspace = {};
-  // bf16: where keys and values are bf16, queries and the weights of the values may be rounded to
-  // bf16 too; sums are f32 in any case. Scores beyond 10^8 are not told apart then.
+  // bf16, f16: where keys and values are of that type, queries and the weights of the values may be
+  // rounded to it too; sums are f32 in any case. Scores beyond 10^8 are not told apart then.
   DType products = DType::kF32;
 };  // f32 invariance; heads % kv_heads == 0, query head h reads kv head h / (heads / kv_heads)
 

@@ -41,8 +41,8 @@ struct ModelOptions {
   v1::WorkerShare share;                                // the part of it that is ours
   kernels::DType weight_dtype = kernels::DType::kBF16;  // kF32, kBF16; kI8 = int8 weight-only
   kernels::DType kv_dtype = kernels::DType::kBF16;
-  // kBF16: activations may be rounded to bf16 where they meet bf16 or int8 weights (kernels/ops.h,
-  // LinearArgs::products).
+  // kBF16, kF16: activations may be rounded to it where they meet weights of that type or int8
+  // (kernels/ops.h, LinearArgs::products).
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t int8_group_size = 128;
   // bfloat16 weights whose file is in the system's cache are not packed by Load but by PackWeights.

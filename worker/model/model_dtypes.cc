@@ -60,7 +60,10 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
     }
   }
   const bool int8_of_bf16 = chosen.weight_dtype == DType::kI8 && stored_bf16;
-  if (chosen.weight_dtype == DType::kBF16 || int8_of_bf16) chosen.product_dtype = DType::kBF16;
+  if (chosen.weight_dtype == DType::kBF16 || int8_of_bf16) {
+    chosen.product_dtype = computed.bfloat16 ? DType::kBF16 : half;
+  }
+  if (chosen.weight_dtype == DType::kF16) chosen.product_dtype = DType::kF16;
   const std::string stored = model.dtype() == v1::DATA_TYPE_UNSPECIFIED
                                  ? "of no type named in config.json"
                                  : StrCat("stored as ", NameOf(model.dtype()));

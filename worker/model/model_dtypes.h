@@ -18,7 +18,7 @@ struct HalfTypes {
 struct ResolvedDTypes {
   kernels::DType weight_dtype = kernels::DType::kF32;   // f32, f16, bf16, i8
   kernels::DType kv_dtype = kernels::DType::kF32;       // f32, f16, bf16
-  kernels::DType product_dtype = kernels::DType::kF32;  // f32, bf16: see ModelOptions
+  kernels::DType product_dtype = kernels::DType::kF32;  // f32, f16, bf16: see ModelOptions
   std::string reason;                                   // one line for the log: choice and why
 };
 
@@ -27,9 +27,9 @@ struct ResolvedDTypes {
 // asked for. Where the device does not compute in bfloat16, "auto" of a bfloat16 checkpoint is
 // float16, and loading refuses a weight beyond it. INT8 quantises weights only. KV on auto is of 16
 // bits where weights are, or where they are int8 from a bfloat16 checkpoint; else float32. Products
-// are bfloat16 in the same cases, and float32 in all others: int8 weights of a float32 or float16
-// checkpoint meet activations that are not rounded. InvalidArgument for int8 KV, and for float16 KV
-// where the device does not compute in it.
+// are of that type in the same cases, and float32 in all others: int8 weights of a float32 or
+// float16 checkpoint meet activations that are not rounded. InvalidArgument for int8 KV, and for
+// float16 KV where the device does not compute in it.
 absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
                                              v1::DataType requested_kv,
                                              const HalfTypes& computed = {});

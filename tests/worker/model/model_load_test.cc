@@ -180,6 +180,7 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
     model.set_dtype(stored);
     const auto chosen = ResolveDTypes(model, weights, kAuto, computed);
     REQUIRE(chosen.ok());
+    CHECK(chosen->product_dtype == chosen->kv_dtype);
     return std::pair(chosen->weight_dtype, chosen->kv_dtype);
   };
   const HalfTypes ampere = {true, true}, turing = {true, false};
@@ -188,6 +189,7 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_FLOAT16, ampere) == f16);
   CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, kAuto, ampere) == bf16);
   CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, kAuto, turing) == f16);
+  CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8, turing).second == DType::kF16);
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16, turing).first == DType::kBF16);
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, kAuto, turing).first == DType::kF32);
   CHECK(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16, ampere)->kv_dtype == DType::kF16);
