@@ -182,6 +182,20 @@ struct KvWriteArgs {
   TensorView slots;  // [tokens] i32: block * block_tokens + offset; -1 writes nothing
 };
 
+// What lies between the projections and Attention, in one pass where the device can: RmsNorm of the
+// heads of q and k, then Rope, then KvWrite. Results are those of the three.
+struct PrepareAttentionArgs {
+  TensorView q;  // [tokens, heads, head_dim], in place; may be a strided slice, as k and v
+  TensorView k;  // [tokens, kv_heads, head_dim], in place
+  TensorView v;  // [tokens, kv_heads, head_dim]
+  TensorView q_norm = {};   // [head_dim] f32; empty, as k_norm: no norm
+  TensorView k_norm = {};   // [head_dim] f32
+  float epsilon = 1e-5f;    // of the norms
+  TensorView cos_sin = {};  // as in RopeArgs; empty: no rotation
+  KvCacheView cache;
+  TensorView slots;  // as in KvWriteArgs
+};
+
 // Causal attention over paged KV for prefill chunks and decode rows in one call. Row i of sequence
 // s is the token at position context_lengths[s] - query_rows(s) + i and sees keys 0..position (or
 // the last `window` of them). The keys of these rows are already in the cache. Rows of no sequence
@@ -313,6 +327,8 @@ class Ops {
   virtual absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) = 0;
   virtual absl::Status Rope(const RopeArgs& args, Stream& stream) = 0;
   virtual absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) = 0;
+  // By the ops above, unless a device has better.
+  virtual absl::Status PrepareAttention(const PrepareAttentionArgs& args, Stream& stream);
   virtual int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const = 0;
   virtual absl::Status Attention(const AttentionArgs& args, Stream& stream) = 0;
 

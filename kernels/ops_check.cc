@@ -210,6 +210,22 @@ absl::Status CheckKvWrite(const KvWriteArgs& args) {
       .status();
 }
 
+absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args) {
+  absl::Status check =
+      CheckKvWrite({.cache = args.cache, .k = args.k, .v = args.v, .slots = args.slots});
+  if (!check.ok()) return check;
+  const int64_t tokens = args.k.shape[0], head_dim = args.k.shape[2];
+  return ArgumentCheck("PrepareAttention")
+      .Tensor("q", args.q, {args.k.dtype}, {tokens, kAnySize, head_dim}, kMayBeStrided)
+      .Optional("q_norm", args.q_norm, {kF32}, {head_dim})
+      .Optional("k_norm", args.k_norm, {kF32}, {head_dim})
+      .That(args.q_norm.empty() == args.k_norm.empty(), "k_norm", "be there if q_norm is")
+      .Optional("cos_sin", args.cos_sin, {kF32}, {tokens, kAnySize})
+      .That(args.cos_sin.shape[1] % 2 == 0 && args.cos_sin.shape[1] <= head_dim, "cos_sin",
+            "have an even rotary_dim of at most head_dim")
+      .status();
+}
+
 absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) {
   const TensorView& keys = args.cache.keys;
   const int64_t heads = args.q.shape[1], head_dim = args.q.shape[2];

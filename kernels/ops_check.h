@@ -27,6 +27,7 @@ absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace
 absl::Status CheckRopeTable(const RopeTableArgs& args);
 absl::Status CheckRope(const RopeArgs& args);
 absl::Status CheckKvWrite(const KvWriteArgs& args);
+absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args);
 absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes);
 
 absl::Status CheckMoeRoute(const MoeRouteArgs& args);

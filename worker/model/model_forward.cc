@@ -254,15 +254,20 @@ absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const R
 
   const auto [all, q, k, v] = ProjectionsOf(tokens);
   status = Linear(attention.qkv.matrix, attention.qkv.bias, in, all, stream);
-  if (status.ok() && model_.qk_norm()) {
+  if (!status.ok()) return status;
+  kernels::PrepareAttentionArgs args = {
+      .q = q, .k = k, .v = v, .cache = kv_[index], .slots = step.slots};
+  if (model_.qk_norm() && model_.norm() == v1::NORM_KIND_LAYER) {
     status = Norm({attention.q_norm, {}}, q, {}, q, stream);
     if (status.ok()) status = Norm({attention.k_norm, {}}, k, {}, k, stream);
+    if (!status.ok()) return status;
+  } else if (model_.qk_norm()) {
+    args.q_norm = attention.q_norm;
+    args.k_norm = attention.k_norm;
+    args.epsilon = static_cast<float>(model_.norm_epsilon());
   }
-  if (status.ok() && model_.has_rope()) {
-    status = ops_.Rope({.q = q, .k = k, .cos_sin = buffers_.cos_sin.Rows(tokens)}, stream);
-  }
-  if (!status.ok()) return status;
-  return ops_.KvWrite({.cache = kv_[index], .k = k, .v = v, .slots = step.slots}, stream);
+  if (model_.has_rope()) args.cos_sin = buffers_.cos_sin.Rows(tokens);
+  return ops_.PrepareAttention(args, stream);
 }
 
 absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,

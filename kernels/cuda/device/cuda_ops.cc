@@ -247,6 +247,36 @@ absl::Status CudaOps::KvWrite(const KvWriteArgs& args, Stream& stream) {
   return Enqueue("KvWrite", &LaunchKvWrite, params, stream);
 }
 
+absl::Status CudaOps::PrepareAttention(const PrepareAttentionArgs& args, Stream& stream) {
+  const int64_t head_dim = args.q.shape[2];
+  if (head_dim > kMaxPreparedHead) return Ops::PrepareAttention(args, stream);
+  if (absl::Status check = CheckPrepareAttention(args); !check.ok()) return check;
+  const PrepareAttentionParams params = {.q = args.q.data,
+                                         .k = args.k.data,
+                                         .v = args.v.data,
+                                         .q_norm = args.q_norm.As<float>(),
+                                         .k_norm = args.k_norm.As<float>(),
+                                         .cos_sin = args.cos_sin.As<float>(),
+                                         .keys = args.cache.keys.data,
+                                         .values = args.cache.values.data,
+                                         .slots = args.slots.As<int32_t>(),
+                                         .tokens = args.q.rows(),
+                                         .heads = args.q.shape[1],
+                                         .kv_heads = args.k.shape[1],
+                                         .head_dim = head_dim,
+                                         .rotary_dim = args.cos_sin.shape[1],
+                                         .q_stride = args.q.row_stride,
+                                         .k_stride = args.k.row_stride,
+                                         .v_stride = args.v.row_stride,
+                                         .cos_sin_stride = args.cos_sin.row_stride,
+                                         .keys_stride = args.cache.keys.row_stride,
+                                         .values_stride = args.cache.values.row_stride,
+                                         .epsilon = args.epsilon,
+                                         .cache_dtype = args.cache.keys.dtype,
+                                         .dtype = args.q.dtype};
+  return Enqueue("PrepareAttention", &LaunchPrepareAttention, params, stream);
+}
+
 absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
   if (absl::Status check = CheckAttention(args, 0); !check.ok()) return check;
   const AttentionParams params = {.out = args.out.data,

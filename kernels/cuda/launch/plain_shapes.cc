@@ -26,6 +26,11 @@ LaunchShape RowShape(int64_t rows, int64_t elements) {
   return {.blocks = {rows}, .threads = {std::min<int64_t>(kMaxRowThreads, whole_warps)}};
 }
 
+LaunchShape HeadsShape(int64_t rows, int64_t vectors) {
+  return {.blocks = {rows, Ceil(vectors, kVectorsOfOneBlock)},
+          .threads = {kWarpThreads, kVectorsOfOneBlock}};
+}
+
 LaunchShape ElementShape(int64_t elements) {
   return {.blocks = {Ceil(elements, kMaxRowThreads)}, .threads = {kMaxRowThreads}};
 }

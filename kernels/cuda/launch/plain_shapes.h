@@ -25,6 +25,8 @@ inline constexpr int kAttentionTile = 128;
 LaunchShape NormShape(int64_t vectors, int64_t width);
 // A block per row, a thread per element of it up to a limit.
 LaunchShape RowShape(int64_t rows, int64_t elements);
+// Blocks (rows, groups of vectors), threads (a warp, vectors): a warp per vector of each row.
+LaunchShape HeadsShape(int64_t rows, int64_t vectors);
 // A thread per element.
 LaunchShape ElementShape(int64_t elements);
 // Blocks (rows, heads); shared memory for the scores and slots of a tile, a query and its sums.

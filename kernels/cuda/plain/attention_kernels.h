@@ -20,6 +20,27 @@ struct KvWriteParams {
   DType cache_dtype = DType::kF32, dtype = DType::kF32;
 };
 
+// PrepareAttention of ops.h: a pass over q, k and v with the bits of LaunchNorm, LaunchRope and
+// LaunchKvWrite. head_dim: up to kMaxPreparedHead.
+struct PrepareAttentionParams {
+  void* q = nullptr;               // [tokens, heads, head_dim]
+  void* k = nullptr;               // [tokens, kv_heads, head_dim]
+  const void* v = nullptr;         // the same
+  const float* q_norm = nullptr;   // [head_dim] or null: no norm
+  const float* k_norm = nullptr;   // the same
+  const float* cos_sin = nullptr;  // [tokens, rotary_dim]
+  void* keys = nullptr;            // [kv_heads, slots, head_dim] of cache_dtype
+  void* values = nullptr;          // the same
+  const int32_t* slots = nullptr;  // [tokens]; below 0: writes nothing to the cache
+  int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t rotary_dim = 0;  // 0: no rotation
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, cos_sin_stride = 0;
+  int64_t keys_stride = 0, values_stride = 0;
+  float epsilon = 0;
+  DType cache_dtype = DType::kF32, dtype = DType::kF32;
+};
+inline constexpr int64_t kMaxPreparedHead = 512;  // of which a warp alone sums the squares
+
 // Attention of ops.h, in f32 whatever its products may be rounded to.
 struct AttentionParams {
   void* out = nullptr;                       // [rows, heads, head_dim]
@@ -39,6 +60,7 @@ struct AttentionParams {
 namespace TESSERA_CUDA_PLATFORM {
 
 cudaError_t LaunchKvWrite(const KvWriteParams& params, cudaStream_t stream);
+cudaError_t LaunchPrepareAttention(const PrepareAttentionParams& params, cudaStream_t stream);
 cudaError_t LaunchAttention(const AttentionParams& params, cudaStream_t stream);
 
 }  // namespace TESSERA_CUDA_PLATFORM

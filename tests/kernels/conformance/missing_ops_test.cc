@@ -33,6 +33,7 @@ const OpCall kOps[] = {
     {"RopeTable", &Call<RopeTableArgs, &Ops::RopeTable>},
     {"Rope", &Call<RopeArgs, &Ops::Rope>},
     {"KvWrite", &Call<KvWriteArgs, &Ops::KvWrite>},
+    {"PrepareAttention", &Call<PrepareAttentionArgs, &Ops::PrepareAttention>},
     {"Attention", &Call<AttentionArgs, &Ops::Attention>},
     {"MoeRoute", &Call<MoeRouteArgs, &Ops::MoeRoute>},
     {"MoeCombine", &Call<MoeCombineArgs, &Ops::MoeCombine>},

@@ -1,4 +1,5 @@
 // Rotary positions and KV writes against the reference, and the reference against the formula.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -121,6 +122,57 @@ TEST_CASE("KvWrite: slots in any order, slot -1 writes nothing, types convert") 
     std::vector<float> result = keys.Read();
     const std::vector<float> more = values.Read();
     result.insert(result.end(), more.begin(), more.end());
+    return result;
+  });
+}
+
+// Queries, keys of the tensor and of the cache, values of the cache.
+std::vector<float> Prepare(Path& path, DType type, DType cached, int64_t head_dim, int64_t rotary,
+                           bool normed, bool fused) {
+  const Tensor q = Random(path, type, {5, 6, head_dim}, 1, 4 * head_dim);
+  const Tensor k = Random(path, type, {5, 2, head_dim}, 2, 8 * head_dim);
+  const Tensor v = Random(path, type, {5, 2, head_dim}, 3, 8 * head_dim);
+  const Tensor q_norm = Random(path, DType::kF32, {head_dim}, 4);
+  const Tensor k_norm = Random(path, DType::kF32, {head_dim}, 5);
+  const Tensor cos_sin = Random(path, DType::kF32, {5, std::max<int64_t>(rotary, 2)}, 6);
+  const Tensor keys = Random(path, cached, {2, 4, 8, head_dim}, 7, 16);
+  const Tensor values = Random(path, cached, {2, 4, 8, head_dim}, 8, 16);
+  const Tensor slots(path, {5}, std::vector<int32_t>{31, -1, 0, 9, 16});
+  PrepareAttentionArgs args = {.q = q,
+                               .k = k,
+                               .v = v,
+                               .epsilon = 1e-3f,
+                               .cache = {.keys = keys, .values = values},
+                               .slots = slots};
+  if (normed) {
+    args.q_norm = q_norm;
+    args.k_norm = k_norm;
+  }
+  if (rotary > 0) args.cos_sin = cos_sin;
+  const absl::Status status = fused ? path.ops().PrepareAttention(args, path.stream())
+                                    : path.ops().Ops::PrepareAttention(args, path.stream());
+  REQUIRE(status.message() == "");
+  std::vector<float> result;
+  for (const Tensor* tensor : {&q, &k, &v, &keys, &values}) {
+    CHECK(tensor->PaddingIntact());
+    const std::vector<float> read = tensor->Read();
+    result.insert(result.end(), read.begin(), read.end());
+  }
+  return result;
+}
+
+TEST_CASE("PrepareAttention: with and without norm, rotated wholly, in part or not at all") {
+  const auto [head_dim, rotary] = GENERATE(table<int64_t, int64_t>(
+      {{16, 16}, {64, 0}, {64, 64}, {80, 32}, {128, 128}, {256, 256}, {20, 10}}));
+  const auto [type, cached] = GENERATE(table<DType, DType>(
+      {{DType::kF32, DType::kF32}, {DType::kF32, DType::kBF16}, {DType::kBF16, DType::kBF16}}));
+  const bool normed = GENERATE(false, true);
+  CAPTURE(Name(type), Name(cached), head_dim, rotary, normed);
+  const double tolerance = std::max(Tolerance(type), Tolerance(cached));
+  CheckAgainstReference("PrepareAttention", tolerance, [&](Path& path) {
+    const std::vector<float> result = Prepare(path, type, cached, head_dim, rotary, normed, true);
+    // A pass that does all of it has the bits of the three ops.
+    CHECK(result == Prepare(path, type, cached, head_dim, rotary, normed, false));
     return result;
   });
 }

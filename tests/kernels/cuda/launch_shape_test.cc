@@ -1,6 +1,7 @@
 // Launch shapes as numbers: what CUDA accepts, that they cover the problem, what they depend on.
 #include "kernels/cuda/launch/launch_shape.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
 
@@ -44,6 +45,12 @@ TEST_CASE("shapes of plain kernels are legal and cover every extent") {
       CHECK(row.blocks.count() == rows);
       CHECK(row.threads.x % kWarpThreads == 0);
       CHECK(row.threads.x <= kMaxRowThreads);
+
+      const LaunchShape heads = HeadsShape(rows, std::min<int64_t>(width, 512));
+      CHECK(heads.IsLegal());
+      CHECK(heads.threads.x == kWarpThreads);
+      CHECK(heads.blocks.x == rows);
+      CHECK(heads.blocks.y * heads.threads.y >= std::min<int64_t>(width, 512));
 
       const LaunchShape element = ElementShape(width);
       CHECK(element.IsLegal());
