@@ -1,5 +1,7 @@
 #include "kernels/cuda/device/cuda_ops.h"
 
+#include "kernels/cuda/attention/tensor_attention.h"
+#include "kernels/cuda/device/attention_choice.h"
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/logits_kernels.h"
@@ -277,8 +279,15 @@ absl::Status CudaOps::PrepareAttention(const PrepareAttentionArgs& args, Stream&
   return Enqueue("PrepareAttention", &LaunchPrepareAttention, params, stream);
 }
 
+int64_t CudaOps::AttentionWorkspaceBytes(const AttentionShape& shape) const {
+  return TensorAttentionWorkspaceBytes(shape);
+}
+
 absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
-  if (absl::Status check = CheckAttention(args, 0); !check.ok()) return check;
+  const AttentionShape shape = ShapeOf(args);
+  const bool tensor = IsTensorAttention(args, capability_);
+  const int64_t workspace_bytes = tensor ? AttentionWorkspaceBytes(shape) : 0;
+  if (absl::Status check = CheckAttention(args, workspace_bytes); !check.ok()) return check;
   const AttentionParams params = {.out = args.out.data,
                                   .q = args.q.data,
                                   .keys = args.cache.keys.data,
@@ -301,7 +310,14 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .scale = args.scale,
                                   .cache_dtype = args.cache.keys.dtype,
                                   .dtype = args.q.dtype};
-  return Enqueue("Attention", &LaunchAttention, params, stream);
+  if (!tensor) return Enqueue("Attention", &LaunchAttention, params, stream);
+  const TensorAttentionParams tiled = {.attention = params,
+                                       .max_context = shape.max_context_tokens,
+                                       .partials = args.workspace.As<float>(),
+                                       .capability = capability_};
+  absl::Status status = Enqueue("Attention", &LaunchPrefillAttention, tiled, stream);
+  if (status.ok()) status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
+  return status;
 }
 
 absl::Status CudaOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {

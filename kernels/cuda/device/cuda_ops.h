@@ -1,8 +1,8 @@
 // Ops of a CUDA device: checks arguments, then enqueues a kernel.
 //
 // Thread-safe. Streams must come from the device that owns these ops. Linears choose their kernels
-// (cuda_linear.h); all others are plain ones (kernels/cuda/plain): f32 sums in a fixed order, no
-// workspace.
+// (cuda_linear.h), and attention does (attention_choice.h); all others are plain ones
+// (kernels/cuda/plain): f32 sums in a fixed order, no workspace.
 #pragma once
 
 #include <memory>
@@ -71,7 +71,7 @@ class CudaOps final : public Ops {
   absl::Status Rope(const RopeArgs& args, Stream& stream) override;
   absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) override;
   absl::Status PrepareAttention(const PrepareAttentionArgs& args, Stream& stream) override;
-  int64_t AttentionWorkspaceBytes(const AttentionShape&) const override { return 0; }
+  int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
 
   absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;

@@ -14,7 +14,8 @@ void CheckCase(const AttentionCase& c) {
   const bool rounded = c.activation == DType::kBF16 || rounded_products;
   const std::vector<float> expected = RunAttention(Reference(), c);
   for (Path* path : PathsWith("Attention")) {
-    if (path == CudaEmulated() && c.products != DType::kF32) continue;  // slow, and never rounds
+    // Slow: there large heads are attended on tensor cores, or all in float32.
+    if (path == CudaEmulated() && c.products != c.cache && c.head_dim > 32) continue;
     INFO("path " << path->name());
     CHECK(Difference(RunAttention(*path, c), expected, rounded ? 1e-2 : 1e-5) == "");
   }
@@ -142,6 +143,9 @@ TEST_CASE("attention: a row's bits depend on nothing beside it") {
     INFO("path " << path->name());
     const bool small = heads == 4 && head_dim == 20 && rounded == DType::kF32;
     if (path == CudaEmulated() && !small) continue;  // slow
+    // Tensor cores sum a lone row in another order than one of many: their own invariance is in
+    // tests/kernels/cuda/tensor_attention_test.cc.
+    if (path == Gpu() && head_dim == 64 && rounded == DType::kBF16) continue;
     AttentionCase c = {.sequences = {},
                        .heads = heads,
                        .kv_heads = kv_heads,
@@ -182,7 +186,6 @@ TEST_CASE("attention: sharing one long context between threads changes no bit") 
   const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
   for (Path* path : PathsWith("Attention")) {
     INFO("path " << path->name());
-    if (path == CudaEmulated() && rounded == DType::kBF16) continue;  // slow
     // Alone the long row is shared; among many others each has a task of its own.
     AttentionCase c = {.sequences = {{1, 3000, 1}},
                        .heads = 2,

@@ -1,0 +1,35 @@
+#include "kernels/cuda/device/attention_choice.h"
+
+#include "kernels/cuda/launch/attention_shapes.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr int64_t kCopyBytes = 16;  // of one asynchronous copy
+
+// The start of every row.
+bool IsAligned(const TensorView& view, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(view.data) % bytes == 0 &&
+         view.row_stride * SizeInBytes(view.dtype) % bytes == 0;
+}
+
+}  // namespace
+
+bool IsTensorAttention(const AttentionArgs& args, int capability) {
+  const DType cached = args.cache.keys.dtype;
+  const bool multiplied =
+      (cached == DType::kBF16 && capability >= 80) || (cached == DType::kF16 && capability >= 75);
+  const bool typed =
+      args.products == cached && (args.q.dtype == cached || args.q.dtype == DType::kF32);
+  const int64_t pair_bytes = 2 * SizeInBytes(args.q.dtype);
+  return multiplied && typed && HasTensorAttention(args.q.shape[2]) &&
+         IsAligned(args.cache.keys, kCopyBytes) && IsAligned(args.cache.values, kCopyBytes) &&
+         IsAligned(args.q, pair_bytes) && IsAligned(args.out, pair_bytes);
+}
+
+int64_t TensorAttentionWorkspaceBytes(const AttentionShape& shape) {
+  if (!HasTensorAttention(shape.head_dim)) return 0;
+  return PartialBytes(shape.sequences, shape.heads, shape.head_dim, shape.max_context_tokens);
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,312 @@
+// Attention on tensor cores against double loops, and a row's bits against what stands beside it.
+#include "kernels/cuda/attention/tensor_attention.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/launch/attention_shapes.h"
+#include "kernels/half_floats.h"
+#include "tests/kernels/cuda/test_device.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+struct Sequence {
+  int rows, context;  // the last `rows` of so many tokens
+  uint64_t seed;      // the same seed is the same sequence
+};
+
+struct Case {
+  std::vector<Sequence> sequences;
+  int heads = 6, kv_heads = 2, head_dim = 64, block_tokens = 16, window = 0;
+  DType cache = DType::kBF16;
+  bool f32 = false;  // queries and outputs; else as the cache
+  int capability = 90;
+};
+
+constexpr int kIdleRows = 2;  // behind the last sequence
+constexpr float kUntouched = 77;
+
+float RoundAs(DType dtype, float value) {
+  return dtype == DType::kBF16 ? ToFloat(FromFloat<BFloat16>(value))
+                               : ToFloat(FromFloat<Float16>(value));
+}
+
+uint16_t BitsAs(DType dtype, float value) {
+  return dtype == DType::kBF16 ? FromFloat<BFloat16>(value).bits : FromFloat<Float16>(value).bits;
+}
+
+float FloatAs(DType dtype, uint16_t bits) {
+  return dtype == DType::kBF16 ? ToFloat(BFloat16{bits}) : ToFloat(Float16{bits});
+}
+
+// Numbers of the cache's type, of one token: 0 its keys, 1 its values, 2 its queries.
+std::vector<float> TokenNumbers(const Case& c, const Sequence& s, int position, int which) {
+  std::mt19937_64 random(s.seed * 1000003 + static_cast<uint64_t>(position) * 3 + which);
+  std::vector<float> numbers((which == 2 ? c.heads : c.kv_heads) * c.head_dim);
+  for (float& number : numbers) {
+    const float uniform = static_cast<float>(random() >> 40) * 0x1p-23f - 1;
+    number = RoundAs(c.cache, which == 2 ? 4 * uniform : uniform);
+  }
+  return numbers;
+}
+
+// [rows, heads, head_dim] of all sequences.
+std::vector<double> Expected(const Case& c) {
+  std::vector<double> expected;
+  for (const Sequence& s : c.sequences) {
+    std::vector<std::vector<float>> keys, values;
+    for (int p = 0; p < s.context; ++p) {
+      keys.push_back(TokenNumbers(c, s, p, 0));
+      values.push_back(TokenNumbers(c, s, p, 1));
+    }
+    for (int row = 0; row < s.rows; ++row) {
+      const int end = s.context - s.rows + row + 1;
+      const int begin = c.window == 0 ? 0 : std::max(0, end - c.window);
+      const std::vector<float> queries = TokenNumbers(c, s, end - 1, 2);
+      for (int head = 0; head < c.heads; ++head) {
+        const int first = head / (c.heads / c.kv_heads) * c.head_dim;
+        std::vector<double> weights(end), sums(c.head_dim);
+        double largest = -INFINITY, total = 0;
+        for (int p = begin; p < end; ++p) {
+          for (int d = 0; d < c.head_dim; ++d) {
+            weights[p] += double{queries[head * c.head_dim + d]} * keys[p][first + d];
+          }
+          weights[p] /= std::sqrt(c.head_dim);
+          largest = std::max(largest, weights[p]);
+        }
+        for (int p = begin; p < end; ++p) {
+          const double weight = std::exp(weights[p] - largest);
+          total += weight;
+          for (int d = 0; d < c.head_dim; ++d) sums[d] += weight * values[p][first + d];
+        }
+        for (const double sum : sums) expected.push_back(sum / total);
+      }
+    }
+  }
+  return expected;
+}
+
+// The same from the kernels, in the order of the sequences; idle rows must be as they were.
+std::vector<float> Attend(TestDevice& device, const Case& c, uint64_t layout_seed = 1) {
+  const auto sequences = static_cast<int>(c.sequences.size());
+  std::vector<int32_t> starts = {0}, lengths;
+  int width = 1, blocks = 3;
+  for (const Sequence& s : c.sequences) {
+    starts.push_back(starts.back() + s.rows);
+    lengths.push_back(s.context);
+    const int own = (s.context + c.block_tokens - 1) / c.block_tokens;
+    width = std::max(width, own);
+    blocks += own;
+  }
+  std::vector<int32_t> order(blocks), tables(sequences * width, -1);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(layout_seed));
+  // Whatever no row may see is NaN.
+  const int64_t plane = int64_t{blocks} * c.block_tokens * c.head_dim;
+  const uint16_t nan = BitsAs(c.cache, NAN);
+  std::vector<uint16_t> keys(c.kv_heads * plane, nan), values = keys;
+  std::vector<float> queries;
+  int next_block = 0;
+  for (int i = 0; i < sequences; ++i) {
+    const Sequence& s = c.sequences[i];
+    const int first_row = s.context - s.rows;
+    const int seen = c.window == 0 ? 0 : std::max(0, first_row + 1 - c.window);
+    for (int p = 0; p < s.context; ++p) {
+      int32_t& block = tables[i * width + p / c.block_tokens];
+      if (p % c.block_tokens == 0) block = order[next_block++];
+      if (p < seen) continue;
+      const std::vector<float> k = TokenNumbers(c, s, p, 0), v = TokenNumbers(c, s, p, 1);
+      for (int at = 0; at < c.kv_heads * c.head_dim; ++at) {
+        const int64_t slot = int64_t{block} * c.block_tokens + p % c.block_tokens;
+        const int64_t to = at / c.head_dim * plane + slot * c.head_dim + at % c.head_dim;
+        keys[to] = BitsAs(c.cache, k[at]);
+        values[to] = BitsAs(c.cache, v[at]);
+      }
+      if (p < first_row) continue;
+      const std::vector<float> q = TokenNumbers(c, s, p, 2);
+      queries.insert(queries.end(), q.begin(), q.end());
+    }
+  }
+  const int rows = starts.back(), row_width = c.heads * c.head_dim;
+  queries.resize((rows + kIdleRows) * row_width, NAN);
+  std::vector<float> out_before(queries.size(), kUntouched);
+  std::vector<uint16_t> half_queries, half_out;
+  for (const float q : queries) half_queries.push_back(BitsAs(c.cache, q));
+  for (const float o : out_before) half_out.push_back(BitsAs(c.cache, o));
+
+  TensorAttentionParams params;
+  AttentionParams& a = params.attention;
+  void* const out = c.f32 ? static_cast<void*>(device.Upload(out_before))
+                          : static_cast<void*>(device.Upload(half_out));
+  a.out = out;
+  a.q = c.f32 ? static_cast<void*>(device.Upload(queries))
+              : static_cast<void*>(device.Upload(half_queries));
+  a.keys = device.Upload(keys);
+  a.values = device.Upload(values);
+  a.query_starts = device.Upload(starts);
+  a.context_lengths = device.Upload(lengths);
+  a.block_tables = device.Upload(tables);
+  a.rows = rows + kIdleRows;
+  a.sequences = sequences;
+  a.heads = c.heads;
+  a.kv_heads = c.kv_heads;
+  a.head_dim = c.head_dim;
+  a.block_tokens = c.block_tokens;
+  a.window = c.window;
+  a.out_stride = a.q_stride = row_width;
+  a.keys_stride = a.values_stride = plane;
+  a.table_stride = width;
+  a.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+  a.cache_dtype = c.cache;
+  a.dtype = c.f32 ? DType::kF32 : c.cache;
+  params.max_context = int64_t{width} * c.block_tokens;
+  const int64_t bytes = PartialBytes(sequences, c.heads, c.head_dim, params.max_context);
+  params.partials = device.Allocate<float>(bytes / 4);
+  params.capability = c.capability;
+  device.Check(LaunchPrefillAttention(params, device.stream()));
+  device.Check(LaunchDecodeAttention(params, device.stream()));
+  std::vector<float> result;
+  if (c.f32) {
+    result = device.Download(static_cast<float*>(out), (rows + kIdleRows) * row_width);
+  } else {
+    for (const uint16_t bits :
+         device.Download(static_cast<uint16_t*>(out), (rows + kIdleRows) * row_width)) {
+      result.push_back(FloatAs(c.cache, bits));
+    }
+  }
+  for (int i = rows * row_width; i < (rows + kIdleRows) * row_width; ++i) {
+    REQUIRE(result[i] == kUntouched);
+  }
+  result.resize(rows * row_width);
+  return result;
+}
+
+std::vector<float> AttendInEverySchedule(const Case& c) {
+  return RunEverySchedule<float>([&c](TestDevice& device) { return Attend(device, c); });
+}
+
+void CheckCase(const Case& c) {
+  const std::vector<double> expected = Expected(c);
+  const std::vector<float> actual = AttendInEverySchedule(c);
+  REQUIRE(actual.size() == expected.size());
+  double largest = 0, error = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    largest = std::max(largest, std::fabs(expected[i]));
+    const double difference = std::fabs(actual[i] - expected[i]);
+    error = std::max(error, std::isnan(difference) ? INFINITY : difference);
+  }
+  CHECK(error <= (c.cache == DType::kBF16 ? 1e-2 : 2e-3) * largest);
+}
+
+TEST_CASE("every head size and type over prompts, chunks and single rows") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{37, 37, 1}, {1, 90, 2}, {0, 20, 3}, {9, 130, 4}, {1, 1, 5}, {2, 2, 6}}};
+  c.head_dim = GENERATE(64, 80, 96, 128, 256);
+  c.cache = GENERATE(DType::kBF16, DType::kF16);
+  c.f32 = GENERATE(false, true);
+  CAPTURE(c.head_dim, Name(c.cache), c.f32);
+  CheckCase(c);
+}
+
+TEST_CASE("groups of query heads: one, many, more than a matrix has rows") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{7, 70, 1}, {1, 40, 2}, {30, 30, 3}}};
+  std::tie(c.heads, c.kv_heads) =
+      GENERATE(table<int, int>({{3, 3}, {4, 1}, {16, 1}, {17, 1}, {71, 1}}));
+  CAPTURE(c.heads, c.kv_heads);
+  CheckCase(c);
+}
+
+TEST_CASE("windows, blocks of any size, and blocks before the window that are gone") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{1, 200, 1}, {40, 190, 2}, {70, 70, 3}, {1, 700, 4}}};
+  c.heads = 2;
+  c.window = GENERATE(1, 33, 64, 1000);
+  c.block_tokens = GENERATE(1, 16, 24);
+  CAPTURE(c.window, c.block_tokens);
+  CheckCase(c);
+}
+
+TEST_CASE("single rows whose contexts end at, before and behind the end of a split") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{1, 511, 1}, {1, 512, 2}, {1, 513, 3}, {1, 1600, 4}}};
+  c.window = GENERATE(0, 600);
+  c.heads = c.kv_heads = 1;
+  CheckCase(c);
+}
+
+TEST_CASE("a context of more splits than there may be has longer ones") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  CheckCase({.sequences = {{1, kSplitKeys * kMaxSplits + 300, 1}}, .heads = 1, .kv_heads = 1});
+}
+
+TEST_CASE("shared memory of every architecture: the same bits") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{20, 300, 1}, {1, 300, 2}}, .heads = 2, .cache = DType::kF16};
+  c.head_dim = GENERATE(64, 128, 256);
+  const std::vector<float> expected = AttendInEverySchedule(c);
+  for (const int capability : {75, 80, 86, 120}) {
+    CAPTURE(capability);
+    c.capability = capability;
+    CHECK(AttendInEverySchedule(c) == expected);
+  }
+}
+
+// The last `rows` tokens of the first `context` of a sequence, alone.
+std::vector<float> Alone(TestDevice& device, Case c, const Sequence& s) {
+  c.sequences = {s};
+  return Attend(device, c);
+}
+
+TEST_CASE("a row's bits depend on its sequence and its number of rows alone") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {}, .f32 = true};
+  c.window = GENERATE(0, 50);
+  c.heads = GENERATE(2, 8);
+  CAPTURE(c.window, c.heads);
+  const int row_width = c.heads * c.head_dim;
+  std::mt19937_64 random(5);
+  TestDevice device;
+  const Sequence prompts[] = {{200, 200, 1}, {70, 70, 2}, {64, 64, 3}};
+  std::vector<std::vector<float>> whole;
+  for (const Sequence& prompt : prompts) whole.push_back(Alone(device, c, prompt));
+  for (int round = 0; round < 4; ++round) {
+    c.sequences.clear();
+    for (const Sequence& prompt : prompts) {
+      const int end = 2 + static_cast<int>(random() % (prompt.context - 1));
+      const int rows = round % 2 == 0 ? 2 + static_cast<int>(random() % (end - 1)) : 1;
+      c.sequences.push_back({rows, end, prompt.seed});
+      c.sequences.push_back({0, 30, 9});
+    }
+    std::shuffle(c.sequences.begin(), c.sequences.end(), random);
+    const std::vector<float> actual = Attend(device, c, random());
+    auto row = actual.begin();
+    for (const Sequence& s : c.sequences) {
+      CAPTURE(round, s.seed, s.rows, s.context);
+      // Chunks of a prompt have the bits of the whole prompt, single rows those that they have
+      // alone.
+      const std::vector<float> single = s.rows == 1 ? Alone(device, c, s) : std::vector<float>();
+      const auto expected = s.rows == 1 ? single.begin()
+                            : s.rows == 0
+                                ? actual.begin()
+                                : whole[s.seed - 1].begin() + (s.context - s.rows) * row_width;
+      REQUIRE(std::equal(row, row + s.rows * row_width, expected));
+      row += s.rows * row_width;
+    }
+  }
+}
+
+TEST_CASE("nothing to attend") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  CHECK(AttendInEverySchedule({.sequences = {{0, 10, 1}, {0, 0, 2}}}).empty());
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM
