@@ -11,15 +11,26 @@ load("//third_party:cc.bzl", "cc_library")
 # The local_defines of what is compiled for the emulator.
 EMULATED = ["TESSERA_CUDA_EMULATED"]
 
+# Runs "$@" behind the name of the file that gets what ptxas says; all else is shown.
+_REPORTING = """
+report=$1; shift
+"$@" 2> "$report" || { cat "$report" >&2; exit 1; }
+grep -v -e '^ptxas info' -e 'bytes stack frame' "$report" >&2 || true
+"""
+
 def _nvcc_objects_impl(ctx):
     contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
     headers = depset(ctx.files.hdrs, transitive = [c.headers for c in contexts])
     objects = []
+    reports = []
     for source in ctx.files.srcs:
         object = ctx.actions.declare_file("_nvcc/%s/%s.o" % (ctx.label.name, source.basename))
         args = ctx.actions.args()
         args.add_all(["-c", "-std=c++17", "-O3", "-lineinfo", "-Xcompiler=-fPIC"])
-        args.add_all(["--expt-relaxed-constexpr", "--threads=2", "-I."])
+        args.add_all(["--expt-relaxed-constexpr", "-I."])
+
+        # Several threads would mix up their reports.
+        args.add("-Xptxas=-v" if ctx.attr.ptxas_report else "--threads=2")
         args.add_all(ctx.attr.codes, format_each = "-gencode=%s")
         args.add_all(ctx.attr.copts)
         args.add_all(depset(transitive = [c.defines for c in contexts]), format_each = "-D%s")
@@ -29,17 +40,26 @@ def _nvcc_objects_impl(ctx):
         args.add_all(system, before_each = "-isystem")
         args.add(source)
         args.add("-o", object)
-        ctx.actions.run(
-            executable = CUDA_ROOT + "/bin/nvcc",
-            arguments = [args],
+        nvcc = CUDA_ROOT + "/bin/nvcc"
+        action = dict(
             inputs = depset([source], transitive = [headers]),
-            outputs = [object],
             mnemonic = "Nvcc",
             progress_message = "Compiling CUDA %s" % source.short_path,
             env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
         )
+        if ctx.attr.ptxas_report:
+            report = ctx.actions.declare_file("_nvcc/%s/%s.ptxas" % (ctx.label.name, source.basename))
+            ctx.actions.run_shell(
+                command = _REPORTING,
+                arguments = [report.path, nvcc, args],
+                outputs = [object, report],
+                **action
+            )
+            reports.append(report)
+        else:
+            ctx.actions.run(executable = nvcc, arguments = [args], outputs = [object], **action)
         objects.append(object)
-    return [DefaultInfo(files = depset(objects))]
+    return [DefaultInfo(files = depset(objects)), OutputGroupInfo(ptxas = depset(reports))]
 
 _nvcc_objects = rule(
     implementation = _nvcc_objects_impl,
@@ -49,6 +69,7 @@ _nvcc_objects = rule(
         "deps": attr.label_list(providers = [CcInfo]),
         "codes": attr.string_list(),
         "copts": attr.string_list(),
+        "ptxas_report": attr.bool(),
     },
 )
 
@@ -60,7 +81,15 @@ def _codes(archs):
     codes = ["arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
     return codes + ["arch=compute_%s,code=compute_%s" % (_PTX_ARCH, _PTX_ARCH)]
 
-def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [], **kwargs):
+def cuda_library(
+        name,
+        srcs,
+        hdrs = [],
+        deps = [],
+        archs = CUDA_ARCHS,
+        copts = [],
+        ptxas_report = False,
+        **kwargs):
     """CUDA C++17 sources as a library. It is never built by wildcard: a target that wants it says
     deps = if_cuda([":it"]), so that the build stays green without a toolkit.
 
@@ -71,9 +100,18 @@ def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [
       deps: cc_library targets.
       archs: compute capabilities ("90"); PTX of 9.0 is added for GPUs that are not among them.
       copts: more flags for nvcc.
+      ptxas_report: keeps what ptxas says of registers and spills, as NAME_ptxas: a file per source.
       **kwargs: passed to cc_library (visibility, ...).
     """
     tags = kwargs.pop("tags", []) + ["manual"]
+    if ptxas_report:
+        native.filegroup(
+            name = name + "_ptxas",
+            srcs = [name + "_objects"] if CUDA_FOUND else [],
+            output_group = "ptxas",
+            tags = tags,
+            visibility = ["//tests:__subpackages__"],
+        )
     if not CUDA_FOUND:
         native.cc_library(name = name, hdrs = hdrs, deps = deps, tags = tags, **kwargs)
         return
@@ -84,6 +122,7 @@ def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [
         deps = deps + ["@local_cuda//:headers"],
         codes = _codes(archs),
         copts = copts,
+        ptxas_report = ptxas_report,
         tags = tags,
         visibility = ["//visibility:private"],
     )
@@ -98,7 +137,7 @@ def cuda_library(name, srcs, hdrs = [], deps = [], archs = CUDA_ARCHS, copts = [
         **kwargs
     )
 
-def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
+def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], ptxas_report = False, **kwargs):
     """Sources of kernels/cuda/platform.h's language for both platforms: NAME_gpu is a cuda_library,
     NAME_emulated a cc_library with g++'s code for the emulator, which needs no toolkit.
 
@@ -108,6 +147,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
       hdrs: their host interface.
       deps: cc_library targets for both; //kernels/cuda:platform comes by itself.
       copts: more flags for nvcc.
+      ptxas_report: as in cuda_library; for kernels that tests/kernels/cuda/spills_test reads about.
       **kwargs: passed to both (visibility, testonly, ...).
     """
     cuda_library(
@@ -116,6 +156,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
         hdrs = hdrs,
         deps = deps + ["//kernels/cuda:platform"],
         copts = copts,
+        ptxas_report = ptxas_report,
         **kwargs
     )
 

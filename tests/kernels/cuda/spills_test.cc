@@ -1,0 +1,120 @@
+// No kernel that has to be fast keeps registers in memory: what ptxas says of each of them.
+#include <cxxabi.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace tessera::kernels::cuda {
+namespace {
+
+struct Kernel {
+  std::string name;          // "void ...::PrefillKernel<tessera::kernels::BFloat16, 128>(...)"
+  std::string architecture;  // "sm_90"
+  int stack_bytes = -1, spill_bytes = -1, registers = -1;
+};
+
+std::string Demangled(const std::string& name) {
+  int status = 0;
+  char* const text = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  const std::string demangled = status == 0 ? text : name;
+  std::free(text);
+  return demangled;
+}
+
+// Kernels of a report of `ptxas -v`, in its order.
+std::vector<Kernel> KernelsOf(std::istream& report) {
+  static const std::regex kEntry("Compiling entry function '([^']+)' for '([^']+)'");
+  static const std::regex kStack("([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores");
+  static const std::regex kRegisters("Used ([0-9]+) registers");
+  std::vector<Kernel> kernels;
+  for (std::string line; std::getline(report, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, kEntry)) {
+      kernels.push_back({Demangled(match[1]), match[2]});
+    } else if (!kernels.empty() && std::regex_search(line, match, kStack)) {
+      kernels.back().stack_bytes = std::stoi(match[1]);
+      kernels.back().spill_bytes = std::stoi(match[2]);
+    } else if (!kernels.empty() && std::regex_search(line, match, kRegisters)) {
+      kernels.back().registers = std::stoi(match[1]);
+    }
+  }
+  return kernels;
+}
+
+// What may spill, and why. A part of the name, and the architecture or "" for all.
+struct Exception {
+  std::string name, architecture, reason;
+};
+const std::vector<Exception> kExceptions = {
+    {"PrefillKernel<tessera::kernels::Float16, 256>", "sm_75",
+     "without asynchronous copies what is copied passes through registers"},
+    {"DecodeKernel<tessera::kernels::Float16, 256>", "sm_75", "the same"},
+    {"Kernel<tessera::kernels::BFloat16,", "sm_75", "never launched: 7.5 has no bf16"},
+};
+
+bool IsExcepted(const Kernel& kernel) {
+  for (const Exception& exception : kExceptions) {
+    const bool named = kernel.name.find(exception.name) != std::string::npos;
+    if (named &&
+        (exception.architecture.empty() || exception.architecture == kernel.architecture)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<Kernel> AllKernels() {
+  std::vector<Kernel> kernels;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("kernels/cuda")) {
+    if (entry.path().extension() != ".ptxas") continue;
+    std::ifstream report(entry.path());
+    for (Kernel& kernel : KernelsOf(report)) kernels.push_back(std::move(kernel));
+  }
+  return kernels;
+}
+
+TEST_CASE("a report of ptxas is read") {
+  std::istringstream report(R"(ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z4fasti' for 'sm_75'
+ptxas info    : Function properties for _Z4fasti
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers
+ptxas info    : Compiling entry function '_Z4slowi' for 'sm_90'
+ptxas info    : Function properties for _Z4slowi
+    24 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers
+)");
+  const std::vector<Kernel> kernels = KernelsOf(report);
+  REQUIRE(kernels.size() == 2);
+  CHECK(kernels[0].name == "fast(int)");
+  CHECK(kernels[0].architecture == "sm_75");
+  CHECK(kernels[0].spill_bytes == 0);
+  CHECK(kernels[0].registers == 168);
+  CHECK(kernels[1].stack_bytes == 24);
+  CHECK(kernels[1].spill_bytes == 16);
+}
+
+TEST_CASE("no register of a kernel that has to be fast is kept in memory") {
+  const std::vector<Kernel> kernels = AllKernels();
+  for (const char* name : {"PrefillKernel<", "DecodeKernel<", "GemmKernel<", "GemvKernel<"}) {
+    INFO(name);
+    int found = 0;
+    for (const Kernel& kernel : kernels) found += kernel.name.find(name) != std::string::npos;
+    CHECK(found >= 6);  // types and shapes, of at least one architecture
+  }
+  for (const Kernel& kernel : kernels) {
+    INFO(kernel.name << " for " << kernel.architecture << ": " << kernel.registers << " registers");
+    if (IsExcepted(kernel)) continue;
+    CHECK(kernel.spill_bytes == 0);
+    CHECK(kernel.stack_bytes == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
