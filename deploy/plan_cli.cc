@@ -36,10 +36,10 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
   return file ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write ", path));
 }
 
-// For commands that read weights: a model that was named is planned for without them.
+// For commands that read weights: a model of the catalogue is planned for without them.
 std::string WeightsFolder(const std::string& model) {
   std::error_code error;
-  return std::filesystem::is_directory(model, error) ? model : "FOLDER";
+  return std::filesystem::is_directory(model, error) ? model : "MODEL_FOLDER";
 }
 
 // Also of files that are not there yet.
@@ -433,8 +433,7 @@ int PlanCli::RunPlan() {
   if (!plan.ok()) return Fail(plan.status());
   const absl::Status finished = Finish(*question, &*plan);
   if (!explain_) {
-    std::cout << scheduler::PlanSummary(
-        *plan, {flags_.model, WeightsFolder(flags_.model), out_, picture_});
+    std::cout << scheduler::PlanSummary(*plan, {WeightsFolder(flags_.model), out_, picture_});
     return finished.ok() ? 0 : Fail(finished);
   }
   std::cout << scheduler::PlanTable(*plan);

@@ -330,10 +330,9 @@ std::string OneLine(std::string text) {
 }
 
 TEST_CASE("who reads a plan can start it") {
-  CHECK_THAT(OneLine(RunAsGiven(With({"--quick"})).out),
-             Contains(" r0: desk/0 (RTX4090) ") &&
-                 Contains("then tessera up FOLDER --plan plan.json (FOLDER: a folder with the "
-                          "weights of Qwen2.5-7B) "));
+  CHECK_THAT(RunAsGiven(With({"--quick"})).out,
+             Contains("\n  r0: desk/0 (RTX4090)\n") &&
+                 Contains("then tessera up MODEL_FOLDER --plan plan.json\n"));
   const Ran folder =
       RunAsGiven({"deploy/clusters/four_unlike_workers.yaml", "--model",
                   "deploy/demo_model/tessera-demo", "--max-batched-tokens", "512", "--quick"});
@@ -344,16 +343,14 @@ TEST_CASE("who reads a plan can start it") {
   INFO(many);
   // Alike replicas of a machine have one line, and a warning is not cut.
   CHECK_THAT(many, Contains("  r0..r3: a100-1/0 | a100-1/1 | a100-1/2 | a100-1/3 (A100-40)\n"));
-  CHECK_THAT(OneLine(many),
-             Contains("plan without it, or take this plan as an estimate ") &&
-                 Contains("then tessera-coordinator FOLDER --plan plan.json, and on each machine "
-                          "M, for each of its devices M/N: tessera-worker --coordinator HOST:8001 "
-                          "--name M/N --device cuda:N (FOLDER: a folder with the weights of "));
+  CHECK_THAT(many, Contains("then tessera-coordinator MODEL_FOLDER --plan plan.json, and\n  on "
+                            "machine M, per device M/N: tessera-worker --coordinator HOST:8001 "
+                            "--name M/N --device cuda:N\n"));
+  CHECK_THAT(OneLine(many), Contains("plan without it, or take this plan as an estimate "));
 }
 
 TEST_CASE("the headline is what simulation attains, and --quick says that it is predicted") {
-  CHECK_THAT(RunAsGiven(With({})).out,
-             Contains(" requests/s (simulated, 3 x 20000 requests; predicted "));
+  CHECK_THAT(RunAsGiven(With({})).out, Contains(" requests/s (simulated, 3 x 20000; predicted "));
   CHECK_THAT(RunAsGiven(With({"--quick"})).out, Contains(" requests/s (predicted)"));
 }
 

@@ -119,7 +119,7 @@ std::string IdleText(const v1::IdleDevices& idle) {
                one.more_machines() > 0 ? StrCat(" and ", one.more_machines(), " more") : "", ")"));
   }
   return StrCat("not used: ", absl::StrJoin(kinds, ", "),
-                idle.searched() ? ": no plan was found that serves more with them" : "");
+                idle.searched() ? "; no plan was found that serves more with them" : "");
 }
 
 std::string LostMachineText(const v1::LostMachine& lost) {

@@ -138,10 +138,9 @@ std::string BoundText(const v1::DeploymentPlan& plan) {
     return "no plan of this kind is better: proved, for the cost model's figures";
   if (c.upper_bound() <= 0) return "not proved to be the best: no bound is known";
   const double higher = 100 * (c.upper_bound() / c.value() - 1);
-  return absl::StrFormat("not proved to be the best: the bound is %.1f %% higher%s", higher,
-                         higher > kWidePercent
-                             ? "; it ignores the cost of most links and counts parts of devices"
-                             : "");
+  return absl::StrFormat("not proved to be the best: the bound%s is %.1f %% higher",
+                         higher > kWidePercent ? ", which ignores most of the links' cost," : "",
+                         higher);
 }
 
 // Of the first note of such a fact, its first half; empty: there is none.
@@ -159,7 +158,7 @@ void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
   if (std::string estimates = EstimatesText(plan); !estimates.empty())
     Wrap(estimates, "  ", 1, lines);
   Wrap(Noted(plan, v1::Note::kUnmeasuredPipelines), "  ", 1, lines);
-  Wrap(BoundText(plan), "  ", 2, lines);
+  Wrap(BoundText(plan), "  ", 1, lines);
   for (const auto fact : {v1::Note::kLimitsCost, v1::Note::kSimplicityCost,
                           v1::Note::kSequenceLimit, v1::Note::kLostMachine})
     Wrap(Noted(plan, fact), "  ", 1, lines);
@@ -177,22 +176,20 @@ void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Li
     }
   }
   const std::string file = commands.plan_file.empty() ? "plan.json" : commands.plan_file;
-  std::string next =
+  const std::string first =
       commands.plan_file.empty() ? "next: the same with --out plan.json, then " : "next: ";
   if (machines.size() == 1) {
-    next += StrCat("tessera up ", commands.weights, " --plan ", file);
+    Wrap(StrCat(first, "tessera up ", commands.weights, " --plan ", file), "", 2, lines);
   } else {
-    next += StrCat("tessera-coordinator ", commands.weights, " --plan ", file,
-                   ", and on each machine M, for each of its devices M/N: tessera-worker "
-                   "--coordinator HOST:8001 --name M/N",
-                   cpus ? "" : " --device cuda:N");
+    Wrap(StrCat(first, "tessera-coordinator ", commands.weights, " --plan ", file, ", and"), "", 2,
+         lines);
+    Wrap(StrCat("on machine M, per device M/N: tessera-worker --coordinator HOST:8001 --name M/N",
+                cpus ? "" : " --device cuda:N"),
+         "  ", 1, lines);
   }
-  if (commands.weights != commands.model)
-    next += StrCat(" (", commands.weights, ": a folder with the weights of ", commands.model, ")");
-  Wrap(next, "", 3, lines);
-  Wrap(StrCat(commands.picture.empty() ? "" : StrCat("drawn in ", commands.picture, "; "),
-              "--explain shows memory, routing, links, other choices and every assumption"),
-       "", 1, lines);
+  Wrap("--explain shows the rest: memory, routing, links, other choices, every assumption", "", 1,
+       lines);
+  if (!commands.picture.empty()) Wrap(StrCat("drawn in ", commands.picture), "", 1, lines);
 }
 
 }  // namespace
@@ -213,7 +210,9 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
               CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",
               HeadlineRate(plan)),
        "", 2, &head);
-  where.push_back("what runs where (TP: devices that share every layer):");
+  where.push_back(
+      "what runs where (TP: tensor parallel, devices share every layer; stages: pipeline "
+      "parallel):");
   AddReplicas(plan, &where);
   Wrap(Noted(plan, v1::Note::kIdle), "  ", 1, &where);
   rest.push_back("what to expect:");

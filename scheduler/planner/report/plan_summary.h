@@ -15,8 +15,7 @@ inline constexpr size_t kSummaryColumns = 100;
 
 // What the plan is asked with, for the commands that come next.
 struct SummaryCommands {
-  std::string model;      // as --model names it
-  std::string weights;    // the same where it is a folder, else a word for one
+  std::string weights;    // folder of the model, or a word for one
   std::string plan_file;  // empty: it is not kept
   std::string picture;    // file; empty: it is not drawn
 };

@@ -109,7 +109,7 @@ std::string HeadlineRate(const v1::DeploymentPlan& plan) {
   const double predicted = plan.prediction().requests_per_second();
   if (s.attained_seeds() == 0)
     return absl::StrFormat("up to %.3f requests/s (predicted)", predicted);
-  return absl::StrFormat("%.3f requests/s (simulated, %d x %d requests; predicted %.3f)",
+  return absl::StrFormat("%.3f requests/s (simulated, %d x %d; predicted %.3f)",
                          s.attained_requests_per_second(), s.attained_seeds(),
                          s.attained_requests(), predicted);
 }

@@ -27,7 +27,8 @@ std::string LimitsText(const v1::ServiceObjectives& objectives);
 // Whether a plan for goodput attains less in the simulation than it promises, by more than luck.
 bool SimulatedToAttainLess(const v1::DeploymentPlan& plan);
 
-// "22.100 requests/s (simulated, 3 x 20000 requests; predicted 23.000)": what every seed attains;
+// "22.100 requests/s (simulated, 3 x 20000; predicted 23.000)": what every seed attains with so
+// many requests;
 // "up to 23.000 requests/s (predicted)" where nothing was simulated so.
 std::string HeadlineRate(const v1::DeploymentPlan& plan);
 

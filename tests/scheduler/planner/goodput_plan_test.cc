@@ -99,7 +99,7 @@ TEST_CASE("a plan says which devices it does not use, and nothing where all are 
              "10 us}}\n");
   far.insert(far.find("{site:") + 1, "region: {bandwidth: 1 Mbit/s, latency: 500 ms}, ");
   CHECK_THAT(PlanTable(PlanOf(Input(kPrompt, far), Goal::kGoodput)),
-             Contains("not used: 1 T4 (c): no plan was found"));
+             Contains("not used: 1 T4 (c); no plan was found"));
   CHECK_THAT(PlanTable(PlanOf(Input(kPrompt), Goal::kGoodput)), !Contains("not used"));
 }
 
