@@ -49,14 +49,15 @@ std::string MissedText(const v1::MissedLimit& missed) {
   const double limit = missed.limit_seconds(), mean = missed.seconds();
   if (missed.limit() == v1::LATENCY_LIMIT_TTFT) {
     return StrFormat(
-        "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its mean is %s",
+        "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its predicted "
+        "mean is %s",
         limit,
         mean > 0 ? StrFormat("%.3g s, %.3g s more", mean, mean - limit)
                  : std::string("without end: requests wait for each other"));
   }
   return StrFormat(
-      "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): its mean is %.0f "
-      "ms%s",
+      "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): its predicted "
+      "mean is %.0f ms%s",
       limit * 1e3, mean * 1e3,
       mean > limit ? StrFormat(", %.0f ms more", (mean - limit) * 1e3)
                    : std::string(", and more when all decode that may"));

@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kMostReplicas = 40;  // that are shown: of clusters of thousands nobody reads more
 constexpr double kAlike = 5e-4;
+constexpr char kSure[] = "how sure:";
 constexpr double kWidePercent = 10;  // of a bound: it says little about the plan
 
 using Lines = std::vector<std::string>;
@@ -154,7 +155,7 @@ std::string Noted(const v1::DeploymentPlan& plan, v1::Note::FactCase fact) {
 }
 
 void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
-  lines->push_back("how sure:");
+  lines->emplace_back(kSure);
   if (std::string estimates = EstimatesText(plan); !estimates.empty())
     Wrap(estimates, "  ", 1, lines);
   Wrap(Noted(plan, v1::Note::kUnmeasuredPipelines), "  ", 1, lines);
@@ -224,6 +225,7 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   // What is said of how sure the rest is gives way.
   const auto most = static_cast<size_t>(kSummaryLines + plan.replicas_size());
   while (head.size() + where.size() + rest.size() + next.size() > most) rest.pop_back();
+  if (rest.back() == kSure) rest.pop_back();
   std::string out;
   for (const Lines* part : {&head, &where, &rest, &next}) {
     for (const std::string& line : *part) out += StrCat(line, "\n");

@@ -1,0 +1,88 @@
+// Every fact that a plan can hold has a sentence of its own.
+#include "scheduler/planner/report/note_text.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "scheduler/planner/report/choice_text.h"
+#include "scheduler/planner/report/outlook_text.h"
+#include "scheduler/planner/report/pace_text.h"
+
+namespace tessera::scheduler {
+namespace {
+
+namespace pb = google::protobuf;
+
+// A fact of each kind that the message's oneof has, with nothing else in it.
+template <typename Message>
+std::vector<Message> OneOfEach() {
+  std::vector<Message> facts;
+  const pb::OneofDescriptor& oneof = *Message::descriptor()->oneof_decl(0);
+  for (int i = 0; i < oneof.field_count(); ++i) {
+    Message& fact = facts.emplace_back();
+    const pb::FieldDescriptor* field = oneof.field(i);
+    const pb::Reflection& set = *fact.GetReflection();
+    switch (field->cpp_type()) {
+      case pb::FieldDescriptor::CPPTYPE_MESSAGE: set.MutableMessage(&fact, field); break;
+      case pb::FieldDescriptor::CPPTYPE_BOOL: set.SetBool(&fact, field, true); break;
+      case pb::FieldDescriptor::CPPTYPE_INT32: set.SetInt32(&fact, field, 7); break;
+      case pb::FieldDescriptor::CPPTYPE_DOUBLE: set.SetDouble(&fact, field, 7); break;
+      case pb::FieldDescriptor::CPPTYPE_STRING: set.SetString(&fact, field, "because"); break;
+      case pb::FieldDescriptor::CPPTYPE_ENUM: set.SetEnumValue(&fact, field, 1); break;
+      default: FAIL(field->name() << " has a type that this test does not set");
+    }
+  }
+  return facts;
+}
+
+void CheckUnlike(const std::vector<std::string>& lines, size_t facts) {
+  REQUIRE(lines.size() == facts);
+  std::set<std::string> unlike;
+  for (const std::string& line : lines) {
+    CHECK(line != "");
+    CHECK(unlike.insert(line).second);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every note is a sentence, and no two are the same") {
+  std::vector<v1::Note> notes = OneOfEach<v1::Note>();
+  REQUIRE(notes.size() == 34);
+  v1::DeploymentPlan plan;
+  for (v1::Note& note : notes) {
+    if (note.has_hardest_limit())
+      note.mutable_hardest_limit()->add_without()->set_limit(v1::LATENCY_LIMIT_TPOT);
+    *plan.add_notes() = note;
+  }
+  CheckUnlike(NoteLines(plan), notes.size());
+}
+
+TEST_CASE("so is whatever is said of other choices, assumptions, devices and links") {
+  v1::DeploymentPlan plan;
+  for (int choice = 1; v1::ChoiceKind_IsValid(choice); ++choice)
+    plan.add_alternatives()->set_choice(static_cast<v1::ChoiceKind>(choice));
+  plan.add_alternatives();  // interrupted
+  CheckUnlike(AlternativeLines(plan), static_cast<size_t>(plan.alternatives_size()));
+  for (const v1::Sensitivity& fact : OneOfEach<v1::Sensitivity>()) *plan.add_sensitivity() = fact;
+  CheckUnlike(SensitivityLines(plan), 4);
+  for (const v1::DevicePrice& fact : OneOfEach<v1::DevicePrice>()) *plan.add_device_prices() = fact;
+  CheckUnlike(DevicePriceLines(plan), 6);
+  for (const v1::LinkPrice& fact : OneOfEach<v1::LinkPrice>()) *plan.add_link_prices() = fact;
+  CheckUnlike(LinkPriceLines(plan), 5);
+}
+
+TEST_CASE("every limit of a replica has a name") {
+  std::set<std::string> names;
+  for (int limit = 0; v1::PaceLimit_IsValid(limit); ++limit) {
+    v1::LimitedBy by;
+    by.set_limit(static_cast<v1::PaceLimit>(limit));
+    CHECK(names.insert(LimitText(by)).second);
+  }
+  CHECK(names.size() == 7);
+}
+
+}  // namespace tessera::scheduler
