@@ -122,13 +122,19 @@ std::string LatencyText(const v1::DeploymentPlan& plan) {
   const double tpot =
       seen ? s.time_per_output_token_mean_seconds() : p.time_per_output_token_seconds();
   const double rate = seen ? s.latency_requests_per_second() : plan.basis().requests_per_second();
-  std::string text = ttft > 0 ? absl::StrFormat("TTFT %.2g s", ttft)
-                              : std::string("TTFT without end for some requests");
+  // Then requests wait for longer the longer they are simulated.
+  const bool too_much = s.attained_seeds() > 0 && rate > s.attained_requests_per_second();
+  const auto seconds = [](double value) {
+    return value < 100 ? absl::StrFormat("%.2g s", value) : absl::StrFormat("%.0f s", value);
+  };
+  std::string text =
+      ttft > 0 ? StrCat("TTFT ", seconds(ttft)) : std::string("TTFT without end for some requests");
   if (tpot > 0) absl::StrAppendFormat(&text, ", TPOT %.0f ms", 1e3 * tpot);
-  absl::StrAppendFormat(&text, " (means at %.3g requests/s, %s)", rate,
-                        seen ? "simulated" : "predicted");
-  if (seen && s.time_to_first_token_p99_seconds() > 0)
-    absl::StrAppendFormat(&text, "; p99 %.2g s and %.0f ms", s.time_to_first_token_p99_seconds(),
+  absl::StrAppendFormat(&text, " (means at %.3g requests/s%s, %s)", rate,
+                        too_much ? ", more than it attains" : "", seen ? "simulated" : "predicted");
+  if (seen && !too_much && s.time_to_first_token_p99_seconds() > 0)
+    absl::StrAppendFormat(&text, "; p99 %s and %.0f ms",
+                          seconds(s.time_to_first_token_p99_seconds()),
                           1e3 * s.time_per_output_token_p99_seconds());
   return text;
 }

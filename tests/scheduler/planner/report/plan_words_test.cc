@@ -66,6 +66,24 @@ TEST_CASE("in which code KV is sent stands beside the share, unless it is sent a
   CHECK_THAT(PlanTable(plan), Contains("100.0 %  r0 -> r1 (KV sent as int4)\n"));
 }
 
+TEST_CASE("latencies at a rate that is not attained are called so") {
+  v1::DeploymentPlan plan = Predicted();
+  CHECK(LatencyText(plan) == "TTFT 1 s, TPOT 100 ms (means at 3 requests/s, predicted)");
+  v1::SimulatedFigures& seen = *plan.mutable_simulated();
+  seen.set_latency_requests_per_second(3);
+  seen.set_time_to_first_token_mean_seconds(385);
+  seen.set_time_per_output_token_mean_seconds(0.09);
+  seen.set_time_to_first_token_p99_seconds(740);
+  seen.set_time_per_output_token_p99_seconds(0.1);
+  seen.set_attained_requests_per_second(3.5);
+  seen.set_attained_seeds(3);
+  CHECK(LatencyText(plan) ==
+        "TTFT 385 s, TPOT 90 ms (means at 3 requests/s, simulated); p99 740 s and 100 ms");
+  seen.set_attained_requests_per_second(2.5);
+  CHECK(LatencyText(plan) ==
+        "TTFT 385 s, TPOT 90 ms (means at 3 requests/s, more than it attains, simulated)");
+}
+
 TEST_CASE("what is not proved is called heuristic, how close its bound may be") {
   v1::DeploymentPlan plan;
   v1::Certificate& certificate = *plan.mutable_certificate();
