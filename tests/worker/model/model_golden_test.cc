@@ -143,7 +143,8 @@ TEST_CASE("16 bits on the CUDA device: heads of 64 and 128 stay within the toler
     const int64_t gemv = LaunchesFrom("gemv.cu"), gemm = LaunchesFrom("gemm.cu");
     const int64_t plain = LaunchesFrom("matmul.cu");
     const int64_t prefill = LaunchesFrom("prefill.cu"), decode = LaunchesFrom("decode.cu");
-    const int64_t plain_attention = LaunchesFrom("attention.cu");
+    const int64_t plain_attention = LaunchesFrom("attention.cu");  // with KvWrite
+    const int64_t prepared = LaunchesFrom("prepare_attention.cu");
     CheckHalf(half, "CUDA", {.cuda = true});
     if (kernels::cuda::DevicesUnderTest() == kernels::cuda::UnderTest::kGpu) continue;
     // Prompts on tensor cores, single tokens by GEMV; a router's weights are float32.
@@ -152,6 +153,7 @@ TEST_CASE("16 bits on the CUDA device: heads of 64 and 128 stay within the toler
     CHECK(LaunchesFrom("prefill.cu") > prefill);
     CHECK(LaunchesFrom("decode.cu") > decode);
     CHECK(LaunchesFrom("attention.cu") == plain_attention);
+    CHECK(LaunchesFrom("prepare_attention.cu") > prepared);
     const bool routes = std::string_view(half.name).find("moe") != std::string_view::npos ||
                         std::string_view(half.name).find("mixtral") != std::string_view::npos;
     CHECK((LaunchesFrom("matmul.cu") > plain) == routes);
