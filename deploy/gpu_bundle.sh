@@ -52,8 +52,8 @@ By hand:
 
 kernels/ has the sources of the kernels.
 README
-# The same bytes for the same files.
-tar -C "$staging" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - tessera-gpu | xz -6 -T1 > "$out"
+# The same bytes for the same files. Kernels are in many programs: the dictionary holds all of these.
+tar -C "$staging" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - tessera-gpu | xz -T1 --lzma2=preset=6,dict=256MiB > "$out"
 size=$(stat -c %s "$out")
 if [ "$size" -gt "$max_bytes" ]; then
   echo "gpu_bundle: $size bytes; at most $max_bytes are wanted" >&2

@@ -26,7 +26,7 @@ def _nvcc_objects_impl(ctx):
     for source in ctx.files.srcs:
         object = ctx.actions.declare_file("_nvcc/%s/%s.o" % (ctx.label.name, source.basename))
         args = ctx.actions.args()
-        args.add_all(["-c", "-std=c++17", "-O3", "-lineinfo", "-Xcompiler=-fPIC"])
+        args.add_all(["-c", "-std=c++17", "-O3", "-lineinfo", "--compress-mode=size", "-Xcompiler=-fPIC"])
         args.add_all(["--expt-relaxed-constexpr", "-I."])
 
         # Several threads would mix up their reports.

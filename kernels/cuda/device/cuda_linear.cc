@@ -29,7 +29,17 @@ bool IsAligned(const TensorView& rows) {
          reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
 }
 
-int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+// Of a workspace of cuBLASLt; ours begin at multiples of 64.
+constexpr int64_t kBlasAlignment = 256;
+
+int64_t Aligned(int64_t bytes) {
+  return (bytes + kBlasAlignment - 1) / kBlasAlignment * kBlasAlignment;
+}
+
+std::byte* AlignedForBlas(std::byte* data) {
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
+  return data + (Aligned(address) - address);
+}
 
 // Of the workspace, to round these rows for tensor cores; 0 where these take them as they are.
 int64_t RoundedBytes(const TensorView& in) {
@@ -127,7 +137,7 @@ int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType i
     if (bias && in != DType::kF32) continue;
     most = std::max(most, blas_->Prepare(ShapeOf(spec, in, bias), rows));
   }
-  return rounded + most;
+  return rounded + kBlasAlignment + most;
 }
 
 BlasProducts::Plan* CudaLinear::FindPlan(const LinearArgs& args, DType type) const {
@@ -160,21 +170,23 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   BlasProducts::Plan* const plan = FindPlan(args, type);
   const int64_t rounded_bytes = RoundedBytes(args.in);
   const int64_t plan_bytes = plan == nullptr ? 0 : BlasProducts::WorkspaceBytes(*plan);
-  absl::Status check = CheckLinear(args, rounded_bytes + plan_bytes);
+  const int64_t blas_bytes = plan == nullptr ? 0 : kBlasAlignment + plan_bytes;
+  absl::Status check = CheckLinear(args, rounded_bytes + blas_bytes);
   if (!check.ok()) return check;
   const TensorView in = EnqueueRounding("Linear", args.in, type, args.workspace, stream);
   if (plan != nullptr) {
-    const BlasProducts::Call call = {.products = blas_,
-                                     .plan = plan,
-                                     .out = args.out.data,
-                                     .in = in.data,
-                                     .weights = args.weights->data,
-                                     .bias = args.bias.As<float>(),
-                                     .workspace = args.workspace.data + rounded_bytes,
-                                     .rows = args.in.rows(),
-                                     .out_stride = args.out.row_stride,
-                                     .in_stride = in.row_stride,
-                                     .workspace_bytes = plan_bytes};
+    const BlasProducts::Call call = {
+        .products = blas_,
+        .plan = plan,
+        .out = args.out.data,
+        .in = in.data,
+        .weights = args.weights->data,
+        .bias = args.bias.As<float>(),
+        .workspace = AlignedForBlas(args.workspace.data + rounded_bytes),
+        .rows = args.in.rows(),
+        .out_stride = args.out.row_stride,
+        .in_stride = in.row_stride,
+        .workspace_bytes = plan_bytes};
     stream.Enqueue("Linear by cuBLASLt", &BlasProducts::Launch, call);
     return absl::OkStatus();
   }

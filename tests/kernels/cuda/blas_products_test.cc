@@ -42,7 +42,9 @@ struct Layer {
     weights = {.spec = spec, .data = memory.data()};
     const Tensor rows = Random(Reference(), DType::kF32, {40, in_features}, 1);
     REQUIRE(path.ops().PackWeightRows(weights, 0, rows).ok());
-    workspace = path.Workspace(path.ops().LinearWorkspaceBytes(spec, kMaxRows, activation));
+    workspace = path.Workspace(path.ops().LinearWorkspaceBytes(spec, kMaxRows, activation) + 64);
+    workspace.data += 64;  // as an arena may place it
+    workspace.shape[0] -= 64;
   }
   absl::Status Enqueue(int64_t rows, bool biased, const Tensor& out) const {
     const Tensor in = Random(path, activation, {rows, spec.in_features}, 2, padding);

@@ -79,7 +79,8 @@ BlasStatus Multiply(BlasHandle handle, BlasProduct product, const void* alpha, c
                      a_layout->columns == d_layout->rows &&
                      b_layout->columns == d_layout->columns && a_layout->rows == b_layout->rows &&
                      (product->epilogue == kBlasEpilogueBias) == (product->bias != nullptr) &&
-                     static_cast<int64_t>(workspace_bytes) >= fake->workspace_bytes;
+                     static_cast<int64_t>(workspace_bytes) >= fake->workspace_bytes &&
+                     reinterpret_cast<uintptr_t>(workspace) % 256 == 0;
   if (!right) return kInvalidValue;
   std::memset(workspace, 0xff, workspace_bytes);  // it is the library's
   for (uint64_t column = 0; column < d_layout->columns; ++column) {
