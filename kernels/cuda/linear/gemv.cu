@@ -78,7 +78,8 @@ __global__ void GemvKernel(LinearParams p) {
       rows[r] = static_cast<const T*>(p.in) + source * p.in_stride;
     }
     float sums[kValues] = {};
-#pragma unroll 2
+// Two loads under way where registers are left for them.
+#pragma unroll(kRows >= 4 ? 1 : 2)
     for (int64_t k = lane * kChunk; k < p.depth; k += kWarpThreads * kChunk) {
       uint4 packed[kColumns];
 #pragma unroll
