@@ -136,6 +136,8 @@ void Lower(const v1::ProfiledWorker& worker, v1::ProfiledWorker* least) {
   v1::ProfileReply& low = *least->mutable_rates();
   low.set_memory_read_bytes_per_second(
       std::min(low.memory_read_bytes_per_second(), rates.memory_read_bytes_per_second()));
+  low.set_kv_codec_bytes_per_second(
+      std::min(low.kv_codec_bytes_per_second(), rates.kv_codec_bytes_per_second()));
   low.set_float32_flops_per_second(
       std::min(low.float32_flops_per_second(), rates.float32_flops_per_second()));
   low.set_bfloat16_flops_per_second(
@@ -171,13 +173,15 @@ void AppendMachine(const std::string& machine, const std::vector<Group>& groups,
                    std::string* text) {
   absl::StrAppendFormat(text, "- name: %s\n  devices:\n", Quoted(machine));
   for (const Group& group : groups) {
-    absl::StrAppendFormat(text,
-                          "  - {kind: %s, %sprofile: {memory_read: %s, prefill_efficiency: %s, "
-                          "measured_on: \"%s\"}}\n",
-                          Quoted(KindOf(group.least)),
-                          group.count > 1 ? StrCat("count: ", group.count, ", ") : "",
-                          Bandwidth(group.least.rates().memory_read_bytes_per_second()),
-                          Figure(kPrefillEfficiency), measured_on);
+    const v1::ProfileReply& rates = group.least.rates();
+    const double codec = rates.kv_codec_bytes_per_second();
+    absl::StrAppendFormat(
+        text,
+        "  - {kind: %s, %sprofile: {memory_read: %s, prefill_efficiency: %s, "
+        "%smeasured_on: \"%s\"}}\n",
+        Quoted(KindOf(group.least)), group.count > 1 ? StrCat("count: ", group.count, ", ") : "",
+        Bandwidth(rates.memory_read_bytes_per_second()), Figure(kPrefillEfficiency),
+        codec > 0 ? StrCat("kv_codec: ", Bandwidth(codec), ", ") : "", measured_on);
   }
   if (inside == nullptr) return;
   const v1::ProbeLinkReply& rates = inside->measured();

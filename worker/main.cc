@@ -21,6 +21,7 @@
 #include "worker/gpu_device.h"
 #include "worker/offered_links.h"
 #include "worker/registration.h"
+#include "worker/transfer/kv_codec_probe.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
 #include "worker/transfer/kv_transport.h"
@@ -53,7 +54,7 @@ uint64_t DrawIncarnation() {
 
 // 0: not measured, or there is no such copy.
 struct MeasuredRates {
-  double read_bytes_per_second = 0, upload_bytes_per_second = 0;
+  double read_bytes_per_second = 0, upload_bytes_per_second = 0, kv_codec_bytes_per_second = 0;
 };
 
 MeasuredRates Measure(const WorkerDevice& worker) {
@@ -63,6 +64,7 @@ MeasuredRates Measure(const WorkerDevice& worker) {
   const auto upload = worker.has_own_memory ? kernels::ProbeUploadRate(*worker.device, worker.look)
                                             : absl::StatusOr<double>(0.0);
   if (upload.ok()) rates.upload_bytes_per_second = *upload;
+  if (worker.host_reads_memory) rates.kv_codec_bytes_per_second = ProbeKvCodecRate();
   absl::Status status = read.status();
   status.Update(upload.status());
   if (!status.ok()) {
@@ -85,6 +87,7 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& 
   *request.mutable_device() = worker.info;
   request.mutable_device()->set_memory_read_bytes_per_second(rates.read_bytes_per_second);
   request.mutable_device()->set_upload_bytes_per_second(rates.upload_bytes_per_second);
+  request.mutable_device()->set_kv_codec_bytes_per_second(rates.kv_codec_bytes_per_second);
   return request;
 }
 

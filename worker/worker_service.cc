@@ -16,6 +16,7 @@
 #include "worker/fences.h"
 #include "worker/model/start_thread.h"
 #include "worker/session.h"
+#include "worker/transfer/kv_codec_probe.h"
 
 namespace tessera::worker {
 namespace {
@@ -391,6 +392,7 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
       reply->set_int8_flops_per_second(rates->int8_flops_per_second);
       reply->set_device(options_.setup.device->Describe());
       reply->set_kernel_path(options_.setup.kernel_path);
+      if (options_.setup.open_kv_port) reply->set_kv_codec_bytes_per_second(ProbeKvCodecRate());
       if (rates->read_buffer_bytes < options_.probe.buffer_bytes) {
         Logger("worker").warn(
             "profile: little memory is left, so its rate is that of reading {} bytes again and "

@@ -60,10 +60,14 @@ void AddDevice(const v1::DeviceGroup& one, int begun, v1::Machine* machine) {
   v1::DeviceGroup* group = machine->mutable_devices(last);
   group->set_count(group->count() + 1);
   const double rate = one.profile().memory_read_bytes_per_second();
+  const double codec = one.profile().kv_codec_bytes_per_second();
   v1::MeasuredProfile* profile = group->mutable_profile();
+  const double known_codec = profile->kv_codec_bytes_per_second();
+  if (codec > 0 && (known_codec == 0 || codec < known_codec))
+    profile->set_kv_codec_bytes_per_second(codec);
   const double known = profile->memory_read_bytes_per_second();
   if (known == 0 || (rate > 0 && rate < known)) profile->set_memory_read_bytes_per_second(rate);
-  if (!one.has_profile() && known == 0) group->clear_profile();
+  if (!one.has_profile() && known == 0 && known_codec == 0) group->clear_profile();
 }
 
 // The description with only the devices that are there; those of one group with the same memory
@@ -92,6 +96,8 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
           one.mutable_profile()->set_memory_read_bytes_per_second(
               info.memory_read_bytes_per_second());
         }
+        if (info.kv_codec_bytes_per_second() > 0)
+          one.mutable_profile()->set_kv_codec_bytes_per_second(info.kv_codec_bytes_per_second());
         AddDevice(one, begun, &present);
       }
     }

@@ -144,6 +144,9 @@ struct KvCodecRates {
   double encode_bytes_per_second = 20e9;
   double decode_bytes_per_second = 20e9;
   KvCodec strongest = KvCodec::kInt8;  // that may be chosen: a stronger one loses more
+
+  // To what was measured; 0: nothing was.
+  void Limit(double measured_bytes_per_second);
 };
 
 // Bytes on the wire per byte of KV whose elements have `element_bytes`, groups of 64 with one

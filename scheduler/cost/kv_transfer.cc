@@ -23,6 +23,12 @@ double KvCodecRatio(KvCodec codec, double element_bytes) {
   return 1;
 }
 
+void KvCodecRates::Limit(double measured_bytes_per_second) {
+  if (measured_bytes_per_second <= 0) return;
+  encode_bytes_per_second = std::min(encode_bytes_per_second, measured_bytes_per_second);
+  decode_bytes_per_second = std::min(decode_bytes_per_second, measured_bytes_per_second);
+}
+
 KvTransfer TransferKv(const RawKv& raw, const LinkSpec& link, int layers, double prefill_seconds,
                       KvCodec codec, const KvCodecRates& rates) {
   // Encode, wire and decode work on different layers at once: the slowest sets the rate, in raw

@@ -98,4 +98,13 @@ std::vector<std::string> ClusterGraph::EstimatedKinds() const {
   return {kinds.begin(), kinds.end()};
 }
 
+double ClusterGraph::kv_codec_bytes_per_second() const {
+  double least = 0;
+  for (const DevicePool& pool : pools_) {
+    const double rate = pool.spec->kv_codec_bytes_per_second;
+    if (rate > 0 && (least == 0 || rate < least)) least = rate;
+  }
+  return least;
+}
+
 }  // namespace tessera::scheduler

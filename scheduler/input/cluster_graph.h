@@ -80,6 +80,9 @@ class ClusterGraph {
   // Seconds that stand for latencies that were not given, by tier ("machine", "rack", "site",
   // "region"), where any were needed.
   const std::map<std::string, double>& default_latencies() const { return default_latencies_; }
+  // At which KV is rounded for its way and read back, of raw KV, on the slowest device of which
+  // that was measured; 0: it was of none.
+  double kv_codec_bytes_per_second() const;
   // Kinds whose efficiencies are estimates, for "assumptions".
   std::vector<std::string> EstimatedKinds() const;
 

@@ -38,7 +38,8 @@ LinkSpec ToSpec(const v1::Link& link) {
 
 bool Measures(const v1::MeasuredProfile& profile) {
   return profile.memory_read_bytes_per_second() > 0 || profile.prefill_efficiency() > 0 ||
-         profile.decode_efficiency() > 0 || profile.step_overhead_seconds() > 0;
+         profile.decode_efficiency() > 0 || profile.step_overhead_seconds() > 0 ||
+         profile.kv_codec_bytes_per_second() > 0;
 }
 
 // Without what separates names in plans and in changes to clusters.
@@ -152,6 +153,7 @@ class ClusterGraphBuilder {
     }
     if (profile.prefill_efficiency() > 0) spec.compute_efficiency = profile.prefill_efficiency();
     if (profile.decode_efficiency() > 0) spec.memory_efficiency = profile.decode_efficiency();
+    spec.kv_codec_bytes_per_second = profile.kv_codec_bytes_per_second();
     if (profile.step_overhead_seconds() > 0) {
       spec.step_overhead_seconds = profile.step_overhead_seconds();
       spec.layer_overhead_seconds = 0;
@@ -178,6 +180,7 @@ class ClusterGraphBuilder {
           known->compute_efficiency == spec.compute_efficiency &&
           known->memory_efficiency == spec.memory_efficiency &&
           known->layer_overhead_seconds == spec.layer_overhead_seconds &&
+          known->kv_codec_bytes_per_second == spec.kv_codec_bytes_per_second &&
           known->step_overhead_seconds == spec.step_overhead_seconds) {
         return known.get();
       }
@@ -249,7 +252,7 @@ class ClusterGraphBuilder {
       if (group.has_profile() && !Measures(group.profile())) {
         return Error(at + ".profile",
                      "has no measured value; give memory_read, prefill_efficiency, "
-                     "decode_efficiency or step_overhead, or leave it out");
+                     "decode_efficiency, step_overhead or kv_codec, or leave it out");
       }
       const absl::StatusOr<v1::DeviceKind> kind = KindNamed(group.kind(), at + ".kind");
       if (!kind.ok()) return kind.status();

@@ -97,7 +97,8 @@ void SetPlanning(const AssumedFigures& f, v1::PlanningTerms* p) {
   p->set_max_sequences_given(o.max_sequences != ever.max_sequences);
   const double tpot = f.problem->options.max_tpot_seconds;
   if (std::isfinite(tpot)) p->set_max_tpot_seconds(tpot);
-  p->set_kv_codec_bytes_per_second(o.kv_codec_bytes_per_second);
+  p->set_kv_codec_bytes_per_second(f.problem->codec_rates.encode_bytes_per_second);
+  p->set_kv_codec_measured(p->kv_codec_bytes_per_second() < o.kv_codec_bytes_per_second);
   p->set_kv_codec_given(o.kv_codec_bytes_per_second != ever.kv_codec_bytes_per_second);
 }
 

@@ -236,6 +236,7 @@ class Planner {
     problem_.options.max_sequences = options_.max_sequences;
     problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second,
                             options_.strongest_kv_codec};
+    problem_.codec_rates.Limit(graph_.kv_codec_bytes_per_second());
     problem_.seed = options_.seed;
     auto search_options = ParseSearchOptions(options_.search.empty() ? "best" : options_.search,
                                              options_.search_options);

@@ -46,7 +46,8 @@ struct PlannerOptions {
   double utilisation = 0.9;                               // of a device's memory
   double runtime_reserve_bytes = 1073741824.0;
   double kv_headroom = 0.1;
-  double kv_codec_bytes_per_second = 20e9;  // of raw KV, encoding and decoding
+  double kv_codec_bytes_per_second =
+      20e9;  // of raw KV, encoding and decoding; at most the measured
   KvCodec strongest_kv_codec = KvCodec::kInt8;
   int64_t max_step_tokens = 2048;
   double max_sequences = 256;  // per replica

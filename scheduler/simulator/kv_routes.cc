@@ -14,6 +14,7 @@ class Routes {
  public:
   Routes(const v1::DeploymentPlan& plan, const ClusterGraph& graph, const ModelShape& model)
       : plan_(plan), graph_(graph) {
+    rates_.Limit(graph.kv_codec_bytes_per_second());
     for (size_t m = 0; m < graph.machines().size(); ++m)
       machine_[graph.machines()[m].name] = static_cast<int>(m);
     bytes_per_layer_ = KvBytesPerToken(model) / model.layers;
@@ -132,7 +133,7 @@ class Routes {
 
   const v1::DeploymentPlan& plan_;
   const ClusterGraph& graph_;
-  const KvCodecRates rates_;
+  KvCodecRates rates_;
   double bytes_per_layer_ = 0;
   double element_bytes_ = 2;
   std::map<std::string, int> machine_;

@@ -24,6 +24,7 @@ void AddWorker(const std::string& name, double gigabytes_per_second, double giga
   worker.mutable_rates()->set_float32_flops_per_second(1e9 * gigaflops / 2);
   worker.mutable_rates()->set_bfloat16_flops_per_second(1e9 * gigaflops);
   worker.mutable_rates()->set_int8_flops_per_second(3e9 * gigaflops);
+  worker.mutable_rates()->set_kv_codec_bytes_per_second(1.5e9);
   worker.mutable_rates()->set_device("CPU, 4 cores");
   worker.mutable_rates()->set_kernel_path("avx512");
 }
@@ -89,6 +90,7 @@ TEST_CASE("what was measured is what the planner reads, device by device and lin
   // The slower of its two directions.
   CHECK(cluster.machines(0).inside().bandwidth_bytes_per_second() == Approx(2e9));
   CHECK(cluster.machines(0).devices(0).profile().measured_on() == "2026-11-25");
+  CHECK(cluster.machines(0).devices(0).profile().kv_codec_bytes_per_second() == 1.5e9);
   REQUIRE(cluster.links_size() == 2);
   const double between[] = {125e6, 110e6};
   for (int i = 0; i < 2; ++i) {

@@ -124,7 +124,8 @@ void AddPlanning(const v1::Assumptions& a, Lines* lines) {
   add(StrFormat(
       "KV sent from prefill to decode may be compressed (int8, int4); encoding and decoding run at "
       "%.3g GB/s of KV each (%s)",
-      p.kv_codec_bytes_per_second() / 1e9, Origin(p.kv_codec_given())));
+      p.kv_codec_bytes_per_second() / 1e9,
+      p.kv_codec_measured() ? "measured on the slowest device" : Origin(p.kv_codec_given())));
 }
 
 void AddWorkload(const v1::WorkloadTerms& w, Lines* lines) {

@@ -209,6 +209,12 @@ TEST_CASE("KV transfer: layers hide behind prefill, the codec is chosen by time"
   CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, rates).codec == KvCodec::kInt4);
   CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, {}).codec == KvCodec::kInt8);  // unless allowed
   CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, {20e9, 20e9, KvCodec::kRaw}).codec == KvCodec::kRaw);
+  // A codec that was measured to be slower than the link is not taken.
+  KvCodecRates measured;
+  measured.Limit(0);
+  CHECK(measured.encode_bytes_per_second == 20e9);
+  measured.Limit(slow.bytes_per_second / 2);
+  CHECK(BestKvTransfer({1e9}, slow, 80, 0.1, measured).codec == KvCodec::kRaw);
   LinkSpec fast = slow;
   fast.bytes_per_second = 50e9;
   CHECK(BestKvTransfer({1e9}, fast, 80, 0, rates).codec == KvCodec::kRaw);
