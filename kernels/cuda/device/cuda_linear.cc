@@ -55,41 +55,26 @@ BlasProducts::Shape ShapeOf(const LinearSpec& spec, DType out, bool bias) {
           .weight_stride = WeightRowBytes(spec) / SizeInBytes(spec.weight_dtype)};
 }
 
-MatmulParams PlainParams(const PackedWeights& weights, const TensorView& out,
-                         const TensorView& in) {
+// What both kinds of kernels take: `Params` is MatmulParams or LinearParams.
+template <typename Params>
+Params ParamsOf(const PackedWeights& weights, const TensorView& out, const TensorView& in) {
   const LinearSpec& spec = weights.spec;
-  return {.out = out.data,
-          .in = in.data,
-          .weights = weights.data,
-          .rows = out.rows(),
-          .columns = spec.out_features,
-          .depth = spec.in_features,
-          .out_stride = out.row_stride,
-          .in_stride = in.row_stride,
-          .weight_row_bytes = WeightRowBytes(spec),
-          .scales_offset_bytes = ScalesOffsetBytes(spec),
-          .group_size = spec.group_size,
-          .weight_dtype = spec.weight_dtype,
-          .dtype = in.dtype,
-          .out_dtype = out.dtype};
-}
-
-LinearParams FastParams(const PackedWeights& weights, const TensorView& out, const TensorView& in) {
-  const LinearSpec& spec = weights.spec;
-  return {.out = out.data,
-          .in = in.data,
-          .weights = weights.data,
-          .rows = out.rows(),
-          .columns = spec.out_features,
-          .depth = spec.in_features,
-          .out_stride = out.row_stride,
-          .in_stride = in.row_stride,
-          .weight_row_bytes = WeightRowBytes(spec),
-          .scales_offset_bytes = ScalesOffsetBytes(spec),
-          .group_size = spec.group_size,
-          .weight_dtype = spec.weight_dtype,
-          .in_dtype = in.dtype,
-          .out_dtype = out.dtype};
+  Params params;
+  params.out = out.data;
+  params.in = in.data;
+  params.weights = weights.data;
+  params.rows = out.rows();
+  params.columns = spec.out_features;
+  params.depth = spec.in_features;
+  params.out_stride = out.row_stride;
+  params.in_stride = in.row_stride;
+  params.weight_row_bytes = WeightRowBytes(spec);
+  params.scales_offset_bytes = ScalesOffsetBytes(spec);
+  params.group_size = spec.group_size;
+  params.weight_dtype = spec.weight_dtype;
+  params.in_dtype = in.dtype;
+  params.out_dtype = out.dtype;
+  return params;
 }
 
 // Rounds the rows for tensor cores where they need it; returns what these read.
@@ -155,13 +140,13 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
       ProblemOf(args.weights->spec, args.in.dtype, args.products, args.in.rows(), 1);
   const LinearKernel kernel = ChooseLinear(problem, capability_);
   if (kernel == LinearKernel::kPlain) {
-    MatmulParams params = PlainParams(*args.weights, args.out, args.in);
+    auto params = ParamsOf<MatmulParams>(*args.weights, args.out, args.in);
     params.bias = args.bias.As<float>();
     stream.Enqueue("Linear", &LaunchMatmul, params);
     return absl::OkStatus();
   }
   if (kernel == LinearKernel::kGemv) {
-    LinearParams params = FastParams(*args.weights, args.out, args.in);
+    auto params = ParamsOf<LinearParams>(*args.weights, args.out, args.in);
     params.bias = args.bias.As<float>();
     stream.Enqueue("Linear", &LaunchGemv, params);
     return absl::OkStatus();
@@ -190,7 +175,7 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
     stream.Enqueue("Linear by cuBLASLt", &BlasProducts::Launch, call);
     return absl::OkStatus();
   }
-  LinearParams params = FastParams(*args.weights, args.out, in);
+  auto params = ParamsOf<LinearParams>(*args.weights, args.out, in);
   params.bias = args.bias.As<float>();
   params.multiprocessors = multiprocessors_;
   stream.Enqueue("Linear", &LaunchGemm, params);
@@ -208,7 +193,7 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
   if (!check.ok()) return check;
   if (kernel == LinearKernel::kPlain) {
     for (size_t e = 0; e < args.experts.size(); ++e) {
-      MatmulParams params = PlainParams(args.experts[e], args.out, args.in);
+      auto params = ParamsOf<MatmulParams>(args.experts[e], args.out, args.in);
       params.row_range = args.expert_offsets.As<int32_t>() + e;
       params.source_rows = args.source_rows.As<int32_t>();
       stream.Enqueue("GroupedLinear", &LaunchMatmul, params);
@@ -222,7 +207,7 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
   }
   for (size_t e = 0; e < args.experts.size();) {
     const size_t count = EvenlySpaced(args.experts, e);
-    LinearParams params = FastParams(args.experts[e], args.out, in);
+    auto params = ParamsOf<LinearParams>(args.experts[e], args.out, in);
     params.expert_offsets = args.expert_offsets.As<int32_t>() + e;
     params.source_rows = args.source_rows.As<int32_t>();
     params.experts = static_cast<int64_t>(count);

@@ -70,7 +70,7 @@ cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
 
 cudaError_t LaunchMatmul(const MatmulParams& params, cudaStream_t stream) {
   if (params.rows == 0 || params.columns == 0) return cudaSuccess;
-  return WithFloatType(params.dtype,
+  return WithFloatType(params.in_dtype,
                        [&](auto type) { return LaunchMatmulOf<decltype(type)>(params, stream); });
 }
 

@@ -107,7 +107,7 @@ struct MatmulParams {
   int64_t out_stride = 0, in_stride = 0, weight_row_bytes = 0;
   // i8: group_size values of a row share the scale at scales_offset_bytes + 4 * group of the row.
   int64_t scales_offset_bytes = 0, group_size = 0;
-  DType weight_dtype = DType::kF32, dtype = DType::kF32, out_dtype = DType::kF32;
+  DType weight_dtype = DType::kF32, in_dtype = DType::kF32, out_dtype = DType::kF32;
 };
 
 namespace TESSERA_CUDA_PLATFORM {
