@@ -211,7 +211,7 @@ struct AttentionArgs {
   int64_t window = 0;          // 0: all
   TensorView workspace = {};
   // bf16, f16: where keys and values are of that type, queries and the weights of the values may be
-  // rounded to it too; sums are f32 in any case. Scores beyond 10^8 are not told apart then.
+  // rounded to it too; sums are f32 in any case. Scores beyond 10^8 count as equal then.
   DType products = DType::kF32;
 };  // f32 invariance; heads % kv_heads == 0, query head h reads kv head h / (heads / kv_heads)
 

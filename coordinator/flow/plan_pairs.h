@@ -42,7 +42,7 @@ class PlanPairs {
                                             double now_seconds) const;
   // A request went to a pair of that snapshot (scheduler::Route::pair).
   void NoteRouted(int pair);
-  // Counts anew: a replica has come that the others are not to be held back for.
+  // Counts from zero, after a replica has come: the others do not wait until it has caught up.
   void RestartCounts();
 
   // In which the plan has KV travel between the two.

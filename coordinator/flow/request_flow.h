@@ -208,7 +208,7 @@ class RequestFlow : public GenerationService,
   void NoteFailedHandOver(const Submission& submission, const absl::Status& reason);
   // The router counts what will decode there (`sign` 1), or no more (-1).
   void CountRoom(const Room& room, int sign);
-  // Not needed any more; its replica is told.
+  // Tells the replica that the room is no longer needed.
   void GiveRoomBack(const Room& room);
   // Those of a lost link, or (null) those that waited for too long: they go on without.
   void EndReservations(const std::shared_ptr<ReplicaLink>& link);

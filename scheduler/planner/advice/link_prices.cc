@@ -14,8 +14,8 @@ namespace {
 constexpr double kLinkStep = 10e9 / 8;  // bytes per second: 10 Gbit/s
 constexpr double kWorthSaying = 1e-4;   // of the value
 constexpr double kRounding = 1e-9;      // of the value
-constexpr int kMostLinks = 40;          // that are tried one by one
-constexpr int kMostReplannedLinks = 8;
+constexpr int kMaxPricedLinks = 40;     // each costs one evaluation of the plan
+constexpr int kMaxReplannedLinks = 8;
 
 class LinkPricer {
  public:
@@ -25,14 +25,14 @@ class LinkPricer {
     const std::vector<DescribedLink> links = LinksByLoad(ask_.plan, &ask_.input);
     if (ask_.plan.links().empty()) Add(&prices_).set_nothing_sent(true);
     for (const DescribedLink& one : links) {
-      if (tried_ == kMostLinks) break;
+      if (tried_ == kMaxPricedLinks) break;
       if (ask_.watch.Stopped()) break;
       Price(one);
     }
     TellOthers(static_cast<int>(links.size()));
     // Searches come last: who interrupts them has the rest.
     for (const DescribedLink& one : links) {
-      if (!ask_.replan || replanned_ == kMostReplannedLinks || ask_.watch.Stopped()) break;
+      if (!ask_.replan || replanned_ == kMaxReplannedLinks || ask_.watch.Stopped()) break;
       Replan(one);
     }
     TellReplanned(static_cast<int>(links.size()));
