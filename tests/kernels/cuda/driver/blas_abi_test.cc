@@ -68,7 +68,7 @@ TEST_CASE("structures and numbers are cublasLt.h's") {
 #else
 
 TEST_CASE("structures and numbers are cublasLt.h's") {
-  TESSERA_SKIP("the CUDA toolkit of this build has no cublasLt.h (deploy/install_cuda --runtime)");
+  TESSERA_SKIP("no CUDA header cublasLt.h: deploy/install_cuda --runtime fetches it");
 }
 
 #endif
