@@ -4,6 +4,14 @@
 
 namespace tessera::kernels {
 
+absl::Status Ops::EncodeKv(const KvCodeArgs&, Stream&) {
+  return absl::UnimplementedError("EncodeKv: the host reads this device's memory itself");
+}
+
+absl::Status Ops::DecodeKv(const KvCodeArgs&, Stream&) {
+  return absl::UnimplementedError("DecodeKv: the host writes this device's memory itself");
+}
+
 absl::Status Ops::PrepareAttention(const PrepareAttentionArgs& args, Stream& stream) {
   absl::Status status;
   for (const auto& [heads, weight] : {std::pair(args.q, args.q_norm), {args.k, args.k_norm}}) {

@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/device.h"
+#include "kernels/kv_wire.h"
 #include "kernels/tensor.h"
 
 namespace tessera::kernels {
@@ -182,6 +183,19 @@ struct KvWriteArgs {
   TensorView slots;  // [tokens] i32: block * block_tokens + offset; -1 writes nothing
 };
 
+// Keys and values that go to another replica, or come from one, as the bytes of `wire`
+// (kernels/kv_wire.h). Codes and scales are those of kvcache's codecs, bit for bit.
+struct KvCodeArgs {
+  // [planes, kv_heads, slots, head_dim] f32|f16|bf16: keys of a layer, its values, keys of the next
+  // one; may be strided.
+  TensorView cache;
+  bool values_first = false;  // the first plane is a layer's values
+  TensorView slots;           // [tokens] i32, each below the cache's; no two the same
+  TensorView wire;            // [KvPlanesBytes] i8
+  KvCoding coding = KvCoding::kRaw;
+  DType wire_dtype = DType::kF32;  // DecodeKv, raw: the type of the elements that come
+};
+
 // What lies between the projections and Attention, in one pass where the device can: RmsNorm of the
 // heads of q and k, then Rope, then KvWrite. Results are those of the three.
 struct PrepareAttentionArgs {
@@ -327,6 +341,10 @@ class Ops {
   virtual absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) = 0;
   virtual absl::Status Rope(const RopeArgs& args, Stream& stream) = 0;
   virtual absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) = 0;
+  // Cache to wire, and wire to cache. Unimplemented where the host reads the device's memory: there
+  // the codecs of kvcache/ are faster than a copy.
+  virtual absl::Status EncodeKv(const KvCodeArgs& args, Stream& stream);
+  virtual absl::Status DecodeKv(const KvCodeArgs& args, Stream& stream);
   // By the ops above, unless a device has better.
   virtual absl::Status PrepareAttention(const PrepareAttentionArgs& args, Stream& stream);
   virtual int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const = 0;

@@ -210,6 +210,20 @@ absl::Status CheckKvWrite(const KvWriteArgs& args) {
       .status();
 }
 
+absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes) {
+  const TensorView& cache = args.cache;
+  const DType type = decodes ? args.wire_dtype : cache.dtype;
+  const int64_t bytes =
+      KvPlanesBytes(args.values_first, cache.shape[0], cache.shape[1], args.slots.rows(),
+                    cache.shape[3], args.coding, SizeInBytes(type));
+  return ArgumentCheck(op)
+      .Tensor("cache", cache, kActivations, {kAnySize, kAnySize, kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("slots", args.slots, {kI32}, {kAnySize})
+      .That(IsActivation(type), "wire_dtype", "be float32, float16 or bfloat16")
+      .Tensor("wire", args.wire, {kI8}, {bytes})
+      .status();
+}
+
 absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args) {
   absl::Status check =
       CheckKvWrite({.cache = args.cache, .k = args.k, .v = args.v, .slots = args.slots});

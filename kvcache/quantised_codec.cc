@@ -14,19 +14,20 @@ namespace {
 using kernels::BFloat16;
 using kernels::Float16;
 using kernels::FromFloat;
+using kernels::KvCoding;
 using kernels::ToFloat;
 
-int64_t Chunks(int64_t head_dim) { return (head_dim + kQuantisedGroup - 1) / kQuantisedGroup; }
-int64_t CodeBytes(int64_t elements, int bits) { return (elements * bits + 7) / 8; }
+int64_t Chunks(int64_t head_dim) { return kernels::ValueChunks(head_dim); }
+
+KvCoding CodingOf(int bits) { return bits == 8 ? KvCoding::kInt8 : KvCoding::kInt4; }
 
 // Scales of one group of a plane.
 int64_t Scales(int plane, int64_t tokens, int64_t head_dim) {
-  return plane == 0 ? head_dim : tokens * Chunks(head_dim);
+  return kernels::KvGroupScales(plane == 1, tokens, head_dim);
 }
 
 int64_t GroupBytes(int plane, int64_t tokens, int64_t head_dim, int bits) {
-  return Scales(plane, tokens, head_dim) * 2 * int64_t{sizeof(Float16)} +
-         CodeBytes(tokens * head_dim, bits);
+  return kernels::KvGroupBytes(plane == 1, tokens, head_dim, CodingOf(bits));
 }
 
 // How codes of one run of elements become values.
@@ -216,13 +217,8 @@ void ForEachGroup(const KvPool& pool, const IndexRange& layers, const IndexRange
 
 int64_t QuantisedBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
                        int64_t head_dim, int bits) {
-  int64_t bytes = 0;
-  for (const int plane : {0, 1}) {
-    bytes += tokens / kQuantisedGroup * GroupBytes(plane, kQuantisedGroup, head_dim, bits);
-    const int64_t rest = tokens % kQuantisedGroup;
-    if (rest > 0) bytes += GroupBytes(plane, rest, head_dim, bits);
-  }
-  return bytes * layers.size() * kv_heads.size();
+  return kernels::KvPlanesBytes(false, 2 * int64_t{layers.size()}, kv_heads.size(), tokens,
+                                head_dim, CodingOf(bits), 0);
 }
 
 void EncodeQuantised(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,

@@ -18,11 +18,12 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/kv_wire.h"
 #include "kvcache/kv_layout.h"
 
 namespace tessera::kvcache {
 
-inline constexpr int64_t kQuantisedGroup = 64;  // tokens, or channels of values
+inline constexpr int64_t kQuantisedGroup = kernels::kKvGroup;
 
 // Of `tokens` tokens of a rectangle; `bits` is 8 or 4.
 int64_t QuantisedBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,

@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention/tensor_attention.h"
 #include "kernels/cuda/device/attention_choice.h"
 #include "kernels/cuda/device/weight_rows.h"
+#include "kernels/cuda/kv/kv_kernels.h"
 #include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/logits_kernels.h"
 #include "kernels/cuda/plain/moe_kernels.h"
@@ -21,6 +22,22 @@ ActivationKind KindOf(Activation kind) {
     case Activation::kRelu: return ActivationKind::kRelu;
   }
   return ActivationKind::kRelu;
+}
+
+KvCodeParams ParamsOf(const KvCodeArgs& args) {
+  return {.cache = args.cache.data,
+          .slots = args.slots.As<int32_t>(),
+          .wire = args.wire.As<unsigned char>(),
+          .planes = args.cache.shape[0],
+          .kv_heads = args.cache.shape[1],
+          .tokens = args.slots.rows(),
+          .head_dim = args.cache.shape[3],
+          .plane_stride = args.cache.row_stride,
+          .head_stride = args.cache.shape[2] * args.cache.shape[3],
+          .values_first = args.values_first,
+          .coding = args.coding,
+          .dtype = args.cache.dtype,
+          .wire_dtype = args.wire_dtype};
 }
 
 }  // namespace
@@ -247,6 +264,16 @@ absl::Status CudaOps::KvWrite(const KvWriteArgs& args, Stream& stream) {
                                 .cache_dtype = args.cache.keys.dtype,
                                 .dtype = args.k.dtype};
   return Enqueue("KvWrite", &LaunchKvWrite, params, stream);
+}
+
+absl::Status CudaOps::EncodeKv(const KvCodeArgs& args, Stream& stream) {
+  if (absl::Status check = CheckKvCode("EncodeKv", args, false); !check.ok()) return check;
+  return Enqueue("EncodeKv", &LaunchEncodeKv, ParamsOf(args), stream);
+}
+
+absl::Status CudaOps::DecodeKv(const KvCodeArgs& args, Stream& stream) {
+  if (absl::Status check = CheckKvCode("DecodeKv", args, true); !check.ok()) return check;
+  return Enqueue("DecodeKv", &LaunchDecodeKv, ParamsOf(args), stream);
 }
 
 absl::Status CudaOps::PrepareAttention(const PrepareAttentionArgs& args, Stream& stream) {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 
+#include "kernels/cuda/launch/kv_shapes.h"
 #include "kernels/cuda/launch/plain_shapes.h"
 
 namespace tessera::kernels::cuda {
@@ -69,6 +70,24 @@ TEST_CASE("plain attention: heads of up to 8000 fit in the least shared memory o
     CHECK(shape.blocks.y == 64);
     CHECK(shape.shared_bytes == 8 * (kAttentionTile + head_dim));
     CHECK(shape.shared_bytes <= kMinSharedBytes);
+  }
+}
+
+TEST_CASE("shapes of KV's codecs are legal and have room for every scale") {
+  for (const int64_t count : {1, 127, 128, 129, 1000000}) {
+    const LaunchShape units = KvUnitShape(count);
+    CHECK(units.IsLegal());
+    CHECK(units.blocks.x * units.threads.x >= count);
+    CHECK((units.blocks.x - 1) * units.threads.x < count);
+    CHECK(KvGroupShape(count, 128).blocks.count() == count);
+  }
+  for (const int64_t head_dim : {1, 63, 64, 65, 128, 4096}) {
+    const LaunchShape shape = KvGroupShape(1, head_dim);
+    CHECK(shape.IsLegal());
+    CHECK(shape.shared_bytes == 8 * MaxKvGroupScales(head_dim));
+    CHECK(shape.shared_bytes <= kPlainSharedBytes);
+    CHECK(MaxKvGroupScales(head_dim) >= head_dim);
+    CHECK(MaxKvGroupScales(head_dim) == 64 * ((head_dim + 63) / 64));
   }
 }
 

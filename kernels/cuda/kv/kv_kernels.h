@@ -1,0 +1,34 @@
+// Keys and values of a paged cache to the bytes that go to another replica, and back: EncodeKv and
+// DecodeKv of ops.h.
+//
+// Launchers as those of kernels/cuda/plain/plain_kernels.h. The bytes are those of kvcache's
+// codecs, bit for bit; a NaN that arithmetic made is the positive quiet one.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/dtype.h"
+#include "kernels/kv_wire.h"
+
+namespace tessera::kernels::cuda {
+
+struct KvCodeParams {
+  void* cache = nullptr;           // [planes, kv_heads, slots, head_dim] of dtype
+  const int32_t* slots = nullptr;  // [tokens]
+  unsigned char* wire = nullptr;   // KvPlanesBytes
+  int64_t planes = 0, kv_heads = 0, tokens = 0, head_dim = 0;
+  int64_t plane_stride = 0, head_stride = 0;  // elements
+  bool values_first = false;
+  KvCoding coding = KvCoding::kRaw;
+  DType dtype = DType::kF32;
+  DType wire_dtype = DType::kF32;  // raw, decoded
+};
+
+namespace TESSERA_CUDA_PLATFORM {
+
+cudaError_t LaunchEncodeKv(const KvCodeParams& params, cudaStream_t stream);
+cudaError_t LaunchDecodeKv(const KvCodeParams& params, cudaStream_t stream);
+
+}  // namespace TESSERA_CUDA_PLATFORM
+}  // namespace tessera::kernels::cuda
