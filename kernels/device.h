@@ -2,7 +2,8 @@
 //
 // Thread rule: a Device may be used from any thread; a Stream from one thread at a time. Work
 // enqueued on a stream runs in order, asynchronously to the caller; results are visible to the host
-// after Synchronize. Ownership: Buffer owns device memory and must not outlive its Device.
+// after Synchronize. Ownership: Buffer owns device memory and must not outlive its Device;
+// HostBuffer may.
 #pragma once
 
 #include <cstddef>
@@ -82,6 +83,28 @@ class Buffer {
   int64_t size_bytes_ = 0;
 };
 
+// Move-only owner of host memory from Device::AllocateHost, 64-byte aligned.
+class HostBuffer {
+ public:
+  using Free = void (*)(std::byte* data);
+
+  HostBuffer() = default;
+  // `free` gives `data` back.
+  HostBuffer(std::byte* data, int64_t size_bytes, Free free)
+      : data_(data), size_bytes_(size_bytes), free_(free) {}
+  HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept;
+  ~HostBuffer();
+
+  std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+  Free free_ = nullptr;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -92,6 +115,12 @@ class Device {
   virtual int host_threads() const = 0;      // for work of the host on its behalf, while it is idle
   // ResourceExhausted, naming asked and available bytes, when the memory is not there.
   virtual absl::StatusOr<Buffer> Allocate(int64_t size_bytes) = 0;
+  // Host memory that streams copy from and to without a detour: pinned where the device has memory
+  // of its own. Not counted in memory_bytes. ResourceExhausted where the system gives no more.
+  virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t size_bytes);
+  // Whether the host may read and write what Allocate gave, once the stream is done with it. Where
+  // it may not, only copies of a stream reach that memory.
+  virtual bool host_reads_memory() const { return true; }
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual Ops& ops() = 0;
   // Ok, or why the device is lost to this process for ever: it is to end. Cheap; from any thread.

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_ops.h"
 #include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/device/pinned_memory.h"
 #include "kernels/cuda/runtime.h"
 #include "third_party/absl/str_cat.h"
 
@@ -35,6 +36,8 @@ class CudaDevice final : public Device {
   absl::Status Lost() const override { return health_.lost(); }
 
   absl::StatusOr<Buffer> Allocate(int64_t size_bytes) override;
+  absl::StatusOr<HostBuffer> AllocateHost(int64_t size_bytes) override;
+  bool host_reads_memory() const override { return false; }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     return CudaStream::Create(options_.index, &health_);
   }
@@ -85,6 +88,17 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t size_bytes) {
   if (status.ok()) return Buffer(this, static_cast<std::byte*>(data), size_bytes);
   used_bytes_.fetch_sub(size_bytes);
   return status;
+}
+
+absl::StatusOr<HostBuffer> CudaDevice::AllocateHost(int64_t size_bytes) {
+  if (size_bytes < 0) {
+    return absl::InvalidArgumentError(
+        StrCat(health_.device(), ": asked for ", size_bytes, " bytes of host memory"));
+  }
+  absl::Status status = health_.lost();
+  if (status.ok()) status = health_.Check(cudaSetDevice(options_.index), "choosing the device");
+  if (!status.ok()) return status;
+  return PinMemory(size_bytes, health_, "staging");
 }
 
 void CudaDevice::Free(std::byte* data, int64_t size_bytes) {

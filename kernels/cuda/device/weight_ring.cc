@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "third_party/absl/str_cat.h"
+#include "kernels/cuda/device/pinned_memory.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
@@ -15,7 +15,6 @@ constexpr const char* kWhat = "loading weights";
 WeightRings::~WeightRings() {
   for (const auto& ring : idle_) {
     for (const Slot& slot : ring->slots) {
-      if (slot.memory != nullptr) cudaFreeHost(slot.memory);
       if (slot.stream != nullptr) cudaStreamDestroy(slot.stream);
     }
   }
@@ -36,17 +35,12 @@ absl::Status WeightRings::Reserve(Slot& slot, int64_t size_bytes) {
     const cudaError_t error = cudaStreamCreateWithFlags(&slot.stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return health_->Check(error, kWhat);
   }
-  if (slot.size_bytes >= size_bytes) return absl::OkStatus();
-  if (slot.memory != nullptr) cudaFreeHost(slot.memory);
-  slot = {.memory = nullptr, .size_bytes = 0, .stream = slot.stream};
-  const cudaError_t error = cudaMallocHost(&slot.memory, static_cast<size_t>(size_bytes));
-  if (error == cudaErrorMemoryAllocation) {
-    return absl::ResourceExhaustedError(StrCat(
-        health_->device(), ": ", kWhat, ": the system pins no ", size_bytes,
-        " bytes of host memory; raise the limit of locked memory (ulimit -l), or free some"));
-  }
-  if (error == cudaSuccess) slot.size_bytes = size_bytes;
-  return health_->Check(error, kWhat);
+  if (slot.memory.size_bytes() >= size_bytes) return absl::OkStatus();
+  slot.memory = HostBuffer();
+  auto memory = PinMemory(size_bytes, *health_, kWhat);
+  if (!memory.ok()) return memory.status();
+  slot.memory = *std::move(memory);
+  return absl::OkStatus();
 }
 
 absl::Status WeightRings::Copy(Ring& ring, std::byte* device, int64_t rows, int64_t row_bytes,
@@ -58,11 +52,11 @@ absl::Status WeightRings::Copy(Ring& ring, std::byte* device, int64_t rows, int6
     const int64_t count = std::min(of_slot, rows - first), bytes = count * row_bytes;
     absl::Status status = Reserve(slot, std::max(bytes, kSlotBytes));
     if (status.ok()) status = WaitIdle(slot.stream, *health_, kWhat);
-    if (status.ok()) status = fill(first, count, static_cast<std::byte*>(slot.memory));
+    if (status.ok()) status = fill(first, count, slot.memory.data());
     if (status.ok()) {
       status = health_->Check(
-          cudaMemcpyAsync(device + first * row_bytes, slot.memory, static_cast<size_t>(bytes),
-                          cudaMemcpyHostToDevice, slot.stream),
+          cudaMemcpyAsync(device + first * row_bytes, slot.memory.data(),
+                          static_cast<size_t>(bytes), cudaMemcpyHostToDevice, slot.stream),
           kWhat, slot.stream);
     }
     if (!status.ok()) return status;

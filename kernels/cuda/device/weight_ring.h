@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
@@ -40,8 +41,7 @@ class WeightRings {
 
  private:
   struct Slot {
-    void* memory = nullptr;
-    int64_t size_bytes = 0;
+    HostBuffer memory;
     cudaStream_t stream = nullptr;
   };
   struct Ring {

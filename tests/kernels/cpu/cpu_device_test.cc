@@ -43,6 +43,21 @@ TEST_CASE("buffers of any size are aligned and writable to the last byte") {
   }
 }
 
+TEST_CASE("host memory is aligned, and counts for nothing") {
+  auto device = MakeDevice(1000);
+  CHECK(device->host_reads_memory());
+  for (const int64_t size : {0, 1, 4097}) {
+    auto memory = device->AllocateHost(size);
+    REQUIRE(memory.ok());
+    HostBuffer moved = *std::move(memory);
+    CHECK(moved.size_bytes() == size);
+    CHECK(reinterpret_cast<uintptr_t>(moved.data()) % 64 == 0);
+    std::memset(moved.data(), 0x5a, size);
+  }
+  CHECK(device->Allocate(1000).ok());
+  CHECK(device->AllocateHost(-1).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
 TEST_CASE("a buffer moves and frees once") {
   auto device = MakeDevice(1000);
   auto buffer = device->Allocate(1000);

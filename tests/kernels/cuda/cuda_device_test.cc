@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,40 @@ TEST_CASE("memory is accounted, and refused with both numbers") {
   CHECK(device->Allocate(10'000'000).ok());
   CHECK(device->Allocate(-1).status().code() == absl::StatusCode::kInvalidArgument);
 }
+
+TEST_CASE("host memory is pinned, aligned, and outlives the device") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  auto device = MakeDevice(1000);
+  CHECK_FALSE(device->host_reads_memory());
+  HostBuffer memory;
+  for (const int64_t size : {0, 1, 4097}) {
+    auto allocated = device->AllocateHost(size);
+    REQUIRE(allocated.ok());
+    memory = *std::move(allocated);
+    CHECK(memory.size_bytes() == size);
+    CHECK(reinterpret_cast<uintptr_t>(memory.data()) % 64 == 0);
+    std::memset(memory.data(), 0x5a, size);
+  }
+  CHECK(device->AllocateHost(-1).status().code() == absl::StatusCode::kInvalidArgument);
+  device.reset();
+#ifdef TESSERA_CUDA_EMULATED
+  CHECK(PinnedBytes() == 4097);
+  memory = HostBuffer();
+  CHECK(PinnedBytes() == 0);
+#endif
+}
+
+#ifdef TESSERA_CUDA_EMULATED
+TEST_CASE("host memory that cannot be pinned is refused with its size and what to do") {
+  auto device = MakeDevice();
+  Inject({.pinned_bytes = 1000});
+  const absl::Status refused = device->AllocateHost(1001).status();
+  Inject({});
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Contains("staging: the system pins no 1001 bytes") && Contains("ulimit -l"));
+}
+#endif
 
 TEST_CASE("buffers of any size are aligned") {
   TESSERA_SKIP_WITHOUT_DEVICE();
