@@ -12,8 +12,8 @@
 
 namespace tessera::worker {
 
-// Nothing where the host does not read the device's memory: such a worker refuses, by name, a part
-// of a replica, and a request whose keys and values come or go.
+// No keys and values where the host does not read the device's memory: such a worker refuses, by
+// name, a request whose keys and values come or go.
 void OfferLinks(const WorkerDevice& worker, LinkHub* links, const KvLinkOptions& kv,
                 SetupOptions* setup);
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include "absl/status/status.h"
 #include "kernels/device.h"
@@ -36,6 +37,8 @@ class Group {
   virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // How values get from rank to rank, for logs: "shared memory".
+  virtual std::string transport() const = 0;
 
   // values [...] f32, dense, the same shape on each rank: becomes the sum over the ranks.
   virtual absl::Status AllReduceSum(const TensorView& values, Stream& stream) = 0;

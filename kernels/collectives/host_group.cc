@@ -2,36 +2,20 @@
 
 #include <algorithm>
 
+#include "kernels/collectives/group_arguments.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels {
 namespace {
 
-int64_t SizeOf(const TensorView& view) { return view.Elements() * SizeInBytes(view.dtype); }
-
 absl::Span<std::byte> BytesOf(const TensorView& view) {
-  return {view.data, static_cast<size_t>(SizeOf(view))};
-}
-
-absl::Status CheckDense(const char* name, const TensorView& view) {
-  if (view.Elements() == 0 || (view.IsDense() && view.data != nullptr)) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat(name, ": the tensor must be dense"));
+  return {view.data, static_cast<size_t>(DenseBytes(view))};
 }
 
 }  // namespace
 
-absl::Status HostGroup::CheckRoot(const char* name, int root) const {
-  if (root >= 0 && root < size_) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat(name, ": root ", root, " in a group of ", size_, " ranks"));
-}
-
 absl::Status HostGroup::AllReduceSum(const TensorView& values, Stream& stream) {
-  if (absl::Status status = CheckDense("AllReduceSum", values); !status.ok()) return status;
-  if (values.dtype != DType::kF32) {
-    return absl::InvalidArgumentError(
-        StrCat("AllReduceSum: the values must be float32, not ", Name(values.dtype)));
-  }
+  if (absl::Status status = CheckSum(values); !status.ok()) return status;
   if (size_ == 1 || values.Elements() == 0) return absl::OkStatus();
   return EnqueueHost(
       stream, +[](const Call& call) { return call.group->Run(call); },
@@ -39,8 +23,7 @@ absl::Status HostGroup::AllReduceSum(const TensorView& values, Stream& stream) {
 }
 
 absl::Status HostGroup::Broadcast(const TensorView& values, int root, Stream& stream) {
-  if (absl::Status status = CheckDense("Broadcast", values); !status.ok()) return status;
-  if (absl::Status status = CheckRoot("Broadcast", root); !status.ok()) return status;
+  if (absl::Status status = CheckBroadcast(values, root, size_); !status.ok()) return status;
   if (size_ == 1 || values.Elements() == 0) return absl::OkStatus();
   return EnqueueHost(
       stream, +[](const Call& call) { return call.group->Run(call); },
@@ -53,18 +36,14 @@ absl::Status HostGroup::AllGather(const TensorView& in, const TensorView& out, S
 
 absl::Status HostGroup::Gather(const TensorView& in, const TensorView& out, int root,
                                Stream& stream) {
-  if (absl::Status status = CheckRoot("Gather", root); !status.ok()) return status;
+  if (absl::Status status = CheckRoot("Gather", root, size_); !status.ok()) return status;
   return EnqueueGather("Gather", in, root == rank_ ? out : TensorView(), root, stream);
 }
 
 absl::Status HostGroup::EnqueueGather(const char* name, const TensorView& in, const TensorView& out,
                                       int root, Stream& stream) {
-  if (absl::Status status = CheckDense(name, in); !status.ok()) return status;
-  if (absl::Status status = CheckDense(name, out); !status.ok()) return status;
-  if (Receives(root) && SizeOf(out) < SizeOf(in)) {
-    return absl::InvalidArgumentError(
-        StrCat(name, ": ", SizeOf(in), " bytes do not fit into ", SizeOf(out)));
-  }
+  absl::Status status = CheckGather(name, in, out, Receives(root));
+  if (!status.ok()) return status;
   return EnqueueHost(
       stream, +[](const Call& call) { return call.group->Run(call); },
       Call{.group = this, .kind = Kind::kGather, .root = root, .in = in, .out = out});

@@ -58,7 +58,6 @@ class HostGroup : public Group {
 
   absl::Status EnqueueGather(const char* name, const TensorView& in, const TensorView& out,
                              int root, Stream& stream);
-  absl::Status CheckRoot(const char* name, int root) const;
   absl::Status Run(const Call& call);
   absl::Status Dispatch(const Call& call);
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "kernels/collectives/host_group.h"
 #include "kernels/links/deadline.h"
@@ -40,6 +41,7 @@ class SlotGroup final : public HostGroup {
             std::function<absl::Status()> check_peers);
   // Ends the group for the others too; calls that are complete stay so.
   ~SlotGroup() override;
+  std::string transport() const override { return "shared memory"; }
 
  private:
   struct Control;

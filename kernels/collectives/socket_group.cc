@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
 
 #include "kernels/collectives/group_links.h"
 #include "kernels/collectives/host_group.h"
@@ -36,6 +37,7 @@ class SocketGroup final : public HostGroup {
         options_(options),
         scratch_(kScratchValues) {}
   ~SocketGroup() override { Abort(absl::CancelledError("this rank left its group")); }
+  std::string transport() const override { return "sockets"; }
 
  private:
   absl::Status SumNow(absl::Span<float> values) override;

@@ -1,6 +1,6 @@
-// The host cannot read a GPU's memory: its worker refuses, by name, a part of a replica, and keys
-// and values on their way, instead of reading what is not there. The GPU is the emulated one, given
-// to the worker as if the driver had found it.
+// The host cannot read a GPU's memory: its worker takes part in a replica through pinned memory, and
+// refuses, by name, keys and values on their way, instead of reading what is not there. The GPU is
+// the emulated one, given to the worker as if the driver had found it.
 #include "worker/offered_links.h"
 
 #include <catch2/catch.hpp>
@@ -111,9 +111,9 @@ class Answers final : public ReplySink {
   std::string errors_;
 };
 
-TEST_CASE("a GPU's worker offers no links; the CPU's and the emulated GPU's do") {
+TEST_CASE("every worker joins others; keys and values move where the host reads the memory") {
   const TestWorker gpu("cuda:0");
-  CHECK_FALSE(gpu.setup.join);
+  CHECK(gpu.setup.join);
   CHECK_FALSE(gpu.setup.open_kv_port);
   for (const char* device : {"cpu", "cuda-emulated"}) {
     INFO(device);
@@ -121,22 +121,6 @@ TEST_CASE("a GPU's worker offers no links; the CPU's and the emulated GPU's do")
     CHECK(other.setup.join);
     CHECK(other.setup.open_kv_port);
   }
-}
-
-TEST_CASE("a GPU's worker refuses a part of a replica before it loads anything") {
-  TestWorker gpu("cuda:0");
-  gpu.setup.load_model = [](const auto&, auto&, const auto&) {
-    return absl::StatusOr<std::unique_ptr<Model>>(absl::InternalError("it loads"));
-  };
-  v1::ConfigureRequest request = Request();
-  request.mutable_share()->mutable_layers()->set_end(1);
-  request.mutable_share()->set_holds_head(false);
-  request.add_peers();
-  request.add_peers();
-  const absl::Status refused = gpu.Configure(request).status();
-  CHECK(absl::IsFailedPrecondition(refused));
-  CHECK_THAT(std::string(refused.message()),
-             Contains("replica r7 has 2 workers") && Contains("a GPU's worker does not share"));
 }
 
 TEST_CASE("a GPU's worker takes no keys and values, and hands none over") {

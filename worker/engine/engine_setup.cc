@@ -333,10 +333,9 @@ class Setup {
     if (!options.ok()) return options.status();
     options_ = *std::move(options);
     if (request_.peers_size() > 1 && !setup_.join) {
-      return absl::FailedPreconditionError(
-          StrCat("replica ", request_.replica(), " has ", request_.peers_size(),
-                 " workers, and this one serves alone: a GPU's worker does not share a replica in "
-                 "this version"));
+      return absl::FailedPreconditionError(StrCat("replica ", request_.replica(), " has ",
+                                                  request_.peers_size(),
+                                                  " workers, and this one has no links to others"));
     }
     absl::Status status = CheckAlone(request_);
     if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);

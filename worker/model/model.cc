@@ -88,6 +88,8 @@ class Transformer : public Model {
     return pass_.JoinRanks(group, stream);
   }
 
+  int64_t group_staging_bytes() const override { return GroupStagingBytes(buffers_); }
+
   absl::Status Forward(const StepInputs& step, kernels::Stream& stream) override {
     if (!joined_ && !IsWholeStage(options_.model, options_.share)) {
       return absl::FailedPreconditionError("model: a rank's part needs JoinRanks before Forward");

@@ -96,6 +96,8 @@ class Model {
   virtual absl::Status JoinRanks(kernels::Group* /*group*/, kernels::Stream& /*stream*/) {
     return absl::OkStatus();
   }
+  // Bytes that a kernels::StagedGroup for JoinRanks needs for the largest step.
+  virtual int64_t group_staging_bytes() const { return 0; }
   // Enqueues one step. A share without the embedding starts from the step's rows of stage_rows(),
   // one without the head ends with them; with the head, logits() rows are valid when the stream has
   // passed it.

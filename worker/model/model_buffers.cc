@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/collectives/group_arguments.h"
+#include "kernels/collectives/group.h"
+#include "kernels/collectives/staged_group.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/arena.h"
 
@@ -105,6 +108,8 @@ void ReserveLogits(const ModelOptions& options, int64_t own, ModelBuffers* buffe
     buffers->logits = TensorView(nullptr, DType::kF32, {rows, all});
     arena->Reserve(&buffers->logits);
   }
+  buffers->rank_sizes = TensorView(nullptr, DType::kI32, {1 + kernels::kMaxGroupSize});
+  arena->Reserve(&buffers->rank_sizes);
   if (own == all) return;
   buffers->logit_part = TensorView(nullptr, DType::kF32, {rows, own});
   arena->Reserve(&buffers->logit_part);
@@ -161,6 +166,15 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
   buffers.memory = *std::move(memory);
   buffers.bytes = arena.bytes();
   return buffers;
+}
+
+int64_t GroupStagingBytes(const ModelBuffers& buffers) {
+  const auto call = [](const TensorView& in, const TensorView& out) {
+    return kernels::StagedGroup::StagingBytes(kernels::DenseBytes(in), kernels::DenseBytes(out));
+  };
+  return std::max({call({}, buffers.hidden), call({}, buffers.narrow),
+                   call({}, buffers.router_logits), call(buffers.logit_part, buffers.logit_parts),
+                   call(buffers.rank_sizes.Rows(1), buffers.rank_sizes)});
 }
 
 }  // namespace tessera::worker

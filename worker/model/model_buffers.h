@@ -36,6 +36,7 @@ struct ModelBuffers {
   kernels::TensorView logit_hidden;  // [logit rows, hidden] of the residual stream
   kernels::TensorView logit_narrow;  // [logit rows, embedding width], where it is not hidden
   kernels::TensorView logits;        // [logit rows, vocabulary]; on rank 0
+  kernels::TensorView rank_sizes;  // [1 + kMaxGroupSize] i32: ids of own part, then of each rank's
   // Where ranks have parts of the vocabulary, else empty.
   kernels::TensorView logit_part;   // [logit rows, own part of the vocabulary]
   kernels::TensorView logit_parts;  // [elements] all parts, one behind the other; on rank 0
@@ -48,5 +49,8 @@ struct ModelBuffers {
 
 absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
                                              const ModelWeights& weights, kernels::Device& device);
+
+// The largest kernels::StagedGroup::StagingBytes of what the ranks of a stage do with them.
+int64_t GroupStagingBytes(const ModelBuffers& buffers);
 
 }  // namespace tessera::worker

@@ -74,12 +74,17 @@ absl::Status ForwardPass::JoinRanks(kernels::Group* group, kernels::Stream& stre
   group_ = group;
   vocabulary_parts_.clear();
   if (group == nullptr || !share_.holds_head()) return absl::OkStatus();
-  int32_t own = static_cast<int32_t>(weights_.head.matrix.spec.out_features);
+  // In the device's memory, as all that ranks exchange.
+  const auto own = static_cast<int32_t>(weights_.head.matrix.spec.out_features);
   std::vector<int32_t> parts(group->size());
-  const auto view = [](int32_t* values, int64_t count) {
-    return TensorView(reinterpret_cast<std::byte*>(values), kernels::DType::kI32, {count});
-  };
-  absl::Status status = group->AllGather(view(&own, 1), view(parts.data(), group->size()), stream);
+  TensorView on_device = buffers_.rank_sizes.Rows(group->size());
+  on_device.data += SizeInBytes(on_device.dtype);
+  absl::Status status = stream.CopyToDevice(buffers_.rank_sizes.data, &own, sizeof own);
+  if (status.ok()) status = group->AllGather(buffers_.rank_sizes.Rows(1), on_device, stream);
+  if (status.ok()) {
+    status = stream.CopyToHost(parts.data(), on_device.data,
+                               static_cast<int64_t>(parts.size() * sizeof(int32_t)));
+  }
   if (status.ok() && buffers_.row_numbers.data != nullptr) {
     std::vector<int32_t> numbers(buffers_.row_numbers.rows());
     std::iota(numbers.begin(), numbers.end(), 0);

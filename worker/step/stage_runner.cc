@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/collectives/group_arguments.h"
+#include "kernels/collectives/staged_group.h"
 #include "proto/activations.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-absl::Span<std::byte> BytesOf(const kernels::TensorView& rows) {
-  static_assert(kWireElementBytes == sizeof(float));  // rows are sent as they are
-  return {rows.data, static_cast<size_t>(rows.rows() * rows.row_stride * kWireElementBytes)};
-}
 
 }  // namespace
 
@@ -33,9 +31,35 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   auto stream = device->CreateStream();
   if (!stream.ok()) return stream.status();
   runner->stream_ = *std::move(stream);
-  absl::Status joined = model->JoinRanks(links.group, *runner->stream_);
+  if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;
+  absl::Status joined = model->JoinRanks(runner->links_.group, *runner->stream_);
   if (!joined.ok()) return joined;
   return runner;
+}
+
+absl::Status StageRunner::MakeStaging(kernels::Device& device) {
+  const bool stages = !device.host_reads_memory();
+  if (stages && (links_.previous != nullptr || links_.next != nullptr)) {
+    auto rows = device.AllocateHost(kernels::DenseBytes(model_->stage_rows()));
+    if (!rows.ok()) return rows.status();
+    staged_rows_ = *std::move(rows);
+  }
+  if (links_.group == nullptr) return absl::OkStatus();
+  if (stages) {
+    auto group = kernels::StagedGroup::Create(links_.group, device, model_->group_staging_bytes());
+    if (!group.ok()) return group.status();
+    staged_group_ = *std::move(group);
+    links_.group = staged_group_.get();
+  }
+  Logger("worker").info("group of {} ranks: {}", links_.group->size(), links_.group->transport());
+  return absl::OkStatus();
+}
+
+absl::Span<std::byte> StageRunner::LinkedRows(int64_t rows) const {
+  static_assert(kWireElementBytes == sizeof(float));  // rows are sent as they are
+  const kernels::TensorView view = model_->stage_rows().Rows(rows);
+  return {stages_rows() ? staged_rows_.data() : view.data,
+          static_cast<size_t>(view.Elements() * kWireElementBytes)};
 }
 
 absl::Status StageRunner::Run(const StepWork& work, StepOutcome* outcome) {
@@ -69,7 +93,7 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
   if (options_.first) return absl::OkStatus();
   const kernels::TensorView stage_rows = model_->stage_rows().Rows(rows);
   if (links_.previous != nullptr) {
-    const absl::Span<std::byte> memory = BytesOf(stage_rows);
+    const absl::Span<std::byte> memory = LinkedRows(rows);
     const Clock::time_point began = Clock::now();
     const auto received = links_.previous->Receive(static_cast<uint16_t>(FrameType::kActivations),
                                                    memory, options_.wait_seconds);
@@ -78,6 +102,10 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
     if (*received != static_cast<int64_t>(memory.size())) {
       return absl::FailedPreconditionError(links_.previous->peer() +
                                            " sent the rows of another step");
+    }
+    if (stages_rows()) {
+      absl::Status copied = stream_->CopyToDevice(stage_rows.data, memory.data(), *received);
+      if (!copied.ok()) return copied;
     }
   }
   if (links_.group == nullptr) return absl::OkStatus();
@@ -96,11 +124,17 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
 
 absl::Status StageRunner::HandOn(int64_t rows) {
   if (links_.next == nullptr) return absl::OkStatus();
-  if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
+  const absl::Span<std::byte> memory = LinkedRows(rows);
+  absl::Status status;
+  if (stages_rows()) {
+    status = stream_->CopyToHost(memory.data(), model_->stage_rows().data,
+                                 static_cast<int64_t>(memory.size()));
+  }
+  status.Update(stream_->Synchronize());
+  if (!status.ok()) return status;
   const Clock::time_point began = Clock::now();
-  absl::Status sent =
-      links_.next->Send(static_cast<uint16_t>(FrameType::kActivations),
-                        BytesOf(model_->stage_rows().Rows(rows)), options_.wait_seconds);
+  absl::Status sent = links_.next->Send(static_cast<uint16_t>(FrameType::kActivations), memory,
+                                        options_.wait_seconds);
   link_time_ += Clock::now() - began;
   return sent;
 }

@@ -3,7 +3,9 @@
 // first and last.
 //
 // Thread rule: one thread. Ownership: borrows model (KV memory attached), device and links; owns
-// staging, sampler and stream. A failed step leaves links in an unknown state: the formation ends.
+// staging, sampler and stream. Rows and sums go through host memory of its own where the host does
+// not read the device's (Device::host_reads_memory). A failed step leaves links in an unknown
+// state: the formation ends.
 #pragma once
 
 #include <atomic>
@@ -84,10 +86,18 @@ class StageRunner {
   absl::Status RunModel(const StepWork& work);
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
 
+  absl::Status MakeStaging(kernels::Device& device);
+  bool stages_rows() const { return staged_rows_.size_bytes() > 0; }
+  // The rows that links take and give: the model's, or their place in the staging.
+  absl::Span<std::byte> LinkedRows(int64_t rows) const;
+
   const StageOptions options_;
-  const StageLinks links_;
+  StageLinks links_;
   Model* const model_;
-  std::unique_ptr<kernels::Stream> stream_;
+  // Where the host does not read the device's memory; else null and empty.
+  std::unique_ptr<kernels::Group> staged_group_;
+  kernels::HostBuffer staged_rows_;
+  std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<Sampler> sampler_;       // null: another worker samples
   std::chrono::nanoseconds link_time_{0};  // of this step: rows from and to other stages

@@ -1,10 +1,14 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
+#include "kernels/collectives/staged_group.h"
+#include "kernels/cpu/device/cpu_device.h"
+#include "tests/kernels/collectives/cpu_streams.h"
 #include "tests/kernels/collectives/group_kinds.h"
 
 namespace tessera::kernels {
@@ -58,6 +62,27 @@ TEST_CASE("memory of another machine is not shared") {
   auto mesh = tests::ConnectMesh(2, "tcp");
   CHECK(CreateShmGroup(0, std::move(mesh[0]), {}).status().code() ==
         absl::StatusCode::kUnimplemented);
+}
+
+TEST_CASE("what does not fit the staging is refused at once, and says how much does") {
+  auto groups = CreateLoopbackGroups(1);
+  REQUIRE(groups.ok());
+  const auto device = CreateCpuDevice({.memory_bytes = 1, .cores_shared = true});
+  REQUIRE(device.ok());
+  const auto staged = StagedGroup::Create((*groups)[0].get(), **device, 128);
+  REQUIRE(staged.ok());
+  CHECK((*staged)->transport() == "staged through 128 bytes of host memory, then shared memory");
+  const tests::CpuStreams streams(1);
+  std::vector<float> values(33);
+  const auto view = [&](int64_t count) { return TensorView(values.data(), DType::kF32, {count}); };
+  CHECK((*staged)->AllReduceSum(view(32), streams[0]).ok());
+  const absl::Status refused = (*staged)->AllReduceSum(view(33), streams[0]);
+  CHECK(IsInvalid(refused));
+  CHECK(refused.message() == "AllReduceSum: 132 bytes; the staging of this group has room for 128");
+  // A gather's input and output, each at an aligned address.
+  CHECK(StagedGroup::StagingBytes(4, 68) == 64 + 128);
+  CHECK(IsInvalid((*staged)->AllGather(view(1), view(17), streams[0])));
+  CHECK(streams[0].Synchronize().ok());
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include "tests/kernels/collectives/group_kinds.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <thread>
+#include <utility>
 
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
+#include "kernels/collectives/staged_group.h"
+#include "kernels/cpu/device/cpu_device.h"
+#include "tests/fakes/far_device.h"
 #include "tests/kernels/collectives/cpu_streams.h"
 #include "tests/kernels/links/transports.h"
 
@@ -14,6 +19,8 @@ namespace {
 
 using kernels::Group;
 using kernels::GroupOptions;
+using kernels::Stream;
+using kernels::TensorView;
 
 // Smaller slots than the default, so that tensors of moderate size take several steps.
 constexpr int64_t kSlotBytes = 64 << 10;
@@ -48,6 +55,62 @@ Groups CreateShm(int size, const GroupOptions& options) {
   return groups;
 }
 
+// A rank whose tensors lie on a device: the test's host memory stands for it, at addresses that the
+// host cannot read.
+class FarRank final : public Group {
+ public:
+  explicit FarRank(std::unique_ptr<Group> host) : host_(std::move(host)) {
+    auto device = kernels::CreateCpuDevice({.memory_bytes = 1, .cores_shared = true});
+    REQUIRE(device.ok());
+    auto staged = kernels::StagedGroup::Create(host_.get(), **device, kStagingBytes);
+    REQUIRE(staged.ok());
+    staged_ = *std::move(staged);
+  }
+
+  int rank() const override { return staged_->rank(); }
+  int size() const override { return staged_->size(); }
+  std::string transport() const override { return staged_->transport(); }
+  absl::Status AllReduceSum(const TensorView& values, Stream& stream) override {
+    FarStream far(&stream);
+    return staged_->AllReduceSum(Far(values), far);
+  }
+  absl::Status Broadcast(const TensorView& values, int root, Stream& stream) override {
+    FarStream far(&stream);
+    return staged_->Broadcast(Far(values), root, far);
+  }
+  absl::Status AllGather(const TensorView& in, const TensorView& out, Stream& stream) override {
+    FarStream far(&stream);
+    return staged_->AllGather(Far(in), Far(out), far);
+  }
+  absl::Status Gather(const TensorView& in, const TensorView& out, int root,
+                      Stream& stream) override {
+    FarStream far(&stream);
+    return staged_->Gather(Far(in), Far(out), root, far);
+  }
+  void Abort(const absl::Status& reason) override { staged_->Abort(reason); }
+  absl::Status status() const override { return staged_->status(); }
+  std::chrono::nanoseconds call_time() const override { return staged_->call_time(); }
+
+ private:
+  static constexpr int64_t kStagingBytes = 32 << 20;
+
+  static TensorView Far(TensorView view) {
+    view.data = ToFar(view.data);
+    return view;
+  }
+
+  const std::unique_ptr<Group> host_;
+  std::unique_ptr<Group> staged_;
+};
+
+// Ranks 1, 3, ... have devices of their own; the others are CPUs, as in `groups`.
+Groups StageOddRanks(Groups groups) {
+  for (size_t rank = 1; rank < groups.size(); rank += 2) {
+    groups[rank] = std::make_unique<FarRank>(std::move(groups[rank]));
+  }
+  return groups;
+}
+
 }  // namespace
 
 const std::vector<GroupKind>& GroupKinds() {
@@ -56,6 +119,10 @@ const std::vector<GroupKind>& GroupKinds() {
       {"unix sockets", [](int n, const auto& o) { return CreateOverSockets(n, o, "pair"); }},
       {"tcp sockets", [](int n, const auto& o) { return CreateOverSockets(n, o, "tcp"); }},
       {"shared memory", CreateShm},
+      {"staged, shared memory",
+       [](int n, const auto& o) { return StageOddRanks(CreateShm(n, o)); }},
+      {"staged, sockets",
+       [](int n, const auto& o) { return StageOddRanks(CreateOverSockets(n, o, "pair")); }},
   };
   return kinds;
 }

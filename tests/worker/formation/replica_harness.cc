@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "kernels/links/link.h"
 #include "proto/model_folder.h"
 #include "scheduler/shares.h"
@@ -80,6 +81,18 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
     mine = std::move(whole);
   }
   return requests;
+}
+
+std::unique_ptr<kernels::Device> MakeDevice(const ReplicaOptions& options, int member) {
+  constexpr int64_t kMemoryBytes = int64_t{1} << 28;
+  const size_t isa = std::min<size_t>(member, options.isas.size() - 1);
+  auto device =
+      options.gpus.contains(member)
+          ? kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = kMemoryBytes})
+          : kernels::CreateCpuDevice(
+                {.memory_bytes = kMemoryBytes, .isa = options.isas[isa], .cores_shared = true});
+  REQUIRE(device.status().message() == "");
+  return options.inexact.contains(member) ? MakeInexact(*std::move(device)) : *std::move(device);
 }
 
 }  // namespace
@@ -190,13 +203,7 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
     : options_(options), requests_(Requests(model_folder, options)) {
   for (size_t i = 0; i < requests_.size(); ++i) {
     Worker& worker = *members_.emplace_back(std::make_unique<Worker>());
-    const kernels::Isa isa = options.isas[std::min(i, options.isas.size() - 1)];
-    auto device = kernels::CreateCpuDevice(
-        {.memory_bytes = int64_t{1} << 28, .isa = isa, .cores_shared = true});
-    REQUIRE(device.ok());
-    worker.device = *std::move(device);
-    if (options.inexact.contains(static_cast<int>(i)))
-      worker.device = MakeInexact(std::move(worker.device));
+    worker.device = MakeDevice(options, static_cast<int>(i));
     v1::ConfigureRequest& request = requests_[i];
     const v1::WorkerShare& share = request.share();
     const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
