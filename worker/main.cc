@@ -22,6 +22,7 @@
 #include "worker/offered_links.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_codec_probe.h"
+#include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
 #include "worker/transfer/kv_transport.h"
@@ -57,16 +58,18 @@ struct MeasuredRates {
   double read_bytes_per_second = 0, upload_bytes_per_second = 0, kv_codec_bytes_per_second = 0;
 };
 
-MeasuredRates Measure(const WorkerDevice& worker) {
+MeasuredRates Measure(const WorkerDevice& worker, KvCoder& coder) {
   MeasuredRates rates;
   const auto read = kernels::ProbeReadRate(*worker.device, worker.look);
   if (read.ok()) rates.read_bytes_per_second = *read;
   const auto upload = worker.has_own_memory ? kernels::ProbeUploadRate(*worker.device, worker.look)
                                             : absl::StatusOr<double>(0.0);
   if (upload.ok()) rates.upload_bytes_per_second = *upload;
-  if (worker.host_reads_memory) rates.kv_codec_bytes_per_second = ProbeKvCodecRate();
+  const auto codec = ProbeKvCodecRate(*worker.device, coder, worker.look);
+  if (codec.ok()) rates.kv_codec_bytes_per_second = *codec;
   absl::Status status = read.status();
   status.Update(upload.status());
+  status.Update(codec.status());
   if (!status.ok()) {
     Logger("worker").warn("the memory bandwidth cannot be measured: {}",
                           std::string(status.message()));
@@ -140,7 +143,10 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const double flags_seconds = NowSeconds();
   const auto worker = MakeWorkerDevice(options);
   if (!worker.ok()) return worker.status();
-  const MeasuredRates rates = Measure(*worker);
+  const auto staged_coder = MakeKvCoder(*worker);
+  if (!staged_coder.ok()) return staged_coder.status();
+  KvCoder& coder = *staged_coder == nullptr ? HostKvCoder() : **staged_coder;
+  const MeasuredRates rates = Measure(*worker, coder);
   const double device_seconds = NowSeconds();
 
   WorkerServiceOptions service_options;
@@ -162,7 +168,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!advertised_links.ok()) return advertised_links.status();
   const auto kv_addresses = KvListenAddresses(options, service_options.incarnation);
   if (!kv_addresses.ok()) return kv_addresses.status();
-  const auto inbox = KvInbox::Start({*kv_addresses, token, service_options.incarnation});
+  const auto inbox = KvInbox::Start({*kv_addresses, token, service_options.incarnation, &coder});
   if (!inbox.ok()) return inbox.status();
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
@@ -170,10 +176,14 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!kv_transport.ok()) return kv_transport.status();
   KvOutbox outbox({.cluster_token = token,
                    .incarnation = service_options.incarnation,
-                   .transport = *kv_transport});
-  OfferLinks(*worker, links->get(),
-             {inbox->get(), &outbox, *advertised_kv, service_options.incarnation},
+                   .transport = *kv_transport,
+                   .coder = &coder});
+  OfferLinks(links->get(),
+             {inbox->get(), &outbox, *advertised_kv, service_options.incarnation}, coder,
              &service_options.setup);
+  service_options.probe_kv_codec = [&] {
+    return ProbeKvCodecRate(*worker->device, coder, worker->probe);
+  };
   service_options.probe_link = [&links](const v1::ProbeLinkRequest& request) {
     return (*links)->Probe(request);
   };

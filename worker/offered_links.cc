@@ -2,9 +2,15 @@
 
 namespace tessera::worker {
 
-void OfferLinks(const WorkerDevice& worker, LinkHub* links, const KvLinkOptions& kv,
+absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker) {
+  if (!worker.has_own_memory) return nullptr;
+  return StagedKvCoder::Create(worker.device.get());
+}
+
+void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,
                 SetupOptions* setup) {
-  if (worker.host_reads_memory) setup->open_kv_port = OpenKvLinkPorts(kv);
+  setup->open_kv_port = OpenKvLinkPorts(kv);
+  if (coder.stages()) setup->kv_staging_bytes = StagedKvCoder::kStagingBytes;
   setup->join = [links](const v1::ConfigureRequest& request, int32_t kv_blocks,
                         const FormationTimes& times, const std::function<bool()>& cancelled) {
     return links->Join(request, kv_blocks, times, cancelled);

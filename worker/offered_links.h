@@ -5,16 +5,24 @@
 // `setup` makes.
 #pragma once
 
+#include <memory>
+
+#include "absl/status/statusor.h"
 #include "worker/engine/engine_setup.h"
 #include "worker/formation/link_hub.h"
+#include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_link_port.h"
+#include "worker/transfer/staged_kv_coder.h"
 #include "worker/worker_device.h"
 
 namespace tessera::worker {
 
-// No keys and values where the host does not read the device's memory: such a worker refuses, by
-// name, a request whose keys and values come or go.
-void OfferLinks(const WorkerDevice& worker, LinkHub* links, const KvLinkOptions& kv,
+// What reads and writes the device's pool for links, where the device has memory of its own; null:
+// HostKvCoder does. Before anything else takes the device's memory.
+absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker);
+
+// `coder` is what inbox and outbox were given.
+void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,
                 SetupOptions* setup);
 
 }  // namespace tessera::worker

@@ -16,7 +16,6 @@
 #include "worker/fences.h"
 #include "worker/model/start_thread.h"
 #include "worker/session.h"
-#include "worker/transfer/kv_codec_probe.h"
 
 namespace tessera::worker {
 namespace {
@@ -392,7 +391,8 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
       reply->set_int8_flops_per_second(rates->int8_flops_per_second);
       reply->set_device(options_.setup.device->Describe());
       reply->set_kernel_path(options_.setup.kernel_path);
-      if (options_.setup.open_kv_port) reply->set_kv_codec_bytes_per_second(ProbeKvCodecRate());
+      if (options_.probe_kv_codec)
+        reply->set_kv_codec_bytes_per_second(options_.probe_kv_codec().value_or(0));
       if (rates->read_buffer_bytes < options_.probe.buffer_bytes) {
         Logger("worker").warn(
             "profile: little memory is left, so its rate is that of reading {} bytes again and "

@@ -36,6 +36,8 @@ struct WorkerServiceOptions {
   kernels::ProbeOptions probe;  // of Profile
   // LinkHub::Probe, of ProbeLink; null: the call is refused.
   std::function<absl::StatusOr<v1::ProbeLinkReply>(const v1::ProbeLinkRequest&)> probe_link;
+  // ProbeKvCodecRate, of Profile; null: it says nothing.
+  std::function<absl::StatusOr<double>()> probe_kv_codec;
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 

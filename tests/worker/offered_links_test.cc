@@ -1,6 +1,6 @@
-// The host cannot read a GPU's memory: its worker takes part in a replica through pinned memory, and
-// refuses, by name, keys and values on their way, instead of reading what is not there. The GPU is
-// the emulated one, given to the worker as if the driver had found it.
+// Every worker takes part in replicas and moves keys and values. The host cannot read a GPU's
+// memory: rows and sums go through pinned memory, keys and values through the GPU's kernels too. The
+// GPU is the emulated one, given to the worker as if the driver had found it.
 #include "worker/offered_links.h"
 
 #include <catch2/catch.hpp>
@@ -43,14 +43,18 @@ class TestWorker {
     auto hub = LinkHub::Start({.listen = {"127.0.0.1:0"}});
     REQUIRE(hub.status().message() == "");
     hub_ = *std::move(hub);
-    auto inbox = KvInbox::Start({{"127.0.0.1:0"}});
+    auto coder = MakeKvCoder(device_);
+    REQUIRE(coder.status().message() == "");
+    staged_ = *std::move(coder);
+    KvCoder& used = staged_ == nullptr ? HostKvCoder() : *staged_;
+    auto inbox = KvInbox::Start({{"127.0.0.1:0"}, "", 1, &used});
     REQUIRE(inbox.status().message() == "");
     inbox_ = *std::move(inbox);
     setup.device = device_.device.get();
     setup.load_model = Model::Load;
     setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("abcd"); };
     setup.clock = [] { return 0.0; };
-    OfferLinks(device_, hub_.get(), {inbox_.get(), &outbox_, inbox_->addresses(), 1}, &setup);
+    OfferLinks(hub_.get(), {inbox_.get(), &outbox_, inbox_->addresses(), 1}, used, &setup);
   }
 
   absl::StatusOr<ConfiguredEngine> Configure(const v1::ConfigureRequest& request) const {
@@ -59,10 +63,13 @@ class TestWorker {
     return SetUpEngine(request, setup, call);
   }
 
+  bool stages() const { return staged_ != nullptr; }
+
   SetupOptions setup;
 
  private:
   const WorkerDevice device_;
+  std::unique_ptr<StagedKvCoder> staged_;
   std::unique_ptr<LinkHub> hub_;
   std::unique_ptr<KvInbox> inbox_;
   KvOutbox outbox_{{}};
@@ -86,14 +93,17 @@ v1::ConfigureRequest Request() {
   return request;
 }
 
-// What an engine answered until two answers were there.
+// What an engine answered until two answers were there: errors, and where KV may go.
 class Answers final : public ReplySink {
  public:
   bool MayDeliver() override { return true; }
   void Deliver(v1::SessionReply reply) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const v1::TokenEvent& event : reply.events()) errors_ += event.error() + "\n";
-    for (const v1::Reserved& reserved : reply.reserved()) errors_ += reserved.error() + "\n";
+    for (const v1::Reserved& reserved : reply.reserved()) {
+      for (const v1::KvRoute& route : reserved.target().routes()) errors_ += route.addresses(0);
+      errors_ += reserved.error() + "\n";
+    }
     arrived_.notify_all();
   }
   void Close(const absl::Status&) override {}
@@ -111,19 +121,18 @@ class Answers final : public ReplySink {
   std::string errors_;
 };
 
-TEST_CASE("every worker joins others; keys and values move where the host reads the memory") {
-  const TestWorker gpu("cuda:0");
-  CHECK(gpu.setup.join);
-  CHECK_FALSE(gpu.setup.open_kv_port);
-  for (const char* device : {"cpu", "cuda-emulated"}) {
+TEST_CASE("every worker joins others and moves keys and values, a GPU's through staging") {
+  for (const char* device : {"cpu", "cuda-emulated", "cuda:0"}) {
     INFO(device);
-    const TestWorker other(device);
-    CHECK(other.setup.join);
-    CHECK(other.setup.open_kv_port);
+    const TestWorker worker(device);
+    CHECK(worker.setup.join);
+    CHECK(worker.setup.open_kv_port);
+    CHECK(worker.stages() == (std::string(device) != "cpu"));
+    CHECK(worker.setup.kv_staging_bytes == (worker.stages() ? StagedKvCoder::kStagingBytes : 0));
   }
 }
 
-TEST_CASE("a GPU's worker takes no keys and values, and hands none over") {
+TEST_CASE("a GPU's worker makes room for keys and values, and knows where its own may go") {
   const TestWorker gpu("cuda:0");
   const auto configured = gpu.Configure(Request());
   REQUIRE(configured.status().message() == "");
@@ -134,12 +143,13 @@ TEST_CASE("a GPU's worker takes no keys and values, and hands none over") {
   reserve.set_submission_id(1);
   reserve.set_attempt(1);
   for (const int32_t token : {4, 5, 6}) reserve.add_prompt_token_ids(token);
+  *reserve.mutable_senders() = configured->ready.kv_shares();
   engine.Reserve(answers, reserve);
   v1::Submit submit = MakeSubmit(2, {4, 5, 6}, 2);
   submit.mutable_kv_target();
   engine.Submit(answers, submit);
   const std::string errors = answers->WaitForLines(2);
-  CHECK_THAT(errors, Contains("takes no KV of other replicas") && Contains("hands no KV over"));
+  CHECK_THAT(errors, Contains("127.0.0.1:") && Contains("kv_target has 0 routes"));
   engine.Stop(absl::CancelledError("the test is over"));
 }
 

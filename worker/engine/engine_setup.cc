@@ -141,7 +141,7 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
   const int64_t block_tokens = options.limits.block_tokens;
   const int64_t block_bytes = share->model->KvBlockBytes(block_tokens);
   const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
-                       share->model->activation_bytes() - staging_bytes;
+                       share->model->activation_bytes() - staging_bytes - setup.kv_staging_bytes;
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
   if (bytes == 0) {

@@ -57,6 +57,8 @@ struct SetupOptions {
       join;
   FormationTimes formation_times;
   KvPortOpener open_kv_port;  // null: KV goes to no other replica, and comes from none
+  // Of the device's memory, taken already for KV on its way.
+  int64_t kv_staging_bytes = 0;
 };
 
 // What one call of SetUpEngine is given beside the request.

@@ -88,7 +88,7 @@ void KvInbox::CountRefused(const absl::Status& status) {
 }
 
 std::string KvInbox::Expect(KvPartRoom room) {
-  auto expected = std::make_shared<Expected>(std::move(room));
+  auto expected = std::make_shared<Expected>(std::move(room), options_.coder);
   expected->until = Clock::now() + expected->lease;
   std::string ticket = DrawTicket();
   std::lock_guard lock(mutex_);
@@ -216,13 +216,13 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, const KvFramedPiece& 
     if (!piece.ok()) return piece.status();
     expected->writing = true;
   }
-  expected->writer.Write(*piece);
+  absl::Status written = expected->writer.Write(*piece);
   std::lock_guard lock(mutex_);
   expected->until = Clock::now() + expected->lease;
   expected->writing = false;
   *complete = expected->writer.complete();
   changed_.notify_all();
-  return expected->forgotten ? Unknown() : absl::OkStatus();
+  return expected->forgotten ? Unknown() : written;
 }
 
 void KvInbox::Finish(const std::string& ticket, const absl::Status& status) {

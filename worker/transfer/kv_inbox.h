@@ -27,6 +27,7 @@
 #include "kernels/links/link_server.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_part_writer.h"
 
 namespace tessera::worker {
@@ -35,6 +36,8 @@ struct KvInboxOptions {
   std::vector<std::string> listen;  // as LinkHubOptions::listen
   std::string cluster_token;        // empty: none is asked for
   uint64_t incarnation = 0;         // of this worker
+  // Writes the pools; borrowed.
+  KvCoder* coder = &HostKvCoder();
 };
 
 // Room for a part of a sequence's KV.
@@ -64,8 +67,8 @@ class KvInbox {
   using Clock = std::chrono::steady_clock;
 
   struct Expected {
-    explicit Expected(KvPartRoom room)
-        : writer(std::move(room.place)),
+    Expected(KvPartRoom room, KvCoder* coder)
+        : writer(std::move(room.place), coder),
           lease(std::chrono::duration_cast<Clock::duration>(
               std::chrono::duration<double>(room.lease_seconds))),
           done(std::move(room.done)) {}

@@ -312,13 +312,15 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
       if (stopping_ || parcel.stopped) return Stopped();
       parcel.reading = true;
     }
-    EncodeKv(codec, pool, part, kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end),
-             elements->data());
+    const absl::Status encoded = options_.coder->Encode(
+        codec, pool, part, kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end),
+        *elements);
     {
       std::lock_guard lock(mutex_);
       parcel.reading = false;
       parcel.changed.notify_all();
     }
+    if (!encoded.ok()) return encoded;
     piece.set_first_token(static_cast<int32_t>(begin));
     piece.set_end_token(static_cast<int32_t>(end));
     if (absl::Status sent = parcel.channel->Send(piece, options_.wait_seconds); !sent.ok())

@@ -27,6 +27,7 @@
 #include "kernels/links/link.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_transport.h"
 
 namespace tessera::worker {
@@ -38,6 +39,8 @@ struct KvOutboxOptions {
   double idle_seconds = 120;  // for more KV to be added
   // None: the fastest that can be had. One that is asked for and cannot be had fails parcels.
   std::optional<KvTransport> transport = std::nullopt;
+  // Reads the pools; borrowed.
+  KvCoder* coder = &HostKvCoder();
 };
 
 struct KvParcelOutcome {

@@ -9,7 +9,8 @@
 
 namespace tessera::worker {
 
-KvPartWriter::KvPartWriter(KvPlaceOfPart place) : place_(std::move(place)) {
+KvPartWriter::KvPartWriter(KvPlaceOfPart place, KvCoder* coder)
+    : place_(std::move(place)), coder_(coder) {
   missing_ = int64_t{place_.part.layers.size()} * place_.part.kv_heads.size();
   next_.assign(static_cast<size_t>(missing_), place_.first);
 }
@@ -82,20 +83,23 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
   return absl::OkStatus();
 }
 
-void KvPartWriter::Write(const Piece& piece) {
+absl::Status KvPartWriter::Write(const Piece& piece) {
   const v1::KvPiece& header = piece.header;
   const kvcache::KvShare part = {ToIndexRange(header.layers()), ToIndexRange(header.kv_heads())};
   const auto slots = kvcache::SlotRuns(place_.table, place_.pool.block_tokens, header.first_token(),
                                        header.end_token());
-  DecodeKv(place_.codec,
-           {reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()},
-           *ToKvType(header.dtype()), part, slots, place_.pool);
+  absl::Status written = coder_->Decode(
+      place_.codec,
+      {reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()},
+      *ToKvType(header.dtype()), part, slots, place_.pool);
+  if (!written.ok()) return written;
   for (int32_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
     for (int32_t head = part.kv_heads.begin; head < part.kv_heads.end; ++head) {
       next_[static_cast<size_t>(At(layer, head))] = header.end_token();
       if (header.end_token() == place_.end) --missing_;
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::worker

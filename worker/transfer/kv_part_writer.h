@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/kv_coder.h"
 
 namespace tessera::worker {
 
@@ -38,7 +39,8 @@ absl::StatusOr<KvFramedPiece> SplitPiece(std::string_view payload);
 
 class KvPartWriter {
  public:
-  explicit KvPartWriter(KvPlaceOfPart place);
+  // `coder` writes the pool; borrowed.
+  explicit KvPartWriter(KvPlaceOfPart place, KvCoder* coder = &HostKvCoder());
 
   struct Piece {
     v1::KvPiece header;
@@ -46,8 +48,8 @@ class KvPartWriter {
   };
   // InvalidArgument: not a piece, or not one that is expected now.
   absl::StatusOr<Piece> Read(const KvFramedPiece& framed) const;
-  // Of a piece that Read gave last.
-  void Write(const Piece& piece);
+  // Of a piece that Read gave last. An error: the coder's; the part is lost.
+  absl::Status Write(const Piece& piece);
 
   bool complete() const { return missing_ == 0; }
 
@@ -57,6 +59,7 @@ class KvPartWriter {
   int64_t At(int64_t layer, int64_t head) const;
 
   const KvPlaceOfPart place_;
+  KvCoder* const coder_;
   std::vector<int64_t> next_;  // tokens, by layer and head
   int64_t missing_ = 0;        // layers times heads that are not complete
 };

@@ -17,6 +17,7 @@
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_link_port.h"
 #include "worker/transfer/kv_outbox.h"
+#include "worker/transfer/staged_kv_coder.h"
 
 namespace tessera::worker {
 namespace {
@@ -117,19 +118,21 @@ class PlannedReplica::PairTable {
 
 struct PlannedReplica::Worker {
   absl::Status OpenKv(uint64_t incarnation, SetupOptions* setup) {
-    auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation});
+    KvCoder* const coder = staged == nullptr ? &HostKvCoder() : staged.get();
+    auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation, coder});
     if (!started.ok()) return started.status();
     inbox = *std::move(started);
     outbox = std::make_unique<KvOutbox>(
-        KvOutboxOptions{.cluster_token = "secret", .incarnation = incarnation});
+        KvOutboxOptions{.cluster_token = "secret", .incarnation = incarnation, .coder = coder});
     setup->open_kv_port =
         OpenKvLinkPorts({inbox.get(), outbox.get(), inbox->addresses(), incarnation});
     return absl::OkStatus();
   }
 
+  std::unique_ptr<kernels::Device> device;
+  std::unique_ptr<StagedKvCoder> staged;  // null: the host reads the device's memory
   std::unique_ptr<KvInbox> inbox;
   std::unique_ptr<KvOutbox> outbox;
-  std::unique_ptr<kernels::Device> device;
   std::shared_ptr<LoadedShare> share;
   int loads = 0;
   std::atomic<int64_t> busy_nanoseconds{0};
@@ -204,6 +207,11 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
   for (size_t i = 0; i < requests_.size(); ++i) {
     Worker& worker = *members_.emplace_back(std::make_unique<Worker>());
     worker.device = MakeDevice(options, static_cast<int>(i));
+    if (options.gpus.contains(static_cast<int>(i)) && options.moves_kv) {
+      auto staged = StagedKvCoder::Create(worker.device.get());
+      REQUIRE(staged.status().message() == "");
+      worker.staged = *std::move(staged);
+    }
     v1::ConfigureRequest& request = requests_[i];
     const v1::WorkerShare& share = request.share();
     const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
@@ -309,6 +317,7 @@ v1::Reserved PlannedReplica::Reserve(const v1::Submit& submit, const v1::WorkerR
   reserve.set_attempt(submit.attempt());
   *reserve.mutable_prompt_token_ids() = submit.prompt_token_ids();
   *reserve.mutable_senders() = ready.kv_shares();
+  reserve.set_codec(options_.kv_codec);
   members_[0]->configured.engine->Reserve(sink_, std::move(reserve));
   return sink_->WaitReserved(submit.submission_id(), options_.close_after_seconds);
 }

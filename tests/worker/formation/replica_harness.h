@@ -1,6 +1,6 @@
 // A replica of several workers in one process: every worker is set up by the real code on a thread
-// and a device of its own, a CPU or the emulated GPU, joined by link pairs, and driven as a coordinator would drive it.
-// The same with one worker is what any layout is held against.
+// and a device of its own, a CPU or the emulated GPU, joined by link pairs, and driven as a
+// coordinator would drive it. The same with one worker is what any layout is held against.
 #pragma once
 
 #include <condition_variable>
@@ -29,13 +29,14 @@ struct ReplicaOptions {
   v1::DataType weight_dtype = v1::DATA_TYPE_FLOAT32;
   std::vector<kernels::Isa> isas = {kernels::Isa::kReference};  // by member, the last for the rest
   std::set<int>
-      inexact;  // members whose norms are off in the last bit (tests/fakes/inexact_device)
+      inexact;         // members whose norms are off in the last bit (tests/fakes/inexact_device)
   std::set<int> gpus;  // members on the emulated GPU, which is slow
   int32_t max_batched_tokens = 64;
-  int32_t micro_batches = 0;        // steps in flight; 0: one per stage
-  int32_t kv_blocks = 64;           // of the leader; each member behind it has one more
-  double close_after_seconds = 60;  // longest wait of a test
-  bool moves_kv = false;            // over TCP, with other replicas
+  int32_t micro_batches = 0;                // steps in flight; 0: one per stage
+  int32_t kv_blocks = 64;                   // of the leader; each member behind it has one more
+  double close_after_seconds = 60;          // longest wait of a test
+  bool moves_kv = false;                    // over TCP, with other replicas
+  v1::KvCodec kv_codec = v1::KV_CODEC_RAW;  // in which it lets KV come
 };
 
 // The events of one choice, added up.

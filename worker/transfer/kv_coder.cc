@@ -1,0 +1,31 @@
+#include "worker/transfer/kv_coder.h"
+
+#include "worker/transfer/kv_codec.h"
+
+namespace tessera::worker {
+namespace {
+
+class Host final : public KvCoder {
+ public:
+  absl::Status Encode(v1::KvCodec codec, const kvcache::KvPool& pool, const kvcache::KvShare& part,
+                      std::span<const kvcache::SlotRun> slots, std::span<std::byte> out) override {
+    EncodeKv(codec, pool, part, slots, out.data());
+    return absl::OkStatus();
+  }
+  absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kvcache::KvType type,
+                      const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
+                      const kvcache::KvPool& pool) override {
+    DecodeKv(codec, in, type, part, slots, pool);
+    return absl::OkStatus();
+  }
+  bool stages() const override { return false; }
+};
+
+}  // namespace
+
+KvCoder& HostKvCoder() {
+  static Host host;
+  return host;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,171 @@
+#include "worker/transfer/staged_kv_coder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::DType;
+using kernels::KvCoding;
+using kernels::TensorView;
+
+constexpr int64_t kSlotBytes = StagedKvCoder::kMaxPassTokens * int64_t{sizeof(int32_t)};
+
+KvCoding CodingOf(v1::KvCodec codec) {
+  if (codec == v1::KV_CODEC_INT8) return KvCoding::kInt8;
+  return codec == v1::KV_CODEC_INT4 ? KvCoding::kInt4 : KvCoding::kRaw;
+}
+
+DType ToDType(kvcache::KvType type) {
+  switch (type) {
+    case kvcache::KvType::kFloat32: return DType::kF32;
+    case kvcache::KvType::kBFloat16: return DType::kBF16;
+    case kvcache::KvType::kFloat16: return DType::kF16;
+  }
+  return DType::kF32;
+}
+
+std::vector<int32_t> SlotsOf(std::span<const kvcache::SlotRun> runs) {
+  std::vector<int32_t> slots;
+  for (const kvcache::SlotRun& run : runs) {
+    for (int64_t i = 0; i < run.tokens; ++i) slots.push_back(static_cast<int32_t>(run.slot + i));
+  }
+  return slots;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StagedKvCoder>> StagedKvCoder::Create(kernels::Device* device) {
+  std::unique_ptr<StagedKvCoder> coder(new StagedKvCoder(device));
+  for (int i = 0; i < kLanes; ++i) {
+    auto stream = device->CreateStream();
+    if (!stream.ok()) return stream.status();
+    auto memory = device->Allocate(kStagingBytes / kLanes);
+    if (!memory.ok()) return memory.status();
+    auto host = device->AllocateHost(kStagingBytes / kLanes);
+    if (!host.ok()) return host.status();
+    coder->lanes_.push_back({*std::move(stream), *std::move(memory), *std::move(host)});
+  }
+  for (Lane& lane : coder->lanes_) coder->free_.push_back(&lane);
+  return coder;
+}
+
+absl::Status StagedKvCoder::Encode(v1::KvCodec codec, const kvcache::KvPool& pool,
+                                   const kvcache::KvShare& part,
+                                   std::span<const kvcache::SlotRun> slots,
+                                   std::span<std::byte> out) {
+  return Run({pool, part, CodingOf(codec), pool.type, SlotsOf(slots), nullptr, out.data()});
+}
+
+absl::Status StagedKvCoder::Decode(v1::KvCodec codec, std::span<const std::byte> in,
+                                   kvcache::KvType type, const kvcache::KvShare& part,
+                                   std::span<const kvcache::SlotRun> slots,
+                                   const kvcache::KvPool& pool) {
+  return Run({pool, part, CodingOf(codec), type, SlotsOf(slots), in.data(), nullptr});
+}
+
+absl::Status StagedKvCoder::Run(const Work& work) {
+  const Pass all = {.planes = 2 * int64_t{work.part.layers.size()},
+                    .heads = work.part.kv_heads.size(),
+                    .tokens = static_cast<int64_t>(work.slots.size())};
+  if (BytesOf(work, all) == 0) return absl::OkStatus();
+  Lane& lane = TakeLane();
+  absl::Status status = RunPass(work, all, 0, lane);
+  GiveLane(lane);
+  return status;
+}
+
+int64_t StagedKvCoder::BytesOf(const Work& work, const Pass& pass) {
+  return kernels::KvPlanesBytes(pass.first_plane % 2 == 1, pass.planes, pass.heads, pass.tokens,
+                                work.pool.head_dim, work.coding, SizeOf(work.wire_type));
+}
+
+// The wire has plane by plane, in a plane head by head, in a head group by group: so its halves are
+// cut between planes, else between heads, else between groups.
+absl::Status StagedKvCoder::RunPass(const Work& work, const Pass& pass, int64_t at, Lane& lane) {
+  const int64_t bytes = BytesOf(work, pass);
+  if (bytes <= kMaxPassBytes && pass.tokens <= kMaxPassTokens)
+    return Move(work, pass, at, bytes, lane);
+  Pass first = pass, rest = pass;
+  if (pass.planes > 1) {
+    first.planes = pass.planes / 2;
+    rest.first_plane += first.planes;
+    rest.planes -= first.planes;
+  } else if (pass.heads > 1) {
+    first.heads = pass.heads / 2;
+    rest.first_head += first.heads;
+    rest.heads -= first.heads;
+  } else if (pass.tokens > kernels::kKvGroup) {
+    const int64_t groups = (pass.tokens + kernels::kKvGroup - 1) / kernels::kKvGroup;
+    first.tokens = (groups + 1) / 2 * kernels::kKvGroup;
+    rest.first_token += first.tokens;
+    rest.tokens -= first.tokens;
+  } else {
+    return absl::InvalidArgumentError(StrCat("KV of ", pass.tokens, " tokens of one head takes ",
+                                             bytes, " bytes; a GPU's worker stages at most ",
+                                             kMaxPassBytes));
+  }
+  absl::Status status = RunPass(work, first, at, lane);
+  return status.ok() ? RunPass(work, rest, at + BytesOf(work, first), lane) : status;
+}
+
+absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at, int64_t bytes,
+                                 Lane& lane) {
+  const kvcache::KvPool& pool = work.pool;
+  const int64_t slots = pool.blocks * pool.block_tokens;
+  std::byte* const first =
+      pool.At(work.part.layers.begin + static_cast<int32_t>(pass.first_plane / 2),
+              static_cast<int>(pass.first_plane % 2),
+              work.part.kv_heads.begin + static_cast<int32_t>(pass.first_head), 0);
+  TensorView cache(first, ToDType(pool.type), {pass.planes, pass.heads, slots, pool.head_dim});
+  cache.row_stride = pool.share.kv_heads.size() * slots * pool.head_dim;
+  const kernels::KvCodeArgs args = {
+      .cache = cache,
+      .values_first = pass.first_plane % 2 == 1,
+      .slots = TensorView(lane.device.data(), DType::kI32, {pass.tokens}),
+      .wire = TensorView(lane.device.data() + kSlotBytes, DType::kI8, {bytes}),
+      .coding = work.coding,
+      .wire_dtype = ToDType(work.wire_type)};
+  std::memcpy(lane.host.data(), work.slots.data() + pass.first_token,
+              static_cast<size_t>(pass.tokens) * sizeof(int32_t));
+  kernels::Stream& stream = *lane.stream;
+  kernels::Ops& ops = device_->ops();
+  std::byte* const wire = lane.host.data() + kSlotBytes;
+  absl::Status status = stream.CopyToDevice(args.slots.data, lane.host.data(),
+                                            pass.tokens * int64_t{sizeof(int32_t)});
+  if (work.out != nullptr) {
+    if (status.ok()) status = ops.EncodeKv(args, stream);
+    if (status.ok()) status = stream.CopyToHost(wire, args.wire.data, bytes);
+  } else {
+    std::memcpy(wire, work.in + at, static_cast<size_t>(bytes));
+    if (status.ok()) status = stream.CopyToDevice(args.wire.data, wire, bytes);
+    if (status.ok()) status = ops.DecodeKv(args, stream);
+  }
+  // Also after a failure: what was enqueued still uses the lane.
+  status.Update(stream.Synchronize());
+  if (status.ok() && work.out != nullptr)
+    std::memcpy(work.out + at, wire, static_cast<size_t>(bytes));
+  return status;
+}
+
+StagedKvCoder::Lane& StagedKvCoder::TakeLane() {
+  std::unique_lock lock(mutex_);
+  given_.wait(lock, [this] { return !free_.empty(); });
+  Lane* const lane = free_.back();
+  free_.pop_back();
+  return *lane;
+}
+
+void StagedKvCoder::GiveLane(Lane& lane) {
+  {
+    std::lock_guard lock(mutex_);
+    free_.push_back(&lane);
+  }
+  given_.notify_one();
+}
+
+}  // namespace tessera::worker
