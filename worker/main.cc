@@ -174,6 +174,11 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!advertised_kv.ok()) return advertised_kv.status();
   const auto kv_transport = ParseKvTransport(options.kv_transport);
   if (!kv_transport.ok()) return kv_transport.status();
+  if (coder.stages()) {
+    Logger("worker").info(
+        "KV from and to other replicas is staged: through {} MiB of pinned host memory",
+        StagedKvCoder::kStagingBytes >> 20);
+  }
   KvOutbox outbox({.cluster_token = token,
                    .incarnation = service_options.incarnation,
                    .transport = *kv_transport,

@@ -3,7 +3,7 @@
 namespace tessera::worker {
 
 absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker) {
-  if (!worker.has_own_memory) return nullptr;
+  if (worker.device->host_reads_memory()) return nullptr;
   return StagedKvCoder::Create(worker.device.get());
 }
 

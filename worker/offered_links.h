@@ -17,12 +17,11 @@
 
 namespace tessera::worker {
 
-// What reads and writes the device's pool for links, where the device has memory of its own; null:
-// HostKvCoder does. Before anything else takes the device's memory.
+// What reads and writes the device's pool for links, where the host does not; null: HostKvCoder
+// does. Before anything else takes the device's memory.
 absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker);
 
 // `coder` is what inbox and outbox were given.
-void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,
-                SetupOptions* setup);
+void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder, SetupOptions* setup);
 
 }  // namespace tessera::worker

@@ -84,7 +84,6 @@ absl::Status MakeGpu(const WorkerOptions& options, const GpuOpener& open_gpu, Wo
   made->info = std::move(opened->info);
   made->info.set_kernel_path(opened->kernel_path);
   made->has_own_memory = made->memory_is_ours = true;
-  made->host_reads_memory = false;
   if (options.cpus.empty()) made->cores = NearCores(made->cores, opened->near_cores);
   return absl::OkStatus();
 }

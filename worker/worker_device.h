@@ -28,8 +28,6 @@ struct WorkerDevice {
   std::function<int64_t()> memory_left;
   bool has_own_memory = false;  // that the host's is copied to
   bool memory_is_ours = false;  // its memory serves nothing but this worker
-  // The host reads and writes its memory as its own, so links can carry what is there.
-  bool host_reads_memory = true;
   kernels::ProbeOptions look;   // of its memory, at the start
   kernels::ProbeOptions probe;  // of all its rates, where a user asks for a profile
 };

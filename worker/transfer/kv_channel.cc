@@ -77,12 +77,12 @@ absl::Status KvSendChannel::Send(const v1::KvPiece& piece, double timeout_second
                      absl::MakeConstSpan(parts), timeout_seconds);
 }
 
-absl::Status KvSendChannel::AwaitComplete(double timeout_seconds) {
-  std::string none;
+absl::StatusOr<bool> KvSendChannel::AwaitComplete(double timeout_seconds) {
+  std::string staged;
   for (;;) {
-    const auto type = link_->ReceiveAny(0, &none, timeout_seconds);
+    const auto type = link_->ReceiveAny(1, &staged, timeout_seconds);
     if (!type.ok()) return type.status();
-    if (*type == Type(KvFrame::kComplete)) return absl::OkStatus();
+    if (*type == Type(KvFrame::kComplete)) return !staged.empty();
     if (*type != Type(KvFrame::kSlotFree)) return Misplaced(*type);
   }
 }

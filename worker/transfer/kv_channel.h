@@ -31,7 +31,8 @@ namespace tessera::worker {
 enum class KvFrame : uint16_t {
   // uint32 length of a v1::KvPiece, it, then the elements
   kPiece = kernels::kFirstOwnerFrame,
-  kComplete,       // back: everything is there
+  // back: everything is there; with a byte of anything where it went through staging
+  kComplete,
   kMemory,         // shared memory follows
   kPieceInMemory,  // as kPiece, but in place of the elements a uint32: their bytes, in the next
                    // slot
@@ -55,8 +56,8 @@ class KvSendChannel {
   absl::StatusOr<absl::Span<std::byte>> Prepare(int64_t bytes, double timeout_seconds);
   // With the elements that were written there.
   absl::Status Send(const v1::KvPiece& piece, double timeout_seconds);
-  // The receiver's word that it has all.
-  absl::Status AwaitComplete(double timeout_seconds);
+  // The receiver's word that it has all: true where it staged it.
+  absl::StatusOr<bool> AwaitComplete(double timeout_seconds);
 
   KvTransport transport() const;
   int64_t bytes_sent() const { return link_->counters().bytes_sent + memory_bytes_; }

@@ -196,7 +196,9 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
   // Before the sender hears of it, whose coordinator may be quick.
   Finish(ticket, status);
   if (status.ok()) {
-    link->Send(static_cast<uint16_t>(KvFrame::kComplete), absl::Span<const std::byte>(),
+    const std::byte staged{1};
+    link->Send(static_cast<uint16_t>(KvFrame::kComplete),
+               absl::Span<const std::byte>(&staged, options_.coder->stages() ? 1 : 0),
                kHandshakeSeconds)
         .IgnoreError();  // the sender's own wait tells it
   } else {

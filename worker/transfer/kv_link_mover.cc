@@ -181,7 +181,7 @@ void KvLinkMover::OnSent(int sender, const KvKey& key, const absl::Status& statu
     v1::KvTransfer& all = going.transfer;
     all.set_bytes(all.bytes() + transfer.bytes());
     all.set_seconds(std::max(all.seconds(), transfer.seconds()));
-    all.set_transport(SlowerTransport(all.transport(), transfer.transport()));
+    all.set_transport(SlowerWay(all.transport(), transfer.transport()));
     all.set_codec(transfer.codec());
     sum = all;
     if (status.ok()) {

@@ -234,7 +234,7 @@ void KvLinkPort::OnParcel(const KvKey& key, const KvParcelOutcome& outcome) {
     Shipment& shipment = found->second;
     v1::KvTransfer& sum = shipment.transfer;
     sum.set_bytes(sum.bytes() + static_cast<uint64_t>(outcome.bytes));
-    sum.set_transport(SlowerTransport(sum.transport(), std::string(Name(outcome.transport))));
+    sum.set_transport(SlowerWay(sum.transport(), DescribeWay(outcome.transport, outcome.staged)));
     if (outcome.status.ok() && --shipment.missing > 0) return;
     sum.set_seconds(NowSeconds() - shipment.began_seconds);
     transfer = sum;

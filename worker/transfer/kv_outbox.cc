@@ -165,7 +165,13 @@ KvParcelOutcome KvOutbox::Ship(Parcel& parcel) {
   KvParcelOutcome outcome;
   outcome.status = Dial(parcel);
   if (outcome.status.ok()) outcome.status = OpenChannel(parcel);
+  outcome.staged = options_.coder->stages();
   if (outcome.status.ok()) outcome.status = SendAll(parcel);
+  if (outcome.status.ok()) {
+    const absl::StatusOr<bool> staged = parcel.channel->AwaitComplete(options_.wait_seconds);
+    outcome.status = staged.status();
+    outcome.staged |= staged.value_or(false);
+  }
   if (parcel.channel != nullptr) {
     outcome.bytes = parcel.channel->bytes_sent();
     outcome.transport = parcel.channel->transport();
@@ -283,7 +289,7 @@ absl::Status KvOutbox::SendAll(Parcel& parcel) {
     const absl::Status sent = SendPieces(parcel, *ready);
     if (!sent.ok()) return sent;
   }
-  return parcel.channel->AwaitComplete(options_.wait_seconds);
+  return absl::OkStatus();
 }
 
 absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {

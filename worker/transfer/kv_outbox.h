@@ -47,6 +47,7 @@ struct KvParcelOutcome {
   absl::Status status;  // OK: the peer has all of it
   int64_t bytes = 0;    // that went over the connection, or through memory for it
   KvTransport transport = KvTransport::kTcp;
+  bool staged = false;  // on this side, or on the peer's where it has all of it
 };
 
 // Tokens [first, end) of a sequence. What stands in the pool at the tokens that were added stays

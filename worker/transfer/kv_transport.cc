@@ -7,6 +7,8 @@ namespace {
 
 constexpr KvTransport kAll[] = {KvTransport::kTcp, KvTransport::kUnix, KvTransport::kSharedMemory};
 
+constexpr std::string_view kStaged = ", staged";
+
 }  // namespace
 
 std::string_view Name(KvTransport transport) {
@@ -27,9 +29,15 @@ absl::StatusOr<std::optional<KvTransport>> ParseKvTransport(std::string_view tex
       StrCat("\"", text, "\" is no transport of KV: it is one of auto, shm, unix, tcp"));
 }
 
-std::string SlowerTransport(const std::string& one, const std::string& other) {
+std::string DescribeWay(KvTransport transport, bool staged) {
+  return StrCat(Name(transport), staged ? kStaged : "");
+}
+
+std::string SlowerWay(const std::string& one, const std::string& other) {
+  const bool staged = one.ends_with(kStaged) || other.ends_with(kStaged);
   for (const KvTransport transport : kAll) {
-    if (one == Name(transport) || other == Name(transport)) return std::string(Name(transport));
+    if (one.starts_with(Name(transport)) || other.starts_with(Name(transport)))
+      return DescribeWay(transport, staged);
   }
   return one;
 }

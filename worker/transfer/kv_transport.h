@@ -21,7 +21,10 @@ std::string_view Name(KvTransport transport);
 // text and what there is.
 absl::StatusOr<std::optional<KvTransport>> ParseKvTransport(std::string_view text);
 
-// Of two names that were used for one prompt; one of them may be empty.
-std::string SlowerTransport(const std::string& one, const std::string& other);
+// As answers, status and logs have it: "tcp", or "tcp, staged" where a GPU's KV is copied through
+// pinned memory of its host on either side.
+std::string DescribeWay(KvTransport transport, bool staged);
+// Of two such ways that were used for one prompt; one of them may be empty.
+std::string SlowerWay(const std::string& one, const std::string& other);
 
 }  // namespace tessera::worker

@@ -50,6 +50,7 @@ bool HoldsNothing(const PlannedReplica& replica) {
 
 struct Split {
   PlannedReplica prefill, decode;
+  std::string way = "tcp";  // that the KV is said to go
 
   // All requests at once, as a coordinator hands them over.
   Answers Run(const std::vector<v1::Submit>& requests) {
@@ -69,7 +70,7 @@ struct Split {
       if (first.finish == v1::FINISH_REASON_LENGTH) continue;
       REQUIRE(first.finish == v1::FINISH_REASON_HANDED_OVER);
       CHECK(first.kv_transfer.bytes() > 0);
-      CHECK(first.kv_transfer.transport() == "tcp");
+      CHECK(first.kv_transfer.transport() == way);
       request.mutable_output_token_ids()->Add(first.tokens.begin(), first.tokens.end());
       request.set_prompt_logprobs(-1);
       request.set_kv_ticket(tickets[request.submission_id()]);
@@ -141,7 +142,7 @@ TEST_CASE("a GPU's prompts go on at CPUs, and CPUs' at a GPU") {
   std::vector<v1::Submit> requests = RandomRequests(&numbers);
   for (v1::Submit& request : requests) request.set_max_tokens(request.max_tokens() % 10 + 2);
   const auto run = [&](const ReplicaOptions& from, const ReplicaOptions& to) {
-    Split split{{folder, from}, {folder, to}};
+    Split split{{folder, from}, {folder, to}, &from == &to ? "tcp" : "tcp, staged"};
     Answers answers = split.Run(requests);
     CHECK(split.decode.load().prompt_tokens() == 0);
     CHECK(HoldsNothing(split.prefill));
