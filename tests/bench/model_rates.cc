@@ -225,7 +225,7 @@ class Rates {
   double RunStep() {
     const double start = Seconds();
     arrays_->Seal();
-    const auto inputs = Need(upload_->Copy(*arrays_, *stream_));
+    const auto inputs = Need(upload_->Copy(*arrays_, false, *stream_));
     Need(model_->Forward(inputs, *stream_));
     Need(stream_->Synchronize());
     return Seconds() - start;

@@ -5,6 +5,7 @@
 
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
+#include "kernels/repeating_stream.h"
 #include "proto/activations.h"
 #include "third_party/spdlog/log.h"
 
@@ -31,6 +32,9 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   auto stream = device->CreateStream();
   if (!stream.ok()) return stream.status();
   runner->stream_ = *std::move(stream);
+  // Other ranks sum as many rows as there are.
+  runner->pads_ = links.group == nullptr &&
+                  dynamic_cast<kernels::RepeatingStream*>(runner->stream_.get()) != nullptr;
   if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;
   absl::Status joined = model->JoinRanks(runner->links_.group, *runner->stream_);
   if (!joined.ok()) return joined;
@@ -113,7 +117,7 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
 }
 
 absl::Status StageRunner::RunModel(const StepWork& work) {
-  auto inputs = upload_->Copy(*work.arrays, *stream_);
+  auto inputs = upload_->Copy(*work.arrays, pads_, *stream_);
   if (!inputs.ok()) return inputs.status();
   if (!work.pushes.empty() && options_.kv_sender != nullptr) {
     options_.kv_sender->Begin(work.pushes, *work.arrays);

@@ -98,6 +98,7 @@ class StageRunner {
   std::unique_ptr<kernels::Group> staged_group_;
   kernels::HostBuffer staged_rows_;
   std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
+  bool pads_ = false;  // steps of single tokens, so that few are distinct
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<Sampler> sampler_;       // null: another worker samples
   std::chrono::nanoseconds link_time_{0};  // of this step: rows from and to other stages

@@ -29,6 +29,12 @@ absl::Status Wrong(const char* field, int64_t value, int64_t least, int64_t most
 
 }  // namespace
 
+int64_t PaddedRows(int64_t rows) {
+  if (rows <= 4) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  const int64_t step = rows <= 64 ? 8 : 32;
+  return (rows + step - 1) / step * step;
+}
+
 int64_t StepArrays::Elements(const StepLimits& limits) {
   return ElementsBeforeTables(limits) + TableElements(limits);
 }
@@ -97,6 +103,26 @@ void StepArrays::Seal() {
     std::fill(std::copy_n(blocks, widths_[i], row), row + table_width_, 0);
     blocks += widths_[i];
   }
+  Pad();
+}
+
+// A padded row is no token, stands in no block and belongs to no sequence (kernels/ops.h).
+void StepArrays::Pad() {
+  padded_ = extents();
+  const int64_t most =
+      std::min({limits_.max_tokens, limits_.max_sequences, limits_.max_logit_rows});
+  const bool single = rows_ > 0 && sequences() == rows_ && logit_count_ == rows_;
+  const int64_t rows = single ? PaddedRows(rows_) : 0;
+  if (rows == 0 || rows > most) return;
+  padded_ = {rows, rows, rows};
+  std::fill(token_ids_ + rows_, token_ids_ + rows, -1);
+  std::fill(positions_ + rows_, positions_ + rows, -1);
+  std::fill(rope_lengths_ + rows_, rope_lengths_ + rows, 1);
+  std::fill(slots_ + rows_, slots_ + rows, -1);
+  std::fill(query_starts_ + rows_ + 1, query_starts_ + rows + 1, static_cast<int32_t>(rows_));
+  std::fill(context_lengths_ + rows_, context_lengths_ + rows, 0);
+  std::fill(logit_rows_ + rows_, logit_rows_ + rows, -1);
+  std::fill(block_tables_ + rows_ * table_width_, block_tables_ + rows * table_width_, 0);
 }
 
 absl::Status StepArrays::CheckCounts(const Columns& columns) const {

@@ -18,6 +18,9 @@
 
 namespace tessera::worker {
 
+// 1, 2, 4, then every 8 up to 64, then every 32: at least `rows`.
+int64_t PaddedRows(int64_t rows);
+
 // One sequence's part of a step.
 struct SequenceRows {
   std::span<const int32_t> tokens;  // all known ones, prompt first
@@ -39,7 +42,8 @@ class StepArrays {
   int32_t AddSequence(const SequenceRows& sequence);
   // Asks for the logits of `row`; they stand at the index returned.
   int32_t AddLogitRow(int32_t row);
-  // Lays out the block tables; after the last sequence.
+  // Lays out the block tables, and rows behind those of a step that can be padded; after the last
+  // sequence.
   void Seal();
 
   // The whole step at once, as another worker built it; sealed. InvalidArgument, naming the field,
@@ -76,6 +80,15 @@ class StepArrays {
     return Used(block_tables_, sequences() * table_width_);
   }
 
+  // The same step with rows behind it that compute nothing anyone reads, so that few distinct
+  // counts occur: where each sequence has one row, and that row's logits are asked for, its rows
+  // rounded up by PaddedRows, as far as the limits allow. Else as it is. After Seal.
+  struct Extents {
+    int64_t rows = 0, sequences = 0, logit_rows = 0;
+  };
+  Extents extents() const { return {rows_, sequences(), logit_count_}; }
+  Extents padded_extents() const { return padded_; }
+
   // The memory of all arrays, in elements: everything before the tables in one piece, then they.
   std::span<const int32_t> memory() const { return memory_; }
   std::span<const int32_t> before_tables() const {
@@ -87,6 +100,7 @@ class StepArrays {
   static std::span<const int32_t> Used(const int32_t* array, int64_t count) {
     return {array, static_cast<size_t>(count)};
   }
+  void Pad();
   absl::Status CheckCounts(const Columns& columns) const;
   absl::Status CheckIndices(const Columns& columns, int64_t kv_blocks, int64_t block_tokens) const;
 
@@ -105,6 +119,7 @@ class StepArrays {
   int64_t rows_ = 0;
   int64_t logit_count_ = 0;
   int64_t table_width_ = 1;
+  Extents padded_;
 };
 
 }  // namespace tessera::worker

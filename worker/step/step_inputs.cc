@@ -12,26 +12,29 @@ absl::StatusOr<std::unique_ptr<StepUpload>> StepUpload::Create(const StepLimits&
   return std::unique_ptr<StepUpload>(new StepUpload(*std::move(memory)));
 }
 
-absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, kernels::Stream& stream) {
+absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, bool padded,
+                                            kernels::Stream& stream) {
+  const StepArrays::Extents extents = padded ? arrays.padded_extents() : arrays.extents();
   const int32_t* base = arrays.memory().data();
   const auto on_device = [&](std::span<const int32_t> host) {
     return memory_.data() + (host.data() - base) * sizeof(int32_t);
   };
-  const auto view = [&](std::span<const int32_t> host) {
-    return kernels::TensorView(on_device(host), kernels::DType::kI32,
-                               {static_cast<int64_t>(host.size())});
+  const auto view = [&](std::span<const int32_t> host, int64_t count) {
+    return kernels::TensorView(on_device(host), kernels::DType::kI32, {count});
   };
   StepInputs step;
-  step.token_ids = view(arrays.token_ids());
-  step.positions = view(arrays.positions());
-  step.rope_lengths = view(arrays.rope_lengths());
-  step.slots = view(arrays.slots());
-  step.query_starts = view(arrays.query_starts());
-  step.context_lengths = view(arrays.context_lengths());
-  step.logit_rows = view(arrays.logit_rows());
+  step.token_ids = view(arrays.token_ids(), extents.rows);
+  step.positions = view(arrays.positions(), extents.rows);
+  step.rope_lengths = view(arrays.rope_lengths(), extents.rows);
+  step.slots = view(arrays.slots(), extents.rows);
+  step.query_starts = view(arrays.query_starts(), extents.sequences + 1);
+  step.context_lengths = view(arrays.context_lengths(), extents.sequences);
+  step.logit_rows = view(arrays.logit_rows(), extents.logit_rows);
   step.block_tables = kernels::TensorView(on_device(arrays.padded_tables()), kernels::DType::kI32,
-                                          {arrays.sequences(), arrays.table_width()});
-  for (const std::span<const int32_t> part : {arrays.before_tables(), arrays.padded_tables()}) {
+                                          {extents.sequences, arrays.table_width()});
+  const std::span<const int32_t> tables(
+      arrays.padded_tables().data(), static_cast<size_t>(extents.sequences * arrays.table_width()));
+  for (const std::span<const int32_t> part : {arrays.before_tables(), tables}) {
     absl::Status status =
         stream.CopyToDevice(on_device(part), part.data(), static_cast<int64_t>(part.size_bytes()));
     if (!status.ok()) return status;

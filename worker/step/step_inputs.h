@@ -21,8 +21,9 @@ class StepUpload {
   static absl::StatusOr<std::unique_ptr<StepUpload>> Create(const StepLimits& limits,
                                                             kernels::Device& device);
 
-  // Enqueues the copies of a sealed step made with the same limits. Views hold until the next call.
-  absl::StatusOr<StepInputs> Copy(const StepArrays& arrays, kernels::Stream& stream);
+  // Enqueues the copies of a sealed step made with the same limits; `padded`: of its padded
+  // extents. Views hold until the next call.
+  absl::StatusOr<StepInputs> Copy(const StepArrays& arrays, bool padded, kernels::Stream& stream);
 
   int64_t device_bytes() const { return memory_.size_bytes(); }
 
