@@ -73,6 +73,21 @@ void AddSanitizer(bool emulated, std::vector<Check>* checks) {
   }
 }
 
+// How well and how fast the whole daemon answers. The bars of gpu_bench are not held here.
+void AddDaemon(bool emulated, std::vector<Check>* checks) {
+  const std::string device = emulated ? "cuda-emulated" : "cuda:0";
+  checks->push_back({"answers",
+                     {"deploy/demo_model/count_answers", "bin", emulated ? "2" : "100", "--devices",
+                      device, "--ready-timeout", "60"},
+                     emulated ? 180.0 : 90.0,
+                     "exact",
+                     FindInPath("python3").empty() ? "there is no python3 here" : ""});
+  checks->push_back({emulated ? "tiny over HTTP" : "8B over HTTP",
+                     {"bin/gpu_bench", "--device", device, "--only", "served", "--measure-only"},
+                     240,
+                     "tokens/s over HTTP"});
+}
+
 // In the order in which they say most. The limits are far above what is expected.
 std::vector<Check> Checks(bool emulated) {
   const std::string kind = emulated ? "emulated" : "gpu";
@@ -96,6 +111,7 @@ std::vector<Check> Checks(bool emulated) {
         "90", "--once", "--ask", "What is 57 + 85?", "--expect", "142"},
        180,
        "142"});
+  AddDaemon(emulated, &checks);
   return checks;
 }
 

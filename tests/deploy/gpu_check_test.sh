@@ -23,6 +23,9 @@ for test in rows linear experts attention float16 sample model_golden; do
   program "${test}_test" '[ "$CUDA_TEST_DEVICE" = cuda:0 ] && echo "All tests passed (4)"'
 done
 program tessera '[ "$*" = "${*/cuda:0/}" ] && exit 3; [ -d "$PWD/bin" ] && echo "answer: 142"'
+program gpu_bench '[ "$*" = "--device cuda:0 --only served --measure-only" ] && echo "tokens/s over HTTP: 0.9"'
+mkdir -p "$bundle/deploy/demo_model"
+program ../deploy/demo_model/count_answers '[ "$*" = "bin 100 --devices cuda:0 --ready-timeout 60" ] && echo "sum 99 of 100 exact"'
 results() { PATH=$TEST_TMPDIR/tools:/usr/bin:/bin "$bundle/bin/gpu_check" --out "$TEST_TMPDIR/results" "$@" > "$out" 2>&1; }
 
 mkdir -p "$TEST_TMPDIR/tools"
@@ -30,11 +33,11 @@ sanitizer() { printf '#!/bin/bash\n%s\n' "$1" > "$TEST_TMPDIR/tools/compute-sani
 sanitizer 'shift 4; exec "$@"'
 results
 check "all pass: 0" [ $? -eq 0 ]
-check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 16 ]
+check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 18 ]
 check "and JSON" python3 -c "
 import json
 got = json.load(open('$TEST_TMPDIR/results/results.json'))
-assert [r['outcome'] for r in got] == ['passed'] * 16, got
+assert [r['outcome'] for r in got] == ['passed'] * 18, got
 assert got[0]['detail'] == 'cuda:0 is here' and got[15]['detail'] == 'answer: 142', got"
 
 sanitizer 'echo "ERROR SUMMARY: 1 error"; exit 9'

@@ -1,0 +1,23 @@
+#!/bin/bash
+# gpu_bench on the emulated GPU: every figure comes, the model that it writes is served, and what it makes is removed.
+set -euo pipefail
+bench=$(readlink -f tests/bench/gpu_bench)
+json=$TEST_TMPDIR/figures.json
+
+"$bench" --device cuda-emulated --json "$json" &
+process=$!
+wait $process
+[ ! -e "/dev/shm/gpu_bench-$process" ] || { echo "files are left in /dev/shm" >&2; exit 1; }
+python3 - "$json" << 'CHECK'
+import json, math, sys
+figures = json.load(open(sys.argv[1]))
+ratios = {line["name"]: line["ratio"] for line in figures["lines"]}
+wanted = {"decode attention", "prefill attention", "decode step, batch 1", "decode step, batch 2", "tokens/s over HTTP"}
+assert set(ratios) == wanted, ratios
+numbers = [*ratios.values(), figures["copy_bytes_per_second"], figures["flops_per_second"]]
+assert all(math.isfinite(n) and n > 0 for n in numbers), figures
+CHECK
+if "$bench" --device cpu 2> "$TEST_TMPDIR/error"; then exit 1; fi
+grep -q -- "--device cpu" "$TEST_TMPDIR/error"
+if "$bench" --only nothing 2> "$TEST_TMPDIR/error"; then exit 1; fi
+grep -q -- "--only nothing" "$TEST_TMPDIR/error"

@@ -1,0 +1,211 @@
+#include "tests/bench/gpu/op_rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/half_floats.h"
+#include "kernels/ops.h"
+
+namespace tessera::bench {
+namespace {
+
+using kernels::BFloat16;
+using kernels::Buffer;
+using kernels::DType;
+using kernels::TensorView;
+
+constexpr double kRunSeconds = 0.2;
+constexpr int kRuns = 3;
+constexpr int64_t kBlockTokens = 64;
+constexpr int64_t kDistinct = 1 << 16;  // random numbers; larger tensors repeat them
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Device memory and one stream for one measurement.
+class Bench {
+ public:
+  static absl::StatusOr<Bench> Create(kernels::Device& device) {
+    auto stream = device.CreateStream();
+    if (!stream.ok()) return stream.status();
+    return Bench(&device, *std::move(stream));
+  }
+
+  kernels::Ops& ops() { return device_->ops(); }
+  kernels::Stream& stream() { return *stream_; }
+
+  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) {
+    auto buffer = device_->Allocate(std::max<int64_t>(size_bytes, 64));
+    if (!buffer.ok()) return buffer.status();
+    buffers_.push_back(*std::move(buffer));
+    return buffers_.back().data();
+  }
+
+  template <typename T>
+  absl::StatusOr<std::byte*> Upload(std::span<const T> values, int64_t repeats = 1) {
+    const auto bytes = static_cast<int64_t>(values.size_bytes());
+    auto to = Allocate(bytes * repeats);
+    for (int64_t i = 0; to.ok() && i < repeats; ++i) {
+      absl::Status status = stream_->CopyToDevice(*to + i * bytes, values.data(), bytes);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
+    return to;
+  }
+
+  // Numbers in [-1, 1); of large tensors every kDistinct are the same.
+  template <typename T>
+  absl::StatusOr<std::byte*> Random(int64_t count) {
+    std::mt19937 generator(1);
+    std::vector<T> numbers(std::min(count, kDistinct));
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (T& number : numbers) number = kernels::FromFloat<T>(uniform(generator));
+    const auto each = static_cast<int64_t>(numbers.size());
+    return Upload<T>(numbers, (count + each - 1) / each);
+  }
+
+  // Seconds of one call, of many that are enqueued behind each other.
+  absl::StatusOr<double> Seconds(const std::function<absl::Status()>& enqueue) {
+    int calls = 1;
+    double best = 0;
+    for (int run = 0; run < kRuns;) {
+      const double begin = Now();
+      for (int i = 0; i < calls; ++i) {
+        if (absl::Status status = enqueue(); !status.ok()) return status;
+      }
+      if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
+      const double seconds = std::max(Now() - begin, 1e-9);
+      if (seconds < kRunSeconds / 2) {  // also warms up
+        calls = static_cast<int>(std::min(10.0, std::ceil(kRunSeconds / seconds)) * calls);
+        continue;
+      }
+      best = run == 0 ? seconds / calls : std::min(best, seconds / calls);
+      ++run;
+    }
+    return best;
+  }
+
+ private:
+  Bench(kernels::Device* device, std::unique_ptr<kernels::Stream> stream)
+      : device_(device), stream_(std::move(stream)) {}
+
+  kernels::Device* device_;
+  std::vector<Buffer> buffers_;
+  std::unique_ptr<kernels::Stream> stream_;
+};
+
+// `batch` sequences of `context` tokens, of which the last `rows` are asked for.
+absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape& shape,
+                                        int64_t batch, int64_t rows, int64_t context) {
+  auto bench = Bench::Create(device);
+  if (!bench.ok()) return bench.status();
+  const int64_t blocks_each = (context + kBlockTokens - 1) / kBlockTokens;
+  const int64_t blocks = batch * blocks_each;
+  std::vector<int32_t> starts(batch + 1), lengths(batch, static_cast<int32_t>(context));
+  for (int64_t i = 0; i <= batch; ++i) starts[i] = static_cast<int32_t>(i * rows);
+  // Where a pool has been in use, blocks of a sequence lie anywhere.
+  std::vector<int32_t> tables(blocks);
+  std::iota(tables.begin(), tables.end(), 0);
+  std::shuffle(tables.begin(), tables.end(), std::mt19937(1));
+
+  const int64_t cache_elements = shape.kv_heads * blocks * kBlockTokens * shape.head_dim;
+  const int64_t row_elements = shape.heads * shape.head_dim;
+  const auto keys = bench->Random<BFloat16>(cache_elements);
+  const auto values = bench->Random<BFloat16>(cache_elements);
+  const auto q = bench->Random<float>(batch * rows * row_elements);
+  const auto out = bench->Allocate(batch * rows * row_elements * 4);
+  const auto starts_there = bench->Upload<int32_t>(starts);
+  const auto lengths_there = bench->Upload<int32_t>(lengths);
+  const auto tables_there = bench->Upload<int32_t>(tables);
+  const int64_t workspace_bytes =
+      bench->ops().AttentionWorkspaceBytes({.tokens = batch * rows,
+                                            .sequences = batch,
+                                            .heads = shape.heads,
+                                            .kv_heads = shape.kv_heads,
+                                            .head_dim = shape.head_dim,
+                                            .max_context_tokens = blocks_each * kBlockTokens});
+  const auto workspace = bench->Allocate(workspace_bytes);
+  for (const auto* memory :
+       {&keys, &values, &q, &out, &starts_there, &lengths_there, &tables_there, &workspace}) {
+    if (!memory->ok()) return memory->status();
+  }
+  const auto cache = [&](std::byte* data) {
+    return TensorView(data, DType::kBF16, {shape.kv_heads, blocks, kBlockTokens, shape.head_dim});
+  };
+  const auto all_rows = [&](std::byte* data) {
+    return TensorView(data, DType::kF32, {batch * rows, shape.heads, shape.head_dim});
+  };
+  const kernels::AttentionArgs args = {
+      .out = all_rows(*out),
+      .q = all_rows(*q),
+      .cache = {.keys = cache(*keys), .values = cache(*values)},
+      .query_starts = TensorView(*starts_there, DType::kI32, {batch + 1}),
+      .context_lengths = TensorView(*lengths_there, DType::kI32, {batch}),
+      .block_tables = TensorView(*tables_there, DType::kI32, {batch, blocks_each}),
+      .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+      .workspace = TensorView(*workspace, DType::kI8, {std::max<int64_t>(workspace_bytes, 64)}),
+      .products = DType::kBF16};
+  return bench->Seconds([&] { return bench->ops().Attention(args, bench->stream()); });
+}
+
+}  // namespace
+
+absl::StatusOr<double> MultiplyRate(kernels::Device& device, int64_t size) {
+  auto bench = Bench::Create(device);
+  if (!bench.ok()) return bench.status();
+  kernels::Ops& ops = bench->ops();
+  const kernels::LinearSpec spec = {
+      .in_features = size, .out_features = size, .weight_dtype = DType::kBF16};
+  std::vector<BFloat16> row(size);
+  const auto memory = bench->Allocate(ops.PackedWeightBytes(spec));
+  const auto in = bench->Random<BFloat16>(size * size);
+  const auto out = bench->Allocate(size * size * 2);
+  const int64_t workspace_bytes = ops.LinearWorkspaceBytes(spec, size, DType::kBF16);
+  const auto workspace = bench->Allocate(workspace_bytes);
+  for (const auto* there : {&memory, &in, &out, &workspace}) {
+    if (!there->ok()) return there->status();
+  }
+  const kernels::PackedWeights weights = {.spec = spec, .data = *memory};
+  std::mt19937 generator(2);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (int64_t r = 0; r < size; ++r) {
+    for (BFloat16& number : row) number = kernels::FromFloat<BFloat16>(uniform(generator));
+    absl::Status status =
+        ops.PackWeightRows(weights, r, TensorView(row.data(), DType::kBF16, {1, size}));
+    if (!status.ok()) return status;
+  }
+  const kernels::LinearArgs args = {
+      .out = TensorView(*out, DType::kBF16, {size, size}),
+      .in = TensorView(*in, DType::kBF16, {size, size}),
+      .weights = &weights,
+      .workspace = TensorView(*workspace, DType::kI8, {std::max<int64_t>(workspace_bytes, 64)}),
+      .products = DType::kBF16};
+  const auto seconds = bench->Seconds([&] { return ops.Linear(args, bench->stream()); });
+  if (!seconds.ok()) return seconds;
+  return 2.0 * std::pow(static_cast<double>(size), 3) / *seconds;
+}
+
+absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadShape& shape,
+                                           int64_t batch, int64_t context) {
+  const auto seconds = AttentionSeconds(device, shape, batch, 1, context);
+  if (!seconds.ok()) return seconds;
+  const int64_t elements = 2 * batch * context * shape.kv_heads * shape.head_dim;
+  return 2.0 * static_cast<double>(elements) / *seconds;
+}
+
+absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
+                                            int64_t tokens) {
+  const auto seconds = AttentionSeconds(device, shape, 1, tokens, tokens);
+  if (!seconds.ok()) return seconds;
+  const auto pairs = static_cast<double>(tokens) * static_cast<double>(tokens) / 2;
+  return 4.0 * static_cast<double>(shape.heads * shape.head_dim) * pairs / *seconds;
+}
+
+}  // namespace tessera::bench

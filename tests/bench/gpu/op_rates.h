@@ -1,0 +1,28 @@
+// The ops that decide how fast a model is, timed on a device with memory of its own.
+//
+// Units: bytes and floating-point operations (two per multiply-add) per second. Inputs are random
+// numbers: products of zeros run at higher clocks. Thread rule: one thread, while nothing else runs
+// on the device. Errors are the device's and the ops'.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace tessera::bench {
+
+struct HeadShape {
+  int64_t heads = 32, kv_heads = 8, head_dim = 128;
+};
+
+// A bf16 product of two square matrices.
+absl::StatusOr<double> MultiplyRate(kernels::Device& device, int64_t size);
+// Bytes of bf16 keys and values, read by one row for each of `batch` sequences.
+absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadShape& shape,
+                                           int64_t batch, int64_t context);
+// Causal operations of one prompt: half of those of all pairs.
+absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
+                                            int64_t tokens);
+
+}  // namespace tessera::bench

@@ -1,0 +1,352 @@
+// How fast a GPU is served, as ratios to what the same GPU gives in the same run: its copy rate,
+// its rate of products.
+//
+//   tests/bench/run gpu_bench [--device cuda:0] [--only NAME ...] [--json FILE]
+//   bin/gpu_bench             from the archive of //deploy:gpu_bundle
+//
+// Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k; the
+// decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64; and what
+// the whole daemon serves over HTTP, beside that step. Each has a bar and a goal; under a bar the
+// exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
+// shows that the measurements work.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "tests/bench/gpu/copy_rate.h"
+#include "tests/bench/gpu/op_rates.h"
+#include "tests/bench/gpu/random_checkpoint.h"
+#include "tests/bench/gpu/served_rates.h"
+#include "tests/bench/model_steps.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/cli11/flags.h"
+#include "worker/gpu_device.h"
+
+namespace tessera::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEmulated = "cuda-emulated";
+
+struct Sizes {
+  int64_t copy_bytes = 0, matrix = 0;
+  int64_t decode_batch = 0, attention_context = 0;
+  HeadShape heads;
+  std::vector<int64_t> batches;  // of the step; the last is that of the streams
+  int64_t context = 0;           // of the step, and of the prompts
+  int64_t output_tokens = 0;
+  int steps = 0;  // that are timed
+};
+
+const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
+                         .matrix = 8192,
+                         .decode_batch = 8,
+                         .attention_context = 4096,
+                         .heads = {32, 8, 128},
+                         .batches = {1, 16, 64},
+                         .context = 1024,
+                         .output_tokens = 256,
+                         .steps = 30};
+const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
+                              .matrix = 128,
+                              .decode_batch = 2,
+                              .attention_context = 192,
+                              .heads = {4, 2, 64},
+                              .batches = {1, 2},
+                              .context = 64,
+                              .output_tokens = 8,
+                              .steps = 3};
+
+struct Line {
+  std::string name;
+  double ratio = 0;
+  double bar = 0, goal = 0;
+  std::string detail;
+};
+
+struct Options {
+  std::string device = "cuda:0";
+  std::string shape;     // empty: 8b, tiny on the emulator
+  std::string folder;    // of the model; empty: a new one in memory
+  std::string programs;  // of the daemon; empty: beside this one
+  std::string tokenizer = "deploy/demo_model/tessera-demo";
+  std::vector<std::string> only;
+  std::string json;
+  bool measure_only = false;
+};
+
+// -1: it is not "cuda:" and a number.
+int GpuIndex(const std::string& device) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!device.starts_with(kPrefix)) return -1;
+  int index = -1;
+  const char* const end = device.data() + device.size();
+  const auto [stopped, error] = std::from_chars(device.data() + kPrefix.size(), end, index);
+  return error == std::errc() && stopped == end ? index : -1;
+}
+
+class GpuBench {
+ public:
+  explicit GpuBench(Options options)
+      : options_(std::move(options)),
+        emulated_(options_.device == kEmulated),
+        sizes_(emulated_ ? kEmulatedSizes : kGpuSizes) {
+    if (options_.shape.empty()) options_.shape = emulated_ ? "tiny" : "8b";
+  }
+
+  absl::Status Run() {
+    if (absl::Status status = Ceilings(); !status.ok()) return status;
+    absl::Status status;
+    if (Wanted("attention")) status = Attention();
+    if (status.ok() && (Wanted("step") || Wanted("served"))) status = WriteModel();
+    if (status.ok() && (Wanted("step") || Wanted("served"))) status = Steps();
+    if (status.ok() && Wanted("served")) status = Served();
+    return status;
+  }
+
+  // Removes the model that was made.
+  void CleanUp() const {
+    if (!options_.folder.empty() || folder_.empty()) return;
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  // True where no bar is missed.
+  bool Report() const {
+    bool met = true;
+    nlohmann::json lines = nlohmann::json::array();
+    std::printf("\n%-28s %7s %6s %6s\n", "", "ratio", "bar", "goal");
+    for (const Line& line : lines_) {
+      const bool missed = !emulated_ && line.ratio < line.bar;
+      met = met && !missed;
+      std::printf("%-28s %7.3f %6.2f %6.2f  %s%s\n", line.name.c_str(), line.ratio, line.bar,
+                  line.goal, line.detail.c_str(), missed ? "  MISSED" : "");
+      lines.push_back({{"name", line.name},
+                       {"ratio", line.ratio},
+                       {"bar", line.bar},
+                       {"goal", line.goal},
+                       {"detail", line.detail}});
+    }
+    if (emulated_)
+      std::printf("On the emulator these ratios say nothing of a GPU: no bar holds.\n");
+    if (!options_.json.empty()) {
+      std::ofstream(options_.json) << nlohmann::json{{"device", options_.device},
+                                                     {"shape", options_.shape},
+                                                     {"copy_bytes_per_second", copy_rate_},
+                                                     {"flops_per_second", multiply_rate_},
+                                                     {"lines", lines}}
+                                          .dump(2)
+                                   << "\n";
+    }
+    return met;
+  }
+
+ private:
+  bool Wanted(const std::string& name) const {
+    return options_.only.empty() ||
+           std::find(options_.only.begin(), options_.only.end(), name) != options_.only.end();
+  }
+
+  // The device is opened anew for each part: the daemon of the last one needs all of its memory.
+  absl::StatusOr<std::unique_ptr<kernels::Device>> Open() {
+    if (emulated_) return kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 29});
+    auto opened = worker::OpenGpu(options_.device, 0, 0.9);
+    if (!opened.ok()) return opened.status();
+    path_ = opened->kernel_path;
+    return std::move(opened->device);
+  }
+
+  absl::Status Ceilings() {
+    {
+      auto device = Open();
+      if (!device.ok()) return device.status();
+      const auto multiply = MultiplyRate(**device, sizes_.matrix);
+      if (!multiply.ok()) return multiply.status();
+      multiply_rate_ = *multiply;
+    }
+    absl::StatusOr<double> copy = CopyRate();
+    if (!copy.ok()) return copy.status();
+    copy_rate_ = *copy;
+    std::printf(
+        "%s: copies at %.1f GB/s (read and written), products of %ld x %ld at %.1f TFLOP/s (%s)\n",
+        options_.device.c_str(), copy_rate_ / 1e9, static_cast<long>(sizes_.matrix),
+        static_cast<long>(sizes_.matrix), multiply_rate_ / 1e12, path_.c_str());
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> CopyRate() const {
+    if (emulated_) return kernels::cuda::emulated::CopyRate(0, sizes_.copy_bytes);
+#ifdef TESSERA_WITH_CUDA
+    return kernels::cuda::gpu::CopyRate(GpuIndex(options_.device), sizes_.copy_bytes);
+#else
+    return absl::UnimplementedError("gpu_bench was built without a CUDA toolkit");
+#endif
+  }
+
+  absl::Status Attention() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    const int64_t context = sizes_.attention_context;
+    const auto decode = DecodeAttentionRate(**device, sizes_.heads, sizes_.decode_batch, context);
+    if (!decode.ok()) return decode.status();
+    Add({"decode attention", *decode / copy_rate_, 0.70, 0.85,
+         StrCat("batch ", sizes_.decode_batch, ", context ", context, "; of the copy rate")});
+    const auto prefill = PrefillAttentionRate(**device, sizes_.heads, context);
+    if (!prefill.ok()) return prefill.status();
+    Add({"prefill attention", *prefill / multiply_rate_, 0.35, 0.60,
+         StrCat(context, " tokens, causal; of the rate of products")});
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteModel() {
+    if (options_.folder.empty()) {
+      const fs::path memory = "/dev/shm";
+      std::error_code failed;
+      folder_ = fs::exists(memory, failed) ? memory : fs::temp_directory_path(failed);
+      folder_ /= StrCat("gpu_bench-", getpid());
+    } else {
+      folder_ = options_.folder;
+      if (fs::exists(folder_ / "model.safetensors")) return absl::OkStatus();
+    }
+    const auto shape = NamedShape(options_.shape);
+    if (!shape.ok()) return shape.status();
+    return WriteRandomCheckpoint(*shape, options_.tokenizer, folder_);
+  }
+
+  absl::Status Steps() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    const int64_t most = sizes_.batches.back();
+    const auto steps =
+        ModelSteps::Load({.folder = folder_.string(),
+                          .context_tokens = most * (sizes_.context + ModelSteps::kBlockTokens),
+                          .max_batch = most},
+                         **device);
+    if (!steps.ok()) return steps.status();
+    for (const int64_t batch : sizes_.batches) {
+      step_seconds_ = StepSeconds(**steps, batch);
+      const double least =
+          static_cast<double>((*steps)->BytesRead(batch, sizes_.context)) / copy_rate_;
+      Add({StrCat("decode step, batch ", batch), least / step_seconds_, 0.65, 0.80,
+           StrCat(options_.shape, ", context ", sizes_.context, ": ", Milliseconds(step_seconds_),
+                  "; of the time of its bytes")});
+    }
+    return absl::OkStatus();
+  }
+
+  // The median; the first steps are captured as graphs.
+  double StepSeconds(ModelSteps& steps, int64_t batch) const {
+    for (int i = 0; i < 3; ++i) steps.Decode(batch, sizes_.context);
+    std::vector<double> seconds;
+    for (int i = 0; i < sizes_.steps; ++i) seconds.push_back(steps.Decode(batch, sizes_.context));
+    std::nth_element(seconds.begin(), seconds.begin() + sizes_.steps / 2, seconds.end());
+    return seconds[sizes_.steps / 2];
+  }
+
+  absl::Status Served() {
+    const auto batch = static_cast<int>(sizes_.batches.back());
+    const auto served = MeasureServed({.programs = Programs(),
+                                       .model = folder_.string(),
+                                       .device = options_.device,
+                                       .logs = (folder_ / "logs").string(),
+                                       .streams = batch,
+                                       .prompt_tokens = sizes_.context,
+                                       .output_tokens = sizes_.output_tokens});
+    if (!served.ok()) return served.status();
+    Add({"tokens/s over HTTP", served->tokens_per_second * step_seconds_ / batch, 0.85, 0.95,
+         absl::StrFormat(
+             "%d streams: %.0f tokens/s, TTFT p50 %s, TPOT p50 %s; ready in %.1f s, weights at "
+             "%.2f GB/s; of the step's rate",
+             batch, served->tokens_per_second, Milliseconds(served->first_token_seconds),
+             Milliseconds(served->seconds_per_token), served->ready_seconds,
+             served->load_gb_per_second)});
+    return absl::OkStatus();
+  }
+
+  // Beside this program in the archive, in deploy/ of a build.
+  std::string Programs() const {
+    if (!options_.programs.empty()) return options_.programs;
+    std::error_code failed;
+    const fs::path here = fs::read_symlink("/proc/self/exe", failed).parent_path();
+    if (fs::exists(here / "tessera", failed)) return here.string();
+    return (here.parent_path().parent_path() / "deploy").string();
+  }
+
+  void Add(Line line) {
+    std::printf("%s: %.3f (%s)\n", line.name.c_str(), line.ratio, line.detail.c_str());
+    std::fflush(stdout);
+    lines_.push_back(std::move(line));
+  }
+
+  static std::string Milliseconds(double seconds) {
+    return absl::StrFormat("%.2f ms", seconds * 1e3);
+  }
+
+  Options options_;
+  const bool emulated_;
+  const Sizes sizes_;
+  std::string path_ = "mma";
+  double copy_rate_ = 0, multiply_rate_ = 0;
+  fs::path folder_;
+  double step_seconds_ = 0;  // at the last batch
+  std::vector<Line> lines_;
+};
+
+absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
+  Program program("Measures a GPU as Tessera uses it, as ratios to what the GPU gives.",
+                  "gpu_bench");
+  program.AddOption("--device", options.device, "cuda:0, another GPU, or cuda-emulated")
+      .ShowDefault();
+  program.AddOption("--shape", options.shape, "Of the model: 8b, 1b or tiny")
+      .OneOf({"8b", "1b", "tiny"});
+  program.AddOption("--folder", options.folder,
+                    "Keeps the model's files there and takes those that are there; default: in "
+                    "/dev/shm, as long as it runs");
+  program.AddOption("--tokenizer", options.tokenizer, "Folder of a Llama whose tokenizer it gets")
+      .ShowDefault();
+  program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
+  program.AddOption("--only", options.only, "attention, step, served; all by default");
+  program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
+  program.AddOption("--json", options.json, "Also writes the figures there");
+  const auto outcome = program.Parse(argc, argv);
+  if (!outcome.ok()) return outcome.status();
+  if (*outcome == ParseOutcome::kPrinted) return true;
+  if (options.device != kEmulated && GpuIndex(options.device) < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("--device ", options.device, ": cuda:0 and so on, or ", kEmulated));
+  }
+  for (const std::string& part : options.only) {
+    if (part == "attention" || part == "step" || part == "served") continue;
+    return absl::InvalidArgumentError(
+        StrCat("--only ", part, ": there are attention, step and served"));
+  }
+  GpuBench bench(options);
+  const absl::Status status = bench.Run();
+  const bool met = bench.Report();
+  bench.CleanUp();
+  if (!status.ok()) return status;
+  return met || options.measure_only;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) {
+  const auto met = tessera::bench::Main(argc, argv, {});
+  if (met.ok()) return *met ? 0 : 1;
+  std::cerr << "gpu_bench: " << std::string(met.status().message()) << "\n";
+  return 2;
+}
