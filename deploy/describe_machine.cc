@@ -133,7 +133,61 @@ void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
       flops / 1e12, facts.cores, gigahertz, facts.fp32_per_cycle);
 }
 
+// Of cards of one kind what each has.
+void Lower(const GpuFacts& gpu, GpuFacts* kind) {
+  if (kind->kind.empty()) *kind = gpu;
+  kind->memory_bytes = std::min(kind->memory_bytes, gpu.memory_bytes);
+  kind->read_bytes_per_second = std::min(kind->read_bytes_per_second, gpu.read_bytes_per_second);
+  kind->half_flops_per_second = std::min(kind->half_flops_per_second, gpu.half_flops_per_second);
+}
+
+void AppendGpuKind(const std::string& kind, const GpuFacts& gpu, std::string* kinds) {
+  const bool measured = gpu.read_bytes_per_second > 0 && gpu.half_flops_per_second > 0;
+  absl::StrAppendFormat(kinds, "- name: %s\n", Quoted(kind));
+  if (!measured) {
+    *kinds +=
+        "  # The catalogue does not know this card: serve on it with `tessera up MODEL --devices "
+        "all`\n"
+        "  # and have it measured and described by `tessera profile`, or fill in its data sheet.\n";
+  }
+  if (gpu.memory_bytes > 0) {
+    absl::StrAppendFormat(kinds, "  memory: %.1f GiB\n",
+                          static_cast<double>(gpu.memory_bytes) / kGib);
+  } else {
+    *kinds += "  # memory: 24 GiB\n";
+  }
+  if (measured) {
+    absl::StrAppendFormat(kinds,
+                          "  memory_bandwidth: %.1f GB/s  # measured just now, reading\n"
+                          "  dense_flops_per_second: %.3f TFLOPS  # measured, 16 bits\n"
+                          "  source: \"tessera plan init\"\n",
+                          gpu.read_bytes_per_second / 1e9, gpu.half_flops_per_second / 1e12);
+  } else {
+    *kinds +=
+        "  # memory_bandwidth: 600 GB/s\n"
+        "  # dense_flops_per_second: 120 TFLOPS  # 16 bits, no sparsity\n";
+  }
+}
+
+// The link between the cards of the machine; `known`: the catalogue has one for their kind.
+void AppendInside(bool known, std::string* machine) {
+  *machine += known
+                  ? "  # Link between the cards; without this line the catalogue's value for their "
+                    "kind applies:\n"
+                    "  # inside: {bandwidth: 25 GB/s, latency: 10 us}  # about 4 GB/s without peer "
+                    "access\n"
+                  : "  # A guess of the link between the cards, without peer access:\n"
+                    "  inside: {bandwidth: 4 GB/s, latency: 10 us}\n";
+}
+
 }  // namespace
+
+bool HasUnknownGpu(const v1::DeviceList& devices) {
+  return std::any_of(devices.devices().begin(), devices.devices().end(),
+                     [](const v1::ListedDevice& device) {
+                       return device.info().kind() == device.info().gpu_name();
+                     });
+}
 
 MachineFacts ReadMachineFacts(const std::string& root, const v1::DeviceList& devices) {
   MachineFacts facts;
@@ -143,7 +197,8 @@ MachineFacts ReadMachineFacts(const std::string& root, const v1::DeviceList& dev
   if (root.empty()) facts.host_name = HostName();
   for (const v1::ListedDevice& device : devices.devices()) {
     const v1::DeviceInfo& info = device.info();
-    facts.gpus.push_back({info.kind(), info.gpu_name(), info.memory_bytes()});
+    facts.gpus.push_back({info.kind(), info.gpu_name(), info.memory_bytes(),
+                          info.memory_read_bytes_per_second(), device.half_flops_per_second()});
   }
   if (root.empty() && facts.gpus.empty())
     facts.read_bytes_per_second = TimeMemoryReads(facts.cores);
@@ -155,7 +210,7 @@ std::string DescribeMachine(const MachineFacts& facts) {
   std::map<std::string, GpuFacts> own;  // kinds that the catalogue has not
   std::vector<std::string> order;
   for (const GpuFacts& gpu : facts.gpus) {
-    if (gpu.kind == gpu.model) own[gpu.kind] = gpu;
+    if (gpu.kind == gpu.model) Lower(gpu, &own[gpu.kind]);
     if (count[gpu.kind]++ == 0) order.push_back(gpu.kind);
   }
   std::string out = Opening(MachineName(facts.host_name));
@@ -171,12 +226,7 @@ std::string DescribeMachine(const MachineFacts& facts) {
     const bool known = !own.contains(kind);
     out += StrCat("  - {kind: ", known ? kind : Quoted(kind), ", count: ", count[kind], "}\n");
   }
-  if (facts.gpus.size() > 1) {
-    out +=
-        "  # Link between the cards; without this line the catalogue's value for their kind "
-        "applies:\n"
-        "  # inside: {bandwidth: 25 GB/s, latency: 10 us}  # about 4 GB/s without peer access\n";
-  }
+  if (facts.gpus.size() > 1) AppendInside(own.empty(), &out);
   out +=
       "# tiers:                            # between machines; needed as soon as there are two\n"
       "#   rack: {bandwidth: 100 Gbit/s, latency: 20 us}\n"
@@ -185,22 +235,7 @@ std::string DescribeMachine(const MachineFacts& facts) {
   if (!facts.gpus.empty() && own.empty()) return out;
   out += "kinds:\n";
   for (const auto& [kind, gpu] : own) {
-    absl::StrAppendFormat(&out,
-                          "- name: %s\n"
-                          "  # The catalogue does not know this card: serve on it with `tessera up "
-                          "MODEL --devices all`\n"
-                          "  # and have it measured and described by `tessera profile`, or fill in "
-                          "its data sheet.\n",
-                          Quoted(kind));
-    if (gpu.memory_bytes > 0) {
-      absl::StrAppendFormat(&out, "  memory: %.1f GiB\n",
-                            static_cast<double>(gpu.memory_bytes) / kGib);
-    } else {
-      out += "  # memory: 24 GiB\n";
-    }
-    out +=
-        "  # memory_bandwidth: 600 GB/s\n"
-        "  # dense_flops_per_second: 120 TFLOPS  # 16 bits, no sparsity\n";
+    AppendGpuKind(kind, gpu, &out);
   }
   if (facts.gpus.empty()) AppendCpuKind(facts, &out);
   return out;

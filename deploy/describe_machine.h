@@ -16,6 +16,9 @@ struct GpuFacts {
   std::string kind;          // the catalogue's name, or `model` where it has none
   std::string model;         // as the driver calls it: "NVIDIA RTX A6000"
   int64_t memory_bytes = 0;  // 0: unknown
+  // Measured, as a worker computes; 0: not.
+  double read_bytes_per_second = 0;
+  double half_flops_per_second = 0;  // of linear ops in 16 bits
   bool operator==(const GpuFacts&) const = default;
 };
 
@@ -29,6 +32,10 @@ struct MachineFacts {
   double read_bytes_per_second = 0;  // measured over all cores; 0: not
   std::vector<GpuFacts> gpus;
 };
+
+// Whether there are GPUs that the catalogue does not know, so that only measuring tells their
+// rates.
+bool HasUnknownGpu(const v1::DeviceList& devices);
 
 // `devices`: what the worker's program says of the GPUs (device_choice). `root` is "" but in tests,
 // which plant a tree; then memory is not timed.

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kGpu = "cuda:";
 constexpr double kListSeconds = 60;
+constexpr double kMeasureSeconds = 120;
 
 std::vector<std::string_view> Split(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -110,7 +111,7 @@ absl::StatusOr<std::vector<DeviceChoice>> ChooseDevices(std::string_view devices
   return chosen;
 }
 
-absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir) {
+absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir, bool measure) {
   const absl::StatusOr<std::string> program = FindProgram(bin_dir, "tessera-worker");
   if (!program.ok()) return program.status();
   std::error_code error;
@@ -118,9 +119,11 @@ absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir) {
   const int made = mkstemp(file.data());
   if (made < 0) return absl::UnavailableError(StrCat(file, ": cannot be made"));
   close(made);
-  auto process =
-      ChildProcess::Start("tessera-worker", {*program, "--list-devices", "--json"}, file);
-  const bool ended = process.ok() && process->WaitFor(kListSeconds);
+  std::vector<std::string> arguments = {*program, "--list-devices", "--json"};
+  if (measure) arguments.push_back("--measure");
+  const double patience = measure ? kMeasureSeconds : kListSeconds;
+  auto process = ChildProcess::Start("tessera-worker", arguments, file);
+  const bool ended = process.ok() && process->WaitFor(patience);
   std::stringstream text;
   text << std::ifstream(file).rdbuf();
   fs::remove(file, error);
@@ -129,7 +132,7 @@ absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir) {
   if (ended && google::protobuf::util::JsonStringToMessage(text.str(), &list).ok()) return list;
   return absl::UnavailableError(
       ended ? StrCat(*program, " --list-devices --json printed no list: ", text.str())
-            : StrCat(*program, " --list-devices did not end within ", kListSeconds,
+            : StrCat(*program, " --list-devices did not end within ", patience,
                      " s: does the GPU's driver hang (nvidia-smi)?"));
 }
 

@@ -1,7 +1,7 @@
 // The devices of this machine that `tessera up --devices` names, one worker each.
 //
 // Thread rule: ChooseDevices is pure; AskForDevices starts tessera-worker --list-devices and waits
-// for it, a minute at most.
+// for it, a minute at most, or two where it measures.
 #pragma once
 
 #include <string>
@@ -30,7 +30,8 @@ bool NamesGpus(std::string_view devices);
 absl::StatusOr<std::vector<DeviceChoice>> ChooseDevices(std::string_view devices,
                                                         const v1::DeviceList& gpus);
 
-// `bin_dir`: of tessera-worker; empty: beside this program.
-absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir);
+// `bin_dir`: of tessera-worker; empty: beside this program. `measure`: each GPU too, which must not
+// serve meanwhile.
+absl::StatusOr<v1::DeviceList> AskForDevices(const std::string& bin_dir, bool measure = false);
 
 }  // namespace tessera::deploy

@@ -331,7 +331,12 @@ int PlanCli::RunInit() {
     return Fail(absl::AlreadyExistsError(
         StrCat("--out: ", init_out_, " exists, and may have been edited; name another file")));
   }
-  const absl::StatusOr<v1::DeviceList> devices = AskForDevices("");
+  absl::StatusOr<v1::DeviceList> devices = AskForDevices("");
+  if (devices.ok() && HasUnknownGpu(*devices)) {
+    std::cerr << "measuring GPUs that the catalogue does not know ...\n";
+    absl::StatusOr<v1::DeviceList> measured = AskForDevices("", /*measure=*/true);
+    if (measured.ok()) devices = *std::move(measured);
+  }
   if (!devices.ok()) {
     std::cerr << "warning: GPUs are left out: " << std::string(devices.status().message()) << "\n";
   }

@@ -64,6 +64,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "memory",
     "drain-seconds",
     "list-devices",
+    "measure",
     "json",
     "gpu-memory-utilization",
 };

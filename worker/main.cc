@@ -19,6 +19,7 @@
 #include "worker/device_list.h"
 #include "worker/formation/link_hub.h"
 #include "worker/gpu_device.h"
+#include "worker/measured_list.h"
 #include "worker/offered_links.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_codec_probe.h"
@@ -256,7 +257,8 @@ int main(int argc, char** argv) {
   if (parsed->exit_code >= 0) return parsed->exit_code;
   const tessera::worker::WorkerOptions& options = parsed->options;
   if (options.list_devices) {
-    const auto list = tessera::worker::ListDevices();
+    auto list = tessera::worker::ListDevices();
+    if (options.measure) tessera::worker::MeasureListed(tessera::worker::OpenGpu, {}, &list);
     std::cout << (options.json ? tessera::worker::DeviceListJson(list)
                                : tessera::worker::DeviceListText(list));
     return 0;

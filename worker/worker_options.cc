@@ -60,6 +60,9 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "Print the GPUs that --device can name, or why there are none, and exit");
   app.AddSwitch("--json", o->json, "With --list-devices: as JSON")
       .Needs(*app.FindFlag("--list-devices"));
+  app.AddSwitch("--measure", o->measure,
+                "With --list-devices: also measure each GPU, which takes some seconds")
+      .Needs(*app.FindFlag("--list-devices"));
   app.AddOption("--cpus", o->cpus,
                 "Cores to use, such as 0-3,7; default: all that the CPU affinity and the control "
                 "group allow");

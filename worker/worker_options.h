@@ -28,6 +28,7 @@ struct WorkerOptions {
   std::string name;            // "machine/index"; empty: host name and the GPU's index, or /0
   std::string device = "cpu";  // or kEmulatedDevice, or kGpuPrefix with an index or a UUID
   bool list_devices = false;   // print them and exit
+  bool measure = false;        // them, first
   bool json = false;           // as JSON
   std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";

@@ -104,6 +104,32 @@ TEST_CASE(
              Contains("NVIDIA Future 9090") && Contains("memory_bandwidth"));
 }
 
+TEST_CASE("a card that nobody knows is described by what was measured of it") {
+  const Root root;
+  v1::DeviceList list;
+  for (const double factor : {1.0, 0.9}) {
+    v1::ListedDevice* device = list.add_devices();
+    device->set_half_flops_per_second(300e12 * factor);
+    v1::DeviceInfo* info = device->mutable_info();
+    info->set_kind("NVIDIA Future 9090");
+    info->set_gpu_name("NVIDIA Future 9090");
+    info->set_memory_bytes(int64_t{48} << 30);
+    info->set_memory_read_bytes_per_second(2e12 * factor);
+  }
+  CHECK(HasUnknownGpu(list));
+  const std::string text = DescribeMachine(ReadMachineFacts(root.path(), list));
+  CHECK_THAT(text, Contains("measured just now") && !Contains("tessera profile"));
+  const auto graph = GraphOf(text);
+  REQUIRE(graph.status().message() == "");
+  REQUIRE(graph->pools().size() == 1);
+  CHECK(graph->pools()[0].count == 2);
+  // Of two of a kind the slower.
+  CHECK(graph->pools()[0].spec->memory_bytes_per_second == Approx(1.8e12));
+  CHECK(graph->pools()[0].spec->flops_per_second == Approx(270e12));
+  for (v1::ListedDevice& device : *list.mutable_devices()) device.mutable_info()->set_kind("A6000");
+  CHECK(!HasUnknownGpu(list));
+}
+
 TEST_CASE("Helix's cluster files are read with their bytes per second") {
   constexpr char kIni[] =
       "# fake cluster\n[NodeNames]\ntotal_compute_nodes=3\n[ComputeNode-0]\ntype=A100\n"
