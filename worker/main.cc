@@ -79,8 +79,9 @@ MeasuredRates Measure(const WorkerDevice& worker, KvCoder& coder) {
 }
 
 v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& worker,
-                              const MeasuredRates& rates, const std::string& address,
-                              const std::vector<std::string>& links, uint64_t incarnation) {
+                              const MeasuredRates& rates, int64_t staging_bytes,
+                              const std::string& address, const std::vector<std::string>& links,
+                              uint64_t incarnation) {
   v1::RegisterRequest request;
   request.set_name(options.name);
   request.set_address(address);
@@ -89,6 +90,8 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& 
   request.set_build_version(std::string(BuildVersion()));
   request.set_protocol_version(kProtocolVersion);
   *request.mutable_device() = worker.info;
+  // What KV's staging has taken is nobody's to plan with.
+  request.mutable_device()->set_memory_bytes(worker.info.memory_bytes() - staging_bytes);
   request.mutable_device()->set_memory_read_bytes_per_second(rates.read_bytes_per_second);
   request.mutable_device()->set_upload_bytes_per_second(rates.upload_bytes_per_second);
   request.mutable_device()->set_kv_codec_bytes_per_second(rates.kv_codec_bytes_per_second);
@@ -184,9 +187,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
                    .incarnation = service_options.incarnation,
                    .transport = *kv_transport,
                    .coder = &coder});
-  OfferLinks(links->get(),
-             {inbox->get(), &outbox, *advertised_kv, service_options.incarnation}, coder,
-             &service_options.setup);
+  OfferLinks(links->get(), {inbox->get(), &outbox, *advertised_kv, service_options.incarnation},
+             coder, &service_options.setup);
   service_options.probe_kv_codec = [&] {
     return ProbeKvCodecRate(*worker->device, coder, worker->probe);
   };
@@ -225,8 +227,9 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;
-    register_options.request = Introduce(options, *worker, rates, *address, *advertised_links,
-                                         service_options.incarnation);
+    register_options.request =
+        Introduce(options, *worker, rates, service_options.setup.kv_staging_bytes, *address,
+                  *advertised_links, service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
     register_options.counters = [&service, &links, &outbox] {

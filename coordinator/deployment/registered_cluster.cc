@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/preference.h"
 
@@ -119,11 +120,11 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
   return cluster;
 }
 
-// Workers on CPUs take nothing beyond the memory that they registered; other devices' runtimes do.
-bool AllOnCpus(const std::map<std::string, std::string>& names,
-               const std::map<std::string, WorkerRecord>& workers) {
+// Their workers take nothing beyond the memory that they registered; other devices' runtimes do.
+bool NoneHasRuntime(const std::map<std::string, std::string>& names,
+                    const std::map<std::string, WorkerRecord>& workers) {
   return std::all_of(names.begin(), names.end(), [&](const auto& name) {
-    return workers.at(name.second).registration.device().kind() == "cpu";
+    return scheduler::HasNoRuntime(workers.at(name.second).registration.device().kind());
   });
 }
 
@@ -175,7 +176,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   options.preference = scheduler::UsualPreference();  // as `tessera plan`
   options.allow_split = start.split.value_or(true);
   options.require_split = start.split.value_or(false);
-  if (AllOnCpus(names, workers)) options.runtime_reserve_bytes = 0;
+  if (NoneHasRuntime(names, workers)) options.runtime_reserve_bytes = 0;
   options.weight_dtype = start.weight_dtype;
   options.kv_dtype = start.kv_dtype;
   options.max_step_tokens = start.max_step_tokens;

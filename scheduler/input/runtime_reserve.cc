@@ -14,10 +14,12 @@ bool IsCpuKind(std::string_view name) {
          std::isalnum(static_cast<unsigned char>(name[kCpu.size()])) == 0;
 }
 
+bool HasNoRuntime(std::string_view kind) { return IsCpuKind(kind) || kind == "cuda-emulated"; }
+
 double RuntimeReserveBytes(const v1::Cluster& cluster) {
   for (const v1::Machine& machine : cluster.machines()) {
     for (const v1::DeviceGroup& group : machine.devices()) {
-      if (!IsCpuKind(group.kind())) return kUsualRuntimeReserveBytes;
+      if (!HasNoRuntime(group.kind())) return kUsualRuntimeReserveBytes;
     }
   }
   return cluster.machines().empty() ? kUsualRuntimeReserveBytes : 0;

@@ -5,10 +5,11 @@ import contextlib
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest.mock
 
-from cluster import Cluster, running, wait_for
+from cluster import MODEL, Cluster, running, wait_for
 from handover_test import WHOLE, computed, split_plan
 
 # The emulator is slow: short contexts, so that nothing larger is computed when the worker warms up.
@@ -77,3 +78,22 @@ def test_a_gpu_that_is_lost_while_it_prefills_loses_no_request(tmp):
         assert ask(c)["choices"][0]["token_ids"] == expected["token_ids"]
         assert c.ended("w0") == 1, c.log("w0")
         assert computed(c, "prompt")["d"] > 0
+
+
+def test_up_plans_and_serves_prefill_on_a_gpu_and_decode_on_a_cpu(tmp):
+    cluster = tmp / "cluster.yaml"
+    cluster.write_text("""
+machines:
+- name: local
+  devices: [{kind: cuda-emulated}, {kind: cpu}]
+  inside: {bandwidth: 2 GB/s, latency: 20 us}
+kinds:
+- {name: cuda-emulated, memory: 64 MiB, memory_bandwidth: 1 GB/s, dense_flops_per_second: 1 TFLOPS}
+- {name: cpu, memory: 32 MiB, memory_bandwidth: 5 GB/s, dense_flops_per_second: 20 GFLOPS}
+""")
+    command = ["deploy/tessera", "up", MODEL, "--port", "0", "--grpc-port", "0", "--once", "--cluster", str(cluster),
+               "--workload", "deploy/workloads/short_questions.yaml", "--max-num-batched-tokens", "96",
+               "--devices", "cuda-emulated,cpu", "--split", "--ask", "What is 57 + 85?", "--expect", "142"]
+    both = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    print(both.stdout, both.stderr, flush=True)
+    assert both.returncode == 0 and "staged" in both.stdout, both

@@ -219,6 +219,7 @@ absl::Status KvInbox::TakePiece(const std::string& ticket, const KvFramedPiece& 
     expected->writing = true;
   }
   absl::Status written = expected->writer.Write(*piece);
+  if (!written.ok()) Logger("worker").error("KV that came cannot be kept: {}", Text(written));
   std::lock_guard lock(mutex_);
   expected->until = Clock::now() + expected->lease;
   expected->writing = false;

@@ -17,6 +17,7 @@ v1::Cluster ClusterOf(std::initializer_list<const char*> kinds) {
 
 TEST_CASE("nothing is reserved where all devices are CPUs, else 1 GiB on each") {
   CHECK(RuntimeReserveBytes(ClusterOf({"cpu", "CPU-12MiB"})) == 0);
+  CHECK(RuntimeReserveBytes(ClusterOf({"cuda-emulated", "cpu"})) == 0);
   CHECK(RuntimeReserveBytes(ClusterOf({"cpu", "A6000"})) == kUsualRuntimeReserveBytes);
   CHECK(RuntimeReserveBytes(v1::Cluster()) == kUsualRuntimeReserveBytes);
   CHECK_FALSE(IsCpuKind("cpuless"));

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/emulation/runtime.h"
 #include "tests/temporary_folder.h"
+#include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/formation/made_checkpoint.h"
 #include "tests/worker/formation/random_plans.h"
 #include "tests/worker/formation/replica_comparison.h"
@@ -156,6 +158,49 @@ TEST_CASE("a GPU's prompts go on at CPUs, and CPUs' at a GPU") {
   const int64_t compared = raw ? CheckWithin(kTolerance, got, Run(folder, {}, requests))
                                : CheckWithin(kCodecTolerance, got, run(one_cpu, one_cpu));
   CHECK(compared > asked / 2);
+}
+
+// Each launch of a prompt in turn fails on the side that is a GPU: a step's, or a codec's.
+TEST_CASE("a launch that fails ends its prompt with the reason, and holds no block") {
+  const bool gpu_prefills = GENERATE(true, false);
+  CAPTURE(gpu_prefills);
+  const tests::TemporaryFolder made;
+  WriteMadeCheckpoint(made.path(), MadeModel::kDense);
+  const std::string folder = made.path().string();
+  ReplicaOptions gpu, cpu;
+  gpu.gpus = {0};
+  gpu.moves_kv = cpu.moves_kv = true;
+  Split split{
+      {folder, gpu_prefills ? gpu : cpu}, {folder, gpu_prefills ? cpu : gpu}, "tcp, staged"};
+  int codec_failures = 0;
+  for (int launch = 1; launch <= 60 && codec_failures < 3; ++launch) {
+    CAPTURE(launch);
+    v1::Submit request = MakeSubmit(100 + launch, Prompt(20, launch, 40), 2);
+    const v1::Reserved reserved = split.decode.Reserve(request, split.prefill.ready(0));
+    REQUIRE(reserved.has_target());
+    *request.mutable_kv_target() = reserved.target();
+    kernels::cuda::emulated::Inject(
+        {.failing_launch = launch,
+         .launch_error = kernels::cuda::emulated::cudaErrorLaunchOutOfResources});
+    split.prefill.Submit(request);
+    const ChoiceEvents ended = split.prefill.WaitAll().at({request.submission_id(), 0});
+    kernels::cuda::emulated::Inject({});
+    split.decode.Cancel(request.submission_id());
+    CHECK(HoldsNothing(split.prefill));
+    CHECK(HoldsNothing(split.decode));
+    if (ended.finish == v1::FINISH_REASON_HANDED_OVER) continue;
+    REQUIRE(ended.finish == v1::FINISH_REASON_ERROR);
+    // A sender hears of its peer's failure that the link is closed; the receiver's log says why.
+    if (gpu_prefills) CHECK_THAT(ended.error, Catch::Contains("too many resources"));
+    codec_failures += ended.error.find("could not be handed over") != std::string::npos;
+  }
+  CHECK(codec_failures == 3);
+  Numbers numbers(3);
+  std::vector<v1::Submit> requests = RandomRequests(&numbers);
+  for (v1::Submit& request : requests) request.set_max_tokens(request.max_tokens() % 5 + 2);
+  Answers got = split.Run(requests);
+  std::erase_if(got, [](const auto& entry) { return entry.first.first > 100; });
+  CheckWithin(kTolerance, got, Run(folder, {}, requests));
 }
 
 // Prompts that end at any moment of their way give back their blocks on both sides, and what stands
