@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/driver/blas_table.h"
 #include "kernels/cuda/driver/gpu_list.h"
+#include "kernels/cuda/driver/nccl_table.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/pci_device.h"
 #include "third_party/spdlog/log.h"
@@ -32,6 +33,22 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> Create(const CudaDeviceOptions&
   return absl::UnimplementedError(BuildProblem());
 }
 #endif
+
+// Empty for a slice of a GPU: NCCL takes whole ones.
+kernels::cuda::OpenedNccl OpenNcclFor(const std::string& device, const std::string& uuid) {
+  if (uuid.starts_with("MIG-")) return {};
+  kernels::cuda::OpenedNccl nccl = kernels::cuda::OpenNccl();
+  if (nccl.table.has_value()) {
+    Logger("worker").info("{}: values go to other GPUs of a replica by NCCL {} ({})", device,
+                          nccl.version, nccl.file);
+  } else {
+    Logger("worker").info(
+        "{}: there is no NCCL ({}): values go to other GPUs of a replica through the host; "
+        "deploy/install_cuda --runtime fetches it, CUDA_HOME or LD_LIBRARY_PATH say where it is",
+        device, nccl.no_nccl);
+  }
+  return nccl;
+}
 
 }  // namespace
 
@@ -70,8 +87,13 @@ absl::StatusOr<OpenedGpu> OpenGpu(const std::string& device, int64_t memory_byte
         "deploy/install_cuda --runtime fetches it, CUDA_HOME or LD_LIBRARY_PATH say where it is",
         device, blas.no_blas);
   }
-  auto made = Create(
-      {.index = gpu->index, .memory_bytes = memory_bytes, .blas = found ? &*blas.table : nullptr});
+  const kernels::cuda::OpenedNccl nccl = OpenNcclFor(device, gpu->uuid);
+  auto made = Create({.index = gpu->index,
+                      .memory_bytes = memory_bytes,
+                      .blas = found ? &*blas.table : nullptr,
+                      .nccl = nccl.table.has_value() ? &*nccl.table : nullptr,
+                      .nccl_version = nccl.version,
+                      .uuid = gpu->uuid});
   if (!made.ok()) return made.status();
   return OpenedGpu{*std::move(made), DescribeGpu(*gpu, list.driver_version),
                    CoresNearPciDevice(gpu->bus_id), found ? "cublaslt" : "mma"};

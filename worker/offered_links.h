@@ -21,7 +21,7 @@ namespace tessera::worker {
 // does. Before anything else takes the device's memory.
 absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker);
 
-// `coder` is what inbox and outbox were given.
+// `coder` is what inbox and outbox were given; `setup` has its device already.
 void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder, SetupOptions* setup);
 
 }  // namespace tessera::worker

@@ -39,6 +39,8 @@ class Group {
   virtual int size() const = 0;
   // How values get from rank to rank, for logs: "shared memory".
   virtual std::string transport() const = 0;
+  // Whether tensors may lie where the host does not read.
+  virtual bool takes_device_memory() const { return false; }
 
   // values [...] f32, dense, the same shape on each rank: becomes the sum over the ranks.
   virtual absl::Status AllReduceSum(const TensorView& values, Stream& stream) = 0;

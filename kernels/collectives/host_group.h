@@ -1,5 +1,6 @@
-// What groups over host memory have in common: tensors are checked, calls are enqueued as host
-// work, the first failure ends the group. A kind of group adds how bytes get from rank to rank.
+// What groups have in common whose calls wait for the other ranks: tensors are checked, calls are
+// enqueued as host work, the first failure ends the group. A kind of group adds how bytes get from
+// rank to rank, and whether they are the host's.
 //
 // Contract, thread rule and errors: group.h.
 #pragma once

@@ -31,6 +31,7 @@ class StagedGroup final : public Group {
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   std::string transport() const override;
+  bool takes_device_memory() const override { return true; }
   absl::Status AllReduceSum(const TensorView& values, Stream& stream) override;
   absl::Status Broadcast(const TensorView& values, int root, Stream& stream) override;
   absl::Status AllGather(const TensorView& in, const TensorView& out, Stream& stream) override;

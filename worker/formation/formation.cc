@@ -4,54 +4,11 @@
 #include <map>
 #include <utility>
 
-#include "kernels/collectives/shm_group.h"
-#include "kernels/collectives/socket_group.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/formation/formation_frames.h"
+#include "worker/formation/stage_group.h"
 
 namespace tessera::worker {
-namespace {
-
-constexpr double kSliceSeconds = 1;
-constexpr double kSendSeconds = 30;
-// Ranks wait for rank 0 of their stage, which waits for the stage before.
-constexpr double kStepSeconds = 600;
-
-// The type of the next frame, however long its sender still loads.
-absl::StatusOr<uint16_t> AwaitFrame(kernels::Link* link, double wait_seconds,
-                                    const std::function<bool()>& cancelled,
-                                    std::string* payload = nullptr) {
-  std::string unused;
-  for (double waited = 0; waited < wait_seconds; waited += kSliceSeconds) {
-    if (cancelled()) return absl::CancelledError("the Configure call was cancelled");
-    const auto came =
-        link->ReceiveAny(1 << 16, payload == nullptr ? &unused : payload, kSliceSeconds);
-    if (absl::IsDeadlineExceeded(came.status()) && link->status().ok()) continue;
-    return came;
-  }
-  return absl::DeadlineExceededError(
-      StrCat(link->peer(), " did not join within ", wait_seconds, " s"));
-}
-
-// One frame of `type` that holds a message.
-absl::Status Await(kernels::Link* link, FrameType type, google::protobuf::Message* message,
-                   double wait_seconds, const std::function<bool()>& cancelled) {
-  std::string payload;
-  const auto came = AwaitFrame(link, wait_seconds, cancelled, &payload);
-  if (!came.ok()) return came.status();
-  if (*came == static_cast<uint16_t>(type) && message->ParseFromString(payload)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      StrCat(link->peer(), " sent a frame of type ", *came, " while the replica was being formed"));
-}
-
-absl::Status Send(kernels::Link* link, FrameType type, const google::protobuf::Message& message) {
-  const std::string bytes = message.SerializeAsString();
-  return link->Send(static_cast<uint16_t>(type),
-                    {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, kSendSeconds);
-}
-
-}  // namespace
 
 std::string MemberName(const v1::ConfigureRequest& request, int member) {
   const v1::Peer& peer = request.peers(member);
@@ -109,7 +66,8 @@ absl::StatusOr<FormationPlace> PlaceOf(const v1::ConfigureRequest& request) {
 absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRequest& request,
                                                            int32_t kv_blocks, const Opener& open,
                                                            const FormationTimes& times,
-                                                           const std::function<bool()>& cancelled) {
+                                                           const std::function<bool()>& cancelled,
+                                                           kernels::GroupMaker* maker) {
   auto place = PlaceOf(request);
   if (!place.ok()) return place.status();
   std::unique_ptr<Formation> formation(new Formation());
@@ -117,7 +75,12 @@ absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRe
   formation->kv_blocks_ = kv_blocks;
   absl::Status status = formation->OpenLinks(request, open);
   if (status.ok() && formation->place_.ranks.size() > 1) {
-    status = formation->OpenGroup(request.rank(), times.join_seconds, cancelled);
+    std::vector<std::shared_ptr<kernels::Link>> others;  // by rank; null for this one
+    for (const int member : formation->place_.ranks) others.push_back(formation->bulk_[member]);
+    auto group =
+        OpenStageGroup(request.rank(), std::move(others), maker, times.join_seconds, cancelled);
+    status = group.status();
+    if (group.ok()) formation->group_ = *std::move(group);
   }
   if (status.ok()) {
     const bool leads = formation->place_.self == formation->place_.leader;
@@ -146,40 +109,12 @@ absl::Status Formation::OpenLinks(const v1::ConfigureRequest& request, const Ope
   return status.ok() ? open_all(place_.bulk, v1::LINK_KIND_BULK, &bulk_) : status;
 }
 
-// Ranks of one machine sum in memory that they share; rank 0, whom all are linked with, knows.
-absl::Status Formation::OpenGroup(int rank, double wait_seconds,
-                                  const std::function<bool()>& cancelled) {
-  std::vector<std::shared_ptr<kernels::Link>> others;  // by rank; null for this one
-  for (const int member : place_.ranks) others.push_back(bulk_[member]);
-  const kernels::GroupOptions options = {.timeout_seconds = kStepSeconds};
-  bool shares_memory = true;
-  if (rank == 0) {
-    for (const auto& link : others) shares_memory &= link == nullptr || link->is_unix();
-    const auto type = shares_memory ? FrameType::kSumInSharedMemory : FrameType::kSumOverLinks;
-    for (const auto& link : others) {
-      if (link == nullptr) continue;
-      const absl::Status sent =
-          link->Send(static_cast<uint16_t>(type), absl::Span<const std::byte>(), kSendSeconds);
-      if (!sent.ok()) return sent;
-    }
-  } else {
-    const auto type = AwaitFrame(others[0].get(), wait_seconds, cancelled);
-    if (!type.ok()) return type.status();
-    shares_memory = *type == static_cast<uint16_t>(FrameType::kSumInSharedMemory);
-  }
-  auto group = shares_memory ? kernels::CreateShmGroup(rank, std::move(others), {.group = options})
-                             : kernels::CreateSocketGroup(rank, std::move(others), options);
-  if (!group.ok()) return group.status();
-  group_ = *std::move(group);
-  return absl::OkStatus();
-}
-
 absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, double wait_seconds,
                                       const std::function<bool()>& cancelled) {
   for (const int member : place_.control) {
     v1::MemberReady ready;
-    const absl::Status status =
-        Await(control_[member].get(), FrameType::kMemberReady, &ready, wait_seconds, cancelled);
+    const absl::Status status = AwaitMessage(control_[member].get(), FrameType::kMemberReady,
+                                             &ready, wait_seconds, cancelled);
     if (!status.ok()) return status;
     if (ready.kv_blocks() < 1) {
       return absl::FailedPreconditionError(
@@ -190,7 +125,8 @@ absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, doubl
   v1::FormationStart start;
   start.set_kv_blocks(kv_blocks_);
   for (const int member : place_.control) {
-    const absl::Status sent = Send(control_[member].get(), FrameType::kFormationStart, start);
+    const absl::Status sent =
+        SendMessage(control_[member].get(), FrameType::kFormationStart, start);
     if (!sent.ok()) return sent;
   }
   return absl::OkStatus();
@@ -201,10 +137,10 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
   kernels::Link* leader = control_[place_.leader].get();
   v1::MemberReady ready;
   ready.set_kv_blocks(kv_blocks_);
-  absl::Status status = Send(leader, FrameType::kMemberReady, ready);
+  absl::Status status = SendMessage(leader, FrameType::kMemberReady, ready);
   v1::FormationStart start;
   if (status.ok()) {
-    status = Await(leader, FrameType::kFormationStart, &start, wait_seconds, cancelled);
+    status = AwaitMessage(leader, FrameType::kFormationStart, &start, wait_seconds, cancelled);
   }
   if (!status.ok()) return status;
   if (start.kv_blocks() < 1 || start.kv_blocks() > kv_blocks_) {
@@ -232,6 +168,8 @@ absl::Status Formation::BeginHeartbeats(const v1::ConfigureRequest& request, con
 
 Formation::~Formation() {
   monitor_.reset();
+  // A group on devices ends in order while the others still answer.
+  if (group_ != nullptr && group_->takes_device_memory()) group_.reset();
   Shutdown(absl::UnavailableError("the formation ends"));
 }
 
@@ -257,6 +195,8 @@ void Formation::Shutdown(const absl::Status& reason) {
       if (link != nullptr) link->Shutdown(reason);
     }
   }
+  // It does not hear of its links.
+  if (group_ != nullptr && group_->takes_device_memory()) group_->Abort(reason);
 }
 
 }  // namespace tessera::worker

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/collectives/group.h"
+#include "kernels/collectives/group_maker.h"
 #include "kernels/links/link.h"
 #include "kernels/links/link_monitor.h"
 #include "proto/worker.pb.h"
@@ -62,10 +63,12 @@ class Formation {
       std::function<absl::StatusOr<std::unique_ptr<kernels::Link>>(int member, v1::LinkKind kind)>;
 
   // `kv_blocks`: of this member's pool. `cancelled` is asked about every second and ends the wait.
+  // `maker`: of its device, which outlives the formation; null: none.
   static absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
                                                          int32_t kv_blocks, const Opener& open,
                                                          const FormationTimes& times,
-                                                         const std::function<bool()>& cancelled);
+                                                         const std::function<bool()>& cancelled,
+                                                         kernels::GroupMaker* maker = nullptr);
   ~Formation();
 
   const FormationPlace& place() const { return place_; }
@@ -82,7 +85,6 @@ class Formation {
   Formation() = default;
 
   absl::Status OpenLinks(const v1::ConfigureRequest& request, const Opener& open);
-  absl::Status OpenGroup(int rank, double wait_seconds, const std::function<bool()>& cancelled);
   absl::Status BeginHeartbeats(const v1::ConfigureRequest& request, const Opener& open,
                                const FormationTimes& times);
   absl::Status AgreeAsLeader(const v1::ConfigureRequest& request, double wait_seconds,

@@ -199,7 +199,8 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
 absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequest& request,
                                                          int32_t kv_blocks,
                                                          const FormationTimes& times,
-                                                         const std::function<bool()>& cancelled) {
+                                                         const std::function<bool()>& cancelled,
+                                                         kernels::GroupMaker* maker) {
   auto place = PlaceOf(request);
   if (!place.ok()) return place.status();
   Joining joining{.request = &request, .place = *std::move(place), .arrived = {}};
@@ -212,7 +213,7 @@ absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequ
     return member > self ? Await(member, kind, times.join_seconds, cancelled)
                          : Dial(request, self, member, kind, times.join_seconds, cancelled);
   };
-  auto formation = Formation::Join(request, kv_blocks, open, times, cancelled);
+  auto formation = Formation::Join(request, kv_blocks, open, times, cancelled, maker);
   std::lock_guard lock(mutex_);
   joining_ = nullptr;
   return formation;

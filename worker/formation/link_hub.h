@@ -55,7 +55,8 @@ class LinkHub {
   // worker's.
   absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
                                                   int32_t kv_blocks, const FormationTimes& times,
-                                                  const std::function<bool()>& cancelled);
+                                                  const std::function<bool()>& cancelled,
+                                                  kernels::GroupMaker* maker = nullptr);
 
   // Measures the way to the worker that the request names; blocks for up to kProbeSeconds. ABORTED:
   // one of the two is joining a replica or is being measured; later it works. Errors name the peer.

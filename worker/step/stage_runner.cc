@@ -49,7 +49,7 @@ absl::Status StageRunner::MakeStaging(kernels::Device& device) {
     staged_rows_ = *std::move(rows);
   }
   if (links_.group == nullptr) return absl::OkStatus();
-  if (stages) {
+  if (stages && !links_.group->takes_device_memory()) {
     auto group = kernels::StagedGroup::Create(links_.group, device, model_->group_staging_bytes());
     if (!group.ok()) return group.status();
     staged_group_ = *std::move(group);

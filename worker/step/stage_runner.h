@@ -27,8 +27,8 @@
 namespace tessera::worker {
 
 // Types of frames on the links between workers of a replica. The payload is a message of
-// proto/worker.proto of that name, the f32 rows of the residual stream, or nothing: how the ranks
-// of a stage sum, as rank 0 says.
+// proto/worker.proto of that name, the f32 rows of the residual stream, or what the ranks of a
+// stage say while they agree how to sum (worker/formation/stage_group.h).
 enum class FrameType : uint16_t {
   kMemberReady = kernels::kFirstOwnerFrame,
   kFormationStart,
@@ -38,6 +38,9 @@ enum class FrameType : uint16_t {
   kSumOverLinks,
   kSumInSharedMemory,
   kKvNote,
+  kRankDevice,
+  kSumOnDevices,
+  kDevicesJoined,
 };
 
 // Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other

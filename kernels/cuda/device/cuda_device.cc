@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_ops.h"
 #include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/device/nccl_group.h"
 #include "kernels/cuda/device/pinned_memory.h"
 #include "kernels/cuda/runtime.h"
 #include "third_party/absl/str_cat.h"
@@ -20,19 +22,23 @@ namespace {
 const int kHostThreads =
     static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, 4));
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public GroupMakerOwner {
  public:
   CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
              int capability, int multiprocessors, std::unique_ptr<BlasProducts> blas)
       : options_(options),
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
-        ops_(&health_, options.index, capability, multiprocessors, std::move(blas)) {}
+        ops_(&health_, options.index, capability, multiprocessors, std::move(blas)) {
+    if (options.nccl == nullptr) return;
+    groups_.emplace(*options.nccl, options.nccl_version, options.uuid, options.index, &health_);
+  }
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   int host_threads() const override { return kHostThreads; }
   Ops& ops() override { return ops_; }
+  GroupMaker* group_maker() override { return groups_.has_value() ? &*groups_ : nullptr; }
   absl::Status Lost() const override { return health_.lost(); }
 
   absl::StatusOr<Buffer> Allocate(int64_t size_bytes) override;
@@ -50,6 +56,7 @@ class CudaDevice final : public Device {
   const std::string description_;
   CudaHealth health_;
   CudaOps ops_;
+  std::optional<NcclGroupMaker> groups_;
   std::atomic<int64_t> used_bytes_{0};
 };
 

@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/driver/blas_table.h"
+#include "kernels/cuda/driver/nccl_table.h"
 #include "kernels/device.h"
 
 namespace tessera::kernels::cuda {
@@ -24,6 +26,10 @@ struct CudaDeviceOptions {
   double max_wait_seconds = 60;
   // cuBLASLt for dense products, copied; null: they are computed by kernels of our own.
   const BlasTable* blas = nullptr;
+  // NCCL for groups with other GPUs, copied, its version, and the GPU's UUID; null: none are made.
+  const NcclTable* nccl = nullptr;
+  std::string nccl_version = {};
+  std::string uuid = {};
 };
 
 // NotFound where there is no such device, InvalidArgument for more memory than it has.

@@ -25,13 +25,13 @@ class CudaHealth {
   absl::Status lost() const;
   // Loses the device, because the GPU did not finish `what` in time. Returns lost().
   absl::Status LoseAfterWait(std::string_view what);
+  // Loses the device for a reason of its caller's. Returns lost().
+  absl::Status Lose(const std::string& reason);
   // The status of what the runtime returned of `what` ("Rope"); a sticky error loses the device.
   // `stream`, if any, is asked for details: the emulator knows them.
   absl::Status Check(cudaError_t error, std::string_view what, cudaStream_t stream = nullptr);
 
  private:
-  absl::Status Lose(const std::string& reason);
-
   const std::string device_;
   const double max_wait_seconds_;
   std::atomic<bool> is_lost_{false};  // set behind lost_

@@ -61,6 +61,16 @@ struct AddParams {
   DType dtype = DType::kF32;
 };
 
+inline constexpr int kMaxSumRanks = 16;
+
+// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ..., f32: SumInRankOrder of kernels/collectives.
+struct SumRanksParams {
+  float* out = nullptr;                // [count]; may be one of `in`
+  const float* in[kMaxSumRanks] = {};  // [ranks], each [count]
+  int ranks = 0;
+  int64_t count = 0;
+};
+
 enum class ActivationKind { kSilu, kGeluErf, kGeluTanh, kRelu };
 
 // Activate and GatedActivate of ops.h.
@@ -116,6 +126,7 @@ cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream);
 cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream);
 cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream);
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream);
+cudaError_t LaunchSumRanks(const SumRanksParams& params, cudaStream_t stream);
 cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream);
 cudaError_t LaunchRopeTable(const RopeTableParams& params, cudaStream_t stream);
 cudaError_t LaunchRope(const RopeParams& params, cudaStream_t stream);

@@ -1,4 +1,4 @@
-// Embedding, gather, add, activations: a block per row, a thread per element.
+// Embedding, gather, add, activations: a block per row, a thread per element. Sums of ranks.
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
@@ -50,6 +50,14 @@ __global__ void AddKernel(AddParams p) {
   for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
     out[i] = RoundTo<T>(AsFloat(out[i]) + AsFloat(in[i]));
   }
+}
+
+__global__ void SumRanksKernel(SumRanksParams p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= p.count) return;
+  float sum = p.in[0][i];
+  for (int r = 1; r < p.ranks; ++r) sum += p.in[r][i];
+  p.out[i] = sum;
 }
 
 __device__ __forceinline__ float Activated(ActivationKind kind, float x) {
@@ -106,6 +114,11 @@ cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream) {
   return WithFloatType(params.dtype, [&](auto type) {
     return Launch(AddKernel<decltype(type)>, RowShape(params.rows, params.width), stream, params);
   });
+}
+
+cudaError_t LaunchSumRanks(const SumRanksParams& params, cudaStream_t stream) {
+  if (params.count == 0) return cudaSuccess;
+  return Launch(SumRanksKernel, ElementShape(params.count), stream, params);
 }
 
 cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream) {

@@ -5,13 +5,16 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/collectives/group_maker.h"
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
 #include "kernels/collectives/staged_group.h"
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/far_device.h"
 #include "tests/kernels/collectives/cpu_streams.h"
+#include "tests/kernels/cuda/driver/fake_nccl.h"
 #include "tests/kernels/links/transports.h"
 
 namespace tessera::tests {
@@ -111,6 +114,29 @@ Groups StageOddRanks(Groups groups) {
   return groups;
 }
 
+// The emulated GPU plays all ranks.
+Groups CreateByNccl(int size, const GroupOptions& options) {
+  static auto& fake = *new FakeNccl;
+  static const auto& table = *new kernels::cuda::NcclTable(TableOf(&fake));
+  static auto& device = *new auto(kernels::cuda::emulated::CreateCudaDevice(
+      {.memory_bytes = 1 << 20, .nccl = &table, .nccl_version = "2.28.9", .uuid = "GPU-0"}));
+  REQUIRE(device.ok());
+  kernels::GroupMaker& maker = *kernels::GroupMakerOf(**device);
+  const auto id = maker.NewId();
+  REQUIRE(id.ok());
+  Groups groups(static_cast<size_t>(size));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto group = maker.Join(rank, size, *id, options, 20, [] { return false; });
+      if (group.ok()) groups[rank] = *std::move(group);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& group : groups) REQUIRE(group != nullptr);
+  return groups;
+}
+
 }  // namespace
 
 const std::vector<GroupKind>& GroupKinds() {
@@ -123,6 +149,7 @@ const std::vector<GroupKind>& GroupKinds() {
        [](int n, const auto& o) { return StageOddRanks(CreateShm(n, o)); }},
       {"staged, sockets",
        [](int n, const auto& o) { return StageOddRanks(CreateOverSockets(n, o, "pair")); }},
+      {"nccl", CreateByNccl, true},
   };
   return kinds;
 }

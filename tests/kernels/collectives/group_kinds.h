@@ -19,6 +19,8 @@ struct GroupKind {
   std::string name;
   // One group of `size` ranks in this process, in rank order.
   std::function<Groups(int size, const kernels::GroupOptions& options)> create;
+  // NCCL says neither which rank did not come, nor that ranks make different calls.
+  bool by_nccl = false;
 };
 
 const std::vector<GroupKind>& GroupKinds();

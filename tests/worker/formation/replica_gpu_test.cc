@@ -3,10 +3,13 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/emulation/runtime.h"
 #include "proto/model_folder.h"
+#include "tests/kernels/cuda/driver/fake_nccl.h"
+#include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
@@ -37,13 +40,16 @@ ReplicaOptions Layout(std::vector<StageLayout> stages, std::set<int> gpus) {
 v1::Submit Ask(uint64_t id, const GoldenRun& run, int32_t tokens = kTokens) {
   v1::Submit submit = MakeSubmit(id, run.prompt, tokens);
   submit.set_ignore_eos(true);
-  submit.set_top_logprobs(5);
   return submit;
 }
 
-Answers Answer(PlannedReplica& replica, const std::string& model) {
+Answers Answer(PlannedReplica& replica, const std::string& model, int32_t top_logprobs = 0) {
   const std::vector<GoldenRun> runs = ReadGolden(model);
-  for (size_t i = 0; i < 2; ++i) replica.Submit(Ask(i, runs[i]));
+  for (size_t i = 0; i < 2; ++i) {
+    v1::Submit submit = Ask(i, runs[i]);
+    submit.set_top_logprobs(top_logprobs);
+    replica.Submit(std::move(submit));
+  }
   return replica.WaitAll();
 }
 
@@ -105,7 +111,24 @@ TEST_CASE("steps of a replica allocate nothing, on the GPU or of pinned memory")
   CHECK(emulated::PinnedBytes() == pinned);
 }
 
-TEST_CASE("a GPU that is lost ends its replica, and says why") {
+TEST_CASE("16-bit weights on a GPU and a CPU: one worker's logits, but for rounding") {
+  constexpr int32_t kVocabulary = 96;
+  const std::string model = "llama_bf16";
+  const auto answer = [&](ReplicaOptions options) {
+    options.weight_dtype = v1::DATA_TYPE_BFLOAT16;
+    PlannedReplica replica(GoldenFolder(model).string(), options);
+    return Answer(replica, model, kVocabulary);
+  };
+  const Answers alone = answer(Layout({}, {}));
+  for (const ReplicaOptions& options :
+       {Layout({{LayersOf(model), 2}}, {1}), Layout({{1, 1}, {LayersOf(model) - 1, 1}}, {0})}) {
+    INFO(options.stages.size() << " stages");
+    // The CPU rounds nothing else, the GPU activations too, and positions add up.
+    CHECK(CheckWithin(2 * kRoundedRowTolerance, answer(options), alone) > 0);
+  }
+}
+
+TEST_CASE("a GPU that is lost ends its replica in bounded time") {
   const std::string model = "llama";
   for (const auto& stages : {std::vector<StageLayout>{{LayersOf(model), 2}},
                              std::vector<StageLayout>{{1, 1}, {LayersOf(model) - 1, 1}}}) {
@@ -113,11 +136,75 @@ TEST_CASE("a GPU that is lost ends its replica, and says why") {
     PlannedReplica replica(GoldenFolder(model).string(), Layout(stages, {1}));
     emulated::Inject({.failing_launch = 5});
     replica.Submit(Ask(0, ReadGolden(model)[0]));
-    const absl::Status ended = replica.WaitClosed();
+    CHECK_FALSE(replica.WaitClosed().ok());
     emulated::Inject({});
-    CHECK_FALSE(ended.ok());
-    UNSCOPED_INFO(ended);
   }
+}
+
+// Two ranks, of which `gpus` are GPUs, answer while `lines` listen.
+void CheckTwoRanks(const tests::FakeNccl& fake, ReplicaOptions options) {
+  const std::string model = "llama";
+  {
+    PlannedReplica replica(GoldenFolder(model).string(), options);
+    CheckTokens(model, Answer(replica, model));
+  }
+  CHECK(fake.alive == 0);
+}
+
+TEST_CASE("unlike GPUs sum by NCCL, with a CPU or twice the same GPU through the host") {
+  tests::FakeNccl fake;
+  const kernels::cuda::NcclTable table = TableOf(&fake);
+  ReplicaOptions options = Layout({{LayersOf("llama"), 2}}, {0, 1});
+  options.nccl = &table;
+  {
+    const tests::LoggedLines lines("worker");
+    CheckTwoRanks(fake, options);
+    CHECK(lines.Count("group of 2 ranks: NCCL 2.28.9") == 2);
+    CHECK(fake.aborted + fake.destroyed == 2);
+  }
+  {
+    const tests::LoggedLines lines("worker");
+    options.same_gpu = true;
+    CheckTwoRanks(fake, options);
+    CHECK(lines.Count("through the host: ranks 0 and 1 are on one GPU, GPU-0") == 1);
+    CHECK(lines.Count("group of 2 ranks: staged through ") == 2);
+  }
+  {
+    const tests::LoggedLines lines("worker");
+    options.gpus = {0};
+    CheckTwoRanks(fake, options);
+    CHECK(lines.Count("through the host: rank 1 has no NCCL") == 1);
+    CHECK(lines.Count("group of 2 ranks: staged through ") == 1);
+    CHECK(lines.Count("group of 2 ranks: shared memory") == 1);
+  }
+  CHECK(fake.aborted + fake.destroyed == 2);  // none was made
+}
+
+TEST_CASE("GPUs that do not join by NCCL sum through the host, and the log says why") {
+  tests::FakeNccl fake;
+  const kernels::cuda::NcclTable table = TableOf(&fake);
+  fake.joins_fail = true;
+  const tests::LoggedLines lines("worker");
+  ReplicaOptions options = Layout({{LayersOf("llama"), 2}}, {0, 1});
+  options.nccl = &table;
+  CheckTwoRanks(fake, options);
+  CHECK(lines.Count("do not join, so values go through the host: ") == 1);
+  CHECK(lines.Count("group of 2 ranks: staged through ") == 2);
+}
+
+TEST_CASE("a GPU whose process dies ends a replica that sums by NCCL") {
+  tests::FakeNccl fake;
+  const kernels::cuda::NcclTable table = TableOf(&fake);
+  ReplicaOptions options = Layout({{LayersOf("llama"), 2}}, {0, 1});
+  options.nccl = &table;
+  {
+    PlannedReplica replica(GoldenFolder("llama").string(), options);
+    tests::KillRank(1);
+    fake.delay_seconds = 0.01;  // so that something is waited for
+    replica.Submit(Ask(0, ReadGolden("llama")[0]));
+    CHECK_FALSE(replica.WaitClosed().ok());
+  }
+  CHECK(fake.alive == 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/collectives/group_maker.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/links/link.h"
@@ -89,7 +90,11 @@ std::unique_ptr<kernels::Device> MakeDevice(const ReplicaOptions& options, int m
   const size_t isa = std::min<size_t>(member, options.isas.size() - 1);
   auto device =
       options.gpus.contains(member)
-          ? kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = kMemoryBytes})
+          ? kernels::cuda::emulated::CreateCudaDevice(
+                {.memory_bytes = kMemoryBytes,
+                 .nccl = options.nccl,
+                 .nccl_version = "2.28.9",
+                 .uuid = "GPU-" + std::to_string(options.same_gpu ? 0 : member)})
           : kernels::CreateCpuDevice(
                 {.memory_bytes = kMemoryBytes, .isa = options.isas[isa], .cores_shared = true});
   REQUIRE(device.status().message() == "");
@@ -263,7 +268,8 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
       if (link.ok() && kind == v1::LINK_KIND_BULK) (*link)->CountInto(worker.bulk);
       return link;
     };
-    return Formation::Join(request, kv_blocks, open, times, ended);
+    return Formation::Join(request, kv_blocks, open, times, ended,
+                           kernels::GroupMakerOf(*worker.device));
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
   if (options_.moves_kv) {

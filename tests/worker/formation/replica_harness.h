@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/driver/nccl_table.h"
 #include "kernels/device.h"
 #include "proto/worker.pb.h"
 #include "worker/engine/engine_setup.h"
@@ -31,6 +32,9 @@ struct ReplicaOptions {
   std::set<int>
       inexact;         // members whose norms are off in the last bit (tests/fakes/inexact_device)
   std::set<int> gpus;  // members on the emulated GPU, which is slow
+  // Of all GPUs; null: there is none. Borrowed.
+  const kernels::cuda::NcclTable* nccl = nullptr;
+  bool same_gpu = false;  // all have one UUID, instead of each its own
   int32_t max_batched_tokens = 64;
   int32_t micro_batches = 0;                // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;                   // of the leader; each member behind it has one more

@@ -1,0 +1,50 @@
+// Makes groups whose values go from device to device without the host, where a device has a way to
+// (NCCL between GPUs).
+//
+// Thread rule: one call at a time. Ownership: borrowed from a Device, which its groups must not
+// outlive.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/collectives/group.h"
+#include "kernels/device.h"
+
+namespace tessera::kernels {
+
+class GroupMaker {
+ public:
+  virtual ~GroupMaker() = default;
+
+  // Of the device, the same in all processes: no two ranks of a group may have the same one.
+  virtual std::string device_id() const = 0;
+  // What makes the groups, with its version: all ranks must have the same one. "NCCL 2.28.9".
+  virtual std::string library() const = 0;
+  // Names a group that is to be made: rank 0 asks, all ranks get it. Opaque bytes.
+  virtual absl::StatusOr<std::string> NewId() = 0;
+  // Blocks until all ranks of the group with this id are there, for at most `join_seconds`.
+  // DeadlineExceeded: they are not; Cancelled: `cancelled` said so.
+  virtual absl::StatusOr<std::unique_ptr<Group>> Join(int rank, int size, const std::string& id,
+                                                      const GroupOptions& options,
+                                                      double join_seconds,
+                                                      const std::function<bool()>& cancelled) = 0;
+};
+
+// A Device may be one: dynamic_cast.
+class GroupMakerOwner {
+ public:
+  virtual ~GroupMakerOwner() = default;
+  // Null: there is no way.
+  virtual GroupMaker* group_maker() = 0;
+};
+
+// Of the device; null where it has none.
+inline GroupMaker* GroupMakerOf(Device& device) {
+  auto* const owner = dynamic_cast<GroupMakerOwner*>(&device);
+  return owner == nullptr ? nullptr : owner->group_maker();
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,96 @@
+// A group of GPUs that exchange values by NCCL, whose pointers the host does not read.
+//
+// Sums are exchanges of contributions, added in rank order by a kernel of our own: the bits are
+// those of every other group, whatever NCCL's own sums would give. Small sums are one gather,
+// larger ones two exchanges of slices. Each call waits for its end, on the thread of the stream, so
+// that none waits longer than GroupOptions::timeout_seconds. Contract, thread rule and errors:
+// group.h, with two differences. NCCL does not say which rank did not come; and ranks whose sums or
+// broadcasts differ are not told apart from ranks that are late.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/collectives/group_maker.h"
+#include "kernels/collectives/host_group.h"
+#include "kernels/cuda/device/nccl_comm.h"
+
+namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+
+class NcclGroup final : public HostGroup {
+ public:
+  // `library`: for transport(). ResourceExhausted: the GPU has no memory left for what is
+  // exchanged, which is beside what its Device may use, as NCCL's own memory is.
+  static absl::StatusOr<std::unique_ptr<Group>> Create(std::unique_ptr<BoundedComm> comm,
+                                                       const std::string& library,
+                                                       const GroupOptions& options);
+  ~NcclGroup() override;
+  std::string transport() const override { return library_; }
+  bool takes_device_memory() const override { return true; }
+
+ private:
+  NcclGroup(std::unique_ptr<BoundedComm> comm, const std::string& library,
+            const GroupOptions& options)
+      : HostGroup(comm->place().rank, comm->place().size),
+        library_(library),
+        options_(options),
+        comm_(std::move(comm)) {}
+
+  absl::Status SumNow(absl::Span<float> values) override;
+  absl::Status BroadcastNow(absl::Span<std::byte> bytes, int root) override;
+  absl::Status GatherNow(absl::Span<const std::byte> in, absl::Span<std::byte> out,
+                         int root) override;
+  void WakeAll(const absl::Status& reason) override;
+
+  absl::Status SumInOneGather(absl::Span<float> values, Deadline deadline);
+  absl::Status SumBySlices(absl::Span<float> values, Deadline deadline);
+  // Adds the contributions at `in`, by rank, on the communicator's stream.
+  absl::Status AddRanks(const std::array<const float*, kMaxGroupSize>& in, absl::Span<float> out);
+  // Bytes that each rank has, on every rank, in sizes_.
+  absl::Status ExchangeSizes(int64_t own, Deadline deadline);
+  // Sends outgoing(r) to every other rank r and receives incoming(r) from it, where they are not
+  // empty.
+  template <typename Outgoing, typename Incoming>
+  NcclResult Exchange(const Outgoing& outgoing, const Incoming& incoming);
+  absl::Status Usable() const;
+
+  const std::string library_;
+  const GroupOptions options_;
+  const std::unique_ptr<BoundedComm> comm_;
+  std::mutex call_mutex_;                              // held by a call, and by an abort of none
+  float* scratch_ = nullptr;                           // contributions of ranks; on the GPU
+  std::array<int64_t, kMaxGroupSize + 1> sizes_ = {};  // by rank; then the own one
+};
+
+// Of one GPU. NCCL takes no two slices of a GPU, nor one GPU twice.
+class NcclGroupMaker final : public GroupMaker {
+ public:
+  // `uuid` is the GPU's. `table` is copied; `health` must outlive the groups.
+  NcclGroupMaker(const NcclTable& table, const std::string& version, const std::string& uuid,
+                 int device_index, CudaHealth* health)
+      : table_(table),
+        library_("NCCL " + version),
+        uuid_(uuid),
+        device_index_(device_index),
+        health_(health) {}
+
+  std::string device_id() const override { return uuid_; }
+  std::string library() const override { return library_; }
+  absl::StatusOr<std::string> NewId() override;
+  absl::StatusOr<std::unique_ptr<Group>> Join(int rank, int size, const std::string& id,
+                                              const GroupOptions& options, double join_seconds,
+                                              const std::function<bool()>& cancelled) override;
+
+ private:
+  const NcclTable table_;
+  const std::string library_;
+  const std::string uuid_;
+  const int device_index_;
+  CudaHealth* const health_;
+};
+
+}  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,0 +1,58 @@
+// Our declarations of NCCL against nccl.h, where there is one.
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <type_traits>
+
+#include "kernels/cuda/driver/nccl_table.h"
+#include "tests/catch_skip.h"
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+
+namespace tessera::kernels::cuda {
+namespace {
+
+// Enumerations are passed as integers, structures behind pointers are opaque here.
+template <typename Theirs, typename Ours>
+constexpr bool kSameArgument =
+    sizeof(Theirs) == sizeof(Ours) && std::is_pointer_v<Theirs> == std::is_pointer_v<Ours>;
+
+template <typename Theirs, typename Ours>
+struct SameCall : std::false_type {};
+template <typename R, typename... A, typename S, typename... B>
+requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
+    : std::bool_constant<kSameArgument<R, S> && (kSameArgument<A, B> && ...)> {
+};
+
+#define TESSERA_CHECK(name, ...) \
+  static_assert(SameCall<decltype(&nccl##name), decltype(NcclTable::name)>::value);
+TESSERA_NCCL_FUNCTIONS(TESSERA_CHECK)
+#undef TESSERA_CHECK
+
+TEST_CASE("structures and numbers are nccl.h's") {
+  CHECK(sizeof(NcclId) == sizeof(ncclUniqueId));
+  // The start of theirs, padding included.
+  CHECK(sizeof(NcclConfig) <= sizeof(ncclConfig_t));
+  CHECK(offsetof(NcclConfig, magic) == offsetof(ncclConfig_t, magic));
+  CHECK(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
+  CHECK(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking));
+  const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
+  const NcclConfig ours;
+  CHECK(ours.magic == theirs.magic);
+  CHECK(ours.version <= theirs.version);
+  CHECK(NCCL_VERSION(2, 14, 0) == ours.version);
+  CHECK(int{kNcclSuccess} == ncclSuccess);
+  CHECK(int{kNcclInProgress} == ncclInProgress);
+  CHECK(int{kNcclUint8} == ncclUint8);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
+
+#else
+
+TEST_CASE("structures and numbers are nccl.h's") {
+  TESSERA_SKIP("no CUDA header nccl.h: deploy/install_cuda --runtime fetches it");
+}
+
+#endif

@@ -1,0 +1,190 @@
+// Groups by NCCL whose ranks come late, or never, or die: every wait ends in its time. (What groups
+// compute: tests/kernels/collectives/group_test.)
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/collectives/group_maker.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "tests/kernels/cuda/driver/fake_nccl.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using Catch::Contains;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kPatienceSeconds = 20;
+
+bool Never() { return false; }
+
+double SecondsSince(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+// Two ranks' devices, groups and streams; the emulated GPU plays both.
+struct TwoRanks {
+  explicit TwoRanks(double timeout_seconds = kPatienceSeconds, double max_wait_seconds = 60) {
+    id = *Maker(0, max_wait_seconds).NewId();
+    Maker(1, max_wait_seconds);
+    std::thread second([&] { Join(1, timeout_seconds); });
+    Join(0, timeout_seconds);
+    second.join();
+    for (int rank = 0; rank < 2; ++rank) {
+      INFO(joined[rank]);
+      REQUIRE(joined[rank].ok());
+      streams[rank] = *devices[rank]->CreateStream();
+      memory[rank] = *devices[rank]->Allocate(64 * sizeof(float));
+    }
+  }
+  ~TwoRanks() {
+    for (auto& stream : streams) stream.reset();
+  }
+  GroupMaker& Maker(int rank, double max_wait_seconds) {
+    devices[rank] = *emulated::CreateCudaDevice({.memory_bytes = 1 << 20,
+                                                 .max_wait_seconds = max_wait_seconds,
+                                                 .nccl = &table,
+                                                 .nccl_version = "2.28.9",
+                                                 .uuid = "GPU-" + std::to_string(rank)});
+    return *GroupMakerOf(*devices[rank]);
+  }
+  void Join(int rank, double timeout_seconds) {
+    auto group =
+        GroupMakerOf(*devices[rank])
+            ->Join(rank, 2, id, {.timeout_seconds = timeout_seconds}, kPatienceSeconds, Never);
+    joined[rank] = group.status();
+    if (group.ok()) groups[rank] = *std::move(group);
+  }
+  absl::Status Sum(int rank) {
+    const TensorView values(memory[rank].data(), DType::kF32, {64});
+    absl::Status status = groups[rank]->AllReduceSum(values, *streams[rank]);
+    return status.ok() ? streams[rank]->Synchronize() : status;
+  }
+
+  tests::FakeNccl fake;
+  const NcclTable table = TableOf(&fake);
+  std::string id;
+  std::unique_ptr<Device> devices[2];
+  Buffer memory[2];
+  absl::Status joined[2];
+  std::unique_ptr<Group> groups[2];
+  std::unique_ptr<Stream> streams[2];
+};
+
+TEST_CASE("a device without NCCL makes no groups; one with it says who it is") {
+  CHECK(GroupMakerOf(**emulated::CreateCudaDevice({.memory_bytes = 1 << 20})) == nullptr);
+  const TwoRanks ranks;
+  CHECK(GroupMakerOf(*ranks.devices[1])->device_id() == "GPU-1");
+  CHECK(GroupMakerOf(*ranks.devices[1])->library() == "NCCL 2.28.9");
+  CHECK(ranks.groups[0]->transport() == "NCCL 2.28.9");
+  CHECK(ranks.groups[0]->takes_device_memory());
+}
+
+TEST_CASE("a group that ends well is destroyed, not aborted, and calls allocate nothing") {
+  tests::FakeNccl* fake = nullptr;
+  auto ranks = std::make_unique<TwoRanks>();
+  fake = &ranks->fake;
+  const int64_t allocations = emulated::AllocationsMade();
+  std::thread second([&] { CHECK(ranks->Sum(1).ok()); });
+  CHECK(ranks->Sum(0).ok());
+  second.join();
+  CHECK(emulated::AllocationsMade() == allocations);
+  for (auto& group : ranks->groups) group.reset();
+  CHECK(fake->destroyed == 2);
+  CHECK(fake->aborted == 0);
+  CHECK(fake->alive == 0);
+}
+
+TEST_CASE("a rank that does not join costs a bounded wait, or none once that is cancelled") {
+  tests::FakeNccl fake;
+  const NcclTable table = TableOf(&fake);
+  const auto device = emulated::CreateCudaDevice(
+      {.memory_bytes = 1 << 20, .nccl = &table, .nccl_version = "2.28.9", .uuid = "GPU-0"});
+  REQUIRE(device.ok());
+  GroupMaker& maker = *GroupMakerOf(**device);
+  const auto id = maker.NewId();
+  REQUIRE(id.ok());
+  CHECK(id->size() == 128);
+  const absl::Status late = maker.Join(0, 2, *id, {}, 0.1, Never).status();
+  CHECK(late.code() == absl::StatusCode::kDeadlineExceeded);
+  CHECK_THAT(std::string(late.message()), Contains("joining the ranks: another of the 2 ranks"));
+  const Clock::time_point began = Clock::now();
+  const absl::Status cancelled =
+      maker.Join(0, 2, *maker.NewId(), {}, kPatienceSeconds, [] { return true; }).status();
+  CHECK(cancelled.code() == absl::StatusCode::kCancelled);
+  CHECK(SecondsSince(began) < kPatienceSeconds / 2);
+  CHECK(maker.Join(0, 2, "short", {}, 1, Never).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+  CHECK(fake.aborted == 2);
+  CHECK(fake.alive == 0);
+  CHECK((*device)->Lost().ok());
+}
+
+TEST_CASE("a rank that dies ends the others' call with NCCL's words") {
+  TwoRanks ranks;
+  std::thread dies([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    tests::KillRank(1);
+  });
+  const absl::Status status = ranks.Sum(0);
+  dies.join();
+  CHECK(status.code() == absl::StatusCode::kUnavailable);
+  CHECK_THAT(std::string(status.message()),
+             Contains("NCCL: a sum: remote process exited") && Contains("the fake's last words"));
+  CHECK(ranks.groups[0]->status() == status);
+  CHECK(ranks.fake.aborted == 1);
+  // Later calls fail without waiting, and the GPU is as it was.
+  CHECK(ranks.Sum(0) == status);
+  CHECK(ranks.devices[0]->Lost().ok());
+}
+
+TEST_CASE("a slow rank is waited for, for as long as a call may take") {
+  for (const double timeout_seconds : {kPatienceSeconds, 0.05}) {
+    TwoRanks ranks(timeout_seconds);
+    ranks.fake.delay_seconds = 0.3;
+    absl::Status second;
+    std::thread other([&] { second = ranks.Sum(1); });
+    const absl::Status first = ranks.Sum(0);
+    other.join();
+    if (timeout_seconds == kPatienceSeconds) {
+      CHECK(first.ok());
+      CHECK(second.ok());
+      continue;
+    }
+    CHECK_FALSE(first.ok());
+    CHECK_FALSE(second.ok());
+    CHECK((first.code() == absl::StatusCode::kDeadlineExceeded ||
+           second.code() == absl::StatusCode::kDeadlineExceeded));
+  }
+}
+
+TEST_CASE("an abort from another thread ends a call that waits") {
+  TwoRanks ranks;
+  std::thread aborts([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ranks.groups[0]->Abort(absl::UnavailableError("the formation ended"));
+  });
+  const Clock::time_point began = Clock::now();
+  CHECK(ranks.Sum(0).message() == "the formation ended");
+  CHECK(SecondsSince(began) < kPatienceSeconds / 2);
+  aborts.join();
+}
+
+TEST_CASE("an abort that blocks loses the device, so that the process ends") {
+  TwoRanks ranks(/*timeout_seconds=*/0.05, /*max_wait_seconds=*/0.2);
+  ranks.fake.aborts_block = true;
+  CHECK_FALSE(ranks.Sum(0).ok());
+  const absl::Status lost = ranks.devices[0]->Lost();
+  CHECK_THAT(std::string(lost.message()), Contains("NCCL: an abort did not end within 0.2 s") &&
+                                              Contains("start the worker again"));
+  CHECK(ranks.devices[1]->Lost().ok());
+  tests::EndAborts();
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
