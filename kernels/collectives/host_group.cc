@@ -70,7 +70,7 @@ absl::Status HostGroup::Dispatch(const Call& call) {
   }
   const absl::Span<const std::byte> in = BytesOf(call.in);
   const absl::Span<std::byte> out = BytesOf(call.out);
-  if (size_ > 1) return GatherNow(in, out, call.root);
+  if (size_ > 1 || takes_device_memory()) return GatherNow(in, out, call.root);
   if (in.size() != out.size()) {
     return absl::FailedPreconditionError(
         StrCat("gather: ", in.size(), " bytes where ", out.size(), " were expected"));

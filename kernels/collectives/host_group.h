@@ -34,8 +34,8 @@ class HostGroup : public Group {
 
   HostGroup(int rank, int size) : rank_(rank), size_(size) {}
 
-  // The calls themselves, on the stream's thread, of groups of two ranks or more. A failure ends
-  // the group.
+  // The calls themselves, on the stream's thread, of groups of two ranks or more, and gathers of
+  // one rank's memory that the host does not read. A failure ends the group.
   virtual absl::Status SumNow(absl::Span<float> values) = 0;
   virtual absl::Status BroadcastNow(absl::Span<std::byte> bytes, int root) = 0;
   // `root` may be kEveryRank; out is empty on ranks that get nothing.

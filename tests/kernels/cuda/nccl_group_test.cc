@@ -86,18 +86,18 @@ TEST_CASE("a device without NCCL makes no groups; one with it says who it is") {
 }
 
 TEST_CASE("a group that ends well is destroyed, not aborted, and calls allocate nothing") {
-  tests::FakeNccl* fake = nullptr;
-  auto ranks = std::make_unique<TwoRanks>();
-  fake = &ranks->fake;
+  TwoRanks ranks;
   const int64_t allocations = emulated::AllocationsMade();
-  std::thread second([&] { CHECK(ranks->Sum(1).ok()); });
-  CHECK(ranks->Sum(0).ok());
+  absl::Status summed;
+  std::thread second([&] { summed = ranks.Sum(1); });
+  CHECK(ranks.Sum(0).ok());
   second.join();
+  CHECK(summed.ok());
   CHECK(emulated::AllocationsMade() == allocations);
-  for (auto& group : ranks->groups) group.reset();
-  CHECK(fake->destroyed == 2);
-  CHECK(fake->aborted == 0);
-  CHECK(fake->alive == 0);
+  for (auto& group : ranks.groups) group.reset();
+  CHECK(ranks.fake.destroyed == 2);
+  CHECK(ranks.fake.aborted == 0);
+  CHECK(ranks.fake.alive == 0);
 }
 
 TEST_CASE("a rank that does not join costs a bounded wait, or none once that is cancelled") {
