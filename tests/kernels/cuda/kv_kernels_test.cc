@@ -70,15 +70,16 @@ class Case {
   }
   KvType Type() { return static_cast<KvType>(From(0, 2)); }
 
-  // Of every size, with zeros of both signs and, in few groups, what is not finite.
+  // Of every size, with zeros of both signs, in some pools nothing else, and, in few groups, what
+  // is not finite.
   Bytes RandomPool() {
     Bytes bytes(static_cast<size_t>(pool.bytes()));
     const int64_t size = SizeOf(pool.type);
-    const bool wild = From(0, 2) == 0;
+    const bool wild = From(0, 2) == 0, zeros = From(0, 5) == 0;
     for (int64_t i = 0; i < pool.bytes() / size; ++i) {
       const float scale = std::ldexp(1.0f, From(-16, 4));
       float value = scale * static_cast<float>(From(-1000, 1000));
-      if (From(0, 9) == 0) value = From(0, 1) == 0 ? 0.0f : -0.0f;
+      if (zeros || From(0, 9) == 0) value = From(0, 1) == 0 ? 0.0f : -0.0f;
       if (wild && From(0, 400) == 0) {
         constexpr float kInfinity = std::numeric_limits<float>::infinity();
         const float what[] = {kInfinity, -kInfinity, std::nanf(""), -std::nanf("7")};
