@@ -40,8 +40,9 @@ namespace tessera::kernels {
 struct LinearSpec {
   int64_t in_features = 0;
   int64_t out_features = 0;
-  DType weight_dtype = DType::kF32;  // f32, bf16, or i8 (weight-only, symmetric, f32 scales)
-  int64_t group_size = 128;          // i8: inputs that share one scale, per output row; <= 128
+  // f32, f16, bf16; i8 (weight-only, symmetric, f32 scales); i4 (weight-only, kernels/int4_rows.h)
+  DType weight_dtype = DType::kF32;
+  int64_t group_size = 128;  // i8, i4: inputs that share one scale, per output row; <= 128
 };
 
 // A matrix as a checkpoint has it: blocks of rows, one below the other, that cover it in order.
@@ -127,9 +128,9 @@ struct LinearArgs {
 };                               // f32 invariance
 
 // LinearArgs::products: f32 keeps f32 activations as they are, whatever the weights. With bf16, f32
-// activations may be rounded to bf16 before bf16 or i8 weights meet them, which is several times
-// faster where the processor multiplies bf16 pairs; the same with f16, on GPUs alone. Sums are f32
-// in any case.
+// activations may be rounded to bf16 before bf16, i8 or i4 weights meet them, which is several
+// times faster where the processor multiplies bf16 pairs; the same with f16, on GPUs alone. Sums
+// are f32 in any case.
 
 // One linear per expert over rows sorted by expert.
 struct GroupedLinearArgs {
@@ -324,7 +325,8 @@ class Ops {
   virtual bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) const = 0;
   // Load time only, synchronous, host memory in: rows [first_row, first_row + source.rows()) of the
   // weight matrix [out_features, in_features] as f32|f16|bf16, converted (i8: quantised, round to
-  // nearest, scale = max|w| / 127 per row and group). `source` may be released on return. Several
+  // nearest, scale = max|w| / 127 per row and group). Of i4 weights the source is rows of bytes,
+  // i8 [rows, Int4RowBytes] (kernels/int4_rows.h). `source` may be released on return. Several
   // threads may pack rows of which none is the same.
   virtual absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                       const TensorView& source) = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/argument_check.h"
+#include "kernels/int4_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -40,16 +41,28 @@ ArgumentCheck CheckNorm(const char* op, const NormArgs& args) {
 }
 
 bool IsWeightType(DType type) {
-  return type == kF32 || type == kF16 || type == kBF16 || type == kI8;
+  return type == kF32 || type == kF16 || type == kBF16 || type == kI8 || type == kI4;
 }
 
 ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
   ArgumentCheck check(op);
   check.That(spec.in_features > 0 && spec.out_features > 0, "weights",
              "have in_features and out_features above 0");
-  check.That(IsWeightType(spec.weight_dtype), "weights", "be float32, float16, bfloat16 or int8");
-  check.That(spec.weight_dtype != kI8 || (spec.group_size > 0 && spec.group_size <= 128), "weights",
+  check.That(IsWeightType(spec.weight_dtype), "weights",
+             "be float32, float16, bfloat16, int8 or int4");
+  const bool groups = spec.weight_dtype == kI8 || spec.weight_dtype == kI4;
+  check.That(!groups || (spec.group_size > 0 && spec.group_size <= 128), "weights",
              "have a group_size of 1 to 128");
+  return check;
+}
+
+// All but the type and width of the rows.
+ArgumentCheck CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
+                              const TensorView& rows) {
+  ArgumentCheck check = CheckSpec(op, weights.spec);
+  check.That(weights.data != nullptr, "weights", "have memory of PackedWeightBytes");
+  check.That(first_row >= 0 && first_row + rows.rows() <= weights.spec.out_features, "rows",
+             "lie within out_features");
   return check;
 }
 
@@ -118,15 +131,25 @@ absl::Status CheckGatedActivate(const GatedActivationArgs& args) {
       .status();
 }
 
-absl::Status CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
-                             const TensorView& rows) {
-  ArgumentCheck check = CheckSpec(op, weights.spec);
-  check.That(weights.data != nullptr, "weights", "have memory of PackedWeightBytes");
-  check.Tensor("rows", rows, {kF32, kF16, kBF16}, {kAnySize, weights.spec.in_features},
-               kMayBeStrided);
-  check.That(first_row >= 0 && first_row + rows.rows() <= weights.spec.out_features, "rows",
-             "lie within out_features");
+absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                 const TensorView& source) {
+  const LinearSpec& spec = weights.spec;
+  ArgumentCheck check = CheckWeightRows("PackWeightRows", weights, first_row, source);
+  if (!check.ok()) return std::move(check).status();
+  if (spec.weight_dtype == kI4) {
+    const int64_t row_bytes = Int4RowBytes(spec.in_features, spec.group_size);
+    check.Tensor("rows", source, {kI8}, {kAnySize, row_bytes}, kMayBeStrided);
+  } else {
+    check.Tensor("rows", source, {kF32, kF16, kBF16}, {kAnySize, spec.in_features}, kMayBeStrided);
+  }
   return std::move(check).status();
+}
+
+absl::Status CheckUnpackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                   const TensorView& out_f32) {
+  return CheckWeightRows("UnpackWeightRows", weights, first_row, out_f32)
+      .Tensor("rows", out_f32, {kF32}, {kAnySize, weights.spec.in_features}, kMayBeStrided)
+      .status();
 }
 
 absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes) {

@@ -18,9 +18,11 @@ absl::Status CheckAdd(const AddArgs& args);
 absl::Status CheckActivate(const ActivationArgs& args);
 absl::Status CheckGatedActivate(const GatedActivationArgs& args);
 
-// For PackWeightRows (f32|f16|bf16) and UnpackWeightRows (f32).
-absl::Status CheckWeightRows(const char* op, const PackedWeights& weights, int64_t first_row,
-                             const TensorView& rows);
+// For PackWeightRows (f32|f16|bf16, of i4 weights bytes) and UnpackWeightRows (f32).
+absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                 const TensorView& source);
+absl::Status CheckUnpackWeightRows(const PackedWeights& weights, int64_t first_row,
+                                   const TensorView& out_f32);
 absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes);
 absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace_bytes);
 

@@ -1,6 +1,7 @@
 #include "tests/kernels/linear_emulated_tiles.h"
 
 #include "kernels/cpu/linear/avx512_convert.h"
+#include "kernels/cpu/linear/nibble_panel.h"
 #include "kernels/cpu/linear/tile_panel.h"
 #include "kernels/cpu/linear/tile_scaled_panel.h"
 #include "tests/kernels/emulated_tiles.h"
@@ -22,6 +23,12 @@ const KernelSet kEmulatedTileKernels = {
                          .pair_words = false,
                          .sign_magnitude = false},
     .i8_keeping_f32 = {.run = &RunScaledPanel<SplitI8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = true},
+    .i4 = {.run = &RunNibblePanel<DotI8, DotBf16, true>,
+           .pair_words = true,
+           .sign_magnitude = true},
+    .i4_keeping_f32 = {.run = &RunNibblePanel<SplitI8, Avx512F32, true>,
                        .pair_words = false,
                        .sign_magnitude = true},
     .widen = &Widen512,

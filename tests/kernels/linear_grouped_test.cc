@@ -71,7 +71,7 @@ TEST_CASE("grouped linear: empty experts, one row, many rows, gathered and in or
       {.rows = 300, .offsets = {290, 300}, .gather = false},
   };
   for (const LinearPath& path : LinearPaths()) {
-    for (DType weight : {DType::kF32, DType::kBF16, DType::kI8}) {
+    for (DType weight : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
       for (const Grouped& c : cases) {
         Check(path, weight, DType::kF32, c);
         Check(path, weight, DType::kBF16, c);

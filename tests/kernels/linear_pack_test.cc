@@ -5,6 +5,7 @@
 
 #include "kernels/half_floats.h"
 #include "tests/kernels/linear_paths.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels {
 namespace {
@@ -92,6 +93,37 @@ TEST_CASE("linear pack: in pieces as in one go, and padding is cleared") {
 }
 
 TEST_CASE(
+    "linear pack: int4 comes back exactly, in pieces as in one go, and padding weighs nothing") {
+  for (const LinearPath& path : LinearPaths()) {
+    for (int64_t group : {128, 32, 7}) {
+      const LinearSpec spec = {
+          .in_features = 201, .out_features = 75, .weight_dtype = DType::kI4, .group_size = group};
+      const auto rows = RandomInt4(75, 201, group, 9);
+      const int64_t size_bytes = path.packed_bytes(spec);
+      Memory whole(size_bytes), pieces(size_bytes);
+      REQUIRE(path.pack({spec, whole.data()}, 0, Int4Rows(rows, 0, 75, 201, group)).ok());
+      constexpr int64_t kEnds[] = {1, 30, 33, 64, 75};
+      int64_t begin = 0;
+      for (int64_t end : kEnds) {
+        const TensorView part = Int4Rows(rows, begin, end - begin, 201, group);
+        REQUIRE(path.pack({spec, pieces.data()}, begin, part).ok());
+        begin = end;
+      }
+      CHECK(std::memcmp(whole.data(), pieces.data(), size_bytes) == 0);
+      Matrix back(DType::kF32, 75, 201);
+      path.unpack({spec, whole.data()}, 0, back.view);
+      for (int64_t row = 0; row < 75; ++row) {
+        const std::byte* from = rows.data() + row * Int4RowBytes(201, group);
+        for (int64_t i = 0; i < 201; ++i) {
+          const uint32_t word = Int4WordAt(from + Int4CodeBytes(201), i / group);
+          REQUIRE(back.Get(row, i) == Int4Weight(Int4Code(from, i), word));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
     "linear pack: a weight that is not finite cannot be quantised, and the error says where") {
   std::mt19937 random(4);
   for (const LinearPath& path : LinearPaths()) {
@@ -112,7 +144,9 @@ TEST_CASE(
 TEST_CASE("linear pack: size is that of the weights plus scales and padding to 32 columns") {
   for (const LinearPath& path : LinearPaths()) {
     const LinearSpec f32 = {.in_features = 2048, .out_features = 5632};
-    LinearSpec bf16 = f32, i8 = f32;
+    LinearSpec bf16 = f32, i8 = f32, i4 = f32;
+    i4.weight_dtype = DType::kI4;
+    CHECK(path.packed_bytes(i4) == 2048 * 5632 / 2 + 5632 * 16 * 4);
     bf16.weight_dtype = DType::kBF16;
     i8.weight_dtype = DType::kI8;
     CHECK(path.packed_bytes(f32) == 2048 * 5632 * 4);

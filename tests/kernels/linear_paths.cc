@@ -14,6 +14,7 @@
 #include "kernels/cpu/linear/packed_linear.h"
 #include "kernels/half_floats.h"
 #include "tests/kernels/linear_emulated_tiles.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels {
 namespace {
@@ -150,8 +151,15 @@ TestWeights::TestWeights(const LinearPath& path, const LinearSpec& spec, std::mt
     : memory(path.packed_bytes(spec)),
       packed{spec, memory.data()},
       values(DType::kF32, spec.out_features, spec.in_features) {
-  values.FillNormal(random);
-  const absl::Status status = path.pack(packed, 0, values.view);
+  absl::Status status;
+  if (spec.weight_dtype == DType::kI4) {
+    const auto rows = RandomInt4(spec.out_features, spec.in_features, spec.group_size, random());
+    status = path.pack(packed, 0,
+                       Int4Rows(rows, 0, spec.out_features, spec.in_features, spec.group_size));
+  } else {
+    values.FillNormal(random);
+    status = path.pack(packed, 0, values.view);
+  }
   if (!status.ok()) std::abort();
   path.unpack(packed, 0, values.view);
 }

@@ -80,7 +80,7 @@ bool CpuOps::ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) 
 
 absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                     const TensorView& source) {
-  absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
+  absl::Status check = CheckPackWeightRows(weights, first_row, source);
   if (check.ok() && !Takes(weights.spec.weight_dtype)) check = NoFloat16();
   if (!check.ok()) return check;
   // Whole panels and more, so that no two threads write a cache line.
@@ -105,10 +105,7 @@ absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_
 
 absl::Status CpuOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
                                       const TensorView& out_f32) {
-  absl::Status check = CheckWeightRows("UnpackWeightRows", weights, first_row, out_f32);
-  if (check.ok() && out_f32.dtype != DType::kF32) {
-    check = absl::InvalidArgumentError("UnpackWeightRows: rows must be float32");
-  }
+  absl::Status check = CheckUnpackWeightRows(weights, first_row, out_f32);
   if (check.ok() && !Takes(weights.spec.weight_dtype)) check = NoFloat16();
   if (check.ok()) kernels_.linear.unpack_weight_rows(weights, first_row, out_f32);
   return check;

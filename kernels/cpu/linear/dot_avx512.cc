@@ -2,6 +2,7 @@
 // -mavx512{f,bw,dq,vl,bf16,vbmi}.
 #include "kernels/cpu/linear/avx512_convert.h"
 #include "kernels/cpu/linear/dot_vectors.h"
+#include "kernels/cpu/linear/nibble_panel.h"
 #include "kernels/cpu/linear/panel_block.h"
 
 namespace tessera::kernels::cpu::linear {
@@ -18,6 +19,12 @@ const KernelSet kAvx512DotKernels = {
                          .pair_words = false,
                          .sign_magnitude = false},
     .i8_keeping_f32 = {.run = &RunScaledPanel<SplitI8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = true},
+    .i4 = {.run = &RunNibblePanel<DotI8, DotBf16, true>,
+           .pair_words = true,
+           .sign_magnitude = true},
+    .i4_keeping_f32 = {.run = &RunNibblePanel<SplitI8, Avx512F32, true>,
                        .pair_words = false,
                        .sign_magnitude = true},
     .widen = &Widen512,

@@ -1,5 +1,6 @@
 // Linear panels with AVX2 and FMA. Compiled with -mavx2 -mfma.
 #include "kernels/cpu/linear/avx2_vectors.h"
+#include "kernels/cpu/linear/nibble_panel.h"
 #include "kernels/cpu/linear/panel_block.h"
 
 namespace tessera::kernels::cpu::linear {
@@ -38,6 +39,12 @@ const KernelSet kAvx2Kernels = {
     .i8 = {.run = &RunScaledPanel<Avx2I8, Avx2F32>, .pair_words = false, .sign_magnitude = false},
     .bf16_keeping_f32 = {.run = &RunPanel<Avx2Bf16>, .pair_words = false, .sign_magnitude = false},
     .i8_keeping_f32 = {.run = &RunScaledPanel<Avx2I8, Avx2F32>,
+                       .pair_words = false,
+                       .sign_magnitude = false},
+    .i4 = {.run = &RunNibblePanel<Avx2I8, Avx2F32, false>,
+           .pair_words = false,
+           .sign_magnitude = false},
+    .i4_keeping_f32 = {.run = &RunNibblePanel<Avx2I8, Avx2F32, false>,
                        .pair_words = false,
                        .sign_magnitude = false},
     .widen = &Widen,

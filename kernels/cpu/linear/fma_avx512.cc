@@ -2,6 +2,7 @@
 // -mavx512vl.
 #include "kernels/cpu/linear/avx512_convert.h"
 #include "kernels/cpu/linear/avx512_vectors.h"
+#include "kernels/cpu/linear/nibble_panel.h"
 #include "kernels/cpu/linear/panel_block.h"
 
 namespace tessera::kernels::cpu::linear {
@@ -20,6 +21,12 @@ const KernelSet kAvx512Kernels = {
                          .pair_words = false,
                          .sign_magnitude = false},
     .i8_keeping_f32 = {.run = &RunScaledPanel<Avx512I8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = false},
+    .i4 = {.run = &RunNibblePanel<Avx512I8, Avx512F32, false>,
+           .pair_words = false,
+           .sign_magnitude = false},
+    .i4_keeping_f32 = {.run = &RunNibblePanel<Avx512I8, Avx512F32, false>,
                        .pair_words = false,
                        .sign_magnitude = false},
     .widen = &Widen512,

@@ -22,8 +22,13 @@ int64_t SegmentBytes(DType weight_dtype, int64_t steps) {
   switch (weight_dtype) {
     case DType::kF32:
     case DType::kBF16: return steps * kPanelColumns * 4;
+    case DType::kI4: return kPanelColumns * 4 + steps * kPanelColumns;
     default: return kPanelColumns * 4 + steps * kPanelColumns * 2;
   }
+}
+
+bool HasGroups(DType weight_dtype) {
+  return weight_dtype == DType::kI8 || weight_dtype == DType::kI4;
 }
 
 }  // namespace
@@ -31,6 +36,7 @@ int64_t SegmentBytes(DType weight_dtype, int64_t steps) {
 const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype, bool keep_f32) {
   if (weight_dtype == DType::kF32) return kernels.f32;
   if (weight_dtype == DType::kBF16) return keep_f32 ? kernels.bf16_keeping_f32 : kernels.bf16;
+  if (weight_dtype == DType::kI4) return keep_f32 ? kernels.i4_keeping_f32 : kernels.i4;
   return keep_f32 ? kernels.i8_keeping_f32 : kernels.i8;
 }
 
@@ -40,8 +46,7 @@ Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel) {
   g.in_features = spec.in_features;
   g.out_features = spec.out_features;
   g.panels = CeilDiv(spec.out_features, kPanelColumns);
-  g.segment_inputs =
-      dtype == DType::kI8 ? spec.group_size : kBlockWords * (kernel.pair_words ? 2 : 1);
+  g.segment_inputs = HasGroups(dtype) ? spec.group_size : kBlockWords * (kernel.pair_words ? 2 : 1);
   g.segments = CeilDiv(spec.in_features, g.segment_inputs);
   g.segment_steps = StepsOf(dtype, g.segment_inputs);
   g.last_segment_steps = StepsOf(dtype, spec.in_features - (g.segments - 1) * g.segment_inputs);

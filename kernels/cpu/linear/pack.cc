@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/linear/geometry.h"
 #include "kernels/cpu/linear/sign_magnitude.h"
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/half_floats.h"
+#include "kernels/int4_rows.h"
 
 namespace tessera::kernels::cpu::linear {
 namespace {
@@ -34,6 +36,13 @@ struct ColumnSegment {
         sign_magnitude ? SignMagnitudeByte(column, input % 2) : input % 2 * kPanelColumns + column;
     uint8_t* codes = reinterpret_cast<uint8_t*>(segment) + kPanelColumns * sizeof(float);
     return codes[input / 2 * (2 * kPanelColumns) + within];
+  }
+  uint32_t& Word() const { return reinterpret_cast<uint32_t*>(segment)[column]; }
+  // Of both inputs of the pair.
+  uint8_t& Nibbles(int64_t input) const {
+    const int64_t within = sign_magnitude ? SignMagnitudeByte(column, 0) / 2 : column;
+    uint8_t* pairs = reinterpret_cast<uint8_t*>(segment) + kPanelColumns * sizeof(uint32_t);
+    return pairs[input / 2 * kPanelColumns + within];
   }
 };
 
@@ -86,12 +95,28 @@ bool WriteColumn(const ColumnSegment& to, const float* weights, int64_t count, i
   return true;
 }
 
+// Codes [first, first + count) of an int4 row. An input that fills the last pair gets a code equal
+// to the zero: it weighs nothing.
+void WriteNibbles(const ColumnSegment& to, const std::byte* row, int64_t first, int64_t count,
+                  uint32_t word) {
+  to.Word() = word;
+  uint8_t* place = &to.Nibbles(0);
+  for (int64_t i = 0; i < count; i += 2) {
+    const uint32_t even = Int4Code(row, first + i);
+    const uint32_t odd = i + 1 < count ? Int4Code(row, first + i + 1) : Int4Zero(word);
+    *place = static_cast<uint8_t>(even | odd << 4);
+    place += kPanelColumns;
+  }
+}
+
 void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     if (from.dtype == DType::kF32) {
       out[i] = from.F32(i);
     } else if (from.dtype == DType::kBF16) {
       out[i] = ToFloat(from.Bf16(i));
+    } else if (from.dtype == DType::kI4) {
+      out[i] = Int4Weight(from.Nibbles(i) >> (i % 2 * 4) & 0xfu, from.Word());
     } else {
       const uint8_t code = from.Code(i);
       const int8_t value =
@@ -163,12 +188,37 @@ std::byte* SegmentOf(const PackedWeights& weights, const Geometry& g, int64_t ro
   return weights.data + row / kPanelColumns * g.panel_bytes + segment * g.segment_bytes;
 }
 
+// Rows that are int4 already. Behind the matrix's last row all is 0: scales and codes.
+void PackNibbles(const Kernel& kernel, const Geometry& g, const PackedWeights& weights,
+                 int64_t first_row, const TensorView& source) {
+  const int64_t end = first_row + source.rows();
+  const int64_t padded_end = end == g.out_features ? g.panels * kPanelColumns : end;
+  const std::vector<std::byte> nothing(Int4RowBytes(g.in_features, g.segment_inputs));
+  for (int64_t begin = first_row; begin < padded_end;) {
+    const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
+    for (int64_t segment = 0; segment < g.segments; ++segment) {
+      for (int64_t row = begin; row < stop; ++row) {
+        const std::byte* from = row < end ? source.Row<std::byte>(row - first_row) : nothing.data();
+        const ColumnSegment to = {DType::kI4, kernel.sign_magnitude,
+                                  SegmentOf(weights, g, row, segment), row % kPanelColumns};
+        WriteNibbles(to, from, segment * g.segment_inputs, SegmentInputs(g, segment),
+                     Int4WordAt(from + Int4CodeBytes(g.in_features), segment));
+      }
+    }
+    begin = stop;
+  }
+}
+
 }  // namespace
 
 absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                         const TensorView& source) {
   const Geometry g = MakeGeometry(weights.spec, kernel);
   const DType dtype = weights.spec.weight_dtype;
+  if (dtype == DType::kI4) {
+    PackNibbles(kernel, g, weights, first_row, source);
+    return absl::OkStatus();
+  }
   const int64_t inputs_per_step = dtype == DType::kF32 ? 1 : 2;
   const int64_t end = first_row + source.rows();
   const int64_t padded_end = end == g.out_features ? g.panels * kPanelColumns : end;

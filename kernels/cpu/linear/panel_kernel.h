@@ -8,12 +8,15 @@
 //   bf16  [pair of inputs][column][2]
 //   i8    per segment: f32 scale [column], then [pair of inputs] of 64 bytes: [2][column] in two's
 //         complement; with Kernel::sign_magnitude in the order and coding of sign_magnitude.h
+//   i4    per segment: word of int4_rows.h [column], then [pair of inputs] of 32 bytes: a column's
+//         two codes, the first input's in the lower half; with Kernel::sign_magnitude the columns
+//         are in the order of sign_magnitude.h. Kernels make i8 of a segment and compute with that.
 // Activations: words of 4 bytes (an f32 or two bf16), [block][row][kBlockWords]: a row stands at a
 // fixed distance from the next, so kernels address it by displacement. Padding is zero.
 //
-// Sums: every output is one chain of multiply-adds in the order of the inputs (i8: one chain per
-// segment, scaled and added to the sum of the segments before), whatever the number of rows. That
-// gives the f32 invariance of kernels/ops.h, and the same for bf16 and i8.
+// Sums: every output is one chain of multiply-adds in the order of the inputs (i8, i4: one chain
+// per segment, scaled and added to the sum of the segments before), whatever the number of rows.
+// That gives the f32 invariance of kernels/ops.h, and the same for bf16, i8 and i4.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +29,16 @@ inline constexpr int64_t kBlockWords = 128;
 inline constexpr int64_t kMaxChunkRows = 512;       // rows of one call of a panel kernel
 inline constexpr int64_t kMaxPanels = 8;            // of one call, too
 inline constexpr int64_t kFewRows = 32;             // up to so many, a call computes one panel
-inline constexpr int64_t kScratchBytes = 64 << 10;  // i8 weights, widened
+inline constexpr int64_t kScratchBytes = 64 << 10;  // i8 and i4 weights, widened
 
 struct Geometry {
   int64_t in_features = 0;
   int64_t out_features = 0;
   int64_t panels = 0;
   int64_t panel_bytes = 0;
-  // One segment of a panel. A step is a unit of weights: one input (f32) or a pair (bf16, i8).
+  // One segment of a panel. A step is a unit of weights: one input (f32) or a pair (bf16, i8, i4).
   int64_t segments = 0;
-  int64_t segment_inputs = 0;  // i8: the inputs of one scale; else what fills a block
+  int64_t segment_inputs = 0;  // i8, i4: the inputs of one scale; else what fills a block
   int64_t segment_steps = 0;   // of each segment but the last
   int64_t last_segment_steps = 0;
   int64_t segment_bytes = 0;  // weights in a panel
@@ -64,7 +67,7 @@ struct PanelArgs {
 struct Kernel {
   void (*run)(const PanelArgs& args);
   bool pair_words;      // an activation word is a pair of bf16, else one f32
-  bool sign_magnitude;  // i8 only
+  bool sign_magnitude;  // i8 and i4 only
   // bf16 only, may be null: packs a panel's rows of bf16 as they are, `inputs` of them, a multiple
   // of 32. Rows stand `row_stride` numbers apart, the panel on a cache line; it goes past the
   // caches unless it is read soon. Loading time is spent here.
@@ -74,9 +77,9 @@ struct Kernel {
   int max_panels = 1;
 };
 
-// bf16 and i8 weights have two kernels over the same packed bytes (equal sign_magnitude): one for
-// bf16 activations, or f32 ones that may be rounded to bf16, and one that keeps f32 activations.
-// Where the first does not multiply pairs, they are the same.
+// bf16, i8 and i4 weights have two kernels over the same packed bytes (equal sign_magnitude): one
+// for bf16 activations, or f32 ones that may be rounded to bf16, and one that keeps f32
+// activations. Where the first does not multiply pairs, they are the same.
 struct KernelSet {
   const char* name;
   Kernel f32;
@@ -84,6 +87,8 @@ struct KernelSet {
   Kernel i8;
   Kernel bf16_keeping_f32;
   Kernel i8_keeping_f32;
+  Kernel i4;
+  Kernel i4_keeping_f32;
   void (*widen)(float* out, const uint16_t* in_bf16, int64_t count);
   void (*narrow)(uint16_t* out_bf16, const float* in, int64_t count);  // to nearest even
 };
@@ -92,7 +97,7 @@ struct KernelSet {
 extern const KernelSet kAvx2Kernels;    // and fma: f32 activations
 extern const KernelSet kAvx512Kernels;  // f, bw, dq, vl: f32 activations
 extern const KernelSet
-    kAvx512DotKernels;               // and bf16, vbmi: bf16 activations with bf16 and i8 weights
+    kAvx512DotKernels;  // and bf16, vbmi: bf16 activations with bf16, i8 and i4 weights
 extern const KernelSet kAmxKernels;  // and amx-tile, amx-bf16
 
 }  // namespace tessera::kernels::cpu::linear

@@ -20,8 +20,9 @@ constexpr int8_t FromSignMagnitude(uint8_t code) {
   return static_cast<int8_t>((code & 0x80) != 0 ? -magnitude : magnitude);
 }
 
-// Where input `parity` (0 or 1) of column `column` (0..31) stands.
-constexpr int64_t SignMagnitudeByte(int64_t column, int64_t parity) {
+// Where input `parity` (0 or 1) of column `column` (0..31) stands. Always inlined, for files with
+// -m flags of their own.
+[[gnu::always_inline]] constexpr int64_t SignMagnitudeByte(int64_t column, int64_t parity) {
   const int64_t vector = column / 16, lane = column % 16 / 4, pair = column % 4;
   return lane * 16 + vector * 8 + pair * 2 + parity;
 }

@@ -1,6 +1,7 @@
 // Linear panels with AMX. Compiled with -mavx512{f,bw,dq,vl,bf16,vbmi}.
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear/avx512_convert.h"
+#include "kernels/cpu/linear/nibble_panel.h"
 #include "kernels/cpu/linear/tile_panel.h"
 #include "kernels/cpu/linear/tile_scaled_panel.h"
 
@@ -21,6 +22,12 @@ const KernelSet kAmxKernels = {
                          .pair_words = false,
                          .sign_magnitude = false},
     .i8_keeping_f32 = {.run = &RunScaledPanel<SplitI8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = true},
+    .i4 = {.run = &RunNibblePanel<DotI8, DotBf16, true>,
+           .pair_words = true,
+           .sign_magnitude = true},
+    .i4_keeping_f32 = {.run = &RunNibblePanel<SplitI8, Avx512F32, true>,
                        .pair_words = false,
                        .sign_magnitude = true},
     .widen = &Widen512,

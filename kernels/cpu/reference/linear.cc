@@ -1,12 +1,14 @@
 // Linear over a trivial layout: row-major weights as they are, int8 rows followed by their f32
-// scales.
+// scales, int4 rows as PackWeightRows takes them.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/cpu/packed_embedding.h"
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
+#include "kernels/int4_rows.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::reference {
@@ -17,6 +19,7 @@ int64_t Groups(const LinearSpec& spec) {
 }
 
 int64_t RowBytes(const LinearSpec& spec) {
+  if (spec.weight_dtype == DType::kI4) return Int4RowBytes(spec.in_features, spec.group_size);
   if (spec.weight_dtype != DType::kI8) return spec.in_features * SizeInBytes(spec.weight_dtype);
   const int64_t padded = (spec.in_features + 3) / 4 * 4;  // scales stand on 4-byte boundaries
   return padded + Groups(spec) * static_cast<int64_t>(sizeof(float));
@@ -27,8 +30,12 @@ struct WeightRow {
       : spec(weights.spec), data(weights.data + row * RowBytes(weights.spec)) {}
 
   float* scales() const { return reinterpret_cast<float*>(data + RowBytes(spec)) - Groups(spec); }
+  uint32_t Word(int64_t group) const {
+    return Int4WordAt(data + Int4CodeBytes(spec.in_features), group);
+  }
   float Get(int64_t i) const {
     switch (spec.weight_dtype) {
+      case DType::kI4: return Int4Weight(Int4Code(data, i), Word(i / spec.group_size));
       case DType::kI8:
         return static_cast<float>(reinterpret_cast<int8_t*>(data)[i]) *
                scales()[i / spec.group_size];
@@ -71,6 +78,10 @@ absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                             const TensorView& source) {
   for (int64_t r = 0; r < source.rows(); ++r) {
     const WeightRow row(weights, first_row + r);
+    if (weights.spec.weight_dtype == DType::kI4) {
+      std::memcpy(row.data, source.Row<std::byte>(r), RowBytes(weights.spec));
+      continue;
+    }
     for (int64_t i = 0; i < weights.spec.in_features; ++i) {
       if (weights.spec.weight_dtype == DType::kF32) {
         reinterpret_cast<float*>(row.data)[i] = Get(source, r, i);

@@ -175,7 +175,7 @@ int64_t CudaOps::PackedWeightBytes(const LinearSpec& spec) const {
 
 absl::Status CudaOps::PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                      const TensorView& source) {
-  absl::Status check = CheckWeightRows("PackWeightRows", weights, first_row, source);
+  absl::Status check = CheckPackWeightRows(weights, first_row, source);
   if (!check.ok()) return check;
   const int64_t row_bytes = WeightRowBytes(weights.spec);
   return rings_.Upload(weights.data + first_row * row_bytes, source.rows(), row_bytes,
@@ -188,10 +188,7 @@ absl::Status CudaOps::PackWeightRows(const PackedWeights& weights, int64_t first
 
 absl::Status CudaOps::UnpackWeightRows(const PackedWeights& weights, int64_t first_row,
                                        const TensorView& out_f32) {
-  absl::Status check = CheckWeightRows("UnpackWeightRows", weights, first_row, out_f32);
-  if (check.ok() && out_f32.dtype != DType::kF32) {
-    check = absl::InvalidArgumentError("UnpackWeightRows: rows must be float32");
-  }
+  absl::Status check = CheckUnpackWeightRows(weights, first_row, out_f32);
   if (!check.ok()) return check;
   const int64_t row_bytes = WeightRowBytes(weights.spec);
   std::vector<std::byte> packed(out_f32.rows() * row_bytes);

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/half_floats.h"
+#include "kernels/int4_rows.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -51,11 +52,13 @@ absl::Status ConvertRow(const LinearSpec& spec, int64_t number, const std::vecto
 }  // namespace
 
 int64_t ScalesOffsetBytes(const LinearSpec& spec) {
+  if (spec.weight_dtype == DType::kI4) return Aligned(Int4CodeBytes(spec.in_features));
   return Aligned(spec.in_features * SizeInBytes(spec.weight_dtype));
 }
 
 int64_t WeightRowBytes(const LinearSpec& spec) {
-  const int64_t scales = spec.weight_dtype == DType::kI8 ? Groups(spec) : 0;
+  const bool groups = spec.weight_dtype == DType::kI8 || spec.weight_dtype == DType::kI4;
+  const int64_t scales = groups ? Groups(spec) : 0;
   return ScalesOffsetBytes(spec) + Aligned(scales * static_cast<int64_t>(sizeof(float)));
 }
 
@@ -67,6 +70,13 @@ absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorVie
   std::vector<float> values(spec.in_features);
   for (int64_t r = 0; r < source.rows(); ++r) {
     std::byte* row = packed + r * row_bytes;
+    if (spec.weight_dtype == DType::kI4) {
+      const auto* from = source.Row<std::byte>(r);
+      const int64_t code_bytes = Int4CodeBytes(spec.in_features);
+      std::memcpy(row, from, code_bytes);
+      std::memcpy(row + ScalesOffsetBytes(spec), from + code_bytes, Groups(spec) * 4);
+      continue;
+    }
     if (source.dtype == spec.weight_dtype) {
       std::memcpy(row, source.Row<std::byte>(0) + r * source.row_stride * SizeInBytes(source.dtype),
                   source_bytes);
@@ -86,6 +96,10 @@ void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorVie
     float* out = out_f32.Row<float>(r);
     for (int64_t i = 0; i < spec.in_features; ++i) {
       switch (spec.weight_dtype) {
+        case DType::kI4:
+          out[i] = Int4Weight(Int4Code(row, i),
+                              Int4WordAt(row + ScalesOffsetBytes(spec), i / spec.group_size));
+          break;
         case DType::kI8:
           out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]) *
                    scales[i / spec.group_size];

@@ -1,6 +1,7 @@
 // How the weights of a linear stand in a GPU's memory, once for all kernels: row below row as the
-// checkpoint has them, in f32, f16, bf16 or int8. Each row begins at a multiple of 16 bytes, and so
-// do the f32 scales behind an int8 row; what lies between is zero.
+// checkpoint has them, in f32, f16, bf16, int8 or int4. Each row begins at a multiple of 16 bytes,
+// and so do the f32 scales behind an int8 row and the words behind the codes of an int4 row
+// (kernels/int4_rows.h); what lies between is zero.
 //
 // Host memory only; pure functions, thread-safe.
 #pragma once
@@ -14,12 +15,12 @@
 namespace tessera::kernels::cuda {
 
 int64_t WeightRowBytes(const LinearSpec& spec);
-// From a row's start to its scales; only int8 has them.
+// From a row's start to its scales, or words; only int8 and int4 have them.
 int64_t ScalesOffsetBytes(const LinearSpec& spec);
 
-// Writes the rows of `source` (f32|f16|bf16), converted, to `packed`, WeightRowBytes each.
-// `first_row` is for errors: InvalidArgument where a weight that is not finite cannot be quantised,
-// or one is beyond f16.
+// Writes the rows of `source` (f32|f16|bf16; int4: bytes, see Ops::PackWeightRows), converted, to
+// `packed`, WeightRowBytes each. `first_row` is for errors: InvalidArgument where a weight that is
+// not finite cannot be quantised, or one is beyond f16.
 absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorView& source,
                       std::byte* packed);
 // The inverse, as f32.

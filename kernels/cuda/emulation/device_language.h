@@ -43,10 +43,10 @@ struct float2 {
 struct alignas(16) [[gnu::may_alias]] float4 {
   float x, y, z, w;
 };
-struct uint2 {
+// Vectors are what loads and stores of other types go through.
+struct alignas(8) [[gnu::may_alias]] uint2 {
   uint32_t x, y;
 };
-// Vectors are what loads and stores of other types go through.
 struct alignas(16) [[gnu::may_alias]] uint4 {
   uint32_t x, y, z, w;
 };

@@ -6,7 +6,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Of 16 bytes that a lane loads at once; of a stage.
+// Of what a lane loads at once, 16 bytes of int8 or 8 of int4; of a stage.
 constexpr int64_t kGemvGroup = 16;
 constexpr int64_t kGemmGroup = kGemmDepth;
 constexpr int kAmpere = 80;
@@ -15,9 +15,10 @@ int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
 bool IsHalf(DType type) { return type == DType::kF16 || type == DType::kBF16; }
 
-// Weights of 16 bits must be of the type that they are multiplied in; int8 become any.
+// Weights of 16 bits must be of the type that they are multiplied in; int8 and int4 become any.
 bool Fits(const LinearProblem& problem, DType type, int64_t group) {
-  if (problem.weights == DType::kI8) return problem.group_size % group == 0;
+  const bool codes = problem.weights == DType::kI8 || problem.weights == DType::kI4;
+  if (codes) return problem.group_size % group == 0;
   return IsHalf(problem.weights) && (type == problem.weights || type == DType::kF32);
 }
 
@@ -70,9 +71,11 @@ GemmTile ChooseGemmTile(int64_t rows, int64_t columns, int64_t experts, int mult
 }
 
 LaunchShape GemmShape(const GemmTile& tile, int64_t rows, int64_t columns, int64_t experts,
-                      bool int8_weights) {
+                      DType weights) {
   const int64_t tiles = experts == 1 ? Ceil(rows, tile.rows()) : rows / tile.rows() + experts;
-  const int64_t weight_bytes = int8_weights ? kGemmCodeBytes : kGemmRowBytes;
+  const int64_t weight_bytes = weights == DType::kI4   ? kGemmNibbleBytes
+                               : weights == DType::kI8 ? kGemmCodeBytes
+                                                       : kGemmRowBytes;
   return {
       .blocks = {tiles, Ceil(columns, kGemmColumns)},
       .threads = {kWarpThreads, int64_t{4} * tile.row_warps},

@@ -16,7 +16,7 @@ struct LinearProblem {
   DType in = DType::kF32;
   DType weights = DType::kF32;
   DType products = DType::kF32;  // what f32 activations may be rounded to: LinearArgs::products
-  int64_t group_size = 0;        // of i8: inputs that share a scale
+  int64_t group_size = 0;        // of i8, i4: inputs that share a scale
   int64_t rows = 0;              // of all experts together
   int64_t experts = 1;
 };
@@ -44,11 +44,12 @@ LaunchShape GemvShape(int rows_at_once, int64_t columns, int64_t experts);
 
 // ---- GEMM on tensor cores
 
-inline constexpr int kGemmColumns = 128;   // of a block: four warps beside each other
-inline constexpr int kGemmDepth = 32;      // inputs of a stage
-inline constexpr int kGemmStages = 3;      // that copies run ahead
-inline constexpr int kGemmRowBytes = 64;   // of a stage, of 16-bit inputs
-inline constexpr int kGemmCodeBytes = 32;  // of a stage, of int8 weights
+inline constexpr int kGemmColumns = 128;     // of a block: four warps beside each other
+inline constexpr int kGemmDepth = 32;        // inputs of a stage
+inline constexpr int kGemmStages = 3;        // that copies run ahead
+inline constexpr int kGemmRowBytes = 64;     // of a stage, of 16-bit inputs
+inline constexpr int kGemmCodeBytes = 32;    // of a stage, of int8 weights
+inline constexpr int kGemmNibbleBytes = 16;  // of a stage, of int4 weights
 
 // Rows of a block: row_warps below each other, each with row_tiles fragments of 16.
 struct GemmTile {
@@ -62,6 +63,6 @@ GemmTile ChooseGemmTile(int64_t rows, int64_t columns, int64_t experts, int mult
 // Blocks (tiles of rows, columns). How many tiles the experts' rows make is known on the device
 // alone: there are enough for any split of them, and those beyond end at once.
 LaunchShape GemmShape(const GemmTile& tile, int64_t rows, int64_t columns, int64_t experts,
-                      bool int8_weights);
+                      DType weights);
 
 }  // namespace tessera::kernels::cuda

@@ -1,7 +1,7 @@
 // Many rows on tensor cores. A block computes a tile of outputs; tiles of inputs and weights pass
-// through shared memory in stages, which asynchronous copies fill ahead. int8 weights stay codes
-// until they are fragments; the sums of a group of them are scaled together, so that no weight is
-// rounded.
+// through shared memory in stages, which asynchronous copies fill ahead. int8 and int4 weights stay
+// codes until they are fragments; the sums of a group of them are scaled together, so that no
+// weight is rounded.
 #include <type_traits>
 
 #include "kernels/cuda/launch/linear_shapes.h"
@@ -15,10 +15,9 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
 constexpr int kColumnWarps = 4, kWarpColumns = kGemmColumns / kColumnWarps;
-constexpr int kFragments = kWarpColumns / 8;      // columns of a warp, in fragments of 8
-constexpr int kChunks = kGemmRowBytes / 16;       // 16-byte chunks of a row of 16-bit numbers
-constexpr int kCodeChunks = kGemmCodeBytes / 16;  // of a row of codes
-constexpr int kSteps = kGemmDepth / 16;           // products of a stage
+constexpr int kFragments = kWarpColumns / 8;  // columns of a warp, in fragments of 8
+constexpr int kChunks = kGemmRowBytes / 16;   // 16-byte chunks of a row of 16-bit numbers
+constexpr int kSteps = kGemmDepth / 16;       // products of a stage
 
 // Where a chunk of a row stands in a stage: rows that a matrix load reads together lie in different
 // banks.
@@ -42,14 +41,31 @@ __device__ __forceinline__ RowTile FindTile(const LinearParams& p, int64_t tile,
   return {0, 0, 0};
 }
 
+// How weights stand in a stage: 16-bit numbers, or codes whose sums are scaled group by group.
+template <typename W>
+struct StagedWeights {
+  static constexpr bool kCodes = false;
+  static constexpr int kRowBytes = kGemmRowBytes;
+};
+template <>
+struct StagedWeights<int8_t> {
+  static constexpr bool kCodes = true;
+  static constexpr int kRowBytes = kGemmCodeBytes;
+};
+template <>
+struct StagedWeights<Nibbles> {
+  static constexpr bool kCodes = true;
+  static constexpr int kRowBytes = kGemmNibbleBytes;
+};
+
 template <typename W, int kRowTiles, int kRowWarps>
 struct Tile {
-  static constexpr bool kCodes = sizeof(W) == 1;
+  static constexpr bool kCodes = StagedWeights<W>::kCodes;
+  static constexpr int kWeightBytes = StagedWeights<W>::kRowBytes;
   static constexpr int kRows = 16 * kRowTiles * kRowWarps;
   static constexpr int kThreads = kWarpThreads * kColumnWarps * kRowWarps;
   static constexpr int kInBytes = kRows * kGemmRowBytes;
-  static constexpr int kStageBytes =
-      kInBytes + kGemmColumns * (kCodes ? kGemmCodeBytes : kGemmRowBytes);
+  static constexpr int kStageBytes = kInBytes + kGemmColumns * kWeightBytes;
 
   const LinearParams& p;
   const char* weights;  // of the expert
@@ -75,24 +91,36 @@ struct Tile {
       CopyAsync16(in_tile + ChunkOffset(row, chunk), from, valid);
     }
     unsigned char* const weight_tile = in_tile + kInBytes;
-    constexpr int kOfRow = kCodes ? kCodeChunks : kChunks;
-    const int64_t weight_chunks = kCodes ? (p.depth + 15) / 16 : chunks;
+    constexpr int kOfRow = kWeightBytes / 16, kOfChunk = kGemmDepth / kOfRow;
+    const int64_t weight_chunks = (p.depth + kOfChunk - 1) / kOfChunk;
     for (int i = thread; i < kGemmColumns * kOfRow; i += kThreads) {
       const int row = i / kOfRow, chunk = i % kOfRow;
       const int64_t column = first_column + row, at = depth_tile * kOfRow + chunk;
       const bool valid = column < p.columns && at < weight_chunks;
       const char* from = valid ? weights + column * p.weight_row_bytes + at * 16 : weights;
-      const int to = kCodes ? row * kGemmCodeBytes + chunk * 16 : ChunkOffset(row, chunk);
+      const int to = kCodes ? row * kWeightBytes + chunk * 16 : ChunkOffset(row, chunk);
       CopyAsync16(weight_tile + to, from, valid);
     }
   }
 };
 
+// Of the words of a lane's columns, one in each fragment: NibbleBase.
+using Bases = float[kFragments];
+
 // The fragments of a warp's 32 columns for one product: two registers for each 8 of them.
 template <typename T, typename W>
 __device__ __forceinline__ void LoadWeights(const unsigned char* tile, int first_column, int step,
-                                            int lane, uint32_t (&b)[kFragments][2]) {
-  if constexpr (sizeof(W) == 1) {
+                                            int lane, const Bases& bases,
+                                            uint32_t (&b)[kFragments][2]) {
+  if constexpr (std::is_same_v<W, Nibbles>) {
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+      const unsigned char* codes =
+          tile + (first_column + 8 * n + lane / 4) * kGemmNibbleBytes + 8 * step + lane % 4;
+      b[n][0] = NibblesAsPair<T>(codes[0], bases[n]);
+      b[n][1] = NibblesAsPair<T>(codes[4], bases[n]);
+    }
+  } else if constexpr (std::is_same_v<W, int8_t>) {
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
       const unsigned char* codes =
@@ -117,17 +145,23 @@ __device__ __forceinline__ void LoadWeights(const unsigned char* tile, int first
 template <int kRowTiles>
 using Sums = float[kRowTiles][kFragments][4];
 
+__device__ __forceinline__ uint32_t WordOf(const LinearParams& p, const char* weights,
+                                           int64_t column, int64_t group) {
+  if (column >= p.columns) return 0;
+  const char* row = weights + column * p.weight_row_bytes + p.scales_offset_bytes;
+  return reinterpret_cast<const uint32_t*>(row)[group];
+}
+
 // sums += scale of the column * parts, and parts = 0.
-template <int kRowTiles>
+template <typename W, int kRowTiles>
 __device__ __forceinline__ void AddScaled(const LinearParams& p, const char* weights,
                                           int64_t first_column, int64_t group,
                                           Sums<kRowTiles>& parts, Sums<kRowTiles>& sums) {
 #pragma unroll
   for (int n = 0; n < kFragments; ++n) {
     for (int j = 0; j < 2; ++j) {
-      const int64_t column = first_column + 8 * n + j;
-      const char* row = weights + column * p.weight_row_bytes + p.scales_offset_bytes;
-      const float scale = column < p.columns ? reinterpret_cast<const float*>(row)[group] : 0.0f;
+      const uint32_t word = WordOf(p, weights, first_column + 8 * n + j, group);
+      const float scale = std::is_same_v<W, Nibbles> ? NibbleScale(word) : __uint_as_float(word);
       for (int m = 0; m < kRowTiles; ++m) {
         for (int i = j; i < 4; i += 2) {
           sums[m][n][i] += scale * parts[m][n][i];
@@ -160,6 +194,7 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps)
     CommitCopies();
   }
   Sums<kRowTiles> sums = {}, parts = {};  // parts: of a group of codes
+  Bases bases = {};                       // of the group
   int stage = 0;
   for (int64_t t = 0; t < depth_tiles; ++t) {
     WaitCopies<kGemmStages - 2>();
@@ -169,11 +204,20 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps)
       tile.Load(stage == 0 ? kGemmStages - 1 : stage - 1, ahead);
     }
     CommitCopies();
+    if constexpr (std::is_same_v<W, Nibbles>) {
+      if (t * kGemmDepth % p.group_size == 0) {
+        const int64_t group = t * kGemmDepth / p.group_size;
+        const int64_t column = block_column + warp_column + lane / 4;
+        for (int n = 0; n < kFragments; ++n) {
+          bases[n] = NibbleBase(WordOf(p, weights, column + 8 * n, group));
+        }
+      }
+    }
     const unsigned char* in_tile = shared + stage * Shape::kStageBytes;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t b[kFragments][2];
-      LoadWeights<T, W>(in_tile + Shape::kInBytes, warp_column, step, lane, b);
+      LoadWeights<T, W>(in_tile + Shape::kInBytes, warp_column, step, lane, bases, b);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         uint32_t a[4];
@@ -191,7 +235,7 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps)
     if constexpr (Shape::kCodes) {
       const int64_t next = (t + 1) * kGemmDepth;
       if (next % p.group_size == 0 || t + 1 == depth_tiles) {
-        AddScaled<kRowTiles>(p, weights, lane_column, (next - 1) / p.group_size, parts, sums);
+        AddScaled<W, kRowTiles>(p, weights, lane_column, (next - 1) / p.group_size, parts, sums);
       }
     }
     stage = stage + 1 == kGemmStages ? 0 : stage + 1;
@@ -213,7 +257,7 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps)
 template <typename T, typename W>
 cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
   const GemmTile tile = ChooseGemmTile(p.rows, p.columns, p.experts, p.multiprocessors);
-  const LaunchShape shape = GemmShape(tile, p.rows, p.columns, p.experts, sizeof(W) == 1);
+  const LaunchShape shape = GemmShape(tile, p.rows, p.columns, p.experts, p.weight_dtype);
   switch (tile.rows()) {
     case 16: return Launch(GemmKernel<T, W, 1, 1>, shape, stream, p);
     case 32: return Launch(GemmKernel<T, W, 2, 1>, shape, stream, p);
@@ -225,8 +269,10 @@ cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
 template <typename T>
 cudaError_t LaunchOf(const LinearParams& p, DType type, cudaStream_t stream) {
   if (p.weight_dtype == type) return LaunchTile<T, T>(p, stream);
-  const bool codes = p.weight_dtype == DType::kI8 && p.group_size % kGemmDepth == 0;
-  return codes ? LaunchTile<T, int8_t>(p, stream) : cudaErrorInvalidValue;
+  const bool groups = p.group_size > 0 && p.group_size % kGemmDepth == 0;
+  if (!groups) return cudaErrorInvalidValue;
+  if (p.weight_dtype == DType::kI4) return LaunchTile<T, Nibbles>(p, stream);
+  return p.weight_dtype == DType::kI8 ? LaunchTile<T, int8_t>(p, stream) : cudaErrorInvalidValue;
 }
 
 }  // namespace

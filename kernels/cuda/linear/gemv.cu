@@ -1,5 +1,5 @@
-// Few rows: a warp sums some columns, its lanes 16 bytes of weights each at a time, so that weights
-// pass once and at full width. Inputs are read by all warps, from the caches.
+// Few rows: a warp sums some columns, its lanes 16 bytes of weights each at a time (8 of int4), so
+// that weights pass once and at full width. Inputs are read by all warps, from the caches.
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/half_pairs.h"
 #include "kernels/cuda/linear/linear_kernels.h"
@@ -51,10 +51,49 @@ __device__ __forceinline__ int SumOverLanes(float (&values)[count], int lane) {
   return first;
 }
 
+// What a lane loads at once of a row's weights, and its numbers before they are scaled.
+template <typename W>
+struct Chunk {
+  static constexpr int kWeights = 16 / sizeof(W);
+  static constexpr bool kScaled = sizeof(W) == 1;
+  uint4 packed;
+
+  __device__ __forceinline__ void Load(const char* row, int64_t k) {
+    packed = *reinterpret_cast<const uint4*>(row + k * sizeof(W));
+  }
+  // Returns the scale; `group` is its address. Without scales it is not read.
+  __device__ __forceinline__ float Read(const char* group, float* out) const {
+    Unpack<W>(packed, out);
+    return kScaled ? *reinterpret_cast<const float*>(group) : 1.0f;
+  }
+};
+
+template <>
+struct Chunk<Nibbles> {
+  static constexpr int kWeights = 16;
+  static constexpr bool kScaled = true;
+  uint2 packed;
+
+  __device__ __forceinline__ void Load(const char* row, int64_t k) {
+    packed = *reinterpret_cast<const uint2*>(row + k / 2);
+  }
+  __device__ __forceinline__ float Read(const char* group, float* out) const {
+    const uint32_t word = *reinterpret_cast<const uint32_t*>(group);
+    const float base = NibbleBase(word);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      out[i] = NibbleAsFloat(packed.x >> (4 * i), base);
+      out[8 + i] = NibbleAsFloat(packed.y >> (4 * i), base);
+    }
+    return NibbleScale(word);
+  }
+};
+
 template <typename T, typename W, int kRows>
 __global__ void GemvKernel(LinearParams p) {
+  using WeightChunk = Chunk<W>;
   constexpr int kColumns = GemvColumns(kRows), kValues = kRows * kColumns;
-  constexpr int kChunk = 16 / sizeof(W);  // weights of a load
+  constexpr int kChunk = WeightChunk::kWeights;
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t first_column =
       (static_cast<int64_t>(blockIdx.x) * kGemvWarps + threadIdx.y) * kColumns;
@@ -81,20 +120,19 @@ __global__ void GemvKernel(LinearParams p) {
 // Two loads under way where registers are left for them.
 #pragma unroll(kRows >= 4 ? 1 : 2)
     for (int64_t k = lane * kChunk; k < p.depth; k += kWarpThreads * kChunk) {
-      uint4 packed[kColumns];
+      WeightChunk chunks[kColumns];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        packed[c] = *reinterpret_cast<const uint4*>(weights[c] + k * sizeof(W));
+      for (int c = 0; c < kColumns; ++c) chunks[c].Load(weights[c], k);
+      uint32_t group = 0;
+      if constexpr (WeightChunk::kScaled) {
+        group = static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size);
       }
       float factors[kColumns][kChunk];
       float scales[kColumns];
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        Unpack<W>(packed[c], factors[c]);
-        if constexpr (sizeof(W) == 1) {
-          const auto* of_row = reinterpret_cast<const float*>(weights[c] + p.scales_offset_bytes);
-          scales[c] = of_row[static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size)];
-        }
+        const char* of_group = weights[c] + p.scales_offset_bytes + group * sizeof(float);
+        scales[c] = chunks[c].Read(of_group, factors[c]);
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -103,10 +141,10 @@ __global__ void GemvKernel(LinearParams p) {
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
           float& sum = sums[r * kColumns + c];
-          float part = sizeof(W) == 1 ? 0.0f : sum;
+          float part = WeightChunk::kScaled ? 0.0f : sum;
 #pragma unroll
           for (int i = 0; i < kChunk; ++i) part += inputs[i] * factors[c][i];
-          if constexpr (sizeof(W) == 1) part = sum + part * scales[c];
+          if constexpr (WeightChunk::kScaled) part = sum + part * scales[c];
           sum = part;
         }
       }
@@ -131,10 +169,11 @@ cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
   }
 }
 
-// Inputs of 16 bits meet weights of the same type, or int8.
+// Inputs of 16 bits meet weights of the same type, int8 or int4.
 template <typename T>
 cudaError_t LaunchHalf(const LinearParams& p, DType type, cudaStream_t stream) {
   if (p.weight_dtype == type) return LaunchRows<T, T>(p, stream);
+  if (p.weight_dtype == DType::kI4) return LaunchRows<T, Nibbles>(p, stream);
   return p.weight_dtype == DType::kI8 ? LaunchRows<T, int8_t>(p, stream) : cudaErrorInvalidValue;
 }
 
@@ -143,6 +182,7 @@ cudaError_t LaunchFloat(const LinearParams& p, cudaStream_t stream) {
     case DType::kBF16: return LaunchRows<float, BFloat16>(p, stream);
     case DType::kF16: return LaunchRows<float, Float16>(p, stream);
     case DType::kI8: return LaunchRows<float, int8_t>(p, stream);
+    case DType::kI4: return LaunchRows<float, Nibbles>(p, stream);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/nibbles.h"
 #include "kernels/cuda/platform.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -14,15 +15,26 @@ __device__ __forceinline__ float CodeAsFloat(uint32_t byte) {
   return __uint_as_float(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
 }
 
-// Two codes, the lower byte first, as a register of two T: exact in either type.
+// Two numbers of at most 8 bits as a register of two T: exact in either type.
 template <typename T>
-__device__ __forceinline__ uint32_t CodesAsPair(uint32_t codes) {
-  const float low = CodeAsFloat(codes), high = CodeAsFloat(codes >> 8);
+__device__ __forceinline__ uint32_t AsPair(float low, float high) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
   } else {
     return RoundTo<T>(low).bits | static_cast<uint32_t>(RoundTo<T>(high).bits) << 16;
   }
+}
+
+// Two int8 codes, the lower byte first.
+template <typename T>
+__device__ __forceinline__ uint32_t CodesAsPair(uint32_t codes) {
+  return AsPair<T>(CodeAsFloat(codes), CodeAsFloat(codes >> 8));
+}
+
+// The two int4 codes of a byte less their zero; `base` of NibbleBase.
+template <typename T>
+__device__ __forceinline__ uint32_t NibblesAsPair(uint32_t codes, float base) {
+  return AsPair<T>(NibbleAsFloat(codes, base), NibbleAsFloat(codes >> 4, base));
 }
 
 // The 16 / sizeof(T) elements of `four` as floats.

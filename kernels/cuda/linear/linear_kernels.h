@@ -1,5 +1,5 @@
-// Products of rows with weights of 16 or 8 bits: GEMV for few rows, tensor cores for many, and what
-// rounds f32 rows for these. Which serves what: launch/linear_shapes.h.
+// Products of rows with weights of 16, 8 or 4 bits: GEMV for few rows, tensor cores for many, and
+// what rounds f32 rows for these. Which serves what: launch/linear_shapes.h.
 //
 // What plain_kernels.h says of launchers holds here. Sums are f32, in an order that depends on the
 // depth alone. Run under the emulator only: no GPU has run these yet.
@@ -17,12 +17,13 @@ namespace tessera::kernels::cuda {
 // weights^T + bias.
 //
 // Rows of weights begin at multiples of 16 bytes, and are zero from their end to the next one; int8
-// codes are followed by their scales, see device/weight_rows.h. `in` may be anything for GEMV; for
-// tensor cores its rows, too, begin at multiples of 16 bytes and are zero up to the next one.
+// and int4 codes are followed by their scales or words, see device/weight_rows.h. `in` may be
+// anything for GEMV; for tensor cores its rows, too, begin at multiples of 16 bytes and are zero up
+// to the next one.
 struct LinearParams {
   void* out = nullptr;            // [rows, columns] of out_dtype: f32, f16 or bf16
   const void* in = nullptr;       // [rows, depth] of in_dtype
-  const void* weights = nullptr;  // [columns, depth] of weight_dtype: f16, bf16 or i8
+  const void* weights = nullptr;  // [columns, depth] of weight_dtype: f16, bf16, i8, i4
   const float* bias = nullptr;    // [columns] or null
   // [experts + 1] or null: rows [offsets[e], offsets[e + 1]) meet expert e; others are left alone.
   const int32_t* expert_offsets = nullptr;

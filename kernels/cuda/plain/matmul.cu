@@ -1,4 +1,5 @@
 #include "kernels/cuda/launch/plain_shapes.h"
+#include "kernels/cuda/nibbles.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
@@ -17,6 +18,11 @@ template <>
 __device__ __forceinline__ float Weight<int8_t>(const MatmulParams& p, const char* row, int64_t k) {
   const auto* scales = reinterpret_cast<const float*>(row + p.scales_offset_bytes);
   return static_cast<float>(reinterpret_cast<const int8_t*>(row)[k]) * scales[k / p.group_size];
+}
+template <>
+__device__ __forceinline__ float Weight<Nibbles>(const MatmulParams& p, const char* row,
+                                                 int64_t k) {
+  return NibbleWeight(row, k, p.scales_offset_bytes, p.group_size);
 }
 
 // A tile of outputs; tiles of both factors pass through shared memory along k.
@@ -62,6 +68,7 @@ cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
     case DType::kBF16: return Launch(MatmulKernel<T, BFloat16>, shape, stream, p);
     case DType::kF16: return Launch(MatmulKernel<T, Float16>, shape, stream, p);
     case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
+    case DType::kI4: return Launch(MatmulKernel<T, Nibbles>, shape, stream, p);
     default: return cudaErrorInvalidValue;
   }
 }

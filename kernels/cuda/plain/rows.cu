@@ -1,5 +1,6 @@
 // Embedding, gather, add, activations: a block per row, a thread per element. Sums of ranks.
 #include "kernels/cuda/launch/plain_shapes.h"
+#include "kernels/cuda/nibbles.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
@@ -7,7 +8,7 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-// Element `i` of a row of weights; of int8, with the scales behind the row.
+// Element `i` of a row of weights; of int8 and int4, with the scales behind the row.
 template <typename T>
 __device__ __forceinline__ float TableValue(const EmbeddingParams&, const char* row, int64_t i) {
   return AsFloat(reinterpret_cast<const T*>(row)[i]);
@@ -17,6 +18,11 @@ __device__ __forceinline__ float TableValue<int8_t>(const EmbeddingParams& p, co
                                                     int64_t i) {
   const auto* scales = reinterpret_cast<const float*>(row + p.scales_offset_bytes);
   return static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]) * scales[i / p.group_size];
+}
+template <>
+__device__ __forceinline__ float TableValue<Nibbles>(const EmbeddingParams& p, const char* row,
+                                                     int64_t i) {
+  return NibbleWeight(row, i, p.scales_offset_bytes, p.group_size);
 }
 
 template <typename Table, typename T>
@@ -89,6 +95,7 @@ cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
     case DType::kF16: return Launch(EmbeddingKernel<Float16, T>, shape, stream, p);
     case DType::kBF16: return Launch(EmbeddingKernel<BFloat16, T>, shape, stream, p);
     case DType::kI8: return Launch(EmbeddingKernel<int8_t, T>, shape, stream, p);
+    case DType::kI4: return Launch(EmbeddingKernel<Nibbles, T>, shape, stream, p);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/kernels/conformance/path.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels::conformance {
 namespace {
@@ -25,7 +26,14 @@ struct Packed {
     Pack(half, spec.out_features - half, source_type, seed + 1);
   }
   void Pack(int64_t first, int64_t rows, DType source_type, uint64_t seed) {
-    const Tensor source = Random(Reference(), source_type, {rows, weights.spec.in_features}, seed);
+    const LinearSpec& spec = weights.spec;
+    if (spec.weight_dtype == DType::kI4) {
+      const auto made = RandomInt4(rows, spec.in_features, spec.group_size, seed);
+      const TensorView source = Int4Rows(made, 0, rows, spec.in_features, spec.group_size);
+      REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
+      return;
+    }
+    const Tensor source = Random(Reference(), source_type, {rows, spec.in_features}, seed);
     REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
   }
   std::vector<float> Unpack() const {
@@ -72,7 +80,7 @@ std::vector<Path*> AllPaths(const std::string& op) {
 }
 
 TEST_CASE("Linear: shapes, weight and activation types, bias") {
-  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8);
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kI4);
   const DType activation = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   const auto [in_features, out_features] =
@@ -126,6 +134,39 @@ TEST_CASE("packing: what comes back is the conversion asked for, from every sour
   }
 }
 
+TEST_CASE("packing int4: what comes back is scale * (code - zero), and floats are refused") {
+  const LinearSpec spec = {
+      .in_features = 100, .out_features = 40, .weight_dtype = DType::kI4, .group_size = 32};
+  const auto rows = RandomInt4(20, 100, 32, 1), more = RandomInt4(20, 100, 32, 2);
+  std::vector<float> given;
+  for (const auto* half : {&rows, &more}) {
+    for (int64_t row = 0; row < 20; ++row) {
+      const std::byte* from = half->data() + row * Int4RowBytes(100, 32);
+      for (int64_t i = 0; i < 100; ++i) {
+        const uint32_t word = Int4WordAt(from + Int4CodeBytes(100), i / 32);
+        given.push_back(Int4Weight(Int4Code(from, i), word));
+      }
+    }
+  }
+  for (Path* path : AllPaths("Linear")) {
+    INFO("path " << path->name());
+    const Packed packed(*path, spec, DType::kF32, 1);
+    CHECK(packed.Unpack() == given);
+    const Tensor floats = Random(Reference(), DType::kF32, {20, 100}, 1);
+    const absl::Status refused = path->ops().PackWeightRows(packed.weights, 0, floats);
+    CHECK(refused.code() == absl::StatusCode::kInvalidArgument);
+    // Looked up as an embedding.
+    const Tensor ids(*path, {3}, std::vector<int32_t>{39, 0, 40});
+    const Tensor out = Zeros(*path, DType::kF32, {3, 100});
+    EmbeddingArgs args = {.out = out, .packed = &packed.weights, .ids = ids};
+    REQUIRE(path->ops().Embedding(args, path->stream()).ok());
+    std::vector<float> expected(given.end() - 100, given.end());
+    expected.insert(expected.end(), given.begin(), given.begin() + 100);
+    expected.resize(300);
+    CHECK(out.Read() == expected);
+  }
+}
+
 struct ExpertRows {
   std::vector<int32_t> offsets, sources;
   int64_t in_rows = 0;  // where they are read by index
@@ -140,7 +181,7 @@ ExpertRows FewOrMany(bool many) {
 }
 
 TEST_CASE("GroupedLinear: rows by expert, empty experts, rows read by index") {
-  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8);
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kI4);
   const DType activation = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   const bool indexed = GENERATE(false, true);

@@ -11,6 +11,7 @@
 #include "kernels/half_floats.h"
 #include "tests/kernels/conformance/path.h"
 #include "tests/kernels/cuda/test_device.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
@@ -56,7 +57,7 @@ struct Problem {
   DType in = DType::kBF16, weights = DType::kBF16, out = DType::kF32;
   int64_t rows = 1, columns = 1, depth = 8;
   int64_t in_stride = 0;    // 0: dense
-  int64_t group_size = 64;  // of int8
+  int64_t group_size = 64;  // of int8, int4
   std::vector<int32_t> expert_offsets = {};
   std::vector<int32_t> source_rows = {};
   bool with_bias = false;
@@ -75,6 +76,13 @@ struct Problem {
   std::vector<float> bias() const { return RandomFloats(columns, 3); }
   // As the device has them, and as floats.
   std::vector<std::byte> packed() const {
+    const int64_t all = experts() * columns;
+    if (weights == DType::kI4) {
+      const auto rows = RandomInt4(all, depth, group_size, 2);
+      std::vector<std::byte> bytes(all * WeightRowBytes(spec()));
+      REQUIRE(PackRows(spec(), 0, Int4Rows(rows, 0, all, depth, group_size), bytes.data()).ok());
+      return bytes;
+    }
     const std::vector<float> values = RandomFloats(experts() * columns * depth, 2);
     std::vector<std::byte> bytes(experts() * columns * WeightRowBytes(spec()));
     const TensorView view(const_cast<float*>(values.data()), DType::kF32,
@@ -155,8 +163,9 @@ void CheckProblem(Launcher launch, const Problem& p) {
 TEST_CASE("GEMV: every type, number of rows and remainder of columns and depth") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType in = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const DType weights = GENERATE(DType::kBF16, DType::kF16, DType::kI8);
-  if (in != DType::kF32 && weights != DType::kI8 && weights != in) return;
+  const DType weights = GENERATE(DType::kBF16, DType::kF16, DType::kI8, DType::kI4);
+  const bool half = weights == DType::kBF16 || weights == DType::kF16;
+  if (in != DType::kF32 && half && weights != in) return;
   const int64_t rows = GENERATE(1, 2, 3, 8);
   const auto [columns, depth] = GENERATE(table<int64_t, int64_t>({{1, 1}, {35, 130}, {18, 600}}));
   CheckProblem(&LaunchGemv, {.in = in,
@@ -171,24 +180,26 @@ TEST_CASE("GEMV: every type, number of rows and remainder of columns and depth")
 TEST_CASE("GEMV: inputs that are not aligned, and scales of small groups") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   for (const int64_t stride : {203, 208}) {
-    CheckProblem(&LaunchGemv, {.in = DType::kBF16,
-                               .weights = DType::kI8,
-                               .rows = 5,
-                               .columns = 9,
-                               .depth = 200,
-                               .in_stride = stride,
-                               .group_size = 16});
+    for (const DType weights : {DType::kI8, DType::kI4}) {
+      CheckProblem(&LaunchGemv, {.in = DType::kBF16,
+                                 .weights = weights,
+                                 .rows = 5,
+                                 .columns = 9,
+                                 .depth = 200,
+                                 .in_stride = stride,
+                                 .group_size = 16});
+    }
   }
 }
 
 TEST_CASE("GEMM: every type, tile of rows, remainder of columns and depth") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType in = GENERATE(DType::kBF16, DType::kF16);
-  const bool codes = GENERATE(false, true);
+  const DType codes = GENERATE(DType::kF32, DType::kI8, DType::kI4);  // f32: none
   const auto [rows, columns, depth] = GENERATE(
       table<int64_t, int64_t, int64_t>({{1, 1, 8}, {17, 130, 40}, {65, 40, 96}, {130, 9, 200}}));
   CheckProblem(&LaunchGemm, {.in = in,
-                             .weights = codes ? DType::kI8 : in,
+                             .weights = codes == DType::kF32 ? in : codes,
                              .out = rows == 17 ? in : DType::kF32,
                              .rows = rows,
                              .columns = columns,
@@ -199,23 +210,24 @@ TEST_CASE("GEMM: every type, tile of rows, remainder of columns and depth") {
 
 TEST_CASE("experts: rows between offsets, empty experts, rows read by index") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  const bool codes = GENERATE(false, true), indexed = GENERATE(false, true);
+  const DType weights = GENERATE(DType::kBF16, DType::kI8, DType::kI4);
+  const bool indexed = GENERATE(false, true);
   // Rows 0 to 2 and from 25 on belong to other ranks' experts.
-  Problem p = {.weights = codes ? DType::kI8 : DType::kBF16,
+  Problem p = {.weights = weights,
                .rows = 28,
                .columns = 20,
                .depth = 72,
                .expert_offsets = {3, 3, 20, 21, 21, 25}};
   p.group_size = 32;
   for (int32_t row = 0; indexed && row < p.rows; ++row) p.source_rows.push_back((row * 5) % 28);
-  CAPTURE(codes, indexed);
+  CAPTURE(indexed);
   CheckProblem(&LaunchGemm, p);
   CheckProblem(&LaunchGemv, p);
 }
 
 TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  const DType weights = GENERATE(DType::kF16, DType::kI8);
+  const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kI4);
   TestDevice device;
   const auto first_row = [&](Launcher launch, int64_t rows) {
     const Problem p = {
@@ -279,6 +291,12 @@ TEST_CASE("what is not aligned, and types of other kernels, are refused before t
   CHECK(refused(&LaunchGemm, [](LinearParams& bad) { bad.in_dtype = DType::kF32; }));
   CHECK(refused(&LaunchGemm, [](LinearParams& bad) { bad.weight_dtype = DType::kF16; }));
   CHECK(refused(&LaunchGemv, [](LinearParams& bad) { bad.weight_dtype = DType::kF32; }));
+  for (const DType codes : {DType::kI8, DType::kI4}) {  // half a stage
+    CHECK(refused(&LaunchGemm, [&](LinearParams& bad) {
+      bad.weight_dtype = codes;
+      bad.group_size = 16;
+    }));
+  }
   device.Synchronize();
 }
 

@@ -30,9 +30,9 @@ TEST_CASE("float32 weights have the plain kernel, whose sums run in one order") 
 }
 
 TEST_CASE("few rows have GEMV, many have tensor cores where their type allows it") {
-  for (const DType weights : {kF16, kBF16, kI8}) {
+  for (const DType weights : {kF16, kBF16, kI8, kI4}) {
     INFO(Name(weights));
-    const DType half = weights == kI8 ? kBF16 : weights;
+    const DType half = weights == kI8 || weights == kI4 ? kBF16 : weights;
     for (const DType in : {kF32, half}) {
       CHECK(Choice(in, weights, half, 1) == LinearKernel::kGemv);
       CHECK(Choice(in, weights, half, kMaxGemvRows) == LinearKernel::kGemv);
@@ -47,11 +47,13 @@ TEST_CASE("few rows have GEMV, many have tensor cores where their type allows it
   CHECK(Choice(kF32, kF16, kBF16, 100) == LinearKernel::kPlain);
 }
 
-TEST_CASE("groups of int8 weights must fill what a kernel loads at once") {
-  CHECK(Choice(kF32, kI8, kBF16, 1, 90, 16) == LinearKernel::kGemv);
-  CHECK(Choice(kF32, kI8, kBF16, 1, 90, 24) == LinearKernel::kPlain);
-  CHECK(Choice(kF32, kI8, kBF16, 100, 90, 32) == LinearKernel::kTensorCores);
-  CHECK(Choice(kF32, kI8, kBF16, 100, 90, 16) == LinearKernel::kPlain);
+TEST_CASE("groups of int8 and int4 weights must fill what a kernel loads at once") {
+  for (const DType codes : {kI8, kI4}) {
+    CHECK(Choice(kF32, codes, kBF16, 1, 90, 16) == LinearKernel::kGemv);
+    CHECK(Choice(kF32, codes, kBF16, 1, 90, 24) == LinearKernel::kPlain);
+    CHECK(Choice(kF32, codes, kBF16, 100, 90, 32) == LinearKernel::kTensorCores);
+    CHECK(Choice(kF32, codes, kBF16, 100, 90, 16) == LinearKernel::kPlain);
+  }
 }
 
 TEST_CASE("Turing multiplies float16 alone") {
@@ -85,7 +87,7 @@ TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memor
           CHECK(gemv.blocks.y == experts);
 
           const GemmTile tile = ChooseGemmTile(rows, columns, experts, multiprocessors);
-          const LaunchShape gemm = GemmShape(tile, rows, columns, experts, false);
+          const LaunchShape gemm = GemmShape(tile, rows, columns, experts, kBF16);
           CHECK(gemm.IsLegal());
           CHECK(gemm.blocks.y * kGemmColumns >= columns);
           CHECK(gemm.threads.count() == 128 * tile.row_warps);
@@ -94,7 +96,9 @@ TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memor
           const int64_t ones = std::min(rows, experts) - 1;
           const int64_t rest = (rows - ones + tile.rows() - 1) / tile.rows();
           CHECK(gemm.blocks.x >= ones + rest);
-          CHECK(GemmShape(tile, rows, columns, experts, true).shared_bytes < gemm.shared_bytes);
+          const LaunchShape int8 = GemmShape(tile, rows, columns, experts, kI8);
+          CHECK(int8.shared_bytes < gemm.shared_bytes);
+          CHECK(GemmShape(tile, rows, columns, experts, kI4).shared_bytes < int8.shared_bytes);
         }
       }
     }
