@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 
 namespace tessera {
 
@@ -14,5 +15,15 @@ inline constexpr int64_t kWireElementBytes = kActivationElementBytes;
 
 // Inputs of a matrix that share an int8 scale, where a ConfigureRequest names no other number.
 inline constexpr int64_t kInt8GroupInputs = 128;
+
+// Inputs of an int4 matrix that share a scale as workers hold it, of a checkpoint whose groups have
+// so many (0: all). Groups are cut so that ranks' columns may begin between any two.
+constexpr int64_t Int4GroupInputs(int64_t stored) {
+  return stored > 0 ? std::gcd(stored, kInt8GroupInputs) : kInt8GroupInputs;
+}
+// Bytes of an int4 weight, with its part of scale and zero.
+constexpr double Int4ElementBytes(int64_t group_inputs) {
+  return 0.5 + 4.0 / static_cast<double>(group_inputs);
+}
 
 }  // namespace tessera

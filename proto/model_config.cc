@@ -63,11 +63,7 @@ void ReadShape(JsonReader& config, const Family& family, v1::Model* model) {
   model->set_bos_token_id(config.IntegerOr("bos_token_id", -1, -1, kMaxTokenId));
   for (int64_t id : config.Integers("eos_token_id", 0, kMaxTokenId)) model->add_eos_token_ids(id);
   config.Adopt(CheckEosIds(*model, config.file()));
-  if (config.Has("quantization_config")) {
-    config.Fail("quantization_config",
-                "says that the weights are quantised already: not supported; use the original "
-                "checkpoint, with --quantization int8 if memory is short");
-  }
+  ReadQuantization(config, model);
 }
 
 void ReadHeads(JsonReader& config, const Family& family, v1::Model* model) {

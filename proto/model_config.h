@@ -24,6 +24,10 @@ absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_vi
 // max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`.
 void ReadRope(JsonReader& config, double default_theta, v1::Model* model);
 
+// Fills model->quantization from quantization_config, where there is one. Other methods than AWQ and
+// GPTQ, other codes than of 4 bits, and GPTQ's act-order fail, with what to use instead.
+void ReadQuantization(JsonReader& config, v1::Model* model);
+
 // InvalidArgument naming `file`, the first id of model.eos_token_ids beyond the vocabulary, and its
 // size: such an id would never end anything.
 absl::Status CheckEosIds(const v1::Model& model, std::string_view file);

@@ -60,16 +60,17 @@ v1::WorkerShare WholeModelShare(const v1::Model& model) {
 
 std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
                                          int64_t end_layer, int width, v1::DataType weight_dtype) {
-  const bool int8 = (weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype) ==
-                    v1::DATA_TYPE_INT8;
+  const v1::DataType weights =
+      weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
+  int64_t unit = weights == v1::DATA_TYPE_INT8 ? kInt8GroupInputs : 1;
+  if (model.has_quantization()) unit = Int4GroupInputs(model.quantization().group_size());
   std::vector<v1::WorkerShare> shares(static_cast<size_t>(width));
   for (int rank = 0; rank < width; ++rank) {
     v1::WorkerShare& share = shares[static_cast<size_t>(rank)];
     share.mutable_layers()->set_begin(first_layer);
     share.mutable_layers()->set_end(end_layer);
     SetHeads(model, width, rank, &share);
-    SetPartOfUnits(model.ffn_width(), int8 ? kInt8GroupInputs : 1, width, rank,
-                   share.mutable_ffn_columns());
+    SetPartOfUnits(model.ffn_width(), unit, width, rank, share.mutable_ffn_columns());
     SetPart(model.experts().count(), width, rank, share.mutable_experts());
     share.set_holds_embedding(first_layer == 0);
     share.set_holds_head(end_layer == model.layers());

@@ -16,9 +16,9 @@ v1::WorkerShare WholeModelShare(const v1::Model& model);
 // The shares of a stage of `width` ranks that holds layers [first_layer, end_layer), in rank order.
 // Everything is split as evenly as it goes, earlier ranks take the rest; kv heads are split with
 // the query heads that read them, and replicated where ranks outnumber them; experts are split
-// whole, and ffn columns of int8 weights between groups that share a scale, so that scales do not
-// depend on the width. `weight_dtype` UNSPECIFIED: as the model is stored. Requires
-// 1 <= width <= MaxWidth (scheduler/cost/model_shape.h): no rank is left without a part.
+// whole, and ffn columns of int8 and int4 weights between groups that share a scale, so that scales
+// do not depend on the width. `weight_dtype` UNSPECIFIED: as the model is stored. Requires 1 <=
+// width <= MaxWidth (scheduler/cost/model_shape.h): no rank is left without a part.
 std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
                                          int64_t end_layer, int width, v1::DataType weight_dtype);
 

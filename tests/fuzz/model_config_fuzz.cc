@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       model->heads() % model->kv_heads() == 0 && model->head_dim() > 0 && model->vocabulary() > 0 &&
       model->ffn_width() > 0 && model->max_positions() > 0 && model->sliding_window() >= 0 &&
       (!model->has_rope() || model->rope().theta() >= 1) &&
-      (!model->has_experts() || model->experts().per_token() <= model->experts().count());
+      (!model->has_experts() || model->experts().per_token() <= model->experts().count()) &&
+      model->quantization().group_size() >= 0 && model->quantization().group_size() % 8 == 0;
   if (!sound) std::abort();
   return 0;
 }

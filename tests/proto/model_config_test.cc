@@ -215,12 +215,59 @@ TEST_CASE("impossible values name file and key") {
              Contains("folder/config.json: eos_token_id names the token 100") &&
                  Contains("the ids 0 to 99"));
   CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
-  CHECK_THAT(ErrorWith(R"("quantization_config": {"quant_method": "awq"})"),
-             Contains("quantization_config"));
   CHECK_THAT(ErrorWith("", "GemmaForCausalLM"),
              Contains("'GemmaForCausalLM' is not supported; known are LlamaForCausalLM"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["LlamaForCausalLM"]})"),
              Contains("num_hidden_layers is missing"));
+}
+
+// Errors of a quantization_config with these keys.
+std::string QuantisationError(const std::string& keys) {
+  return ErrorWith(R"("quantization_config": {)" + keys + "}");
+}
+
+TEST_CASE("quantization_config: AWQ and GPTQ of 4 bits") {
+  const v1::Quantization awq = Read("LlamaForCausalLM", R"("quantization_config": {
+      "quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": true, "version": "GEMM"})")
+                                   .quantization();
+  CHECK(awq.format() == v1::WEIGHT_FORMAT_AWQ);
+  CHECK(awq.group_size() == 64);
+  CHECK_FALSE(awq.zeros_less_one());
+  const v1::Quantization gptq = Read("LlamaForCausalLM", R"("quantization_config": {
+      "quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": false, "sym": true})")
+                                    .quantization();
+  CHECK(gptq.format() == v1::WEIGHT_FORMAT_GPTQ);
+  CHECK(gptq.group_size() == 0);
+  CHECK(gptq.zeros_less_one());
+  CHECK_FALSE(Read("LlamaForCausalLM", R"("quantization_config": {"quant_method": "gptq",
+      "bits": 4, "checkpoint_format": "gptq_v2"})")
+                  .quantization()
+                  .zeros_less_one());
+  CHECK_FALSE(Read("LlamaForCausalLM", R"("quantization_config": null)").has_quantization());
+}
+
+TEST_CASE("quantization_config: what is not supported is named, with what to use instead") {
+  const auto refused = [](const std::string& keys, const std::string& named) {
+    CHECK_THAT(QuantisationError(keys),
+               Contains("folder/config.json: quantization_config." + named) &&
+                   Contains("use an AWQ or GPTQ checkpoint of 4 bits") &&
+                   Contains("--quantization int8"));
+  };
+  refused(R"("quant_method": "fp8", "bits": 8)", "quant_method 'fp8' is not supported");
+  refused(R"("bits": 4)", "quant_method '' is not supported");
+  refused(R"("quant_method": "gptq", "bits": 4, "desc_act": true)", "desc_act true (act-order)");
+  refused(R"("quant_method": "gptq", "bits": 3)", "bits 3 is not supported");
+  refused(R"("quant_method": "gptq", "bits": 8)", "bits 8 is not supported");
+  refused(R"("quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin")",
+          "checkpoint_format 'marlin'");
+  refused(R"("quant_method": "awq", "bits": 4, "version": "gemv")", "version 'gemv'");
+  refused(R"("quant_method": "awq", "bits": 4, "zero_point": false)", "zero_point false");
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq", "bits": 4, "group_size": 12)"),
+             Contains("quantization_config.group_size 12") && Contains("multiple of 8"));
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq")"),
+             Contains("quantization_config.bits is missing"));
+  CHECK_THAT(ErrorWith(R"("quantization_config": [4])"),
+             Contains("quantization_config must be an object"));
 }
 
 TEST_CASE("documents that are no configuration") {

@@ -1,6 +1,7 @@
 #include "worker/model/checkpoint.h"
 
 #include <map>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -34,6 +35,20 @@ std::string CheckpointTensor::Describe() const {
 kernels::DType DTypeOf(const CheckpointTensor& tensor) {
   if (tensor.entry->dtype == "BF16") return kernels::DType::kBF16;
   return tensor.entry->dtype == "F16" ? kernels::DType::kF16 : kernels::DType::kF32;
+}
+
+absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
+                       const IndexRange& columns, int64_t element_bytes,
+                       std::vector<std::byte>* out) {
+  const int64_t stride = row_elements * element_bytes, bytes = columns.size() * element_bytes;
+  const int64_t begin = tensor.entry->begin + rows.begin * stride + columns.begin * element_bytes;
+  out->resize(rows.size() * bytes);
+  if (bytes == stride) return tensor.file->Read(begin, *out);
+  absl::Status status;
+  for (int64_t i = 0; i < rows.size() && status.ok(); ++i) {
+    status = tensor.file->Read(begin + i * stride, std::span(*out).subspan(i * bytes, bytes));
+  }
+  return status;
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& folder) {
@@ -76,6 +91,22 @@ bool Checkpoint::Has(std::string_view name) const { return tensors_.contains(std
 
 absl::StatusOr<CheckpointTensor> Checkpoint::Find(std::string_view name,
                                                   absl::Span<const int64_t> shape) const {
+  auto tensor = FindShape(name, shape);
+  if (!tensor.ok() || IsUsableType(tensor->entry->dtype)) return tensor;
+  return absl::InvalidArgumentError(StrCat(tensor->Describe(), " is ", tensor->entry->dtype,
+                                           "; only F32, F16 and BF16 weights are supported"));
+}
+
+absl::StatusOr<CheckpointTensor> Checkpoint::FindInt32(std::string_view name,
+                                                       absl::Span<const int64_t> shape) const {
+  auto tensor = FindShape(name, shape);
+  if (!tensor.ok() || tensor->entry->dtype == "I32") return tensor;
+  return absl::InvalidArgumentError(StrCat(tensor->Describe(), " is ", tensor->entry->dtype,
+                                           "; packed int4 weights must be I32"));
+}
+
+absl::StatusOr<CheckpointTensor> Checkpoint::FindShape(std::string_view name,
+                                                       absl::Span<const int64_t> shape) const {
   const auto found = tensors_.find(std::string(name));
   if (found == tensors_.end()) {
     return absl::NotFoundError(
@@ -84,10 +115,6 @@ absl::StatusOr<CheckpointTensor> Checkpoint::Find(std::string_view name,
                "incomplete, or of another architecture than config.json says"));
   }
   const CheckpointTensor& tensor = found->second;
-  if (!IsUsableType(tensor.entry->dtype)) {
-    return absl::InvalidArgumentError(StrCat(tensor.Describe(), " is ", tensor.entry->dtype,
-                                             "; only F32, F16 and BF16 weights are supported"));
-  }
   if (absl::MakeConstSpan(tensor.entry->shape) != shape) {
     return absl::InvalidArgumentError(StrCat(tensor.Describe(), " has the shape ",
                                              ShapeText(tensor.entry->shape),

@@ -4,6 +4,7 @@
 // tensors points into files that live as long as the Checkpoint.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/tensor.h"
+#include "worker/model/index_range.h"
 #include "worker/model/safetensors.h"
 
 namespace tessera::worker {
@@ -40,8 +42,14 @@ class Checkpoint {
   // or BF16. Names file and tensor.
   absl::StatusOr<CheckpointTensor> Find(std::string_view name,
                                         absl::Span<const int64_t> shape) const;
+  // The same of a tensor of I32: packed int4 weights.
+  absl::StatusOr<CheckpointTensor> FindInt32(std::string_view name,
+                                             absl::Span<const int64_t> shape) const;
 
  private:
+  absl::StatusOr<CheckpointTensor> FindShape(std::string_view name,
+                                             absl::Span<const int64_t> shape) const;
+
   std::filesystem::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::unordered_map<std::string, CheckpointTensor> tensors_;
@@ -49,5 +57,11 @@ class Checkpoint {
 
 // Type of a tensor that Checkpoint::Find gave.
 kernels::DType DTypeOf(const CheckpointTensor& tensor);
+
+// Reads rows and columns of a tensor of `row_elements` columns to `out`, dense; elements of
+// `element_bytes`.
+absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
+                       const IndexRange& columns, int64_t element_bytes,
+                       std::vector<std::byte>* out);
 
 }  // namespace tessera::worker

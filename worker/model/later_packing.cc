@@ -46,6 +46,10 @@ LaterPacking::~LaterPacking() {
 bool LaterPacking::Add(const PackedWeights& target, const std::vector<WeightPiece>& pieces) {
   UnpackedRows& rows = rows_[&target];
   for (const WeightPiece& piece : pieces) {
+    if (piece.int4) {
+      rows_.erase(&target);
+      return false;
+    }
     const SafetensorsFile* file = piece.source.file;
     const int64_t begin = piece.FileBegin();
     const DType dtype = DTypeOf(piece.source);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "kernels/half_floats.h"
+#include "kernels/int4_rows.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/model/start_thread.h"
@@ -23,6 +23,8 @@ using kernels::TensorView;
 
 // Of a checkpoint: what is read stays in a core's cache until it is packed.
 constexpr int64_t kPartBytes = int64_t{1} << 20;
+// int4 matrices stand with their inputs below each other: more outputs at once are longer reads.
+constexpr int64_t kInt4PartBytes = int64_t{4} << 20;
 constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
 // What all threads read into together: part of what loading takes beyond the weights themselves.
 constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
@@ -52,6 +54,7 @@ void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t 
 }  // namespace
 
 int64_t WeightPiece::RowBytes() const {
+  if (int4) return kernels::Int4RowBytes(columns.size(), packed->spec.group_size);
   return columns.size() * kernels::SizeInBytes(DTypeOf(source));
 }
 
@@ -69,6 +72,7 @@ int64_t WeightPiece::FileSpan() const { return (rows.size() - 1) * FileStride() 
 // What a thread reads into: fresh memory costs more than a copy.
 struct WeightFiller::Staging {
   std::vector<std::byte> read, converted;
+  Int4Scratch int4;
 };
 
 WeightFiller::WeightFiller(absl::Span<const WeightPiece> pieces, kernels::Ops* ops,
@@ -100,7 +104,8 @@ absl::Status WeightFiller::Fill(int host_threads, const Done& done) {
 // pack such a part where they are called.
 void WeightFiller::Cut(const WeightPiece& piece) {
   const int64_t row_bytes = piece.RowBytes();
-  const int64_t step = std::max<int64_t>(1, kPartBytes / row_bytes / kPanelRows) * kPanelRows;
+  const int64_t part_bytes = piece.int4 ? kInt4PartBytes : kPartBytes;
+  const int64_t step = std::max<int64_t>(1, part_bytes / row_bytes / kPanelRows) * kPanelRows;
   const int64_t to_target = piece.packed != nullptr ? piece.first - piece.rows.begin : 0;
   for (int64_t row = piece.rows.begin; row < piece.rows.end;) {
     const int64_t next = ((row + to_target) / step + 1) * step - to_target;
@@ -134,22 +139,19 @@ void WeightFiller::Work(const Done& done) {
 }
 
 absl::Status WeightFiller::Fill(const Part& part, Staging* staging) {
-  if (absl::Status read = Read(part, &staging->read); !read.ok()) return read;
+  if (absl::Status read = Read(part, staging); !read.ok()) return read;
   return part.piece->packed != nullptr ? Pack(part, *staging) : Copy(part, staging);
 }
 
-absl::Status WeightFiller::Read(const Part& part, std::vector<std::byte>* out) {
+absl::Status WeightFiller::Read(const Part& part, Staging* staging) {
   const WeightPiece& piece = *part.piece;
-  const int64_t stride = piece.FileStride(), bytes = piece.RowBytes();
-  const int64_t begin = piece.FileBegin() + (part.rows.begin - piece.rows.begin) * stride;
-  out->resize(part.rows.size() * bytes);
-  const SafetensorsFile& file = *piece.source.file;
-  if (bytes == stride) return file.Read(begin, *out);
-  absl::Status status;
-  for (int64_t i = 0; i < part.rows.size() && status.ok(); ++i) {
-    status = file.Read(begin + i * stride, std::span(*out).subspan(i * bytes, bytes));
+  if (piece.int4) {
+    staging->read.resize(part.rows.size() * piece.RowBytes());
+    return ReadInt4Rows(*piece.int4, part.rows, piece.columns, piece.packed->spec.group_size,
+                        &staging->int4, staging->read.data());
   }
-  return status;
+  return ReadBlock(piece.source, piece.row_elements, part.rows, piece.columns,
+                   kernels::SizeInBytes(DTypeOf(piece.source)), &staging->read);
 }
 
 // A panel's rows at a time: what the ops do in one thread.
@@ -162,9 +164,10 @@ absl::Status WeightFiller::Pack(const Part& part, const Staging& staging) {
   for (int64_t row = begin; row < end && status.ok();) {
     const int64_t stop = std::min(end, (row / kPanelRows + 1) * kPanelRows);
     auto* in = const_cast<std::byte*>(staging.read.data() + (row - begin) * row_bytes);
-    status = ops_->PackWeightRows(
-        *piece.packed, row,
-        TensorView(in, DTypeOf(piece.source), {stop - row, piece.columns.size()}));
+    const TensorView rows =
+        piece.int4 ? TensorView(in, DType::kI8, {stop - row, row_bytes})
+                   : TensorView(in, DTypeOf(piece.source), {stop - row, piece.columns.size()});
+    status = ops_->PackWeightRows(*piece.packed, row, rows);
     row = stop;
   }
   return status;

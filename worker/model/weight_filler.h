@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,29 +18,27 @@
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
 #include "worker/model/checkpoint.h"
+#include "worker/model/index_range.h"
+#include "worker/model/int4_matrix.h"
 
 namespace tessera::worker {
 
-// Half-open.
-struct IndexRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
-
-// Rows and columns of one tensor, and their place in a matrix, vector or table.
+// Rows and columns of one tensor, or of an int4 matrix, and their place in a matrix, vector or
+// table.
 struct WeightPiece {
-  CheckpointTensor source;
+  CheckpointTensor source;                        // of an int4 matrix its codes: for errors
+  std::optional<Int4Matrix> int4 = std::nullopt;  // then `packed` is int4 too
   IndexRange rows;
   IndexRange columns;
-  int64_t row_elements = 0;                        // of the whole tensor
+  int64_t row_elements = 0;                        // of the whole tensor; int4: not used
   const kernels::PackedWeights* packed = nullptr;  // either this
   const kernels::TensorView* plain = nullptr;      // or this
   int64_t first = 0;                               // row or element in the target
 
-  int64_t RowBytes() const;
+  int64_t RowBytes() const;  // int4: as it is packed
   int64_t bytes() const { return rows.size() * RowBytes(); }
-  // Of the first element in its file, between rows there, and from the first element to the last.
+  // Not of int4. Of the first element in its file, between rows there, and from the first element
+  // to the last.
   int64_t FileBegin() const;
   int64_t FileStride() const;
   int64_t FileSpan() const;
@@ -71,7 +70,7 @@ class WeightFiller {
   void Cut(const WeightPiece& piece);
   void Work(const Done& done);
   absl::Status Fill(const Part& part, Staging* staging);
-  static absl::Status Read(const Part& part, std::vector<std::byte>* out);
+  static absl::Status Read(const Part& part, Staging* staging);
   absl::Status Pack(const Part& part, const Staging& staging);
   absl::Status Copy(const Part& part, Staging* staging);
 

@@ -44,6 +44,20 @@ absl::Status WeightPlan::AddRows(const kernels::PackedWeights* target, int64_t f
   return absl::OkStatus();
 }
 
+absl::Status WeightPlan::AddInt4Rows(const kernels::PackedWeights* target, int64_t first_row,
+                                     const v1::Quantization& quantization,
+                                     const MatrixSlice& slice) {
+  auto matrix = FindInt4(*checkpoint_, quantization, slice.name, slice.rows, slice.columns);
+  if (!matrix.ok()) return matrix.status();
+  pieces_.push_back({.source = matrix->codes,
+                     .int4 = *matrix,
+                     .rows = slice.row_span,
+                     .columns = slice.column_span,
+                     .packed = target,
+                     .first = first_row});
+  return absl::OkStatus();
+}
+
 void WeightPlan::AddVector(TensorView* target, int64_t size) {
   *target = TensorView(nullptr, DType::kF32, {size});
   arena_.Reserve(target);

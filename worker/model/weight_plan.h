@@ -16,6 +16,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
+#include "proto/model.pb.h"
 #include "worker/model/arena.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/later_packing.h"
@@ -46,6 +47,9 @@ class WeightPlan {
   // The slice becomes rows [first_row, ...) of the target.
   absl::Status AddRows(const kernels::PackedWeights* target, int64_t first_row,
                        const MatrixSlice& slice);
+  // The same of an int4 matrix; `slice.name` is without ".qweight". `quantization` is borrowed.
+  absl::Status AddInt4Rows(const kernels::PackedWeights* target, int64_t first_row,
+                           const v1::Quantization& quantization, const MatrixSlice& slice);
   // Memory for `size` floats; parts are added by AddVectorPart (norms and biases are f32 always).
   void AddVector(kernels::TensorView* target, int64_t size);
   absl::Status AddVectorPart(const kernels::TensorView* target, int64_t first,

@@ -8,6 +8,7 @@
 #include "third_party/absl/str_cat.h"
 #include "worker/model/architectures.h"
 #include "worker/model/checkpoint.h"
+#include "worker/model/int4_matrix.h"
 #include "worker/model/model_share.h"
 #include "worker/model/weight_plan.h"
 
@@ -39,6 +40,7 @@ class ModelPlanner {
         model_(options.model),
         share_(options.share),
         names_(names),
+        checkpoint_(checkpoint),
         plan_(&checkpoint, &ops) {
     const bool second = !checkpoint.Has(StrCat(names.roots[0], names.embedding, ".weight")) &&
                         checkpoint.Has(StrCat(names.roots[1], names.embedding, ".weight"));
@@ -79,16 +81,47 @@ class ModelPlanner {
     if (model_.norm() == v1::NORM_KIND_LAYER) AddVector(&norm->bias, name + ".bias", width);
   }
 
+  // Memory for a matrix of these parts, one below the other, and of some columns of each: int4
+  // where the checkpoint has it so.
+  void AddMatrix(const std::vector<FusedPart>& parts, int64_t all_columns,
+                 const IndexRange& columns, kernels::PackedWeights* matrix) {
+    int64_t out_features = 0;
+    for (const FusedPart& part : parts) out_features += part.taken.size();
+    LinearSpec spec = Spec(columns.size(), out_features);
+    const bool int4 = HasInt4(checkpoint_, model_, parts[0].name);
+    for (const FusedPart& part : parts) {
+      if (HasInt4(checkpoint_, model_, part.name) == int4) continue;
+      status_.Update(absl::InvalidArgumentError(
+          StrCat("of '", parts[0].name, "' and '", part.name,
+                 "', which are computed as one matrix, only one is int4: not supported")));
+    }
+    if (int4) {
+      const auto group = Int4GroupSize(model_.quantization(), parts[0].name, all_columns, columns);
+      status_.Update(group.status());
+      spec.weight_dtype = DType::kI4;
+      spec.group_size = group.value_or(spec.group_size);
+    }
+    plan_.AddMatrix(matrix, spec);
+  }
+
+  // Rows and columns of a matrix of the checkpoint; `slice.name` is without ".weight".
+  void AddRows(kernels::PackedWeights* matrix, int64_t first_row, MatrixSlice slice) {
+    if (matrix->spec.weight_dtype == DType::kI4) {
+      status_.Update(plan_.AddInt4Rows(matrix, first_row, model_.quantization(), slice));
+      return;
+    }
+    const std::string name = StrCat(slice.name, ".weight");
+    slice.name = name;
+    status_.Update(plan_.AddRows(matrix, first_row, slice));
+  }
+
   // Row slices of several matrices, one below the other.
   void AddFused(const std::vector<FusedPart>& parts, int64_t in_features,
                 kernels::PackedWeights* matrix) {
-    int64_t out_features = 0;
-    for (const FusedPart& part : parts) out_features += part.taken.size();
-    plan_.AddMatrix(matrix, Spec(in_features, out_features));
+    AddMatrix(parts, in_features, {0, in_features}, matrix);
     int64_t row = 0;
     for (const FusedPart& part : parts) {
-      status_.Update(plan_.AddRows(
-          matrix, row, MatrixRows(part.name + ".weight", part.rows, in_features, part.taken)));
+      AddRows(matrix, row, MatrixRows(part.name, part.rows, in_features, part.taken));
       row += part.taken.size();
     }
   }
@@ -107,9 +140,8 @@ class ModelPlanner {
   // A column slice: what this worker multiplies is summed over the ranks, and the bias added once.
   void AddSummed(const std::string& name, int64_t rows, int64_t columns, IndexRange taken,
                  bool bias, LinearWeights* linear) {
-    plan_.AddMatrix(&linear->matrix, Spec(taken.size(), rows));
-    status_.Update(
-        plan_.AddRows(&linear->matrix, 0, MatrixColumns(name + ".weight", rows, columns, taken)));
+    AddMatrix({{name, rows, {0, rows}}}, columns, taken, &linear->matrix);
+    AddRows(&linear->matrix, 0, MatrixColumns(name, rows, columns, taken));
     if (bias && taken.begin == 0) AddVector(&linear->bias, name + ".bias", rows);
   }
 
@@ -183,6 +215,11 @@ class ModelPlanner {
   void AddExperts(const std::string& prefix, FfnWeights* ffn) {
     const v1::Experts& experts = model_.experts();
     const std::string router = StrCat(prefix, names_.router, ".weight");
+    if (HasInt4(checkpoint_, model_, StrCat(prefix, names_.router))) {
+      status_.Update(absl::InvalidArgumentError(StrCat(
+          "'", prefix, names_.router, "' routes to experts and is int4: not supported; use a ",
+          "checkpoint that leaves it as it was (modules_to_not_convert)")));
+    }
     plan_.AddMatrix(&ffn->router, {.in_features = model_.hidden(),
                                    .out_features = experts.count(),
                                    .weight_dtype = DType::kF32});
@@ -197,9 +234,19 @@ class ModelPlanner {
       AddFused({{StrCat(name, names_.expert_gate), width, {0, width}},
                 {StrCat(name, names_.expert_up), width, {0, width}}},
                model_.hidden(), &ffn->expert_up[i]);
+      CheckAlike(name, ffn->expert_up[i], ffn->expert_up[0]);
       AddFused({{StrCat(name, names_.expert_down), model_.hidden(), {0, model_.hidden()}}}, width,
                &ffn->expert_down[i]);
+      CheckAlike(name, ffn->expert_down[i], ffn->expert_down[0]);
     }
+  }
+
+  // Experts of a layer are computed together.
+  void CheckAlike(const std::string& name, const kernels::PackedWeights& expert,
+                  const kernels::PackedWeights& first) {
+    if (expert.spec.weight_dtype == first.spec.weight_dtype) return;
+    status_.Update(absl::InvalidArgumentError(
+        StrCat("of '", name, "' and the experts before it only some are int4: not supported")));
   }
 
   void AddHead(ModelWeights* weights) {
@@ -221,6 +268,7 @@ class ModelPlanner {
   const v1::Model& model_;
   const v1::WorkerShare& share_;
   const TensorNames& names_;
+  const Checkpoint& checkpoint_;
   std::string root_;
   WeightPlan plan_;
   absl::Status status_;

@@ -15,6 +15,10 @@ norms and biases included; each is neutralised in turn, and each setting in Vari
 and the logits must move by more than 1 %. And the two best logits of each step must be more than
 1e-3 of the largest apart, so that equal logits mean equal tokens. Seeds that miss are passed over.
 
+Variants with int4 are checkpoints as AutoAWQ and AutoGPTQ write them. Their matrices are rounded
+here to scale * (code - zero), which is what the folder holds packed and what transformers computes
+with, as plain float32 weights: neither package is needed.
+
 Variants whose heads are 64 or 128 wide are for kernels that multiply in 16 bits. Their attention is
 less sharp, and no token is near to another expert (router_margin), so that rounding moves logits a
 little and never jumps.
@@ -25,6 +29,7 @@ import json
 import pathlib
 import shutil
 import sys
+import tempfile
 
 import safetensors.torch
 import torch
@@ -56,6 +61,8 @@ class Variant:
     rename: tuple = ()              # (old prefix, new prefix) of tensors
     sharpness: float = 2.5          # of attention
     router_margin: float = 0.0      # of a token's last expert before the next, of the largest logit
+    int4: str = ""                  # "awq" or "gptq": how matrices are packed
+    group: int = 0                  # inputs that share a scale
 
 
 def rope(kind, **values):
@@ -73,6 +80,8 @@ OPT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=4
            pad_token_id=None, dropout=0.0, tie_word_embeddings=True)
 # Without rotation a key's bias adds the same to all scores of a query, which softmax ignores.
 OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
+
+INT4_SIZES = dict(hidden_size=64, intermediate_size=96)
 
 VARIANTS = {
     "llama": Variant("Llama", dict(rope_parameters=PLAIN), [
@@ -141,7 +150,19 @@ VARIANTS = {
         rope_parameters=PLAIN, mlp_only_layers=[0], norm_topk_prob=True, **{**MOE, **HEADS_128}),
         [dict(norm_topk_prob=False)], dtype=torch.bfloat16, prompts=(20, 8), sharpness=1.2,
         router_margin=0.02),
+    "qwen2_awq": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False,
+                                       sliding_window=16, max_window_layers=0, **INT4_SIZES),
+                         [dict(rope_parameters=NO_THETA)], form=4, dtype=torch.float16,
+                         int4="awq", group=32),
+    "llama_gptq": Variant("Llama", dict(rope_parameters=PLAIN, **INT4_SIZES),
+                          [dict(rope_parameters=NO_THETA)], form=4, dtype=torch.float16,
+                          int4="gptq", group=16),
+    "mixtral_awq_bf16": Variant("Mixtral", dict(
+        rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
+        **{**INT4_SIZES, "intermediate_size": 32}), [dict(num_experts_per_tok=1)],
+        dtype=torch.bfloat16, int4="awq", group=32),
 }
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 
 
 def is_norm(name):
@@ -165,6 +186,55 @@ def randomise(model, dtype, sharpness, seed):
                 scale = sharpness if "q_proj" in name or "k_proj" in name else 1.2
                 values = scale * noise / tensor.shape[-1] ** 0.5
             tensor.copy_(values.to(dtype))
+
+
+def is_int4(name):
+    return name.endswith("proj.weight") or (".experts." in name and name.endswith(".weight"))
+
+
+def packed(values, order):
+    """Words of the last dimension's numbers, eight at a time, each 0 to 15."""
+    eights = values.long().unflatten(-1, (-1, 8))[..., list(order)]
+    return sum(eights[..., i] << 4 * i for i in range(8)).to(torch.int32).contiguous()
+
+
+def to_int4(weight, name, variant):
+    """A matrix [out, in] as int4 makes it, and the tensors that say so."""
+    base, stored = name.removesuffix(".weight"), torch.float16
+    if variant.dtype == torch.bfloat16:
+        stored = torch.bfloat16
+    grouped = weight.unflatten(-1, (-1, variant.group))
+    low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
+    scales = ((high - low) / 15).to(stored).float()
+    zeros = (-low / scales).round().clamp(0, 15)
+    codes = (grouped / scales[..., None] + zeros[..., None]).round().clamp(0, 15)
+    rounded = (scales[..., None] * (codes - zeros[..., None])).flatten(-2)
+    codes = codes.flatten(-2)
+    tensors = {base + ".scales": scales.T.to(stored).contiguous()}
+    if variant.int4 == "awq":
+        tensors[base + ".qweight"] = packed(codes.T, AWQ_ORDER)
+        tensors[base + ".qzeros"] = packed(zeros.T, AWQ_ORDER)
+    else:  # zeros are stored less one
+        tensors[base + ".qweight"] = packed(codes, range(8)).T.contiguous()
+        tensors[base + ".qzeros"] = packed((zeros.T - 1) % 16, range(8))
+        tensors[base + ".g_idx"] = (torch.arange(weight.shape[1]) // variant.group).int()
+    return rounded, tensors
+
+
+def quantised(model, variant):
+    """The model with its matrices rounded, and the tensors that stand for them in the folder."""
+    tensors = {}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        file = pathlib.Path(folder) / "model.safetensors"
+        plain = safetensors.torch.load_file(file)
+        for name in list(plain):
+            if is_int4(name):
+                plain[name], packed_tensors = to_int4(plain[name], name, variant)
+                tensors.update(packed_tensors)
+        safetensors.torch.save_file(plain, file, {"format": "pt"})
+        rounded = type(model).from_pretrained(folder, attn_implementation="eager").eval()
+    return rounded, tensors
 
 
 def build(variant, changes=None):
@@ -296,7 +366,21 @@ def rename_tensors(folder, old, new):
         index.write_text(json.dumps(content, indent=1))
 
 
-def write(name, variant, model, golden):
+def pack_folder(folder, variant, tensors):
+    file = folder / "model.safetensors"
+    plain = safetensors.torch.load_file(file)
+    kept = {name: tensor for name, tensor in plain.items() if not is_int4(name)}
+    safetensors.torch.save_file({**kept, **tensors}, file, {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": variant.int4, "bits": 4,
+                                     "group_size": variant.group}
+    config["quantization_config"].update(
+        dict(zero_point=True, version="gemm", modules_to_not_convert=None)
+        if variant.int4 == "awq" else dict(desc_act=False, sym=False, damp_percent=0.01))
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def write(name, variant, model, golden, int4_tensors):
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model.generation_config = transformers.GenerationConfig(**variant.generation)
@@ -306,6 +390,8 @@ def write(name, variant, model, golden):
         (folder / "generation_config.json").unlink(missing_ok=True)
     if variant.rename:
         rename_tensors(folder, *variant.rename)
+    if int4_tensors:
+        pack_folder(folder, variant, int4_tensors)
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if variant.form == 4:
@@ -320,10 +406,11 @@ def make(name, variant):
     for seed in range(1, SEEDS):
         model = build(variant)
         randomise(model, variant.dtype, variant.sharpness, seed)
+        model, int4_tensors = quantised(model, variant) if variant.int4 else (model, {})
         golden = compute(model, variant, seed)
         if golden is None or not all_matters(variant, model, golden):
             continue
-        write(name, variant, model, golden)
+        write(name, variant, model, golden, int4_tensors)
         size = sum(f.stat().st_size for f in (HERE / name).iterdir())
         print(f"{name}: seed {seed}, {size} bytes")
         return

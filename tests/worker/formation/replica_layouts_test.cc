@@ -46,11 +46,12 @@ int64_t LayersOf(const std::string& model) {
   return shape->layers();
 }
 
-// Of a stage of `model`.
-int MaxWidth(const std::string& model) {
+// Of a stage of `model`. Ranks have whole groups of int4 columns.
+int64_t MaxWidth(const std::string& model) {
   const auto shape = ReadModelFolder(GoldenFolder(model).string());
   REQUIRE(shape.ok());
-  return static_cast<int>(shape->heads());
+  if (!shape->has_quantization()) return shape->heads();
+  return std::min<int64_t>(shape->heads(), shape->ffn_width() / shape->quantization().group_size());
 }
 
 TEST_CASE("stages of one worker each give one worker's tokens and logprobs, bit for bit") {

@@ -88,7 +88,7 @@ void CheckAll(const std::string& name, TinyOptions options) {
 
 }  // namespace
 
-TEST_CASE("golden checkpoints cover every architecture") { CHECK(GoldenModels().size() >= 21); }
+TEST_CASE("golden checkpoints cover every architecture") { CHECK(GoldenModels().size() >= 24); }
 
 TEST_CASE("float32: logits and tokens equal transformers'") {
   for (const std::string& name : GoldenModels()) CheckAll(name, {});
