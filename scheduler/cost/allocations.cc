@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "proto/activations.h"
 
@@ -34,19 +35,27 @@ constexpr int64_t kBlockTokens = 16, kUnlimitedContext = 131072;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t value, int64_t multiple) { return CeilDiv(value, multiple) * multiple; }
 
-enum class Weights { kF32, kHalf, kInt8 };
+enum class Weights { kF32, kHalf, kInt8, kInt4 };
 
+// Of tables and the head.
 Weights WeightsOf(const ModelShape& model) {
   if (model.weight_bytes_per_element >= 4) return Weights::kF32;
   return model.weight_bytes_per_element >= 2 ? Weights::kHalf : Weights::kInt8;
 }
 
-// A matrix of a linear, as workers pack it.
-int64_t PackedBytes(Weights weights, int64_t in, int64_t out) {
+// Of the layers' matrices.
+Weights MatricesOf(const ModelShape& model) {
+  return model.int4_group_inputs > 0 ? Weights::kInt4 : WeightsOf(model);
+}
+
+// A matrix of a linear, as workers pack it; `group`: inputs of an int4 scale.
+int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kInt8GroupInputs) {
   const int64_t columns = RoundUp(out, kPanelColumns);
   switch (weights) {
     case Weights::kF32: return columns * in * kFloat + kAlignment;
     case Weights::kHalf: return columns * RoundUp(in, kTileInputs) * 2 + kAlignment;
+    case Weights::kInt4:
+      return columns * (CeilDiv(in, 2) + CeilDiv(in, group) * kFloat) + kAlignment;
     default:
       return columns * (RoundUp(in, 2) + CeilDiv(in, kInt8GroupInputs) * kFloat) + kAlignment;
   }
@@ -117,19 +126,22 @@ int64_t LogitBytes(const ModelShape& model, const StageSpec& stage, const RankSh
 
 // Matrices, norms and biases of one layer.
 int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
-  const Weights weights = WeightsOf(model);
+  const auto packed = [&model](int64_t in, int64_t out) {
+    return PackedBytes(MatricesOf(model), in, out, model.int4_group_inputs);
+  };
   const int64_t d = model.head_dim, up = model.ffn_matrices - 1, hidden = model.hidden;
   const int64_t q = share.query_heads * d, qkv = q + 2 * share.kv_heads * d;
+  // Heads of ranks may begin within a group of inputs, which is cut there.
+  const int64_t output =
+      PackedBytes(MatricesOf(model), q, hidden, std::gcd(model.int4_group_inputs, d));
   const int64_t vectors = 6 * hidden + 2 * d + qkv + up * share.ffn_columns;
-  int64_t bytes = PackedBytes(weights, hidden, qkv) + PackedBytes(weights, q, hidden) +
-                  vectors * kFloat + 10 * kAlignment;
+  int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 10 * kAlignment;
   if (!model.has_experts(layer)) {
-    return bytes + PackedBytes(weights, hidden, up * share.ffn_columns) +
-           PackedBytes(weights, share.ffn_columns, hidden);
+    return bytes + packed(hidden, up * share.ffn_columns) + packed(share.ffn_columns, hidden);
   }
   return bytes + PackedBytes(Weights::kF32, hidden, model.experts) +
-         share.experts * (PackedBytes(weights, hidden, up * model.expert_width) +
-                          PackedBytes(weights, model.expert_width, hidden));
+         share.experts *
+             (packed(hidden, up * model.expert_width) + packed(model.expert_width, hidden));
 }
 
 // The weights of a rank as they are allocated.

@@ -8,13 +8,13 @@ namespace {
 // Bytes of the layer's weights that a step of `rows` rows reads on a rank.
 double WeightBytesRead(const ModelShape& model, const RankShare& share, int layer, double rows) {
   if (!model.has_experts(layer)) {
-    return LayerParameters(model, share, layer) * model.weight_bytes_per_element;
+    return LayerWeightBytes(model, share, layer);
   }
   const double part = static_cast<double>(share.experts) / model.experts;
   const double experts = part * ExpertsRead(model.experts, model.experts_per_token, rows);
-  return (AttentionParameters(model, share) + RouterParameters(model) +
-          experts * ExpertParameters(model)) *
-         model.weight_bytes_per_element;
+  return (AttentionParameters(model, share) + experts * ExpertParameters(model)) *
+             MatrixElementBytes(model) +
+         RouterParameters(model) * model.weight_bytes_per_element;
 }
 
 // Parameters that one token uses on a rank.

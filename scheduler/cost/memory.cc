@@ -45,19 +45,19 @@ double RankMemory::kv_tokens() const {
 
 double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
   const RankShare share = FullestShare(model, stage.width());
-  double parameters = 0;
+  double bytes = 0;
   if (model.uniform()) {
-    parameters = stage.layers * LayerParameters(model, share, stage.first_layer);
+    bytes = stage.layers * LayerWeightBytes(model, share, stage.first_layer);
   } else {
     for (int i = 0; i < stage.layers; ++i)
-      parameters += LayerParameters(model, share, stage.first_layer + i);
+      bytes += LayerWeightBytes(model, share, stage.first_layer + i);
   }
   const bool one_table = model.tied_embeddings && stage.holds_embedding && stage.holds_head;
   const int tables = one_table ? 1 : (stage.holds_embedding ? 1 : 0) + (stage.holds_head ? 1 : 0);
-  parameters += tables * VocabularyParameters(model, share);
+  double parameters = tables * VocabularyParameters(model, share);
   if (stage.holds_embedding)
     parameters += static_cast<double>(model.learned_positions * model.hidden);
-  return parameters * model.weight_bytes_per_element;
+  return bytes + parameters * model.weight_bytes_per_element;
 }
 
 RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const DeviceSpec& device,

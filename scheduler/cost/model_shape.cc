@@ -12,8 +12,9 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Columns of an ffn that stay together: the inputs of one scale, where weights are int8.
+// Columns of an ffn that stay together: the inputs of one scale, where weights are int8 or int4.
 int64_t FfnUnit(const ModelShape& model) {
+  if (model.int4_group_inputs > 0) return model.int4_group_inputs;
   return model.weight_bytes_per_element < 2 ? kInt8GroupInputs : 1;
 }
 
@@ -51,6 +52,12 @@ void SetExperts(const v1::Model& model, ModelShape* shape) {
   }
 }
 
+// Embedding and head, and a table of positions.
+double TableParameters(const ModelShape& model) {
+  return (model.tied_embeddings ? 1 : 2) * VocabularyParameters(model, FullestShare(model, 1)) +
+         static_cast<double>(model.learned_positions * model.hidden);
+}
+
 }  // namespace
 
 double BytesPerElement(v1::DataType dtype) {
@@ -64,6 +71,12 @@ double BytesPerElement(v1::DataType dtype) {
 absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType weight_dtype,
                                           v1::DataType kv_dtype) {
   if (absl::Status s = CheckShape(model); !s.ok()) return s;
+  if (model.has_quantization() && weight_dtype == v1::DATA_TYPE_INT8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model ", model.name(),
+        ": its weights are int4 already and are not quantised to int8: ask for no type, or take "
+        "the original checkpoint"));
+  }
   ModelShape shape;
   shape.name = model.name();
   shape.layers = model.layers();
@@ -83,6 +96,8 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
+  if (model.has_quantization())
+    shape.int4_group_inputs = Int4GroupInputs(model.quantization().group_size());
   shape.activation_bytes_per_element = kActivationElementBytes;
   shape.wire_bytes_per_element = std::max(2.0, shape.weight_bytes_per_element);
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
@@ -148,6 +163,17 @@ double LayerParameters(const ModelShape& model, const RankShare& share, int laye
   return attention + RouterParameters(model) + share.experts * ExpertParameters(model);
 }
 
+double MatrixElementBytes(const ModelShape& model) {
+  return model.int4_group_inputs > 0 ? Int4ElementBytes(model.int4_group_inputs)
+                                     : model.weight_bytes_per_element;
+}
+
+double LayerWeightBytes(const ModelShape& model, const RankShare& share, int layer) {
+  const double router = model.has_experts(layer) ? RouterParameters(model) : 0;
+  return (LayerParameters(model, share, layer) - router) * MatrixElementBytes(model) +
+         router * model.weight_bytes_per_element;
+}
+
 double ExpertsRead(int experts, int per_token, double tokens) {
   if (experts == 0) return 0;
   const double missed = 1.0 - static_cast<double>(per_token) / experts;
@@ -169,9 +195,15 @@ double KvBytesPerToken(const ModelShape& model) {
 
 double TotalParameters(const ModelShape& model) {
   const RankShare whole = FullestShare(model, 1);
-  double sum = (model.tied_embeddings ? 1 : 2) * VocabularyParameters(model, whole) +
-               static_cast<double>(model.learned_positions * model.hidden);
+  double sum = TableParameters(model);
   for (int layer = 0; layer < model.layers; ++layer) sum += LayerParameters(model, whole, layer);
+  return sum;
+}
+
+double TotalWeightBytes(const ModelShape& model) {
+  const RankShare whole = FullestShare(model, 1);
+  double sum = TableParameters(model) * model.weight_bytes_per_element;
+  for (int layer = 0; layer < model.layers; ++layer) sum += LayerWeightBytes(model, whole, layer);
   return sum;
 }
 

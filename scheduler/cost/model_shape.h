@@ -33,7 +33,8 @@ struct ModelShape {
   int64_t expert_width = 0;
   std::vector<bool> dense_layer;  // by layer, for models with experts; empty: every layer has them
   int64_t max_positions = 0;      // tokens, 0: no limit
-  double weight_bytes_per_element = 2;      // B
+  double weight_bytes_per_element = 2;      // B, int4 matrices aside
+  int64_t int4_group_inputs = 0;            // of the layers' matrices; 0: they are not int4
   double kv_bytes_per_element = 2;          // B_kv
   double activation_bytes_per_element = 4;  // in a CPU worker's buffers
   double wire_bytes_per_element = 2;        // of a hidden row between ranks and stages
@@ -47,7 +48,8 @@ struct ModelShape {
 
 // dtypes UNSPECIFIED: weights as stored, KV as 16 bits (as the weights, where these are wider).
 // The wire type is that of workers with a runtime reserve. InvalidArgument naming the field for a
-// shape that cannot be (zero sizes, more kv heads than heads).
+// shape that cannot be (zero sizes, more kv heads than heads), and for int8 of a model that is
+// int4.
 absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model,
                                           v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED,
                                           v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED);
@@ -85,6 +87,11 @@ double LayerParameters(const ModelShape& model, const RankShare& share,
 // Expected number of E experts that a step of `tokens` tokens reads.
 double ExpertsRead(int experts, int per_token, double tokens);
 
+// Bytes of an element of the layers' matrices: B, or of int4 with its scales.
+double MatrixElementBytes(const ModelShape& model);
+// Of a layer on a rank with `share`.
+double LayerWeightBytes(const ModelShape& model, const RankShare& share, int layer);
+
 // Elements of the embedding or head on a rank.
 double VocabularyParameters(const ModelShape& model, const RankShare& share);
 
@@ -95,5 +102,6 @@ double KvBytesPerToken(const ModelShape& model);
 
 // Of the whole model, once.
 double TotalParameters(const ModelShape& model);
+double TotalWeightBytes(const ModelShape& model);
 
 }  // namespace tessera::scheduler

@@ -129,6 +129,13 @@ absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
       absl::StrFormat("%s is sent %.3f requests/s, but serves %.3f at most", where, gets, can));
 }
 
+// Of a layer's matrices: int4 has half a byte and a word for each group.
+double MatrixElementBytes(const v1::DeploymentPlan& plan) {
+  return plan.model().has_quantization()
+             ? Int4ElementBytes(Int4GroupInputs(plan.model().quantization().group_size()))
+             : WeightElementBytes(plan);
+}
+
 }  // namespace
 
 double WeightElementBytes(const v1::DeploymentPlan& plan) {
@@ -157,7 +164,8 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   // Query and output projections, key and value projections.
   const double attention =
       2 * hidden * head_dim * (Width(share.query_heads()) + Width(share.kv_heads()));
-  double held = 0, used = 0;
+  double held = 0, used = 0;           // of the layers' matrices
+  double tables = 0, used_tables = 0;  // and of all else
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const auto& dense = experts.dense_layers();
     if (experts.count() == 0 || std::find(dense.begin(), dense.end(), layer) != dense.end()) {
@@ -168,21 +176,26 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
     }
     const double router = hidden * experts.count();
     const double routed = Width(share.experts()) * matrices * hidden * experts.ffn_width();
-    held += attention + router + routed;
-    used += attention + router + routed * experts.per_token() / experts.count();
+    held += attention + routed;
+    used += attention + routed * experts.per_token() / experts.count();
+    tables += router;
+    used_tables += router;
   }
   const double width = model.embedding_width() > 0 ? model.embedding_width() : hidden;
   const double table = Width(share.vocabulary_rows()) * width;
-  if (share.holds_head()) used += table;
+  if (share.holds_head()) used_tables += table;
   const bool one_table = model.tied_embeddings() && share.holds_head() && share.holds_embedding();
-  held += table * ((share.holds_embedding() ? 1 : 0) + (share.holds_head() && !one_table ? 1 : 0));
+  tables +=
+      table * ((share.holds_embedding() ? 1 : 0) + (share.holds_head() && !one_table ? 1 : 0));
   if (share.holds_embedding() && model.learned_positions()) {
-    held += hidden * (static_cast<double>(model.max_positions()) + model.learned_position_offset());
+    tables +=
+        hidden * (static_cast<double>(model.max_positions()) + model.learned_position_offset());
   }
   HeldByWorker sum;
-  sum.weight_bytes = held * WeightElementBytes(plan);
-  sum.parameters_per_token = used;
-  sum.bytes_read_per_token = used * WeightElementBytes(plan);
+  const double matrix_bytes = MatrixElementBytes(plan), table_bytes = WeightElementBytes(plan);
+  sum.weight_bytes = held * matrix_bytes + tables * table_bytes;
+  sum.parameters_per_token = used + used_tables;
+  sum.bytes_read_per_token = used * matrix_bytes + used_tables * table_bytes;
   sum.kv_bytes_per_token =
       2 * Width(share.layers()) * Width(share.kv_heads()) * head_dim * KvElementBytes(plan);
   return sum;

@@ -79,7 +79,7 @@ void SetPlanning(const AssumedFigures& f, v1::PlanningTerms* p) {
   p->set_objective_given(o.goal != ever.goal);
   p->set_budget_usd_per_hour(f.problem->budget_usd_per_hour);
   SetSearch(f, p);
-  p->set_weight_bytes_per_element(f.problem->model->weight_bytes_per_element);
+  p->set_weight_bytes_per_element(MatrixElementBytes(*f.problem->model));
   p->set_weight_given(o.weight_dtype != v1::DATA_TYPE_UNSPECIFIED);
   p->set_kv_bytes_per_element(f.problem->model->kv_bytes_per_element);
   p->set_kv_given(o.kv_dtype != v1::DATA_TYPE_UNSPECIFIED);

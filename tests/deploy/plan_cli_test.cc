@@ -360,6 +360,25 @@ TEST_CASE("a prompt that no sequence holds is refused before planning") {
                       "has 32768 tokens (Qwen2.5-7B); ask with at most 32767"));
 }
 
+TEST_CASE("an int4 checkpoint is planned with its bytes, and is not quantised again") {
+  // Qwen2.5-14B on a card of 24 GB.
+  const std::string shape =
+      R"("architectures": ["Qwen2ForCausalLM"], "hidden_size": 5120, "num_hidden_layers": 48,
+         "num_attention_heads": 40, "num_key_value_heads": 8, "intermediate_size": 13824,
+         "vocab_size": 152064, "torch_dtype": "float16")";
+  const std::string whole = Scratch("whole.json"), awq = Scratch("awq.json");
+  std::ofstream(whole) << "{" << shape << "}";
+  std::ofstream(awq) << "{" << shape << R"(, "quantization_config":
+      {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}})";
+  const std::vector<std::string> asked = {"deploy/clusters/one_gpu.yaml", "--model", awq};
+  const Ran planned = Run(asked);
+  CHECK(planned.err == "");
+  CHECK_THAT(planned.out, Contains("weights = 4 bits (as stored)"));
+  CHECK_THAT(Run({asked[0], "--model", whole}).err, Contains("does not fit"));
+  CHECK_THAT(Run({asked[0], "--model", awq, "--dtype", "int8"}).err,
+             Contains(awq + ": its weights are int4 already"));
+}
+
 TEST_CASE("a layout is simulated unless somebody says otherwise") {
   const std::string file = Scratch("layout.yaml");
   std::ofstream(file) << "replicas: [{stages: [{devices: [desk/0], layers: 28}]}]\n";

@@ -61,7 +61,7 @@ void CheckEveryWidth(const v1::Model& model, v1::DataType weights) {
       fullest.ffn_columns = std::max(fullest.ffn_columns, Size(share.ffn_columns()));
       fullest.vocabulary_rows = std::max(fullest.vocabulary_rows, Size(share.vocabulary_rows()));
       fullest.experts = std::max(fullest.experts, static_cast<int>(Size(share.experts())));
-      if (weights != v1::DATA_TYPE_INT8) continue;
+      if (weights != v1::DATA_TYPE_INT8 && !model.has_quantization()) continue;
       CHECK(share.ffn_columns().begin() % 128 == 0);
       if (share.ffn_columns().end() != model.ffn_width())
         CHECK(share.ffn_columns().end() % 128 == 0);
@@ -83,7 +83,11 @@ TEST_CASE(
     for (const v1::DataType weights : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
       INFO(heads << " heads, " << kv_heads << " kv heads, " << experts << " experts, "
                  << v1::DataType_Name(weights));
-      CheckEveryWidth(Model(heads, kv_heads, experts), weights);
+      v1::Model model = Model(heads, kv_heads, experts);
+      CheckEveryWidth(model, weights);
+      if (weights == v1::DATA_TYPE_INT8) continue;
+      model.mutable_quantization()->set_group_size(128);
+      CheckEveryWidth(model, weights);
     }
   }
 }

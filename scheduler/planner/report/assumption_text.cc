@@ -16,6 +16,7 @@ using Lines = std::vector<std::string>;
 constexpr char kInside[] = "links inside ";
 
 std::string TypeName(double bytes) {
+  if (bytes < 1) return "4 bits";
   return bytes == 4 ? "32 bits" : bytes == 1 ? "8 bits" : "16 bits";
 }
 

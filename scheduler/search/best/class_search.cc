@@ -194,8 +194,7 @@ class ClassSearch {
       if (!wanted[p]) free[p] = 0;
       usable += free[p] * problem_.graph->pools()[p].spec->memory_bytes;
     }
-    if (usable * problem_.options.memory.utilisation <
-        TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element) {
+    if (usable * problem_.options.memory.utilisation < TotalWeightBytes(*problem_.model)) {
       return 0;
     }
     const int devices = std::accumulate(free.begin(), free.end(), 0);

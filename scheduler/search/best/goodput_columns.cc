@@ -33,8 +33,7 @@ GoodputColumns::GoodputColumns(const PlacementProblem& problem, GroupLayouts* gr
 bool GoodputColumns::MayHold(const Counts& set) const {
   double bytes = 0;
   for (size_t p = 0; p < set.size(); ++p) bytes += set[p] * pools_[p].spec->memory_bytes;
-  return bytes * problem_.options.memory.utilisation >=
-         TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
+  return bytes * problem_.options.memory.utilisation >= TotalWeightBytes(*problem_.model);
 }
 
 void GoodputColumns::LayOut(Role role, const Counts& asked, double known) {

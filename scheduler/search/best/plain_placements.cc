@@ -29,7 +29,7 @@ PlainPlacements::PlainPlacements(const PlacementProblem& problem)
 
 void PlainPlacements::EqualStages(const std::vector<std::string>& kinds,
                                   const std::function<bool(Replicas)>& fits) const {
-  const double weights = TotalParameters(*problem_.model) * problem_.model->weight_bytes_per_element;
+  const double weights = TotalWeightBytes(*problem_.model);
   for (const int width : kWidths) {
     std::vector<int> slots;  // pools, one entry per stage
     double least = 0;
@@ -64,8 +64,7 @@ PlainPlacements::Replicas PlainPlacements::Packed(const std::vector<int>& slots,
   return replicas;
 }
 
-PlainPlacements::Replicas PlainPlacements::EachMachine(int most_stages,
-                                                       ReplicaJudge* judge) const {
+PlainPlacements::Replicas PlainPlacements::EachMachine(int most_stages, ReplicaJudge* judge) const {
   Replicas all;
   for (size_t p = 0; p < pools_.size(); ++p) {
     Replicas best;

@@ -45,7 +45,7 @@ absl::Status CheckRoom(const PlacementProblem& problem) {
     usable += pool.count * std::max(0.0, pool.spec->memory_bytes * memory.utilisation -
                                              memory.runtime_reserve_bytes);
   }
-  const double weights = TotalParameters(*problem.model) * problem.model->weight_bytes_per_element;
+  const double weights = TotalWeightBytes(*problem.model);
   const double kv = longest * KvBytesPerToken(*problem.model);
   if (weights + kv <= usable) return absl::OkStatus();
   return absl::ResourceExhaustedError(

@@ -237,8 +237,7 @@ class LayoutSearch {
           repeat ? table.until_layer[1] : LayerSeconds(model_, *pool.spec, share, inside, work, l);
       table.until_layer[l + 1] = table.until_layer[l] + seconds;
       table.fastest_layer = l == 0 ? seconds : std::min(table.fastest_layer, seconds);
-      table.weights_until[l + 1] = table.weights_until[l] + LayerParameters(model_, share, l) *
-                                                                model_.weight_bytes_per_element;
+      table.weights_until[l + 1] = table.weights_until[l] + LayerWeightBytes(model_, share, l);
     }
     const auto memory = [&](bool embedding, bool head) {
       StageSpec stage = MakeStage(problem_, {pool_index, width, 1}, 0);

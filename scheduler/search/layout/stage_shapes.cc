@@ -41,8 +41,7 @@ int StageShapes::Intern(const DeviceSpec& spec, const LinkSpec& inside, int widt
   const RankShare share = FullestShare(model_, width);
   shape.layer_bytes = std::numeric_limits<double>::infinity();
   for (int layer = 0; layer < (model_.uniform() ? 1 : model_.layers); ++layer) {
-    shape.layer_bytes = std::min(
-        shape.layer_bytes, LayerParameters(model_, share, layer) * model_.weight_bytes_per_element);
+    shape.layer_bytes = std::min(shape.layer_bytes, LayerWeightBytes(model_, share, layer));
   }
   shape.kv_token_bytes = KvBytesPerTokenLayer(model_, share);
   shapes_.push_back(shape);

@@ -38,6 +38,43 @@ TEST_CASE("parameters of published models") {
   CHECK(TotalParameters(Mixtral()) == Approx(46.7e9).epsilon(1e-3));
 }
 
+TEST_CASE("int4 checkpoints: layers take half a byte and a word a group, tables are as stored") {
+  v1::Model model;  // Qwen2.5-7B
+  model.set_name("a-7B-AWQ");
+  model.set_layers(28);
+  model.set_hidden(3584);
+  model.set_heads(28);
+  model.set_kv_heads(4);
+  model.set_head_dim(128);
+  model.set_ffn_width(18944);
+  model.set_gated_ffn(true);
+  model.set_vocabulary(152064);
+  model.set_dtype(v1::DATA_TYPE_FLOAT16);
+  const ModelShape halves = *MakeModelShape(model);
+  model.mutable_quantization()->set_group_size(128);
+  const ModelShape int4 = *MakeModelShape(model);
+  const double layer = 233046016, tables = 2.0 * 152064 * 3584;
+  const RankShare whole = FullestShare(int4, 1);
+  REQUIRE(LayerParameters(int4, whole, 0) == layer);
+  CHECK(LayerWeightBytes(int4, whole, 0) == layer * (0.5 + 4.0 / 128));
+  CHECK(LayerWeightBytes(halves, whole, 0) == layer * 2);
+  CHECK(TotalWeightBytes(int4) == Approx(28 * layer * 0.53125 + tables * 2));
+  CHECK(KvBytesPerToken(int4) == KvBytesPerToken(halves));
+  // Columns of ranks begin between groups.
+  CHECK(FullestShare(int4, 3).ffn_columns == 50 * 128);  // of 148 groups
+
+  const DeviceSpec device = A6000();
+  const StageSpec stage = Stage({&device}, 0, 28, 28);
+  CHECK(StageWeightBytes(int4, stage) == Approx(TotalWeightBytes(int4)));
+  model.mutable_quantization()->set_group_size(32);
+  CHECK(MatrixElementBytes(*MakeModelShape(model)) == 0.625);
+  model.mutable_quantization()->set_group_size(0);  // workers cut what is wider than 128
+  CHECK(MatrixElementBytes(*MakeModelShape(model)) == 0.53125);
+  const auto int8 = MakeModelShape(model, v1::DATA_TYPE_INT8);
+  CHECK_THAT(std::string(int8.status().message()),
+             Catch::Contains("a-7B-AWQ: its weights are int4 already"));
+}
+
 TEST_CASE(
     "KV heads: grouped-query attention is charged, and replication where ranks outnumber kv "
     "heads") {
