@@ -19,6 +19,7 @@
 
 #include "kernels/probe.h"
 #include "tests/bench/op_subject.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels::conformance {
 namespace {
@@ -131,7 +132,10 @@ Maker LinearOf(DType weight, DType activation, int64_t rows) {
     state->memory = path.device().Allocate(path.ops().PackedWeightBytes(spec)).value();
     state->weights = {.spec = spec, .data = state->memory.data()};
     const Tensor source = Random(path, DType::kF32, {1024, 1024}, 1);
-    REQUIRE(path.ops().PackWeightRows(state->weights, 0, source).ok());
+    const auto int4 = RandomInt4(1024, 1024, 128, 1);
+    const TensorView packed_rows =
+        weight == DType::kI4 ? Int4Rows(int4, 0, 1024, 1024, 128) : source.view();
+    REQUIRE(path.ops().PackWeightRows(state->weights, 0, packed_rows).ok());
     auto in = std::make_shared<Tensor>(Random(path, activation, {rows, 1024}, 2));
     auto out = std::make_shared<Tensor>(Zeros(path, activation, {rows, 1024}));
     const TensorView workspace =
@@ -162,8 +166,10 @@ TEST_CASE("the speed of ops") {
       {"linear f32, 1 row", LinearOf(DType::kF32, DType::kF32, 1)},
       {"linear bf16, 1 row", LinearOf(DType::kBF16, DType::kBF16, 1)},
       {"linear int8, 1 row", LinearOf(DType::kI8, DType::kBF16, 1)},
+      {"linear int4, 1 row", LinearOf(DType::kI4, DType::kBF16, 1)},
       {"linear bf16, 64 rows", LinearOf(DType::kBF16, DType::kBF16, 64)},
       {"linear int8, 64 rows", LinearOf(DType::kI8, DType::kBF16, 64)},
+      {"linear int4, 64 rows", LinearOf(DType::kI4, DType::kBF16, 64)},
   };
   for (NamedMaker& op : OpsOfStep()) ops.push_back(std::move(op));
   const double bandwidth =
