@@ -270,19 +270,20 @@ absl::StatusOr<std::string> DescribeMeasured(const v1::ProfileClusterReply& meas
     AppendPair(from->machine, to->machine, rates.sent_bytes_per_second(), rates, &links);
     AppendPair(to->machine, from->machine, rates.received_bytes_per_second(), rates, &links);
   }
-  std::string text =
-      StrCat("# A cluster description, measured by `tessera profile` at ", measured_at,
-             ".\n"
-             "# Every worker measured its device, one after the other: how fast all its cores read "
-             "memory,\n"
-             "# and multiply in linear ops, and a whole prefill is taken to reach\n"
-             "# prefill_efficiency of that rate. Then pairs of workers sent each other frames of "
-             "up to 4 MiB\n"
-             "# (bandwidth) and of 4 KiB (latency, one way), over the links that serve replicas.\n"
-             "#   tessera plan FILE --model MODEL\n"
-             "#   tessera-coordinator MODEL --cluster FILE\n"
-             "# Quantities are written with their unit; bandwidth is per direction.\n"
-             "machines:\n");
+  std::string text = StrCat(
+      "# A cluster description, measured by `tessera profile` at ", measured_at,
+      ".\n"
+      "# Every worker measured its device, those of one machine at the same time, as they "
+      "serve:\n"
+      "# how fast all its cores read memory, and multiply in linear ops, and a whole prefill "
+      "is taken\n"
+      "# to reach prefill_efficiency of that rate. Then pairs of workers sent each other frames of "
+      "up to 4 MiB\n"
+      "# (bandwidth) and of 4 KiB (latency, one way), over the links that serve replicas.\n"
+      "#   tessera plan FILE --model MODEL\n"
+      "#   tessera-coordinator MODEL --cluster FILE\n"
+      "# Quantities are written with their unit; bandwidth is per direction.\n"
+      "machines:\n");
   for (const auto& [machine, groups] : machines) {
     const auto link = inside.find(machine);
     AppendMachine(machine, groups, link == inside.end() ? nullptr : link->second, measured_on,

@@ -59,7 +59,7 @@ absl::StatusOr<std::string> Measure(const ProfileFlags& flags) {
   }
   if (absl::Status s = CheckCanDescribe(workers); !s.ok()) return s;
   std::cerr << "measuring " << workers.size() << (workers.size() == 1 ? " worker" : " workers")
-            << " and the links between their machines, one after the other\n";
+            << ", those of one machine at the same time, then the links between machines\n";
   const auto count = static_cast<double>(workers.size());
   const double timeout_seconds =
       kConnectSeconds + kWorkerSeconds * count + kLinkSeconds * count * (count + 1) / 2;

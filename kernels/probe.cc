@@ -14,19 +14,61 @@ constexpr int64_t kRowFloats = 1 << 18;
 constexpr int64_t kRowBytes = kRowFloats * static_cast<int64_t>(sizeof(float));
 constexpr int64_t kMinMatrixSize = 128;
 
-// Seconds of the fastest of `runs` calls, each waited for; the first, untimed, call warms up.
-absl::StatusOr<double> BestSeconds(Stream& stream, int runs,
-                                   const std::function<absl::Status()>& enqueue) {
+using Enqueue = std::function<absl::Status()>;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// One call, waited for.
+absl::StatusOr<double> SecondsOfCall(Stream& stream, const Enqueue& enqueue) {
+  const double start = Now();
+  if (absl::Status status = enqueue(); !status.ok()) return status;
+  if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
+  return std::max(Now() - start, 1e-9);
+}
+
+// Seconds of the fastest of `runs` calls; the first, untimed, call warms up.
+absl::StatusOr<double> BestSeconds(Stream& stream, int runs, const Enqueue& enqueue) {
   double best = 0;
   for (int run = 0; run <= runs; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    if (absl::Status status = enqueue(); !status.ok()) return status;
-    if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (run == 1 || (run > 1 && seconds.count() < best)) best = seconds.count();
+    const absl::StatusOr<double> seconds = SecondsOfCall(stream, enqueue);
+    if (!seconds.ok()) return seconds;
+    if (run == 1 || (run > 1 && *seconds < best)) best = *seconds;
   }
-  return std::max(best, 1e-9);
+  return best;
 }
+
+// How the calls of a probe are timed. One thread.
+class Timer {
+ public:
+  explicit Timer(const ProbeOptions& options) : options_(options), window_ends_(Now()) {}
+
+  // The next window, of one rate, begins with the end of the one before.
+  void NextWindow() { window_ends_ += options_.window_seconds; }
+
+  absl::StatusOr<double> Seconds(Stream& stream, const Enqueue& enqueue) const {
+    if (options_.window_seconds <= 0) return BestSeconds(stream, options_.runs, enqueue);
+    const double half = window_ends_ - options_.window_seconds / 2;
+    double sum = 0;
+    int calls = 0;
+    // A call that ends late is measured all the same.
+    for (bool counts = false; calls == 0 || Now() < window_ends_;) {
+      const absl::StatusOr<double> seconds = SecondsOfCall(stream, enqueue);
+      if (!seconds.ok()) return seconds;
+      if (counts) {
+        sum += *seconds;
+        ++calls;
+      }
+      counts = Now() >= half;
+    }
+    return sum / calls;
+  }
+
+ private:
+  const ProbeOptions options_;
+  double window_ends_;
+};
 
 // Device memory that really is there: untouched pages would all be the same page of zeros.
 absl::StatusOr<Buffer> AllocateZeros(Device& device, Stream& stream, int64_t size_bytes) {
@@ -52,7 +94,8 @@ absl::StatusOr<double> WithRoom(int64_t& size, int64_t least,
 }
 
 // The largest value of each row: reads everything once and writes next to nothing.
-absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptions& options) {
+absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptions& options,
+                                const Timer& timer) {
   const int64_t rows = std::max<int64_t>(1, options.buffer_bytes / kRowBytes);
   auto in = AllocateZeros(device, stream, rows * kRowBytes);
   if (!in.ok()) return in.status();
@@ -62,14 +105,13 @@ absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptio
       .values = TensorView(out->data(), DType::kF32, {rows, 1}),
       .indices = TensorView(out->data() + rows * sizeof(float), DType::kI32, {rows, 1}),
       .in = TensorView(in->data(), DType::kF32, {rows, kRowFloats})};
-  const auto seconds =
-      BestSeconds(stream, options.runs, [&] { return device.ops().TopK(args, stream); });
+  const auto seconds = timer.Seconds(stream, [&] { return device.ops().TopK(args, stream); });
   if (!seconds.ok()) return seconds;
   return static_cast<double>(rows * kRowBytes) / *seconds;
 }
 
 absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOptions& options,
-                                  DType weight, DType activation) {
+                                  const Timer& timer, DType weight, DType activation) {
   const int64_t size = options.matrix_size;
   const LinearSpec spec = {.in_features = size, .out_features = size, .weight_dtype = weight};
   Ops& ops = device.ops();
@@ -94,7 +136,7 @@ absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOpt
       .in = TensorView(in->data(), activation, {options.rows, size}),
       .weights = &weights,
       .workspace = TensorView(workspace->data(), DType::kI8, {workspace->size_bytes()})};
-  const auto seconds = BestSeconds(stream, options.runs, [&] { return ops.Linear(args, stream); });
+  const auto seconds = timer.Seconds(stream, [&] { return ops.Linear(args, stream); });
   if (!seconds.ok()) return seconds;
   const double operations = 2.0 * static_cast<double>(options.rows * size) * size;
   return operations / *seconds;
@@ -105,7 +147,7 @@ absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOpt
 absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options) {
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();
-  return ReadRate(device, **stream, options);
+  return ReadRate(device, **stream, options, Timer(options));
 }
 
 absl::StatusOr<double> ProbeUploadRate(Device& device, const ProbeOptions& options) {
@@ -126,8 +168,10 @@ absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& opti
   if (!stream.ok()) return stream.status();
   ProbeOptions fitting = options;
   DeviceRates rates;
+  Timer timer(options);
+  timer.NextWindow();
   auto read = WithRoom(fitting.buffer_bytes, kRowBytes,
-                       [&] { return ReadRate(device, **stream, fitting); });
+                       [&] { return ReadRate(device, **stream, fitting, timer); });
   if (!read.ok()) return read.status();
   rates.read_bytes_per_second = *read;
   rates.read_buffer_bytes = fitting.buffer_bytes;
@@ -138,8 +182,9 @@ absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& opti
   for (const Kind& kind : {Kind{DType::kF32, DType::kF32, &rates.f32_flops_per_second},
                            Kind{DType::kBF16, DType::kBF16, &rates.bf16_flops_per_second},
                            Kind{DType::kI8, DType::kBF16, &rates.int8_flops_per_second}}) {
+    timer.NextWindow();
     auto rate = WithRoom(fitting.matrix_size, kMinMatrixSize, [&] {
-      return LinearRate(device, **stream, fitting, kind.weight, kind.activation);
+      return LinearRate(device, **stream, fitting, timer, kind.weight, kind.activation);
     });
     if (!rate.ok()) return rate.status();
     *kind.rate = *rate;

@@ -2,9 +2,10 @@
 // linears.
 //
 // Measured through kernels/ops.h alone, so with the threads and kernels that serve requests. Blocks
-// for about a second; not to be run while the device serves. Each rate is the best of several runs:
-// what the device can do when nobody disturbs it. Units: bytes per second; floating-point
-// operations per second, two per multiply-add.
+// for about a second, or for four windows; not to be run while the device serves. Each rate is the
+// best of several runs: what the device can do when nobody disturbs it. Devices that share memory
+// or cores are measured at the same time, in windows: each rate is then a mean. Units: bytes per
+// second; floating-point operations per second, two per multiply-add.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,10 @@ struct ProbeOptions {
   int64_t matrix_size = 2048;                 // square weights of the compute runs
   int64_t rows = 512;                         // activation rows of the compute runs
   int runs = 3;
+  // Above 0: a rate is the mean over the second half of a window of so many seconds, one window
+  // after the other from the start of the probe. Probes that start together thus read memory at the
+  // same time, and multiply at the same time. `runs` is not used.
+  double window_seconds = 0;
 };
 
 // The least that a device must have left to be measured: smaller buffers say nothing.

@@ -21,6 +21,7 @@ namespace tessera::worker {
 namespace {
 
 constexpr double kMaxDrainSeconds = 3600;
+constexpr double kMaxProbeWindowSeconds = 10;
 // Without a step for so long, a member that drains leaves.
 constexpr double kIdleMemberSeconds = 2;
 
@@ -363,6 +364,13 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   absl::Status status = CheckToken(*context, options_.cluster_token);
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
   if (!status.ok()) return Answer(context, status);
+  kernels::ProbeOptions probe = options_.probe;
+  probe.window_seconds = request->window_seconds();
+  if (!(probe.window_seconds >= 0 && probe.window_seconds <= kMaxProbeWindowSeconds)) {
+    return Answer(context, absl::InvalidArgumentError(
+                               StrCat("Profile: window_seconds is ", probe.window_seconds,
+                                      "; it must be from 0 to ", kMaxProbeWindowSeconds)));
+  }
   std::lock_guard lock(mutex_);
   if (configuring_epoch_ != 0) {
     return Answer(context, absl::FailedPreconditionError(
@@ -381,9 +389,9 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   profiling_ = true;
   if (profile_thread_.joinable()) profile_thread_.join();  // it has ended
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  profile_thread_ = std::thread([this, reply, reactor] {
+  profile_thread_ = std::thread([this, probe, reply, reactor] {
     const absl::StatusOr<kernels::DeviceRates> rates =
-        kernels::ProbeDevice(*options_.setup.device, options_.probe);
+        kernels::ProbeDevice(*options_.setup.device, probe);
     if (rates.ok()) {
       reply->set_memory_read_bytes_per_second(rates->read_bytes_per_second);
       reply->set_float32_flops_per_second(rates->f32_flops_per_second);
@@ -393,7 +401,7 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
       reply->set_kernel_path(options_.setup.kernel_path);
       if (options_.probe_kv_codec)
         reply->set_kv_codec_bytes_per_second(options_.probe_kv_codec().value_or(0));
-      if (rates->read_buffer_bytes < options_.probe.buffer_bytes) {
+      if (rates->read_buffer_bytes < probe.buffer_bytes) {
         Logger("worker").warn(
             "profile: little memory is left, so its rate is that of reading {} bytes again and "
             "again, which caches may hold",

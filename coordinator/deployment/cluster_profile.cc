@@ -6,6 +6,7 @@
 #include <chrono>
 #include <iterator>
 #include <memory>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,9 @@ namespace {
 
 // A worker measures itself in about a second; plain loops on a slow core take many.
 constexpr double kWorkerTimeoutSeconds = 120;
+// Where several workers share a machine: long enough for each to have its buffers ready in half of
+// it.
+constexpr double kWindowSeconds = 1;
 // More than the two seconds that a worker may take.
 constexpr double kLinkTimeoutSeconds = 10;
 
@@ -46,20 +50,29 @@ absl::Status Explain(const absl::Status& status, const std::string& what, const 
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> PairsToProbe(
-    const std::vector<std::string>& workers) {
+std::vector<std::vector<std::string>> WorkersByMachine(const std::vector<std::string>& workers) {
   std::map<std::string, std::vector<std::pair<int, std::string>>> machines;
   for (const std::string& worker : workers) {
     const auto [machine, index] = PlaceOf(worker);
     machines[machine].emplace_back(index, worker);
   }
-  for (auto& [machine, on_it] : machines) std::sort(on_it.begin(), on_it.end());
+  std::vector<std::vector<std::string>> sorted;
+  for (auto& [machine, on_it] : machines) {
+    std::sort(on_it.begin(), on_it.end());
+    sorted.emplace_back();
+    for (auto& [index, worker] : on_it) sorted.back().push_back(std::move(worker));
+  }
+  return sorted;
+}
+
+std::vector<std::pair<std::string, std::string>> PairsToProbe(
+    const std::vector<std::string>& workers) {
+  const std::vector<std::vector<std::string>> machines = WorkersByMachine(workers);
   std::vector<std::pair<std::string, std::string>> pairs;
   for (auto one = machines.begin(); one != machines.end(); ++one) {
-    if (one->second.size() > 1) pairs.emplace_back(one->second[0].second, one->second[1].second);
-    for (auto other = std::next(one); other != machines.end(); ++other) {
-      pairs.emplace_back(one->second[0].second, other->second[0].second);
-    }
+    if (one->size() > 1) pairs.emplace_back((*one)[0], (*one)[1]);
+    for (auto other = std::next(one); other != machines.end(); ++other)
+      pairs.emplace_back((*one)[0], (*other)[0]);
   }
   return pairs;
 }
@@ -76,16 +89,19 @@ absl::StatusOr<v1::ProfileClusterReply> ClusterProfile::Measure(
         "no worker is alive: start tessera-worker on each machine with --coordinator, then "
         "measure");
   }
-  v1::ProfileClusterReply reply;
-  for (const std::string& name : live) {
+  std::map<std::string, v1::ProfileReply> rates_of;
+  for (const std::vector<std::string>& machine : WorkersByMachine(live)) {
     if (absl::Status s = go_on(); !s.ok()) return s;
-    const WorkerRecord& worker = workers.at(name);
-    auto rates = MeasureWorker(worker);
+    auto rates = MeasureMachine(machine, workers);
     if (!rates.ok()) return rates.status();
+    for (size_t i = 0; i < machine.size(); ++i) rates_of[machine[i]] = std::move((*rates)[i]);
+  }
+  v1::ProfileClusterReply reply;
+  for (auto& [name, rates] : rates_of) {
     v1::ProfiledWorker& measured = *reply.add_workers();
     measured.set_name(name);
-    *measured.mutable_device() = worker.registration.device();
-    *measured.mutable_rates() = *std::move(rates);
+    *measured.mutable_device() = workers.at(name).registration.device();
+    *measured.mutable_rates() = std::move(rates);
   }
   for (const auto& [from, to] : PairsToProbe(live)) {
     if (absl::Status s = go_on(); !s.ok()) return s;
@@ -102,7 +118,7 @@ absl::StatusOr<v1::ProfileClusterReply> ClusterProfile::Measure(
 void ClusterProfile::Cancel() {
   std::lock_guard lock(mutex_);
   cancelled_ = true;
-  if (asking_ != nullptr) asking_->TryCancel();
+  for (grpc::ClientContext* context : asking_) context->TryCancel();
 }
 
 absl::Status ClusterProfile::Ask(double timeout_seconds,
@@ -114,16 +130,40 @@ absl::Status ClusterProfile::Ask(double timeout_seconds,
   {
     std::lock_guard lock(mutex_);
     if (cancelled_) return absl::CancelledError("the measurement was cancelled");
-    asking_ = &context;
+    asking_.insert(&context);
   }
   absl::Status status = call(context);
   std::lock_guard lock(mutex_);
-  asking_ = nullptr;
+  asking_.erase(&context);
   return status;
 }
 
-absl::StatusOr<v1::ProfileReply> ClusterProfile::MeasureWorker(const WorkerRecord& worker) {
+absl::StatusOr<std::vector<v1::ProfileReply>> ClusterProfile::MeasureMachine(
+    const std::vector<std::string>& names, const std::map<std::string, WorkerRecord>& workers) {
+  const double window_seconds = names.size() > 1 ? kWindowSeconds : 0;
+  std::vector<absl::StatusOr<v1::ProfileReply>> measured(names.size(),
+                                                         absl::UnknownError("not measured"));
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < names.size(); ++i) {
+      threads.emplace_back(
+          [this, window_seconds, &worker = workers.at(names[i]), &rates = measured[i]] {
+            rates = MeasureWorker(worker, window_seconds);
+          });
+    }
+  }
+  std::vector<v1::ProfileReply> replies;
+  for (absl::StatusOr<v1::ProfileReply>& rates : measured) {
+    if (!rates.ok()) return rates.status();
+    replies.push_back(*std::move(rates));
+  }
+  return replies;
+}
+
+absl::StatusOr<v1::ProfileReply> ClusterProfile::MeasureWorker(const WorkerRecord& worker,
+                                                               double window_seconds) {
   v1::ProfileRequest request;
+  request.set_window_seconds(window_seconds);
   request.mutable_fence()->set_worker_incarnation(worker.registration.incarnation());
   // A configured worker that is idle may be measured; `go_on` judges whether it is.
   request.set_while_serving(true);

@@ -1,13 +1,17 @@
-// Measures a cluster: every live worker, then the links between their machines, one after the
-// other, so that no measurement disturbs another one.
+// Measures a cluster: every live worker, then the links between their machines.
 //
-// Thread rule: Measure blocks, for seconds per worker and up to two per link; one at a time. Cancel
-// from any thread. Every call of a worker has a deadline.
+// Workers of one machine are measured at the same time, because they serve at the same time: they
+// share its memory's bandwidth, and its cores where there are more workers than cores. All else is
+// measured one after the other, so that no measurement disturbs another one.
+//
+// Thread rule: Measure blocks, for seconds per machine and up to two per link; one at a time.
+// Cancel from any thread. Every call of a worker has a deadline.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +32,10 @@ namespace tessera::coordinator {
 std::vector<std::pair<std::string, std::string>> PairsToProbe(
     const std::vector<std::string>& workers);
 
+// The workers of each machine, which are measured together; machines and workers in the order of
+// their names, indices as numbers.
+std::vector<std::vector<std::string>> WorkersByMachine(const std::vector<std::string>& workers);
+
 class ClusterProfile {
  public:
   explicit ClusterProfile(std::string cluster_token) : cluster_token_(std::move(cluster_token)) {}
@@ -44,13 +52,17 @@ class ClusterProfile {
   // Calls a worker with its deadline and token; `call` does the call.
   absl::Status Ask(double timeout_seconds,
                    const std::function<absl::Status(grpc::ClientContext&)>& call);
-  absl::StatusOr<v1::ProfileReply> MeasureWorker(const WorkerRecord& worker);
+  // `window_seconds` as in ProfileRequest.
+  absl::StatusOr<v1::ProfileReply> MeasureWorker(const WorkerRecord& worker, double window_seconds);
+  // All at the same time, in the order of `names`; the error of the first that failed.
+  absl::StatusOr<std::vector<v1::ProfileReply>> MeasureMachine(
+      const std::vector<std::string>& names, const std::map<std::string, WorkerRecord>& workers);
   absl::StatusOr<v1::ProbeLinkReply> MeasureLink(const WorkerRecord& from, const WorkerRecord& to);
 
   const std::string cluster_token_;
   std::mutex mutex_;
   bool cancelled_ = false;
-  grpc::ClientContext* asking_ = nullptr;  // of the call under way
+  std::set<grpc::ClientContext*> asking_;  // of the calls under way
 };
 
 }  // namespace tessera::coordinator
