@@ -12,6 +12,7 @@
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
 #include "worker/step/local_executor.h"
+#include "worker/step/threaded_executor.h"
 
 namespace tessera::worker {
 namespace {
@@ -399,6 +400,9 @@ class Setup {
     OpenKvPort(0);
     auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
                                           setup_.device, call_.busy_nanoseconds, Sender());
+    const bool apart =
+        request_.role() == v1::REPLICA_ROLE_PREFILL || request_.role() == v1::REPLICA_ROLE_DECODE;
+    if (executor.ok() && apart) executor = ThreadedExecutor::Create(*std::move(executor));
     if (!executor.ok()) return executor.status();
     return StartEngine(nullptr, *std::move(executor), nullptr);
   }
