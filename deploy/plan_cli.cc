@@ -191,7 +191,8 @@ void PlanCli::AddPlan() {
       .ShowDefault();
   plan_
       .AddOption("--max-sequences", f.options.max_sequences,
-                 "Max concurrent sequences of a replica")
+                 "Max sequences that decode at once in a replica, on average; its worker takes a "
+                 "quarter more, and those whose prompt is being computed")
       .Check(WholeFrom(1))
       .ShowDefault();
   plan_

@@ -1,5 +1,6 @@
 #include "deploy/plan_command.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "proto/document.h"
@@ -148,15 +149,26 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   return absl::OkStatus();
 }
 
-// A prompt that no sequence holds would be cut to one, and the plan be for another prompt.
-absl::Status CheckPrompt(const PlanFlags& flags, const v1::Model& model) {
+// Lengths that no sequence holds would be cut to one, and the plan be for other requests.
+absl::Status CheckGivenLengths(const PlanFlags& flags, const v1::Model& model) {
   const bool given = flags.options.context_tokens > 0;
   const int64_t context = given ? flags.options.context_tokens : model.max_positions();
-  if (context <= 0 || flags.prompt_tokens < context) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("--prompt: ", flags.prompt_tokens, " tokens leave no room for an answer: the longest ",
-             "sequence has ", context, " tokens (", given ? std::string("--context") : model.name(),
-             "); ask with at most ", context - 1));
+  const std::string longest =
+      StrCat("the longest sequence has ", context, " tokens (",
+             given ? std::string("--context") : model.name(), "); ask with at most ");
+  const int64_t prompt = flags.prompt_tokens, output = flags.output_tokens;
+  if (context <= 0) return absl::OkStatus();
+  if (prompt >= context) {
+    return absl::InvalidArgumentError(StrCat(
+        "--prompt: ", prompt, " tokens leave no room for an answer: ", longest, context - 1));
+  }
+  if (output >= context || (prompt > 0 && prompt + output > context)) {
+    return absl::InvalidArgumentError(
+        StrCat("--output: ", output, " tokens after a prompt",
+               prompt > 0 ? StrCat(" of ", prompt, " tokens") : std::string(), ": ", longest,
+               context - std::max<int64_t>(prompt, 1)));
+  }
+  return absl::OkStatus();
 }
 
 // Who wants no limit of either kind wants the most that can be served.
@@ -208,7 +220,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
   question.options.preference = PreferenceOf(flags);
-  if (absl::Status s = CheckPrompt(flags, input.model); !s.ok()) return s;
+  if (absl::Status s = CheckGivenLengths(flags, input.model); !s.ok()) return s;
   if (!flags.running.empty()) {
     absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);
     if (!running.ok())

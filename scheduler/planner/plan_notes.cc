@@ -40,8 +40,11 @@ void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
     const auto kind = DescribedKind(plan.input->cluster, plan.input->catalogue, name);
     const double capability = kind ? kind->compute_capability() : 0;
     if (capability <= 0) continue;
-    if (capability < kLeastCapability) without_worker.insert(name);
-    if (capability < kBfloat16Capability) without_bfloat16.insert(name);
+    if (capability < kLeastCapability) {
+      without_worker.insert(name);
+    } else if (capability < kBfloat16Capability) {
+      without_bfloat16.insert(name);
+    }
   }
   if (!without_worker.empty()) {
     v1::WithoutWorker& without = *notes->emplace_back().mutable_without_worker();

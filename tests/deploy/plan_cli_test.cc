@@ -358,6 +358,21 @@ TEST_CASE("a prompt that no sequence holds is refused before planning") {
   CHECK_THAT(RunAsGiven(With({"--prompt", "40000"})).err,
              Contains("--prompt: 40000 tokens leave no room for an answer: the longest sequence "
                       "has 32768 tokens (Qwen2.5-7B); ask with at most 32767"));
+  CHECK_THAT(RunAsGiven(With({"--prompt", "4000", "--output", "30000"})).err,
+             Contains("--output: 30000 tokens after a prompt of 4000 tokens: the longest sequence "
+                      "has 32768 tokens (Qwen2.5-7B); ask with at most 28768"));
+  CHECK_THAT(RunAsGiven(With({"--output", "900", "--context", "900"})).err,
+             Contains("900 tokens (--context); ask with at most 899"));
+}
+
+TEST_CASE("requests that no sequence holds are warned of on the first lines") {
+  const std::string file = Scratch("long.yaml");
+  std::ofstream(file)
+      << "classes: [{lengths: [{prompt_tokens: 9000, output_tokens: 200, weight: 1}, "
+         "{prompt_tokens: 90, output_tokens: 200, weight: 3}]}]\n";
+  CHECK_THAT(OneLine(RunAsGiven(With({"--quick", "--context", "8192", "--workload", file})).out),
+             Contains("warning: 25 % of the requests are longer than the longest sequence (8192 "
+                      "tokens) and are counted as cut to it"));
 }
 
 TEST_CASE("an int4 checkpoint is planned with its bytes, and is not quantised again") {

@@ -310,10 +310,10 @@ std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan)
           absl::StrJoin(note.without_worker().kinds(), ", "),
           note.without_worker().least_capability());
     case v1::Note::kWithoutBfloat16:
-      return StrCat(
-          "warning: ", absl::StrJoin(note.without_bfloat16().kinds(), ", "),
-          " has no bfloat16 units: the model's bfloat16 weights are computed in float32 there, "
-          "slower than this plan counts on; --dtype float16 is computed as planned");
+      return StrCat("warning: ", absl::StrJoin(note.without_bfloat16().kinds(), ", "),
+                    note.without_bfloat16().kinds_size() == 1 ? " has" : " have",
+                    " no bfloat16 units: the model's bfloat16 weights are computed in float16 "
+                    "there; a model with a weight beyond float16 (65504) is refused");
     case v1::Note::kUnmeasuredPipelines:
       return "stages on several machines: such pipelines are predicted, not measured yet";
     case v1::Note::kLostMachine: return LostMachineText(note.lost_machine());

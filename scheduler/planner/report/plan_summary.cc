@@ -204,6 +204,10 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   Lines head, where, rest;
   size_t warnings = 0;
   constexpr size_t kMostWarnings = 3;
+  if (const std::string cut = CutText(plan); !cut.empty()) {
+    Wrap(cut, "", 2, &head);
+    ++warnings;
+  }
   for (const std::string& line : NoteLines(plan)) {
     if (IsWarning(line) && warnings++ < kMostWarnings) Wrap(line, "", 2, &head);
   }

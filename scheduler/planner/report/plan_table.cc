@@ -379,15 +379,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   }
   if (const std::string estimates = EstimatesText(plan); !estimates.empty())
     out += StrCat("\n", estimates, "; see assumptions");
-  // Of so many requests other work was planned than they will bring.
-  constexpr double kWorthSaying = 0.01;
-  if (plan.basis().cut_requests_share() > kWorthSaying) {
-    absl::StrAppendFormat(&out,
-                          "\nwarning: %.3g %% of the requests are longer than the longest sequence "
-                          "(%.0f tokens) and are counted as cut to it",
-                          100 * plan.basis().cut_requests_share(),
-                          plan.basis().longest_sequence_tokens());
-  }
+  if (const std::string cut = CutText(plan); !cut.empty()) out += StrCat("\n", cut);
   const std::vector<std::string> notes = NoteLines(plan);
   for (const std::string& line : notes) {
     if (IsWarning(line)) out += StrCat("\n", line);

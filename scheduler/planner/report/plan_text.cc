@@ -114,6 +114,15 @@ std::string HeadlineRate(const v1::DeploymentPlan& plan) {
                          s.attained_requests(), predicted);
 }
 
+std::string CutText(const v1::DeploymentPlan& plan) {
+  constexpr double kWorthSaying = 0.01;
+  if (plan.basis().cut_requests_share() <= kWorthSaying) return "";
+  return absl::StrFormat(
+      "warning: %.3g %% of the requests are longer than the longest sequence (%.0f tokens) and are "
+      "counted as cut to it",
+      100 * plan.basis().cut_requests_share(), plan.basis().longest_sequence_tokens());
+}
+
 std::string LatencyText(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
   const v1::SimulatedFigures& s = plan.simulated();

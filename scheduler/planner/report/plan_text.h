@@ -35,6 +35,10 @@ std::string HeadlineRate(const v1::DeploymentPlan& plan);
 // "TTFT 0.8 s, TPOT 62 ms (means at 2.4 requests/s, simulated); p99 3.1 s and 80 ms".
 std::string LatencyText(const v1::DeploymentPlan& plan);
 
+// A warning where other work was planned than more than a hundredth of the requests will bring;
+// else empty.
+std::string CutText(const v1::DeploymentPlan& plan);
+
 // "by simulation: 3.200", "3.000 after the loss of any one machine": the requests per second of the
 // promised ones that are to be counted on; empty where these are all.
 std::string CountedOnText(const v1::DeploymentPlan& plan);
