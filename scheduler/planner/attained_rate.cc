@@ -24,7 +24,6 @@ constexpr int64_t kFewer = 5;                          // than all requests, to 
 // In units of a planned step, of which a core simulates about a million a second: that is ten
 // seconds, on any machine the same requests.
 constexpr double kStepWork = 1, kRowWork = 0.02;
-constexpr double kMaxWork = 10e6;
 constexpr double kRounds = 3;  // of all seeds, that there should be time for
 
 // What a request takes on average.
@@ -62,9 +61,11 @@ class Attaining {
     return 0;
   }
 
-  // The largest of these rates that every seed attains; 0: none of those that the budget allows.
+  // A rate that every seed attains, not above `rate`; 0: none was found. Steps grow, so that it
+  // takes few rounds.
   absl::StatusOr<double> Attained(double rate, int64_t requests) {
-    for (int round = 0; round < kMaxRounds && rate > 0 && work_ < kMaxWork; ++round) {
+    double step = kSmallStep;
+    for (int round = 0; round < kMaxRounds && rate > 0; ++round) {
       Trial trial;
       for (int seed = 1; seed <= question_.seeds && trial.enough; ++seed) {
         at_.seed = static_cast<uint64_t>(seed);
@@ -73,7 +74,8 @@ class Attaining {
         trial = *tried;
       }
       if (trial.enough) return rate;
-      rate *= std::clamp(trial.served, kLargeStep, kSmallStep);
+      rate *= std::clamp(trial.served, kLargeStep, step);
+      step = std::max(kLargeStep, step * step);
     }
     return 0;
   }
@@ -120,7 +122,7 @@ absl::Status AddAttained(const AttainedQuestion& question, v1::DeploymentPlan* p
   if (!near.ok()) return near.status();
   // As many as there is time for.
   const double affordable =
-      kMaxWork / (kRounds * question.seeds * std::max(1e-9, attaining.work_per_request()));
+      question.work / (kRounds * question.seeds * std::max(1e-9, attaining.work_per_request()));
   const int64_t requests = std::max(few, std::min(std::max(question.requests, fills),
                                                   static_cast<int64_t>(std::min(1e9, affordable))));
   const absl::StatusOr<double> attained = attaining.Attained(*near, requests);

@@ -65,6 +65,13 @@ TEST_CASE("a rate that is promised and not served is lowered until it is") {
   CHECK(plan->simulated().attained_seeds() == 3);
   CHECK(plan->simulated().attained_requests_per_second() < 1.15 * served);
   CHECK(plan->simulated().attained_requests_per_second() > 0.7 * served);
+  // Also where there is hardly time to say so.
+  plan->clear_simulated();
+  question.work = 1;
+  REQUIRE(AddAttained(question, &*plan).ok());
+  CHECK(plan->simulated().attained_seeds() == 3);
+  CHECK(plan->simulated().attained_requests_per_second() < 1.2 * served);
+  CHECK(plan->simulated().attained_requests_per_second() > 0.5 * served);
 }
 
 // Prompts and answers as long traces have them: log-normal, hanging together.
