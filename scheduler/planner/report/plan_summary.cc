@@ -167,12 +167,12 @@ void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
 
 void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Lines* lines) {
   std::set<std::string> machines;
-  bool cpus = true;
+  bool cpus = false, gpus = false;
   for (const v1::Replica& replica : plan.replicas()) {
     for (const v1::Stage& stage : replica.stages()) {
       for (const v1::PlannedWorker& worker : stage.workers()) {
         machines.insert(MachineOf(worker));
-        cpus = cpus && IsCpuKind(worker.kind());
+        (IsCpuKind(worker.kind()) ? cpus : gpus) = true;
       }
     }
   }
@@ -182,11 +182,13 @@ void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Li
   if (machines.size() == 1) {
     Wrap(StrCat(first, "tessera up ", commands.weights, " --plan ", file), "", 2, lines);
   } else {
-    Wrap(StrCat(first, "tessera-coordinator ", commands.weights, " --plan ", file, ", and"), "", 2,
-         lines);
-    Wrap(StrCat("on machine M, per device M/N: tessera-worker --coordinator HOST:8001 --name M/N",
-                cpus ? "" : " --device cuda:N"),
-         "  ", 1, lines);
+    Wrap(StrCat(first, "tessera-coordinator ", commands.weights, " --plan ", file,
+                " --host HOST --cluster-token-file TOKEN (the same secret on every machine), and"),
+         "", 2, lines);
+    Wrap(StrCat("on machine M, per device M/N: tessera-worker --coordinator HOST:8001 --listen M:0 "
+                "--cluster-token-file TOKEN --name M/N",
+                gpus && cpus ? ", for a GPU also" : "", gpus ? " --device cuda:N" : ""),
+         "  ", 2, lines);
   }
   Wrap("--explain shows the rest: memory, routing, links, other choices, every assumption", "", 1,
        lines);
