@@ -90,7 +90,9 @@ double PlanPairs::NoteArrived(const std::string& prefill, const std::string& dec
   scheduler::NoteKvMoved(tokens, transfer.seconds(), transfer.exposed_seconds(), &loads_[at]);
   const double way =
       scheduler::KvWaySeconds(transfer.seconds(), transfer.exposed_seconds(), loads_[at].layers);
-  return is_new && way > 0 ? static_cast<double>(transfer.bytes()) / way : 0;
+  // Where prefill hid all of it, the whole time bounds the rate.
+  const double seconds = way > 0 ? way : transfer.seconds();
+  return is_new && seconds > 0 ? static_cast<double>(transfer.bytes()) / seconds : 0;
 }
 
 double PlanPairs::NoteFailed(const std::string& prefill, const std::string& decode,

@@ -48,8 +48,9 @@ class PlanPairs {
   // In which the plan has KV travel between the two.
   v1::KvCodec CodecOf(const std::string& prefill, const std::string& decode) const;
 
-  // `tokens`: of the prompt, that were sent. Returns the measured rate in bytes per second where
-  // the pair had not used this transport before; else 0.
+  // `tokens`: of the prompt, that were sent. Returns the measured rate in bytes per second, or what
+  // it is at least where prefill hid all of the way, where the pair had not used this transport
+  // before; else 0.
   double NoteArrived(const std::string& prefill, const std::string& decode, int64_t tokens,
                      const v1::KvTransfer& transfer);
   // Returns how long the pair is left out.
