@@ -40,7 +40,7 @@ void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
     const auto kind = DescribedKind(plan.input->cluster, plan.input->catalogue, name);
     const double capability = kind ? kind->compute_capability() : 0;
     if (capability <= 0) continue;
-    if (capability < kLeastCapability) {
+    if (capability < kMinCapability) {
       without_worker.insert(name);
     } else if (capability < kBfloat16Capability) {
       without_bfloat16.insert(name);
@@ -49,7 +49,7 @@ void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   if (!without_worker.empty()) {
     v1::WithoutWorker& without = *notes->emplace_back().mutable_without_worker();
     *without.mutable_kinds() = Named(without_worker).kinds();
-    without.set_least_capability(kLeastCapability);
+    without.set_least_capability(kMinCapability);
   }
   if (UsesBfloat16(plan) && !without_bfloat16.empty())
     *notes->emplace_back().mutable_without_bfloat16() = Named(without_bfloat16);

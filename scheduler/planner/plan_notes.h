@@ -10,8 +10,8 @@
 
 namespace tessera::scheduler {
 
-// The least compute capability that the workers' kernels are made for, and with bfloat16 units.
-inline constexpr double kLeastCapability = 7.5;
+// The lowest compute capability that the workers' kernels are made for, and with bfloat16 units.
+inline constexpr double kMinCapability = 7.5;
 inline constexpr double kBfloat16Capability = 8.0;
 
 struct NotedPlan {

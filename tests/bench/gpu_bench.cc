@@ -159,7 +159,7 @@ class GpuBench {
            std::find(options_.only.begin(), options_.only.end(), name) != options_.only.end();
   }
 
-  // The device is opened anew for each part: the daemon of the last one needs all of its memory.
+  // Each part opens the device and closes it, so that the daemon of the last part has all memory.
   absl::StatusOr<std::unique_ptr<kernels::Device>> Open() {
     if (emulated_) return kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 29});
     auto opened = worker::OpenGpu(options_.device, 0, 0.9);

@@ -4,8 +4,8 @@
 // those of every other group, whatever NCCL's own sums would give. Small sums are one gather,
 // larger ones two exchanges of slices. Each call waits for its end, on the thread of the stream, so
 // that none waits longer than GroupOptions::timeout_seconds. Contract, thread rule and errors:
-// group.h, with two differences. NCCL does not say which rank did not come; and ranks whose sums or
-// broadcasts differ are not told apart from ranks that are late.
+// group.h, with two differences: an error does not name the rank that did not come, and where ranks
+// make different calls the error is that of a late rank.
 #pragma once
 
 #include <array>

@@ -6,7 +6,8 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Of what a lane loads at once, 16 bytes of int8 or 8 of int4; of a stage.
+// Inputs that must share one scale: those of a lane's load (16 bytes of int8, or 8 of int4) in the
+// GEMV, those of a stage in the GEMM.
 constexpr int64_t kGemvGroup = 16;
 constexpr int64_t kGemmGroup = kGemmDepth;
 constexpr int kAmpere = 80;
