@@ -29,7 +29,6 @@ inline constexpr uint16_t kReadyFrame = 4;
 inline constexpr uint16_t kRefusalFrame = 5;
 inline constexpr uint16_t kPingFrame = 6;
 inline constexpr uint16_t kDescriptorFrame = 7;
-inline constexpr uint16_t kTensorFrame = 16;
 inline constexpr uint16_t kReduceFrame = 17;
 inline constexpr uint16_t kSumFrame = 18;
 inline constexpr uint16_t kBroadcastFrame = 19;
