@@ -5,14 +5,15 @@
 //   bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
 // Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k; the
-// decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64; and what
-// the whole daemon serves over HTTP, beside that step. Each has a bar and a goal; under a bar the
-// exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
+// decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64, in
+// bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
+// Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
 // shows that the measurements work.
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -20,6 +21,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -39,6 +41,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
+constexpr std::array<std::string_view, 5> kParts = {"attention", "int4", "int8", "step", "served"};
 
 struct Sizes {
   int64_t copy_bytes = 0, matrix = 0;
@@ -110,17 +113,22 @@ class GpuBench {
     if (absl::Status status = Ceilings(); !status.ok()) return status;
     absl::Status status;
     if (Wanted("attention")) status = Attention();
-    if (status.ok() && (Wanted("step") || Wanted("served"))) status = WriteModel();
-    if (status.ok() && (Wanted("step") || Wanted("served"))) status = Steps();
+    if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
+    if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
+    if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("served")))
+      status = WriteModel(Weights::kBFloat16);
+    if (status.ok() && Wanted("int8")) status = Steps("int8", v1::DATA_TYPE_INT8);
+    if (status.ok() && (Wanted("step") || Wanted("served")))
+      status = Steps("", v1::DATA_TYPE_UNSPECIFIED);
     if (status.ok() && Wanted("served")) status = Served();
     return status;
   }
 
-  // Removes the model that was made.
+  // Removes the models that were made.
   void CleanUp() const {
-    if (!options_.folder.empty() || folder_.empty()) return;
+    if (!options_.folder.empty() || root_.empty()) return;
     std::error_code ignored;
-    fs::remove_all(folder_, ignored);
+    fs::remove_all(root_, ignored);
   }
 
   // True where no bar is missed.
@@ -211,27 +219,32 @@ class GpuBench {
     return absl::OkStatus();
   }
 
-  absl::Status WriteModel() {
+  // To folder_. One model is there at a time where it lies in memory.
+  absl::Status WriteModel(Weights weights) {
+    CleanUp();
     if (options_.folder.empty()) {
       const fs::path memory = "/dev/shm";
       std::error_code failed;
-      folder_ = fs::exists(memory, failed) ? memory : fs::temp_directory_path(failed);
-      folder_ /= StrCat("gpu_bench-", getpid());
+      root_ = fs::exists(memory, failed) ? memory : fs::temp_directory_path(failed);
+      root_ /= StrCat("gpu_bench-", getpid());
     } else {
-      folder_ = options_.folder;
-      if (fs::exists(folder_ / "model.safetensors")) return absl::OkStatus();
+      root_ = options_.folder;
     }
+    folder_ = root_ / (weights == Weights::kInt4 ? "int4" : "bfloat16");
+    if (fs::exists(folder_ / "model.safetensors")) return absl::OkStatus();
     const auto shape = NamedShape(options_.shape);
     if (!shape.ok()) return shape.status();
-    return WriteRandomCheckpoint(*shape, options_.tokenizer, folder_);
+    return WriteRandomCheckpoint(*shape, weights, options_.tokenizer, folder_);
   }
 
-  absl::Status Steps() {
+  // Lines "decode step, NAME, batch N".
+  absl::Status Steps(const std::string& name, v1::DataType weights) {
     auto device = Open();
     if (!device.ok()) return device.status();
     const int64_t most = sizes_.batches.back();
     const auto steps =
         ModelSteps::Load({.folder = folder_.string(),
+                          .weights = weights,
                           .context_tokens = most * (sizes_.context + ModelSteps::kBlockTokens),
                           .max_batch = most},
                          **device);
@@ -240,7 +253,8 @@ class GpuBench {
       step_seconds_ = StepSeconds(**steps, batch);
       const double least =
           static_cast<double>((*steps)->BytesRead(batch, sizes_.context)) / copy_rate_;
-      Add({StrCat("decode step, batch ", batch), least / step_seconds_, 0.65, 0.80,
+      Add({StrCat("decode step, ", name, name.empty() ? "" : ", ", "batch ", batch),
+           least / step_seconds_, 0.65, 0.80,
            StrCat(options_.shape, ", context ", sizes_.context, ": ", Milliseconds(step_seconds_),
                   "; of the time of its bytes")});
     }
@@ -300,8 +314,8 @@ class GpuBench {
   const Sizes sizes_;
   std::string path_ = "mma";
   double copy_rate_ = 0, multiply_rate_ = 0;
-  fs::path folder_;
-  double step_seconds_ = 0;  // at the last batch
+  fs::path root_, folder_;   // of all models, of the one that is measured
+  double step_seconds_ = 0;  // of the model measured last, at its last batch
   std::vector<Line> lines_;
 };
 
@@ -313,12 +327,12 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   program.AddOption("--shape", options.shape, "Of the model: 8b, 1b or tiny")
       .OneOf({"8b", "1b", "tiny"});
   program.AddOption("--folder", options.folder,
-                    "Keeps the model's files there and takes those that are there; default: in "
+                    "Keeps the models' files there and takes those that are there; default: in "
                     "/dev/shm, as long as it runs");
   program.AddOption("--tokenizer", options.tokenizer, "Folder of a Llama whose tokenizer it gets")
       .ShowDefault();
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
-  program.AddOption("--only", options.only, "attention, step, served; all by default");
+  program.AddOption("--only", options.only, "attention, int4, int8, step (in bfloat16), served; all by default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
   program.AddOption("--json", options.json, "Also writes the figures there");
   const auto outcome = program.Parse(argc, argv);
@@ -329,9 +343,9 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
         StrCat("--device ", options.device, ": cuda:0 and so on, or ", kEmulated));
   }
   for (const std::string& part : options.only) {
-    if (part == "attention" || part == "step" || part == "served") continue;
+    if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
     return absl::InvalidArgumentError(
-        StrCat("--only ", part, ": there are attention, step and served"));
+        StrCat("--only ", part, ": there are attention, int4, int8, step and served"));
   }
   GpuBench bench(options);
   const absl::Status status = bench.Run();

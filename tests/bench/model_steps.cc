@@ -8,6 +8,7 @@
 
 #include "kernels/repeating_stream.h"
 #include "kvcache/block_pool.h"
+#include "proto/activations.h"
 #include "proto/model_folder.h"
 #include "scheduler/shares.h"
 #include "worker/model/model_dtypes.h"
@@ -130,7 +131,7 @@ int64_t ModelSteps::BytesRead(int64_t batch, int64_t context) const {
   int64_t layer = 0;
   for (const LinearSpec& spec : LayerSpecs()) layer += ops.PackedWeightBytes(spec);
   return shape().layers() * layer +
-         ops.PackedWeightBytes(Spec(shape().hidden(), shape().vocabulary())) +
+         ops.PackedWeightBytes(HeadSpec()) +
          batch * context * model_->KvBlockBytes(kBlockTokens) / kBlockTokens;
 }
 
@@ -142,19 +143,31 @@ int64_t ModelSteps::Products(int64_t batch, int64_t context) const {
                   2 * m.layers() * m.heads() * m.head_dim() * context);
 }
 
-LinearSpec ModelSteps::Spec(int64_t in_features, int64_t out_features) const {
-  return {.in_features = in_features,
-          .out_features = out_features,
+LinearSpec ModelSteps::HeadSpec() const {
+  return {.in_features = shape().hidden(),
+          .out_features = shape().vocabulary(),
           .weight_dtype = options_.weight_dtype,
           .group_size = options_.int8_group_size};
+}
+
+LinearSpec ModelSteps::LayerSpec(int64_t in_features, int64_t out_features) const {
+  LinearSpec spec = HeadSpec();
+  spec.in_features = in_features;
+  spec.out_features = out_features;
+  if (shape().has_quantization()) {
+    spec.weight_dtype = DType::kI4;
+    spec.group_size = Int4GroupInputs(shape().quantization().group_size());
+  }
+  return spec;
 }
 
 std::vector<LinearSpec> ModelSteps::LayerSpecs() const {
   const v1::Model& m = shape();
   const int64_t heads = m.heads() + 2 * m.kv_heads();
-  return {Spec(m.hidden(), heads * m.head_dim()), Spec(m.heads() * m.head_dim(), m.hidden()),
-          Spec(m.hidden(), (m.gated_ffn() ? 2 : 1) * m.ffn_width()),
-          Spec(m.ffn_width(), m.hidden())};
+  return {LayerSpec(m.hidden(), heads * m.head_dim()),
+          LayerSpec(m.heads() * m.head_dim(), m.hidden()),
+          LayerSpec(m.hidden(), (m.gated_ffn() ? 2 : 1) * m.ffn_width()),
+          LayerSpec(m.ffn_width(), m.hidden())};
 }
 
 double ModelSteps::RunStep() {

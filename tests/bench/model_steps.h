@@ -53,7 +53,8 @@ class ModelSteps {
  private:
   ModelSteps() = default;
   absl::Status MakeKv();
-  kernels::LinearSpec Spec(int64_t in_features, int64_t out_features) const;
+  kernels::LinearSpec LayerSpec(int64_t in_features, int64_t out_features) const;
+  kernels::LinearSpec HeadSpec() const;
   double RunStep();
 
   kernels::Device* device_ = nullptr;

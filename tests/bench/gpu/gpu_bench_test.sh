@@ -12,7 +12,8 @@ python3 - "$json" << 'CHECK'
 import json, math, sys
 figures = json.load(open(sys.argv[1]))
 ratios = {line["name"]: line["ratio"] for line in figures["lines"]}
-wanted = {"decode attention", "prefill attention", "decode step, batch 1", "decode step, batch 2", "tokens/s over HTTP"}
+wanted = {"decode attention", "prefill attention", "tokens/s over HTTP"}
+wanted |= {f"decode step, {weights}batch {batch}" for weights in ("", "int8, ", "int4, ") for batch in (1, 2)}
 assert set(ratios) == wanted, ratios
 numbers = [*ratios.values(), figures["copy_bytes_per_second"], figures["flops_per_second"]]
 assert all(math.isfinite(n) and n > 0 for n in numbers), figures

@@ -19,50 +19,91 @@ using nlohmann::json;
 
 constexpr const char* kWeights = "model.safetensors";
 
+constexpr int64_t kInt4Group = 128, kCodesOfWord = 8;
+
+enum class Filled { kNormal, kOnes, kScales, kCodes };
+
 struct NamedTensor {
   std::string name;
   int64_t rows = 1, width = 0;  // of one row: a norm
+  Filled filled = Filled::kNormal;
+
+  int64_t element_bytes() const { return filled == Filled::kCodes ? 4 : 2; }
+  const char* type() const { return filled == Filled::kCodes ? "I32" : "BF16"; }
 };
 
-std::vector<NamedTensor> Tensors(const ModelShape& s) {
+void AddMatrix(const std::string& name, int64_t outputs, int64_t inputs, Weights weights,
+               std::vector<NamedTensor>* tensors) {
+  if (weights == Weights::kBFloat16) {
+    tensors->push_back({name + ".weight", outputs, inputs});
+    return;
+  }
+  tensors->push_back({name + ".qweight", inputs, outputs / kCodesOfWord, Filled::kCodes});
+  tensors->push_back(
+      {name + ".qzeros", inputs / kInt4Group, outputs / kCodesOfWord, Filled::kCodes});
+  tensors->push_back({name + ".scales", inputs / kInt4Group, outputs, Filled::kScales});
+}
+
+std::vector<NamedTensor> Tensors(const ModelShape& s, Weights weights) {
   std::vector<NamedTensor> tensors = {{"model.embed_tokens.weight", s.vocabulary, s.hidden},
-                                      {"model.norm.weight", 1, s.hidden},
+                                      {"model.norm.weight", 1, s.hidden, Filled::kOnes},
                                       {"lm_head.weight", s.vocabulary, s.hidden}};
   for (int64_t i = 0; i < s.layers; ++i) {
     const std::string at = StrCat("model.layers.", i, ".");
-    const std::vector<NamedTensor> layer = {
-        {at + "input_layernorm.weight", 1, s.hidden},
-        {at + "post_attention_layernorm.weight", 1, s.hidden},
-        {at + "self_attn.q_proj.weight", s.heads * s.head_dim, s.hidden},
-        {at + "self_attn.k_proj.weight", s.kv_heads * s.head_dim, s.hidden},
-        {at + "self_attn.v_proj.weight", s.kv_heads * s.head_dim, s.hidden},
-        {at + "self_attn.o_proj.weight", s.hidden, s.heads * s.head_dim},
-        {at + "mlp.gate_proj.weight", s.ffn, s.hidden},
-        {at + "mlp.up_proj.weight", s.ffn, s.hidden},
-        {at + "mlp.down_proj.weight", s.hidden, s.ffn}};
-    tensors.insert(tensors.end(), layer.begin(), layer.end());
+    for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight"}) {
+      tensors.push_back({at + norm, 1, s.hidden, Filled::kOnes});
+    }
+    const int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim;
+    AddMatrix(at + "self_attn.q_proj", queries, s.hidden, weights, &tensors);
+    AddMatrix(at + "self_attn.k_proj", keys, s.hidden, weights, &tensors);
+    AddMatrix(at + "self_attn.v_proj", keys, s.hidden, weights, &tensors);
+    AddMatrix(at + "self_attn.o_proj", s.hidden, queries, weights, &tensors);
+    AddMatrix(at + "mlp.gate_proj", s.ffn, s.hidden, weights, &tensors);
+    AddMatrix(at + "mlp.up_proj", s.ffn, s.hidden, weights, &tensors);
+    AddMatrix(at + "mlp.down_proj", s.hidden, s.ffn, weights, &tensors);
   }
   return tensors;
 }
 
-// Rows of weights are pieces of one long run, each from another place of it.
-class NormalRun {
+// Rows of random numbers are pieces of one long run, each from another place of it.
+class RandomRows {
  public:
-  NormalRun() {
+  RandomRows() {
     std::normal_distribution<float> normal(0.0f, 0.02f);
-    for (BFloat16& number : run_) number = kernels::FromFloat<BFloat16>(normal(generator_));
+    for (BFloat16& number : normal_) number = kernels::FromFloat<BFloat16>(normal(generator_));
+    for (uint32_t& word : codes_) word = static_cast<uint32_t>(generator_());
   }
 
-  void Write(int64_t count, std::ofstream& file) {
-    const auto begin = static_cast<int64_t>(generator_() % static_cast<uint64_t>(kCount - count));
-    file.write(reinterpret_cast<const char*>(run_.data() + begin),
-               count * static_cast<int64_t>(sizeof(BFloat16)));
+  void Write(const NamedTensor& tensor, std::ofstream& file) {
+    switch (tensor.filled) {
+      case Filled::kNormal: return WritePiece(normal_, tensor.width, file);
+      case Filled::kCodes: return WritePiece(codes_, tensor.width, file);
+      case Filled::kOnes: return WriteSame(1.0f, tensor.width, file);
+      case Filled::kScales: return WriteSame(kScale, tensor.width, file);
+    }
   }
 
  private:
   static constexpr int64_t kCount = 1 << 20;
+  static constexpr float kScale = 0.003f;  // codes less zeros then deviate by 0.02
+
+  template <typename Number>
+  static void WriteNumbers(const Number* from, int64_t count, std::ofstream& file) {
+    file.write(reinterpret_cast<const char*>(from), count * static_cast<int64_t>(sizeof(Number)));
+  }
+  template <typename Number>
+  void WritePiece(const std::vector<Number>& run, int64_t count, std::ofstream& file) {
+    const auto places = static_cast<uint64_t>(kCount - count);
+    WriteNumbers(run.data() + generator_() % places, count, file);
+  }
+  static void WriteSame(float value, int64_t count, std::ofstream& file) {
+    const std::vector<BFloat16> row(count, kernels::FromFloat<BFloat16>(value));
+    WriteNumbers(row.data(), count, file);
+  }
+
   std::mt19937_64 generator_{1};
-  std::vector<BFloat16> run_ = std::vector<BFloat16>(kCount);
+  std::vector<BFloat16> normal_ = std::vector<BFloat16>(kCount);
+  std::vector<uint32_t> codes_ = std::vector<uint32_t>(kCount);
 };
 
 absl::StatusOr<json> ReadJson(const fs::path& path) {
@@ -78,7 +119,8 @@ absl::Status WriteText(const fs::path& path, const std::string& text) {
   return absl::UnavailableError(StrCat(path.string(), ": cannot be written"));
 }
 
-absl::Status WriteConfig(const ModelShape& shape, const fs::path& from, const fs::path& to) {
+absl::Status WriteConfig(const ModelShape& shape, Weights weights, const fs::path& from,
+                         const fs::path& to) {
   auto config = ReadJson(from / "config.json");
   if (!config.ok()) return config.status();
   config->update({{"num_hidden_layers", shape.layers},
@@ -90,6 +132,13 @@ absl::Status WriteConfig(const ModelShape& shape, const fs::path& from, const fs
                   {"max_position_embeddings", shape.context},
                   {"tie_word_embeddings", false},
                   {"vocab_size", shape.vocabulary}});
+  if (weights == Weights::kInt4) {
+    (*config)["quantization_config"] = {{"quant_method", "awq"},
+                                        {"bits", 4},
+                                        {"group_size", kInt4Group},
+                                        {"zero_point", true},
+                                        {"version", "gemm"}};
+  }
   return WriteText(to / "config.json", config->dump());
 }
 
@@ -108,15 +157,15 @@ absl::Status WriteTokenizer(const ModelShape& shape, const fs::path& from, const
   return WriteText(to / "tokenizer.json", tokenizer->dump());
 }
 
-absl::Status WriteWeights(const ModelShape& shape, const fs::path& path) {
-  const std::vector<NamedTensor> tensors = Tensors(shape);
+absl::Status WriteWeights(const ModelShape& shape, Weights weights, const fs::path& path) {
+  const std::vector<NamedTensor> tensors = Tensors(shape, weights);
   json header;
   int64_t offset = 0;
   for (const NamedTensor& t : tensors) {
-    const int64_t bytes = t.rows * t.width * static_cast<int64_t>(sizeof(BFloat16));
+    const int64_t bytes = t.rows * t.width * t.element_bytes();
     const json dimensions = t.rows == 1 ? json{t.width} : json{t.rows, t.width};
     header[t.name] = {
-        {"dtype", "BF16"}, {"shape", dimensions}, {"data_offsets", {offset, offset + bytes}}};
+        {"dtype", t.type()}, {"shape", dimensions}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();
@@ -125,16 +174,9 @@ absl::Status WriteWeights(const ModelShape& shape, const fs::path& path) {
   const uint64_t length = text.size();
   file.write(reinterpret_cast<const char*>(&length), sizeof length);
   file << text;
-  NormalRun numbers;
-  const BFloat16 one = kernels::FromFloat<BFloat16>(1.0f);
+  RandomRows numbers;
   for (const NamedTensor& t : tensors) {
-    if (t.rows == 1) {
-      const std::vector<BFloat16> ones(t.width, one);
-      file.write(reinterpret_cast<const char*>(ones.data()),
-                 t.width * static_cast<int64_t>(sizeof(BFloat16)));
-      continue;
-    }
-    for (int64_t row = 0; row < t.rows && file; ++row) numbers.Write(t.width, file);
+    for (int64_t row = 0; row < t.rows && file; ++row) numbers.Write(t, file);
   }
   if (file.flush()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -151,14 +193,14 @@ absl::StatusOr<ModelShape> NamedShape(std::string_view name) {
       StrCat("there is no shape \"", name, "\"; there are 8b, 1b and tiny"));
 }
 
-absl::Status WriteRandomCheckpoint(const ModelShape& shape, const fs::path& tokenizer,
-                                   const fs::path& folder) {
+absl::Status WriteRandomCheckpoint(const ModelShape& shape, Weights weights,
+                                   const fs::path& tokenizer, const fs::path& folder) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) return absl::UnavailableError(StrCat(folder.string(), ": ", failed.message()));
-  absl::Status status = WriteConfig(shape, tokenizer, folder);
+  absl::Status status = WriteConfig(shape, weights, tokenizer, folder);
   if (status.ok()) status = WriteTokenizer(shape, tokenizer, folder);
-  if (status.ok()) status = WriteWeights(shape, folder / kWeights);
+  if (status.ok()) status = WriteWeights(shape, weights, folder / kWeights);
   return status;
 }
 

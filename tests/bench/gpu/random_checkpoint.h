@@ -1,4 +1,4 @@
-// A Llama with random bfloat16 weights as a Hugging Face folder, written as fast as the disk takes
+// A Llama with random weights as a Hugging Face folder, written as fast as the disk takes
 // it, by nothing but C++: for machines that have no Python. Its tokenizer is the shipped model's
 // with made-up tokens behind.
 //
@@ -22,10 +22,17 @@ struct ModelShape {
 // "8b" (Llama-3-8B's), "1b" (TinyLlama's), "tiny". InvalidArgument: another name.
 absl::StatusOr<ModelShape> NamedShape(std::string_view name);
 
+enum class Weights {
+  kBFloat16,
+  kInt4,  // AWQ, in groups of 128; embeddings, norms and head in bfloat16
+};
+
 // Files are complete once it returns; what stands in `folder` is overwritten. `tokenizer` is a
 // folder with tokenizer.json, tokenizer_config.json, generation_config.json and config.json of a
-// Llama. Weights are of a normal distribution (0.02), the same in each run; norms are 1.
-absl::Status WriteRandomCheckpoint(const ModelShape& shape, const std::filesystem::path& tokenizer,
+// Llama. Weights are of a normal distribution (0.02), those of int4 of a uniform one as wide, the
+// same in each run; norms are 1.
+absl::Status WriteRandomCheckpoint(const ModelShape& shape, Weights weights,
+                                   const std::filesystem::path& tokenizer,
                                    const std::filesystem::path& folder);
 
 }  // namespace tessera::bench
