@@ -1,7 +1,7 @@
 // Makes groups whose values go from device to device without the host, where a device has a way to
 // (NCCL between GPUs).
 //
-// Thread rule: one call at a time. Ownership: borrowed from a Device, which its groups must not
+// Thread rule: any thread. Ownership: borrowed from a Device, which its groups and pairs must not
 // outlive.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/collectives/device_pair.h"
 #include "kernels/collectives/group.h"
 #include "kernels/device.h"
 
@@ -31,6 +32,11 @@ class GroupMaker {
                                                       const GroupOptions& options,
                                                       double join_seconds,
                                                       const std::function<bool()>& cancelled) = 0;
+  // Likewise of two, each with `memory_bytes` of its device's memory. ResourceExhausted: they are
+  // not there.
+  virtual absl::StatusOr<std::unique_ptr<DevicePair>> JoinPair(
+      int rank, const std::string& id, int64_t memory_bytes, double join_seconds,
+      const std::function<bool()>& cancelled) = 0;
 };
 
 // A Device may be one: dynamic_cast.

@@ -61,12 +61,28 @@ BoundedComm::~BoundedComm() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
+absl::StatusOr<std::byte*> BoundedComm::Allocate(size_t bytes) {
+  absl::Status status = health_->Check(cudaSetDevice(place_.device_index), "choosing the device");
+  void* memory = nullptr;
+  const cudaError_t error = status.ok() ? cudaMalloc(&memory, bytes) : cudaSuccess;
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // or the next launch of this thread would return it
+    return absl::ResourceExhaustedError(
+        StrCat(health_->device(), ": NCCL: no ", bytes,
+               " bytes are left for what ranks exchange; lower --gpu-memory-utilization"));
+  }
+  status.Update(health_->Check(error, "NCCL"));
+  if (!status.ok()) return status;
+  return static_cast<std::byte*>(memory);
+}
+
 absl::Status BoundedComm::Enqueued(NcclResult result, const char* what, Deadline deadline) {
   return Poll(result, what, deadline, /*until_idle=*/false, nullptr);
 }
 
-absl::Status BoundedComm::Settle(NcclResult result, const char* what, Deadline deadline) {
-  return Poll(result, what, deadline, /*until_idle=*/true, nullptr);
+absl::Status BoundedComm::Settle(NcclResult result, const char* what, Deadline deadline,
+                                 const std::function<bool()>& cancelled) {
+  return Poll(result, what, deadline, /*until_idle=*/true, cancelled);
 }
 
 absl::Status BoundedComm::Poll(NcclResult result, const char* what, Deadline deadline,

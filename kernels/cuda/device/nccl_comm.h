@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -47,10 +48,14 @@ class BoundedComm {
   CudaHealth& health() const { return *health_; }
   const NcclPlace& place() const { return place_; }
 
+  // Memory of the GPU for what is exchanged, which is beside what its Device may use, as NCCL's own
+  // memory is; the caller frees it. ResourceExhausted: there is none left.
+  absl::StatusOr<std::byte*> Allocate(size_t bytes);
   // Until what a call returned `result` for is handed to the stream: only then may other work be.
   absl::Status Enqueued(NcclResult result, const char* what, Deadline deadline);
-  // Until the stream is done with it, too.
-  absl::Status Settle(NcclResult result, const char* what, Deadline deadline);
+  // Until the stream is done with it, too, or `cancelled` says so.
+  absl::Status Settle(NcclResult result, const char* what, Deadline deadline,
+                      const std::function<bool()>& cancelled = nullptr);
   // Makes a wait of another thread, and every later one, end with Cancelled.
   void Stop() { stopped_.store(true, std::memory_order_release); }
   // Ends what the other ranks wait for, and returns when NCCL has, or the device is lost.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cuda/device/nccl_pair.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "third_party/absl/str_cat.h"
 
@@ -31,21 +32,9 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Create(std::unique_ptr<Bounded
                                                          const std::string& library,
                                                          const GroupOptions& options) {
   std::unique_ptr<NcclGroup> group(new NcclGroup(std::move(comm), library, options));
-  CudaHealth& health = group->comm_->health();
-  absl::Status status =
-      health.Check(cudaSetDevice(group->comm_->place().device_index), "choosing the device");
-  void* scratch = nullptr;
-  const cudaError_t error =
-      status.ok() ? cudaMalloc(&scratch, kScratchValues * sizeof(float)) : cudaSuccess;
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // or the next launch of this thread would return it
-    return absl::ResourceExhaustedError(
-        StrCat(health.device(), ": NCCL: no ", kScratchValues * sizeof(float),
-               " bytes are left for sums; lower --gpu-memory-utilization"));
-  }
-  status.Update(health.Check(error, "NCCL"));
-  if (!status.ok()) return status;
-  group->scratch_ = static_cast<float*>(scratch);
+  const auto scratch = group->comm_->Allocate(kScratchValues * sizeof(float));
+  if (!scratch.ok()) return scratch.status();
+  group->scratch_ = reinterpret_cast<float*>(*scratch);
   return group;
 }
 
@@ -214,9 +203,9 @@ absl::StatusOr<std::string> NcclGroupMaker::NewId() {
                                        table_.GetLastError(nullptr), ")"));
 }
 
-absl::StatusOr<std::unique_ptr<Group>> NcclGroupMaker::Join(
-    int rank, int size, const std::string& id, const GroupOptions& options, double join_seconds,
-    const std::function<bool()>& cancelled) {
+absl::StatusOr<std::unique_ptr<BoundedComm>> NcclGroupMaker::Open(
+    int rank, int size, const std::string& id, double join_seconds,
+    const std::function<bool()>& cancelled) const {
   NcclId nccl_id = {};
   if (id.size() != sizeof nccl_id.bytes || size < 1 || size > kMaxGroupSize || rank < 0 ||
       rank >= size) {
@@ -224,11 +213,25 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroupMaker::Join(
         StrCat(library_, ": rank ", rank, " of ", size, " with an id of ", id.size(), " bytes"));
   }
   std::memcpy(nccl_id.bytes, id.data(), id.size());
-  auto comm = BoundedComm::Create(table_, health_,
-                                  {.device_index = device_index_, .rank = rank, .size = size},
-                                  nccl_id, DeadlineAfter(join_seconds), cancelled);
+  return BoundedComm::Create(table_, health_,
+                             {.device_index = device_index_, .rank = rank, .size = size}, nccl_id,
+                             DeadlineAfter(join_seconds), cancelled);
+}
+
+absl::StatusOr<std::unique_ptr<Group>> NcclGroupMaker::Join(
+    int rank, int size, const std::string& id, const GroupOptions& options, double join_seconds,
+    const std::function<bool()>& cancelled) {
+  auto comm = Open(rank, size, id, join_seconds, cancelled);
   if (!comm.ok()) return comm.status();
   return NcclGroup::Create(*std::move(comm), library_, options);
+}
+
+absl::StatusOr<std::unique_ptr<DevicePair>> NcclGroupMaker::JoinPair(
+    int rank, const std::string& id, int64_t memory_bytes, double join_seconds,
+    const std::function<bool()>& cancelled) {
+  auto comm = Open(rank, 2, id, join_seconds, cancelled);
+  if (!comm.ok()) return comm.status();
+  return NcclPair::Create(*std::move(comm), memory_bytes);
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

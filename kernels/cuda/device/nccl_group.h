@@ -84,8 +84,15 @@ class NcclGroupMaker final : public GroupMaker {
   absl::StatusOr<std::unique_ptr<Group>> Join(int rank, int size, const std::string& id,
                                               const GroupOptions& options, double join_seconds,
                                               const std::function<bool()>& cancelled) override;
+  absl::StatusOr<std::unique_ptr<DevicePair>> JoinPair(
+      int rank, const std::string& id, int64_t memory_bytes, double join_seconds,
+      const std::function<bool()>& cancelled) override;
 
  private:
+  absl::StatusOr<std::unique_ptr<BoundedComm>> Open(int rank, int size, const std::string& id,
+                                                    double join_seconds,
+                                                    const std::function<bool()>& cancelled) const;
+
   const NcclTable table_;
   const std::string library_;
   const std::string uuid_;
