@@ -39,11 +39,11 @@ kernels::cuda::OpenedNccl OpenNcclFor(const std::string& device, const std::stri
   if (uuid.starts_with("MIG-")) return {};
   kernels::cuda::OpenedNccl nccl = kernels::cuda::OpenNccl();
   if (nccl.table.has_value()) {
-    Logger("worker").info("{}: values go to other GPUs of a replica by NCCL {} ({})", device,
-                          nccl.version, nccl.file);
+    Logger("worker").info("{}: values go to other GPUs by NCCL {} ({})", device, nccl.version,
+                          nccl.file);
   } else {
     Logger("worker").info(
-        "{}: there is no NCCL ({}): values go to other GPUs of a replica through the host; "
+        "{}: there is no NCCL ({}): values go to other GPUs through the host; "
         "deploy/install_cuda --runtime fetches it, CUDA_HOME or LD_LIBRARY_PATH say where it is",
         device, nccl.no_nccl);
   }

@@ -172,21 +172,20 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!advertised_links.ok()) return advertised_links.status();
   const auto kv_addresses = KvListenAddresses(options, service_options.incarnation);
   if (!kv_addresses.ok()) return kv_addresses.status();
-  const auto inbox = KvInbox::Start({*kv_addresses, token, service_options.incarnation, &coder});
+  const auto kv_transport = ParseKvTransport(options.kv_transport);
+  if (!kv_transport.ok()) return kv_transport.status();
+  const auto pairs = MakeDevicePairs(*worker, *kv_transport);
+  if (!pairs.ok()) return pairs.status();
+  const auto inbox =
+      KvInbox::Start({*kv_addresses, token, service_options.incarnation, &coder, pairs->get()});
   if (!inbox.ok()) return inbox.status();
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
-  const auto kv_transport = ParseKvTransport(options.kv_transport);
-  if (!kv_transport.ok()) return kv_transport.status();
-  if (coder.stages()) {
-    Logger("worker").info(
-        "KV from and to other replicas is staged: through {} MiB of pinned host memory",
-        StagedKvCoder::kStagingBytes >> 20);
-  }
   KvOutbox outbox({.cluster_token = token,
                    .incarnation = service_options.incarnation,
                    .transport = *kv_transport,
-                   .coder = &coder});
+                   .coder = &coder,
+                   .pairs = pairs->get()});
   OfferLinks(links->get(), {inbox->get(), &outbox, *advertised_kv, service_options.incarnation},
              coder, &service_options.setup);
   service_options.probe_kv_codec = [&] {

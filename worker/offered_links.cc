@@ -1,12 +1,37 @@
 #include "worker/offered_links.h"
 
 #include "kernels/collectives/group_maker.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::worker {
 
 absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker) {
   if (worker.device->host_reads_memory()) return nullptr;
   return StagedKvCoder::Create(worker.device.get());
+}
+
+absl::StatusOr<std::unique_ptr<DevicePairs>> MakeDevicePairs(const WorkerDevice& worker,
+                                                             std::optional<KvTransport> asked) {
+  kernels::GroupMaker* const maker = kernels::GroupMakerOf(*worker.device);
+  if (maker == nullptr && asked == KvTransport::kNccl) {
+    return absl::FailedPreconditionError(
+        StrCat("--kv-transport nccl: ", worker.device->Describe(),
+               ": it has no NCCL, which takes a whole GPU and the library; ask for auto, shm, unix "
+               "or tcp"));
+  }
+  const std::string staged = worker.device->host_reads_memory()
+                                 ? ""
+                                 : StrCat("staged: through ", StagedKvCoder::kStagingBytes >> 20,
+                                          " MiB of pinned host memory");
+  if (maker != nullptr) {
+    Logger("worker").info(
+        "KV from and to other GPUs goes by {} where they have it too, else it is {}",
+        maker->library(), staged);
+    return std::make_unique<DevicePairs>(DevicePairOptions{.maker = maker});
+  }
+  if (!staged.empty()) Logger("worker").info("KV from and to other replicas is {}", staged);
+  return nullptr;
 }
 
 void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,

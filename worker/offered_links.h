@@ -6,12 +6,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "worker/engine/engine_setup.h"
 #include "worker/formation/link_hub.h"
+#include "worker/transfer/device_pairs.h"
 #include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_link_port.h"
+#include "worker/transfer/kv_transport.h"
 #include "worker/transfer/staged_kv_coder.h"
 #include "worker/worker_device.h"
 
@@ -20,6 +23,11 @@ namespace tessera::worker {
 // What reads and writes the device's pool for links, where the host does not; null: HostKvCoder
 // does. Before anything else takes the device's memory.
 absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker);
+
+// The device's pairs with those of other workers, and a line in the log on how KV goes; null: it
+// joins none. `asked` as in KvOutboxOptions: FailedPrecondition where that needs them.
+absl::StatusOr<std::unique_ptr<DevicePairs>> MakeDevicePairs(const WorkerDevice& worker,
+                                                             std::optional<KvTransport> asked);
 
 // `coder` is what inbox and outbox were given; `setup` has its device already.
 void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder, SetupOptions* setup);

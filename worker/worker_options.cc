@@ -43,10 +43,11 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption("--advertise-kv", o->advertise_kv,
                 "host:port at which other workers reach the KV port");
   app.AddOption("--kv-transport", o->kv_transport,
-                "On what keys and values go to workers of other replicas: shm (memory shared with "
-                "a worker of this machine), unix, tcp; auto: the first of these that can be had. "
-                "One that is asked for and cannot be had fails the hand-over")
-      .OneOf({"auto", "shm", "unix", "tcp"})
+                "On what keys and values go to workers of other replicas: nccl (from GPU to GPU, "
+                "both with the same NCCL), shm (memory shared with a worker of this machine), "
+                "unix, tcp; auto: the first of these that can be had. One that is asked for and "
+                "cannot be had fails the hand-over; nccl without NCCL here ends the worker")
+      .OneOf({"auto", "nccl", "shm", "unix", "tcp"})
       .ShowDefault();
   app.AddOption("--name", o->name,
                 "Device name in the cluster, \"machine/index\"; default: host name and the GPU's "

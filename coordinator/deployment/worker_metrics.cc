@@ -1,5 +1,6 @@
 #include "coordinator/deployment/worker_metrics.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -17,9 +18,9 @@ constexpr std::pair<v1::LinkKind, const char*> kKinds[] = {
     {v1::LINK_KIND_PROBE, "probe"},
     {v1::LINK_KIND_KV, "kv"},
 };
-// Only keys and values go through it as a link; sums in it are no link's.
-constexpr std::string_view kSharedMemory = "shm";
-constexpr const char* kTransports[] = {"shm", "unix", "tcp"};
+constexpr const char* kTransports[] = {"nccl", "shm", "unix", "tcp"};
+// Only keys and values go by these as by a link; sums by them are no link's.
+constexpr std::string_view kOfKvAlone[] = {"nccl", "shm"};
 
 prometheus::MetricFamily Counters(const char* name, const char* help) {
   prometheus::MetricFamily family;
@@ -77,7 +78,7 @@ struct LinkFamilies {
     for (const char* transport : kTransports) {
       Sums timed;
       for (const auto& [kind, name] : kKinds) {
-        if (transport == kSharedMemory && kind != v1::LINK_KIND_KV) continue;
+        if (std::ranges::count(kOfKvAlone, transport) > 0 && kind != v1::LINK_KIND_KV) continue;
         const Sums sum = sums[{transport, kind}];
         timed.timed_bytes += sum.timed_bytes;
         timed.timed_seconds += sum.timed_seconds;

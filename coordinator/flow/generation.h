@@ -88,7 +88,7 @@ struct KvTransferTimings {
   int64_t bytes = 0;
   double seconds = 0;         // from the first layer's KV until the other replica had all
   double hidden_share = 0;    // 0..1, of `seconds`: while the prompt was being computed
-  std::string transport;      // "shm", "unix", "tcp"
+  std::string transport;      // as in v1::KvTransfer
   std::string codec = "raw";  // "raw", "int8", "int4"
 };
 

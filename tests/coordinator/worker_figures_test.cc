@@ -153,7 +153,7 @@ TEST_CASE("every worker has every series, with its place") {
     return found;
   };
   CHECK(count("worker=\"far/1\"") == count("worker=\"far/0\""));
-  CHECK(count("worker=\"far/1\"") == 3 + 2 * (2 * 5 + 1) + 3 * 2);
+  CHECK(count("worker=\"far/1\"") == 3 + 2 * (2 * 5 + 2) + 4 * 2);
 }
 
 }  // namespace tessera::coordinator

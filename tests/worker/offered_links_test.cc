@@ -1,6 +1,6 @@
 // Every worker takes part in replicas and moves keys and values. The host cannot read a GPU's
-// memory: rows and sums go through pinned memory, keys and values through the GPU's kernels too. The
-// GPU is the emulated one, given to the worker as if the driver had found it.
+// memory: rows and sums go through pinned memory, keys and values through the GPU's kernels too.
+// The GPU is the emulated one, given to the worker as if the driver had found it.
 #include "worker/offered_links.h"
 
 #include <catch2/catch.hpp>
@@ -11,6 +11,8 @@
 
 #include "kernels/cuda/device/cuda_device.h"
 #include "proto/model_folder.h"
+#include "tests/kernels/cuda/driver/fake_nccl.h"
+#include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/model/model.h"
@@ -22,13 +24,16 @@ namespace {
 
 using Catch::Contains;
 
-WorkerDevice MakeDevice(const std::string& device) {
+WorkerDevice MakeDevice(const std::string& device, const kernels::cuda::NcclTable* nccl = nullptr) {
   WorkerOptions options;
   options.device = device;
   options.memory_bytes = int64_t{64} << 20;
   auto made = MakeWorkerDevice(
-      options, [](const std::string&, int64_t memory_bytes, double) -> absl::StatusOr<OpenedGpu> {
-        auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
+      options, [&](const std::string&, int64_t memory_bytes, double) -> absl::StatusOr<OpenedGpu> {
+        auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes,
+                                                                 .nccl = nccl,
+                                                                 .nccl_version = "2.28.9",
+                                                                 .uuid = "GPU-0"});
         if (!device.ok()) return device.status();
         return OpenedGpu{*std::move(device), {}, {}, "mma"};
       });
@@ -151,6 +156,31 @@ TEST_CASE("a GPU's worker makes room for keys and values, and knows where its ow
   const std::string errors = answers->WaitForLines(2);
   CHECK_THAT(errors, Contains("127.0.0.1:") && Contains("kv_target has 0 routes"));
   engine.Stop(absl::CancelledError("the test is over"));
+}
+
+TEST_CASE("a GPU with NCCL joins others for keys and values, and nccl is refused elsewhere") {
+  tests::FakeNccl fake;
+  const kernels::cuda::NcclTable table = TableOf(&fake);
+  const tests::LoggedLines lines("worker");
+  for (const auto asked : {std::optional<KvTransport>(), std::optional(KvTransport::kNccl)}) {
+    const WorkerDevice gpu = MakeDevice("cuda:0", &table);
+    const auto pairs = MakeDevicePairs(gpu, asked);
+    REQUIRE(pairs.status().message() == "");
+    REQUIRE(*pairs != nullptr);
+    CHECK((*pairs)->maker().library() == "NCCL 2.28.9");
+  }
+  CHECK(lines.Count("KV from and to other GPUs goes by NCCL 2.28.9 where they have it too, else it "
+                    "is staged: through ") == 2);
+  for (const char* device : {"cpu", "cuda-emulated", "cuda:0"}) {
+    INFO(device);
+    const WorkerDevice without = MakeDevice(device);
+    const auto none = MakeDevicePairs(without, std::nullopt);
+    REQUIRE(none.status().message() == "");
+    CHECK(*none == nullptr);
+    CHECK_THAT(std::string(MakeDevicePairs(without, KvTransport::kNccl).status().message()),
+               Contains("--kv-transport nccl: ") && Contains("it has no NCCL"));
+  }
+  CHECK(lines.Count("KV from and to other replicas is staged: through ") == 2);
 }
 
 }  // namespace

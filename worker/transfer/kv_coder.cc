@@ -18,6 +18,18 @@ class Host final : public KvCoder {
     DecodeKv(codec, in, type, part, slots, pool);
     return absl::OkStatus();
   }
+  // The device is the host's own.
+  absl::Status EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
+                              const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
+                              std::span<std::byte> out) override {
+    return Encode(codec, pool, part, slots, out);
+  }
+  absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
+                              kvcache::KvType type, const kvcache::KvShare& part,
+                              std::span<const kvcache::SlotRun> slots,
+                              const kvcache::KvPool& pool) override {
+    return Decode(codec, in, type, part, slots, pool);
+  }
   bool stages() const override { return false; }
 };
 

@@ -27,7 +27,17 @@ class KvCoder {
                               kvcache::KvType type, const kvcache::KvShare& part,
                               std::span<const kvcache::SlotRun> slots,
                               const kvcache::KvPool& pool) = 0;
-  // Whether KV passes through host memory that is neither the pool's nor the link's.
+  // The same with bytes in the memory of the pool's device.
+  virtual absl::Status EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
+                                      const kvcache::KvShare& part,
+                                      std::span<const kvcache::SlotRun> slots,
+                                      std::span<std::byte> out) = 0;
+  virtual absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
+                                      kvcache::KvType type, const kvcache::KvShare& part,
+                                      std::span<const kvcache::SlotRun> slots,
+                                      const kvcache::KvPool& pool) = 0;
+  // Whether KV passes, but for the two calls before, through host memory that is neither the pool's
+  // nor the link's.
   virtual bool stages() const = 0;
 };
 

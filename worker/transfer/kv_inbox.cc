@@ -8,7 +8,6 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
-#include "worker/transfer/kv_channel.h"
 
 namespace tessera::worker {
 namespace {
@@ -17,6 +16,8 @@ constexpr double kHandshakeSeconds = 5;
 constexpr std::chrono::milliseconds kLeaseTick(500);
 // A wait for the next piece is cut so that a lease that ended is noticed.
 constexpr double kSliceSeconds = 0.5;
+// For elements that a device is to send, once it is said that they come.
+constexpr double kDeviceSeconds = 10;
 constexpr int64_t kTicketBytes = 16;
 
 std::string Text(const absl::Status& status) { return std::string(StdView(status.message())); }
@@ -145,8 +146,8 @@ void KvInbox::Take(kernels::AcceptedLink accepted) {
   });
   Connection* connection = connections_.emplace_back(std::make_unique<Connection>()).get();
   connection->link = std::move(accepted.link);
-  connection->thread = std::thread([this, connection, ticket = peer.ticket()] {
-    Receive(connection->link.get(), ticket);
+  connection->thread = std::thread([this, connection, peer] {
+    Receive(connection->link.get(), peer.ticket(), peer.incarnation());
     std::lock_guard over(mutex_);
     connection->over = true;
   });
@@ -176,10 +177,19 @@ void KvInbox::EndLeases() {
   }
 }
 
-void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
+void KvInbox::NoteThroughHost(uint64_t sender) {
+  std::lock_guard lock(mutex_);
+  if (!through_host_.insert(sender).second) return;
+  Logger("worker").info(
+      "KV of worker {} comes through the hosts: it has no NCCL, was given another --kv-transport, "
+      "or says why in its log",
+      sender);
+}
+
+void KvInbox::Receive(kernels::Link* link, const std::string& ticket, uint64_t sender) {
   absl::Status status;
   bool complete = false;
-  KvReceiveChannel channel(link);
+  KvReceiveChannel channel(link, options_.pairs, sender);
   while (status.ok() && !complete) {
     const absl::StatusOr<KvFramedPiece> piece = channel.Receive(kSliceSeconds);
     if (absl::IsDeadlineExceeded(piece.status()) && link->status().ok()) {
@@ -188,8 +198,10 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
     } else if (!piece.ok()) {
       status = piece.status();
     } else {
-      status = TakePiece(ticket, *piece, &complete);
-      if (status.ok() && !complete) status = channel.Release(kHandshakeSeconds);
+      if (options_.pairs != nullptr && !piece->on_device) NoteThroughHost(sender);
+      status = TakePiece(ticket, *piece, channel, &complete);
+      if (status.ok() && (piece->on_device || !complete))
+        status = channel.Release(kHandshakeSeconds);
     }
   }
   if (absl::IsInvalidArgument(status)) CountRefused(status);
@@ -198,7 +210,8 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
   if (status.ok()) {
     const std::byte staged{1};
     link->Send(static_cast<uint16_t>(KvFrame::kComplete),
-               absl::Span<const std::byte>(&staged, options_.coder->stages() ? 1 : 0),
+               absl::Span<const std::byte>(
+                   &staged, options_.coder->stages() && !channel.on_device() ? 1 : 0),
                kHandshakeSeconds)
         .IgnoreError();  // the sender's own wait tells it
   } else {
@@ -206,8 +219,25 @@ void KvInbox::Receive(kernels::Link* link, const std::string& ticket) {
   }
 }
 
+absl::Status KvInbox::AwaitElements(const std::string& ticket, const KvFramedPiece& framed,
+                                    KvReceiveChannel& channel) {
+  {
+    std::lock_guard lock(mutex_);
+    const std::shared_ptr<Expected> expected = FindLocked(ticket);
+    const absl::Status awaited =
+        expected == nullptr ? Unknown() : expected->writer.Read(framed).status();
+    if (!awaited.ok()) return awaited;
+  }
+  absl::Status came = channel.Fetch(kDeviceSeconds);
+  if (!came.ok()) Logger("worker").warn("KV from another device did not come: {}", Text(came));
+  return came;
+}
+
 absl::Status KvInbox::TakePiece(const std::string& ticket, const KvFramedPiece& framed,
-                                bool* complete) {
+                                KvReceiveChannel& channel, bool* complete) {
+  absl::Status status =
+      framed.on_device ? AwaitElements(ticket, framed, channel) : absl::OkStatus();
+  if (!status.ok()) return status;
   std::shared_ptr<Expected> expected;
   absl::StatusOr<KvPartWriter::Piece> piece;
   {

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,8 @@
 #include "kernels/links/link_server.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/device_pairs.h"
+#include "worker/transfer/kv_channel.h"
 #include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_part_writer.h"
 
@@ -38,6 +41,8 @@ struct KvInboxOptions {
   uint64_t incarnation = 0;         // of this worker
   // Writes the pools; borrowed.
   KvCoder* coder = &HostKvCoder();
+  // Of the pools' device, with devices that KV comes from; null: it comes through the hosts.
+  DevicePairs* pairs = nullptr;
 };
 
 // Room for a part of a sequence's KV.
@@ -91,8 +96,14 @@ class KvInbox {
   absl::Status Verify(const std::string& identity);
   void EndLeases();
   // Of a connection's thread.
-  void Receive(kernels::Link* link, const std::string& ticket);
-  absl::Status TakePiece(const std::string& ticket, const KvFramedPiece& framed, bool* complete);
+  void Receive(kernels::Link* link, const std::string& ticket, uint64_t sender);
+  absl::Status TakePiece(const std::string& ticket, const KvFramedPiece& framed,
+                         KvReceiveChannel& channel, bool* complete);
+  // Of a piece on a device: lets its elements come, if the ticket expects it. Nothing is written.
+  absl::Status AwaitElements(const std::string& ticket, const KvFramedPiece& framed,
+                             KvReceiveChannel& channel);
+  // Where devices could exchange it.
+  void NoteThroughHost(uint64_t sender);
   void Finish(const std::string& ticket, const absl::Status& status);
   void CountRefused(const absl::Status& status);
 
@@ -110,6 +121,7 @@ class KvInbox {
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Expected>> expected_;  // by ticket
   std::vector<std::unique_ptr<Connection>> connections_;
+  std::set<uint64_t> through_host_;  // senders that were logged
   int64_t refused_ = 0;
   bool stopping_ = false;
 };

@@ -11,6 +11,8 @@
 #include "kernels/links/link_socket.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
+#include "worker/transfer/device_offer.h"
 #include "worker/transfer/kv_channel.h"
 #include "worker/transfer/kv_codec.h"
 
@@ -33,7 +35,8 @@ absl::Status NotToBeHad(KvTransport asked, const v1::KvRoute& route, std::string
 
 // Whether a transport goes to an address of this kind.
 bool Suits(std::optional<KvTransport> asked, const kernels::LinkAddress& address) {
-  return !asked.has_value() || address.is_unix() == (*asked != KvTransport::kTcp);
+  if (!asked.has_value() || *asked == KvTransport::kNccl) return true;
+  return address.is_unix() == (*asked != KvTransport::kTcp);
 }
 
 absl::Status Stopped() { return absl::CancelledError("the KV is not wanted any more"); }
@@ -56,6 +59,7 @@ struct KvOutbox::Parcel {
   kernels::Link* live_link = nullptr;  // to shut down
   bool stopped = false;
   bool reading = false;        // the pool
+  bool exchanging = false;     // with the peer's device, which would fail with the link
   bool reporting = false;      // `done` is being called
   int64_t missing_tokens = 0;  // layers times tokens that were not added
 };
@@ -123,7 +127,7 @@ void KvOutbox::Stop(ParcelId id) {
   if (found == parcels_.end()) return;
   const std::shared_ptr<Parcel> parcel = found->second;
   parcel->stopped = true;
-  if (parcel->live_link != nullptr) parcel->live_link->Shutdown(Stopped());
+  if (parcel->live_link != nullptr && !parcel->exchanging) parcel->live_link->Shutdown(Stopped());
   parcel->changed.notify_all();
   parcel->changed.wait(lock, [&] { return !parcel->reading && !parcel->reporting; });
 }
@@ -165,7 +169,8 @@ KvParcelOutcome KvOutbox::Ship(Parcel& parcel) {
   KvParcelOutcome outcome;
   outcome.status = Dial(parcel);
   if (outcome.status.ok()) outcome.status = OpenChannel(parcel);
-  outcome.staged = options_.coder->stages();
+  outcome.staged =
+      options_.coder->stages() && !(parcel.channel != nullptr && parcel.channel->on_device());
   if (outcome.status.ok()) outcome.status = SendAll(parcel);
   if (outcome.status.ok()) {
     const absl::StatusOr<bool> staged = parcel.channel->AwaitComplete(options_.wait_seconds);
@@ -175,6 +180,7 @@ KvParcelOutcome KvOutbox::Ship(Parcel& parcel) {
   if (parcel.channel != nullptr) {
     outcome.bytes = parcel.channel->bytes_sent();
     outcome.transport = parcel.channel->transport();
+    parcel.channel.reset();  // and with it the turn of its pair
   } else if (parcel.link != nullptr) {
     outcome.bytes = parcel.link->counters().bytes_sent;
     outcome.transport = parcel.link->is_unix() ? KvTransport::kUnix : KvTransport::kTcp;
@@ -247,8 +253,45 @@ absl::Status KvOutbox::Dial(Parcel& parcel) {
   return last;
 }
 
+absl::StatusOr<std::shared_ptr<PairedDevice>> KvOutbox::FindDevice(Parcel& parcel) {
+  const v1::KvRoute& route = parcel.order.route;
+  OfferedDevice offered = {nullptr, "this worker's device has no NCCL"};
+  if (options_.pairs != nullptr) {
+    auto answered = OfferDevice(*parcel.link, *options_.pairs, route.incarnation(), [&] {
+      std::lock_guard lock(mutex_);
+      return stopping_ || parcel.stopped;
+    });
+    if (!answered.ok()) return answered.status();
+    offered = *std::move(answered);
+  }
+  if (offered.device == nullptr && options_.transport.has_value())
+    return NotToBeHad(*options_.transport, route, offered.why_not);
+  std::lock_guard lock(mutex_);
+  std::string& logged = through_host_[route.incarnation()];
+  if (logged != offered.why_not) {
+    logged = offered.why_not;
+    Logger("worker").info(
+        "KV to {} goes {}", parcel.link->peer(),
+        logged.empty() ? "from device to device again" : StrCat("through the hosts: ", logged));
+  }
+  return offered.device;
+}
+
+absl::Status KvOutbox::OpenChannel(Parcel& parcel) {
+  const bool insists = options_.transport == KvTransport::kNccl;
+  if (insists || (options_.pairs != nullptr && !options_.transport.has_value())) {
+    auto device = FindDevice(parcel);
+    if (!device.ok()) return device.status();
+    if (*device != nullptr) {
+      parcel.channel = KvSendChannel::Open(parcel.link.get(), *std::move(device));
+      return absl::OkStatus();
+    }
+  }
+  return OpenHostChannel(parcel);
+}
+
 // Unless it was asked for by name, memory that cannot be had leaves the socket.
-absl::Status KvOutbox::OpenChannel(Parcel& parcel) const {
+absl::Status KvOutbox::OpenHostChannel(Parcel& parcel) const {
   const std::optional<KvTransport>& asked = options_.transport;
   const bool shares_memory =
       asked.has_value() ? *asked == KvTransport::kSharedMemory : parcel.link->is_unix();
@@ -318,9 +361,11 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
       if (stopping_ || parcel.stopped) return Stopped();
       parcel.reading = true;
     }
-    const absl::Status encoded = options_.coder->Encode(
-        codec, pool, part, kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end),
-        *elements);
+    const auto slots = kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end);
+    const absl::Status encoded =
+        parcel.channel->on_device()
+            ? options_.coder->EncodeOnDevice(codec, pool, part, slots, *elements)
+            : options_.coder->Encode(codec, pool, part, slots, *elements);
     {
       std::lock_guard lock(mutex_);
       parcel.reading = false;
@@ -329,13 +374,24 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
     if (!encoded.ok()) return encoded;
     piece.set_first_token(static_cast<int32_t>(begin));
     piece.set_end_token(static_cast<int32_t>(end));
-    if (absl::Status sent = parcel.channel->Send(piece, options_.wait_seconds); !sent.ok())
-      return sent;
+    if (absl::Status sent = SendPiece(parcel, piece); !sent.ok()) return sent;
     if (static_cast<int64_t>(elements->size()) < kernels::kTimedPayloadBytes) continue;
     parcel.timed += Clock::now() - began;
     parcel.timed_bytes += static_cast<int64_t>(elements->size());
   }
   return absl::OkStatus();
+}
+
+absl::Status KvOutbox::SendPiece(Parcel& parcel, const v1::KvPiece& piece) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || parcel.stopped) return Stopped();
+    parcel.exchanging = parcel.channel->on_device();
+  }
+  absl::Status sent = parcel.channel->Send(piece, options_.wait_seconds);
+  std::lock_guard lock(mutex_);
+  parcel.exchanging = false;
+  return parcel.stopped ? Stopped() : sent;
 }
 
 }  // namespace tessera::worker

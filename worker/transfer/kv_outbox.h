@@ -27,6 +27,7 @@
 #include "kernels/links/link.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "worker/transfer/device_pairs.h"
 #include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_transport.h"
 
@@ -41,6 +42,8 @@ struct KvOutboxOptions {
   std::optional<KvTransport> transport = std::nullopt;
   // Reads the pools; borrowed.
   KvCoder* coder = &HostKvCoder();
+  // Of the pools' device, with devices that KV goes to; null: it goes through the hosts.
+  DevicePairs* pairs = nullptr;
 };
 
 struct KvParcelOutcome {
@@ -97,11 +100,15 @@ class KvOutbox {
   KvParcelOutcome Ship(Parcel& parcel);
   void Count(const Parcel& parcel, const KvParcelOutcome& outcome);
   absl::Status Dial(Parcel& parcel);
-  absl::Status OpenChannel(Parcel& parcel) const;
+  absl::Status OpenChannel(Parcel& parcel);
+  // Null: no device of the peer takes it.
+  absl::StatusOr<std::shared_ptr<PairedDevice>> FindDevice(Parcel& parcel);
+  absl::Status OpenHostChannel(Parcel& parcel) const;
   absl::Status SendAll(Parcel& parcel);
   // The next KV that was added; an error: there is none in time, or the parcel was stopped.
   absl::StatusOr<Ready> Next(Parcel& parcel);
   absl::Status SendPieces(Parcel& parcel, const Ready& ready);
+  absl::Status SendPiece(Parcel& parcel, const v1::KvPiece& piece);
 
   const KvOutboxOptions options_;
 
@@ -111,6 +118,7 @@ class KvOutbox {
   std::map<ParcelId, std::shared_ptr<Parcel>> parcels_;  // that have not ended
   std::deque<std::shared_ptr<Parcel>> waiting_;          // for a thread
   std::map<std::pair<uint64_t, KvTransport>, v1::LinkCounters> counters_;
+  std::map<uint64_t, std::string> through_host_;  // why, by peer, as it was logged
   int idle_threads_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

@@ -26,7 +26,7 @@ absl::StatusOr<KvFramedPiece> SplitPiece(std::string_view payload) {
   std::memcpy(&header, payload.data(), sizeof header);
   payload.remove_prefix(sizeof header);
   if (header > payload.size()) return absl::InvalidArgumentError("a KV piece is cut short");
-  return KvFramedPiece{payload.substr(0, header), payload.substr(header)};
+  return KvFramedPiece{.header = payload.substr(0, header), .elements = payload.substr(header)};
 }
 
 absl::StatusOr<KvPartWriter::Piece> KvPartWriter::Read(const KvFramedPiece& framed) const {
@@ -34,6 +34,7 @@ absl::StatusOr<KvPartWriter::Piece> KvPartWriter::Read(const KvFramedPiece& fram
   if (!piece.header.ParseFromArray(framed.header.data(), static_cast<int>(framed.header.size())))
     return absl::InvalidArgumentError("the header of a KV piece cannot be read");
   piece.elements = framed.elements;
+  piece.on_device = framed.on_device;
   const absl::Status checked = Check(piece.header, static_cast<int64_t>(piece.elements.size()));
   if (!checked.ok()) return checked;
   return piece;
@@ -88,10 +89,12 @@ absl::Status KvPartWriter::Write(const Piece& piece) {
   const kvcache::KvShare part = {ToIndexRange(header.layers()), ToIndexRange(header.kv_heads())};
   const auto slots = kvcache::SlotRuns(place_.table, place_.pool.block_tokens, header.first_token(),
                                        header.end_token());
-  absl::Status written = coder_->Decode(
-      place_.codec,
-      {reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()},
-      *ToKvType(header.dtype()), part, slots, place_.pool);
+  const std::span<const std::byte> bytes = {
+      reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()};
+  const kvcache::KvType type = *ToKvType(header.dtype());
+  absl::Status written =
+      piece.on_device ? coder_->DecodeOnDevice(place_.codec, bytes, type, part, slots, place_.pool)
+                      : coder_->Decode(place_.codec, bytes, type, part, slots, place_.pool);
   if (!written.ok()) return written;
   for (int32_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
     for (int32_t head = part.kv_heads.begin; head < part.kv_heads.end; ++head) {

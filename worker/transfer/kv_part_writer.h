@@ -31,8 +31,10 @@ struct KvPlaceOfPart {
 
 // A piece as it comes.
 struct KvFramedPiece {
-  std::string_view header;    // a v1::KvPiece
-  std::string_view elements;  // what stands behind it
+  std::string_view header;  // a v1::KvPiece
+  // What stands behind it; where it is on the pools' device, the host does not read it.
+  std::string_view elements;
+  bool on_device = false;
 };
 // InvalidArgument: cut short.
 absl::StatusOr<KvFramedPiece> SplitPiece(std::string_view payload);
@@ -44,7 +46,9 @@ class KvPartWriter {
 
   struct Piece {
     v1::KvPiece header;
-    std::string_view elements;  // of the framed one
+    // Of the framed one.
+    std::string_view elements;
+    bool on_device = false;
   };
   // InvalidArgument: not a piece, or not one that is expected now.
   absl::StatusOr<Piece> Read(const KvFramedPiece& framed) const;

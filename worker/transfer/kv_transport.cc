@@ -5,7 +5,8 @@
 namespace tessera::worker {
 namespace {
 
-constexpr KvTransport kAll[] = {KvTransport::kTcp, KvTransport::kUnix, KvTransport::kSharedMemory};
+constexpr KvTransport kAll[] = {KvTransport::kTcp, KvTransport::kUnix, KvTransport::kSharedMemory,
+                                KvTransport::kNccl};
 
 constexpr std::string_view kStaged = ", staged";
 
@@ -16,6 +17,7 @@ std::string_view Name(KvTransport transport) {
     case KvTransport::kTcp: return "tcp";
     case KvTransport::kUnix: return "unix";
     case KvTransport::kSharedMemory: return "shm";
+    case KvTransport::kNccl: return "nccl";
   }
   return "?";
 }
@@ -26,7 +28,7 @@ absl::StatusOr<std::optional<KvTransport>> ParseKvTransport(std::string_view tex
     if (text == Name(transport)) return std::optional(transport);
   }
   return absl::InvalidArgumentError(
-      StrCat("\"", text, "\" is no transport of KV: it is one of auto, shm, unix, tcp"));
+      StrCat("\"", text, "\" is no transport of KV: it is one of auto, nccl, shm, unix, tcp"));
 }
 
 std::string DescribeWay(KvTransport transport, bool staged) {

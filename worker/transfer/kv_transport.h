@@ -1,5 +1,5 @@
-// The ways from one worker to another that KV may take, by name: "shm" (memory that both share, on
-// one machine), "unix", "tcp".
+// The ways from one worker to another that KV may take, by name: "nccl" (from GPU to GPU, without
+// the hosts), "shm" (memory that both share, on one machine), "unix", "tcp".
 //
 // Thread rule: pure functions.
 #pragma once
@@ -13,7 +13,7 @@
 namespace tessera::worker {
 
 // The slowest first.
-enum class KvTransport { kTcp, kUnix, kSharedMemory };
+enum class KvTransport { kTcp, kUnix, kSharedMemory, kNccl };
 
 std::string_view Name(KvTransport transport);
 

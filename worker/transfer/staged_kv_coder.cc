@@ -58,14 +58,50 @@ absl::Status StagedKvCoder::Encode(v1::KvCodec codec, const kvcache::KvPool& poo
                                    const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    std::span<std::byte> out) {
-  return Run({pool, part, CodingOf(codec), pool.type, SlotsOf(slots), nullptr, out.data()});
+  return Run({.pool = pool,
+              .part = part,
+              .coding = CodingOf(codec),
+              .wire_type = pool.type,
+              .slots = SlotsOf(slots),
+              .encodes = true,
+              .out = out.data()});
 }
 
 absl::Status StagedKvCoder::Decode(v1::KvCodec codec, std::span<const std::byte> in,
                                    kvcache::KvType type, const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    const kvcache::KvPool& pool) {
-  return Run({pool, part, CodingOf(codec), type, SlotsOf(slots), in.data(), nullptr});
+  return Run({.pool = pool,
+              .part = part,
+              .coding = CodingOf(codec),
+              .wire_type = type,
+              .slots = SlotsOf(slots),
+              .in = in.data()});
+}
+
+absl::Status StagedKvCoder::EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
+                                           const kvcache::KvShare& part,
+                                           std::span<const kvcache::SlotRun> slots,
+                                           std::span<std::byte> out) {
+  return Run({.pool = pool,
+              .part = part,
+              .coding = CodingOf(codec),
+              .wire_type = pool.type,
+              .slots = SlotsOf(slots),
+              .encodes = true,
+              .on_device = out.data()});
+}
+
+absl::Status StagedKvCoder::DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
+                                           kvcache::KvType type, const kvcache::KvShare& part,
+                                           std::span<const kvcache::SlotRun> slots,
+                                           const kvcache::KvPool& pool) {
+  return Run({.pool = pool,
+              .part = part,
+              .coding = CodingOf(codec),
+              .wire_type = type,
+              .slots = SlotsOf(slots),
+              .on_device = const_cast<std::byte*>(in.data())});  // a tensor view has no const one
 }
 
 absl::Status StagedKvCoder::Run(const Work& work) {
@@ -127,7 +163,9 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
       .cache = cache,
       .values_first = pass.first_plane % 2 == 1,
       .slots = TensorView(lane.device.data(), DType::kI32, {pass.tokens}),
-      .wire = TensorView(lane.device.data() + kSlotBytes, DType::kI8, {bytes}),
+      .wire = TensorView(
+          work.on_device == nullptr ? lane.device.data() + kSlotBytes : work.on_device + at,
+          DType::kI8, {bytes}),
       .coding = work.coding,
       .wire_dtype = ToDType(work.wire_type)};
   std::memcpy(lane.host.data(), work.slots.data() + pass.first_token,
@@ -137,14 +175,12 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
   std::byte* const wire = lane.host.data() + kSlotBytes;
   absl::Status status = stream.CopyToDevice(args.slots.data, lane.host.data(),
                                             pass.tokens * int64_t{sizeof(int32_t)});
-  if (work.out != nullptr) {
-    if (status.ok()) status = ops.EncodeKv(args, stream);
-    if (status.ok()) status = stream.CopyToHost(wire, args.wire.data, bytes);
-  } else {
+  if (work.in != nullptr) {
     std::memcpy(wire, work.in + at, static_cast<size_t>(bytes));
     if (status.ok()) status = stream.CopyToDevice(args.wire.data, wire, bytes);
-    if (status.ok()) status = ops.DecodeKv(args, stream);
   }
+  if (status.ok()) status = work.encodes ? ops.EncodeKv(args, stream) : ops.DecodeKv(args, stream);
+  if (work.out != nullptr && status.ok()) status = stream.CopyToHost(wire, args.wire.data, bytes);
   // Also after a failure: what was enqueued still uses the lane.
   status.Update(stream.Synchronize());
   if (status.ok() && work.out != nullptr)

@@ -1,5 +1,6 @@
 // Reads and writes the pool of a device whose memory is not the host's: its kernels gather and
 // encode into memory of the device, which is copied to pinned memory of the host, and the reverse.
+// Where the bytes are to lie on the device, the kernels read and write them there.
 //
 // There are kLanes of both kinds of memory, each with a stream of its own, so that pieces of
 // several connections are under way at once, beside the steps; who finds none waits for one. What
@@ -40,6 +41,13 @@ class StagedKvCoder final : public KvCoder {
   absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kvcache::KvType type,
                       const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                       const kvcache::KvPool& pool) override;
+  absl::Status EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
+                              const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
+                              std::span<std::byte> out) override;
+  absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
+                              kvcache::KvType type, const kvcache::KvShare& part,
+                              std::span<const kvcache::SlotRun> slots,
+                              const kvcache::KvPool& pool) override;
   bool stages() const override { return true; }
 
  private:
@@ -56,8 +64,11 @@ class StagedKvCoder final : public KvCoder {
     kernels::KvCoding coding;
     kvcache::KvType wire_type;
     std::vector<int32_t> slots;  // by token
+    bool encodes = false;
+    // The bytes: one of the host's, or the device's.
     const std::byte* in = nullptr;
-    std::byte* out = nullptr;  // null: it decodes
+    std::byte* out = nullptr;
+    std::byte* on_device = nullptr;
   };
   // A rectangle of it; planes, heads and tokens are counted from the work's first ones.
   struct Pass {

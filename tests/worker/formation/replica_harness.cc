@@ -15,6 +15,7 @@
 #include "scheduler/shares.h"
 #include "tests/fakes/inexact_device.h"
 #include "worker/engine/engine.h"
+#include "worker/transfer/device_pairs.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_link_port.h"
 #include "worker/transfer/kv_outbox.h"
@@ -93,8 +94,9 @@ std::unique_ptr<kernels::Device> MakeDevice(const ReplicaOptions& options, int m
           ? kernels::cuda::emulated::CreateCudaDevice(
                 {.memory_bytes = kMemoryBytes,
                  .nccl = options.nccl,
-                 .nccl_version = "2.28.9",
-                 .uuid = "GPU-" + std::to_string(options.same_gpu ? 0 : member)})
+                 .nccl_version = options.nccl_version,
+                 .uuid =
+                     "GPU-" + std::to_string(options.first_gpu + (options.same_gpu ? 0 : member))})
           : kernels::CreateCpuDevice(
                 {.memory_bytes = kMemoryBytes, .isa = options.isas[isa], .cores_shared = true});
   REQUIRE(device.status().message() == "");
@@ -122,13 +124,21 @@ class PlannedReplica::PairTable {
 };
 
 struct PlannedReplica::Worker {
-  absl::Status OpenKv(uint64_t incarnation, SetupOptions* setup) {
+  absl::Status OpenKv(uint64_t incarnation, const ReplicaOptions& options, SetupOptions* setup) {
     KvCoder* const coder = staged == nullptr ? &HostKvCoder() : staged.get();
-    auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation, coder});
+    outbox.reset();
+    inbox.reset();
+    kernels::GroupMaker* const maker = kernels::GroupMakerOf(*device);
+    if (maker != nullptr) pairs = std::make_unique<DevicePairs>(DevicePairOptions{.maker = maker});
+    auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation, coder, pairs.get()});
     if (!started.ok()) return started.status();
     inbox = *std::move(started);
-    outbox = std::make_unique<KvOutbox>(
-        KvOutboxOptions{.cluster_token = "secret", .incarnation = incarnation, .coder = coder});
+    outbox = std::make_unique<KvOutbox>(KvOutboxOptions{.cluster_token = "secret",
+                                                        .incarnation = incarnation,
+                                                        .wait_seconds = options.kv_wait_seconds,
+                                                        .transport = options.kv_transport,
+                                                        .coder = coder,
+                                                        .pairs = pairs.get()});
     setup->open_kv_port =
         OpenKvLinkPorts({inbox.get(), outbox.get(), inbox->addresses(), incarnation});
     return absl::OkStatus();
@@ -136,6 +146,7 @@ struct PlannedReplica::Worker {
 
   std::unique_ptr<kernels::Device> device;
   std::unique_ptr<StagedKvCoder> staged;  // null: the host reads the device's memory
+  std::unique_ptr<DevicePairs> pairs;     // null: it joins no other
   std::unique_ptr<KvInbox> inbox;
   std::unique_ptr<KvOutbox> outbox;
   std::shared_ptr<LoadedShare> share;
@@ -273,7 +284,8 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
   if (options_.moves_kv) {
-    const absl::Status opened = worker.OpenKv(1000 + static_cast<uint64_t>(member), &setup);
+    const absl::Status opened =
+        worker.OpenKv(1000 + static_cast<uint64_t>(member), options_, &setup);
     if (!opened.ok()) return opened;
   }
   SetupCall call;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "kernels/device.h"
 #include "proto/worker.pb.h"
 #include "worker/engine/engine_setup.h"
+#include "worker/transfer/kv_transport.h"
 
 namespace tessera::worker {
 
@@ -35,11 +37,15 @@ struct ReplicaOptions {
   // Of all GPUs; null: there is none. Borrowed.
   const kernels::cuda::NcclTable* nccl = nullptr;
   bool same_gpu = false;  // all have one UUID, instead of each its own
+  int first_gpu = 0;      // the UUIDs count from here
+  std::string nccl_version = "2.28.9";
   int32_t max_batched_tokens = 64;
   int32_t micro_batches = 0;                // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;                   // of the leader; each member behind it has one more
   double close_after_seconds = 60;          // longest wait of a test
-  bool moves_kv = false;                    // over TCP, with other replicas
+  bool moves_kv = false;                    // over TCP, or NCCL, with other replicas
+  std::optional<KvTransport> kv_transport;  // that it insists on
+  double kv_wait_seconds = 10;              // for a piece to be taken
   v1::KvCodec kv_codec = v1::KV_CODEC_RAW;  // in which it lets KV come
 };
 
