@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "absl/strings/str_format.h"
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kGib = 1073741824.0;
+constexpr std::string_view kEmulated = "cuda-emulated";
 
 std::string Trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -91,6 +93,12 @@ std::string MachineName(const std::string& host_name) {
   return valid ? host_name : "this-machine";
 }
 
+GpuFacts FactsOf(const v1::ListedDevice& device) {
+  const v1::DeviceInfo& info = device.info();
+  return {info.kind(), info.gpu_name(), info.memory_bytes(), info.memory_read_bytes_per_second(),
+          device.half_flops_per_second()};
+}
+
 // Up to the machine's name.
 std::string Opening(const std::string& machine) {
   return StrCat(
@@ -131,6 +139,15 @@ void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
       "  dense_flops_per_second: %.3f TFLOPS  # estimate: %d cores x %.2f GHz x %d per cycle\n"
       "  source: \"tessera plan init\"\n",
       flops / 1e12, facts.cores, gigahertz, facts.fp32_per_cycle);
+}
+
+void AppendEmulatedKind(std::string* kinds) {
+  *kinds += StrCat("- name: ", kEmulated,
+                   "\n"
+                   "  memory: 1 GiB\n"
+                   "  memory_bandwidth: 0.1 GB/s       # a guess\n"
+                   "  dense_flops_per_second: 0.0001 TFLOPS  # a guess: an emulator\n"
+                   "  source: \"tessera up\"\n");
 }
 
 // Of cards of one kind what each has.
@@ -196,9 +213,7 @@ MachineFacts ReadMachineFacts(const std::string& root, const v1::DeviceList& dev
   facts.memory_bytes = AvailableMemoryBytes(root);
   if (root.empty()) facts.host_name = HostName();
   for (const v1::ListedDevice& device : devices.devices()) {
-    const v1::DeviceInfo& info = device.info();
-    facts.gpus.push_back({info.kind(), info.gpu_name(), info.memory_bytes(),
-                          info.memory_read_bytes_per_second(), device.half_flops_per_second()});
+    facts.gpus.push_back(FactsOf(device));
   }
   if (root.empty() && facts.gpus.empty())
     facts.read_bytes_per_second = TimeMemoryReads(facts.cores);
@@ -238,6 +253,37 @@ std::string DescribeMachine(const MachineFacts& facts) {
     AppendGpuKind(kind, gpu, &out);
   }
   if (facts.gpus.empty()) AppendCpuKind(facts, &out);
+  return out;
+}
+
+std::string DescribeStarted(const MachineFacts& facts, const std::vector<DeviceChoice>& devices) {
+  std::string groups;
+  std::map<std::string, GpuFacts> own;  // GPUs that the catalogue has not
+  int cpus = 0, emulated = 0;
+  for (const DeviceChoice& device : devices) {
+    const GpuFacts gpu = FactsOf(device.gpu);
+    const bool on_cores = ComputesOnCores(device.device);
+    if (on_cores) ++(device.device == kEmulated ? emulated : cpus);
+    if (!on_cores && gpu.kind == gpu.model) Lower(gpu, &own[gpu.kind]);
+    groups += StrCat("  - {kind: ", Quoted(on_cores ? device.device : gpu.kind), "}\n");
+  }
+  std::string out =
+      "# The devices that `tessera up` started, to plan for. Estimates are marked; workers "
+      "measure\n"
+      "# their memory and its rate themselves.\n"
+      "machines:\n"
+      "- name: local\n"
+      "  devices:\n";
+  out += groups;
+  const bool known = own.empty() && cpus + emulated == 0;
+  if (devices.size() > 1) AppendInside(known, &out);
+  if (known) return out;
+  out += "kinds:\n";
+  for (const auto& [kind, gpu] : own) AppendGpuKind(kind, gpu, &out);
+  MachineFacts share = facts;
+  share.cores = std::max(1, facts.cores / std::max(1, cpus + emulated));
+  if (cpus > 0) AppendCpuKind(share, &out);
+  if (emulated > 0) AppendEmulatedKind(&out);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// `tessera plan init`: what this machine has, as a cluster description to start from.
+// `tessera plan init`: what this machine has, as a cluster description to start from; and what
+// `tessera up` starts, as one to plan for.
 //
 // Thread rule: ReadMachineFacts reads files and, where there are no GPUs, times the reading of
 // memory (a fifth of a second); DescribeMachine is a pure function. Units: bytes, bytes per second.
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "deploy/device_choice.h"
 #include "proto/coordinator.pb.h"
 
 namespace tessera::deploy {
@@ -44,5 +46,9 @@ MachineFacts ReadMachineFacts(const std::string& root, const v1::DeviceList& dev
 // cluster.yaml with comments. GPUs that the catalogue knows are named by it, others are listed as
 // kinds of their own with what is missing; without GPUs the CPU is the device.
 std::string DescribeMachine(const MachineFacts& facts);
+
+// The machine "local" with the devices of workers local/0, local/1, ... in that order. What is not
+// known of them is an estimate, in whose place the coordinator takes what the workers measure.
+std::string DescribeStarted(const MachineFacts& facts, const std::vector<DeviceChoice>& devices);
 
 }  // namespace tessera::deploy

@@ -34,7 +34,7 @@ std::vector<std::string_view> Split(std::string_view text) {
 }
 
 DeviceChoice Chosen(const v1::ListedDevice& gpu) {
-  return {gpu.device(), {gpu.near_cores().begin(), gpu.near_cores().end()}};
+  return {gpu.device(), {gpu.near_cores().begin(), gpu.near_cores().end()}, gpu};
 }
 
 absl::StatusOr<std::vector<DeviceChoice>> AllGpus(const v1::DeviceList& gpus) {

@@ -16,6 +16,7 @@ namespace tessera::deploy {
 struct DeviceChoice {
   std::string device;           // for tessera-worker --device
   std::vector<int> near_cores;  // of a GPU's NUMA node; empty: not known, or no GPU
+  v1::ListedDevice gpu = {};    // as it is listed; empty: no GPU
 };
 
 // What runs the work of such a device: true for "cpu" and "cuda-emulated".

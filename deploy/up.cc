@@ -326,6 +326,13 @@ class Local {
       if (absl::Status s = WriteApiKeys(keys); !s.ok()) return s;
       arguments.insert(arguments.end(), {"--config", keys});
     }
+    if (!options_.description.empty()) {
+      const std::string file = log_folder_ + "/cluster.yaml";
+      if (!(std::ofstream(file) << options_.description).flush())
+        return absl::UnavailableError(absl::StrCat(file, ": cannot be written; see --log-dir"));
+      arguments.insert(arguments.end(), {"--cluster", file});
+      std::cout << "planning for the devices that are started, described in " << file << std::endl;
+    }
     arguments.insert(arguments.end(), options_.coordinator_flags.begin(),
                      options_.coordinator_flags.end());
     std::error_code ignored;

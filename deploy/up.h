@@ -36,6 +36,8 @@ struct UpOptions {
   std::string admin_key;  // what that file says
   std::string cluster_token_file;
   std::vector<std::string> coordinator_flags;  // passed through
+  // Of the workers, in YAML, for the coordinator to plan for; empty: none but what its flags name.
+  std::string description;
 };
 
 // Where the deployment that is up can be reached from this machine.

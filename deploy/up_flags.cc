@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/describe_machine.h"
 #include "deploy/local_workers.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
@@ -100,11 +101,37 @@ absl::Status NameWorkers(UpOptions& o) {
   return absl::OkStatus();
 }
 
+// Whether the coordinator is to plan, and nothing says for which devices but those that start.
+bool PlansForStarted(const UpOptions& o) {
+  const bool plans = !HandedOn(o, "--split").empty() || !HandedOn(o, "--workload").empty();
+  return plans && HandedOn(o, "--cluster").empty() && HandedOn(o, "--plan").empty();
+}
+
+// Names the workers, and describes their devices as `tessera plan init` does.
+absl::Status DescribeWorkers(UpOptions& o) {
+  const MachineFacts facts = ReadMachineFacts("", {});
+  std::vector<DeviceChoice> devices = o.devices;
+  if (devices.empty())
+    devices.resize(o.workers > 0 ? o.workers : std::min(2, facts.cores), {"cpu", {}});
+  if (devices.size() < 2 && HandedOn(o, "--split") == "true") {
+    return absl::InvalidArgumentError(
+        "--split needs two devices, one that only prefills and one that only decodes: name them "
+        "with --devices, or CPU workers with --workers");
+  }
+  for (size_t i = 0; i < devices.size(); ++i)
+    o.named_workers.push_back({.name = absl::StrCat("local/", i)});
+  o.description = DescribeStarted(facts, devices);
+  return absl::OkStatus();
+}
+
 absl::Status ReadDevices(const std::string& devices, UpOptions& o) {
   if (devices.empty()) return absl::OkStatus();
   v1::DeviceList gpus;
   if (NamesGpus(devices)) {
     auto asked = AskForDevices(o.bin_dir);
+    // To plan for a GPU that the catalogue does not know takes its rates.
+    if (asked.ok() && PlansForStarted(o) && HasUnknownGpu(*asked))
+      asked = AskForDevices(o.bin_dir, /*measure=*/true);
     if (!asked.ok()) return asked.status();
     gpus = *std::move(asked);
   }
@@ -192,6 +219,9 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
   CollectHandedOn(up, o.coordinator_flags);
   if (absl::Status s = NameWorkers(o); !s.ok()) return s;
   if (absl::Status s = ReadDevices(flags.devices, o); !s.ok()) return s;
+  if (PlansForStarted(o)) {
+    if (absl::Status s = DescribeWorkers(o); !s.ok()) return s;
+  }
   for (const Flag& flag : up.flags()) {
     if (!flag.variable().empty()) unsetenv(flag.variable().c_str());
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "deploy/helix_import.h"
 #include "proto/document.h"
@@ -128,6 +129,37 @@ TEST_CASE("a card that nobody knows is described by what was measured of it") {
   CHECK(graph->pools()[0].spec->flops_per_second == Approx(270e12));
   for (v1::ListedDevice& device : *list.mutable_devices()) device.mutable_info()->set_kind("A6000");
   CHECK(!HasUnknownGpu(list));
+}
+
+TEST_CASE(
+    "devices that are started are described in their order, those that share cores by parts") {
+  const Root root;
+  MachineFacts facts = ReadMachineFacts(root.path(), {});
+  facts.cores = 8;
+  std::vector<DeviceChoice> devices = {{"cpu", {}}, {"cuda:0", {}}, {"cuda-emulated", {}}};
+  v1::DeviceInfo* gpu = devices[1].gpu.mutable_info();
+  gpu->set_kind("A6000");
+  gpu->set_gpu_name("NVIDIA RTX A6000");
+  const std::string text = DescribeStarted(facts, devices);
+  const auto graph = GraphOf(text);
+  REQUIRE(graph.status().message() == "");
+  REQUIRE(graph->pools().size() == 3);
+  CHECK(graph->machines()[0].name == "local");
+  CHECK(graph->pools()[0].spec->kind == "cpu");
+  CHECK(graph->pools()[0].spec->flops_per_second == Approx(4 * 3e9 * 64));
+  CHECK(graph->pools()[1].spec->kind == "A6000");
+  CHECK(graph->pools()[2].spec->kind == "cuda-emulated");
+  CHECK(graph->pools()[2].spec->flops_per_second < 0.01 * graph->pools()[0].spec->flops_per_second);
+  CHECK_THAT(text, Contains("inside: {bandwidth: 4 GB/s"));
+  // Cards that the catalogue knows need nothing else, unknown ones what was measured of them.
+  CHECK_THAT(DescribeStarted(facts, {devices[1], devices[1]}), !Contains("kinds:"));
+  gpu->set_kind("NVIDIA RTX A6000");
+  gpu->set_memory_bytes(int64_t{48} << 30);
+  gpu->set_memory_read_bytes_per_second(7e11);
+  devices[1].gpu.set_half_flops_per_second(1e14);
+  const auto measured = GraphOf(DescribeStarted(facts, {devices[1], devices[1]}));
+  REQUIRE(measured.status().message() == "");
+  CHECK(measured->pools()[0].spec->flops_per_second == Approx(1e14));
 }
 
 TEST_CASE("Helix's cluster files are read with their bytes per second") {

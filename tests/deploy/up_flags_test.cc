@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/cluster.pb.h"
+#include "proto/document.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera::deploy {
@@ -128,6 +130,32 @@ TEST_CASE("--devices names one worker each, as many as --cluster describes") {
              Contains("--workers 3 with --devices") && Contains("leave --workers out"));
   CHECK_THAT(refusal({"--devices", "gpu"}), Contains("\"gpu\" is no device"));
   CHECK_THAT(refusal({"--devices", "all", "--bin-dir", "/nowhere"}), Contains("/nowhere"));
+}
+
+TEST_CASE("to plan without a description, the devices that start are described") {
+  UpFlags flags;
+  REQUIRE(Parse({"--devices", "cuda-emulated,cpu,cpu", "--split"}, flags).message() == "");
+  const UpOptions& o = flags.options;
+  REQUIRE(o.named_workers.size() == 3);
+  CHECK(o.named_workers[0].name == "local/0");
+  CHECK(o.named_workers[2].name == "local/2");
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(o.description, "cluster.yaml", &cluster).message() == "");
+  REQUIRE(cluster.machines_size() == 1);
+  CHECK(cluster.machines(0).name() == "local");
+  REQUIRE(cluster.machines(0).devices_size() == 3);
+  CHECK(cluster.machines(0).devices(0).kind() == "cuda-emulated");
+  CHECK(cluster.machines(0).devices(2).kind() == "cpu");
+  UpFlags workers;
+  REQUIRE(Parse({"--workers", "2", "--no-split"}, workers).message() == "");
+  CHECK(workers.options.named_workers.size() == 2);
+  CHECK_FALSE(workers.options.description.empty());
+  UpFlags replicas;
+  REQUIRE(Parse({"--devices", "cuda-emulated,cpu"}, replicas).message() == "");
+  CHECK(replicas.options.description.empty());
+  UpFlags one;
+  CHECK_THAT(std::string(Parse({"--devices", "cpu", "--split"}, one).message()),
+             Contains("--split needs two devices") && Contains("--devices"));
 }
 
 }  // namespace tessera::deploy

@@ -81,8 +81,8 @@ def test_a_gpu_that_is_lost_while_it_prefills_loses_no_request(tmp):
 
 
 def test_up_plans_and_serves_prefill_on_a_gpu_and_decode_on_a_cpu(tmp):
-    cluster = tmp / "cluster.yaml"
-    cluster.write_text("""
+    described = tmp / "cluster.yaml"
+    described.write_text("""
 machines:
 - name: local
   devices: [{kind: cuda-emulated}, {kind: cpu}]
@@ -91,9 +91,12 @@ kinds:
 - {name: cuda-emulated, memory: 64 MiB, memory_bandwidth: 1 GB/s, dense_flops_per_second: 1 TFLOPS}
 - {name: cpu, memory: 32 MiB, memory_bandwidth: 5 GB/s, dense_flops_per_second: 20 GFLOPS}
 """)
-    command = ["deploy/tessera", "up", MODEL, "--port", "0", "--grpc-port", "0", "--once", "--cluster", str(cluster),
-               "--workload", "deploy/workloads/short_questions.yaml", "--max-num-batched-tokens", "96",
-               "--devices", "cuda-emulated,cpu", "--split", "--ask", "What is 57 + 85?", "--expect", "142"]
-    both = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    print(both.stdout, both.stderr, flush=True)
-    assert both.returncode == 0 and "staged" in both.stdout, both
+    # Without a description it plans for the devices that it starts.
+    for cluster in (("--cluster", str(described)), ()):
+        command = ["deploy/tessera", "up", MODEL, "--port", "0", "--grpc-port", "0", "--once", *cluster,
+                   "--workload", "deploy/workloads/short_questions.yaml", "--max-num-batched-tokens", "96",
+                   "--devices", "cuda-emulated,cpu", "--split", "--ask", "What is 57 + 85?", "--expect", "142"]
+        both = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        print(both.stdout, both.stderr, flush=True)
+        assert both.returncode == 0 and "staged" in both.stdout, both
+        assert ("planning for the devices that are started" in both.stdout) == (not cluster), both
