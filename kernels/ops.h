@@ -96,6 +96,13 @@ struct GatherRowsArgs {
   TensorView rows;  // [count] i32; -1 gives zeros
 };
 
+// Token ids that the host does not know yet: an id of kFedToken - i stands for drawn[i].
+inline constexpr int32_t kFedToken = -2;
+struct FeedTokensArgs {
+  TensorView ids;    // [tokens] i32, in place; ids above kFedToken stay
+  TensorView drawn;  // [rows] i32; a row that is not there, or holds no token, feeds -1 (padding)
+};
+
 struct AddArgs {
   TensorView out;  // [rows, width], in place: out += in
   TensorView in;   // [rows, width]
@@ -316,6 +323,7 @@ class Ops {
   virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;
   virtual absl::Status LayerNorm(const NormArgs& args, Stream& stream) = 0;
   virtual absl::Status GatherRows(const GatherRowsArgs& args, Stream& stream) = 0;
+  virtual absl::Status FeedTokens(const FeedTokensArgs& args, Stream& stream) = 0;
   virtual absl::Status Add(const AddArgs& args, Stream& stream) = 0;
   virtual absl::Status Activate(const ActivationArgs& args, Stream& stream) = 0;
   virtual absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) = 0;

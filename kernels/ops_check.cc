@@ -108,6 +108,14 @@ absl::Status CheckGatherRows(const GatherRowsArgs& args) {
       .status();
 }
 
+absl::Status CheckFeedTokens(const FeedTokensArgs& args) {
+  return ArgumentCheck("FeedTokens")
+      .Tensor("ids", args.ids, {kI32}, {kAnySize})
+      .Tensor("drawn", args.drawn, {kI32}, {kAnySize})
+      .That(args.ids.data != args.drawn.data || args.ids.empty(), "ids", "not alias drawn")
+      .status();
+}
+
 absl::Status CheckAdd(const AddArgs& args) {
   return ArgumentCheck("Add")
       .Tensor("in", args.in, kActivations, {kAnySize, kAnySize}, kMayBeStrided)

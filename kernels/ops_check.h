@@ -14,6 +14,7 @@ absl::Status CheckEmbedding(const EmbeddingArgs& args);
 absl::Status CheckRmsNorm(const NormArgs& args);
 absl::Status CheckLayerNorm(const NormArgs& args);
 absl::Status CheckGatherRows(const GatherRowsArgs& args);
+absl::Status CheckFeedTokens(const FeedTokensArgs& args);
 absl::Status CheckAdd(const AddArgs& args);
 absl::Status CheckActivate(const ActivationArgs& args);
 absl::Status CheckGatedActivate(const GatedActivationArgs& args);

@@ -35,6 +35,7 @@ struct KernelTable {
   Kernel<NormArgs> rms_norm;
   Kernel<NormArgs> layer_norm;
   Kernel<GatherRowsArgs> gather_rows;
+  Kernel<FeedTokensArgs> feed_tokens;
   Kernel<AddArgs> add;
   Kernel<ActivationArgs> activate;
   Kernel<GatedActivationArgs> gated_activate;

@@ -47,6 +47,9 @@ class TimedDevice::TimedOps : public ForwardingOps {
   absl::Status GatherRows(const kernels::GatherRowsArgs& args, Stream& stream) override {
     return Timed("gather", &Ops::GatherRows, args, stream);
   }
+  absl::Status FeedTokens(const kernels::FeedTokensArgs& args, Stream& stream) override {
+    return Timed("feed", &Ops::FeedTokens, args, stream);
+  }
   absl::Status Add(const kernels::AddArgs& args, Stream& stream) override {
     return Timed("add", &Ops::Add, args, stream);
   }

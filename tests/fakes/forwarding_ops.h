@@ -29,6 +29,9 @@ class ForwardingOps : public kernels::Ops {
   absl::Status GatherRows(const kernels::GatherRowsArgs& args, Stream& stream) override {
     return ops_->GatherRows(args, stream);
   }
+  absl::Status FeedTokens(const kernels::FeedTokensArgs& args, Stream& stream) override {
+    return ops_->FeedTokens(args, stream);
+  }
   absl::Status Add(const kernels::AddArgs& args, Stream& stream) override {
     return ops_->Add(args, stream);
   }

@@ -57,6 +57,10 @@ absl::Status CpuOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
   return Enqueue(CheckGatherRows(args), {args.in.dtype}, kernels_.gather_rows, args, stream);
 }
 
+absl::Status CpuOps::FeedTokens(const FeedTokensArgs& args, Stream& stream) {
+  return Enqueue(CheckFeedTokens(args), {}, kernels_.feed_tokens, args, stream);
+}
+
 absl::Status CpuOps::Add(const AddArgs& args, Stream& stream) {
   return Enqueue(CheckAdd(args), {args.in.dtype}, kernels_.add, args, stream);
 }

@@ -24,6 +24,7 @@ class CpuOps final : public Ops {
   absl::Status RmsNorm(const NormArgs& args, Stream& stream) override;
   absl::Status LayerNorm(const NormArgs& args, Stream& stream) override;
   absl::Status GatherRows(const GatherRowsArgs& args, Stream& stream) override;
+  absl::Status FeedTokens(const FeedTokensArgs& args, Stream& stream) override;
   absl::Status Add(const AddArgs& args, Stream& stream) override;
   absl::Status Activate(const ActivationArgs& args, Stream& stream) override;
   absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) override;

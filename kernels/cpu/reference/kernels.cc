@@ -7,6 +7,7 @@ KernelTable Kernels() {
           .rms_norm = &RmsNorm,
           .layer_norm = &LayerNorm,
           .gather_rows = &GatherRows,
+          .feed_tokens = &FeedTokens,
           .add = &Add,
           .activate = &Activate,
           .gated_activate = &GatedActivate,

@@ -16,6 +16,7 @@ void Embedding(const EmbeddingArgs& args, ThreadPool& pool);
 void RmsNorm(const NormArgs& args, ThreadPool& pool);
 void LayerNorm(const NormArgs& args, ThreadPool& pool);
 void GatherRows(const GatherRowsArgs& args, ThreadPool& pool);
+void FeedTokens(const FeedTokensArgs& args, ThreadPool& pool);
 void Add(const AddArgs& args, ThreadPool& pool);
 void Activate(const ActivationArgs& args, ThreadPool& pool);
 void GatedActivate(const GatedActivationArgs& args, ThreadPool& pool);

@@ -1,4 +1,5 @@
 // Ops whose rows do not know each other.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/reference/element.h"
@@ -107,6 +108,15 @@ void GatherRows(const GatherRowsArgs& args, ThreadPool&) {
     for (int64_t i = 0; i < args.out.shape[1]; ++i) {
       Set(args.out, r, i, present ? Get(args.in, source, i) : 0.0f);
     }
+  }
+}
+
+void FeedTokens(const FeedTokensArgs& args, ThreadPool&) {
+  for (int64_t i = 0; i < args.ids.rows(); ++i) {
+    int32_t& id = args.ids.As<int32_t>()[i];
+    if (id > kFedToken) continue;
+    const int64_t row = int64_t{kFedToken} - id;
+    id = row < args.drawn.rows() ? std::max(-1, args.drawn.As<int32_t>()[row]) : -1;
   }
 }
 

@@ -129,6 +129,16 @@ absl::Status CudaOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
   return Enqueue("GatherRows", &LaunchGather, params, stream);
 }
 
+absl::Status CudaOps::FeedTokens(const FeedTokensArgs& args, Stream& stream) {
+  if (absl::Status check = CheckFeedTokens(args); !check.ok()) return check;
+  const FeedTokensParams params = {.ids = args.ids.As<int32_t>(),
+                                   .drawn = args.drawn.As<int32_t>(),
+                                   .tokens = args.ids.rows(),
+                                   .rows = args.drawn.rows(),
+                                   .first_fed = kFedToken};
+  return Enqueue("FeedTokens", &LaunchFeedTokens, params, stream);
+}
+
 absl::Status CudaOps::Add(const AddArgs& args, Stream& stream) {
   if (absl::Status check = CheckAdd(args); !check.ok()) return check;
   const AddParams params = {.out = args.out.data,

@@ -52,6 +52,14 @@ struct GatherParams {
   DType dtype = DType::kF32;
 };
 
+// FeedTokens of ops.h.
+struct FeedTokensParams {
+  int32_t* ids = nullptr;          // [tokens], in place
+  const int32_t* drawn = nullptr;  // [rows]
+  int64_t tokens = 0, rows = 0;
+  int32_t first_fed = 0;  // the id that stands for drawn[0]; those below, for the next ones
+};
+
 // Add of ops.h.
 struct AddParams {
   void* out = nullptr;       // [rows, width], in place
@@ -126,6 +134,7 @@ namespace TESSERA_CUDA_PLATFORM {
 cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream);
 cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream);
 cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream);
+cudaError_t LaunchFeedTokens(const FeedTokensParams& params, cudaStream_t stream);
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream);
 cudaError_t LaunchSumRanks(const SumRanksParams& params, cudaStream_t stream);
 cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream);

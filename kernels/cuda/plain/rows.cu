@@ -1,4 +1,5 @@
-// Embedding, gather, add, activations: a block per row, a thread per element. Sums of ranks.
+// Embedding, gather, add, activations: a block per row, a thread per element. Fed tokens, sums of
+// ranks: a thread per element.
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/nibbles.h"
 #include "kernels/cuda/plain/float_types.h"
@@ -47,6 +48,14 @@ __global__ void GatherKernel(GatherParams p) {
   for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
     out[i] = present ? in[i] : RoundTo<T>(0.0f);
   }
+}
+
+__global__ void FeedTokensKernel(FeedTokensParams p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= p.tokens || p.ids[i] > p.first_fed) return;
+  const int64_t row = static_cast<int64_t>(p.first_fed) - p.ids[i];
+  const int32_t token = row < p.rows ? p.drawn[row] : -1;
+  p.ids[i] = token < 0 ? -1 : token;
 }
 
 template <typename T>
@@ -114,6 +123,11 @@ cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream) {
     return Launch(GatherKernel<decltype(type)>, RowShape(params.rows, params.width), stream,
                   params);
   });
+}
+
+cudaError_t LaunchFeedTokens(const FeedTokensParams& params, cudaStream_t stream) {
+  if (params.tokens == 0) return cudaSuccess;
+  return Launch(FeedTokensKernel, ElementShape(params.tokens), stream, params);
 }
 
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream) {

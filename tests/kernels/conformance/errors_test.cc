@@ -57,6 +57,8 @@ TEST_CASE("row ops refuse what does not fit") {
       "RmsNorm", "bias");
   CheckRefused(ops.GatherRows({.out = F32({2, 8}), .in = F32({4, 8}), .rows = I32({2})}, stream),
                "GatherRows", "out");  // alias
+  CheckRefused(ops.FeedTokens({.ids = F32({2}), .drawn = I32({4})}, stream), "FeedTokens", "ids");
+  CheckRefused(ops.FeedTokens({.ids = I32({2}), .drawn = F32({4})}, stream), "FeedTokens", "drawn");
   CheckRefused(ops.Add({.out = F32({2, 8}), .in = F32({3, 8})}, stream), "Add", "out");
   CheckRefused(ops.Add({.out = F32({2, 8}), .in = TensorView()}, stream), "Add", "in");
   CheckRefused(ops.Activate({.out = F32({2, 8}), .in = I32({2, 8})}, stream), "Activate", "in");

@@ -25,6 +25,7 @@ const OpCall kOps[] = {
     {"RmsNorm", &Call<NormArgs, &Ops::RmsNorm>},
     {"LayerNorm", &Call<NormArgs, &Ops::LayerNorm>},
     {"GatherRows", &Call<GatherRowsArgs, &Ops::GatherRows>},
+    {"FeedTokens", &Call<FeedTokensArgs, &Ops::FeedTokens>},
     {"Add", &Call<AddArgs, &Ops::Add>},
     {"Activate", &Call<ActivationArgs, &Ops::Activate>},
     {"GatedActivate", &Call<GatedActivationArgs, &Ops::GatedActivate>},

@@ -142,6 +142,27 @@ TEST_CASE("GatherRows: any order, repeats, padding") {
   });
 }
 
+TEST_CASE("FeedTokens: drawn tokens, known ones, padding, rows that drew none") {
+  CheckAgainstReference("FeedTokens", 0.0, [&](Path& path) {
+    std::vector<int32_t> ids(300, 7);  // more than one block of threads
+    ids[0] = -1;
+    for (const auto& [at, row] : {std::pair(1, 0), {2, 3}, {5, 3}, {290, 1}, {299, 2}, {9, 4}}) {
+      ids[at] = kFedToken - row;
+    }
+    const Tensor fed(path, {300}, ids);
+    const Tensor drawn(path, {4}, std::vector<int32_t>{31, 0, kNothingToPick, 99});
+    REQUIRE(path.ops().FeedTokens({.ids = fed, .drawn = drawn}, path.stream()).ok());
+    path.Synchronize();
+    const std::vector<int32_t> got = fed.ReadInts();
+    CHECK(std::vector<int32_t>(got.begin(), got.begin() + 6) ==
+          std::vector<int32_t>{-1, 31, 99, 7, 7, 99});
+    CHECK(got[290] == 0);
+    CHECK(got[299] == -1);
+    CHECK(got[9] == -1);
+    return std::vector<float>(got.begin(), got.end());
+  });
+}
+
 TEST_CASE("Add in place") {
   const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int64_t rows = GENERATE(0, 1, 33), width = GENERATE(5, 1024);
