@@ -29,6 +29,20 @@ std::string Details([[maybe_unused]] cudaStream_t stream) {
   return "";
 }
 
+// Until query() is no longer NotReady.
+template <typename Query>
+absl::Status Wait(const Query& query, cudaStream_t stream, CudaHealth& health, const char* what) {
+  if (absl::Status lost = health.lost(); !lost.ok()) return lost;
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    const cudaError_t error = query();
+    if (error != cudaErrorNotReady) return health.Check(error, what, stream);
+    const std::chrono::duration<double> waited = Clock::now() - begin;
+    if (waited.count() > health.max_wait_seconds()) return health.LoseAfterWait(what);
+    if (waited > kSpin) std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 absl::Status CudaHealth::lost() const {
@@ -61,15 +75,12 @@ absl::Status CudaHealth::Check(cudaError_t error, std::string_view what, cudaStr
 }
 
 absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what) {
-  if (absl::Status lost = health.lost(); !lost.ok()) return lost;
-  const Clock::time_point begin = Clock::now();
-  while (true) {
-    const cudaError_t error = cudaStreamQuery(stream);
-    if (error != cudaErrorNotReady) return health.Check(error, what, stream);
-    const std::chrono::duration<double> waited = Clock::now() - begin;
-    if (waited.count() > health.max_wait_seconds()) return health.LoseAfterWait(what);
-    if (waited > kSpin) std::this_thread::sleep_for(kPause);
-  }
+  return Wait([stream] { return cudaStreamQuery(stream); }, stream, health, what);
+}
+
+absl::Status WaitEvent(cudaEvent_t event, cudaStream_t stream, CudaHealth& health,
+                       const char* what) {
+  return Wait([event] { return cudaEventQuery(event); }, stream, health, what);
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -42,5 +42,8 @@ class CudaHealth {
 // Waits until the GPU has done what the stream was given, for as long as the device's health
 // allows; then, or where an error is sticky, the device is lost.
 absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what);
+// The same until the event, which was recorded on the stream, has happened.
+absl::Status WaitEvent(cudaEvent_t event, cudaStream_t stream, CudaHealth& health,
+                       const char* what);
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -42,6 +42,11 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device_index,
   }
   if (!status.ok()) return status;
   std::unique_ptr<CudaStream> made(new CudaStream(device_index, health, stream));
+  for (MarkedPoint& mark : made->marks_) {
+    status.Update(health->Check(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming),
+                                "making an event"));
+  }
+  if (!status.ok()) return status;
   try {
     made->runner_ = std::thread([s = made.get()] { s->Loop(); });
   } catch (const std::system_error& error) {
@@ -61,6 +66,9 @@ CudaStream::~CudaStream() {
     runner_.join();
   }
   (void)WaitIdle(stream_, *health_, "the end of a stream");
+  for (const MarkedPoint& mark : marks_) {
+    if (mark.event != nullptr) cudaEventDestroy(mark.event);
+  }
   cudaStreamDestroy(stream_);
 }
 
@@ -91,7 +99,7 @@ absl::Status CudaStream::EnqueueHostWork(HostWork work, const void* arguments, i
     stream.in_host_work_ = false;
     return status;
   };
-  record.ends_recording = false;
+  record.behind_failure = false;
   record.call = reinterpret_cast<void (*)()>(work);
   std::memcpy(record.arguments.data(), arguments, static_cast<size_t>(size_bytes));
   Submit();
@@ -184,13 +192,42 @@ void CudaStream::EndRecording(bool whole) {
 }
 
 void CudaStream::EnqueueGraph(absl::Status (*run)(const Record& record, CudaStream& stream),
-                              const GraphCall& call, bool ends_recording) {
+                              const GraphCall& call, bool behind_failure) {
   Record* const record = NextRecord();
   if (record == nullptr) return;  // Synchronize says why
   record->run = run;
-  record->ends_recording = ends_recording;
+  record->behind_failure = behind_failure;
   std::memcpy(record->arguments.data(), &call, sizeof call);
   Submit();
+}
+
+void CudaStream::Mark(int index) {
+  MarkedPoint& mark = marks_[index];
+  Record* const record = NextRecord();
+  mark.end = submitted_.load(std::memory_order_relaxed);
+  if (record == nullptr) return;  // the device is lost, and WaitMark says so
+  ++mark.end;
+  record->run = [](const Record& r, CudaStream& stream) {
+    MarkedPoint& marked = **reinterpret_cast<MarkedPoint* const*>(r.arguments.data());
+    marked.failure = stream.failure_;
+    if (marked.failure.ok()) {
+      marked.failure =
+          stream.health_->Check(cudaEventRecord(marked.event, stream.stream_), "a mark");
+    }
+    return marked.failure;
+  };
+  record->behind_failure = true;
+  MarkedPoint* const marked = &mark;
+  std::memcpy(record->arguments.data(), &marked, sizeof marked);
+  Submit();
+}
+
+absl::Status CudaStream::WaitMark(int index) {
+  const MarkedPoint& mark = marks_[index];
+  absl::Status done = WaitHandedOn(mark.end);
+  if (done.ok()) done = health_->lost();
+  if (done.ok()) done = mark.failure;
+  return done.ok() ? WaitEvent(mark.event, stream_, *health_, "a mark") : done;
 }
 
 absl::Status CudaStream::EndCapture(CudaGraphs::Graph& graph, bool whole) {
@@ -214,7 +251,7 @@ absl::Status CudaStream::EndCapture(CudaGraphs::Graph& graph, bool whole) {
 }
 
 void CudaStream::Run(const Record& record) {
-  if (record.ends_recording) {
+  if (record.behind_failure) {
     failure_ = record.run(record, *this);
   } else if (captures_) {
     captured_.push_back(record);

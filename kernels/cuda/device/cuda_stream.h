@@ -23,11 +23,12 @@
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
+#include "kernels/marking_stream.h"
 #include "kernels/repeating_stream.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
-class CudaStream final : public Stream, public RepeatingStream {
+class CudaStream final : public Stream, public RepeatingStream, public MarkingStream {
  public:
   // Of the device with this index; `health` is its, and must outlive the stream.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device_index, CudaHealth* health);
@@ -44,6 +45,9 @@ class CudaStream final : public Stream, public RepeatingStream {
   void BeginRecording(const Key& key) override;
   void EndRecording(bool whole) override;
 
+  void Mark(int index) override;
+  absl::Status WaitMark(int index) override;
+
   // Enqueues launch(params, stream). `what` stands for it in errors and is not copied.
   template <typename Params>
   void Enqueue(const char* what, cudaError_t (*launch)(const Params&, cudaStream_t),
@@ -57,7 +61,7 @@ class CudaStream final : public Stream, public RepeatingStream {
       const Params& arguments = *std::launder(reinterpret_cast<const Params*>(r.arguments.data()));
       return stream.health_->Check(call(arguments, stream.stream_), r.what, stream.stream_);
     };
-    record.ends_recording = false;
+    record.behind_failure = false;
     record.call = reinterpret_cast<void (*)()>(launch);
     record.what = what;
     std::memcpy(record.arguments.data(), &params, sizeof params);
@@ -73,7 +77,7 @@ class CudaStream final : public Stream, public RepeatingStream {
 
   struct Record {
     absl::Status (*run)(const Record& record, CudaStream& stream) = nullptr;  // null: the last one
-    bool ends_recording = false;  // runs also behind a failure
+    bool behind_failure = false;                                              // runs also there
     void (*call)() = nullptr;
     const char* what = "";
     alignas(16) std::array<std::byte, kMaxArgumentBytes> arguments;
@@ -84,13 +88,20 @@ class CudaStream final : public Stream, public RepeatingStream {
         health_(health),
         stream_(stream),
         ring_(new Record[kRingRecords]) {}
+  // A point of the stream. The event and the failure are the runner's until the record is handed
+  // on.
+  struct MarkedPoint {
+    cudaEvent_t event = nullptr;
+    uint32_t end = 0;      // counts records, up to that which marks
+    absl::Status failure;  // of what was before
+  };
   // What the runner does about a graph.
   struct GraphCall {
     CudaGraphs::Graph* graph;
     bool whole;
   };
   void EnqueueGraph(absl::Status (*run)(const Record& record, CudaStream& stream),
-                    const GraphCall& call, bool ends_recording = false);
+                    const GraphCall& call, bool behind_failure = false);
   void Run(const Record& record);
   absl::Status EndCapture(CudaGraphs::Graph& graph, bool whole);
   absl::Status Copy(void* to, const void* from, int64_t size_bytes, cudaMemcpyKind kind);
@@ -110,6 +121,7 @@ class CudaStream final : public Stream, public RepeatingStream {
   std::atomic<bool> in_host_work_{false};           // whose bound is its own
   // The runner's while records are in the ring, the caller's once all are handed on.
   absl::Status failure_;
+  std::array<MarkedPoint, kMarks> marks_;
   CudaGraphs graphs_;                       // the caller's, but for a graph's content
   CudaGraphs::Graph* recording_ = nullptr;  // the caller's: that which is being recorded
   bool captures_ = false;                   // the runner's

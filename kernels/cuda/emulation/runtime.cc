@@ -184,6 +184,25 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  *event = {stream->stalled(), stream->sticky_error()};
+  return event->error;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->stalled ? cudaErrorNotReady : event->error;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   const int64_t left = Global().injection.memory_bytes - Global().memory.live_bytes();

@@ -125,6 +125,18 @@ cudaError_t cudaStreamQuery(cudaStream_t stream);
 // Never returns where the stream stalls.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+// A point of a stream: what the stream was when it was recorded. Where that stalled, it never
+// happens. Before that, and behind a failure, as on a GPU: it has happened, or is that error.
+struct EmulatedEvent {
+  bool stalled = false;
+  cudaError_t error = cudaSuccess;
+};
+using cudaEvent_t = EmulatedEvent*;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
 // Poisoned and guarded, see device_memory.h.
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes);
 cudaError_t cudaFree(void* data);

@@ -1,12 +1,14 @@
 // The CUDA device on both platforms: memory, streams, copies, host work, failures.
 #include "kernels/cuda/device/cuda_device.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "kernels/marking_stream.h"
 #include "kernels/ops.h"
 #include "tests/kernels/cuda/test_device.h"
 
@@ -63,6 +65,60 @@ struct Adder {
   std::unique_ptr<Stream> stream;
   Floats sum, ones;
 };
+
+TEST_CASE("the host reads what stands before a mark, while what is behind it has not begun") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Adder adder;
+  auto& marks = dynamic_cast<MarkingStream&>(*adder.stream);
+  auto sums = adder.device->AllocateHost(adder.width * 4);
+  REQUIRE(sums.ok());
+  std::atomic<bool> go_on = false;
+  struct Gate {
+    std::atomic<bool>* open;
+  };
+  for (int step = 0; step < 5; ++step) {
+    REQUIRE(adder.Add().ok());
+    REQUIRE(adder.stream->CopyToHost(sums->data(), adder.sum.view().data, adder.width * 4).ok());
+    marks.Mark(step % 2);
+    go_on = false;
+    REQUIRE(EnqueueHost<Gate>(*adder.stream,
+                              [](const Gate& gate) {
+                                gate.open->wait(false);
+                                return absl::OkStatus();
+                              },
+                              {&go_on})
+                .ok());
+    REQUIRE(adder.Add().ok());
+    REQUIRE(marks.WaitMark(step % 2).ok());  // the gate is closed: what it lets through has not run
+    std::vector<float> got(adder.width);
+    std::memcpy(got.data(), sums->data(), got.size() * sizeof(float));
+    CHECK(got == std::vector<float>(adder.width, static_cast<float>(2 * step + 1)));
+    go_on = true;
+    go_on.notify_all();
+    CHECK(adder.SumIs(static_cast<float>(2 * step + 2)));
+  }
+}
+
+TEST_CASE("a mark behind a failure says so, also after Synchronize told it") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Adder adder;
+  auto& marks = dynamic_cast<MarkingStream&>(*adder.stream);
+  struct Nothing {};
+  marks.Mark(0);
+  REQUIRE(EnqueueHost<Nothing>(*adder.stream,
+                               [](const Nothing&) { return absl::AbortedError("a test"); }, {})
+              .ok());
+  REQUIRE(adder.Add().ok());
+  marks.Mark(1);
+  CHECK(marks.WaitMark(0).ok());
+  CHECK(marks.WaitMark(1) == absl::AbortedError("a test"));
+  CHECK(adder.stream->Synchronize() == absl::AbortedError("a test"));
+  CHECK(marks.WaitMark(1) == absl::AbortedError("a test"));
+  REQUIRE(adder.Add().ok());
+  marks.Mark(1);
+  CHECK(marks.WaitMark(1).ok());
+  CHECK(adder.SumIs(1));
+}
 
 TEST_CASE("memory is accounted, and refused with both numbers") {
   TESSERA_SKIP_WITHOUT_DEVICE();
@@ -318,6 +374,24 @@ TEST_CASE(
   CHECK(short_wait->Allocate(4).status() == status);
   CHECK(runs == 0);
   CHECK(copied == 0);
+}
+
+TEST_CASE("work that never ends is waited for in bounded time at a mark, too") {
+  auto short_wait = *CreateCudaDevice({.memory_bytes = 1 << 20, .max_wait_seconds = 0.05});
+  auto stream = *short_wait->CreateStream();
+  auto& marks = dynamic_cast<MarkingStream&>(*stream);
+  const auto out = *short_wait->Allocate(16), in = *short_wait->Allocate(16);
+  const TensorView sum(out.data(), DType::kF32, {1, 4}), ones(in.data(), DType::kF32, {1, 4});
+  const WithInjection injection({.stalling_launch = 2});
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(short_wait->ops().Add({.out = sum, .in = ones}, *stream).ok());
+    marks.Mark(i);
+  }
+  CHECK(marks.WaitMark(0).ok());
+  const absl::Status status = marks.WaitMark(1);
+  CHECK_THAT(std::string(status.message()), Contains("the GPU did not finish within 0.05 s"));
+  CHECK(short_wait->Lost() == status);
+  CHECK(marks.WaitMark(0) == status);
 }
 
 #endif
