@@ -243,6 +243,12 @@ bool StepPlan::MakesProgress() const {
          std::any_of(admitted_rows.begin(), admitted_rows.end(), decided);
 }
 
+bool StepPlan::GivesUpAny() const {
+  const auto given_up = [](int32_t r) { return r < 0; };
+  return std::any_of(running_rows.begin(), running_rows.end(), given_up) ||
+         std::any_of(admitted_rows.begin(), admitted_rows.end(), given_up);
+}
+
 BatchLimits LimitsOfMicroBatch(const BatchLimits& limits, int64_t micro_batches) {
   BatchLimits own = limits;
   own.max_sequences = (limits.max_sequences + micro_batches - 1) / micro_batches;

@@ -54,7 +54,8 @@ struct BatchLimits {
 
 // A sequence that has been admitted.
 struct RunningSequence {
-  int64_t known_tokens = 0;      // prompt and output; more than computed_tokens
+  // Prompt and output; more than computed_tokens, or as many: then it computes nothing.
+  int64_t known_tokens = 0;
   int64_t computed_tokens = 0;   // whose keys and values are in its blocks
   int64_t held_blocks = 0;       // in its block table
   int64_t exclusive_blocks = 0;  // of these, held by nobody else: what preempting it gives back
@@ -106,6 +107,7 @@ struct StepPlan {
   bool waits_for_growth = false;
 
   bool MakesProgress() const;  // false: nothing runs, starts, or is given up
+  bool GivesUpAny() const;     // a sequence is preempted or never fits
 };
 
 // Of one of `micro_batches` (>= 1) that share the limits of a replica.

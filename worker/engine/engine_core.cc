@@ -35,7 +35,9 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
       index_(&pool_),
       next_deadline_seconds_(std::numeric_limits<double>::infinity()),
       executor_(std::move(executor)) {
-  for (int i = 0; i < executor_->lanes(); ++i) lanes_.emplace_back(LimitsOf(options));
+  for (int i = 0; i < executor_->lanes(); ++i) {
+    lanes_.emplace_back(LimitsOf(options), executor_->runs_ahead() ? 2 : 1);
+  }
   load_.set_kv_blocks_total(pool_.total_blocks());
 }
 
@@ -166,7 +168,12 @@ void EngineCore::Plan(const Lane& lane) {
       scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
   const bool scarce = pool_.free_blocks() < most_wanted;
   for (const auto& sequence : lane.running) {
-    running_snapshot_.push_back({sequence->known_tokens(), sequence->computed_tokens,
+    // One that ends with the step in flight, whichever token that draws, computes nothing more.
+    const int64_t then = sequence->tokens_then();
+    const bool ends = sequence->draws_in_flight > 0 &&
+                      (sequence->output_then() >= sequence->submission->request.max_tokens() ||
+                       then >= LongestSequence(options_));
+    running_snapshot_.push_back({then, ends ? then : sequence->computed_then(),
                                  static_cast<int64_t>(sequence->blocks.blocks().size()),
                                  scarce ? sequence->blocks.ExclusiveBlocks() : 0,
                                  sequence->submission->NeedsScores(), ExpectedTokens(*sequence)});
@@ -197,10 +204,21 @@ void EngineCore::Plan(const Lane& lane) {
                       &plan_);
 }
 
+bool EngineCore::MayRunAhead(const Lane& lane) const {
+  if (lane.in_flight() != 1 || !executor_->MayRunAhead()) return false;
+  return std::none_of(lane.running.begin(), lane.running.end(), [](const auto& sequence) {
+    const Submission& submission = *sequence->submission;
+    return sequence->steps_in_flight > 0 &&
+           (sequence->history != nullptr || submission.bans.follow_output() ||
+            submission.NeedsScores() || submission.request.has_kv_target());
+  });
+}
+
 // Blocks are given back first, found ones taken second, and new ones allocated last: allocation may
 // evict.
 void EngineCore::ApplyPlan(Lane& lane, double now_seconds, Events* events) {
-  lane.scheduled.clear();
+  std::vector<Scheduled>& scheduled = lane.next().scheduled;
+  scheduled.clear();
   std::vector<std::unique_ptr<Sequence>> admitted;
   for (size_t i = 0; i < plan_.admitted_rows.size(); ++i) {
     admitted.push_back(std::move(waiting_.begin()->second));
@@ -218,12 +236,11 @@ void EngineCore::ApplyPlan(Lane& lane, double now_seconds, Events* events) {
   }
   std::inplace_merge(lane.running.begin(), lane.running.begin() + before, lane.running.end(),
                      RanksBefore);
-  std::vector<Scheduled>& scheduled = lane.scheduled;
   std::stable_partition(scheduled.begin(), scheduled.end(),
                         [](const Scheduled& s) { return s.rows == 1; });
   for (size_t i = 0; i < scheduled.size();) {
     Sequence* sequence = scheduled[i].sequence;
-    if (sequence->blocks.Grow(sequence->computed_tokens + scheduled[i].rows)) {
+    if (sequence->blocks.Grow(sequence->computed_then() + scheduled[i].rows)) {
       ++i;
       continue;
     }
@@ -250,7 +267,7 @@ void EngineCore::GiveBack(Lane& lane, Events* events) {
       End(std::move(sequence),
           absl::ResourceExhaustedError("the sequence has outgrown the KV pool"), events);
     } else {
-      if (rows > 0) lane.scheduled.push_back({sequence.get(), rows, 0});
+      if (rows > 0) lane.next().scheduled.push_back({sequence.get(), rows, 0});
       lane.running.push_back(std::move(sequence));
     }
   }
@@ -280,7 +297,7 @@ void EngineCore::Admit(Lane& lane, std::unique_ptr<Sequence> sequence,
     sequence->started = true;
     sequence->started_seconds = now_seconds;
   }
-  lane.scheduled.push_back({sequence.get(), rows, 0});
+  lane.next().scheduled.push_back({sequence.get(), rows, 0});
   lane.running.push_back(std::move(sequence));
 }
 

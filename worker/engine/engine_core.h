@@ -13,6 +13,15 @@
 // to one lane from its admission on; one that ends while a step computes rows of it is heard of at
 // once, and its blocks return with the step.
 //
+// Steps ahead, where the executor runs them (a worker alone on a GPU): with one step in flight, the
+// next is begun as if each token that the first draws were there, and takes it on the device. So
+// the device goes on while the host reads tokens. A sequence that turns out to have ended wasted a
+// row: nobody hears of it, and it is in no index. What reaches its length for certain gets no row.
+// The next step waits for the first where a running sequence needs more than the number of its
+// tokens (penalties, bad words of several tokens, prompt logprobs), hands over its KV, or would be
+// preempted, and behind a step that the executor does not run ahead (logprobs). What is submitted
+// is first planned behind both.
+//
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
 // engine goes on; so do the submissions for whose rows a step gives no token (logits that are not
@@ -110,13 +119,10 @@ class EngineCore {
     int32_t row;
     int64_t position;  // of the token to score
   };
-  // One micro-batch: its sequences, and its step in hand. What belongs to the step is reused.
-  struct Lane {
-    explicit Lane(const StepLimits& limits) : arrays(limits) {}
+  // A step, from its plan until its outcome is told. Reused.
+  struct LaneStep {
+    explicit LaneStep(const StepLimits& limits) : arrays(limits) {}
 
-    std::vector<std::unique_ptr<Sequence>> running;  // by rank
-    std::vector<std::unique_ptr<Sequence>> ended;    // of which the step in flight computes rows
-    bool busy = false;                               // its step is in flight
     double began_seconds = 0;
     std::vector<Scheduled> scheduled;
     std::vector<Draw> draws;
@@ -126,6 +132,21 @@ class EngineCore {
     std::vector<SampleRequest> sample_requests;
     std::vector<ScoreRequest> score_requests;
     std::vector<KvPush> pushes;
+  };
+  // One micro-batch: its sequences, and its steps.
+  struct Lane {
+    Lane(const StepLimits& limits, int max_steps) {
+      for (int i = 0; i < max_steps; ++i) steps.emplace_back(limits);
+    }
+
+    LaneStep& next() { return steps[begun % steps.size()]; }
+    LaneStep& oldest() { return steps[ended_steps % steps.size()]; }
+    uint64_t in_flight() const { return begun - ended_steps; }
+
+    std::vector<std::unique_ptr<Sequence>> running;  // by rank
+    std::vector<std::unique_ptr<Sequence>> ended;    // of which steps in flight compute rows
+    std::deque<LaneStep> steps;                      // as many as may be in flight
+    uint64_t begun = 0, ended_steps = 0;
   };
   class LaneStarter;  // what scheduler::StartLanes asks for
 
@@ -155,6 +176,8 @@ class EngineCore {
   // Tokens that it will have in the end, as far as recent answers tell.
   int64_t ExpectedTokens(const Sequence& sequence) const;
   kvcache::PrefixMatch Match(const Sequence& sequence) const;
+  // Whether a step may be begun behind the one in flight.
+  bool MayRunAhead(const Lane& lane) const;
   void ApplyPlan(Lane& lane, double now_seconds, Events* events);
   void GiveBack(Lane& lane, Events* events);
   void Admit(Lane& lane, std::unique_ptr<Sequence> sequence, const kvcache::PrefixMatch& match,
@@ -165,22 +188,22 @@ class EngineCore {
 
   // One step (engine_step.cc).
   bool BeginStep(size_t index, double now_seconds, Events* events);
-  absl::Status SendStep(Lane& lane);
-  void CollectLogitRows(Lane& lane);
-  void CollectRequests(Lane& lane);
-  void CollectPushes(Lane& lane);
+  absl::Status SendStep(LaneStep& step);
+  void CollectLogitRows(LaneStep& step);
+  void CollectRequests(LaneStep& step);
+  void CollectPushes(LaneStep& step);
   template <typename Predicate>
-  void DropFromStep(Lane& lane, const Predicate& drops);
-  void EndWithoutToken(Lane& lane, Events* events);
-  void Distribute(Lane& lane, double now_seconds, Events* events);
-  void CountStep(const Lane& lane, bool prefill, double now_seconds);
+  void DropFromStep(LaneStep& step, const Predicate& drops);
+  void EndWithoutToken(LaneStep& step, Events* events);
+  void Distribute(LaneStep& step, double now_seconds, Events* events);
+  void CountStep(const LaneStep& step, bool prefill, double now_seconds);
   void IndexBlocks(Sequence* sequence);
   void ReleaseHeld(Submission* submission);
-  void CloseEchoes(Lane& lane, double now_seconds, Events* events);
+  void CloseEchoes(const LaneStep& step, double now_seconds, Events* events);
   void TakeToken(Sequence* sequence, const SampleResult& result, double now_seconds,
                  Events* events);
   static v1::TokenEvent* AddEvent(Sequence* sequence, double now_seconds, Events* events);
-  void FailStep(Lane& lane, const absl::Status& status, Events* events);
+  void FailStep(const Lane& lane, const LaneStep& step, const absl::Status& status, Events* events);
 
   // Hand-over (engine_kv.cc).
   void GiveRooms();
@@ -209,7 +232,7 @@ class EngineCore {
 
   KvMover* mover_ = nullptr;  // outlives the sequences, whose sending it may be
   std::deque<Lane> lanes_;
-  std::deque<size_t> in_flight_;  // lanes, by when their steps began
+  std::deque<size_t> in_flight_;  // a lane for each step, by when it began
   bool changed_ = false;          // something that may let a lane go on
   double last_end_seconds_ = 0;   // of a step
   std::map<SequenceRank, std::unique_ptr<Sequence>> waiting_;

@@ -11,7 +11,7 @@ namespace tessera::worker {
 void EngineCore::Finish(std::unique_ptr<Sequence> sequence) {
   const std::shared_ptr<Submission> submission = sequence->submission;
   changed_ = true;
-  if (sequence->step_lane >= 0) {
+  if (sequence->steps_in_flight > 0) {
     sequence->ended = true;
     lanes_[sequence->step_lane].ended.push_back(std::move(sequence));
   } else {

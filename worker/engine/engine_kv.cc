@@ -186,17 +186,17 @@ void EngineCore::OnKvArrived(const KvKey& key, const absl::Status& status) {
 }
 
 // What the step in hand completes of prompts that are handed over.
-void EngineCore::CollectPushes(Lane& lane) {
-  lane.pushes.clear();
-  for (size_t i = 0; i < lane.scheduled.size(); ++i) {
-    Sequence& sequence = *lane.scheduled[i].sequence;
+void EngineCore::CollectPushes(LaneStep& step) {
+  step.pushes.clear();
+  for (size_t i = 0; i < step.scheduled.size(); ++i) {
+    Sequence& sequence = *step.scheduled[i].sequence;
     Submission& submission = *sequence.submission;
     const v1::Submit& request = submission.request;
     if (!request.has_kv_target() || submission.handed_over.has_value()) continue;
     const int64_t first =
         std::max<int64_t>(request.kv_target().first_token(), sequence.pushed_tokens);
     const int64_t end =
-        std::min(sequence.computed_tokens + lane.scheduled[i].rows, submission.prompt_tokens);
+        std::min(sequence.computed_tokens + step.scheduled[i].rows, submission.prompt_tokens);
     if (first >= end) continue;
     const KvKey key{request.submission_id(), request.attempt()};
     if (sequence.sending == nullptr) {
@@ -204,7 +204,7 @@ void EngineCore::CollectPushes(Lane& lane) {
       sequence.sending = std::make_unique<KvSending>(&mover_, key);
     }
     sequence.pushed_tokens = end;
-    lane.pushes.push_back({key.first, key.second, static_cast<int32_t>(i), first, end,
+    step.pushes.push_back({key.first, key.second, static_cast<int32_t>(i), first, end,
                            submission.prompt_tokens, &request.kv_target()});
   }
 }

@@ -400,6 +400,9 @@ class Setup {
     OpenKvPort(0);
     auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
                                           setup_.device, call_.busy_nanoseconds, Sender());
+    if (executor.ok() && (*executor)->runs_ahead()) {
+      Logger("worker").info("steps: the next one is enqueued while one runs");
+    }
     const bool apart =
         request_.role() == v1::REPLICA_ROLE_PREFILL || request_.role() == v1::REPLICA_ROLE_DECODE;
     if (executor.ok() && apart) executor = ThreadedExecutor::Create(*std::move(executor));

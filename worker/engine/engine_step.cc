@@ -35,9 +35,16 @@ class EngineCore::LaneStarter {
       : core_(*core), now_seconds_(now_seconds), events_(events) {}
 
   int count() const { return static_cast<int>(core_.lanes_.size()); }
-  bool Busy(int lane) const { return core_.lanes_[lane].busy; }
+  bool Busy(int lane) const {
+    const Lane& started = core_.lanes_[lane];
+    return started.in_flight() > 0 && !core_.MayRunAhead(started);
+  }
   bool Holds(int lane) const { return !core_.lanes_[lane].running.empty(); }
-  bool Start(int lane) { return core_.BeginStep(lane, now_seconds_, events_); }
+  bool Start(int lane) {
+    if (!core_.BeginStep(lane, now_seconds_, events_)) return false;
+    if (core_.MayRunAhead(core_.lanes_[lane])) core_.BeginStep(lane, now_seconds_, events_);
+    return true;
+  }
   void MergeIntoFirst() { core_.MergeLanes(); }
 
  private:
@@ -63,52 +70,67 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
 
 bool EngineCore::BeginStep(size_t index, double now_seconds, Events* events) {
   Lane& lane = lanes_[index];
+  LaneStep& step = lane.next();
   TakeJoining(lane);
   do {  // ends: a plan without rows that makes progress takes something out of the lane or the
         // queue
     if (lane.running.empty() && waiting_.empty()) return false;
     Plan(lane);
     if (!plan_.MakesProgress()) return false;
+    if (lane.in_flight() > 0 && plan_.GivesUpAny()) return false;
     ApplyPlan(lane, now_seconds, events);
-  } while (lane.scheduled.empty());
-  if (const absl::Status status = SendStep(lane); !status.ok()) {
-    if (executor_->Broken().ok()) FailStep(lane, status, events);
+  } while (step.scheduled.empty());
+  if (const absl::Status status = SendStep(step); !status.ok()) {
+    if (executor_->Broken().ok()) FailStep(lane, step, status, events);
     return false;
   }
-  for (const Scheduled& s : lane.scheduled) s.sequence->step_lane = static_cast<int32_t>(index);
-  lane.busy = true;
-  lane.began_seconds = now_seconds;
+  for (const Scheduled& s : step.scheduled) {
+    ++s.sequence->steps_in_flight;
+    s.sequence->step_lane = static_cast<int32_t>(index);
+    s.sequence->rows_in_flight += s.rows;
+  }
+  for (size_t i = 0; i < step.draws.size(); ++i) {
+    ++step.draws[i].sequence->draws_in_flight;
+    step.draws[i].sequence->last_draw = static_cast<int32_t>(i);
+  }
+  step.began_seconds = now_seconds;
+  ++lane.begun;
   in_flight_.push_back(index);
   return true;
 }
 
 void EngineCore::EndStep(const std::function<double()>& clock, Events* events) {
   Lane& lane = lanes_[in_flight_.front()];
+  LaneStep& step = lane.oldest();
   in_flight_.pop_front();
   const absl::Status status = executor_->Take(&outcome_);
   const double now_seconds = clock();
-  lane.busy = false;
+  ++lane.ended_steps;
   changed_ = true;
-  if (status.ok()) DropFromStep(lane, [](const Sequence& s) { return s.ended; });
-  std::erase_if(lane.scheduled, [](const Scheduled& s) { return s.sequence->ended; });
-  for (const Scheduled& s : lane.scheduled) s.sequence->step_lane = -1;
-  lane.ended.clear();
+  for (const Draw& draw : step.draws) --draw.sequence->draws_in_flight;
+  for (const Scheduled& s : step.scheduled) {
+    --s.sequence->steps_in_flight;
+    s.sequence->rows_in_flight -= s.rows;
+  }
+  if (status.ok()) DropFromStep(step, [](const Sequence& s) { return s.ended; });
+  std::erase_if(step.scheduled, [](const Scheduled& s) { return s.sequence->ended; });
+  std::erase_if(lane.ended, [](const auto& sequence) { return sequence->steps_in_flight == 0; });
   const uint64_t prompt_tokens_before = load_.prompt_tokens();
   if (status.ok()) {
-    EndWithoutToken(lane, events);
-    Distribute(lane, now_seconds, events);
+    EndWithoutToken(step, events);
+    Distribute(step, now_seconds, events);
   } else if (executor_->Broken().ok()) {
-    FailStep(lane, status, events);
+    FailStep(lane, step, status, events);
   }
-  CountStep(lane, load_.prompt_tokens() > prompt_tokens_before, now_seconds);
+  CountStep(step, load_.prompt_tokens() > prompt_tokens_before, now_seconds);
   UpdateLoad();
 }
 
 // Where steps overlap, one counts from when the one before came back.
-void EngineCore::CountStep(const Lane& lane, bool prefill, double now_seconds) {
+void EngineCore::CountStep(const LaneStep& step, bool prefill, double now_seconds) {
   load_.set_steps(load_.steps() + 1);
-  load_.set_step_seconds(now_seconds - lane.began_seconds);
-  const double seconds = now_seconds - std::max(lane.began_seconds, last_end_seconds_);
+  const double seconds = now_seconds - std::max(step.began_seconds, last_end_seconds_);
+  load_.set_step_seconds(lanes_.size() == 1 ? seconds : now_seconds - step.began_seconds);
   last_end_seconds_ = now_seconds;
   if (prefill) {
     load_.set_prefill_steps(load_.prefill_steps() + 1);
@@ -118,81 +140,82 @@ void EngineCore::CountStep(const Lane& lane, bool prefill, double now_seconds) {
   }
 }
 
-absl::Status EngineCore::SendStep(Lane& lane) {
-  lane.arrays.Begin();
-  for (Scheduled& s : lane.scheduled) {
+absl::Status EngineCore::SendStep(LaneStep& step) {
+  step.arrays.Begin();
+  for (Scheduled& s : step.scheduled) {
     const Sequence& sequence = *s.sequence;
-    s.first_row = lane.arrays.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
-                                           sequence.computed_tokens, s.rows, &sequence.blocks});
+    s.first_row = step.arrays.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
+                                           sequence.computed_then(), s.rows, &sequence.blocks,
+                                           sequence.last_draw});
   }
-  CollectLogitRows(lane);
-  CollectRequests(lane);
-  CollectPushes(lane);
-  lane.arrays.Seal();
-  return executor_->Begin({&lane.arrays, lane.sample_requests, lane.score_requests, lane.pushes});
+  CollectLogitRows(step);
+  CollectRequests(step);
+  CollectPushes(step);
+  step.arrays.Seal();
+  return executor_->Begin({&step.arrays, step.sample_requests, step.score_requests, step.pushes});
 }
 
 // Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).
-void EngineCore::CollectLogitRows(Lane& lane) {
-  lane.draws.clear();
-  lane.score_rows.clear();
-  for (const Scheduled& s : lane.scheduled) {
+void EngineCore::CollectLogitRows(LaneStep& step) {
+  step.draws.clear();
+  step.score_rows.clear();
+  for (const Scheduled& s : step.scheduled) {
     Sequence* sequence = s.sequence;
     Submission* submission = sequence->submission.get();
-    const int64_t first = sequence->computed_tokens, end = first + s.rows;
+    const int64_t first = sequence->computed_then(), end = first + s.rows;
     if (submission->NeedsScores()) {
       const int64_t next = static_cast<int64_t>(submission->prompt_logprobs.size());
       const int64_t last = std::min(end + 1, submission->prompt_tokens);
       for (int64_t position = std::max(first + 1, next); position < last; ++position) {
         const int32_t row = s.first_row + static_cast<int32_t>(position - 1 - first);
-        lane.score_rows.push_back({sequence, row, position});
+        step.score_rows.push_back({sequence, row, position});
       }
     }
-    if (end == sequence->known_tokens() &&
-        submission->request.max_tokens() > sequence->output_tokens()) {
-      lane.draws.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
+    if (end == sequence->tokens_then() &&
+        submission->request.max_tokens() > sequence->output_then()) {
+      step.draws.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
     }
   }
-  std::stable_partition(lane.draws.begin(), lane.draws.end(), [](const Draw& draw) {
+  std::stable_partition(step.draws.begin(), step.draws.end(), [](const Draw& draw) {
     return draw.sequence->submission->request.top_logprobs() < 0;
   });
-  for (const Draw& draw : lane.draws) lane.arrays.AddLogitRow(draw.row);
-  for (const ScoreRow& score : lane.score_rows) lane.arrays.AddLogitRow(score.row);
+  for (const Draw& draw : step.draws) step.arrays.AddLogitRow(draw.row);
+  for (const ScoreRow& score : step.score_rows) step.arrays.AddLogitRow(score.row);
 }
 
-void EngineCore::CollectRequests(Lane& lane) {
-  lane.sample_requests.clear();
-  lane.bans.resize(std::max(lane.bans.size(), lane.draws.size()));
-  for (const Draw& draw : lane.draws) {
+void EngineCore::CollectRequests(LaneStep& step) {
+  step.sample_requests.clear();
+  step.bans.resize(std::max(step.bans.size(), step.draws.size()));
+  for (const Draw& draw : step.draws) {
     const Sequence& sequence = *draw.sequence;
     const Submission& submission = *sequence.submission;
     const v1::Submit& request = submission.request;
-    SampleRequest& sample = lane.sample_requests.emplace_back();
+    SampleRequest& sample = step.sample_requests.emplace_back();
     sample.params = &request.sampling();
     sample.choice = sequence.rank.choice;
-    sample.position = sequence.known_tokens();
+    sample.position = sequence.tokens_then();
     if (sequence.history != nullptr) {
       sample.history_ids = sequence.history->ids();
       sample.history_counts = sequence.history->counts();
     }
     sample.top_logprobs = std::max(-1, request.top_logprobs());
     std::span<const int32_t> stop_ids;
-    if (sequence.output_tokens() < request.min_tokens()) stop_ids = submission.stop_ids;
+    if (sequence.output_then() < request.min_tokens()) stop_ids = submission.stop_ids;
     sample.banned =
         submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
-                              stop_ids, &lane.bans[lane.sample_requests.size() - 1]);
+                              stop_ids, &step.bans[step.sample_requests.size() - 1]);
   }
-  lane.score_requests.clear();
-  for (const ScoreRow& score : lane.score_rows) {
+  step.score_requests.clear();
+  for (const ScoreRow& score : step.score_rows) {
     const v1::Submit& request = score.sequence->submission->request;
-    lane.score_requests.push_back(
+    step.score_requests.push_back(
         {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs()});
   }
 }
 
 // Takes what a step computes of some sequences out of it, with its outcome.
 template <typename Predicate>
-void EngineCore::DropFromStep(Lane& lane, const Predicate& drops) {
+void EngineCore::DropFromStep(LaneStep& step, const Predicate& drops) {
   const auto drop = [&](auto& rows, auto& outcomes) {
     size_t kept = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -205,36 +228,36 @@ void EngineCore::DropFromStep(Lane& lane, const Predicate& drops) {
     }
     rows.resize(kept);
   };
-  drop(lane.draws, outcome_.samples);
-  drop(lane.score_rows, outcome_.scores);
+  drop(step.draws, outcome_.samples);
+  drop(step.score_rows, outcome_.scores);
 }
 
 // Ends the submissions to which the step gave no token or no score, and takes them out of it.
-void EngineCore::EndWithoutToken(Lane& lane, Events* events) {
+void EngineCore::EndWithoutToken(LaneStep& step, Events* events) {
   std::map<uint64_t, absl::Status> broken;  // by arrival; the first reason of each counts
-  for (size_t i = 0; i < lane.draws.size(); ++i) {
+  for (size_t i = 0; i < step.draws.size(); ++i) {
     if (outcome_.samples[i].token_id >= 0) continue;
-    const Sequence& sequence = *lane.draws[i].sequence;
+    const Sequence& sequence = *step.draws[i].sequence;
     const int64_t position = sequence.known_tokens();
     broken.try_emplace(sequence.submission->arrival,
                        outcome_.samples[i].token_id == kernels::kNothingToPick
                            ? NothingToPick(*sequence.submission, position, options_.vocabulary)
                            : NotFinite(position));
   }
-  for (size_t i = 0; i < lane.score_rows.size(); ++i) {
+  for (size_t i = 0; i < step.score_rows.size(); ++i) {
     if (std::isfinite(outcome_.scores[i].chosen().logprob())) continue;
-    const ScoreRow& row = lane.score_rows[i];
+    const ScoreRow& row = step.score_rows[i];
     broken.try_emplace(row.sequence->submission->arrival, NotFinite(row.position));
   }
   if (broken.empty()) return;
 
   const auto is_broken = [&](const Sequence& s) { return broken.contains(s.submission->arrival); };
-  DropFromStep(lane, is_broken);
+  DropFromStep(step, is_broken);
   std::vector<std::shared_ptr<Submission>> ended;
-  for (const Scheduled& s : lane.scheduled) {
+  for (const Scheduled& s : step.scheduled) {
     if (is_broken(*s.sequence)) ended.push_back(s.sequence->submission);
   }
-  std::erase_if(lane.scheduled, [&](const Scheduled& s) { return is_broken(*s.sequence); });
+  std::erase_if(step.scheduled, [&](const Scheduled& s) { return is_broken(*s.sequence); });
   for (const auto& submission : ended) {
     // Several choices of one submission may have been in the step; the first takes all.
     const auto reason = broken.find(submission->arrival);
@@ -244,13 +267,13 @@ void EngineCore::EndWithoutToken(Lane& lane, Events* events) {
   }
 }
 
-void EngineCore::Distribute(Lane& lane, double now_seconds, Events* events) {
-  for (size_t i = 0; i < lane.score_rows.size(); ++i) {
-    lane.score_rows[i].sequence->submission->prompt_logprobs.push_back(
+void EngineCore::Distribute(LaneStep& step, double now_seconds, Events* events) {
+  for (size_t i = 0; i < step.score_rows.size(); ++i) {
+    step.score_rows[i].sequence->submission->prompt_logprobs.push_back(
         std::move(outcome_.scores[i]));
   }
   uint64_t prompt_tokens = 0;
-  for (const Scheduled& s : lane.scheduled) {
+  for (const Scheduled& s : step.scheduled) {
     Sequence* sequence = s.sequence;
     Submission* submission = sequence->submission.get();
     const int64_t before = sequence->computed_tokens;
@@ -261,16 +284,16 @@ void EngineCore::Distribute(Lane& lane, double now_seconds, Events* events) {
     if (sequence->computed_tokens >= submission->prompt_tokens) ReleaseHeld(submission);
   }
   load_.set_prompt_tokens(load_.prompt_tokens() + prompt_tokens);
-  load_.set_generation_tokens(load_.generation_tokens() + lane.draws.size());
-  CloseEchoes(lane, now_seconds, events);
-  for (size_t i = 0; i < lane.draws.size(); ++i) {
-    TakeToken(lane.draws[i].sequence, outcome_.samples[i], now_seconds, events);
+  load_.set_generation_tokens(load_.generation_tokens() + step.draws.size());
+  CloseEchoes(step, now_seconds, events);
+  for (size_t i = 0; i < step.draws.size(); ++i) {
+    TakeToken(step.draws[i].sequence, outcome_.samples[i], now_seconds, events);
   }
 }
 
 // Ends the choices that wanted no token, whose prompt is now computed.
-void EngineCore::CloseEchoes(Lane& lane, double now_seconds, Events* events) {
-  for (const Scheduled& s : lane.scheduled) {
+void EngineCore::CloseEchoes(const LaneStep& step, double now_seconds, Events* events) {
+  for (const Scheduled& s : step.scheduled) {
     Sequence* sequence = s.sequence;
     if (sequence->submission->request.max_tokens() > sequence->output_tokens()) continue;
     if (sequence->computed_tokens < sequence->known_tokens()) continue;
@@ -346,8 +369,9 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
   }
 }
 
-void EngineCore::FailStep(Lane& lane, const absl::Status& status, Events* events) {
-  for (const Scheduled& s : lane.scheduled) {
+void EngineCore::FailStep(const Lane& lane, const LaneStep& step, const absl::Status& status,
+                          Events* events) {
+  for (const Scheduled& s : step.scheduled) {
     // A submission lives or dies as one: choices of it that were not in this step end as well.
     const auto open = std::find_if(lane.running.begin(), lane.running.end(),
                                    [&](const auto& r) { return r.get() == s.sequence; });

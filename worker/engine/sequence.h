@@ -108,13 +108,23 @@ struct Sequence {
   bool started = false;                   // was admitted before
   double started_seconds = 0;
   bool told = false;  // its first event was sent
-  // Whose step in flight computes rows of it; -1: none. Where it ends meanwhile, that lane keeps
-  // it, with its blocks, until the step has come back.
+  // Steps in flight that compute rows of it, and whose they are. Where it ends meanwhile, that lane
+  // keeps it, with its blocks, until they have come back.
+  int32_t steps_in_flight = 0;
   int32_t step_lane = -1;
   bool ended = false;
+  // What these steps add to computed_tokens and to the tokens, and which draw of its step the last
+  // of those tokens is.
+  int64_t rows_in_flight = 0;
+  int32_t draws_in_flight = 0;
+  int32_t last_draw = 0;
 
   int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t output_tokens() const { return known_tokens() - submission->prompt_tokens; }
+  // Behind the steps in flight.
+  int64_t tokens_then() const { return known_tokens() + draws_in_flight; }
+  int64_t output_then() const { return output_tokens() + draws_in_flight; }
+  int64_t computed_then() const { return computed_tokens + rows_in_flight; }
 };
 
 }  // namespace tessera::worker

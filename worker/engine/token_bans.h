@@ -24,6 +24,9 @@ class TokenBans {
   std::span<const int32_t> After(std::span<const int32_t> output, std::span<const int32_t> more,
                                  std::vector<int32_t>* scratch) const;
 
+  // Whether they depend on which tokens the output has.
+  bool follow_output() const { return !words_.empty(); }
+
  private:
   std::vector<int32_t> always_;              // sorted, each once
   std::vector<std::vector<int32_t>> words_;  // bad words of two and more tokens

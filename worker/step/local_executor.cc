@@ -19,10 +19,19 @@ absl::StatusOr<std::unique_ptr<StepExecutor>> LocalExecutor::Create(
 }
 
 absl::Status LocalExecutor::Begin(const StepWork& work) {
-  work_ = work;
+  const bool enqueued = stage_->RunsAhead(work);
+  if (enqueued) {
+    if (absl::Status status = stage_->Enqueue(work); !status.ok()) return status;
+  }
+  in_flight_.push_back({work, enqueued});
   return absl::OkStatus();
 }
 
-absl::Status LocalExecutor::Take(StepOutcome* outcome) { return stage_->Run(work_, outcome); }
+absl::Status LocalExecutor::Take(StepOutcome* outcome) {
+  const Begun step = in_flight_.front();
+  in_flight_.pop_front();
+  return step.enqueued ? stage_->Collect(step.work.samples.size(), outcome)
+                       : stage_->Run(step.work, outcome);
+}
 
 }  // namespace tessera::worker

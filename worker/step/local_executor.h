@@ -1,11 +1,15 @@
 // Steps of a replica that is one worker: a stage that is first and last.
 //
+// A step that can run ahead (StageRunner) is enqueued by Begin, and Take reads its tokens; any
+// other one is run by Take.
+//
 // Thread rule: one thread. Ownership: borrows model and device (KV memory is attached to the
-// model); owns staging and stream. One step at a time, which Take runs.
+// model); owns staging and stream.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -25,6 +29,8 @@ class LocalExecutor final : public StepExecutor {
       kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds = nullptr,
       KvSender* kv_sender = nullptr);
 
+  bool runs_ahead() const override { return stage_->runs_ahead(); }
+  bool MayRunAhead() const override { return in_flight_.size() == 1 && in_flight_[0].enqueued; }
   absl::Status Begin(const StepWork& work) override;
   absl::Status Take(StepOutcome* outcome) override;
   absl::Status Broken() override { return device_->Lost(); }
@@ -36,7 +42,11 @@ class LocalExecutor final : public StepExecutor {
 
   const std::unique_ptr<StageRunner> stage_;
   const kernels::Device* const device_;
-  StepWork work_;  // of the step that began
+  struct Begun {
+    StepWork work;
+    bool enqueued = false;
+  };
+  std::deque<Begun> in_flight_;
 };
 
 }  // namespace tessera::worker

@@ -38,7 +38,7 @@ size_t TokenHistory::Entry(int32_t id) {
   return it->second;
 }
 
-// Host staging and device memory of equal layout.
+// Host staging, once for each of kSteps, and device memory of equal layout.
 struct Sampler::State {
   SamplerLimits limits;
   kernels::Ops* ops = nullptr;
@@ -46,7 +46,8 @@ struct Sampler::State {
   int64_t bias_capacity = 0;
   int64_t top_width = 0;  // alternatives per row of the group in hand
 
-  std::vector<std::byte> host;
+  kernels::HostBuffer staging;
+  std::byte* host = nullptr;  // of the step in hand
   kernels::Buffer device;
   int64_t used_bytes = 0;
 
@@ -64,10 +65,10 @@ struct Sampler::State {
   int32_t* top_ids = nullptr;
   kernels::Buffer workspace;
 
-  // Reserves `count` elements; a first pass with empty `host` only adds up the size.
+  // Reserves `count` elements; a first pass without `host` only adds up the size.
   template <typename T>
   void Take(T** array, int64_t count) {
-    if (!host.empty()) *array = reinterpret_cast<T*>(host.data() + used_bytes);
+    if (host != nullptr) *array = reinterpret_cast<T*>(host + used_bytes);
     used_bytes += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
   }
 
@@ -92,9 +93,14 @@ struct Sampler::State {
     Take(&top_ids, kLogprobRows * kMaxTopLogprobs);
   }
 
+  void UseStep(int step) {
+    host = staging.data() + step * used_bytes;
+    LayOut();
+  }
+
   template <typename T>
   std::byte* OnDevice(const T* array) const {
-    return device.data() + (reinterpret_cast<const std::byte*>(array) - host.data());
+    return device.data() + (reinterpret_cast<const std::byte*>(array) - host);
   }
   TensorView View(const float* array, int64_t count) const {
     return TensorView(OnDevice(array), DType::kF32, {count});
@@ -180,8 +186,10 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerLimits& li
       std::max(kMinEntries, std::min(limits.max_sequence_tokens, limits.vocabulary));
   state->bias_capacity = std::max(kMinEntries, 2 * limits.vocabulary);
   state->LayOut();
-  state->host.resize(state->used_bytes);
-  state->LayOut();
+  auto staging = device.AllocateHost(kSteps * state->used_bytes);
+  if (!staging.ok()) return staging.status();
+  state->staging = *std::move(staging);
+  state->UseStep(0);
   auto memory = device.Allocate(state->used_bytes);
   if (!memory.ok()) return memory.status();
   state->device = *std::move(memory);
@@ -206,9 +214,9 @@ absl::Status Sampler::DrawGroup(const TensorView& logits, std::span<const Sample
   s.history_offsets[0] = s.bias_offsets[0] = 0;
   const int64_t rows = static_cast<int64_t>(group.size());
   for (int64_t row = 0; row < rows; ++row) s.Stage(row, group[row]);
-  const int64_t parameter_bytes = s.parameters_end - s.host.data();
+  const int64_t parameter_bytes = s.parameters_end - s.host;
   const int32_t history = s.history_offsets[rows], bias = s.bias_offsets[rows];
-  absl::Status status = s.Upload(s.host.data(), parameter_bytes, stream);
+  absl::Status status = s.Upload(s.host, parameter_bytes, stream);
   status.Update(s.Upload(s.history_ids, history, stream));
   status.Update(s.Upload(s.history_counts, history, stream));
   status.Update(s.Upload(s.bias_ids, bias, stream));
@@ -230,6 +238,29 @@ size_t Sampler::GroupSize(std::span<const SampleRequest> requests, int64_t max_r
     if (!fits && count > 0) break;
   }
   return count;
+}
+
+bool Sampler::DrawsAtOnce(std::span<const SampleRequest> sampled) const {
+  const auto plain = [](const SampleRequest& request) { return request.top_logprobs < 0; };
+  return std::all_of(sampled.begin(), sampled.end(), plain) &&
+         GroupSize(sampled, state_->limits.max_rows) == sampled.size();
+}
+
+absl::Status Sampler::Enqueue(const TensorView& logits, std::span<const SampleRequest> sampled,
+                              int step, kernels::Stream& stream) {
+  if (sampled.empty()) return absl::OkStatus();
+  state_->UseStep(step);
+  return DrawGroup(logits, sampled, stream);
+}
+
+void Sampler::Read(int step, size_t count, std::vector<SampleResult>* samples) {
+  state_->UseStep(step);
+  samples->clear();
+  for (size_t i = 0; i < count; ++i) samples->push_back({state_->token_ids[i], {}});
+}
+
+TensorView Sampler::drawn() const {
+  return state_->View(state_->token_ids, state_->limits.max_rows);
 }
 
 absl::Status Sampler::DrawPlain(const TensorView& logits, std::span<const SampleRequest> plain,

@@ -8,6 +8,8 @@
 // (before bias and penalties), top k, and the rank of the chosen token, which is 1 + the number of
 // strictly likelier tokens.
 //
+// A step without logprobs can also be only enqueued, and read later: kSteps of them by turns.
+//
 // Thread rule: one thread (the engine's). Ownership: borrows the device, owns staging and device
 // memory, all allocated by Create.
 #pragma once
@@ -76,6 +78,7 @@ struct SamplerLimits {
 class Sampler {
  public:
   static constexpr int64_t kLogprobRows = 16;
+  static constexpr int kSteps = 2;
 
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(const SamplerLimits& limits,
                                                          kernels::Device& device);
@@ -87,6 +90,18 @@ class Sampler {
   absl::Status Run(const kernels::TensorView& logits, std::span<const SampleRequest> sampled,
                    std::span<const ScoreRequest> scored, kernels::Stream& stream,
                    std::vector<SampleResult>* samples, std::vector<v1::PositionLogprobs>* scores);
+
+  // Whether Enqueue takes them: none wants logprobs, and one Sample call takes all.
+  bool DrawsAtOnce(std::span<const SampleRequest> sampled) const;
+  // Enqueues the drawing of one token per row of logits, [sampled.size(), vocabulary], and its way
+  // to the host's place for step `step`, below kSteps; `sampled` is not needed any more. What stood
+  // in that place was read, or nobody wants it. Without requests nothing is enqueued.
+  absl::Status Enqueue(const kernels::TensorView& logits, std::span<const SampleRequest> sampled,
+                       int step, kernels::Stream& stream);
+  // What Enqueue drew for `count` requests of that step; after the stream has passed it.
+  void Read(int step, size_t count, std::vector<SampleResult>* samples);
+  // [max_rows] i32, on the device: the tokens of the last Sample call, in the order of its rows.
+  kernels::TensorView drawn() const;
 
   int64_t device_bytes() const;
 

@@ -5,6 +5,7 @@
 
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
+#include "kernels/ops.h"
 #include "kernels/repeating_stream.h"
 #include "proto/activations.h"
 #include "third_party/spdlog/log.h"
@@ -20,7 +21,7 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
                                                                  const StageLinks& links,
                                                                  Model* model,
                                                                  kernels::Device* device) {
-  std::unique_ptr<StageRunner> runner(new StageRunner(options, links, model));
+  std::unique_ptr<StageRunner> runner(new StageRunner(options, links, model, &device->ops()));
   auto upload = StepUpload::Create(options.limits, *device);
   if (!upload.ok()) return upload.status();
   runner->upload_ = *std::move(upload);
@@ -35,6 +36,8 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   // Other ranks sum as many rows as there are.
   runner->pads_ = links.group == nullptr &&
                   dynamic_cast<kernels::RepeatingStream*>(runner->stream_.get()) != nullptr;
+  const bool alone = options.first && options.samples && links.group == nullptr;
+  if (alone) runner->marks_ = dynamic_cast<kernels::MarkingStream*>(runner->stream_.get());
   if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;
   absl::Status joined = model->JoinRanks(runner->links_.group, *runner->stream_);
   if (!joined.ok()) return joined;
@@ -123,7 +126,52 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
     options_.kv_sender->Begin(work.pushes, *work.arrays);
     inputs->kv_listener = options_.kv_sender;
   }
+  if (work.arrays->fed_rows() > 0) {
+    absl::Status fed =
+        ops_->FeedTokens({.ids = inputs->token_ids, .drawn = sampler_->drawn()}, *stream_);
+    if (!fed.ok()) return fed;
+  }
   return model_->Forward(*inputs, *stream_);
+}
+
+bool StageRunner::RunsAhead(const StepWork& work) const {
+  return runs_ahead() && work.scores.empty() && work.pushes.empty() &&
+         sampler_->DrawsAtOnce(work.samples);
+}
+
+absl::Status StageRunner::Enqueue(const StepWork& work) {
+  const int place = static_cast<int>(enqueued_ % kernels::MarkingStream::kMarks);
+  began_[place] = Clock::now();
+  absl::Status status = RunModel(work);
+  if (status.ok()) {
+    status = sampler_->Enqueue(model_->logits().Rows(work.arrays->logit_count()), work.samples,
+                               place, *stream_);
+  }
+  if (!status.ok()) {
+    (void)stream_->Synchronize();  // a failure of the step before stays at its mark
+    return status;
+  }
+  marks_->Mark(place);
+  ++enqueued_;
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Collect(size_t samples, StepOutcome* outcome) {
+  const int place = static_cast<int>(collected_++ % kernels::MarkingStream::kMarks);
+  const absl::Status status = marks_->WaitMark(place);
+  if (options_.busy_nanoseconds != nullptr) {
+    const Clock::time_point now = Clock::now();
+    const std::chrono::nanoseconds busy = now - std::max(began_[place], last_end_);
+    options_.busy_nanoseconds->fetch_add(busy.count(), std::memory_order_relaxed);
+    last_end_ = now;
+  }
+  outcome->scores.clear();
+  if (status.ok()) {
+    sampler_->Read(place, samples, &outcome->samples);
+  } else {
+    (void)stream_->Synchronize();  // what is enqueued from now on is to run
+  }
+  return status;
 }
 
 absl::Status StageRunner::HandOn(int64_t rows) {

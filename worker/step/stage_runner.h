@@ -2,12 +2,17 @@
 // the rows on; on the last stage, sample. A worker that holds the whole model has no links, and is
 // first and last.
 //
+// Steps ahead: on a device whose stream can be marked (kernels/marking_stream.h), a worker alone
+// can also enqueue a step and read its tokens later, with the next one enqueued behind it. That
+// one's rows may be fed: their tokens are those that this one draws, on the device.
+//
 // Thread rule: one thread. Ownership: borrows model (KV memory attached), device and links; owns
 // staging, sampler and stream. Rows and sums go through host memory of its own where the host does
 // not read the device's (Device::host_reads_memory). A failed step leaves links in an unknown
 // state: the formation ends.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -19,6 +24,7 @@
 #include "kernels/device.h"
 #include "kernels/links/frame.h"
 #include "kernels/links/link.h"
+#include "kernels/marking_stream.h"
 #include "worker/model/model.h"
 #include "worker/step/sampler.h"
 #include "worker/step/step_executor.h"
@@ -74,14 +80,24 @@ class StageRunner {
   // Blocks until this worker's part is done. Fills `outcome` where this worker samples.
   absl::Status Run(const StepWork& work, StepOutcome* outcome);
 
+  // Whether some steps can be enqueued ahead, and whether this one can: it asks for tokens alone,
+  // and pushes no KV.
+  bool runs_ahead() const { return marks_ != nullptr; }
+  bool RunsAhead(const StepWork& work) const;
+  // Enqueues a step that RunsAhead. At most two of them are enqueued and not collected, and none
+  // when Run is called. An error: nothing of it is enqueued any more.
+  absl::Status Enqueue(const StepWork& work);
+  // Blocks until the oldest one is done, which had so many samples.
+  absl::Status Collect(size_t samples, StepOutcome* outcome);
+
   bool samples() const { return options_.samples; }
   int64_t device_bytes() const {
     return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes());
   }
 
  private:
-  StageRunner(const StageOptions& options, const StageLinks& links, Model* model)
-      : options_(options), links_(links), model_(model) {}
+  StageRunner(const StageOptions& options, const StageLinks& links, Model* model, kernels::Ops* ops)
+      : options_(options), links_(links), model_(model), ops_(ops) {}
 
   absl::Status RunParts(const StepWork& work, StepOutcome* outcome);
   absl::Status TakeRows(int64_t rows);
@@ -97,14 +113,21 @@ class StageRunner {
   const StageOptions options_;
   StageLinks links_;
   Model* const model_;
+  kernels::Ops* const ops_;
   // Where the host does not read the device's memory; else null and empty.
   std::unique_ptr<kernels::Group> staged_group_;
   kernels::HostBuffer staged_rows_;
-  std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   bool pads_ = false;  // steps of single tokens, so that few are distinct
   std::unique_ptr<StepUpload> upload_;
-  std::unique_ptr<Sampler> sampler_;       // null: another worker samples
-  std::chrono::nanoseconds link_time_{0};  // of this step: rows from and to other stages
+  std::unique_ptr<Sampler> sampler_;         // null: another worker samples
+  std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
+  std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages
+
+  // Steps ahead.
+  kernels::MarkingStream* marks_ = nullptr;  // the stream, or null: there are none
+  int64_t enqueued_ = 0, collected_ = 0;
+  std::array<std::chrono::steady_clock::time_point, kernels::MarkingStream::kMarks> began_;
+  std::chrono::steady_clock::time_point last_end_;  // of the one collected last
 };
 
 }  // namespace tessera::worker

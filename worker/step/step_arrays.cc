@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <iterator>
 
 #include "third_party/absl/str_cat.h"
 
@@ -61,6 +62,7 @@ StepArrays::StepArrays(const StepLimits& limits) : limits_(limits), memory_(Elem
 void StepArrays::Begin() {
   rows_ = 0;
   logit_count_ = 0;
+  fed_rows_ = 0;
   table_width_ = 1;
   widths_.clear();
   flat_tables_.clear();
@@ -73,7 +75,9 @@ int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
   const int32_t first_row = static_cast<int32_t>(rows_);
   for (int64_t i = 0; i < sequence.rows; ++i, ++rows_) {
     const int64_t position = sequence.first + i;
-    token_ids_[rows_] = sequence.tokens[position];
+    const bool fed = position >= std::ssize(sequence.tokens);
+    token_ids_[rows_] = fed ? kernels::kFedToken - sequence.fed_draw : sequence.tokens[position];
+    fed_rows_ += fed ? 1 : 0;
     positions_[rows_] = static_cast<int32_t>(position);
     rope_lengths_[rows_] =
         static_cast<int32_t>(std::max<int64_t>(sequence.prompt_tokens, position + 1));

@@ -28,6 +28,9 @@ struct SequenceRows {
   int64_t first = 0;  // position of its first row
   int64_t rows = 0;
   const kvcache::BlockTable* blocks = nullptr;  // has room for first + rows tokens
+  // Which draw of the step before this one gives the token behind `tokens`, if it has a row here:
+  // the device takes it from there (kernels::FeedTokensArgs).
+  int32_t fed_draw = 0;
 };
 
 class StepArrays {
@@ -62,6 +65,7 @@ class StepArrays {
   int64_t rows() const { return rows_; }
   int64_t sequences() const { return static_cast<int64_t>(widths_.size()); }
   int64_t logit_count() const { return logit_count_; }
+  int64_t fed_rows() const { return fed_rows_; }        // whose tokens the step before draws
   int64_t table_width() const { return table_width_; }  // of the padded tables, after Seal
 
   // The arrays in use. Sequence i's blocks are the first table_widths()[i] of its row.
@@ -118,6 +122,7 @@ class StepArrays {
   std::vector<int32_t> flat_tables_;
   int64_t rows_ = 0;
   int64_t logit_count_ = 0;
+  int64_t fed_rows_ = 0;
   int64_t table_width_ = 1;
   Extents padded_;
 };

@@ -4,7 +4,8 @@
 // on several workers, this one included.
 //
 // Thread rule: one thread (the engine's). Steps come back in the order in which they began.
-// Lanes: how many steps may be in flight at once.
+// Lanes: how many steps may be in flight at once. With one lane, a second step may be in flight
+// ahead, where the device takes the tokens that the first draws from the first itself.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,11 @@ class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
   virtual int lanes() const { return 1; }
+  // Whether MayRunAhead is ever true. Only where lanes() is 1.
+  virtual bool runs_ahead() const { return false; }
+  // Whether another step may begin behind the only one in flight, with fed rows (SequenceRows)
+  // whose tokens that one draws. Their order is that of its samples.
+  virtual bool MayRunAhead() const { return false; }
   // `wake` is called, on any thread, each time a step that was in flight gets its outcome.
   virtual void SetWake(std::function<void()> /*wake*/) {}
   // Starts a step and does not wait for its results. An error: it did not start, Take is not due.

@@ -1,5 +1,6 @@
 #include "worker/step/step_inputs.h"
 
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -9,7 +10,13 @@ absl::StatusOr<std::unique_ptr<StepUpload>> StepUpload::Create(const StepLimits&
                                                                kernels::Device& device) {
   auto memory = device.Allocate(StepArrays::Elements(limits) * sizeof(int32_t));
   if (!memory.ok()) return memory.status();
-  return std::unique_ptr<StepUpload>(new StepUpload(*std::move(memory)));
+  std::unique_ptr<StepUpload> upload(new StepUpload(*std::move(memory)));
+  if (!device.host_reads_memory()) {
+    auto staging = device.AllocateHost(kSteps * upload->device_bytes());
+    if (!staging.ok()) return staging.status();
+    upload->staging_ = *std::move(staging);
+  }
+  return upload;
 }
 
 absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, bool padded,
@@ -34,9 +41,15 @@ absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, bool padde
                                           {extents.sequences, arrays.table_width()});
   const std::span<const int32_t> tables(
       arrays.padded_tables().data(), static_cast<size_t>(extents.sequences * arrays.table_width()));
+  std::byte* const staging =
+      staging_.data() == nullptr ? nullptr : staging_.data() + copies_++ % kSteps * device_bytes();
   for (const std::span<const int32_t> part : {arrays.before_tables(), tables}) {
+    const void* from = part.data();
+    if (staging != nullptr) {
+      from = std::memcpy(staging + (part.data() - base) * sizeof(int32_t), from, part.size_bytes());
+    }
     absl::Status status =
-        stream.CopyToDevice(on_device(part), part.data(), static_cast<int64_t>(part.size_bytes()));
+        stream.CopyToDevice(on_device(part), from, static_cast<int64_t>(part.size_bytes()));
     if (!status.ok()) return status;
   }
   return step;

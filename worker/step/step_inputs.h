@@ -2,8 +2,11 @@
 // (worker/model/model.h): two enqueued copies, everything but the block tables in one piece, then
 // these.
 //
-// Thread rule: one thread (the one that runs steps). `arrays` may change again only after the
-// stream has passed the copies. Device memory is allocated by Create, sized by StepLimits.
+// Thread rule: one thread (the one that runs steps). Where the host reads the device's memory,
+// `arrays` may change again only after the stream has passed the copies; elsewhere they are copied
+// to host memory that the device reads, of kSteps steps by turns: before the next Copy but one
+// (kSteps = 2) the stream has passed the copies. Memory is allocated by Create, sized by
+// StepLimits.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,8 @@ namespace tessera::worker {
 
 class StepUpload {
  public:
+  static constexpr int kSteps = 2;
+
   static absl::StatusOr<std::unique_ptr<StepUpload>> Create(const StepLimits& limits,
                                                             kernels::Device& device);
 
@@ -31,6 +36,8 @@ class StepUpload {
   explicit StepUpload(kernels::Buffer memory) : memory_(std::move(memory)) {}
 
   kernels::Buffer memory_;
+  kernels::HostBuffer staging_;  // kSteps times as large, or empty
+  int64_t copies_ = 0;
 };
 
 }  // namespace tessera::worker

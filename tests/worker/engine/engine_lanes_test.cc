@@ -2,114 +2,13 @@
 // ends once, its tokens are those of an undisturbed one, and every block returns.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <map>
-#include <memory>
 #include <random>
-#include <utility>
-#include <vector>
 
 #include "kernels/ops.h"
-#include "tests/worker/engine/engine_harness.h"
-#include "tests/worker/engine/scripted_executor.h"
+#include "tests/worker/engine/scripted_engine.h"
 
 namespace tessera::worker {
 namespace {
-
-using Choice = std::pair<uint64_t, int32_t>;  // submission and index
-
-struct Heard {
-  std::vector<int32_t> tokens;
-  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
-};
-
-class ScriptedEngine {
- public:
-  explicit ScriptedEngine(const EngineOptions& options, int lanes) : options_(options) {
-    auto executor = std::make_unique<ScriptedExecutor>(
-        lanes, options.limits.total_blocks, options.limits.block_tokens, options.vocabulary);
-    workers = executor.get();
-    core = std::make_unique<EngineCore>(options, std::move(executor));
-  }
-
-  void Submit(v1::Submit submit) {
-    for (int32_t i = 0; i < submit.choice_count(); ++i) {
-      heard[{submit.submission_id(), submit.first_choice() + i}];
-    }
-    submits[submit.submission_id()] = submit;
-    core->Submit(std::move(submit), now_, &events_);
-    Collect();
-  }
-  void Cancel(uint64_t id, int32_t choice) {
-    v1::Cancel cancel;
-    cancel.set_submission_id(id);
-    cancel.set_attempt(1);
-    cancel.set_choice(choice);
-    core->Cancel(cancel, &events_);
-    Collect();
-  }
-  void Begin() {
-    core->BeginSteps(now_ += 1, &events_);
-    Collect();
-  }
-  void End() {
-    core->EndStep([this] { return now_ += 1; }, &events_);
-    Collect();
-  }
-  void RunAll() {
-    for (int steps = 0; core->Busy(); ++steps) {
-      REQUIRE(steps < 10000);
-      Begin();
-      if (workers->waits()) workers->RunOldest();
-      if (core->StepReady()) {
-        End();
-      } else {  // a step that could not begin ended somebody; else nothing goes on, though there is
-                // work
-        REQUIRE((core->MayBegin() || !core->Busy()));
-      }
-    }
-    CHECK(core->sequences() == 0);
-    CHECK(core->load().kv_blocks_used() == 0);
-    CHECK(core->load().running() == 0);
-  }
-  std::vector<int32_t> Expected(const Choice& choice, int64_t count) const {
-    const v1::Submit& submit = submits.at(choice.first);
-    const auto& prompt = submit.prompt_token_ids();
-    return workers->Expected({prompt.begin(), prompt.end()}, choice.second, count);
-  }
-
-  ScriptedExecutor* workers;
-  std::unique_ptr<EngineCore> core;
-  std::map<Choice, Heard> heard;
-  std::map<uint64_t, v1::Submit> submits;
-
- private:
-  void Collect() {
-    for (const v1::TokenEvent& event : events_) {
-      Heard& choice = heard.at({event.submission_id(), event.choice()});
-      REQUIRE(choice.finish == v1::FINISH_REASON_UNSPECIFIED);  // nothing after the end
-      if (event.has_token()) choice.tokens.push_back(event.token_id());
-      choice.finish = event.finish();
-    }
-    events_.clear();
-  }
-
-  const EngineOptions options_;
-  double now_ = 0;
-  EngineCore::Events events_;
-};
-
-EngineOptions LaneOptions() {
-  EngineOptions options = SmallOptions();
-  options.limits.total_blocks = 24;
-  options.limits.max_batched_tokens = 16;
-  return options;
-}
-
-v1::Submit Wants(uint64_t id, int64_t prompt, int32_t tokens) {
-  v1::Submit submit = MakeSubmit(id, Prompt(prompt, id), tokens);
-  submit.set_ignore_eos(true);
-  return submit;
-}
 
 TEST_CASE("lanes: prompts of two submissions are in flight together") {
   ScriptedEngine engine(LaneOptions(), 2);
@@ -181,7 +80,12 @@ TEST_CASE("lanes: a formation that breaks ends steps in flight without a word") 
 // a token, in random order.
 class Storm {
  public:
-  explicit Storm(uint32_t seed) : random_(seed), lanes_(From(1, 3)), engine_(Options(), lanes_) {}
+  // `ahead`: one lane, whose next step begins behind the one in flight.
+  Storm(uint32_t seed, bool ahead)
+      : random_(seed), lanes_(ahead ? 1 : From(1, 3)), engine_(Options(), lanes_, ahead) {}
+
+  int64_t begun_ahead() const { return engine_.workers->begun_ahead; }
+  int64_t preemptions() const { return engine_.core->load().preemptions(); }
 
   void Run() {
     for (int i = 0; i < 150; ++i) {
@@ -222,6 +126,8 @@ class Storm {
     submit.mutable_prompt_token_ids()->Set(0, 7);  // some begin alike
     submit.set_choice_count(From(1, 3));
     if (From(0, 3) == 0) submit.set_prompt_logprobs(0);
+    if (From(0, 3) == 0) submit.mutable_sampling()->set_repetition_penalty(1.5F);
+    if (From(0, 2) == 0) submit.add_stop_token_ids(From(0, 9));  // of 50: some come
     engine_.Submit(std::move(submit));
   }
   void Cancel() {
@@ -251,6 +157,9 @@ class Storm {
       REQUIRE(heard.finish != v1::FINISH_REASON_UNSPECIFIED);
       REQUIRE(heard.tokens == engine_.Expected(choice, heard.tokens.size()));
       if (heard.finish == v1::FINISH_REASON_ERROR) CHECK(failures_);
+      if (heard.finish == v1::FINISH_REASON_STOP) {
+        CHECK(heard.tokens.back() == engine_.submits.at(choice.first).stop_token_ids(0));
+      }
       if (heard.finish != v1::FINISH_REASON_LENGTH) continue;
       CHECK(static_cast<int32_t>(heard.tokens.size()) ==
             engine_.submits.at(choice.first).max_tokens());
@@ -267,8 +176,21 @@ class Storm {
 TEST_CASE("lanes: outcomes, cancels, failures and preemptions in random order") {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
-    Storm(seed).Run();
+    Storm(seed, false).Run();
   }
+}
+
+TEST_CASE("steps ahead: outcomes, cancels, failures and preemptions in random order") {
+  int64_t begun_ahead = 0, preemptions = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    INFO("seed " << seed);
+    Storm storm(seed, true);
+    storm.Run();
+    begun_ahead += storm.begun_ahead();
+    preemptions += storm.preemptions();
+  }
+  CHECK(begun_ahead > 1000);
+  CHECK(preemptions > 10);
 }
 
 }  // namespace

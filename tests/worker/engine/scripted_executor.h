@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ops.h"
 #include "worker/engine/kv_mover.h"
 #include "worker/step/step_executor.h"
 
@@ -26,16 +27,31 @@ class ScriptedExecutor final : public StepExecutor {
     bool operator==(const Shape&) const = default;
   };
 
-  ScriptedExecutor(int lanes, int64_t blocks, int64_t block_tokens, int64_t vocabulary)
+  // `ahead`: with one lane, steps run ahead, but for those with scores.
+  ScriptedExecutor(int lanes, int64_t blocks, int64_t block_tokens, int64_t vocabulary,
+                   bool ahead = false)
       : lanes_(lanes),
+        ahead_(ahead),
         block_tokens_(block_tokens),
         vocabulary_(vocabulary),
         pool_(static_cast<size_t>(blocks * block_tokens)) {}
 
   int lanes() const override { return lanes_; }
+  bool runs_ahead() const override { return ahead_; }
+  bool MayRunAhead() const override {
+    return ahead_ && feeds_ && waiting_.size() + done_.size() == 1;
+  }
   absl::Status Begin(const StepWork& work) override {
-    REQUIRE(waiting_.size() + done_.size() < static_cast<size_t>(lanes_));
+    const size_t in_flight = waiting_.size() + done_.size();
+    REQUIRE((in_flight < static_cast<size_t>(lanes_) || MayRunAhead()));
+    if (work.arrays->fed_rows() > 0) REQUIRE(in_flight == 1);
+    for (size_t i = 0; i < work.samples.size(); ++i) {  // a fed token is in no history
+      if (work.samples[i].history_ids.empty()) continue;
+      REQUIRE(work.arrays->token_ids()[work.arrays->logit_rows()[i]] >= 0);
+    }
     if (!begin_failure.ok()) return std::exchange(begin_failure, absl::OkStatus());
+    begun_ahead += in_flight > 0 && lanes_ == 1 ? 1 : 0;
+    feeds_ = work.scores.empty();
     waiting_.push_back(work);
     shapes.push_back(ShapeOf(work));
     return absl::OkStatus();
@@ -72,6 +88,8 @@ class ScriptedExecutor final : public StepExecutor {
       done.outcome.scores.emplace_back().mutable_chosen()->set_token_id(score.token_id);
     }
     if (!status.ok()) done.outcome = {};
+    drawn_.clear();
+    for (const SampleResult& sample : done.outcome.samples) drawn_.push_back(sample.token_id);
   }
   // The oldest step that ran: its i-th drawn token becomes `token_id`.
   void SpoilDraw(size_t i, int32_t token_id) {
@@ -114,6 +132,7 @@ class ScriptedExecutor final : public StepExecutor {
   }
 
   std::vector<Shape> shapes;   // of all steps that began
+  int64_t begun_ahead = 0;     // of these, behind one in flight
   absl::Status begin_failure;  // of the next Begin
   absl::Status broken;
 
@@ -158,6 +177,13 @@ class ScriptedExecutor final : public StepExecutor {
                       {blocks.begin(), blocks.end()}});
   }
 
+  // As the device finds it: a step that failed drew nothing.
+  int32_t TokenOf(int32_t id) const {
+    if (id > kernels::kFedToken) return id;
+    if (drawn_.empty()) return -1;
+    return drawn_.at(kernels::kFedToken - id);
+  }
+
   void WriteKv(const StepArrays& arrays) {
     const int32_t* table = arrays.tables().data();
     for (int64_t i = 0; i < arrays.sequences(); ++i) {
@@ -168,16 +194,19 @@ class ScriptedExecutor final : public StepExecutor {
         };
         REQUIRE(arrays.slots()[row] == slot(position));
         const uint64_t before = position == 0 ? kEmpty : pool_[slot(position - 1)];
-        pool_[slot(position)] = Next(before, arrays.token_ids()[row]);
+        pool_[slot(position)] = Next(before, TokenOf(arrays.token_ids()[row]));
       }
       table += arrays.table_widths()[i];
     }
   }
 
   const int lanes_;
+  const bool ahead_;
   const int64_t block_tokens_;
   const int64_t vocabulary_;
   std::vector<uint64_t> pool_;  // by slot: the hash of all tokens up to that one
+  bool feeds_ = false;          // the step that began last
+  std::vector<int32_t> drawn_;  // by the step that ran last
   std::deque<StepWork> waiting_;
   std::deque<Done> done_;
 };
