@@ -43,6 +43,11 @@ absl::StatusOr<std::unique_ptr<BoundedComm>> BoundedComm::Create(
   }
   if (!status.ok()) return status;
   NcclConfig config;
+  int version = 0;
+  if (place.max_ctas > 0 && table.GetVersion(&version) == kNcclSuccess &&
+      version >= NcclConfig::kVersionWithCtas) {
+    config.LimitCtas(place.max_ctas);
+  }
   const NcclResult begun =
       table.CommInitRankConfig(&made->comm_, place.size, id, place.rank, &config);
   status = made->Poll(begun, "joining the ranks", deadline, /*until_idle=*/false, cancelled);

@@ -27,6 +27,7 @@ struct NcclPlace {
   int device_index = 0;  // of the runtime
   int rank = 0;
   int size = 0;
+  int max_ctas = 0;  // thread blocks that a call takes of the GPU, from 2.17 on; 0: NCCL's choice
 };
 
 class BoundedComm {

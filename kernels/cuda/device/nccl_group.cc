@@ -204,24 +204,24 @@ absl::StatusOr<std::string> NcclGroupMaker::NewId() {
 }
 
 absl::StatusOr<std::unique_ptr<BoundedComm>> NcclGroupMaker::Open(
-    int rank, int size, const std::string& id, double join_seconds,
+    NcclPlace place, const std::string& id, double join_seconds,
     const std::function<bool()>& cancelled) const {
   NcclId nccl_id = {};
-  if (id.size() != sizeof nccl_id.bytes || size < 1 || size > kMaxGroupSize || rank < 0 ||
-      rank >= size) {
-    return absl::InvalidArgumentError(
-        StrCat(library_, ": rank ", rank, " of ", size, " with an id of ", id.size(), " bytes"));
+  if (id.size() != sizeof nccl_id.bytes || place.size < 1 || place.size > kMaxGroupSize ||
+      place.rank < 0 || place.rank >= place.size) {
+    return absl::InvalidArgumentError(StrCat(library_, ": rank ", place.rank, " of ", place.size,
+                                             " with an id of ", id.size(), " bytes"));
   }
   std::memcpy(nccl_id.bytes, id.data(), id.size());
-  return BoundedComm::Create(table_, health_,
-                             {.device_index = device_index_, .rank = rank, .size = size}, nccl_id,
-                             DeadlineAfter(join_seconds), cancelled);
+  return BoundedComm::Create(table_, health_, place, nccl_id, DeadlineAfter(join_seconds),
+                             cancelled);
 }
 
 absl::StatusOr<std::unique_ptr<Group>> NcclGroupMaker::Join(
     int rank, int size, const std::string& id, const GroupOptions& options, double join_seconds,
     const std::function<bool()>& cancelled) {
-  auto comm = Open(rank, size, id, join_seconds, cancelled);
+  auto comm = Open({.device_index = device_index_, .rank = rank, .size = size}, id, join_seconds,
+                   cancelled);
   if (!comm.ok()) return comm.status();
   return NcclGroup::Create(*std::move(comm), library_, options);
 }
@@ -229,7 +229,9 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroupMaker::Join(
 absl::StatusOr<std::unique_ptr<DevicePair>> NcclGroupMaker::JoinPair(
     int rank, const std::string& id, int64_t memory_bytes, double join_seconds,
     const std::function<bool()>& cancelled) {
-  auto comm = Open(rank, 2, id, join_seconds, cancelled);
+  auto comm =
+      Open({.device_index = device_index_, .rank = rank, .size = 2, .max_ctas = NcclPair::kMaxCtas},
+           id, join_seconds, cancelled);
   if (!comm.ok()) return comm.status();
   return NcclPair::Create(*std::move(comm), memory_bytes);
 }

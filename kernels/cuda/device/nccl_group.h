@@ -89,7 +89,7 @@ class NcclGroupMaker final : public GroupMaker {
       const std::function<bool()>& cancelled) override;
 
  private:
-  absl::StatusOr<std::unique_ptr<BoundedComm>> Open(int rank, int size, const std::string& id,
+  absl::StatusOr<std::unique_ptr<BoundedComm>> Open(NcclPlace place, const std::string& id,
                                                     double join_seconds,
                                                     const std::function<bool()>& cancelled) const;
 

@@ -17,6 +17,9 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class NcclPair final : public DevicePair {
  public:
+  // Steps run beside it, and other pairs.
+  static constexpr int kMaxCtas = 4;
+
   static absl::StatusOr<std::unique_ptr<DevicePair>> Create(std::unique_ptr<BoundedComm> comm,
                                                             int64_t memory_bytes);
   ~NcclPair() override;

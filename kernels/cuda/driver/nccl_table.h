@@ -6,6 +6,7 @@
 // value; a communicator belongs to one thread at a time, but for its abort.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,12 +22,26 @@ using NcclStream = void*;  // cudaStream_t
 struct NcclId {
   char bytes[128];
 };
-// ncclConfig_t as 2.14 had it: by size and version, later ones know that the rest is left out.
+inline constexpr int kNcclUndefined = INT_MIN;  // the library chooses
+// ncclConfig_t as 2.17 had it; by default as 2.14 did, up to `blocking`. By size and version, later
+// ones know that the rest is left out.
 struct NcclConfig {
-  size_t size_bytes = sizeof(NcclConfig);
+  size_t size_bytes = 24;  // 2.14's, with padding
   uint32_t magic = 0xcafebeef;
   uint32_t version = 21400;
   int blocking = 0;
+  int cga_cluster_size = kNcclUndefined;
+  int min_ctas = kNcclUndefined;
+  int max_ctas = kNcclUndefined;  // thread blocks of a call at most
+  const char* net_name = nullptr;
+
+  static constexpr int kVersionWithCtas = 21700;
+  // From that version of the library on.
+  void LimitCtas(int most) {
+    size_bytes = sizeof(NcclConfig);
+    version = kVersionWithCtas;
+    max_ctas = most;
+  }
 };
 
 inline constexpr NcclResult kNcclSuccess = 0;

@@ -83,6 +83,7 @@ TEST_CASE("a device without NCCL makes no groups; one with it says who it is") {
   CHECK(GroupMakerOf(*ranks.devices[1])->library() == "NCCL 2.28.9");
   CHECK(ranks.groups[0]->transport() == "NCCL 2.28.9");
   CHECK(ranks.groups[0]->takes_device_memory());
+  CHECK(ranks.fake.max_ctas == kNcclUndefined);
 }
 
 TEST_CASE("a group that ends well is destroyed, not aborted, and calls allocate nothing") {

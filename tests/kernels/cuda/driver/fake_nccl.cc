@@ -144,10 +144,13 @@ NcclResult GetUniqueId(NcclId* id) {
 
 NcclResult CommInitRankConfig(NcclComm* comm, int ranks, NcclId id, int rank, NcclConfig* config) {
   const NcclConfig known;
-  if (config->magic != known.magic || config->size_bytes != sizeof known || config->blocking != 0) {
+  const bool limits = config->version == NcclConfig::kVersionWithCtas;
+  if (config->magic != known.magic || config->blocking != 0 ||
+      config->size_bytes != (limits ? sizeof known : known.size_bytes)) {
     return kInvalidArgument;
   }
   if (fake->joins_fail) return kInvalidUsage;
+  fake->max_ctas = limits ? config->max_ctas : kNcclUndefined;
   const std::lock_guard<std::mutex> lock(mutex);
   std::shared_ptr<World>& world = worlds[std::string(id.bytes, sizeof id.bytes)];
   if (world == nullptr) {

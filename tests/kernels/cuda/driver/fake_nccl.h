@@ -18,6 +18,7 @@ struct FakeNccl {
   std::atomic<int> absent_rank = -1;  // whose joins the others never hear of
   // What was called, and what is there.
   std::atomic<int> aborted = 0, destroyed = 0, alive = 0;
+  std::atomic<int> max_ctas = 0;  // that the last join asked for; kNcclUndefined: none
 };
 
 // `fake` is read and written as long as the table is used, and until aborts that block have ended.
