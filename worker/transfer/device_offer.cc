@@ -101,6 +101,7 @@ absl::StatusOr<OfferedDevice> OfferDevice(kernels::Link& link, DevicePairs& pair
                                           const std::function<bool()>& over) {
   const auto cancelled = [&] { return over() || !link.status().ok() || link.PeerClosed(); };
   auto slot = pairs.TakeSlot(DevicePairs::Way::kTo, peer, cancelled);
+  if (absl::IsDeadlineExceeded(slot.status())) return OfferedDevice{nullptr, Text(slot.status())};
   if (!slot.ok()) return slot.status();
   if (const std::string why_not = slot->held_off(); !why_not.empty())
     return OfferedDevice{nullptr, why_not};

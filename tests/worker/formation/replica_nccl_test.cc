@@ -114,7 +114,7 @@ TEST_CASE_METHOD(Fixture,
                  "a pair of GPUs that fails costs the hand-over, no block, and not the next") {
   if (TooSlow()) return;
   ReplicaOptions from = Gpus(0);
-  from.kv_wait_seconds = 0.3;
+  from.kv_wait_seconds = 2;
   Split split{{folder, from}, {folder, Gpus(1)}, "nccl"};
   uint64_t id = 100;
   // A new pair, or one that was kept; one end dies, or its GPU is too slow.

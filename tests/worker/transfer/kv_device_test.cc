@@ -30,12 +30,12 @@ const std::vector<int32_t> kFromTable = {5, 0, 7, 2}, kToTable = {1, 6, 3, 4};
 // A GPU with NCCL, unless `nccl` is null.
 struct Gpu {
   Gpu(const kernels::cuda::NcclTable* nccl, const std::string& uuid,
-      const std::string& version = "2.28.9")
+      const std::string& version = "2.28.9", const DevicePairOptions& options = {})
       : pool({nullptr, {{0, 2}, {0, 2}}, KvType::kBFloat16, 8, 16, 16},
              {.nccl = nccl, .nccl_version = version, .uuid = uuid}),
         pairs({.maker = kernels::GroupMakerOf(*pool.device),
-               .join_seconds = 0.5,
-               .retry_seconds = 0.3}) {}
+               .join_seconds = options.join_seconds,
+               .retry_seconds = options.retry_seconds}) {}
   PoolMover::End end() {
     return {pool.pool, pool.coder.get(), pairs.options().maker == nullptr ? nullptr : &pairs};
   }
@@ -60,6 +60,8 @@ std::vector<std::byte> Expected(Gpu& from, Gpu& to, v1::KvCodec codec) {
 
 // Unlike GPUs whose workers send KV to each other.
 struct Fixture {
+  explicit Fixture(const DevicePairOptions& options = {})
+      : from(&table, "GPU-0", "2.28.9", options), to(&table, "GPU-1", "2.28.9", options) {}
   PoolMover::Came Move(PoolMover& mover, v1::KvCodec codec = v1::KV_CODEC_RAW) {
     return mover.Move(codec, kFromTable, kToTable, 3, 60);
   }
@@ -77,7 +79,7 @@ struct Fixture {
 
   tests::FakeNccl fake;
   const kernels::cuda::NcclTable table = TableOf(&fake);
-  Gpu from{&table, "GPU-0"}, to{&table, "GPU-1"};
+  Gpu from, to;
 };
 
 TEST_CASE_METHOD(Fixture, "KV goes from GPU to GPU in any codec, through one pair that is kept") {
@@ -149,26 +151,35 @@ TEST_CASE_METHOD(Fixture, "a transport that is asked for is used, also between G
   CheckMoves(insists);
 }
 
-TEST_CASE_METHOD(Fixture, "devices that do not join leave KV staged, and are tried again later") {
+TEST_CASE("devices that do not join leave KV staged, and are left alone for a while") {
   const bool absent = GENERATE(true, false);
-  CAPTURE(absent);
-  fake.absent_rank = absent ? 1 : -1;
-  fake.joins_fail = !absent;
+  const bool again = GENERATE(true, false);
+  CAPTURE(absent, again);
+  Fixture two({.join_seconds = absent ? 0.3 : 20, .retry_seconds = again ? 0.0 : 600});
+  two.fake.absent_rank = absent ? 1 : -1;
+  two.fake.joins_fail = !absent;
   const tests::LoggedLines lines("worker");
-  PoolMover mover(from.end(), to.end());
-  const PoolMover::Came first = Move(mover), second = Move(mover);
-  for (const PoolMover::Came* came : {&first, &second}) {
-    CHECK(came->sent.status.message() == "");
-    CHECK(came->arrived.message() == "");
-    CHECK(DescribeWay(came->sent.transport, came->sent.staged) == "tcp, staged");
+  PoolMover mover(two.from.end(), two.to.end());
+  const int tries = again ? 2 : 1;
+  for (int i = 0; i < 2; ++i) {
+    const PoolMover::Came came = two.Move(mover);
+    CHECK(came.sent.status.message() == "");
+    CHECK(came.arrived.message() == "");
+    CHECK(DescribeWay(came.sent.transport, came.sent.staged) == "tcp, staged");
   }
-  CHECK(lines.Count("could not join: ") == 1);
-  CHECK(fake.alive == 0);
-  CHECK(fake.aborted == (absent ? 2 : 0));  // of one try
-  fake.absent_rank = -1;
-  fake.joins_fail = false;
-  std::this_thread::sleep_for(std::chrono::milliseconds(350));
-  CheckMoves(mover);
+  CHECK(lines.Count("could not join: ") >= 1);
+  CHECK(two.fake.alive == 0);
+  CHECK(two.fake.aborted == (absent ? 2 * tries : 0));
+}
+
+TEST_CASE("devices that joined at last are used") {
+  Fixture two({.join_seconds = 20, .retry_seconds = 0});
+  two.fake.joins_fail = true;
+  const tests::LoggedLines lines("worker");
+  PoolMover mover(two.from.end(), two.to.end());
+  CHECK(two.Move(mover).sent.transport == KvTransport::kTcp);
+  two.fake.joins_fail = false;
+  two.CheckMoves(mover);
   CHECK(lines.Count("goes from device to device again") == 1);
 }
 
@@ -216,7 +227,7 @@ TEST_CASE_METHOD(Fixture, "a slow pair is waited for, for as long as a piece may
   }
   to.pool.Write(to.pool.values);
   fake.delay_seconds = kPatienceSeconds;
-  PoolMover hasty(from.end(), to.end(), std::nullopt, /*wait_seconds=*/0.2);
+  PoolMover hasty(from.end(), to.end(), std::nullopt, /*wait_seconds=*/1);
   const PoolMover::Came came = Move(hasty);
   CHECK_FALSE(came.sent.status.ok());
   CHECK_FALSE(came.arrived.ok());
