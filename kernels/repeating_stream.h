@@ -17,6 +17,12 @@ class RepeatingStream {
   // for equal work.
   using Key = std::array<uint64_t, 16>;
 
+  // What is kept: this many at most, this many now, and the memory of the device that these took,
+  // as its driver counts it.
+  struct Kept {
+    int64_t most = 0, count = 0, bytes = 0;
+  };
+
   virtual ~RepeatingStream() = default;
   // Enqueues what is kept under the key. False: nothing is, and nothing was enqueued.
   virtual bool Replay(const Key& key) = 0;
@@ -24,6 +30,8 @@ class RepeatingStream {
   // second time, as far as there is room, if it is `whole`: all that the key stands for.
   virtual void BeginRecording(const Key& key) = 0;
   virtual void EndRecording(bool whole) = 0;
+  // After Synchronize.
+  virtual Kept kept() const = 0;
 };
 
 }  // namespace tessera::kernels

@@ -11,7 +11,9 @@
 #include "third_party/spdlog/log.h"
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
+#include "worker/model/model_share.h"
 #include "worker/step/local_executor.h"
+#include "worker/step/step_memory.h"
 #include "worker/step/threaded_executor.h"
 
 namespace tessera::worker {
@@ -136,13 +138,13 @@ absl::Status CheckKvPool(int64_t bytes, bool planned, int64_t left_bytes, int64_
 }
 
 // Chooses and allocates the KV pool.
-// `staging_bytes` of the device are promised beside it.
+// `step_bytes` of the device are promised beside it.
 absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
-                        const EngineOptions& options, int64_t staging_bytes, LoadedShare* share) {
+                        const EngineOptions& options, int64_t step_bytes, LoadedShare* share) {
   const int64_t block_tokens = options.limits.block_tokens;
   const int64_t block_bytes = share->model->KvBlockBytes(block_tokens);
   const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
-                       share->model->activation_bytes() - staging_bytes - setup.kv_staging_bytes;
+                       share->model->activation_bytes() - step_bytes - setup.kv_staging_bytes;
   int64_t bytes = request.kv_cache_bytes();
   if (bytes == 0) bytes = setup.kv_cache_bytes;
   if (bytes == 0) {
@@ -367,9 +369,9 @@ class Setup {
       share_ = std::make_shared<LoadedShare>();
       share_->model = *std::move(model);
       timer_.Begin("allocate");
-      const auto staging = StagingBytes();
-      if (!staging.ok()) return staging.status();
-      absl::Status status = AllocateKv(request_, setup_, options_, *staging, share_.get());
+      const auto steps = StepBytes();
+      if (!steps.ok()) return steps.status();
+      absl::Status status = AllocateKv(request_, setup_, options_, *steps, share_.get());
       if (!status.ok()) return status;
       if (call_.on_loaded) call_.on_loaded(share_);
     }
@@ -385,15 +387,17 @@ class Setup {
     return {options_.limits.max_logit_rows, options_.vocabulary, options_.max_model_len_tokens};
   }
 
-  // What steps take of the device beside the model, measured by making it; 0 where the pool leaves
-  // room anyway.
-  absl::StatusOr<int64_t> StagingBytes() const {
+  // What steps take of the device beside the model; 0 where the pool leaves room anyway.
+  absl::StatusOr<int64_t> StepBytes() const {
     if (!setup_.pool_takes_rest) return 0;
-    const auto stage = StageRunner::Create(
+    const auto memory = MeasureStepMemory(
         {.limits = model_options_.limits, .sampler = Sampling(), .first = true, .samples = true},
-        {}, share_->model.get(), setup_.device);
-    if (!stage.ok()) return stage.status();
-    return (*stage)->device_bytes();
+        IsWholeStage(request_.model(), request_.share()), options_.limits.block_tokens,
+        share_->model.get(), setup_.device);
+    if (!memory.ok()) return memory.status();
+    Logger("worker").info("beside the KV pool: {} bytes for steps, {} for those kept as graphs",
+                          memory->staging_bytes, memory->kept_bytes);
+    return memory->staging_bytes + memory->kept_bytes;
   }
 
   absl::Status SetUpAlone() {

@@ -45,8 +45,8 @@ struct SetupOptions {
       0;  // --kv-cache-memory-bytes, where Configure does not say; 0: see KvPoolBytes
   // Bytes that the machine can still give to anybody, for a pool whose size nobody gave. Null: all.
   std::function<int64_t()> memory_left;
-  // The device's memory is nobody else's: such a pool takes all that weights, activations and
-  // staging leave of it, instead of half.
+  // The device's memory is nobody else's: such a pool takes all that weights, activations and steps
+  // (MeasureStepMemory) leave of it, instead of half.
   bool pool_takes_rest = false;
   double max_stall_seconds = 30;
   // Joins the other workers of a replica (Formation::Join); `kv_blocks` of this worker's pool.

@@ -179,6 +179,7 @@ class Transformer : public Model {
                                            .max_context_tokens = MaxTableWidth() * block_tokens};
     const int64_t bytes = device_->ops().AttentionWorkspaceBytes(shape);
     attention_workspace_ = {};
+    attention_memory_ = {};
     if (bytes == 0) return absl::OkStatus();
     auto memory = device_->Allocate(bytes);
     if (!memory.ok()) return memory.status();

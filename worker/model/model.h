@@ -88,7 +88,8 @@ class Model {
 
   // Bytes of one KV block in all layers of this worker; the caller allocates blocks * this much.
   virtual int64_t KvBlockBytes(int64_t block_tokens) const = 0;
-  // Cuts `memory` (blocks * KvBlockBytes) into one view per layer. Once, before the first Forward.
+  // Cuts `memory` (blocks * KvBlockBytes) into one view per layer, and allocates the workspace of
+  // attention. Before the first Forward; again, before the next one, with other memory.
   virtual absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) = 0;
   // Makes `group`, which must outlive the model or be replaced by another call, sum what the ranks
   // of this stage compute; null: this worker is the stage. Exchanges sizes with the other ranks,

@@ -6,7 +6,6 @@
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
 #include "kernels/ops.h"
-#include "kernels/repeating_stream.h"
 #include "proto/activations.h"
 #include "third_party/spdlog/log.h"
 
@@ -34,8 +33,8 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   if (!stream.ok()) return stream.status();
   runner->stream_ = *std::move(stream);
   // Other ranks sum as many rows as there are.
-  runner->pads_ = links.group == nullptr &&
-                  dynamic_cast<kernels::RepeatingStream*>(runner->stream_.get()) != nullptr;
+  runner->repeating_ = dynamic_cast<kernels::RepeatingStream*>(runner->stream_.get());
+  runner->pads_ = links.group == nullptr && runner->repeating_ != nullptr;
   const bool alone = options.first && options.samples && links.group == nullptr;
   if (alone) runner->marks_ = dynamic_cast<kernels::MarkingStream*>(runner->stream_.get());
   if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;

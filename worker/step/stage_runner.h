@@ -25,6 +25,7 @@
 #include "kernels/links/frame.h"
 #include "kernels/links/link.h"
 #include "kernels/marking_stream.h"
+#include "kernels/repeating_stream.h"
 #include "worker/model/model.h"
 #include "worker/step/sampler.h"
 #include "worker/step/step_executor.h"
@@ -90,6 +91,11 @@ class StageRunner {
   // Blocks until the oldest one is done, which had so many samples.
   absl::Status Collect(size_t samples, StepOutcome* outcome);
 
+  // What the stream keeps of steps that come again; nothing where it keeps none. After Run.
+  kernels::RepeatingStream::Kept kept() const {
+    return repeating_ == nullptr ? kernels::RepeatingStream::Kept() : repeating_->kept();
+  }
+
   bool samples() const { return options_.samples; }
   int64_t device_bytes() const {
     return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes());
@@ -117,6 +123,7 @@ class StageRunner {
   // Where the host does not read the device's memory; else null and empty.
   std::unique_ptr<kernels::Group> staged_group_;
   kernels::HostBuffer staged_rows_;
+  kernels::RepeatingStream* repeating_ = nullptr;  // the stream, or null: it keeps no step
   bool pads_ = false;  // steps of single tokens, so that few are distinct
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<Sampler> sampler_;         // null: another worker samples

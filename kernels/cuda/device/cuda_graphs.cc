@@ -1,5 +1,7 @@
 #include "kernels/cuda/device/cuda_graphs.h"
 
+#include <algorithm>
+
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 CudaGraphs::~CudaGraphs() {
@@ -27,14 +29,32 @@ CudaGraphs::Graph* CudaGraphs::ToRecord(const RepeatingStream::Key& key) {
              : nullptr;
 }
 
+namespace {
+
+int64_t FreeBytes() {
+  size_t free_bytes = 0, total_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &total_bytes);
+  return static_cast<int64_t>(free_bytes);
+}
+
+}  // namespace
+
 bool CudaGraphs::Keep(cudaStream_t stream, bool wanted, Graph& graph) {
   cudaGraph_t captured = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
   bool kept = false;
   if (wanted) {
+    const int64_t free_bytes = FreeBytes();
+    // The first launch would take its memory else.
     kept = ended == cudaSuccess && captured != nullptr &&
-           cudaGraphInstantiate(&graph.graph, captured, 0) == cudaSuccess;
-    if (!kept) GiveUp();
+           cudaGraphInstantiate(&graph.graph, captured, 0) == cudaSuccess &&
+           cudaGraphUpload(graph.graph, stream) == cudaSuccess;
+    if (kept) {
+      ++count_;
+      bytes_ += std::max<int64_t>(0, free_bytes - FreeBytes());
+    } else {
+      GiveUp();
+    }
   }
   if (captured != nullptr) cudaGraphDestroy(captured);
   cudaGetLastError();  // or the next launch of this thread would return it

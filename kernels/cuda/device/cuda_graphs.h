@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 
@@ -16,7 +17,7 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class CudaGraphs {
  public:
-  // Each takes memory of the device: some KB for a launch.
+  // Each takes memory of the device, which no Device::Allocate counts: some KB for a launch.
   static constexpr size_t kMaxGraphs = 64;
 
   struct Graph {
@@ -34,11 +35,13 @@ class CudaGraphs {
   // Ends the capture on the stream, and keeps its graph where it is `wanted`. False: it is not
   // kept; where CUDA does not take it, no more are.
   bool Keep(cudaStream_t stream, bool wanted, Graph& graph);
+  RepeatingStream::Kept kept() const { return {kMaxGraphs, count_, bytes_}; }
   // No more are kept.
   void GiveUp() { works_ = false; }
 
  private:
   std::atomic<bool> works_ = true;
+  std::atomic<int64_t> count_ = 0, bytes_ = 0;  // of those that are kept
   std::map<RepeatingStream::Key, std::unique_ptr<Graph>> graphs_;
 };
 

@@ -44,6 +44,7 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   bool Replay(const Key& key) override;
   void BeginRecording(const Key& key) override;
   void EndRecording(bool whole) override;
+  Kept kept() const override { return graphs_.kept(); }
 
   void Mark(int index) override;
   absl::Status WaitMark(int index) override;

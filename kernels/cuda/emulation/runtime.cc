@@ -45,7 +45,11 @@ struct GlobalMemory {
   std::map<std::string, int64_t, std::less<>> launches_from;  // by file
   std::map<void*, int64_t> pinned;                            // sizes of what is pinned
   int64_t pinned_bytes = 0;
-  int64_t graphs_launched = 0, graphs_alive = 0;
+  int64_t graphs_launched = 0, graphs_alive = 0, graph_bytes = 0;
+
+  int64_t free_bytes() const {
+    return std::max<int64_t>(0, injection.memory_bytes - memory.live_bytes() - graph_bytes);
+  }
 };
 
 GlobalMemory& Global() {
@@ -205,18 +209,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
-  const int64_t left = Global().injection.memory_bytes - Global().memory.live_bytes();
-  if (static_cast<int64_t>(size_bytes) > left) return cudaErrorMemoryAllocation;
+  if (static_cast<int64_t>(size_bytes) > Global().free_bytes()) return cudaErrorMemoryAllocation;
   *data = Global().memory.Allocate(static_cast<int64_t>(size_bytes));
   return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
-  const int64_t total = Global().injection.memory_bytes;
-  *total_bytes = static_cast<std::size_t>(total);
-  *free_bytes =
-      static_cast<std::size_t>(std::max<int64_t>(0, total - Global().memory.live_bytes()));
+  *total_bytes = static_cast<std::size_t>(Global().injection.memory_bytes);
+  *free_bytes = static_cast<std::size_t>(Global().free_bytes());
   return cudaSuccess;
 }
 
@@ -279,10 +280,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
+  const int64_t bytes = Global().injection.graph_bytes;
+  if (bytes > Global().free_bytes()) return cudaErrorMemoryAllocation;
   ++Global().graphs_alive;
+  Global().graph_bytes += bytes;
   *exec = new EmulatedStream::Graph(*graph);
+  (*exec)->device_bytes = bytes;
   return cudaSuccess;
 }
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) { return stream->sticky_error(); }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   {
@@ -299,6 +306,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   --Global().graphs_alive;
+  Global().graph_bytes -= graph->device_bytes;
   delete graph;
   return cudaSuccess;
 }

@@ -49,6 +49,7 @@ struct cudaDeviceProp {
 struct Injection {
   int64_t memory_bytes = int64_t{8} << 30;  // that the device has
   int64_t pinned_bytes = int64_t{8} << 30;  // of host memory that may be pinned
+  int64_t graph_bytes = 0;                  // of its memory, that a graph takes
   // Of the launches to come, on any stream and counted from 1, that which fails; 0: none does.
   // From IllegalAddress on an error is sticky, except for LaunchOutOfResources.
   int64_t failing_launch = 0;
@@ -87,6 +88,7 @@ class EmulatedStream {
       std::function<void()> thread;
     };
     std::vector<Node> nodes;
+    int64_t device_bytes = 0;  // that it takes, once it can be launched
   };
   void BeginCapture() { capture_ = std::make_unique<Graph>(); }
   std::unique_ptr<Graph> EndCapture() { return std::move(capture_); }
@@ -157,6 +159,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long flags);
+// MemoryAllocation above: there is no memory for it. Here: it is there already.
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);

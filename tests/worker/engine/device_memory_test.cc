@@ -29,8 +29,8 @@ int64_t FreeBytes() {
   return static_cast<int64_t>(free_bytes);
 }
 
-v1::ConfigureRequest Request() {
-  const std::string folder = GoldenFolder("llama").string();
+v1::ConfigureRequest Request(const std::string& name = "llama") {
+  const std::string folder = GoldenFolder(name).string();
   const auto shape = ReadModelFolder(folder);
   REQUIRE(shape.ok());
   v1::ConfigureRequest request;
@@ -95,6 +95,81 @@ TEST_CASE("where the memory is the worker's alone, the pool takes what weights a
   const int64_t half = pool_bytes();
   setup.pool_takes_rest = true;
   CHECK(pool_bytes() > half);
+}
+
+constexpr int64_t kSmallBytes = int64_t{8} << 20;
+
+// Set up where the pool takes the rest of kSmallBytes, of which sequences could use more.
+std::shared_ptr<LoadedShare> TakeTheRest(const v1::ConfigureRequest& request,
+                                         kernels::Device* device) {
+  SetupOptions setup = SetupOn(device);
+  setup.pool_takes_rest = true;
+  std::shared_ptr<LoadedShare> share;
+  SetupCall call;
+  call.progress = [](const std::string&, int64_t, int64_t) {};
+  call.on_loaded = [&](std::shared_ptr<LoadedShare> loaded) { share = std::move(loaded); };
+  const auto configured = SetUpEngine(request, setup, call);
+  REQUIRE(configured.status().message() == "");
+  REQUIRE(configured->ready.kv_blocks() * request.block_tokens() <
+          request.max_sequences() * request.max_model_len_tokens());
+  configured->engine->Stop(absl::CancelledError("the share is used without it"));
+  return share;
+}
+
+// Decodes batches of several sizes on a device whose physical memory is `more_bytes` beyond what it
+// may use; returns how many graphs were kept.
+int64_t GraphsKept(int64_t more_bytes) {
+  emulated::Inject({.memory_bytes = kSmallBytes + more_bytes, .graph_bytes = 20'000});
+  auto device = emulated::CreateCudaDevice({.memory_bytes = kSmallBytes});
+  REQUIRE(device.ok());
+  v1::ConfigureRequest request = Request();
+  request.set_max_sequences(12);
+  request.set_max_model_len_tokens(4000);
+  const std::shared_ptr<LoadedShare> share = TakeTheRest(request, device->get());
+  REQUIRE(emulated::GraphsAlive() == 0);
+  auto options = ReadEngineOptions(request);
+  REQUIRE(options.ok());
+  options->limits.total_blocks = share->kv_blocks;
+  EngineCore core(*options,
+                  *LocalExecutor::Create(EngineCore::LimitsOf(*options), SamplingOf(*options),
+                                         share->model.get(), device->get()));
+  EngineCore::Events events;
+  for (const int sequences : {1, 2, 3, 5, 9}) {
+    for (int i = 0; i < sequences; ++i) {
+      v1::Submit submit = MakeSubmit(100 * sequences + i, {1, 2, 3, 4, 5}, 8);
+      submit.set_ignore_eos(true);
+      core.Submit(std::move(submit), 0, &events);
+    }
+    while (core.Busy()) core.Step([] { return 0.0; }, &events);
+  }
+  for (const v1::TokenEvent& event : events) CHECK(event.error() == "");
+  const int64_t kept = emulated::GraphsAlive();
+  emulated::Inject({});
+  return kept;
+}
+
+TEST_CASE("where the pool takes the rest, graphs find their memory") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  const int64_t with_more = GraphsKept(64 << 20);
+  CHECK(with_more > 5);
+  CHECK(GraphsKept(0) == with_more);
+#endif
+}
+
+TEST_CASE("where the pool takes the rest, attention on tensor cores finds its workspace") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  auto device = emulated::CreateCudaDevice({.memory_bytes = kSmallBytes});
+  REQUIRE(device.ok());
+  v1::ConfigureRequest request = Request("llama_bf16_heads_64");
+  request.set_weight_dtype(v1::DATA_TYPE_BFLOAT16);
+  request.set_max_sequences(4);
+  request.set_max_model_len_tokens(8000);
+  CHECK(TakeTheRest(request, device->get())->kv_blocks > 0);
+#endif
 }
 
 TEST_CASE("weights go through pinned memory, and the log says how fast") {
