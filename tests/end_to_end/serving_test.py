@@ -29,7 +29,7 @@ def test_health_metrics_and_grpc():
             zeros = [v for k, v in before.items() if k.startswith(name + "{") and "engine=" in k]
             assert zeros == [0, 0], name
         for name, series in (("worker_busy_seconds_total", 1), ("formation_aborts_total", 1), ("link_refused_total", 1),
-                             ("link_bytes_total", 22), ("link_timed_bytes_total", 3), ("link_timed_seconds_total", 3)):
+                             ("link_bytes_total", 24), ("link_timed_bytes_total", 4), ("link_timed_seconds_total", 4)):
             values = [v for k, v in before.items() if k.startswith(f"tessera_{name}{{") and 'worker="w' in k]
             assert len(values) == 2 * series, (name, len(values))
             assert name == "worker_busy_seconds_total" or not any(values), name  # warm-up steps count
