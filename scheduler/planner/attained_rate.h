@@ -26,7 +26,7 @@ struct AttainedQuestion {
   int seeds = 3;
   // Of the simulations that say it, in planned steps: a core simulates about a million a second.
   double work = 10e6;
-  SearchWatch watch;
+  SearchWatch watch = {};
 };
 
 // Sets `simulated.attained_requests_per_second`, `attained_requests` and `attained_seeds`. Of a
