@@ -47,6 +47,7 @@
 #include "proto/build_version.h"
 #include "proto/file_text.h"
 #include "proto/protocol.h"
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/plan_file.h"
 #include "third_party/grpc/callback_queue.h"
 #include "third_party/spdlog/log.h"
@@ -250,6 +251,13 @@ class Coordinator {
     flow_->SetPairs(plan == nullptr ? PlanPairs() : PlanPairs(*plan));
   }
 
+  // Of a plan that somebody made: one device each has the KV that it has.
+  void WarnOfShortKv(const v1::DeploymentPlan* plan) const {
+    if (plan == nullptr) return;
+    const std::string warning = scheduler::ShortKvWarning(*plan, served_->max_model_len_tokens);
+    if (!warning.empty()) Logger("coordinator").warn("{}", warning);
+  }
+
   // The plan's devices that are not there, said once per change.
   void WatchPlan() {
     const v1::DeploymentPlan plan = deployment_->plan().first;
@@ -299,6 +307,7 @@ class Coordinator {
     deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
       FollowRouting(in_force);
       fingerprint_(in_force);
+      WarnOfShortKv(in_force);
     };
     deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
     model_shape_ = deployment.configure.model();

@@ -196,8 +196,10 @@ void PlanCli::AddPlan() {
       .Check(WholeFrom(1))
       .ShowDefault();
   plan_
-      .AddOption("--context", f.options.context_tokens,
-                 "Max sequence length, tokens; 0: the model's")
+      .AddOption(
+          "--context", f.options.context_tokens,
+          "Max sequence length, tokens, of which every replica that decodes holds one; 0: the "
+          "model's, and replicas hold what the workload asks for")
       .Check(WholeFrom(0));
   plan_.AddSwitch("--split,!--no-split", split_,
                   "Every replica only prefills or only decodes; --no-split: every one does both; "
@@ -310,7 +312,10 @@ int PlanCli::RunCheck() {
   if (!checked.ok())
     return Fail(
         absl::InvalidArgumentError(StrCat(checked_plan_, ": ", StdView(checked.message()))));
-  std::cout << scheduler::PlanTable(*plan) << "\nthe plan is sound";
+  std::cout << scheduler::PlanTable(*plan);
+  const std::string short_kv = scheduler::ShortKvWarning(*plan, plan->model().max_positions());
+  if (!short_kv.empty()) std::cout << "\nwarning: " << short_kv << "\n";
+  std::cout << "\nthe plan is sound";
   std::cout << (checked_cluster_.empty()
                     ? " by itself; --cluster FILE checks devices, memory and links as well\n"
                     : StrCat(", and fits ", checked_cluster_, "\n"));

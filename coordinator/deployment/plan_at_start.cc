@@ -98,6 +98,7 @@ PlannerAtStart(const std::string& cluster_file, const std::string& workload_file
   if (configure.max_batched_tokens() > 0) start.max_step_tokens = configure.max_batched_tokens();
   start.max_sequences = configure.max_sequences();
   start.context_tokens = configure.max_model_len_tokens();
+  if (configure.block_tokens() > 0) start.block_tokens = configure.block_tokens();
   if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
   absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   if (!catalogue.ok()) return catalogue.status();

@@ -182,6 +182,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   options.max_step_tokens = start.max_step_tokens;
   if (start.max_sequences > 0) options.max_sequences = static_cast<double>(start.max_sequences);
   options.context_tokens = start.context_tokens;
+  options.block_tokens = start.block_tokens;
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
   if (!plan.ok()) return plan.status();
   Rename(names, &*plan);

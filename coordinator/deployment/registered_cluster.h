@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "proto/cluster.pb.h"
+#include "proto/kv_blocks.h"
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
 #include "scheduler/input/workload_samples.h"
@@ -29,7 +30,8 @@ struct PlanAtStart {
   // Rows of a step that flags ask for, or that are usual; buffers are charged for so many.
   int64_t max_step_tokens = 512;
   int64_t max_sequences = 0;   // that flags ask for; 0: the planner's
-  int64_t context_tokens = 0;  // that flags ask for; 0: the model's
+  int64_t context_tokens = 0;  // of the longest request that is served; 0: the model's
+  int64_t block_tokens = kDefaultBlockTokens;  // of KV
   std::optional<bool> split;   // every replica only prefills or only decodes; false: none does
   double wait_seconds = 30;    // for devices that are described and have not registered
 };

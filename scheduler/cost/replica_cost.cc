@@ -191,6 +191,11 @@ std::vector<double> BusyShares(const ModelShape& model, const ReplicaSpec& repli
   return shares;
 }
 
+double LeastKvTokens(Role role, const LengthMoments& lengths, const ReplicaOptions& options) {
+  if (role == Role::kPrefill) return lengths.max_sequence_tokens;
+  return std::max(lengths.max_sequence_tokens, options.longest_request_tokens);
+}
+
 double LargestRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,
                    double kv_tokens, int micro_batches) {
   return BoundOfRows(role, lengths, options, kv_tokens, micro_batches).rows;
@@ -211,7 +216,8 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
   ReplicaRate rate;
   rate.kv_capacity_tokens = kv_capacity_tokens;
   rate.limit = Limit::kKv;
-  if (kv_capacity_tokens <= 0 || kv_capacity_tokens < lengths.max_sequence_tokens) return rate;
+  if (kv_capacity_tokens <= 0 || kv_capacity_tokens < LeastKvTokens(replica.role, lengths, options))
+    return rate;
   if (replica.role == Role::kPrefill || lengths.decode_steps <= 0) {
     return replica.role == Role::kDecode ? rate
                                          : PrefillCapacity(model, replica, lengths, options, rate);

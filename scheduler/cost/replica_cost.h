@@ -9,9 +9,9 @@
 //   role prefill  steps of the chunk budget, or of as many prompts as the batcher admits to one
 //                 where these have fewer rows; requests/s = rows / (P*E[uncached in])
 // Capacity is the largest rate with m*b*E[context] <= (1 - headroom)*K, TPOT <= its objective and
-// rows within the step: all three grow with b, so the largest b is found by bisection. One row
-// needs KV for the longest sequence. Thread rule: pure functions; ReplicaSpec borrows devices
-// through its stages. Units: seconds, tokens, 1/seconds.
+// rows within the step: all three grow with b, so the largest b is found by bisection. A replica
+// with less KV than LeastKvTokens serves nothing. Thread rule: pure functions; ReplicaSpec borrows
+// devices through its stages. Units: seconds, tokens, 1/seconds.
 #pragma once
 
 #include <limits>
@@ -38,6 +38,8 @@ struct ReplicaOptions {
   double kv_headroom = 0.1;  // share of K kept free for uneven arrivals
   double max_tpot_seconds = std::numeric_limits<double>::infinity();
   double max_sequences = 256;  // per replica, of the batcher
+  // Tokens of the longest request that may come, in whole KV blocks; 0: that of the workload.
+  double longest_request_tokens = 0;
 };
 
 inline constexpr double kTokenIdBytes = 8;  // of a token on its way back to the first stage
@@ -82,6 +84,10 @@ struct ReplicaRate {
   Limit limit = Limit::kNothing;
   int64_t step_tokens = 0;  // rows of a step that this rate needs; 0: any
 };
+
+// KV of the longest sequence of the workload; where the replica decodes, also of the longest
+// request that may come: it is routed there whatever the workload says.
+double LeastKvTokens(Role role, const LengthMoments& lengths, const ReplicaOptions& options);
 
 // Largest b that KV, batcher and step allow, whatever its speed.
 double LargestRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,

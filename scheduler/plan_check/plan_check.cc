@@ -260,4 +260,22 @@ absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& mod
   return absl::OkStatus();
 }
 
+std::string ShortKvWarning(const v1::DeploymentPlan& plan, int64_t longest_request_tokens) {
+  int64_t least = longest_request_tokens;
+  std::string name;
+  for (const v1::Replica& replica : plan.replicas()) {
+    const int64_t tokens = replica.prediction().kv_capacity_tokens();
+    if (replica.role() == v1::REPLICA_ROLE_PREFILL || tokens <= 0 || tokens >= least) continue;
+    least = tokens;
+    name = replica.name();
+  }
+  if (name.empty()) return "";
+  return absl::StrCat("replica ", name, " decodes with KV for ", least,
+                      " tokens, a request may be ", longest_request_tokens,
+                      " long: such requests are not handed over to it, or "
+                      "end when it is full; --max-model-len ",
+                      least, " refuses them, or plan again with --context ",
+                      longest_request_tokens);
+}
+
 }  // namespace tessera::scheduler

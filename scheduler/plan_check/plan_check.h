@@ -3,6 +3,9 @@
 // functions. Errors: INVALID_ARGUMENT naming replica, stage, device or link, and the reason.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "absl/status/status.h"
 #include "proto/cluster.pb.h"
 #include "proto/plan.pb.h"
@@ -39,5 +42,10 @@ absl::Status CheckRunningPlan(const v1::DeploymentPlan& plan, const v1::Cluster&
 // The plan is for this model: InvalidArgument naming the first field of the shape that differs. The
 // name may differ (a folder and a built-in name can mean the same model).
 absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& model);
+
+// Warns of the replica that decodes with the least KV where a request of so many tokens, prompt and
+// answer, does not fit: the plan serves, but not all that may be asked for. Empty: all such
+// replicas hold it, or do not say how much KV they have.
+std::string ShortKvWarning(const v1::DeploymentPlan& plan, int64_t longest_request_tokens);
 
 }  // namespace tessera::scheduler

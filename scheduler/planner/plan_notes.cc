@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "scheduler/batcher.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/machine_losses.h"
 #include "scheduler/search/layout/assemble.h"
@@ -53,6 +54,21 @@ void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   }
   if (UsesBfloat16(plan) && !without_bfloat16.empty())
     *notes->emplace_back().mutable_without_bfloat16() = Named(without_bfloat16);
+}
+
+// A replica that decodes with less KV than others have is left out of hand-overs.
+void AddShortKv(const NotedPlan& plan, std::vector<v1::Note>* notes) {
+  double least = LongestRequestTokens(*plan.options);
+  v1::ShortKv shortest;
+  shortest.set_longest_request_tokens(plan.options->context_tokens);
+  for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
+    const PlacedReplica& replica = plan.placement->replicas[i];
+    if (replica.role == Role::kPrefill || replica.rate.kv_capacity_tokens >= least) continue;
+    least = replica.rate.kv_capacity_tokens;
+    shortest.set_replica(StrCat("r", i));
+    shortest.set_kv_tokens(static_cast<int64_t>(least));
+  }
+  if (!shortest.replica().empty()) *notes->emplace_back().mutable_short_kv() = std::move(shortest);
 }
 
 // Of such pipelines no measurement stands behind the cost model yet.
@@ -120,9 +136,15 @@ void AddSequences(const NotedPlan& plan, std::vector<v1::Note>* notes) {
 
 }  // namespace
 
+double LongestRequestTokens(const PlannerOptions& options) {
+  return static_cast<double>(BlocksFor(options.context_tokens, options.block_tokens) *
+                             options.block_tokens);
+}
+
 std::vector<v1::Note> PlanNotes(const NotedPlan& plan) {
   std::vector<v1::Note> notes;
   AddDevices(plan, &notes);
+  AddShortKv(plan, &notes);
   AddPipelines(plan, &notes);
   AddFailureDomains(plan, &notes);
   AddSequences(plan, &notes);

@@ -1,6 +1,6 @@
 // What a reader of a plan should know before machines are started: devices that compute the model's
-// type another way or run no worker, what the loss of a machine takes along, what a raised
-// --max-sequences would bring. Thread rule: pure functions.
+// type another way or run no worker, too little KV for what requests may ask for, what the loss of
+// a machine takes along, what a raised --max-sequences would bring. Thread rule: pure functions.
 #pragma once
 
 #include <vector>
@@ -13,6 +13,9 @@ namespace tessera::scheduler {
 // The lowest compute capability that the workers' kernels are made for, and with bfloat16 units.
 inline constexpr double kMinCapability = 7.5;
 inline constexpr double kBfloat16Capability = 8.0;
+
+// Tokens of the longest request that may come, in whole blocks; 0: nobody says.
+double LongestRequestTokens(const PlannerOptions& options);
 
 struct NotedPlan {
   const PlannerInput* input = nullptr;

@@ -60,8 +60,13 @@ class Planner {
       search = options_.survive_machine_loss ? SurvivingSearch(*std::move(search))
                                              : WithoutIdle(*std::move(search));
     }
-    absl::StatusOr<Placement> placement = Prefers() ? Preferred(*search) : Rented(*search);
-    if (!placement.ok() || !(placement->requests_per_second >= kLeastRequestsPerSecond)) {
+    absl::StatusOr<Placement> placement = Found(*search);
+    // Where none has KV for the longest request that may come, the best that has not.
+    if (!Serves(placement) && std::exchange(problem_.options.longest_request_tokens, 0) > 0) {
+      problem_.budget_usd_per_hour = graph_.budget_usd_per_hour();  // that spot prices lowered
+      placement = Found(*search);
+    }
+    if (!Serves(placement)) {
       const bool told = options_.given_search || options_.require_split || spot();
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_);
@@ -81,6 +86,14 @@ class Planner {
     const absl::Status seen = AddAttained(question, plan);
     if (!seen.ok() && !absl::IsCancelled(seen))
       plan->add_notes()->set_simulation_error(std::string(seen.message()));
+  }
+
+  static bool Serves(const absl::StatusOr<Placement>& placement) {
+    return placement.ok() && placement->requests_per_second >= kLeastRequestsPerSecond;
+  }
+
+  absl::StatusOr<Placement> Found(const Search& search) {
+    return Prefers() ? Preferred(search) : Rented(search);
   }
 
   // A preference is one between plans that a search found for throughput.
@@ -234,6 +247,7 @@ class Planner {
           static_cast<int64_t>(std::ceil(kMoreSequences * options_.max_sequences));
     problem_.options.kv_headroom = options_.kv_headroom;
     problem_.options.max_sequences = options_.max_sequences;
+    problem_.options.longest_request_tokens = LongestRequestTokens(options_);
     problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second,
                             options_.strongest_kv_codec};
     problem_.codec_rates.Limit(graph_.kv_codec_bytes_per_second());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/cluster.pb.h"
+#include "proto/kv_blocks.h"
 #include "proto/model.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
@@ -51,7 +52,10 @@ struct PlannerOptions {
   KvCodec strongest_kv_codec = KvCodec::kInt8;
   int64_t max_step_tokens = 2048;
   double max_sequences = 256;  // per replica
-  int64_t context_tokens = 0;  // 0: what the model supports
+  // Longest sequence; 0: what the model supports. Where it is given, requests may ask for so many:
+  // replicas that decode have KV for one, in whole blocks, if any plan does.
+  int64_t context_tokens = 0;
+  int64_t block_tokens = kDefaultBlockTokens;  // of KV
   uint64_t seed = 0;           // of searches that draw; 0: their own
   bool allow_split = true;
   bool require_split = false;  // the best plan all of whose replicas only prefill or only decode

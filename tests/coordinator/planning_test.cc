@@ -242,14 +242,24 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
   lengths.set_prompt_tokens(1155);
   lengths.set_output_tokens(211);
   const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");
-  const auto plan = PlanForRegistered(
-      start, model, {{"a/0", Worker(24)}, {"b/0", Worker(24)}, {"b/1", Worker(24)}});
+  const std::map<std::string, WorkerRecord> workers = {
+      {"a/0", Worker(24)}, {"b/0", Worker(24)}, {"b/1", Worker(24)}};
+  const auto plan = PlanForRegistered(start, model, workers);
   REQUIRE(plan.status().message() == "");
   CHECK(plan->replicas_size() == 3);  // the most is served by pipelines
   for (const v1::Replica& replica : plan->replicas()) CHECK(replica.stages_size() == 1);
   CHECK(plan->prediction().time_per_output_token_seconds() <= 0.1);
   CHECK(plan->assumptions().planning().max_tpot_seconds() ==
         scheduler::UsualPreference().max_tpot_seconds);
+  // Where one card has KV for the longest request, but not in whole blocks, no replica is one card.
+  start.context_tokens = plan->replicas(0).prediction().kv_capacity_tokens();
+  start.block_tokens = 1;
+  CHECK(PlanForRegistered(start, model, workers)->replicas_size() == 3);
+  start.block_tokens = start.context_tokens - 1;
+  const auto in_blocks = PlanForRegistered(start, model, workers);
+  REQUIRE(in_blocks.status().message() == "");
+  for (const v1::Replica& replica : in_blocks->replicas())
+    CHECK(replica.prediction().kv_capacity_tokens() >= 2 * start.block_tokens);
 }
 
 TEST_CASE("memory is at most what the description itself gives, however much a worker registers") {

@@ -84,7 +84,7 @@ class StageRoom {
     const StageShape& of = shapes_[shape];
     const double kv =
         kRounding * (of.room(place) - layers * of.layer_bytes) / (layers * of.kv_token_bytes);
-    if (kv < problem_.lengths.max_sequence_tokens) return false;
+    if (kv < LeastKvTokens(problem_.role, problem_.lengths, problem_.options)) return false;
     const auto rows_of = [&](int micro_batches) {
       return LargestRows(problem_.role, problem_.lengths, problem_.options, kv, micro_batches);
     };

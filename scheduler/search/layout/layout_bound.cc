@@ -129,9 +129,13 @@ class LayoutBound::Search {
     }
   }
 
+  double LeastKv() const {
+    return LeastKvTokens(problem_.role, problem_.lengths, problem_.options);
+  }
+
   // Layers that memory has room for, on all devices, beside the KV of the longest sequence.
   double MostLayers() const {
-    const double kv = std::max(1.0, problem_.lengths.max_sequence_tokens);
+    const double kv = std::max(1.0, LeastKv());
     std::vector<double> of_device(problem_.pools.size(), 0);  // in the width that suits it
     for (const StageType& type : types_) {
       double& most = of_device[static_cast<size_t>(type.pool)];
@@ -188,7 +192,7 @@ class LayoutBound::Search {
   }
 
   double KvTokens(const Range& range) const {
-    const double longest = std::max(1.0, problem_.lengths.max_sequence_tokens);
+    const double longest = std::max(1.0, LeastKv());
     if (prompts_only_) return longest;
     const double rows =
         range.low * range.micro_batches * std::max(1.0, problem_.lengths.mean_decode_context());
@@ -353,7 +357,7 @@ class LayoutBound::Search {
   void Judge(const Range& range, std::vector<LayoutStage> stages) {
     if (stages.empty()) return;
     Layout found = {stages, RateOf(stages)};
-    for (const double kv : {KvTokens(range), problem_.lengths.max_sequence_tokens}) {
+    for (const double kv : {KvTokens(range), LeastKv()}) {
       if (!Deal(range, kv, &stages)) continue;
       const ReplicaRate rate = RateOf(stages);
       if (rate.requests_per_second > found.rate.requests_per_second) found = {stages, rate};

@@ -39,7 +39,7 @@ ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica
 absl::Status CheckRoom(const PlacementProblem& problem) {
   constexpr double kGib = 1073741824.0;
   const MemoryOptions& memory = problem.options.memory;
-  const double longest = MomentsOf(problem.samples).max_sequence_tokens;
+  const double longest = LeastKvTokens(Role::kDecode, MomentsOf(problem.samples), problem.options);
   double usable = 0;
   for (const DevicePool& pool : problem.graph->pools()) {
     usable += pool.count * std::max(0.0, pool.spec->memory_bytes * memory.utilisation -

@@ -194,10 +194,11 @@ double ReplicaPricing::RowsHigh(const Box& box) const {
 
 double ReplicaPricing::KvTokens(const Box& box) const {
   const LengthMoments& lengths = shapes_.lengths();
-  if (prompts_only_) return std::max(1.0, lengths.max_sequence_tokens);
+  const double least = std::max(1.0, LeastKvTokens(query_->role, lengths, shapes_.options()));
+  if (prompts_only_) return least;
   const double rows =
       RowsLow(box) * box.micro_batches * std::max(1.0, lengths.mean_decode_context());
-  return std::max({1.0, lengths.max_sequence_tokens, rows / (1 - shapes_.options().kv_headroom)});
+  return std::max(least, rows / (1 - shapes_.options().kv_headroom));
 }
 
 const ReplicaPricing::Hops& ReplicaPricing::HopsAt(double rows) {
@@ -535,8 +536,9 @@ double ReplicaPricing::Judge(std::pair<double, double> load, const std::vector<i
   }
   OrderStages(classes_, replica);
   const auto [rows, kv_tokens] = load;
+  const double least_kv = LeastKvTokens(query_->role, shapes_.lengths(), shapes_.options());
   if (!DealLayers(classes_, &shapes_, rows, kv_tokens, replica) &&
-      !DealLayers(classes_, &shapes_, rows, shapes_.lengths().max_sequence_tokens, replica)) {
+      !DealLayers(classes_, &shapes_, rows, least_kv, replica)) {
     return 0;
   }
   replica->rate =

@@ -131,7 +131,7 @@ double ReplicaShaping::Deal(double sequences, double least_rate, std::vector<Lay
           ? 0
           : std::min(sequences / micro,
                      static_cast<double>(problem_.options.memory.max_step_tokens) / (1 + prompts));
-  const double kv = std::max({1.0, lengths.max_sequence_tokens,
+  const double kv = std::max({1.0, LeastKvTokens(role_, lengths, problem_.options),
                               rows * micro * std::max(1.0, lengths.mean_decode_context()) /
                                   (1 - problem_.options.kv_headroom)});
   const auto shape_of = [&](const LayoutStage& of) {

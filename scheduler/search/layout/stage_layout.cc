@@ -52,7 +52,7 @@ class LayoutSearch {
     const int max_stages = std::min(devices_, model_.layers);
     if (problem_.role == Role::kPrefill || problem_.lengths.decode_steps <= 0) {
       if (problem_.least_latency) micro_batches_ = 1;  // its period is the sum of all stages
-      Solve(0, problem_.lengths.max_sequence_tokens);
+      Solve(0, LeastKv());
       if (problem_.least_latency && !best_.stages.empty())
         best_.rate = RateOf(MakeReplica(problem_, best_.stages));
       return best_;
@@ -66,7 +66,7 @@ class LayoutSearch {
       }
     }
     // Room for few sequences: the largest K wins, whatever the rows.
-    Solve(1, problem_.lengths.max_sequence_tokens);
+    Solve(1, LeastKv());
     if (problem_.refine) RefineUntilSettled();
     if (problem_.exact) Prove();
     return best_;
@@ -90,7 +90,7 @@ class LayoutSearch {
   std::vector<double> AllRooms() {
     std::vector<double> rooms;
     Tabulate(1, 0);
-    double cap = problem_.lengths.max_sequence_tokens;
+    double cap = LeastKv();
     for (double more = cap * 2;
          LargestRows(problem_.role, problem_.lengths, problem_.options, more, 1) >
          LargestRows(problem_.role, problem_.lengths, problem_.options, cap, 1);
@@ -112,7 +112,7 @@ class LayoutSearch {
       }
     }
     for (double& room : rooms) room = std::min(std::floor(room), cap);
-    std::erase_if(rooms, [&](double room) { return room < problem_.lengths.max_sequence_tokens; });
+    std::erase_if(rooms, [&](double room) { return room < LeastKv(); });
     std::sort(rooms.begin(), rooms.end());
     rooms.erase(std::unique(rooms.begin(), rooms.end()), rooms.end());
     return rooms;
@@ -172,10 +172,13 @@ class LayoutSearch {
     }
   }
 
+  double LeastKv() const {
+    return LeastKvTokens(problem_.role, problem_.lengths, problem_.options);
+  }
+
   double KvFor(double b, int stages) const {
     const double rows = b * stages * problem_.lengths.mean_decode_context();
-    return std::max(problem_.lengths.max_sequence_tokens,
-                    rows / (1 - problem_.options.kv_headroom));
+    return std::max(LeastKv(), rows / (1 - problem_.options.kv_headroom));
   }
 
   void Refine(const ReplicaRate& at) {
@@ -183,7 +186,7 @@ class LayoutSearch {
     const double kv = at.kv_capacity_tokens;
     for (const double rows : {1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 1.8, 0.95, 0.85, 0.7, 0.5}) {
       const double b = at.decode_rows * rows;
-      Solve(b, std::max(problem_.lengths.max_sequence_tokens, kv * rows));
+      Solve(b, std::max(LeastKv(), kv * rows));
       const int most = std::min(devices_, model_.layers);
       for (int stages = 1; stages <= most; ++stages) Solve(b, KvFor(b, stages));
     }

@@ -111,6 +111,20 @@ TEST_CASE("a device serves once, and only with the memory it has") {
         "1.00 GiB: 0.50 GiB are missing");
 }
 
+TEST_CASE("a plan that decodes with too little KV for a request passes, and is warned of") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  CHECK(ShortKvWarning(plan, 2048) == "");  // it does not say how much it has
+  plan.mutable_replicas(0)->mutable_prediction()->set_kv_capacity_tokens(2048);
+  plan.mutable_replicas(1)->mutable_prediction()->set_kv_capacity_tokens(384);
+  CHECK(ShortKvWarning(plan, 384) == "");
+  const std::string warning = ShortKvWarning(plan, 2048);
+  CHECK(warning.find("replica " + plan.replicas(1).name() + " decodes with KV for 384 tokens, ") ==
+        0);
+  CHECK(warning.find("a request may be 2048 long") != std::string::npos);
+  plan.mutable_replicas(1)->set_role(v1::REPLICA_ROLE_PREFILL);
+  CHECK(ShortKvWarning(plan, 2048) == "");
+}
+
 TEST_CASE("steps have as many rows as buffers were sized for, or as the workers take") {
   v1::DeploymentPlan plan = TwoReplicas();
   plan.mutable_replicas(0)->set_max_batched_tokens(2048);
