@@ -68,17 +68,17 @@ double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const Ran
   const double kv_bytes = KvBytesPerTokenLayer(model, share);
   const auto attention = 4.0 * static_cast<double>(share.query_heads * model.head_dim);
 
-  const double prefill_flops =
-      2 * active * work.prefill_tokens + attention * work.prefill_attention_pairs;
+  const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
+  const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;
   const double hidden_bytes = WeightBytesRead(model, share, layer, work.rows()) +
                               (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
   const double decode_flops =
-      2 * active * work.decode_rows + attention * work.decode_context_tokens;
+      2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
   const double decode_bytes = work.decode_context_tokens * kv_bytes;
 
   const double message =
       work.rows() * static_cast<double>(model.hidden) * model.wire_bytes_per_element;
-  return std::max(prefill_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
+  return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
          decode_bytes / bandwidth + device.layer_overhead_seconds +
          2 * AllReduce(communicator, message, ReduceCostOf(device)).seconds;
 }
@@ -89,8 +89,9 @@ double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const Rank
   const double parameters = VocabularyParameters(model, share);
   const double logits =
       work.sampled_rows * static_cast<double>(model.vocabulary) * model.wire_bytes_per_element;
-  return parameters * model.weight_bytes_per_element / device.effective_bandwidth() +
-         2 * parameters * work.sampled_rows / device.effective_flops() +
+  const double reads = parameters * model.weight_bytes_per_element / device.effective_bandwidth();
+  const double multiplies = 2 * parameters * work.sampled_rows / device.effective_flops();
+  return (device.hides_decode ? std::max(reads, multiplies) : reads + multiplies) +
          GatherSeconds(communicator, logits);
 }
 

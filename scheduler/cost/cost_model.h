@@ -9,10 +9,11 @@
 //   weight reads
 //   + decode FLOPs / (e_c*c) + decode KV read / (e_m*m) + overhead + 2 all-reduces
 // Without prefill rows that is the decode sum, without decode rows the prefill maximum; a mixed
-// step reads its weights once. The last stage adds the head. Efficiencies are those of the device
-// (DeviceSpec). Thread rule: pure functions; StageSpec borrows its devices, which must outlive it.
-// Units: bytes, seconds, tokens. Requires: layers within the model, at least one rank, finite
-// non-zero rates (the readers of input check that).
+// step reads its weights once. Where a device hides decoding (CPUs), products of decode rows stand
+// with those of prefill rows inside the maximum; their attention does not. The last stage adds the
+// head. Efficiencies are those of the device (DeviceSpec). Thread rule: pure functions; StageSpec
+// borrows its devices, which must outlive it. Units: bytes, seconds, tokens. Requires: layers
+// within the model, at least one rank, finite non-zero rates (the readers of input check that).
 #pragma once
 
 #include <span>

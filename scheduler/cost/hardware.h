@@ -15,10 +15,13 @@ struct DeviceSpec {
   double memory_bytes_per_second = 0;  // peak
   double flops_per_second = 0;         // peak, dense, of the weights' dtype with fp32 accumulation
   // What of the peaks a forward pass reaches, and what it loses besides; fitted or measured.
-  double compute_efficiency = 1;         // e_c, of flops_per_second
-  double memory_efficiency = 1;          // e_m, of memory_bytes_per_second
-  double layer_overhead_seconds = 0;     // per layer and step (launches)
-  double step_overhead_seconds = 0;      // per step and stage, whatever its layers
+  double compute_efficiency = 1;      // e_c, of flops_per_second
+  double memory_efficiency = 1;       // e_m, of memory_bytes_per_second
+  double layer_overhead_seconds = 0;  // per layer and step (launches)
+  double step_overhead_seconds = 0;   // per step and stage, whatever its layers
+  // Its kernels multiply the rows that decode while they read the weights, as those of CPUs do;
+  // else one comes after the other, as measured GPUs have it.
+  bool hides_decode = false;
   double kv_codec_bytes_per_second = 0;  // of raw KV, the slower of both ways; 0: not measured
   bool estimated = true;                 // false: measured on the user's device
 

@@ -7,6 +7,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/input/machine_groups.h"
+#include "scheduler/input/runtime_reserve.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -144,6 +145,7 @@ class ClusterGraphBuilder {
     spec.memory_efficiency =
         kind.decode_efficiency() > 0 ? kind.decode_efficiency() : kDefaultMemoryEfficiency;
     spec.layer_overhead_seconds = kind.layer_overhead_seconds();
+    spec.hides_decode = IsCpuKind(kind.name());
     spec.estimated = kind.efficiency_source().empty();
     if (!group.has_profile()) return spec;
     const v1::MeasuredProfile& profile = group.profile();

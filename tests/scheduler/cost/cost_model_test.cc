@@ -125,6 +125,36 @@ TEST_CASE("decode is a sum of weights, compute and KV") {
         Approx(4 * (weights + compute + kv + 5e-6)));
 }
 
+// What one core of a Zen 4 takes for n rows of bfloat16 weights, 32 GB/s and 210 GFLOPS: 1 row at
+// 30, 8 at 23, 16 at 13.8 GB/s (tests/bench/RESULTS.md).
+TEST_CASE("a CPU multiplies the rows that decode while it reads the weights") {
+  const ModelShape model = Llama3_8B();
+  DeviceSpec device = Device("cpu", 20, 0.21, 32);
+  const StageSpec stage = Stage({&device}, 10, 4, 32);
+  const double bytes = 4 * LayerParameters(model, FullestShare(model, 1), 10) * 2;
+  const auto rate = [&](double rows) {
+    return bytes / StageSeconds(model, stage, DecodeWork(rows, 0)) / 1e9;
+  };
+  CHECK(rate(8) < 15);  // added, as where nothing is hidden
+  device.hides_decode = true;
+  CHECK(rate(1) == Approx(30).epsilon(0.25));
+  CHECK(rate(8) == Approx(23).epsilon(0.25));
+  CHECK(rate(16) == Approx(13.8).epsilon(0.25));
+  // Beside a prompt both take the same units; attention to what is cached is not hidden.
+  const double prompt = StageSeconds(model, stage, PrefillWork(100, 0));
+  CHECK(StageSeconds(model, stage, PrefillWork(100, 0) + DecodeWork(10, 0)) ==
+        Approx(prompt + 10 * bytes / 210e9).epsilon(1e-3));
+  const double attention = StageSeconds(model, stage, DecodeWork(4, 1000)) -
+                           StageSeconds(model, stage, DecodeWork(4, 0));
+  CHECK(attention == Approx(4 * 4000 * (4 * 4096 / 210e9 + 2 * 8 * 128 * 2 / 32e9)));
+  // The head too.
+  const double head = 128256 * 4096.0;
+  CHECK(HeadSeconds(model, device, FullestShare(model, 1), {}, DecodeWork(2, 0)) ==
+        Approx(head * 2 / 32e9));
+  CHECK(HeadSeconds(model, device, FullestShare(model, 1), {}, DecodeWork(20, 0)) ==
+        Approx(head * 2 * 20 / 210e9));
+}
+
 TEST_CASE("prefill is a maximum of compute and bytes; causal attention counts half the square") {
   const ModelShape model = Llama2_70B();
   const DeviceSpec device = Device("x", 80, 100, 1000);

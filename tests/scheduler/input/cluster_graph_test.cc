@@ -119,6 +119,17 @@ kinds:
   CHECK(graph->EstimatedKinds() == std::vector<std::string>{"A6000", "mine"});
 }
 
+TEST_CASE("CPUs hide the products of decoding behind the reading of weights, GPUs do not") {
+  const auto graph = Read(R"(
+kinds: [{name: cpu-12mib, memory: 1 GiB, dense_flops_per_second: 1 TFLOPS, memory_bandwidth: 9 GB/s}]
+machines:
+- {name: a, devices: [{kind: cpu-12mib}, {kind: L4}]}
+)");
+  REQUIRE(graph.status().message() == "");
+  for (const DevicePool& pool : graph->pools())
+    CHECK(pool.spec->hides_decode == (pool.spec->kind == "cpu-12mib"));
+}
+
 TEST_CASE("a profile says measured of what was measured alone, and an empty one is refused") {
   const auto graph = Read(R"(
 machines:
