@@ -21,12 +21,8 @@ constexpr int kCostOfLimitsUpTo = 64;  // devices, above which nobody waits for 
 constexpr double kWorthSaying = 5e-4;
 constexpr double kRounding = 1 - 1e-9;
 
-struct Latencies {
-  double ttft_seconds = 0;  // infinite: some wait without end
-  double tpot_seconds = 0;
-};
-
-Latencies LatenciesOf(const PlacementProblem& problem, const Placement& placement) {
+// Mean; infinite: some wait without end.
+double TtftOf(const PlacementProblem& problem, const Placement& placement) {
   v1::DeploymentPlan scratch;
   const LengthMoments lengths = MomentsOf(problem.samples);
   for (const PlacedReplica& placed : placement.replicas) {
@@ -40,9 +36,16 @@ Latencies LatenciesOf(const PlacementProblem& problem, const Placement& placemen
   const bool less = asked > 0 && asked < placement.requests_per_second;
   const double load = less ? asked / placement.requests_per_second : kUsualLoad;
   const bool end = PredictLatencies({&problem, &placement, load}, &scratch);
-  return {end ? scratch.prediction().time_to_first_token_seconds()
-              : std::numeric_limits<double>::infinity(),
-          scratch.prediction().time_per_output_token_seconds()};
+  return end ? scratch.prediction().time_to_first_token_seconds()
+             : std::numeric_limits<double>::infinity();
+}
+
+// While all decode that may, as the limit has it.
+double LongestTpot(const Placement& placement) {
+  double longest = 0;
+  for (const PlacedReplica& one : placement.replicas)
+    longest = std::max(longest, one.rate.tpot_seconds);
+  return longest;
 }
 
 bool BoundByTpot(const Placement& placement) {
@@ -70,8 +73,7 @@ class Preferring {
     const size_t best = BestWithin();
     const size_t chosen = Simplest(best);
     if (tpot_missed) {
-      Miss(v1::LATENCY_LIMIT_TPOT, preference_.max_tpot_seconds,
-           LatenciesOf(problem_, placements_[chosen]).tpot_seconds);
+      Miss(v1::LATENCY_LIMIT_TPOT, preference_.max_tpot_seconds, LongestTpot(placements_[chosen]));
     }
     if (!tpot_missed) SayCostOfLimits(placements_[best]);
     SaySimplicity(best, chosen);
@@ -98,8 +100,8 @@ class Preferring {
     if (preference_.max_ttft_seconds <= 0 || ttft_missed_) return true;
     in_time_.resize(placements_.size(), -1);
     if (in_time_[i] < 0) {
-      const Latencies latencies = LatenciesOf(problem_, placements_[i]);
-      in_time_[i] = latencies.ttft_seconds <= preference_.max_ttft_seconds ? 1 : 0;
+      const double ttft = TtftOf(problem_, placements_[i]);
+      in_time_[i] = ttft <= preference_.max_ttft_seconds ? 1 : 0;
     }
     return in_time_[i] > 0;
   }
@@ -114,7 +116,7 @@ class Preferring {
       if (InTime(i)) return i;
     }
     ttft_missed_ = true;
-    const double mean = LatenciesOf(problem_, placements_[order.front()]).ttft_seconds;
+    const double mean = TtftOf(problem_, placements_[order.front()]);
     Miss(v1::LATENCY_LIMIT_TTFT, preference_.max_ttft_seconds, std::isfinite(mean) ? mean : 0);
     return order.front();
   }

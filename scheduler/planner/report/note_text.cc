@@ -46,21 +46,19 @@ std::string HardestText(const v1::HardestLimit& hardest) {
 }
 
 std::string MissedText(const v1::MissedLimit& missed) {
-  const double limit = missed.limit_seconds(), mean = missed.seconds();
+  const double limit = missed.limit_seconds(), seconds = missed.seconds();
   if (missed.limit() == v1::LATENCY_LIMIT_TTFT) {
     return StrFormat(
         "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its predicted "
         "mean is %s",
         limit,
-        mean > 0 ? StrFormat("%.3g s, %.3g s more", mean, mean - limit)
-                 : std::string("without end: requests wait for each other"));
+        seconds > 0 ? StrFormat("%.3g s, %.3g s more", seconds, seconds - limit)
+                    : std::string("without end: requests wait for each other"));
   }
   return StrFormat(
-      "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): its predicted "
-      "mean is %.0f ms%s",
-      limit * 1e3, mean * 1e3,
-      mean > limit ? StrFormat(", %.0f ms more", (mean - limit) * 1e3)
-                   : std::string(", and more when all decode that may"));
+      "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): while all decode "
+      "that may it is %.3g ms, %.3g ms more",
+      limit * 1e3, seconds * 1e3, (seconds - limit) * 1e3);
 }
 
 std::string LimitsCostText(const v1::LimitsCost& cost) {
@@ -71,6 +69,29 @@ std::string LimitsCostText(const v1::LimitsCost& cost) {
              ? StrFormat("the limits %s (default) cost %.1f %%: %.3f requests/s without them",
                          limits, 100 * cost.lost_share(), cost.requests_per_second())
              : StrCat("the limits ", limits, " (default) cost nothing");
+}
+
+// A limit that the prediction keeps, and the simulation does not.
+std::string SimulatedBeyondText(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& s = plan.simulated();
+  std::vector<std::string> beyond;
+  for (const v1::Note& note : plan.notes()) {
+    const v1::LimitsCost& limits = note.limits_cost();
+    if (limits.ttft_seconds() > 0 && s.time_to_first_token_mean_seconds() > limits.ttft_seconds())
+      beyond.push_back(StrFormat("TTFT is %.3g s (limit %.3g s, predicted %.3g s)",
+                                 s.time_to_first_token_mean_seconds(), limits.ttft_seconds(),
+                                 plan.prediction().time_to_first_token_seconds()));
+    if (limits.tpot_seconds() > 0 && s.time_per_output_token_mean_seconds() > limits.tpot_seconds())
+      beyond.push_back(StrFormat("TPOT is %.3g ms (limit %.3g ms, predicted %.3g ms)",
+                                 s.time_per_output_token_mean_seconds() * 1e3,
+                                 limits.tpot_seconds() * 1e3,
+                                 plan.prediction().time_per_output_token_seconds() * 1e3));
+  }
+  if (beyond.empty()) return "";
+  return StrFormat(
+      "warning: the prediction keeps the default limits, the simulation does not: at "
+      "%.3g requests/s its mean %s",
+      s.latency_requests_per_second(), absl::StrJoin(beyond, ", "));
 }
 
 std::string SimplicityText(const v1::SimplicityCost& cost) {
@@ -399,6 +420,8 @@ std::vector<std::string> MoveLines(const v1::DeploymentPlan& plan) {
 std::vector<std::string> NoteLines(const v1::DeploymentPlan& plan) {
   std::vector<std::string> lines;
   for (const v1::Note& note : plan.notes()) lines.push_back(NoteText(note, plan));
+  if (std::string beyond = SimulatedBeyondText(plan); !beyond.empty())
+    lines.push_back(std::move(beyond));
   if (plan.has_certificate()) lines.push_back(BoundLine(plan));
   if (plan.has_survival()) {
     lines.push_back(

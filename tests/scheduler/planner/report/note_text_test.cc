@@ -61,6 +61,26 @@ TEST_CASE("every note is a sentence, and no two are the same") {
   CheckUnlike(NoteLines(plan), notes.size());
 }
 
+TEST_CASE("limits that a simulation breaks and the prediction keeps are said to be broken") {
+  v1::DeploymentPlan plan;
+  v1::LimitsCost& limits = *plan.add_notes()->mutable_limits_cost();
+  limits.set_tpot_seconds(0.1);
+  limits.set_ttft_seconds(5);
+  plan.mutable_prediction()->set_time_to_first_token_seconds(4.1);
+  v1::SimulatedFigures& simulated = *plan.mutable_simulated();
+  simulated.set_latency_requests_per_second(2.5);
+  simulated.set_time_to_first_token_mean_seconds(4.9);
+  simulated.set_time_per_output_token_mean_seconds(0.09);
+  CHECK(NoteLines(plan).size() == 1);
+  simulated.set_time_to_first_token_mean_seconds(7.2);
+  REQUIRE(NoteLines(plan).size() == 2);
+  CHECK(NoteLines(plan)[1] ==
+        "warning: the prediction keeps the default limits, the simulation does not: at 2.5 "
+        "requests/s its mean TTFT is 7.2 s (limit 5 s, predicted 4.1 s)");
+  limits.set_ttft_seconds(0);  // dropped, which another line says
+  CHECK(NoteLines(plan).size() == 1);
+}
+
 TEST_CASE("so is whatever is said of other choices, assumptions, devices and links") {
   v1::DeploymentPlan plan;
   for (int choice = 1; v1::ChoiceKind_IsValid(choice); ++choice)
