@@ -373,12 +373,6 @@ class ClusterCheck {
     if (absl::Status s = AddHops(to, rate * decoded); !s.ok()) return s;
     if (&from == &to) return absl::OkStatus();
     // Groups of 64 elements carry a scale and a zero of 16 bits each.
-    const std::string& codec = share.kv_codec();
-    if (!codec.empty() && codec != "raw" && codec != "int8" && codec != "int4") {
-      return absl::InvalidArgumentError(absl::StrCat("routing from ", from.name(), " to ",
-                                                     to.name(), ": kv_codec is \"", codec,
-                                                     "\", which is none of raw, int8, int4"));
-    }
     double bytes = KvElementBytes(plan_);
     if (share.kv_codec() == "int8") bytes = (64 * 8 + 32) / (64.0 * 8);
     if (share.kv_codec() == "int4") bytes = (64 * 4 + 32) / (64.0 * 8);

@@ -203,6 +203,12 @@ absl::Status CheckRouting(const v1::DeploymentPlan& plan,
                                                      " to ", decode->first,
                                                      ", against their roles"));
     }
+    const std::string& codec = share.kv_codec();
+    if (!codec.empty() && codec != "raw" && codec != "int8" && codec != "int4") {
+      return absl::InvalidArgumentError(absl::StrCat("routing from ", prefill->first, " to ",
+                                                     decode->first, ": kv_codec is \"", codec,
+                                                     "\", which is none of raw, int8, int4"));
+    }
     if (!(share.share() >= 0)) {
       return absl::InvalidArgumentError(
           absl::StrCat("routing share of ", prefill->first, " is negative"));

@@ -15,14 +15,14 @@ namespace tessera::scheduler {
 // The plan by itself: names are unique, a device is used once, every replica's stages cover every
 // layer exactly once and in order, and the ranks of every stage cover all query heads, ffn columns,
 // vocabulary rows and experts exactly once and all kv heads their query heads need; the first stage
-// holds the embedding, the last the head; routing names replicas with fitting roles and its shares
-// sum to at most 1. Where figures are given: the weights of every worker are those of its ranges,
-// its KV pool holds the replica's KV capacity, all of it fits what the device offers; KV holds the
-// longest sequence and, by Little's law, what is in flight at the predicted latency, with headroom;
-// no replica is sent more than it serves, the whole of the promised rate is sent somewhere; tokens
-// follow from requests, the gap from value and bound, and what is proved has none; what decodes at
-// once may, and latencies are given, but a TTFT where by the plan's formula waits have no end.
-// Nothing of the message is trusted.
+// holds the embedding, the last the head; routing names replicas with fitting roles and codecs of
+// KV that there are, and its shares sum to at most 1. Where figures are given: the weights of every
+// worker are those of its ranges, its KV pool holds the replica's KV capacity, all of it fits what
+// the device offers; KV holds the longest sequence and, by Little's law, what is in flight at the
+// predicted latency, with headroom; no replica is sent more than it serves, the whole of the
+// promised rate is sent somewhere; tokens follow from requests, the gap from value and bound, and
+// what is proved has none; what decodes at once may, and latencies are given, but a TTFT where by
+// the plan's formula waits have no end. Nothing of the message is trusted.
 absl::Status CheckPlan(const v1::DeploymentPlan& plan);
 
 // CheckPlan, and the plan against the cluster it is for: devices exist, are of the kind named,

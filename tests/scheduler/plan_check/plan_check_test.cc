@@ -157,8 +157,12 @@ TEST_CASE("figures of a hostile plan are refused, not computed with") {
   CHECK_THAT(Reason(plan), Catch::Contains("has -1 bytes"));
 }
 
-TEST_CASE("routing names replicas with fitting roles and shares of at most one") {
+TEST_CASE("routing names replicas with fitting roles, known codecs, and shares of at most one") {
   v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_routing(0)->set_kv_codec("int3");
+  CHECK(Reason(plan) ==
+        "routing from r-a/0 to r-a/0: kv_codec is \"int3\", which is none of raw, int8, int4");
+  plan = TwoReplicas();
   plan.mutable_routing(0)->set_share(0.6);
   CHECK(Reason(plan) == "routing shares sum to 1.1; at most 1 can be served");
   plan = TwoReplicas();
