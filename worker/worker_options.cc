@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "proto/build_version.h"
@@ -158,10 +159,15 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
   }
-  if (!options.coordinator.empty()) {
-    if (absl::Status s = CheckHostPort(options.coordinator); !s.ok()) {
-      return absl::InvalidArgumentError(StrCat("--coordinator: ", StdView(s.message())));
-    }
+  const std::pair<const char*, const std::string*> addresses[] = {
+      {"--coordinator", &options.coordinator},
+      {"--advertise", &options.advertise},
+      {"--advertise-link", &options.advertise_link},
+      {"--advertise-kv", &options.advertise_kv}};
+  for (const auto& [flag, address] : addresses) {
+    if (address->empty()) continue;
+    if (absl::Status s = CheckHostPort(*address); !s.ok())
+      return absl::InvalidArgumentError(StrCat(flag, ": ", StdView(s.message())));
   }
   return parsed;
 }

@@ -74,16 +74,18 @@ TEST_CASE("devices that this build has are taken, others are refused by name") {
   CHECK_FALSE(Parse({"--gpu-memory-utilization", "1.5"}).ok());
 }
 
-TEST_CASE("an address of a coordinator that cannot be one is refused at once") {
-  for (const char* address : {"http://10.0.0.1:8001", "10.0.0.1", "10.0.0.1:", ":8001", "[::1]",
-                              "::1:8001", "here:0", "here:65536", "here:http", "here:8001/"}) {
-    INFO(address);
-    CHECK_THAT(std::string(Parse({"--coordinator", address}).status().message()),
-               Catch::Contains("--coordinator") && Catch::Contains(address));
-  }
-  for (const char* address : {"here:8001", "127.0.0.1:1", "[::1]:65535"}) {
-    INFO(address);
-    CHECK(Parse({"--coordinator", address}).ok());
+TEST_CASE("an address that cannot be one is refused at once, with its flag") {
+  for (const char* flag : {"--coordinator", "--advertise", "--advertise-link", "--advertise-kv"}) {
+    for (const char* address : {"http://10.0.0.1:8001", "10.0.0.1", "10.0.0.1:", ":8001", "[::1]",
+                                "::1:8001", "here:0", "here:65536", "here:http", "here:8001/"}) {
+      INFO(flag << " " << address);
+      CHECK_THAT(std::string(Parse({flag, address}).status().message()),
+                 Catch::StartsWith(std::string(flag) + ": ") && Catch::Contains(address));
+    }
+    for (const char* address : {"here:8001", "127.0.0.1:1", "[::1]:65535"}) {
+      INFO(flag << " " << address);
+      CHECK(Parse({flag, address}).ok());
+    }
   }
 }
 
