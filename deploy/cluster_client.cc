@@ -119,10 +119,20 @@ std::string HandOverState(const v1::HandOverStatus& pair, const v1::GetClusterRe
     return std::any_of(cluster.replicas().begin(), cluster.replicas().end(),
                        [&](const v1::ReplicaStatus& r) { return r.name() == name && r.ready(); });
   };
+  // Of a pair of which only `left` is ready: it does both where no other replica hands over to it,
+  // or takes from it.
+  const auto without = [&](const std::string& lost, const std::string& left) {
+    const bool alone = std::all_of(
+        cluster.hand_overs().begin(), cluster.hand_overs().end(), [&](const v1::HandOverStatus& p) {
+          if (p.decode_replica() == left) return !ready(p.prefill_replica());
+          return p.prefill_replica() != left || !ready(p.decode_replica());
+        });
+    return absl::StrCat(lost, " not ready", alone ? absl::StrCat(": ", left, " does both") : "");
+  };
   const bool prefills = ready(pair.prefill_replica()), decodes = ready(pair.decode_replica());
   if (!prefills && !decodes) return "not ready";
-  if (!decodes) return absl::StrCat(pair.decode_replica(), " not ready");
-  if (!prefills) return absl::StrCat(pair.prefill_replica(), " not ready");
+  if (!decodes) return without(pair.decode_replica(), pair.prefill_replica());
+  if (!prefills) return without(pair.prefill_replica(), pair.decode_replica());
   if (pair.back_off_seconds() > 0)
     return absl::StrFormat("retry in %.0f s", pair.back_off_seconds());
   return "in use";

@@ -198,7 +198,20 @@ TEST_CASE("pairs of replicas: what moved, what failed, and who is left") {
   pair.set_back_off_seconds(8);
   CHECK_THAT(ShowCluster(cluster), Contains("retry in 8 s"));
   cluster.mutable_replicas(1)->set_ready(false);
-  CHECK_THAT(ShowCluster(cluster), Contains("d not ready"));
+  CHECK_THAT(ShowCluster(cluster), Contains("d not ready: r-a/0 does both\n"));
+  v1::HandOverStatus& other = *cluster.add_hand_overs();
+  other.set_prefill_replica("r-a/0");
+  other.set_decode_replica("d2");
+  CHECK_THAT(ShowCluster(cluster),
+             Contains("d not ready: r-a/0 does both\n") &&
+                 Contains("d2 not ready: r-a/0 does both\n"));
+  v1::ReplicaStatus& second = *cluster.add_replicas();
+  second.set_name("d2");
+  second.set_ready(true);
+  CHECK_THAT(ShowCluster(cluster), Contains("d not ready\n") && Contains("in use\n"));
+  cluster.mutable_replicas(0)->set_ready(false);
+  CHECK_THAT(ShowCluster(cluster),
+             Contains("  not ready\n") && Contains("r-a/0 not ready: d2 does both\n"));
 }
 
 }  // namespace tessera::deploy
