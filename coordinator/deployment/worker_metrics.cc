@@ -22,12 +22,20 @@ constexpr const char* kTransports[] = {"nccl", "shm", "unix", "tcp"};
 // Only keys and values go by these as by a link; sums by them are no link's.
 constexpr std::string_view kOfKvAlone[] = {"nccl", "shm"};
 
-prometheus::MetricFamily Counters(const char* name, const char* help) {
+prometheus::MetricFamily Family(const char* name, const char* help, prometheus::MetricType type) {
   prometheus::MetricFamily family;
   family.name = name;
   family.help = help;
-  family.type = prometheus::MetricType::Counter;
+  family.type = type;
   return family;
+}
+
+prometheus::MetricFamily Counters(const char* name, const char* help) {
+  return Family(name, help, prometheus::MetricType::Counter);
+}
+
+prometheus::MetricFamily Gauges(const char* name, const char* help) {
+  return Family(name, help, prometheus::MetricType::Gauge);
 }
 
 void Add(const Labels& place, const Labels& more, double value, prometheus::MetricFamily* family) {
@@ -35,7 +43,11 @@ void Add(const Labels& place, const Labels& more, double value, prometheus::Metr
   for (const Labels* labels : {&place, &more}) {
     for (const auto& [name, text] : *labels) metric.label.push_back({name, text});
   }
-  metric.counter.value = value;
+  if (family->type == prometheus::MetricType::Gauge) {
+    metric.gauge.value = value;
+  } else {
+    metric.counter.value = value;
+  }
 }
 
 Labels PlaceOf(const v1::WorkerStatus& worker, const std::string& model) {
@@ -110,6 +122,13 @@ std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply
   prometheus::MetricFamily seconds =
       Counters("tessera_kv_transfer_seconds_total",
                "Time of these moves, each from its first layer until all had arrived, seconds.");
+  prometheus::MetricFamily back_off =
+      Gauges("tessera_kv_transfer_back_off_seconds",
+             "How long the pair is still left out, because keys and values did not arrive, "
+             "seconds; 0: it is in use.");
+  prometheus::MetricFamily transport =
+      Gauges("tessera_kv_transfer_transport_info",
+             "1, with the transport of the newest keys and values as a label.");
   for (const v1::HandOverStatus& pair : cluster.hand_overs()) {
     const Labels labels = {{"model_name", cluster.model()},
                            {"prefill", pair.prefill_replica()},
@@ -118,8 +137,11 @@ std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply
     Add(labels, {}, static_cast<double>(pair.failures()), &failures);
     Add(labels, {}, static_cast<double>(pair.bytes()), &bytes);
     Add(labels, {}, pair.seconds(), &seconds);
+    Add(labels, {}, pair.back_off_seconds(), &back_off);
+    if (!pair.transport().empty())
+      Add(labels, {{"transport", pair.transport()}}, 1, &transport);
   }
-  return {prompts, failures, bytes, seconds};
+  return {prompts, failures, bytes, seconds, back_off, transport};
 }
 
 std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& cluster) {

@@ -156,4 +156,32 @@ TEST_CASE("every worker has every series, with its place") {
   CHECK(count("worker=\"far/1\"") == 3 + 2 * (2 * 5 + 2) + 4 * 2);
 }
 
+TEST_CASE("every pair of replicas has its series, and its transport once there is one") {
+  v1::GetClusterReply reply;
+  reply.set_model("demo");
+  v1::HandOverStatus& pair = *reply.add_hand_overs();
+  pair.set_prefill_replica("p");
+  pair.set_decode_replica("d");
+  const auto text = [&] { return prometheus::TextSerializer().Serialize(HandOverFamilies(reply)); };
+  const std::string labels = R"({model_name="demo",prefill="p",decode="d")";
+  CHECK_THAT(text(), Contains("tessera_kv_transfers_total" + labels + "} 0\n"));
+  CHECK_THAT(text(), Contains("tessera_kv_transfer_back_off_seconds" + labels + "} 0\n"));
+  CHECK_THAT(text(), !Contains("transport=\""));
+  pair.set_prompts(7);
+  pair.set_bytes(3000);
+  pair.set_seconds(2);
+  pair.set_transport("tcp, staged");
+  pair.set_failures(4);
+  pair.set_back_off_seconds(8);
+  for (const std::string& line : {"tessera_kv_transfers_total" + labels + "} 7\n",
+                                  "tessera_kv_transfer_failures_total" + labels + "} 4\n",
+                                  "tessera_kv_transfer_bytes_total" + labels + "} 3000\n",
+                                  "tessera_kv_transfer_seconds_total" + labels + "} 2\n",
+                                  "tessera_kv_transfer_back_off_seconds" + labels + "} 8\n",
+                                  "tessera_kv_transfer_transport_info" + labels +
+                                      ",transport=\"tcp, staged\"} 1\n"}) {
+    CHECK_THAT(text(), Contains(line));
+  }
+}
+
 }  // namespace tessera::coordinator
