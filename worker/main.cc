@@ -231,9 +231,10 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
                   *advertised_links, service_options.incarnation);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
-    register_options.counters = [&service, &links, &outbox] {
+    register_options.counters = [&service, &links, &inbox, &outbox] {
       v1::WorkerCounters counters = service.counters();
       counters.MergeFrom((*links)->counters());
+      counters.set_links_refused(counters.links_refused() + (*inbox)->refused());
       for (v1::LinkCounters& kv : outbox.counters()) *counters.add_links() = std::move(kv);
       return counters;
     };

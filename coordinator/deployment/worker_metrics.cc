@@ -153,7 +153,8 @@ std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& 
       Counters("tessera_formation_aborts_total",
                "How often a worker's replica ended under it: a worker failed, was lost or left.");
   prometheus::MetricFamily refused =
-      Counters("tessera_link_refused_total", "Connections of other workers that a worker refused.");
+      Counters("tessera_link_refused_total",
+               "Connections of other workers, and keys and values, that a worker refused.");
   LinkFamilies links;
   for (const v1::WorkerStatus& worker : cluster.workers()) {
     const Labels place = PlaceOf(worker, cluster.model());

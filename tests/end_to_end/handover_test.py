@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import socket
 import threading
 
 from cluster import KILL, TERMINATE, Cluster, running, wait_for
@@ -173,3 +174,22 @@ def test_a_receiver_that_hangs_ends_nothing(tmp):
         c.signal("w1", signal.SIGSTOP)
         status, _, body = c.request("POST", "/v1/chat/completions", QUESTION)
         assert status == 200 and '"142"' in body, body
+
+
+def test_who_has_no_ticket_is_refused_and_counted(tmp):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    path, _ = split_plan(tmp / "plan.json", (WHOLE, WHOLE))
+    c = Cluster("--plan", str(path), workers=0)
+    try:
+        c.start_worker("w0")
+        c.start_worker("w1", "--kv-port", str(port))
+        wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 20)
+            wait_for("the refusal", lambda: [v for k, v in c.metrics().items() if 'worker="w1/0"' in k
+                                             and k.startswith("tessera_link_refused_total{")] == [1])
+        status, _, body = c.request("POST", "/v1/chat/completions", {**QUESTION, "timings": True})
+        assert status == 200 and json.loads(body)["timings"]["kv_transfer"], body
+    finally:
+        c.stop()
