@@ -92,8 +92,9 @@ def test_a_prompt_computed_by_one_is_decoded_by_the_other(tmp):
         moved = [v for k, v in c.metrics().items() if k.startswith("tessera_kv_transfer_bytes_total{")]
         assert moved == [float(pair["bytes"])], (moved, pair)
         # The same prompt again: what the decode side has is not sent.
-        again = json.loads(c.request("POST", "/v1/completions", bodies[1])[2])
+        again = json.loads(c.request("POST", "/v1/completions", {**bodies[1], "timings": True})[2])
         assert again["choices"][0]["token_ids"] == alone[1]["choices"][0]["token_ids"]
+        assert 0 < again["timings"]["kv_transfer"]["bytes"] < moved[0] / 4, (again["timings"], moved)
         # A stream, and its prompt's logprobs.
         events = list(c.stream({**ask("Count from 3 to 90.", 60), "logprobs": 1}))
         assert sum(len(e["choices"][0].get("token_ids") or []) for e in events if e["choices"]) == 60
@@ -110,11 +111,18 @@ def test_replicas_of_unlike_layouts_share_nothing_but_the_model(tmp):
     bodies = [ask("Count from 3 to 90.", 60), ask(LONG, 20)]
     with running("--dtype", "float32", workers=1) as c:
         alone = [json.loads(c.request("POST", "/v1/completions", body)[2]) for body in bodies]
-    for layouts in [([(0, 4, 2), (4, 6, 1)], WHOLE), (WHOLE, [(0, 2, 1), (2, 6, 1)])]:
+    wide = [(0, 4, 2), (4, 6, 1)]
+    for layouts in [(wide, WHOLE), (wide, [(0, 2, 1), (2, 6, 1)])]:
         with split(tmp, layouts=layouts) as c:
             for body, expected in zip(bodies, alone):
                 answer = json.loads(c.request("POST", "/v1/completions", body)[2])
                 assert [x["token_ids"] for x in answer["choices"]] == [x["token_ids"] for x in expected["choices"]]
+            assert computed(c, "prompt")["d"] == 0, layouts
+        with split(tmp, "auto", layouts) as c:  # bfloat16
+            status, _, body = c.request("POST", "/v1/chat/completions", {**QUESTION, "stream": True})
+            events = [json.loads(line[len("data: "):]) for line in body.splitlines() if line.startswith("data: {")]
+            said = "".join(e["choices"][0]["delta"].get("content") or "" for e in events)
+            assert status == 200 and said == "142", body
             assert computed(c, "prompt")["d"] == 0, layouts
 
 

@@ -358,6 +358,19 @@ TEST_CASE("hand-over: room that cannot be is refused by name") {
   CHECK_THAT(pair.reserved[2].error(), Catch::Contains("takes no KV"));
 }
 
+TEST_CASE("hand-over: more prompts than may wait for room are refused, and the first ones keep it") {
+  EngineOptions narrow = Options(8);
+  narrow.max_waiting = 1;
+  Pair pair(Options(), narrow);
+  for (const uint64_t id : {1, 2, 3}) pair.Reserve(Wants(id, 23, 5));  // six blocks each
+  CHECK(pair.reserved[1].has_target());
+  CHECK_FALSE(pair.reserved.contains(2));
+  CHECK_FALSE(pair.reserved[3].has_target());
+  CHECK_THAT(pair.reserved[3].error(), Catch::Contains("1 prompts wait for room"));
+  for (const uint64_t id : {1, 2}) pair.decode.Cancel(id);
+  pair.CheckNothingHeld();
+}
+
 // One seed: many submissions, whose hand-overs meet cancels, losses and each other in random order.
 class Storm {
  public:

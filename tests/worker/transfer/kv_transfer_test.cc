@@ -365,6 +365,23 @@ TEST_CASE("a sender that dies, or says nothing, ends its room in bounded time") 
   CHECK(absl::IsDeadlineExceeded(unused.Wait()));
 }
 
+TEST_CASE("every piece that comes begins its room's lease anew") {
+  Ends ends;
+  Outcome arrived;
+  const auto link = Connect(ends.Expect(&arrived, 3), "secret");
+  for (const int layer : {0, 1}) {
+    for (int token = 5; token < 18; ++token) {  // longer than the lease, all together
+      CHECK_FALSE(arrived.has_come());
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      v1::KvPiece piece = Piece(token, token + 1);
+      piece.mutable_layers()->set_begin(layer);
+      piece.mutable_layers()->set_end(layer + 1);
+      SendPiece(link.get(), piece, PieceBytes(1));
+    }
+  }
+  CHECK(arrived.Wait().ok());
+}
+
 TEST_CASE("nothing is written behind Forget, and nothing is sent behind Stop") {
   Ends ends;
   Outcome forgotten;
