@@ -65,6 +65,12 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
       return outcome;
     }
     replica_ = replica;
+    // Told with the prompt's end, whether a token comes of it or not.
+    if (usage_.timings.prefill_replica.empty()) {
+      usage_.timings.queue_seconds = event.queue_seconds();
+      usage_.timings.prefill_seconds = event.prefill_seconds();
+      usage_.timings.prefill_replica = replica;
+    }
     // What a later replica has in its cache may have come from the first.
     if (!any_token_)
       usage_.cached_tokens = std::max<int64_t>(usage_.cached_tokens, event.cached_tokens());
@@ -107,9 +113,6 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   if (!any_token_) {
     first_token_seconds_ = now_seconds;
     prefill_seconds_ = event.prefill_seconds();
-    usage_.timings.queue_seconds = event.queue_seconds();
-    usage_.timings.prefill_seconds = event.prefill_seconds();
-    usage_.timings.prefill_replica = replica_;
   }
   any_token_ = true;
   last_token_seconds_ = now_seconds;

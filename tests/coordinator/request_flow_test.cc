@@ -33,6 +33,23 @@ TEST_CASE("a request is answered, counted and forgotten") {
   CHECK(flow.flow->activity()[0].running_sequences == 0);
 }
 
+TEST_CASE("a prompt of which no token is wanted has timings too") {
+  Flow flow;
+  auto link = flow.AddReplica("r0");
+  auto sink = flow.Start(Ask(0));
+  v1::TokenEvent only = link->Token(0, 0, 0, 0);
+  only.set_has_token(false);
+  only.set_finish(v1::FINISH_REASON_LENGTH);
+  only.set_queue_seconds(0.25);
+  only.set_prefill_seconds(0.5);
+  flow.Reply(link, only);
+  REQUIRE(sink->ends == 1);
+  CHECK(sink->usage.timings.prefill_replica == "r0");
+  CHECK(sink->usage.timings.queue_seconds == 0.25);
+  CHECK(sink->usage.timings.prefill_seconds == 0.5);
+  CHECK(sink->usage.timings.decode_tokens == 0);
+}
+
 TEST_CASE("a sink that owns its handle may be the last one to let go") {
   Flow flow;
   auto link = flow.AddReplica("r0");
