@@ -58,17 +58,25 @@ absl::StatusOr<DeviceChoice> OneGpu(std::string_view device, const v1::DeviceLis
   }
   std::string there;
   const std::string_view wanted = device.substr(kGpu.size());
+  const v1::ListedDevice* found = nullptr;
   for (const v1::ListedDevice& gpu : gpus.devices()) {
-    const bool by_uuid = wanted.size() > 4 && gpu.info().uuid().starts_with(wanted);
-    if (gpu.device() == device || by_uuid) {
-      if (gpu.problem().empty()) return Chosen(gpu);
-      return absl::FailedPreconditionError(StrCat("--devices ", device, ": ", gpu.info().gpu_name(),
-                                                  " cannot be used: ", gpu.problem()));
-    }
     there += StrCat(there.empty() ? "" : ", ", gpu.device(), " (", gpu.info().gpu_name(), ")");
+    const bool by_uuid = wanted.size() > 4 && gpu.info().uuid().starts_with(wanted);
+    if (gpu.device() != device && !by_uuid) continue;
+    if (found != nullptr) {
+      return absl::InvalidArgumentError(StrCat("--devices ", device, ": both ",
+                                               found->info().uuid(), " and ", gpu.info().uuid(),
+                                               " begin so; give more of it"));
+    }
+    found = &gpu;
   }
-  return absl::NotFoundError(
-      StrCat("--devices ", device, ": there is no such GPU; there are: ", there));
+  if (found == nullptr) {
+    return absl::NotFoundError(
+        StrCat("--devices ", device, ": there is no such GPU; there are: ", there));
+  }
+  if (found->problem().empty()) return Chosen(*found);
+  return absl::FailedPreconditionError(StrCat("--devices ", device, ": ", found->info().gpu_name(),
+                                              " cannot be used: ", found->problem()));
 }
 
 }  // namespace

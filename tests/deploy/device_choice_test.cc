@@ -63,6 +63,10 @@ TEST_CASE("a device that cannot be had is refused with the reason before anythin
   CHECK_THAT(Chosen("gpu0"), Contains("\"gpu0\" is no device") && Contains("--list-devices"));
   CHECK_THAT(Chosen("cpu,"), Contains("\"\" is no device"));
   CHECK_THAT(Chosen("cuda:0,all"), Contains("cuda:0 is named twice"));
+  v1::DeviceList alike = ThreeGpus();
+  *alike.add_devices() = Gpu("cuda:2", "GPU-aabb");
+  CHECK_THAT(Chosen("cuda:GPU-aa", alike), Contains("both GPU-aaaa and GPU-aabb begin so"));
+  CHECK(Chosen("cuda:GPU-aab", alike) == "cuda:2");
   v1::DeviceList none;
   none.set_no_devices("there is no NVIDIA driver");
   CHECK_THAT(Chosen("all", none),
