@@ -95,12 +95,13 @@ std::vector<Check> Checks(bool emulated) {
                                 {"bin/tessera-worker", "--list-devices"},
                                 30,
                                 emulated ? "cuda-emulated" : "cuda:"}};
-  for (const char* name : {"warp_ops", "cuda_device", "plain_kernels", "linear_kernels",
-                           "tensor_attention", "kv_kernels"}) {
+  for (const char* name : {"warp_ops", "cuda_device", "cuda_graphs", "plain_kernels",
+                           "linear_kernels", "tensor_attention", "kv_kernels"}) {
     checks.push_back({name, {StrCat("bin/", name, "_", kind, "_test")}, 120, kAllPassed});
   }
   // Every op against the CPU's reference, and whole models against Hugging Face transformers.
-  for (const char* ops : {"rows", "linear", "experts", "attention", "float16", "sample"}) {
+  for (const char* ops :
+       {"rows", "positions", "linear", "experts", "attention", "float16", "sample"}) {
     checks.push_back({StrCat("ops: ", ops), {StrCat("bin/", ops, "_test")}, 120, kAllPassed});
   }
   checks.push_back({"golden models", {"bin/model_golden_test", "*CUDA device*"}, 180, kAllPassed});
