@@ -44,9 +44,11 @@ DType TensorCoreType(const LinearProblem& problem, int capability) {
 
 LinearKernel ChooseLinear(const LinearProblem& problem, int capability) {
   const bool few = RowsOfExpert(problem.rows, problem.experts) <= kMaxGemvRows;
-  if (few && Fits(problem, problem.in, kGemvGroup)) return LinearKernel::kGemv;
-  return TensorCoreType(problem, capability) != DType::kF32 ? LinearKernel::kTensorCores
-                                                            : LinearKernel::kPlain;
+  const bool tensor_cores = TensorCoreType(problem, capability) != DType::kF32;
+  if (tensor_cores && !few) return LinearKernel::kTensorCores;
+  return Fits(problem, problem.in, kGemvGroup) ? LinearKernel::kGemv
+         : tensor_cores                        ? LinearKernel::kTensorCores
+                                               : LinearKernel::kPlain;
 }
 
 int GemvRowsAtOnce(int64_t rows, int64_t experts) {

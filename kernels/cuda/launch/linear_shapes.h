@@ -29,6 +29,8 @@ const char* Name(LinearKernel kernel);
 // The type that tensor cores of this GPU multiply for the problem; f32: they cannot.
 DType TensorCoreType(const LinearProblem& problem, int capability);
 // f32 weights have the plain kernel, whose sums run in one order; few rows GEMV, which is as exact.
+// Many rows have tensor cores; where nothing may be rounded for these, the kernel of few rows, so
+// that a row keeps its bits.
 LinearKernel ChooseLinear(const LinearProblem& problem, int capability);
 
 // ---- GEMV

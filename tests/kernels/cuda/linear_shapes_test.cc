@@ -38,13 +38,14 @@ TEST_CASE("few rows have GEMV, many have tensor cores where their type allows it
       CHECK(Choice(in, weights, half, kMaxGemvRows) == LinearKernel::kGemv);
       CHECK(Choice(in, weights, half, kMaxGemvRows + 1) == LinearKernel::kTensorCores);
     }
-    // What must not be rounded is not.
-    CHECK(Choice(kF32, weights, kF32, 8) == LinearKernel::kGemv);
-    CHECK(Choice(kF32, weights, kF32, 9) == LinearKernel::kPlain);
+    // What must not be rounded is not, and has one kernel, whatever rows are beside it.
+    for (const int64_t rows : {1, 8, 9, 1000}) {
+      CHECK(Choice(kF32, weights, kF32, rows) == LinearKernel::kGemv);
+    }
   }
   CHECK(Choice(kF16, kBF16, kF32, 1) == LinearKernel::kPlain);
   CHECK(Choice(kF16, kBF16, kF32, 100) == LinearKernel::kPlain);
-  CHECK(Choice(kF32, kF16, kBF16, 100) == LinearKernel::kPlain);
+  CHECK(Choice(kF32, kF16, kBF16, 100) == LinearKernel::kGemv);
 }
 
 TEST_CASE("groups of int8 and int4 weights must fill what a kernel loads at once") {
@@ -52,14 +53,15 @@ TEST_CASE("groups of int8 and int4 weights must fill what a kernel loads at once
     CHECK(Choice(kF32, codes, kBF16, 1, 90, 16) == LinearKernel::kGemv);
     CHECK(Choice(kF32, codes, kBF16, 1, 90, 24) == LinearKernel::kPlain);
     CHECK(Choice(kF32, codes, kBF16, 100, 90, 32) == LinearKernel::kTensorCores);
-    CHECK(Choice(kF32, codes, kBF16, 100, 90, 16) == LinearKernel::kPlain);
+    CHECK(Choice(kF32, codes, kBF16, 100, 90, 16) == LinearKernel::kGemv);
+    CHECK(Choice(kF32, codes, kBF16, 100, 90, 24) == LinearKernel::kPlain);
   }
 }
 
 TEST_CASE("Turing multiplies float16 alone") {
   CHECK(Choice(kF32, kF16, kF16, 100, 75) == LinearKernel::kTensorCores);
   CHECK(Choice(kF32, kI8, kF16, 100, 75) == LinearKernel::kTensorCores);
-  CHECK(Choice(kF32, kBF16, kBF16, 100, 75) == LinearKernel::kPlain);
+  CHECK(Choice(kF32, kBF16, kBF16, 100, 75) == LinearKernel::kGemv);
   CHECK(Choice(kF32, kBF16, kBF16, 100, 80) == LinearKernel::kTensorCores);
   CHECK(TensorCoreType({.in = kF32, .weights = kI8, .products = kF16, .group_size = 64}, 75) ==
         kF16);
