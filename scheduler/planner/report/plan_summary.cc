@@ -154,15 +154,36 @@ std::string Noted(const v1::DeploymentPlan& plan, v1::Note::FactCase fact) {
   return "";
 }
 
-void AddSure(const v1::DeploymentPlan& plan, Lines* lines) {
-  lines->emplace_back(kSure);
-  if (std::string estimates = EstimatesText(plan); !estimates.empty())
-    Wrap(estimates, "  ", 1, lines);
-  Wrap(Noted(plan, v1::Note::kUnmeasuredPipelines), "  ", 1, lines);
-  Wrap(BoundText(plan), "  ", 1, lines);
+// Lines of how sure the rest is, most important ones first.
+Lines SureLines(const v1::DeploymentPlan& plan) {
+  Lines texts = {Noted(plan, v1::Note::kUnmeasuredPipelines), EstimatesText(plan), BoundText(plan)};
   for (const auto fact : {v1::Note::kLimitsCost, v1::Note::kSimplicityCost,
                           v1::Note::kSequenceLimit, v1::Note::kLostMachine})
-    Wrap(Noted(plan, fact), "  ", 1, lines);
+    texts.push_back(Noted(plan, fact));
+  std::erase(texts, "");
+  return texts;
+}
+
+// As many as there is room for, at least one; where it is short, the first beside the heading.
+void AddSure(const Lines& texts, size_t room, Lines* lines) {
+  size_t shown = 0;
+  if (texts.size() < room) {
+    lines->emplace_back(kSure);
+  } else {
+    Wrap(texts[shown++], StrCat(kSure, " "), 1, lines);
+    --room;
+  }
+  for (; shown < texts.size() && room > 0; ++shown, --room) Wrap(texts[shown], "  ", 1, lines);
+}
+
+// A line of each, and a second one where there is room for it.
+Lines WarningLines(const Lines& texts, size_t room) {
+  Lines lines;
+  for (size_t i = 0; i < texts.size() && lines.size() < room; ++i) {
+    const bool two = room - lines.size() > texts.size() - i;
+    Wrap(texts[i], "", two ? 2 : 1, &lines);
+  }
+  return lines;
 }
 
 void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Lines* lines) {
@@ -203,15 +224,11 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
     for (const v1::Stage& stage : replica.stages())
       devices += static_cast<size_t>(stage.workers_size());
   }
-  Lines head, where, rest;
-  size_t warnings = 0;
+  Lines warnings, head, where, rest, next;
   constexpr size_t kMostWarnings = 3;
-  if (const std::string cut = CutText(plan); !cut.empty()) {
-    Wrap(cut, "", 2, &head);
-    ++warnings;
-  }
+  if (const std::string cut = CutText(plan); !cut.empty()) warnings.push_back(cut);
   for (const std::string& line : NoteLines(plan)) {
-    if (IsWarning(line) && warnings++ < kMostWarnings) Wrap(line, "", 2, &head);
+    if (IsWarning(line) && warnings.size() < kMostWarnings) warnings.push_back(line);
   }
   Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
               CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",
@@ -225,15 +242,15 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   rest.push_back("what to expect:");
   Wrap(LatencyText(plan), "  ", 1, &rest);
   Wrap(PriceText(plan), "  ", 1, &rest);
-  AddSure(plan, &rest);
-  Lines next;
   AddNext(plan, commands, &next);
-  // What is said of how sure the rest is gives way.
-  const auto most = static_cast<size_t>(kSummaryLines + plan.replicas_size());
-  while (head.size() + where.size() + rest.size() + next.size() > most) rest.pop_back();
-  if (rest.back() == kSure) rest.pop_back();
+  // Of warnings the second lines give way, then what is said of how sure the rest is but its first.
+  size_t room = static_cast<size_t>(kSummaryLines + plan.replicas_size()) - head.size() -
+                where.size() - rest.size() - next.size();
+  warnings = WarningLines(warnings, room - 1);
+  room -= warnings.size();
+  AddSure(SureLines(plan), room, &rest);
   std::string out;
-  for (const Lines* part : {&head, &where, &rest, &next}) {
+  for (const Lines* part : {&warnings, &head, &where, &rest, &next}) {
     for (const std::string& line : *part) out += StrCat(line, "\n");
   }
   return out;

@@ -1,4 +1,5 @@
 // What people read of a plan, from figures that no planner made.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <tuple>
@@ -6,6 +7,7 @@
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/bound_text.h"
+#include "scheduler/planner/report/plan_summary.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/report/weak_replicas.h"
@@ -35,6 +37,42 @@ TEST_CASE("what a reader must not miss stands at the head, and nowhere else") {
   plan.add_notes()->set_simulation_error("too slow");
   CHECK_THAT(PlanTable(plan),
              Contains("\nwhy:\n  not simulated: too slow\n") && !Contains("  warning"));
+}
+
+TEST_CASE("the short report has all its parts however much there is to warn of") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.mutable_prediction()->set_usd_per_million_output_tokens(1);
+  plan.mutable_prediction()->set_output_tokens_per_second(100);
+  v1::Replica& replica = *plan.add_replicas();
+  replica.set_name("r0");
+  for (const char* device : {"a/0", "b/0"}) {
+    v1::PlannedWorker& worker = *replica.add_stages()->add_workers();
+    worker.set_device(device);
+    worker.set_kind("T4");
+    worker.mutable_share()->mutable_layers()->set_end(4);
+  }
+  plan.add_notes()->set_unmeasured_pipelines(true);
+  plan.add_notes()->mutable_idle()->add_kinds()->set_kind("L4");
+  const std::string pipelines = "stages on several machines";
+  SummaryCommands commands;
+  commands.weights = "MODEL_FOLDER";
+  CHECK_THAT(PlanSummary(plan, commands),
+             Contains("how sure:\n  " + pipelines) && Contains("not proved"));
+
+  plan.mutable_model()->set_name(std::string(90, 'm'));
+  commands.picture = "plan.svg";
+  for (int i = 0; i < 3; ++i) {
+    v1::MissedLimit& missed = *plan.add_notes()->mutable_missed_limit();
+    missed.set_limit(v1::LATENCY_LIMIT_TPOT);
+    missed.set_limit_seconds(0.1 + 0.1 * i);
+    missed.set_seconds(0.9);
+    const std::string text = PlanSummary(plan, commands);
+    INFO(text);
+    CHECK(std::count(text.begin(), text.end(), '\n') <= 16);
+    CHECK_THAT(text, Contains("warning: ") && Contains("what to expect:\n  TTFT ") &&
+                         Contains("USD/h") && Contains("how sure: " + pipelines) &&
+                         Contains("drawn in plan.svg"));
+  }
 }
 
 TEST_CASE("latencies that the formula has no figure for are not left out silently") {
