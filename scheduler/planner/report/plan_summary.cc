@@ -123,6 +123,12 @@ void AddReplicas(const v1::DeploymentPlan& plan, Lines* lines) {
   }
 }
 
+std::string AfterLossText(const v1::DeploymentPlan& plan) {
+  if (!plan.has_survival()) return "";
+  return absl::StrFormat(", %.3f after the loss of any one machine",
+                         plan.survival().requests_per_second());
+}
+
 std::string PriceText(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
   if (p.usd_per_million_output_tokens() <= 0) return "";
@@ -232,7 +238,7 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   }
   Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
               CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",
-              HeadlineRate(plan)),
+              HeadlineRate(plan), AfterLossText(plan)),
        "", 2, &head);
   where.push_back(
       "what runs where (TP: tensor parallel, devices share every layer; stages: pipeline "

@@ -75,6 +75,14 @@ TEST_CASE("the short report has all its parts however much there is to warn of")
   }
 }
 
+TEST_CASE("what a plan promises after the loss of a machine stands in the first line") {
+  v1::DeploymentPlan plan = Predicted();
+  CHECK_THAT(PlanSummary(plan, {}), !Contains("after the loss"));
+  plan.mutable_survival()->set_requests_per_second(2.5);
+  CHECK_THAT(PlanSummary(plan, {}),
+             Contains(": up to 4.000 requests/s (predicted), 2.500 after the loss of any"));
+}
+
 TEST_CASE("latencies that the formula has no figure for are not left out silently") {
   v1::DeploymentPlan plan = Predicted();
   v1::Replica& replica = *plan.add_replicas();
