@@ -318,12 +318,14 @@ std::string RateNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   }
 }
 
-std::string ShortKvText(const v1::ShortKv& short_kv) {
+std::string ShortKvText(const v1::ShortKv& short_kv, const v1::DeploymentPlan& plan) {
+  const v1::PlanningTerms& planning = plan.assumptions().planning();
+  const bool given = planning.search_given() && planning.search().empty();  // nothing was searched
   return StrFormat(
-      "warning: no plan has KV for a request of %d tokens, which may come, in every replica that "
+      "warning: %s KV for a request of %d tokens, which may come, in every replica that "
       "decodes: %s has %d; --max-model-len %d (tessera plan: --context), or more memory",
-      short_kv.longest_request_tokens(), short_kv.replica(), short_kv.kv_tokens(),
-      short_kv.kv_tokens());
+      given ? "the layout lacks" : "no plan has", short_kv.longest_request_tokens(),
+      short_kv.replica(), short_kv.kv_tokens(), short_kv.kv_tokens());
 }
 
 // Of devices and machines.
@@ -343,7 +345,7 @@ std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan)
                     note.without_bfloat16().kinds_size() == 1 ? " has" : " have",
                     " no bfloat16 units: the model's bfloat16 weights are computed in float16 "
                     "there; a model with a weight beyond float16 (65504) is refused");
-    case v1::Note::kShortKv: return ShortKvText(note.short_kv());
+    case v1::Note::kShortKv: return ShortKvText(note.short_kv(), plan);
     case v1::Note::kUnmeasuredPipelines:
       return "stages on several machines: such pipelines are predicted, not measured yet";
     case v1::Note::kLostMachine: return LostMachineText(note.lost_machine());

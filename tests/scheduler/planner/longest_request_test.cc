@@ -11,6 +11,7 @@
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/note_text.h"
+#include "scheduler/search/layout/assemble.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
@@ -98,6 +99,21 @@ TEST_CASE("where no plan holds the longest request, the best one says by how muc
              Contains("warning: no plan has KV for a request of 10000000 tokens") &&
                  Contains(" has " + kv + "; --max-model-len " + kv));
   CHECK(WarningOf(usual) == "");
+}
+
+TEST_CASE("of a layout that does not hold the longest request nothing is said of other plans") {
+  const PlannerInput input =
+      tests::WrittenInput("machines: [{name: a, devices: [{kind: L4, count: 2}]}]", "Llama-3-8B");
+  PlannerOptions options = OfServing(LeastKv(PlanOf(input, OfServing(0))) + 1);
+  CHECK(WarningOf(PlanOf(input, options)) == "");  // both together hold it
+  options.given_search = [](const PlacementProblem& problem) {
+    PlacedReplica one, other;
+    one.stages = {{0, 1, problem.model->layers}};
+    other.stages = {{0, 1, problem.model->layers}};
+    return Assemble(problem, {one, other});
+  };
+  CHECK_THAT(WarningOf(PlanOf(input, options)),
+             Contains("warning: the layout lacks KV for a request of") && Contains(" r0 has "));
 }
 
 }  // namespace tessera::scheduler
