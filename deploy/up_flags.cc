@@ -168,7 +168,7 @@ Command AddUp(const Command& app, UpFlags& flags) {
       "an emulator, very slow; default: --workers on the CPU");
   up.AddOption("--gpu-memory-utilization", o.gpu_memory_utilization,
                "Share of each GPU's memory to use, with what other processes use of it")
-      .Range(0.01, 1.0)
+      .Check(Between(0.01, 1))
       .ShowDefault();
   AddListening(up, o);
   up.AddOption("--cpu-isa", o.cpu_isa,

@@ -13,6 +13,7 @@
 #include "third_party/cli11/flag_file.h"
 #include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
+#include "third_party/cli11/number_check.h"
 #include "third_party/linux/host_name.h"
 #include "worker/worker_server.h"
 
@@ -79,7 +80,7 @@ void Declare(const Command& app, WorkerOptions* o) {
       .Size();
   app.AddOption("--gpu-memory-utilization", o->gpu_memory_utilization,
                 "Share of a GPU's memory to use, with what other processes use of it")
-      .Range(0.01, 1.0)
+      .Check(Between(0.01, 1))
       .ShowDefault();
   app.AddOption("--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
                 "Size of the KV pool if the plan sets none; 0: half of the memory left after the "
@@ -94,7 +95,7 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption(
          "--drain-seconds", o->drain_seconds,
          "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")
-      .Range(0.0, 86400.0)
+      .Check(Between(0, 86400))
       .ShowDefault();
   app.AddOption("--log-level", o->log_level, "Min level of the lines to log")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"})

@@ -71,7 +71,11 @@ TEST_CASE("devices that this build has are taken, others are refused by name") {
   CHECK(Parse({"--list-devices", "--json"})->options.json);
   CHECK_FALSE(Parse({"--json"}).ok());
   CHECK(Parse({})->options.gpu_memory_utilization == 0.9);
-  CHECK_FALSE(Parse({"--gpu-memory-utilization", "1.5"}).ok());
+  for (const char* share : {"1.5", "0", "nan"}) {
+    CHECK_THAT(std::string(Parse({"--gpu-memory-utilization", share}).status().message()),
+               Catch::Contains(std::string("--gpu-memory-utilization: \"") + share +
+                               "\" is no number from 0.01 to 1"));
+  }
 }
 
 TEST_CASE("an address that cannot be one is refused at once, with its flag") {

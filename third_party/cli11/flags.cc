@@ -34,9 +34,6 @@ Flag Flag::Check(const NumberCheck& check) const {
 }
 
 Flag Flag::Range(int min, int max) const { return Flag(option_->check(CLI::Range(min, max))); }
-Flag Flag::Range(double min, double max) const {
-  return Flag(option_->check(CLI::Range(min, max)));
-}
 
 Flag Flag::OneOf(std::initializer_list<const char*> values) const {
   return Flag(

@@ -48,7 +48,6 @@ class Flag {
   // What a value may be; both ends of a range are allowed.
   Flag Check(const NumberCheck& check) const;
   Flag Range(int min, int max) const;
-  Flag Range(double min, double max) const;
   Flag OneOf(std::initializer_list<const char*> values) const;
   // A number of bytes, or a size such as 8GiB.
   Flag Size() const;
