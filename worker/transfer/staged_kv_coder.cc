@@ -54,54 +54,59 @@ absl::StatusOr<std::unique_ptr<StagedKvCoder>> StagedKvCoder::Create(kernels::De
   return coder;
 }
 
+StagedKvCoder::Work StagedKvCoder::Encoding(v1::KvCodec codec, const kvcache::KvPool& pool,
+                                            const kvcache::KvShare& part,
+                                            std::span<const kvcache::SlotRun> slots) {
+  Work work = Decoding(codec, pool.type, part, slots, pool);
+  work.encodes = true;
+  return work;
+}
+
+StagedKvCoder::Work StagedKvCoder::Decoding(v1::KvCodec codec, kvcache::KvType wire_type,
+                                            const kvcache::KvShare& part,
+                                            std::span<const kvcache::SlotRun> slots,
+                                            const kvcache::KvPool& pool) {
+  return {.pool = pool,
+          .part = part,
+          .coding = CodingOf(codec),
+          .wire_type = wire_type,
+          .slots = SlotsOf(slots)};
+}
+
 absl::Status StagedKvCoder::Encode(v1::KvCodec codec, const kvcache::KvPool& pool,
                                    const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    std::span<std::byte> out) {
-  return Run({.pool = pool,
-              .part = part,
-              .coding = CodingOf(codec),
-              .wire_type = pool.type,
-              .slots = SlotsOf(slots),
-              .encodes = true,
-              .out = out.data()});
+  Work work = Encoding(codec, pool, part, slots);
+  work.out = out.data();
+  return Run(work);
 }
 
 absl::Status StagedKvCoder::Decode(v1::KvCodec codec, std::span<const std::byte> in,
                                    kvcache::KvType type, const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    const kvcache::KvPool& pool) {
-  return Run({.pool = pool,
-              .part = part,
-              .coding = CodingOf(codec),
-              .wire_type = type,
-              .slots = SlotsOf(slots),
-              .in = in.data()});
+  Work work = Decoding(codec, type, part, slots, pool);
+  work.in = in.data();
+  return Run(work);
 }
 
 absl::Status StagedKvCoder::EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
                                            const kvcache::KvShare& part,
                                            std::span<const kvcache::SlotRun> slots,
                                            std::span<std::byte> out) {
-  return Run({.pool = pool,
-              .part = part,
-              .coding = CodingOf(codec),
-              .wire_type = pool.type,
-              .slots = SlotsOf(slots),
-              .encodes = true,
-              .on_device = out.data()});
+  Work work = Encoding(codec, pool, part, slots);
+  work.on_device = out.data();
+  return Run(work);
 }
 
 absl::Status StagedKvCoder::DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
                                            kvcache::KvType type, const kvcache::KvShare& part,
                                            std::span<const kvcache::SlotRun> slots,
                                            const kvcache::KvPool& pool) {
-  return Run({.pool = pool,
-              .part = part,
-              .coding = CodingOf(codec),
-              .wire_type = type,
-              .slots = SlotsOf(slots),
-              .on_device = const_cast<std::byte*>(in.data())});  // a tensor view has no const one
+  Work work = Decoding(codec, type, part, slots, pool);
+  work.on_device = const_cast<std::byte*>(in.data());  // a tensor view has no const one
+  return Run(work);
 }
 
 absl::Status StagedKvCoder::Run(const Work& work) {
