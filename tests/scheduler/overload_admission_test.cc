@@ -1,7 +1,7 @@
 // A replica that is sent more than it serves, step by step, with two admissions: the batcher's, and
-// the same one told nothing of how long answers get, which counts the tokens that are known now.
-// What the second loses is what the first is for; overload_test and tests/bench/overload ask the
-// same of whole plans.
+// the same without expected lengths of answers, so that it counts only the tokens that are there.
+// The second must break a bar that the first holds. overload_test and tests/bench/overload hold
+// whole plans to the same bars.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -16,7 +16,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kMostPreempted = 0.01;                     // as tests/bench/overload
+constexpr double kMaxPreempted = 0.01;                      // as tests/bench/overload
 constexpr double kStepSeconds = 1, kRowSeconds = 1.0 / 32;  // as weights and products take
 constexpr int64_t kPromptTokens = 200, kMeanAnswerTokens = 170, kMaxAnswerTokens = 1024;
 
@@ -134,7 +134,7 @@ class Replica {
 }  // namespace
 
 TEST_CASE("overload: admission by expected lengths keeps the bars, by known tokens it does not") {
-  // Of what it serves at most.
+  // 0.9 of its capacity.
   const double promise = 0.9 *
                          Replica(Admission::kExpectedTokens).At(0.5, 20'000).tokens_per_second /
                          kMeanAnswerTokens;
@@ -145,10 +145,10 @@ TEST_CASE("overload: admission by expected lengths keeps the bars, by known toke
   const Served four = at(Admission::kExpectedTokens, 4), ten = at(Admission::kExpectedTokens, 10);
   const double peak =
       std::max({once.tokens_per_second, four.tokens_per_second, ten.tokens_per_second});
-  CHECK(once.preempted <= kMostPreempted);
+  CHECK(once.preempted <= kMaxPreempted);
   CHECK(four.tokens_per_second >= 0.9 * peak);
   CHECK(ten.tokens_per_second >= 0.9 * peak);
-  CHECK(at(Admission::kKnownTokens, 1).preempted > kMostPreempted);
+  CHECK(at(Admission::kKnownTokens, 1).preempted > kMaxPreempted);
 }
 
 }  // namespace tessera::scheduler

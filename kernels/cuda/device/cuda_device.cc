@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
   std::string description = StrCat(
       name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor, ", ",
       properties.multiProcessorCount, " multiprocessors, ", complete.memory_bytes >> 20,
-      " MiB, weights of 16 and 8 bits by GEMV and ", products,
+      " MiB, weights of 16, 8 and 4 bits by GEMV and ", products,
       ", attention of 16-bit KV on tensor cores, else plain kernels");
   return std::make_unique<CudaDevice>(complete, name, std::move(description),
                                       10 * properties.major + properties.minor,

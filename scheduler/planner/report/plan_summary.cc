@@ -231,10 +231,10 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
       devices += static_cast<size_t>(stage.workers_size());
   }
   Lines warnings, head, where, rest, next;
-  constexpr size_t kMostWarnings = 3;
+  constexpr size_t kMaxWarnings = 3;
   if (const std::string cut = CutText(plan); !cut.empty()) warnings.push_back(cut);
   for (const std::string& line : NoteLines(plan)) {
-    if (IsWarning(line) && warnings.size() < kMostWarnings) warnings.push_back(line);
+    if (IsWarning(line) && warnings.size() < kMaxWarnings) warnings.push_back(line);
   }
   Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
               CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",

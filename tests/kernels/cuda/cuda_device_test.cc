@@ -99,7 +99,7 @@ TEST_CASE("the host reads what stands before a mark, while what is behind it has
   }
 }
 
-TEST_CASE("a mark behind a failure says so, also after Synchronize told it") {
+TEST_CASE("a mark behind a failure returns the failure, also after Synchronize has returned it") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   Adder adder;
   auto& marks = dynamic_cast<MarkingStream&>(*adder.stream);
