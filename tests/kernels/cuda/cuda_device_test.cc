@@ -377,7 +377,8 @@ TEST_CASE(
 }
 
 TEST_CASE("work that never ends is waited for in bounded time at a mark, too") {
-  auto short_wait = *CreateCudaDevice({.memory_bytes = 1 << 20, .max_wait_seconds = 0.05});
+  // What ends has so long on a busy machine.
+  auto short_wait = *CreateCudaDevice({.memory_bytes = 1 << 20, .max_wait_seconds = 2});
   auto stream = *short_wait->CreateStream();
   auto& marks = dynamic_cast<MarkingStream&>(*stream);
   const auto out = *short_wait->Allocate(16), in = *short_wait->Allocate(16);
@@ -389,7 +390,7 @@ TEST_CASE("work that never ends is waited for in bounded time at a mark, too") {
   }
   CHECK(marks.WaitMark(0).ok());
   const absl::Status status = marks.WaitMark(1);
-  CHECK_THAT(std::string(status.message()), Contains("the GPU did not finish within 0.05 s"));
+  CHECK_THAT(std::string(status.message()), Contains("the GPU did not finish within 2 s"));
   CHECK(short_wait->Lost() == status);
   CHECK(marks.WaitMark(0) == status);
 }
