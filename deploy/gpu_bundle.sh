@@ -16,7 +16,7 @@ trap 'rm -rf "$staging"' EXIT
 bundle=$staging/tessera-gpu
 mkdir -p "$bundle/bin" "$bundle/lib"
 
-is_program() { [ "$(head -c 4 "$1" | tr -d '\177')" = ELF ]; }
+is_program() { [ "$(head -c 4 "$1" | tr -cd 'A-Z')" = ELF ]; }
 for file in "$@"; do
   if is_program "$file"; then
     cp -L "$file" "$bundle/bin/"

@@ -193,7 +193,12 @@ bool GoToBundle() {
   std::error_code error;
   const fs::path bundle = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
   if (!error) fs::current_path(bundle, error);
-  setenv("LD_LIBRARY_PATH", (bundle / "lib").c_str(), 1);
+  // Some machines have the driver and NVIDIA's libraries on this path alone.
+  const char* const path = std::getenv("LD_LIBRARY_PATH");
+  setenv("LD_LIBRARY_PATH",
+         StrCat((bundle / "lib").string(), path == nullptr ? "" : ":", path == nullptr ? "" : path)
+             .c_str(),
+         1);
   return !error && fs::exists("bin/tessera-worker", error);
 }
 

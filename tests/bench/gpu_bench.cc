@@ -86,6 +86,8 @@ struct Options {
   std::string programs;  // of the daemon; empty: beside this one
   std::string tokenizer = "deploy/demo_model/tessera-demo";
   std::vector<std::string> only;
+  int32_t batch = 0;     // of the step; 0: those of the sizes
+  int32_t steps = 0;     // 0: that of the sizes
   std::string json;
   bool measure_only = false;
 };
@@ -107,6 +109,8 @@ class GpuBench {
         emulated_(options_.device == kEmulated),
         sizes_(emulated_ ? kEmulatedSizes : kGpuSizes) {
     if (options_.shape.empty()) options_.shape = emulated_ ? "tiny" : "8b";
+    if (options_.batch > 0) sizes_.batches = {options_.batch};
+    if (options_.steps > 0) sizes_.steps = options_.steps;
   }
 
   absl::Status Run() {
@@ -311,7 +315,7 @@ class GpuBench {
 
   Options options_;
   const bool emulated_;
-  const Sizes sizes_;
+  Sizes sizes_;
   std::string path_ = "mma";
   double copy_rate_ = 0, multiply_rate_ = 0;
   fs::path root_, folder_;   // of all models, of the one that is measured
@@ -334,6 +338,9 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
   program.AddOption("--only", options.only, "attention, int4, int8, step (in bfloat16), served; all by default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
+  program.AddOption("--batch", options.batch, "Of the step; default: 1, 16 and 64").Range(1, 1024);
+  program.AddOption("--steps", options.steps, "That are timed for each batch; default: 30")
+      .Range(1, 10000);
   program.AddOption("--json", options.json, "Also writes the figures there");
   const auto outcome = program.Parse(argc, argv);
   if (!outcome.ok()) return outcome.status();
