@@ -21,9 +21,26 @@ LaunchShape NormShape(int64_t vectors, int64_t width) {
   return {.blocks = {vectors}, .threads = {kWarpThreads * kMaxNormWarps}};
 }
 
+bool HasWideNorm(int64_t width) {
+  return width > kMaxWidthOfOneWarp &&
+         width <= int64_t{kWarpThreads} * kMaxWideNormWarps * kWideNormFours * 4;
+}
+
+LaunchShape WideNormShape(int64_t vectors, int64_t width) {
+  const int64_t warps = Ceil(width, int64_t{kWarpThreads} * 4);
+  return {.blocks = {vectors},
+          .threads = {kWarpThreads * std::min<int64_t>(kMaxWideNormWarps, warps)}};
+}
+
 LaunchShape RowShape(int64_t rows, int64_t elements) {
   const int64_t whole_warps = Ceil(elements, kWarpThreads) * kWarpThreads;
   return {.blocks = {rows}, .threads = {std::min<int64_t>(kMaxRowThreads, whole_warps)}};
+}
+
+LaunchShape SpreadShape(int64_t rows, int64_t elements) {
+  LaunchShape shape = RowShape(rows, elements);
+  shape.blocks.y = std::min(kMaxGridYZ, Ceil(elements, shape.threads.x));
+  return shape;
 }
 
 LaunchShape HeadsShape(int64_t rows, int64_t vectors) {

@@ -15,7 +15,10 @@ namespace tessera::kernels::cuda {
 inline constexpr int kMatmulTile = 16;
 // Most warps that sum one vector of a norm.
 inline constexpr int kMaxNormWarps = 8;
-// Most threads of a block of RowShape.
+// The same of a wide vector, of which each thread holds up to kWideNormFours times four elements.
+inline constexpr int kMaxWideNormWarps = 16;
+inline constexpr int kWideNormFours = 8;
+// Most threads of a block of RowShape and SpreadShape.
 inline constexpr int kMaxRowThreads = 256;
 inline constexpr int kMaxRowWarps = kMaxRowThreads / kWarpThreads;
 // Keys whose scores a block of plain attention holds at a time.
@@ -23,8 +26,14 @@ inline constexpr int kAttentionTile = 128;
 
 // Threads (32 * warps of one vector, vectors); a warp alone sums what is short.
 LaunchShape NormShape(int64_t vectors, int64_t width);
+// Whether a vector has a block with all its elements in registers, and that: a thread per four.
+bool HasWideNorm(int64_t width);
+LaunchShape WideNormShape(int64_t vectors, int64_t width);
 // A block per row, a thread per element of it up to a limit.
 LaunchShape RowShape(int64_t rows, int64_t elements);
+// Blocks (rows, parts of a row), a thread per element (or what stands for one) of a row: for what
+// needs no sums.
+LaunchShape SpreadShape(int64_t rows, int64_t elements);
 // Blocks (rows, groups of vectors), threads (a warp, vectors): a warp per vector of each row.
 LaunchShape HeadsShape(int64_t rows, int64_t vectors);
 // A thread per element.

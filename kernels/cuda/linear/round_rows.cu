@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/linear/linear_kernels.h"
+#include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/platform.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -19,32 +20,57 @@ __device__ __forceinline__ T Saturated(float value) {
   return RoundTo<T>(value);
 }
 
-// A block per row, a thread per element.
+// A thread per element.
 template <typename In, typename Out>
 __global__ void RoundRowsKernel(RoundRowsParams p) {
   const int64_t row = blockIdx.x;
   const In* in = static_cast<const In*>(p.in) + row * p.in_stride;
   Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
   const int64_t padded = (p.width + 7) / 8 * 8;
-  for (int64_t i = threadIdx.x; i < padded; i += blockDim.x) {
+  for (int64_t i = FirstOfThread(); i < padded; i += ThreadsOfRow()) {
     out[i] = Saturated<Out>(i < p.width ? AsFloat(in[i]) : 0.0f);
   }
+}
+
+// The same for a width without padding: a thread per four elements.
+template <typename In, typename Out>
+__global__ void RoundFoursKernel(RoundRowsParams p) {
+  const int64_t row = blockIdx.x;
+  const In* in = static_cast<const In*>(p.in) + row * p.in_stride;
+  Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
+  for (int64_t four = FirstOfThread(); four < p.width / kFour; four += ThreadsOfRow()) {
+    float values[kFour];
+    LoadFour(in + four * kFour, values);
+    Out rounded[kFour];
+#pragma unroll
+    for (int i = 0; i < kFour; ++i) rounded[i] = Saturated<Out>(values[i]);
+    StoreFour(out + four * kFour, rounded);
+  }
+}
+
+template <typename In, typename Out>
+cudaError_t LaunchRounding(const RoundRowsParams& p, cudaStream_t stream) {
+  const bool fours = HasFours(p.in, p.in_stride, p.width, sizeof(In)) &&
+                     HasFours(p.out, p.out_stride, p.width, sizeof(Out)) && p.width % 8 == 0;
+  if (fours) {
+    return Launch(RoundFoursKernel<In, Out>, SpreadShape(p.rows, p.width / kFour), stream, p);
+  }
+  return Launch(RoundRowsKernel<In, Out>, SpreadShape(p.rows, p.width), stream, p);
 }
 
 }  // namespace
 
 cudaError_t LaunchRoundRows(const RoundRowsParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
-  const LaunchShape shape = RowShape(params.rows, params.width);
   const bool from_float = params.in_dtype == DType::kF32;
   if (!from_float && params.in_dtype != params.out_dtype) return cudaErrorInvalidValue;
   switch (params.out_dtype) {
     case DType::kBF16:
-      return from_float ? Launch(RoundRowsKernel<float, BFloat16>, shape, stream, params)
-                        : Launch(RoundRowsKernel<BFloat16, BFloat16>, shape, stream, params);
+      return from_float ? LaunchRounding<float, BFloat16>(params, stream)
+                        : LaunchRounding<BFloat16, BFloat16>(params, stream);
     case DType::kF16:
-      return from_float ? Launch(RoundRowsKernel<float, Float16>, shape, stream, params)
-                        : Launch(RoundRowsKernel<Float16, Float16>, shape, stream, params);
+      return from_float ? LaunchRounding<float, Float16>(params, stream)
+                        : LaunchRounding<Float16, Float16>(params, stream);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -1,5 +1,6 @@
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/float_types.h"
+#include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/plain/moe_kernels.h"
 #include "kernels/cuda/platform.h"
 
@@ -68,7 +69,7 @@ __global__ void CombineKernel(MoeCombineParams p) {
   const float* weights = p.weights + row * p.weights_stride;
   const int32_t* slots = p.slots + row * p.slots_stride;
   T* out = static_cast<T*>(p.out) + row * p.out_stride;
-  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
     float sum = 0;
     for (int64_t j = 0; j < p.k; ++j) {
       const int64_t slot = slots[j];
@@ -94,7 +95,7 @@ cudaError_t LaunchMoeRoute(const MoeRouteParams& params, cudaStream_t stream) {
 cudaError_t LaunchMoeCombine(const MoeCombineParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(CombineKernel<decltype(type)>, RowShape(params.rows, params.width), stream,
+    return Launch(CombineKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream,
                   params);
   });
 }

@@ -1,5 +1,6 @@
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/float_types.h"
+#include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/plain/sums.h"
 #include "kernels/cuda/platform.h"
@@ -42,13 +43,92 @@ __global__ void NormKernel(NormParams p) {
   }
 }
 
+// A block per vector, fours of elements in registers: what is wide, and begins at multiples of four.
+template <typename T>
+__global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKernel(NormParams p) {
+  TESSERA_SHARED(float, sums, kMaxWideNormWarps);
+  const int64_t vector = blockIdx.x;
+  const int64_t row = vector / p.vectors, begin = vector % p.vectors * p.width;
+  const T* in = static_cast<const T*>(p.in) + row * p.in_stride + begin;
+  float x[kWideNormFours][kFour] = {};
+  const auto of_thread = [](int f) { return kFour * (f * blockDim.x + threadIdx.x); };
+#pragma unroll
+  for (int f = 0; f < kWideNormFours; ++f) {
+    if (of_thread(f) < p.width) LoadFour(in + of_thread(f), x[f]);
+  }
+  if (p.residual != nullptr) {
+    T* residual = static_cast<T*>(p.residual) + row * p.residual_stride + begin;
+    float added[kWideNormFours][kFour];
+#pragma unroll
+    for (int f = 0; f < kWideNormFours; ++f) {
+      if (of_thread(f) < p.width) LoadFour(residual + of_thread(f), added[f]);
+    }
+#pragma unroll
+    for (int f = 0; f < kWideNormFours; ++f) {
+      if (of_thread(f) >= p.width) continue;
+      T rounded[kFour];
+#pragma unroll
+      for (int i = 0; i < kFour; ++i) {
+        rounded[i] = RoundTo<T>(added[f][i] + x[f][i]);
+        x[f][i] = AsFloat(rounded[i]);
+      }
+      StoreFour(residual + of_thread(f), rounded);
+    }
+  }
+  float mean = 0;
+  if (p.subtract_mean) {
+    float sum = 0;
+#pragma unroll
+    for (int f = 0; f < kWideNormFours; ++f) sum += (x[f][0] + x[f][1]) + (x[f][2] + x[f][3]);
+    mean = SumOfRow(sum, sums) / static_cast<float>(p.width);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int f = 0; f < kWideNormFours; ++f) {
+    if (of_thread(f) >= p.width) continue;
+#pragma unroll
+    for (int i = 0; i < kFour; ++i) {
+      x[f][i] -= mean;
+      squares += x[f][i] * x[f][i];
+    }
+  }
+  squares = SumOfRow(squares, sums);
+  const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.width) + p.epsilon);
+  T* out = static_cast<T*>(p.out) + row * p.out_stride + begin;
+#pragma unroll
+  for (int f = 0; f < kWideNormFours; ++f) {
+    if (of_thread(f) >= p.width) continue;
+    float weights[kFour], biases[kFour] = {};
+    LoadFour(p.weight + of_thread(f), weights);
+    if (p.bias != nullptr) LoadFour(p.bias + of_thread(f), biases);
+    T normed[kFour];
+#pragma unroll
+    for (int i = 0; i < kFour; ++i) normed[i] = RoundTo<T>(x[f][i] * scale * weights[i] + biases[i]);
+    StoreFour(out + of_thread(f), normed);
+  }
+}
+
+template <typename T>
+bool IsWide(const NormParams& p) {
+  const auto has_fours = [&](const void* rows, int64_t stride, int64_t bytes) {
+    return HasFours(rows, stride, p.width, bytes);
+  };
+  return HasWideNorm(p.width) && has_fours(p.in, p.in_stride, sizeof(T)) &&
+         has_fours(p.out, p.out_stride, sizeof(T)) &&
+         has_fours(p.residual, p.residual_stride, sizeof(T)) &&
+         has_fours(p.weight, 0, sizeof(float)) && has_fours(p.bias, 0, sizeof(float));
+}
+
 }  // namespace
 
 cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream) {
   if (params.rows == 0 || params.vectors == 0) return cudaSuccess;
-  const LaunchShape shape = NormShape(params.rows * params.vectors, params.width);
+  const int64_t vectors = params.rows * params.vectors;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(NormKernel<decltype(type)>, shape, stream, params);
+    using T = decltype(type);
+    return IsWide<T>(params)
+               ? Launch(WideNormKernel<T>, WideNormShape(vectors, params.width), stream, params)
+               : Launch(NormKernel<T>, NormShape(vectors, params.width), stream, params);
   });
 }
 

@@ -1,8 +1,9 @@
-// Embedding, gather, add, activations: a block per row, a thread per element. Fed tokens, sums of
-// ranks: a thread per element.
+// Embedding, gather, add: a thread per element of a row. Activations: a thread per four of them.
+// Fed tokens, sums of ranks: a thread per element.
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/nibbles.h"
 #include "kernels/cuda/plain/float_types.h"
+#include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
 
@@ -33,7 +34,7 @@ __global__ void EmbeddingKernel(EmbeddingParams p) {
   const bool present = id >= 0 && id < p.vocabulary_rows;
   const char* row = static_cast<const char*>(p.table) + (present ? id : 0) * p.table_row_bytes;
   T* out = static_cast<T*>(p.out) + token * p.out_stride;
-  for (int64_t i = threadIdx.x; i < p.hidden; i += blockDim.x) {
+  for (int64_t i = FirstOfThread(); i < p.hidden; i += ThreadsOfRow()) {
     const float value = present ? TableValue<Table>(p, row, i) : 0.0f;
     out[i] = RoundTo<T>(p.accumulate ? AsFloat(out[i]) + value : value);
   }
@@ -45,7 +46,7 @@ __global__ void GatherKernel(GatherParams p) {
   const bool present = source >= 0 && source < p.in_rows;
   const T* in = static_cast<const T*>(p.in) + (present ? source : 0) * p.in_stride;
   T* out = static_cast<T*>(p.out) + row * p.out_stride;
-  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
     out[i] = present ? in[i] : RoundTo<T>(0.0f);
   }
 }
@@ -62,7 +63,7 @@ template <typename T>
 __global__ void AddKernel(AddParams p) {
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
   T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
-  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
     out[i] = RoundTo<T>(AsFloat(out[i]) + AsFloat(in[i]));
   }
 }
@@ -90,15 +91,31 @@ template <typename T>
 __global__ void ActivationKernel(ActivationParams p) {
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
   T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
-  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
     const float x = Activated(p.kind, AsFloat(in[i]));
     out[i] = RoundTo<T>(p.gated ? x * AsFloat(in[p.width + i]) : x);
   }
 }
 
+// The same, four by four.
+template <typename T>
+__global__ void ActivateFoursKernel(ActivationParams p) {
+  const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
+  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
+  for (int64_t four = FirstOfThread(); four < p.width / kFour; four += ThreadsOfRow()) {
+    float x[kFour], factors[kFour] = {1.0f, 1.0f, 1.0f, 1.0f};
+    LoadFour(in + four * kFour, x);
+    if (p.gated) LoadFour(in + p.width + four * kFour, factors);
+    T activated[kFour];
+#pragma unroll
+    for (int i = 0; i < kFour; ++i) activated[i] = RoundTo<T>(Activated(p.kind, x[i]) * factors[i]);
+    StoreFour(out + four * kFour, activated);
+  }
+}
+
 template <typename T>
 cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
-  const LaunchShape shape = RowShape(p.tokens, p.hidden);
+  const LaunchShape shape = SpreadShape(p.tokens, p.hidden);
   switch (p.table_dtype) {
     case DType::kF32: return Launch(EmbeddingKernel<float, T>, shape, stream, p);
     case DType::kF16: return Launch(EmbeddingKernel<Float16, T>, shape, stream, p);
@@ -120,7 +137,7 @@ cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream) 
 cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(GatherKernel<decltype(type)>, RowShape(params.rows, params.width), stream,
+    return Launch(GatherKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream,
                   params);
   });
 }
@@ -133,7 +150,7 @@ cudaError_t LaunchFeedTokens(const FeedTokensParams& params, cudaStream_t stream
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(AddKernel<decltype(type)>, RowShape(params.rows, params.width), stream, params);
+    return Launch(AddKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream, params);
   });
 }
 
@@ -145,8 +162,13 @@ cudaError_t LaunchSumRanks(const SumRanksParams& params, cudaStream_t stream) {
 cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(ActivationKernel<decltype(type)>, RowShape(params.rows, params.width), stream,
-                  params);
+    using T = decltype(type);
+    if (HasFours(params.in, params.in_stride, params.width, sizeof(T)) &&
+        HasFours(params.out, params.out_stride, params.width, sizeof(T))) {
+      return Launch(ActivateFoursKernel<T>, SpreadShape(params.rows, params.width / kFour), stream,
+                    params);
+    }
+    return Launch(ActivationKernel<T>, SpreadShape(params.rows, params.width), stream, params);
   });
 }
 

@@ -88,19 +88,23 @@ TEST_CASE("Embedding: rows of packed weights are what unpacking them gives") {
 
 TEST_CASE("norms: residual, bias, strided rows and heads") {
   const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const int64_t width = GENERATE(1, 15, 16, 96, 130, 2048);
+  // Fours of elements stay fours where the padding behind rows is one, too.
+  using Extents = std::pair<int64_t, int64_t>;
+  const auto [width, padding] =
+      GENERATE(values<Extents>({{1, 1}, {15, 1}, {16, 1}, {96, 1}, {130, 1}, {2048, 1}, {516, 4},
+                                {2048, 4}, {9000, 8}}));
   const bool layer = GENERATE(false, true);
   const bool residual = GENERATE(false, true);
   const int64_t heads = GENERATE(0, 3);
-  CAPTURE(Name(type), width, layer, residual, heads);
+  CAPTURE(Name(type), width, padding, layer, residual, heads);
   CheckAgainstReference(layer ? "LayerNorm" : "RmsNorm", type, [&](Path& path) {
     const auto shape =
         heads == 0 ? std::vector<int64_t>{9, width} : std::vector<int64_t>{9, heads, width};
     const Tensor in = Random(path, type, shape, 1, 16);
     const Tensor weight = Random(path, DType::kF32, {width}, 2);
     const Tensor bias = Random(path, DType::kF32, {width}, 3);
-    const Tensor sum = Random(path, type, shape, 4, 1);
-    const Tensor out = Zeros(path, type, shape, 2);
+    const Tensor sum = Random(path, type, shape, 4, padding);
+    const Tensor out = Zeros(path, type, shape, 2 * padding);
     NormArgs args = {.out = out, .in = in, .weight = weight, .epsilon = 1e-3f};
     if (residual) args.residual = sum;
     if (layer) args.bias = bias;
@@ -203,7 +207,7 @@ TEST_CASE("gated activations") {
   CheckAgainstReference("GatedActivate", type, [&](Path& path) {
     std::vector<float> values = RandomFloats(7 * 2 * width, 1);
     for (float& value : values) value *= 5;
-    const Tensor gate_up(path, type, {7, 2 * width}, values, 2);
+    const Tensor gate_up(path, type, {7, 2 * width}, values, 4);
     const Tensor out = Zeros(path, type, {7, width}, 8);
     REQUIRE(path.ops()
                 .GatedActivate({.out = out, .gate_up = gate_up, .kind = kind}, path.stream())

@@ -47,6 +47,13 @@ TEST_CASE("shapes of plain kernels are legal and cover every extent") {
       CHECK(row.threads.x % kWarpThreads == 0);
       CHECK(row.threads.x <= kMaxRowThreads);
 
+      const LaunchShape spread = SpreadShape(rows, width);
+      CHECK(spread.IsLegal());
+      CHECK(spread.blocks.x == rows);
+      CHECK(spread.threads.x == row.threads.x);
+      CHECK(spread.blocks.y * spread.threads.x >= width);
+      CHECK((spread.blocks.y - 1) * spread.threads.x < width);
+
       const LaunchShape heads = HeadsShape(rows, std::min<int64_t>(width, 512));
       CHECK(heads.IsLegal());
       CHECK(heads.threads.x == kWarpThreads);
@@ -91,12 +98,28 @@ TEST_CASE("shapes of KV's codecs are legal and have room for every scale") {
   }
 }
 
+TEST_CASE("a wide norm's threads hold the whole vector") {
+  CHECK_FALSE(HasWideNorm(512));
+  CHECK_FALSE(HasWideNorm(16388));
+  for (const int64_t width : {516, 1024, 4096, 5120, 16384}) {
+    CAPTURE(width);
+    REQUIRE(HasWideNorm(width));
+    const LaunchShape shape = WideNormShape(3, width);
+    CHECK(shape.IsLegal());
+    CHECK(shape.blocks.count() == 3);
+    CHECK(shape.threads.x % kWarpThreads == 0);
+    CHECK(shape.threads.x <= kWarpThreads * kMaxWideNormWarps);
+    CHECK(4 * kWideNormFours * shape.threads.x >= width);
+  }
+}
+
 TEST_CASE("how a norm sums depends on the width alone") {
   for (const int64_t width : {1, 512, 513, 8192}) {
     const LaunchShape one = NormShape(1, width), many = NormShape(4096, width);
     CHECK(one.threads.x == many.threads.x);
     CHECK(one.threads.y == many.threads.y);
   }
+  CHECK(WideNormShape(1, 4096).threads.x == WideNormShape(4096, 4096).threads.x);
 }
 
 }  // namespace
