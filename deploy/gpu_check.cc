@@ -64,12 +64,14 @@ void AddSanitizer(bool emulated, std::vector<Check>* checks) {
   if (sanitizer.empty()) left_out = "there is no compute-sanitizer here; CUDA toolkits have it";
   if (emulated) left_out = "compute-sanitizer is for GPUs";
   for (const char* tool : {"memcheck", "racecheck"}) {
-    checks->push_back(
-        {tool,
-         {sanitizer, "--tool", tool, "--error-exitcode", "9", "bin/plain_kernels_gpu_test"},
-         90,
-         kAllPassed,
-         left_out});
+    for (const char* test : {"plain_kernels", "linear_kernels", "tensor_attention", "kv_kernels"}) {
+      checks->push_back({StrCat(tool, ": ", test),
+                         {sanitizer, "--tool", tool, "--error-exitcode", "9",
+                          StrCat("bin/", test, "_gpu_test")},
+                         60,
+                         kAllPassed,
+                         left_out});
+    }
   }
 }
 
@@ -219,7 +221,7 @@ int RunAll(bool emulated, const fs::path& folder, double limit_seconds) {
     }
     const Outcome outcome = results[i].outcome;
     passed = passed && (outcome == Outcome::kPassed || outcome == Outcome::kLeftOut);
-    std::cout << absl::StrFormat("%-14s %-8s %7.1f s  %s", checks[i].name,
+    std::cout << absl::StrFormat("%-26s %-8s %7.1f s  %s", checks[i].name,
                                  kNames[static_cast<int>(results[i].outcome)], results[i].seconds,
                                  results[i].detail)
               << std::endl;

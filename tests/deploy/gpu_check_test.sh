@@ -33,24 +33,29 @@ sanitizer() { printf '#!/bin/bash\n%s\n' "$1" > "$TEST_TMPDIR/tools/compute-sani
 sanitizer 'shift 4; exec "$@"'
 results
 check "all pass: 0" [ $? -eq 0 ]
-check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 21 ]
+check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 27 ]
 check "and JSON" python3 -c "
 import json
 got = json.load(open('$TEST_TMPDIR/results/results.json'))
-assert [r['outcome'] for r in got] == ['passed'] * 21, got
-assert got[0]['detail'] == 'cuda:0 is here' and got[18]['detail'] == 'answer: 142', got"
+assert [r['outcome'] for r in got] == ['passed'] * 27, got
+assert got[0]['detail'] == 'cuda:0 is here' and got[24]['detail'] == 'answer: 142', got"
 
 sanitizer 'echo "ERROR SUMMARY: 1 error"; exit 9'
 results
 check "what compute-sanitizer finds: 1" [ $? -eq 1 ]
-check "by both tools" [ "$(grep -cE '^(mem|race)check +FAILED .*1 error' "$out")" -eq 2 ]
+check "by both tools, of every kind of kernel" [ "$(grep -cE '^(mem|race)check: [a-z_]+ +FAILED .*1 error' "$out")" -eq 8 ]
 rm "$TEST_TMPDIR/tools/compute-sanitizer"
 if ! [ -e /usr/local/cuda/bin/compute-sanitizer ]; then
   results
   check "without it the rest passes" [ $? -eq 0 ]
-  check "and the table says what was left out, and why" grep -qE '^memcheck +left out .*no compute-sanitizer' "$out"
+  check "and the table says what was left out, and why" grep -qE '^memcheck: plain_kernels +left out .*no compute-sanitizer' "$out"
 fi
 sanitizer 'shift 4; exec "$@"'
+
+program warp_ops_gpu_test 'case $LD_LIBRARY_PATH in */bundle/lib:/driver) echo "All tests passed (5)";; esac'
+LD_LIBRARY_PATH=/driver results
+check "libraries are looked for where the machine says, behind the bundle's" [ $? -eq 0 ]
+program warp_ops_gpu_test 'echo "All tests passed (3)"'
 
 program cuda_device_gpu_test 'echo "test.cc:7 \"quoted\""; exit 4'
 results

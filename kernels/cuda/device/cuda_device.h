@@ -4,7 +4,7 @@
 // Thread rule and ownership as in kernels/device.h. An error that CUDA calls sticky (an illegal
 // address, a kernel that trapped), and work that does not end, lose the device: from then on its
 // streams and allocations return the reason, and only a new process has the GPU again. Every wait
-// is bounded, but for that of a stream's end for its host work. No GPU has run this yet.
+// is bounded, but for that of a stream's end for its host work.
 #pragma once
 
 #include <cstdint>
