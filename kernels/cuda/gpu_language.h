@@ -46,10 +46,17 @@ inline dim3 ToDim3(const LaunchShape::Extent& extent) {
               static_cast<unsigned>(extent.z));
 }
 
-// A kernel takes one trivially copyable struct. Asynchronous on the stream.
+// Whether the thread's GPU lets a launch begin while the one before it runs.
+inline bool HasEarlyLaunches() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 9;
+}
+
 template <typename Params>
-cudaError_t Launch(void (*kernel)(Params), const LaunchShape& shape, cudaStream_t stream,
-                   const Params& params) {
+cudaError_t LaunchWith(void (*kernel)(Params), const LaunchShape& shape, cudaStream_t stream,
+                       const Params& params, bool early) {
   if (!shape.IsLegal()) return cudaErrorInvalidConfiguration;
   const auto shared_bytes = static_cast<size_t>(shape.shared_bytes);
   if (shape.shared_bytes > kPlainSharedBytes) {
@@ -57,8 +64,42 @@ cudaError_t Launch(void (*kernel)(Params), const LaunchShape& shape, cudaStream_
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<ToDim3(shape.blocks), ToDim3(shape.threads), shared_bytes, stream>>>(params);
-  return cudaGetLastError();
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = ToDim3(shape.blocks);
+  config.blockDim = ToDim3(shape.threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+// A kernel takes one trivially copyable struct. Asynchronous on the stream.
+template <typename Params>
+cudaError_t Launch(void (*kernel)(Params), const LaunchShape& shape, cudaStream_t stream,
+                   const Params& params) {
+  return LaunchWith(kernel, shape, stream, params, false);
+}
+
+template <typename Params>
+cudaError_t LaunchEarly(void (*kernel)(Params), const LaunchShape& shape, cudaStream_t stream,
+                        const Params& params) {
+  return LaunchWith(kernel, shape, stream, params, HasEarlyLaunches());
+}
+
+__device__ __forceinline__ void WaitForEarlierLaunches() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void LetNextLaunchBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 }  // namespace tessera::kernels::cuda::gpu

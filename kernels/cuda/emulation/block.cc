@@ -143,6 +143,11 @@ void Block::Fail(const Site& site, const std::string& what) {
   throw Fault();
 }
 
+void Block::CheckWaited(const Site& site) {
+  if (threads_[running_].waited_for_earlier) return;
+  Fail(site, "ends without WaitForEarlierLaunches");
+}
+
 void Block::Meet(uint32_t mask, const Site& site, void* argument,
                  void (*execute)(Block& block, const LaneArguments& lanes)) {
   MeetWith(mask, false, site, argument, execute);

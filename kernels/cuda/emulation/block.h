@@ -71,6 +71,9 @@ class Block {
   void CommitCopies();
   // Until at most `newest` of the thread's committed groups are outstanding.
   void WaitCopies(int newest);
+  // For kernels that begin early (LaunchEarly), and whether the thread did so: else it fails.
+  void WaitForEarlierLaunches() { threads_[running_].waited_for_earlier = true; }
+  void CheckWaited(const Site& site);
   // Ends the block with a fault of the running thread.
   [[noreturn]] void Fail(const Site& site, const std::string& what);
 
@@ -85,6 +88,7 @@ class Block {
   struct Thread {
     bool waits = false;  // at `site`
     bool ended = false;
+    bool waited_for_earlier = false;
     Site site;
     uint32_t mask = 0;         // of the meeting that it waits for
     bool aligned = false;      // which needs all lanes of the warp

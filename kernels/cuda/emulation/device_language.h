@@ -172,14 +172,31 @@ T RoundTo(float value) {
 using std::max;
 using std::min;
 
+// What stands for a launch in reports.
+inline std::string NameOf(const Place& place) {
+  const std::string_view path = place.file_name();
+  return std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(place.line());
+}
+
 // A kernel takes one trivially copyable struct. Returns what the launch on a GPU would return.
 template <typename Params>
 cudaError_t Launch(void (*kernel)(Params), const LaunchShape& shape, cudaStream_t stream,
                    const Params& params, Place place = Place::current()) {
-  const std::string_view path = place.file_name();
-  const std::string name =
-      std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(place.line());
-  return stream->Launch(name, shape, [kernel, params] { kernel(params); });
+  return stream->Launch(NameOf(place), shape, [kernel, params] { kernel(params); });
 }
+
+// Here a launch begins where the one before it has ended; a thread that never waits is a fault.
+template <typename Params>
+cudaError_t LaunchEarly(void (*kernel)(Params), const LaunchShape& shape, cudaStream_t stream,
+                        const Params& params, Place place = Place::current()) {
+  const auto thread = [kernel, params, place] {
+    kernel(params);
+    Block::Current().CheckWaited({"LaunchEarly", place});
+  };
+  return stream->Launch(NameOf(place), shape, thread);
+}
+
+inline void WaitForEarlierLaunches() { Block::Current().WaitForEarlierLaunches(); }
+inline void LetNextLaunchBegin() {}
 
 }  // namespace tessera::kernels::cuda::emulated

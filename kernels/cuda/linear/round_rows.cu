@@ -23,6 +23,8 @@ __device__ __forceinline__ T Saturated(float value) {
 // A thread per element.
 template <typename In, typename Out>
 __global__ void RoundRowsKernel(RoundRowsParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const int64_t row = blockIdx.x;
   const In* in = static_cast<const In*>(p.in) + row * p.in_stride;
   Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
@@ -35,6 +37,8 @@ __global__ void RoundRowsKernel(RoundRowsParams p) {
 // The same for a width without padding: a thread per four elements.
 template <typename In, typename Out>
 __global__ void RoundFoursKernel(RoundRowsParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const int64_t row = blockIdx.x;
   const In* in = static_cast<const In*>(p.in) + row * p.in_stride;
   Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
@@ -53,9 +57,9 @@ cudaError_t LaunchRounding(const RoundRowsParams& p, cudaStream_t stream) {
   const bool fours = HasFours(p.in, p.in_stride, p.width, sizeof(In)) &&
                      HasFours(p.out, p.out_stride, p.width, sizeof(Out)) && p.width % 8 == 0;
   if (fours) {
-    return Launch(RoundFoursKernel<In, Out>, SpreadShape(p.rows, p.width / kFour), stream, p);
+    return LaunchEarly(RoundFoursKernel<In, Out>, SpreadShape(p.rows, p.width / kFour), stream, p);
   }
-  return Launch(RoundRowsKernel<In, Out>, SpreadShape(p.rows, p.width), stream, p);
+  return LaunchEarly(RoundRowsKernel<In, Out>, SpreadShape(p.rows, p.width), stream, p);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace {
 // Threads of one y share a vector.
 template <typename T>
 __global__ void NormKernel(NormParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   TESSERA_SHARED(float, sums, kMaxNormWarps);
   const int64_t vector = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int64_t row = vector / p.vectors, begin = vector % p.vectors * p.width;
@@ -43,9 +45,12 @@ __global__ void NormKernel(NormParams p) {
   }
 }
 
-// A block per vector, fours of elements in registers: what is wide, and begins at multiples of four.
+// A block per vector, fours of elements in registers: what is wide, and begins at multiples of
+// four.
 template <typename T>
 __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKernel(NormParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   TESSERA_SHARED(float, sums, kMaxWideNormWarps);
   const int64_t vector = blockIdx.x;
   const int64_t row = vector / p.vectors, begin = vector % p.vectors * p.width;
@@ -103,7 +108,8 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
     if (p.bias != nullptr) LoadFour(p.bias + of_thread(f), biases);
     T normed[kFour];
 #pragma unroll
-    for (int i = 0; i < kFour; ++i) normed[i] = RoundTo<T>(x[f][i] * scale * weights[i] + biases[i]);
+    for (int i = 0; i < kFour; ++i)
+      normed[i] = RoundTo<T>(x[f][i] * scale * weights[i] + biases[i]);
     StoreFour(out + of_thread(f), normed);
   }
 }
@@ -127,8 +133,9 @@ cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream) {
   return WithFloatType(params.dtype, [&](auto type) {
     using T = decltype(type);
     return IsWide<T>(params)
-               ? Launch(WideNormKernel<T>, WideNormShape(vectors, params.width), stream, params)
-               : Launch(NormKernel<T>, NormShape(vectors, params.width), stream, params);
+               ? LaunchEarly(WideNormKernel<T>, WideNormShape(vectors, params.width), stream,
+                             params)
+               : LaunchEarly(NormKernel<T>, NormShape(vectors, params.width), stream, params);
   });
 }
 

@@ -11,6 +11,8 @@ namespace {
 // A warp per head of q, k or v of a token. T: activations, C: the cache.
 template <typename T, typename C>
 __global__ void PrepareAttentionKernel(PrepareAttentionParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const int64_t token = blockIdx.x;
   const int64_t vector = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
   if (vector >= p.heads + 2 * p.kv_heads) return;  // the whole warp
@@ -69,8 +71,8 @@ cudaError_t LaunchPrepareAttention(const PrepareAttentionParams& params, cudaStr
   if (params.head_dim > kMaxPreparedHead) return cudaErrorInvalidValue;
   return WithFloatType(params.dtype, [&](auto type) {
     return WithFloatType(params.cache_dtype, [&](auto cached) {
-      return Launch(PrepareAttentionKernel<decltype(type), decltype(cached)>,
-                    HeadsShape(params.tokens, vectors), stream, params);
+      return LaunchEarly(PrepareAttentionKernel<decltype(type), decltype(cached)>,
+                         HeadsShape(params.tokens, vectors), stream, params);
     });
   });
 }

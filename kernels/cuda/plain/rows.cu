@@ -29,6 +29,8 @@ __device__ __forceinline__ float TableValue<Nibbles>(const EmbeddingParams& p, c
 
 template <typename Table, typename T>
 __global__ void EmbeddingKernel(EmbeddingParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const int64_t token = blockIdx.x;
   const int64_t id = p.ids[token] - p.vocabulary_begin;
   const bool present = id >= 0 && id < p.vocabulary_rows;
@@ -42,6 +44,8 @@ __global__ void EmbeddingKernel(EmbeddingParams p) {
 
 template <typename T>
 __global__ void GatherKernel(GatherParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const int64_t row = blockIdx.x, source = p.source_rows[row];
   const bool present = source >= 0 && source < p.in_rows;
   const T* in = static_cast<const T*>(p.in) + (present ? source : 0) * p.in_stride;
@@ -61,6 +65,8 @@ __global__ void FeedTokensKernel(FeedTokensParams p) {
 
 template <typename T>
 __global__ void AddKernel(AddParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
   T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
   for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
@@ -89,6 +95,8 @@ __device__ __forceinline__ float Activated(ActivationKind kind, float x) {
 
 template <typename T>
 __global__ void ActivationKernel(ActivationParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
   T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
   for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
@@ -100,6 +108,8 @@ __global__ void ActivationKernel(ActivationParams p) {
 // The same, four by four.
 template <typename T>
 __global__ void ActivateFoursKernel(ActivationParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
   T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
   for (int64_t four = FirstOfThread(); four < p.width / kFour; four += ThreadsOfRow()) {
@@ -117,11 +127,11 @@ template <typename T>
 cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
   const LaunchShape shape = SpreadShape(p.tokens, p.hidden);
   switch (p.table_dtype) {
-    case DType::kF32: return Launch(EmbeddingKernel<float, T>, shape, stream, p);
-    case DType::kF16: return Launch(EmbeddingKernel<Float16, T>, shape, stream, p);
-    case DType::kBF16: return Launch(EmbeddingKernel<BFloat16, T>, shape, stream, p);
-    case DType::kI8: return Launch(EmbeddingKernel<int8_t, T>, shape, stream, p);
-    case DType::kI4: return Launch(EmbeddingKernel<Nibbles, T>, shape, stream, p);
+    case DType::kF32: return LaunchEarly(EmbeddingKernel<float, T>, shape, stream, p);
+    case DType::kF16: return LaunchEarly(EmbeddingKernel<Float16, T>, shape, stream, p);
+    case DType::kBF16: return LaunchEarly(EmbeddingKernel<BFloat16, T>, shape, stream, p);
+    case DType::kI8: return LaunchEarly(EmbeddingKernel<int8_t, T>, shape, stream, p);
+    case DType::kI4: return LaunchEarly(EmbeddingKernel<Nibbles, T>, shape, stream, p);
     default: return cudaErrorInvalidValue;
   }
 }
@@ -137,8 +147,8 @@ cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream) 
 cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(GatherKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream,
-                  params);
+    return LaunchEarly(GatherKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream,
+                       params);
   });
 }
 
@@ -150,7 +160,8 @@ cudaError_t LaunchFeedTokens(const FeedTokensParams& params, cudaStream_t stream
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return Launch(AddKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream, params);
+    return LaunchEarly(AddKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream,
+                       params);
   });
 }
 
@@ -165,10 +176,10 @@ cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream
     using T = decltype(type);
     if (HasFours(params.in, params.in_stride, params.width, sizeof(T)) &&
         HasFours(params.out, params.out_stride, params.width, sizeof(T))) {
-      return Launch(ActivateFoursKernel<T>, SpreadShape(params.rows, params.width / kFour), stream,
-                    params);
+      return LaunchEarly(ActivateFoursKernel<T>, SpreadShape(params.rows, params.width / kFour),
+                         stream, params);
     }
-    return Launch(ActivationKernel<T>, SpreadShape(params.rows, params.width), stream, params);
+    return LaunchEarly(ActivationKernel<T>, SpreadShape(params.rows, params.width), stream, params);
   });
 }
 

@@ -98,6 +98,48 @@ TEST_CASE("RmsNorm: rows, heads, residual") {
             expected);
 }
 
+TEST_CASE("launches that begin early see all that earlier ones wrote") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  constexpr int64_t kRows = 16, kWidth = 200, kRounds = 20;
+  std::vector<float> values(kRows * kWidth);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7);
+  std::vector<int32_t> reversed(kRows);
+  for (int32_t row = 0; row < kRows; ++row) reversed[row] = kRows - 1 - row;
+
+  // Each round: the rows in reverse order, plus the rows.
+  std::vector<float> expected = values;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<float> before = expected;
+    for (int64_t i = 0; i < kRows * kWidth; ++i) {
+      expected[i] += before[reversed[i / kWidth] * kWidth + i % kWidth];
+    }
+  }
+  CHECK(RunEverySchedule<float>([&](TestDevice& device) {
+          float* from = device.Upload(values);
+          float* to = device.Upload(values);
+          const int32_t* order = device.Upload(reversed);
+          for (int round = 0; round < kRounds; ++round, std::swap(from, to)) {
+            device.Check(LaunchGather({.out = to,
+                                       .in = from,
+                                       .source_rows = order,
+                                       .rows = kRows,
+                                       .width = kWidth,
+                                       .in_rows = kRows,
+                                       .out_stride = kWidth,
+                                       .in_stride = kWidth},
+                                      device.stream()));
+            device.Check(LaunchAdd({.out = to,
+                                    .in = from,
+                                    .rows = kRows,
+                                    .width = kWidth,
+                                    .out_stride = kWidth,
+                                    .in_stride = kWidth},
+                                   device.stream()));
+          }
+          return device.Download(from, kRows * kWidth);
+        }) == expected);
+}
+
 template <typename T>
 void CheckEmbedding(DType dtype, int64_t hidden, bool accumulate) {
   CAPTURE(Name(dtype), hidden, accumulate);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/warp_ops.h"
 #include "tests/kernels/cuda/emulation/every_schedule.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda::emulated {
 namespace {
@@ -50,6 +51,24 @@ TEST_CASE("a deadlock names block, threads and what each waits for") {
 TEST_CASE("a fault is sticky, a later launch does not run") {
   CHECK(Run(&HalfBlockKernel, {.threads = {64}}).next_error == cudaErrorLaunchFailure);
   CHECK(Run(&NothingKernel, {.threads = {64}}).next_error == cudaSuccess);
+}
+
+void WaitingKernel(NoParams) { WaitForEarlierLaunches(); }
+
+void HalfWaitingKernel(NoParams) {
+  if (threadIdx.x < 32) WaitForEarlierLaunches();
+}
+
+TEST_CASE("a thread of an early launch that does not wait for earlier ones is a fault") {
+  const auto launched = [](void (*kernel)(NoParams)) {
+    EmulatedStream stream;
+    CHECK(Launch(&NothingKernel, {.threads = {64}}, &stream, {}) == cudaSuccess);
+    const cudaError_t error = LaunchEarly(kernel, {.threads = {64}}, &stream, {});
+    return StrCat(static_cast<int>(error), ": ", std::string(stream.failure().message()));
+  };
+  CHECK(launched(&WaitingKernel) == "0: ");
+  CHECK_THAT(launched(&HalfWaitingKernel),
+             Contains("thread (32, 0, 0)") && Contains("ends without WaitForEarlierLaunches"));
 }
 
 void PartOfWarpKernel(NoParams) {
