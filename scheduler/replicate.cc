@@ -4,6 +4,12 @@
 #include "scheduler/shares.h"
 
 namespace tessera::scheduler {
+namespace {
+
+// Of a GPU. A CPU's are left to whoever carries the plan out.
+constexpr int64_t kGpuStepTokens = 2048, kGpuSequences = 256;
+
+}  // namespace
 
 v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
                                        std::span<const DeviceOffer> devices) {
@@ -15,6 +21,10 @@ v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
     v1::Replica* replica = plan.add_replicas();
     replica->set_name(absl::StrCat("r-", device.name));
     replica->set_role(v1::REPLICA_ROLE_BOTH);
+    if (device.gpu) {
+      replica->set_max_batched_tokens(kGpuStepTokens);
+      replica->set_max_sequences(kGpuSequences);
+    }
     v1::PlannedWorker* worker = replica->add_stages()->add_workers();
     worker->set_device(device.name);
     worker->set_available_bytes(device.memory_bytes);

@@ -15,6 +15,7 @@ namespace tessera::scheduler {
 struct DeviceOffer {
   std::string name;
   int64_t memory_bytes = 0;
+  bool gpu = false;  // has steps of more rows and sequences, which its rates need
 };
 
 v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,

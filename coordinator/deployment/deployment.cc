@@ -237,7 +237,10 @@ void Deployment::RefreshPlan(const Workers& workers) {
   std::vector<scheduler::DeviceOffer> devices;
   for (const auto& [name, worker] : workers) {
     if (worker.state == v1::WORKER_STATE_LOST) continue;
-    devices.push_back({name, worker.registration.device().memory_bytes()});
+    const v1::DeviceInfo& device = worker.registration.device();
+    devices.push_back({.name = name,
+                       .memory_bytes = device.memory_bytes(),
+                       .gpu = !device.gpu_name().empty()});
   }
   v1::DeploymentPlan plan = scheduler::OneReplicaPerDevice(options_.configure.model(), devices);
   std::lock_guard lock(mutex_);

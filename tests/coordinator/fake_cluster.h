@@ -120,13 +120,14 @@ class FakeCluster {
   }
 
   FakeWorker& Add(const std::string& name, uint64_t plan_epoch = 0,
-                  int64_t memory_bytes = 1 << 30) {
+                  int64_t memory_bytes = 1 << 30, const std::string& gpu_name = "") {
     FakeWorkerOptions options;
     options.coordinator = address_;
     options.name = name;
     options.tokens_per_second = 50;
     options.plan_epoch = plan_epoch;
     options.memory_bytes = memory_bytes;
+    options.gpu_name = gpu_name;
     options.rendezvous = rendezvous_;
     workers_[name] = FakeWorker::Start(options);
     return *workers_[name];

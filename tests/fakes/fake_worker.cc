@@ -512,6 +512,7 @@ class FakeWorkerImpl final : public FakeWorker {
     registration.request.set_protocol_version(kProtocolVersion);
     registration.request.mutable_device()->set_kind("cpu");
     registration.request.mutable_device()->set_memory_bytes(options.memory_bytes);
+    registration.request.mutable_device()->set_gpu_name(options.gpu_name);
     registration.request.add_link_addresses("unix:/" + options.name);
     registration.plan_epoch = [this] { return service_.epoch(); };
     registration.load = [this] {

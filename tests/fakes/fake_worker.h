@@ -47,6 +47,7 @@ struct FakeWorkerOptions {
   double logprobs_tokens_per_second = 1;
   uint64_t plan_epoch = 0;  // that it registers with, as of an earlier coordinator
   int64_t memory_bytes = int64_t{1} << 40;
+  std::string gpu_name = {};  // empty: it is none
   std::shared_ptr<FakeRendezvous> rendezvous;  // for replicas of several workers
 };
 
