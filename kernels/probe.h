@@ -26,6 +26,10 @@ struct ProbeOptions {
   double window_seconds = 0;
 };
 
+// For a GPU: enough for all its multiprocessors, and for far longer than a launch takes.
+inline constexpr ProbeOptions kGpuProbe = {
+    .buffer_bytes = int64_t{1} << 30, .matrix_size = 8192, .rows = 4096};
+
 // The least that a device must have left to be measured: smaller buffers say nothing.
 inline constexpr int64_t kMinProbeBytes = int64_t{2} << 20;
 

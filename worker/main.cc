@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -63,10 +64,13 @@ MeasuredRates Measure(const WorkerDevice& worker, KvCoder& coder) {
   MeasuredRates rates;
   const auto read = kernels::ProbeReadRate(*worker.device, worker.look);
   if (read.ok()) rates.read_bytes_per_second = *read;
-  const auto upload = worker.has_own_memory ? kernels::ProbeUploadRate(*worker.device, worker.look)
+  // What goes through the host's memory shows its rate with less.
+  kernels::ProbeOptions less = worker.look;
+  less.buffer_bytes = std::min(less.buffer_bytes, int64_t{128} << 20);
+  const auto upload = worker.has_own_memory ? kernels::ProbeUploadRate(*worker.device, less)
                                             : absl::StatusOr<double>(0.0);
   if (upload.ok()) rates.upload_bytes_per_second = *upload;
-  const auto codec = ProbeKvCodecRate(*worker.device, coder, worker.look);
+  const auto codec = ProbeKvCodecRate(*worker.device, coder, less);
   if (codec.ok()) rates.kv_codec_bytes_per_second = *codec;
   absl::Status status = read.status();
   status.Update(upload.status());
@@ -261,7 +265,8 @@ int main(int argc, char** argv) {
   const tessera::worker::WorkerOptions& options = parsed->options;
   if (options.list_devices) {
     auto list = tessera::worker::ListDevices();
-    if (options.measure) tessera::worker::MeasureListed(tessera::worker::OpenGpu, {}, &list);
+    if (options.measure)
+      tessera::worker::MeasureListed(tessera::worker::OpenGpu, tessera::kernels::kGpuProbe, &list);
     std::cout << (options.json ? tessera::worker::DeviceListJson(list)
                                : tessera::worker::DeviceListText(list));
     return 0;

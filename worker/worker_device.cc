@@ -84,6 +84,7 @@ absl::Status MakeGpu(const WorkerOptions& options, const GpuOpener& open_gpu, Wo
   made->info = std::move(opened->info);
   made->info.set_kernel_path(opened->kernel_path);
   made->has_own_memory = made->memory_is_ours = true;
+  made->look = made->probe = kernels::kGpuProbe;
   if (options.cpus.empty()) made->cores = NearCores(made->cores, opened->near_cores);
   return absl::OkStatus();
 }
