@@ -47,6 +47,10 @@ struct Sizes {
   int64_t copy_bytes = 0, matrix = 0;
   int64_t decode_batch = 0, attention_context = 0;
   HeadShape heads;
+  struct Attended {
+    int64_t sequences = 0, context = 0;
+  };
+  std::vector<Attended> more_decodes, more_prompts;  // without bars
   std::vector<int64_t> batches;  // of the step; the last is that of the streams
   int64_t context = 0;           // of the step, and of the prompts
   int64_t output_tokens = 0;
@@ -58,6 +62,8 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .decode_batch = 8,
                          .attention_context = 4096,
                          .heads = {32, 8, 128},
+                         .more_decodes = {{64, 1024}, {1, 32768}},
+                         .more_prompts = {{4, 1024}},
                          .batches = {1, 16, 64},
                          .context = 1024,
                          .output_tokens = 256,
@@ -67,6 +73,8 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .decode_batch = 2,
                               .attention_context = 192,
                               .heads = {4, 2, 64},
+                              .more_decodes = {{3, 80}},
+                              .more_prompts = {{2, 80}},
                               .batches = {1, 2},
                               .context = 64,
                               .output_tokens = 8,
@@ -216,10 +224,25 @@ class GpuBench {
     if (!decode.ok()) return decode.status();
     Add({"decode attention", *decode / copy_rate_, 0.70, 0.85,
          StrCat("batch ", sizes_.decode_batch, ", context ", context, "; of the copy rate")});
-    const auto prefill = PrefillAttentionRate(**device, sizes_.heads, context);
+    const auto prefill = PrefillAttentionRate(**device, sizes_.heads, 1, context);
     if (!prefill.ok()) return prefill.status();
     Add({"prefill attention", *prefill / multiply_rate_, 0.35, 0.60,
          StrCat(context, " tokens, causal; of the rate of products")});
+    for (const auto& [batch, tokens] : sizes_.more_decodes) {
+      const auto rate = DecodeAttentionRate(**device, sizes_.heads, batch, tokens);
+      if (!rate.ok()) return rate.status();
+      Add({StrCat("decode attention ", batch, " x ", tokens), *rate / copy_rate_, 0, 0, ""});
+    }
+    for (const auto& [prompts, tokens] : sizes_.more_prompts) {
+      const auto rate = PrefillAttentionRate(**device, sizes_.heads, prompts, tokens);
+      if (!rate.ok()) return rate.status();
+      Add({StrCat("prefill attention ", prompts, " x ", tokens), *rate / multiply_rate_, 0, 0, ""});
+    }
+    HeadShape half = sizes_.heads;
+    half.head_dim = 64;
+    const auto narrow = PrefillAttentionRate(**device, half, 1, context);
+    if (!narrow.ok()) return narrow.status();
+    Add({"prefill attention, D 64", *narrow / multiply_rate_, 0, 0, StrCat(context, " tokens")});
     return absl::OkStatus();
   }
 

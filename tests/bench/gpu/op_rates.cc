@@ -201,10 +201,10 @@ absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadSh
 }
 
 absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
-                                            int64_t tokens) {
-  const auto seconds = AttentionSeconds(device, shape, 1, tokens, tokens);
+                                            int64_t prompts, int64_t tokens) {
+  const auto seconds = AttentionSeconds(device, shape, prompts, tokens, tokens);
   if (!seconds.ok()) return seconds;
-  const auto pairs = static_cast<double>(tokens) * static_cast<double>(tokens) / 2;
+  const auto pairs = static_cast<double>(prompts * tokens) * static_cast<double>(tokens) / 2;
   return 4.0 * static_cast<double>(shape.heads * shape.head_dim) * pairs / *seconds;
 }
 

@@ -21,8 +21,8 @@ absl::StatusOr<double> MultiplyRate(kernels::Device& device, int64_t size);
 // Bytes of bf16 keys and values, read by one row for each of `batch` sequences.
 absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadShape& shape,
                                            int64_t batch, int64_t context);
-// Causal operations of one prompt: half of those of all pairs.
+// Causal operations of so many prompts in one step: half of those of all pairs.
 absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
-                                            int64_t tokens);
+                                            int64_t prompts, int64_t tokens);
 
 }  // namespace tessera::bench
