@@ -120,6 +120,11 @@ __device__ __forceinline__ uint32_t RoundPair(float low, float high) {
 #endif
 }
 
+__device__ __forceinline__ int ComputedHere(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 __device__ __forceinline__ void SyncNamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -31,6 +31,9 @@
 //     2 to the power of x, off by at most 2^-22 of it; 0 where that is below the normal numbers.
 //   template <typename T> uint32_t RoundPair(float low, float high);
 //     Both rounded to nearest even.
+//   int ComputedHere(int value);
+//     The value. What is computed from it in a loop is not computed before the loop, where it would
+//     take registers.
 //   void SyncNamedBarrier(int id, int threads);    ids 1 to 15; threads: a multiple of 32
 //   void ArriveNamedBarrier(int id, int threads);  counts as an arrival, does not wait
 #pragma once

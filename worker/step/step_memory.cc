@@ -10,9 +10,12 @@ namespace tessera::worker {
 namespace {
 
 // A step of so many sequences that have one token each, whose keys and values go nowhere; they read
-// those of block 0.
-absl::Status FillTrial(int64_t rows, int64_t block_tokens, StepArrays* arrays) {
+// those of block 0, and have block tables as wide as there may be.
+absl::Status FillTrial(int64_t rows, int64_t table_width, int64_t block_tokens,
+                       StepArrays* arrays) {
   const std::vector<int32_t> zeros(rows, 0), ones(rows, 1), nowhere(rows, -1);
+  const std::vector<int32_t> widths(rows, static_cast<int32_t>(table_width));
+  const std::vector<int32_t> tables(rows * table_width, 0);
   std::vector<int32_t> starts(rows + 1);
   std::iota(starts.begin(), starts.end(), 0);
   return arrays->Assign({.token_ids = zeros,
@@ -21,8 +24,8 @@ absl::Status FillTrial(int64_t rows, int64_t block_tokens, StepArrays* arrays) {
                          .slots = nowhere,
                          .query_starts = starts,
                          .context_lengths = ones,
-                         .table_widths = ones,
-                         .tables = zeros,
+                         .table_widths = widths,
+                         .tables = tables,
                          .logit_rows = std::span(starts).first(rows)},
                         /*kv_blocks=*/1, block_tokens);
 }
@@ -45,7 +48,7 @@ absl::StatusOr<int64_t> KeptBytes(const StepLimits& limits, int64_t block_tokens
   int64_t last = 0;
   for (int64_t rows = 1; rows <= most; rows = PaddedRows(rows + 1)) {
     last = rows;
-    absl::Status status = FillTrial(rows, block_tokens, &arrays);
+    absl::Status status = FillTrial(rows, limits.max_blocks_per_sequence, block_tokens, &arrays);
     for (int time = 0; status.ok() && time < 2; ++time) {  // the second time it is kept
       status = stage.Run({&arrays, {}, {}, {}}, &outcome);
     }
@@ -53,8 +56,8 @@ absl::StatusOr<int64_t> KeptBytes(const StepLimits& limits, int64_t block_tokens
   }
   const kernels::RepeatingStream::Kept kept = stage.kept();
   if (kept.count == 0) return 0;
-  // Each also in every width of its block tables, which changes no number of launches; and counts
-  // of rows that are not padded, since that would be beyond the limits.
+  // Each also in every width of its block tables, of which the widest has the most launches; and
+  // counts of rows that are not padded, since that would be beyond the limits.
   const int64_t widths =
       std::bit_width(std::bit_ceil(static_cast<uint64_t>(limits.max_blocks_per_sequence)));
   const int64_t kinds = std::min(kept.most, (kept.count + most - last) * widths);

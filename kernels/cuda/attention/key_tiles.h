@@ -14,29 +14,47 @@ template <int D>
 struct TileLayout {
   static constexpr int kChunks = D / 8;
   static constexpr int kRowBytes = TileRowBytes(D);
+  static constexpr bool kSwapped = kChunks % 8 == 0;
 
   __device__ static __forceinline__ int Offset(int row, int chunk) {
-    if constexpr (kChunks % 8 == 0) chunk ^= row % 8;
+    if constexpr (kSwapped) chunk ^= row % 8;
     return row * kRowBytes + chunk * 16;
+  }
+  // Offset(rows16 * 16 + row, pair * 2 + chunk), from Offset(row, chunk) with row < 16, chunk < 2:
+  // an operation for each pair where rows16 and pair are constants.
+  __device__ static __forceinline__ int PairOffset(int of_lane, int rows16, int pair) {
+    const int row = kSwapped ? of_lane ^ pair * 32 : of_lane + pair * 32;
+    return row + rows16 * 16 * kRowBytes;
   }
 };
 
 // Keys and values of one sequence, of one kv head.
 struct Pages {
-  const uint16_t* keys;    // [slots, D]
-  const uint16_t* values;  // [slots, D]
-  const int32_t* table;    // block numbers
-  int begin, end;          // keys that are read; zeros stand for others
+  int kv_head;
+  const int32_t* table;  // block numbers
+  int begin, end;        // keys that are read, one or more; the nearest stand for others
 
-  __device__ __forceinline__ int SlotOf(int key, const TiledParams& p) const {
-    const int block_tokens = static_cast<int>(p.attention.block_tokens), shift = p.block_shift;
-    if (shift >= 0) return (table[key >> shift] << shift) + (key & (block_tokens - 1));
-    return table[key / block_tokens] * block_tokens + key % block_tokens;
+  // [slots, D]. Two pointers would take four registers.
+  __device__ __forceinline__ const uint16_t* Cache(bool values, const AttentionParams& p) const {
+    const void* const cache = values ? p.values : p.keys;
+    const int64_t stride = values ? p.values_stride : p.keys_stride;
+    return static_cast<const uint16_t*>(cache) + ComputedHere(kv_head) * stride;
+  }
+
+  __device__ __forceinline__ int Nearest(int key) const { return min(max(key, begin), end - 1); }
+  __device__ __forceinline__ int BlockOf(int key, const TiledParams& p) const {
+    return table[p.block_tokens.Of(key)];
+  }
+  __device__ __forceinline__ static int SlotOf(int key, int block, const TiledParams& p) {
+    return key + (block - p.block_tokens.Of(key)) * p.block_tokens.number;
   }
 };
 
 // The tiles of keys and values by turns, each kKeys rows, loaded by kThreads threads: one warp, or
 // the whole block. p.slots - 1 tiles are on their way while one is computed with.
+//
+// A few threads copy a row, up to 128 bytes of it at once. Each looks up the block of its rows when
+// the tile before is on its way: copies do not wait for the block table.
 template <int D, int kKeys, int kThreads>
 class TileRing {
  public:
@@ -52,6 +70,7 @@ class TileRing {
         next_key_(first * kKeys),
         key_step_(step * kKeys),
         loads_(2 * tiles) {
+    LookUp();
     for (int i = 1; i < p.slots; ++i) Load();
   }
 
@@ -77,29 +96,65 @@ class TileRing {
   }
 
  private:
+  static constexpr int kChunks = TileLayout<D>::kChunks;
+  // Threads of a row, and rows of a thread.
+  static constexpr int kRowThreads = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+  static constexpr int kRowsAtOnce = kThreads / kRowThreads;
+  static constexpr int kRows = kKeys / kRowsAtOnce;
+  static_assert(kChunks % kRowThreads == 0 && kKeys % kRowsAtOnce == 0);
+
+  // Of the thread, and its first chunk: what is computed from them takes no registers in between.
+  __device__ __forceinline__ static int FirstRow() {
+    return ComputedHere(static_cast<int>(threadIdx.x)) % kThreads / kRowThreads;
+  }
+  __device__ __forceinline__ static int FirstChunk() {
+    return ComputedHere(static_cast<int>(threadIdx.x)) % kRowThreads;
+  }
+
   // Into the next slot. Behind the last tile it closes a group of no copies.
   __device__ __forceinline__ void Load() {
     if (loads_ > 0) {
       const bool values = loads_ % 2 != 0;
-      LoadTile(memory_ + slot_ * kTileBytes, values ? pages_.values : pages_.keys);
-      if (values) next_key_ += key_step_;
+      LoadTile(memory_ + slot_ * kTileBytes, pages_.Cache(values, params_.attention));
+      if (values) {
+        next_key_ += key_step_;
+        LookUp();
+      }
       --loads_;
     }
     slot_ = slot_ + 1 == params_.slots ? 0 : slot_ + 1;
     CommitCopies();
   }
 
+  // The blocks of the tile that begins with next_key_.
+  __device__ __forceinline__ void LookUp() {
+    const int first_key = next_key_ + FirstRow();
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      blocks_[i] = pages_.BlockOf(pages_.Nearest(first_key + i * kRowsAtOnce), params_);
+    }
+  }
+
   __device__ __forceinline__ void LoadTile(unsigned char* tile, const uint16_t* cache) const {
-    constexpr int kChunks = TileLayout<D>::kChunks;
-    static_assert(kKeys * kChunks % kThreads == 0);
-    [[maybe_unused]] constexpr int kAtOnce = 512 / D;  // addresses; large heads leave few registers
-#pragma unroll kAtOnce
-    for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
-      const int index = i * kThreads + static_cast<int>(threadIdx.x) % kThreads;
-      const int row = index / kChunks, chunk = index % kChunks, key = next_key_ + row;
-      const bool seen = key >= pages_.begin && key < pages_.end;
-      const int64_t slot = seen ? pages_.SlotOf(key, params_) : 0;
-      CopyAsync16(tile + TileLayout<D>::Offset(row, chunk), cache + slot * D + chunk * 8, seen);
+    // A thread's chunks of a row, and its rows where places repeat, are as far apart in all
+    // threads.
+    constexpr int kChunkStep = kRowThreads * 16, kRowStep = kRowsAtOnce * TileLayout<D>::kRowBytes;
+    static_assert(!TileLayout<D>::kSwapped || kRowThreads == 8);
+    const int first_row = FirstRow(), first_chunk = FirstChunk();
+    const auto* const from = reinterpret_cast<const unsigned char*>(cache) + first_chunk * 16;
+    unsigned char* const to = tile + TileLayout<D>::Offset(first_row, first_chunk);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first_row + i * kRowsAtOnce, key = pages_.Nearest(next_key_ + row);
+      const int64_t slot = pages_.SlotOf(key, blocks_[i], params_);
+      const unsigned char* const from_row = from + slot * (2 * D);
+      unsigned char* const to_row = kRowsAtOnce % 8 == 0 || !TileLayout<D>::kSwapped
+                                        ? to + i * kRowStep
+                                        : tile + TileLayout<D>::Offset(row, first_chunk);
+#pragma unroll
+      for (int j = 0; j < kChunks / kRowThreads; ++j) {
+        CopyAsync16(to_row + j * kChunkStep, from_row + j * kChunkStep, true);
+      }
     }
   }
 
@@ -108,8 +163,9 @@ class TileRing {
   const Pages pages_;
   int next_key_;
   const int key_step_;
-  int loads_;     // to come, of keys where even
-  int slot_ = 0;  // of the next load, and until then of the tile that is read
+  int blocks_[kRows];  // of the thread's rows of the tile at next_key_
+  int loads_;          // to come, of keys where even
+  int slot_ = 0;       // of the next load, and until then of the tile that is read
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

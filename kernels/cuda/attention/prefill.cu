@@ -1,5 +1,5 @@
-// Attention of sequences with several rows: a block takes 64 rows, each of its four warps 16 of
-// them, and the keys and values that they see in tiles.
+// Attention of sequences with several rows: a block takes 64 or 128 rows, each of its four warps a
+// quarter of them, and the keys and values that they see in tiles.
 #include "kernels/cuda/attention/warp_rows.h"
 #include "kernels/cuda/launch/attention_shapes.h"
 #include "kernels/cuda/platform.h"
@@ -11,59 +11,70 @@ constexpr int kPrefillThreads = kPrefillWarps * kWarpThreads;
 
 // The tiles of a sequence begin with this one: there are as many as its rows need, and at times one
 // more. So a block finds its sequence by the starts alone.
+template <int kBlockRows>
 __device__ __forceinline__ int FirstTileOf(int sequence, const TiledParams& p) {
-  return p.attention.query_starts[sequence] * p.group / kPrefillRows + sequence;
+  return p.attention.query_starts[sequence] * p.group.number / kBlockRows + sequence;
 }
 
 // The last sequence whose tiles begin at or before this one.
+template <int kBlockRows>
 __device__ __forceinline__ int SequenceOfTile(int tile, const TiledParams& p) {
   int low = 0, high = static_cast<int>(p.attention.sequences);
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (FirstTileOf(middle, p) <= tile ? low : high) = middle;
+    (FirstTileOf<kBlockRows>(middle, p) <= tile ? low : high) = middle;
   }
   return low;
 }
 
-template <typename T, int D>
+template <typename T, int D, int kRowTiles>
 __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams p) {
   TESSERA_DYNAMIC_SHARED(memory);
-  constexpr int kKeys = PrefillTileKeys(D);
+  constexpr int kKeys = PrefillTileKeys(D), kRows = kRowTiles * kWarpRows;
+  constexpr int kBlockRows = kPrefillWarps * kRows, kQueryBytes = QueryBytes(D, kRowTiles);
   const AttentionParams& a = p.attention;
-  // Rows with the longest contexts begin first.
-  const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int sequence = SequenceOfTile(tile, p);
+  // Of all heads the rows with the longest contexts begin first, those that end last.
+  const int kv_heads = static_cast<int>(a.kv_heads);
+  const int from_end = static_cast<int>(blockIdx.x) / kv_heads;
+  const int kv_head = static_cast<int>(blockIdx.x) % kv_heads;
+  const int tile = static_cast<int>(gridDim.x) / kv_heads - 1 - from_end;
+  const int sequence = SequenceOfTile<kBlockRows>(tile, p);
   const int first_row = a.query_starts[sequence], end_row = a.query_starts[sequence + 1];
-  const SequenceRows rows = {sequence, static_cast<int>(blockIdx.y), first_row,
-                             (end_row - first_row) * p.group,
+  const SequenceRows rows = {sequence, kv_head, first_row, (end_row - first_row) * p.group.number,
                              a.context_lengths[sequence] - (end_row - first_row)};
-  const int first_of_block = (tile - FirstTileOf(sequence, p)) * kPrefillRows;
+  const int first_of_block = (tile - FirstTileOf<kBlockRows>(sequence, p)) * kBlockRows;
   if (end_row - first_row < 2 || first_of_block >= rows.count) return;  // the whole block
 
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int number = static_cast<int>(threadIdx.x) / kWarpThreads;
-  const int first = first_of_block + number * kWarpRows;
+  const int first = first_of_block + number * kRows;
   const int begin = FirstKey(rows.PositionOf(first_of_block, p) + 1, a);
-  const int end = rows.PositionOf(first_of_block + kPrefillRows - 1, p) + 1;
+  const int end = rows.PositionOf(first_of_block + kBlockRows - 1, p) + 1;
   // Tiles begin at multiples of kKeys: a row's sums are made alike in every block.
   const int first_tile = begin / kKeys, tiles = (end + kKeys - 1) / kKeys - first_tile;
-  TileRing<D, kKeys, kPrefillThreads> ring(memory + kPrefillWarps * QueryBytes(D),
+  TileRing<D, kKeys, kPrefillThreads> ring(memory + kPrefillWarps * kQueryBytes,
                                            PagesOf(rows, begin, end, p), first_tile, 1, tiles, p);
-  WarpRows<T, D> warp;
-  warp.Begin(rows, first, p, memory + number * QueryBytes(D));
-  warp.Attend(ring, first_tile, 1, tiles, first < rows.count, KeysSeenBy(rows, first, p),
-              p.scale_log2);
+  WarpRows<T, D, kRowTiles> warp;
+  warp.Begin(rows, first, p, memory + number * kQueryBytes);
+  const KeysSeen seen = {rows.PositionOf(first, p) + 1, rows.PositionOf(first + kRows - 1, p) + 1,
+                         WindowOf(a)};
+  // Found anew for the few tiles of which a row sees a part.
+  const auto end_of = [&](int i) {
+    return rows.PositionOf(ComputedHere(first) + lane / 4 + i * 8, p) + 1;
+  };
+  warp.Attend(ring, first_tile, 1, tiles, first < rows.count, seen, end_of, p.scale_log2);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = first + lane / 4 + half * 8;
+  for (int i = 0; i < 2 * kRowTiles; ++i) {
+    const int row = first + lane / 4 + i * 8, half = i % 2;
+    if (row >= rows.count) continue;
     unsigned char* const out =
         rows.ElementsOf(static_cast<unsigned char*>(a.out), a.out_stride, row, p);
-    if (out == nullptr) continue;
-    const float factor = 1 / warp.total[half];
+    const float factor = 1 / warp.total[i / 2][half];
 #pragma unroll
-    for (int i = 0; i < D / 8; ++i) {
-      StorePair<T>(out, i * 8 + lane % 4 * 2, a.dtype, warp.out[i][2 * half] * factor,
-                   warp.out[i][2 * half + 1] * factor);
+    for (int j = 0; j < D / 8; ++j) {
+      const float(&sums)[4] = warp.out[i / 2][j];
+      StorePair<T>(out, j * 8 + lane % 4 * 2, a.dtype, sums[2 * half] * factor,
+                   sums[2 * half + 1] * factor);
     }
   }
 }
@@ -74,9 +85,16 @@ cudaError_t LaunchPrefillAttention(const TensorAttentionParams& params, cudaStre
   const AttentionParams& a = params.attention;
   if (a.rows < 2 || a.sequences == 0 || a.heads == 0) return cudaSuccess;
   const TiledShape tiled = PrefillShape(ExtentsOf(params), params.capability);
+  const TiledParams tiled_params = TiledParamsOf(params, tiled.slots);
   return WithCacheOf(a, [&](auto type, auto head_dim) {
-    return Launch(PrefillKernel<decltype(type), decltype(head_dim)::value>, tiled.shape, stream,
-                  TiledParamsOf(params, tiled.slots));
+    using T = decltype(type);
+    constexpr int D = decltype(head_dim)::value;
+    if constexpr (MaxPrefillRowTiles(D) == 2) {
+      if (PrefillRowTiles(D, params.capability) == 2) {
+        return Launch(PrefillKernel<T, D, 2>, tiled.shape, stream, tiled_params);
+      }
+    }
+    return Launch(PrefillKernel<T, D, 1>, tiled.shape, stream, tiled_params);
   });
 }
 

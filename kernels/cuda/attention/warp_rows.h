@@ -1,8 +1,8 @@
-// Sixteen query rows of a warp against tiles of keys and values: products on tensor cores, the
-// softmax as it goes (Dao et al., "FlashAttention-2", 2023). For .cu files.
+// Query rows of a warp, sixteen or twice as many, against tiles of keys and values: products on
+// tensor cores, the softmax as it goes (Dao et al., "FlashAttention-2", 2023). For .cu files.
 //
-// With g = lane / 4 and t = lane % 4, a lane holds of rows g and g + 8 ("halves" 0 and 1) columns
-// 2t and 2t + 1 of every eight: the fragments of warp_ops.h.
+// With g = lane / 4 and t = lane % 4, a lane holds of rows g and g + 8 ("halves" 0 and 1) of each
+// sixteen columns 2t and 2t + 1 of every eight: the fragments of warp_ops.h.
 #pragma once
 
 #include <type_traits>
@@ -22,66 +22,42 @@ struct SequenceRows {
   int first_position;  // of row 0
 
   __device__ __forceinline__ int PositionOf(int row, const TiledParams& p) const {
-    return first_position + min(row, count - 1) / p.group;
+    return first_position + p.group.Of(min(row, count - 1));
   }
-  // The first element of a row in [rows, heads, D], or null where there is no such row.
+  // The first element of a row in [rows, heads, D].
   template <typename Pointer>
   __device__ __forceinline__ Pointer ElementsOf(Pointer base, int64_t stride, int row,
                                                 const TiledParams& p) const {
-    if (row >= count) return nullptr;
-    const int64_t head = kv_head * p.group + row % p.group;
-    const int64_t element = (first_row + row / p.group) * stride + head * p.attention.head_dim;
+    const int row_of_sequence = p.group.Of(row);
+    const int64_t head = row + (kv_head - row_of_sequence) * p.group.number;
+    const int64_t element = (first_row + row_of_sequence) * stride + head * p.attention.head_dim;
     return base + element * (p.attention.dtype == DType::kF32 ? 4 : 2);
   }
 };
 
-// Keys that the rows of a warp see. Rows that do not exist see what the last one does.
-struct KeysSeen {
-  int begin[2], end[2];    // of the lane's halves
-  int any_begin, any_end;  // of the warp: seen by a row
-  int all_begin, all_end;  // seen by every row
-};
+// Keys that a row sees at most.
+__device__ __forceinline__ int WindowOf(const AttentionParams& p) {
+  constexpr int kAll = 0x7fffffff;
+  return p.window == 0 ? kAll : static_cast<int>(min(p.window, int64_t{kAll}));
+}
 
 __device__ __forceinline__ int FirstKey(int end, const AttentionParams& p) {
-  const int window = static_cast<int>(min(p.window, int64_t{0x7fffffff}));
-  return window == 0 ? 0 : max(0, end - window);
+  return max(0, end - WindowOf(p));
 }
 
-// Of the rows from `first` on.
-__device__ __forceinline__ KeysSeen KeysSeenBy(const SequenceRows& rows, int first,
-                                               const TiledParams& p) {
-  KeysSeen seen;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    seen.end[half] = rows.PositionOf(first + lane / 4 + half * 8, p) + 1;
-    seen.begin[half] = FirstKey(seen.end[half], p.attention);
-  }
-  seen.all_end = rows.PositionOf(first, p) + 1;
-  seen.any_end = rows.PositionOf(first + kWarpRows - 1, p) + 1;
-  seen.any_begin = FirstKey(seen.all_end, p.attention);
-  seen.all_begin = FirstKey(seen.any_end, p.attention);
-  return seen;
-}
+// Keys that the rows of a warp see: so many up to the end of each.
+struct KeysSeen {
+  int first_end, last_end;  // of the warp's first and last row
+  int keys;
+};
 
 __device__ __forceinline__ Pages PagesOf(const SequenceRows& rows, int begin, int end,
                                          const TiledParams& p) {
   const AttentionParams& a = p.attention;
-  return {static_cast<const uint16_t*>(a.keys) + rows.kv_head * a.keys_stride,
-          static_cast<const uint16_t*>(a.values) + rows.kv_head * a.values_stride,
-          a.block_tables + rows.sequence * a.table_stride, begin, end};
+  return {rows.kv_head, a.block_tables + rows.sequence * a.table_stride, begin, end};
 }
 
-// Elements i and i + 1 of queries or outputs, in T or in f32.
-template <typename T>
-__device__ __forceinline__ uint32_t LoadPair(const unsigned char* row, int i, DType dtype) {
-  if (dtype == DType::kF32) {
-    const float2 pair = *reinterpret_cast<const float2*>(row + 4 * i);
-    return RoundPair<T>(pair.x, pair.y);
-  }
-  return *reinterpret_cast<const uint32_t*>(row + 2 * i);
-}
-
+// Elements i and i + 1 of outputs, in T or in f32.
 template <typename T>
 __device__ __forceinline__ void StorePair(unsigned char* row, int i, DType dtype, float low,
                                           float high) {
@@ -92,167 +68,254 @@ __device__ __forceinline__ void StorePair(unsigned char* row, int i, DType dtype
   }
 }
 
-template <typename T, int D>
+// kSharers: warps of the block, all of them, that have the same rows and their queries in common.
+template <typename T, int D, int kRowTiles = 1, int kSharers = 1>
 struct WarpRows {
   // Where they take too many registers, queries lie in shared memory, of which a lane reads what it
-  // wrote itself.
-  static constexpr bool kQueriesInShared = QueryBytes(D) > 0;
-  static_assert(!kQueriesInShared || QueryBytes(D) == D / 16 * kWarpThreads * sizeof(uint4));
+  // wrote itself, or what the same lane of a sharer wrote.
+  static constexpr bool kQueriesInShared = QueryBytes(D, kRowTiles) > 0;
+  static constexpr int kQuerySteps = D / 16;
+  static_assert(!kQueriesInShared ||
+                QueryBytes(D, kRowTiles) == kRowTiles * kQuerySteps * kWarpThreads * sizeof(uint4));
 
-  uint4 registers[kQueriesInShared ? 1 : D / 16];
-  uint4* shared;        // of the lane: 16 elements behind kWarpThreads others
-  float out[D / 8][4];  // sums of values by weights
-  float largest[2];     // score so far, a power of two
-  float total[2];       // of the lane's weights
+  uint4 registers[kQueriesInShared ? 1 : kRowTiles * kQuerySteps];
+  uint4* shared;                   // of the lane: 16 elements behind kWarpThreads others
+  float out[kRowTiles][D / 8][4];  // sums of values by weights
+  float largest[kRowTiles][2];     // score so far, a power of two
+  float total[kRowTiles][2];       // of the lane's weights
 
-  // Zeros for rows that do not exist. `memory`: QueryBytes(D) of the warp's own.
+  // Rows that do not exist are as the last one. `memory`: QueryBytes(D, kRowTiles) of the warp's
+  // own, or of all sharers; then a barrier must follow.
   __device__ __forceinline__ void Begin(const SequenceRows& rows, int first, const TiledParams& p,
                                         unsigned char* memory) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-    shared = reinterpret_cast<uint4*>(memory) + lane;
+    shared = reinterpret_cast<uint4*>(memory) + static_cast<int>(threadIdx.x) % kWarpThreads;
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      LoadQueries(rows, first + tile * kWarpRows, tile * kQuerySteps, p);
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) out[tile][i][j] = 0;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        largest[tile][half] = -INFINITY;
+        total[tile][half] = 0;
+      }
+    }
+  }
+
+  // Sixteen rows from `first` on as fragments `to` and behind it.
+  __device__ __forceinline__ void LoadQueries(const SequenceRows& rows, int first, int to,
+                                              const TiledParams& p) {
     const auto* const q = static_cast<const unsigned char*>(p.attention.q);
+    const int row = first + static_cast<int>(threadIdx.x) % kWarpThreads / 4, last = rows.count - 1;
     const unsigned char* const of_half[2] = {
-        rows.ElementsOf(q, p.attention.q_stride, first + lane / 4, p),
-        rows.ElementsOf(q, p.attention.q_stride, first + lane / 4 + 8, p)};
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k) {
-      uint32_t pairs[4];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const unsigned char* const row = of_half[r % 2];
-        const int element = k * 16 + r / 2 * 8 + lane % 4 * 2;
-        pairs[r] = row == nullptr ? 0 : LoadPair<T>(row, element, p.attention.dtype);
-      }
-      const uint4 fragment = {pairs[0], pairs[1], pairs[2], pairs[3]};
-      if constexpr (kQueriesInShared) {
-        shared[k * kWarpThreads] = fragment;
-      } else {
-        registers[k] = fragment;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < D / 8; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) out[i][j] = 0;
-    }
-    largest[0] = largest[1] = -INFINITY;
-    total[0] = total[1] = 0;
-  }
-
-  // scores[j][..] of the tile's keys 8j to 8j + 7.
-  template <int kKeys>
-  __device__ __forceinline__ void Score(const unsigned char* keys,
-                                        float (&scores)[kKeys / 8][4]) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, matrix = lane / 8;
-#pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[j][i] = 0;
-    }
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k) {
-      const uint4 fragment = kQueriesInShared ? shared[k * kWarpThreads] : registers[k];
-      const uint32_t queries[4] = {fragment.x, fragment.y, fragment.z, fragment.w};
-#pragma unroll
-      for (int j = 0; j < kKeys / 16; ++j) {
-        uint32_t b[4];  // of keys 16j to 16j + 7 and of the next eight
-        const int row = j * 16 + matrix / 2 * 8 + lane % 8;
-        LoadMatrices(b, keys + TileLayout<D>::Offset(row, k * 2 + matrix % 2));
-        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-        Mma16x8x16<T>(scores[2 * j], queries, low);
-        Mma16x8x16<T>(scores[2 * j + 1], queries, high);
-      }
+        rows.ElementsOf(q, p.attention.q_stride, min(row, last), p),
+        rows.ElementsOf(q, p.attention.q_stride, min(row + 8, last), p)};
+    if (p.attention.dtype == DType::kF32) {
+      LoadFragments(of_half, to, [](const unsigned char* of_row, int element) {
+        const float2 pair = *reinterpret_cast<const float2*>(of_row + 4 * element);
+        return RoundPair<T>(pair.x, pair.y);
+      });
+    } else {
+      LoadFragments(of_half, to, [](const unsigned char* of_row, int element) {
+        return *reinterpret_cast<const uint32_t*>(of_row + 2 * element);
+      });
     }
   }
 
-  // Turns the scores of keys from `first_key` on into weights, and brings the sums to the base of
-  // the largest score. A tile of which a row sees nothing leaves the row's bits as they are.
-  template <int kKeys>
-  __device__ __forceinline__ void Weigh(float (&scores)[kKeys / 8][4], int first_key,
-                                        const KeysSeen& seen, float scale_log2) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-    if (first_key < seen.all_begin || first_key + kKeys > seen.all_end) {
+  // load_pair(row, i): elements i and i + 1. There is no branch between many loads: they are on
+  // their way together.
+  template <typename LoadPair>
+  __device__ __forceinline__ void LoadFragments(const unsigned char* const (&of_half)[2], int to,
+                                                LoadPair load_pair) {
+    constexpr int kSteps = kQueriesInShared ? kQuerySteps / kSharers : kQuerySteps;
+    constexpr int kAtOnce = kSteps < 8 ? kSteps : 8;
+    static_assert(kSteps % kAtOnce == 0 && (!kQueriesInShared || kQuerySteps % kSharers == 0));
+    const int first = kQueriesInShared && kSharers > 1
+                          ? static_cast<int>(threadIdx.x) / kWarpThreads * kSteps
+                          : 0;
+#pragma unroll 1
+    for (int begin = first; begin < first + kSteps; begin += kAtOnce) {
+      uint32_t pairs[kAtOnce][4];
 #pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) {
+      for (int k = 0; k < kAtOnce; ++k) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = first_key + j * 8 + lane % 4 * 2 + i % 2;
-          if (key < seen.begin[i / 2] || key >= seen.end[i / 2]) scores[j][i] = -INFINITY;
+        for (int r = 0; r < 4; ++r) {
+          const int element = (begin + k) * 16 + r / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+          pairs[k][r] = load_pair(of_half[r % 2], element);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const uint4 fragment = {pairs[k][0], pairs[k][1], pairs[k][2], pairs[k][3]};
+        if constexpr (kQueriesInShared) {
+          shared[(to + begin + k) * kWarpThreads] = fragment;
+        } else {
+          registers[to + k] = fragment;
         }
       }
     }
+  }
+
+  // scores[tile][j][..] of the tile's rows and of keys 8j to 8j + 7.
+  template <int kKeys>
+  __device__ __forceinline__ void Score(const unsigned char* keys,
+                                        float (&scores)[kRowTiles][kKeys / 8][4]) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, matrix = lane / 8;
+    const int of_lane = ComputedHere(TileLayout<D>::Offset(matrix / 2 * 8 + lane % 8, matrix % 2));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = -INFINITY;
+    for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
-        most = fmaxf(most, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[tile][j][i] = 0;
       }
-      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-      most = fmaxf(largest[half], most * scale_log2);
-      const float base = most == -INFINITY ? 0 : most;
-      const float rescale = Exp2(largest[half] - base);
-      largest[half] = most;
-      float sum = 0;
+    }
+#pragma unroll
+    for (int k = 0; k < kQuerySteps; ++k) {
+      uint32_t queries[kRowTiles][4];
+#pragma unroll
+      for (int tile = 0; tile < kRowTiles; ++tile) {
+        const int at = tile * kQuerySteps + k;
+        const uint4 fragment = kQueriesInShared ? shared[at * kWarpThreads] : registers[at];
+        queries[tile][0] = fragment.x;
+        queries[tile][1] = fragment.y;
+        queries[tile][2] = fragment.z;
+        queries[tile][3] = fragment.w;
+      }
+#pragma unroll
+      for (int j = 0; j < kKeys / 16; ++j) {
+        uint32_t b[4];  // of keys 16j to 16j + 7 and of the next eight
+        LoadMatrices(b, keys + TileLayout<D>::PairOffset(of_lane, j, k));
+        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+#pragma unroll
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+          Mma16x8x16<T>(scores[tile][2 * j], queries[tile], low);
+          Mma16x8x16<T>(scores[tile][2 * j + 1], queries[tile], high);
+        }
+      }
+    }
+  }
+
+  // Scores of keys from `first_key` on that a row does not see become -inf. end_of(i): of the
+  // lane's row 8i + lane / 4.
+  template <int kKeys, typename EndOf>
+  __device__ __forceinline__ static void Hide(float (&scores)[kRowTiles][kKeys / 8][4],
+                                              int first_key, int keys_seen, EndOf end_of) {
+    const int first_of_lane = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int row = 0; row < 2 * kRowTiles; ++row) {
+      const int end = end_of(row) - first_of_lane, begin = end - keys_seen;
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          float& score = scores[j][2 * half + i];
-          score = Exp2(score * scale_log2 - base);
-          sum += score;
+          const int key = j * 8 + i;
+          float& score = scores[row / 2][j][row % 2 * 2 + i];
+          if (key < begin || key >= end) score = -INFINITY;
         }
       }
-      total[half] = total[half] * rescale + sum;
+    }
+  }
+
+  // Turns scores into weights, and brings the sums to the base of the largest score. A tile of
+  // which a row sees nothing leaves the row's bits as they are.
+  template <int kKeys>
+  __device__ __forceinline__ void Weigh(float (&scores)[kRowTiles][kKeys / 8][4],
+                                        float scale_log2) {
 #pragma unroll
-      for (int i = 0; i < D / 8; ++i) {
-        out[i][2 * half] *= rescale;
-        out[i][2 * half + 1] *= rescale;
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = -INFINITY;
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+          most = fmaxf(most, fmaxf(scores[tile][j][2 * half], scores[tile][j][2 * half + 1]));
+        }
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+        most = fmaxf(largest[tile][half], most * scale_log2);
+        const float base = most == -INFINITY ? 0 : most;
+        const float rescale = Exp2(largest[tile][half] - base);
+        largest[tile][half] = most;
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& score = scores[tile][j][2 * half + i];
+            score = Exp2(score * scale_log2 - base);
+            sum += score;
+          }
+        }
+        total[tile][half] = total[tile][half] * rescale + sum;
+#pragma unroll
+        for (int i = 0; i < D / 8; ++i) {
+          out[tile][i][2 * half] *= rescale;
+          out[tile][i][2 * half + 1] *= rescale;
+        }
       }
     }
   }
 
   template <int kKeys>
   __device__ __forceinline__ void AddValues(const unsigned char* values,
-                                            const uint32_t (&weights)[kKeys / 16][4]) {
+                                            const uint32_t (&weights)[kRowTiles][kKeys / 16][4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, matrix = lane / 8;
+    const int of_lane = ComputedHere(TileLayout<D>::Offset(matrix % 2 * 8 + lane % 8, matrix / 2));
+    // Some elements at a time, by all keys: as many sums as hide a product's latency, and few
+    // places.
+    constexpr int kAtOnce = D % 32 == 0 ? 2 : 1;
 #pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
+    for (int first = 0; first < D / 16; first += kAtOnce) {
 #pragma unroll
-      for (int j = 0; j < D / 16; ++j) {
-        uint32_t b[4];  // of elements 16j to 16j + 7 and of the next eight
-        const int row = k * 16 + matrix % 2 * 8 + lane % 8;
-        LoadMatricesTransposed(b, values + TileLayout<D>::Offset(row, j * 2 + matrix / 2));
-        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-        Mma16x8x16<T>(out[2 * j], weights[k], low);
-        Mma16x8x16<T>(out[2 * j + 1], weights[k], high);
+      for (int k = 0; k < kKeys / 16; ++k) {
+#pragma unroll
+        for (int j = first; j < first + kAtOnce; ++j) {
+          uint32_t b[4];  // of elements 16j to 16j + 7 and of the next eight
+          LoadMatricesTransposed(b, values + TileLayout<D>::PairOffset(of_lane, k, j));
+          const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+#pragma unroll
+          for (int tile = 0; tile < kRowTiles; ++tile) {
+            Mma16x8x16<T>(out[tile][2 * j], weights[tile][k], low);
+            Mma16x8x16<T>(out[tile][2 * j + 1], weights[tile][k], high);
+          }
+        }
       }
     }
   }
 
   // The tiles of a ring, of which the first begins with key first * kKeys. `works`: whether the
-  // warp has a row; it takes part in the loads in any case.
-  template <int kKeys, int kThreads>
+  // warp has a row; it takes part in the loads in any case. end_of: see Hide.
+  template <int kKeys, int kThreads, typename EndOf>
   __device__ __forceinline__ void Attend(TileRing<D, kKeys, kThreads>& ring, int first, int step,
-                                         int tiles, bool works, const KeysSeen& seen,
+                                         int tiles, bool works, const KeysSeen& seen, EndOf end_of,
                                          float scale_log2) {
-    for (int tile = 0; tile < tiles; ++tile) {
-      const int first_key = (first + tile * step) * kKeys;
+    for (int i = 0; i < tiles; ++i) {
+      const int first_key = (first + i * step) * kKeys;
+      // Whether a row of the warp sees one of these keys.
       const bool sees =
-          works && first_key < seen.any_end && first_key + kKeys > seen.any_begin;  // of a warp
+          works && first_key < seen.last_end && first_key + kKeys > seen.first_end - seen.keys;
       const unsigned char* const keys = ring.Next();
-      uint32_t weights[kKeys / 16][4];
+      uint32_t weights[kRowTiles][kKeys / 16][4];
       if (sees) {
-        float scores[kKeys / 8][4];
+        float scores[kRowTiles][kKeys / 8][4];
         Score<kKeys>(keys, scores);
-        Weigh<kKeys>(scores, first_key, seen, scale_log2);
+        if (first_key < seen.last_end - seen.keys || first_key + kKeys > seen.first_end) {
+          Hide<kKeys>(scores, first_key, seen.keys, end_of);
+        }
+        Weigh<kKeys>(scores, scale_log2);
 #pragma unroll
-        for (int k = 0; k < kKeys / 16; ++k) {
+        for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
-          for (int r = 0; r < 4; ++r) {
-            const float(&of_keys)[4] = scores[2 * k + r / 2];
-            weights[k][r] = RoundPair<T>(of_keys[r % 2 * 2], of_keys[r % 2 * 2 + 1]);
+          for (int k = 0; k < kKeys / 16; ++k) {
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+              const float(&of_keys)[4] = scores[tile][2 * k + r / 2];
+              weights[tile][k][r] = RoundPair<T>(of_keys[r % 2 * 2], of_keys[r % 2 * 2 + 1]);
+            }
           }
         }
       }
@@ -260,9 +323,12 @@ struct WarpRows {
       if (sees) AddValues<kKeys>(values, weights);
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      total[half] += __shfl_xor_sync(kAllLanes, total[half], 1);
-      total[half] += __shfl_xor_sync(kAllLanes, total[half], 2);
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        total[tile][half] += __shfl_xor_sync(kAllLanes, total[tile][half], 1);
+        total[tile][half] += __shfl_xor_sync(kAllLanes, total[tile][half], 2);
+      }
     }
   }
 };

@@ -78,6 +78,8 @@ inline float Exp2(float x) {
   return power < 0x1p-126f ? 0 : power;
 }
 
+inline int ComputedHere(int value) { return value; }
+
 template <typename T>
 uint32_t RoundPair(float low, float high) {
   return RoundTo<T>(low).bits | static_cast<uint32_t>(RoundTo<T>(high).bits) << 16;

@@ -3,8 +3,9 @@
 // gives.
 //
 // What decides the bits of a row (the width of a tile, where a context is split) depends on the
-// head size and on the row's own context alone; the architecture chooses only how many tiles are on
-// their way to a block. Pure functions, compiled for every platform. Extents are 1 or more.
+// head size and on the row's own context alone; the architecture chooses only how many rows a block
+// has, and how many tiles are on their way to it. Pure functions, compiled for every platform.
+// Extents are 1 or more.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,20 @@
 
 namespace tessera::kernels::cuda {
 
-// Rows of a warp's matrix product. A row is one query head at one position: the heads of a group,
-// which share keys, stand behind each other.
+// Rows of a matrix product. A row is one query head at one position: the heads of a group, which
+// share keys, stand behind each other.
 inline constexpr int kWarpRows = 16;
 inline constexpr int kPrefillWarps = 4;
-inline constexpr int kPrefillRows = kPrefillWarps * kWarpRows;
 // Keys that a warp of a decode block takes at a time.
 inline constexpr int kDecodeTileKeys = 16;
 // A decode context is split every kSplitKeys keys; one of more than kMaxSplits of those has splits
 // of twice as many, and so on.
-inline constexpr int kSplitKeys = 512;
+inline constexpr int kSplitKeys = 256;
 inline constexpr int kMaxSplits = 32;
+// Blocks that registers of a multiprocessor have room for.
+inline constexpr int kDecodeBlocks = 4;
+// Heads of a sequence whose splits a block adds up.
+inline constexpr int kCombineWarps = 4;
 inline constexpr int kMinTileSlots = 2;
 inline constexpr int kMaxTileSlots = 4;
 
@@ -34,10 +38,17 @@ constexpr bool HasTensorAttention(int64_t head_dim) {
 // Warps of a decode block, which all have the same rows and take turns at tiles.
 constexpr int DecodeWarps(int64_t head_dim) { return head_dim > 128 ? 2 : 4; }
 
-// Queries that a warp keeps in shared memory, for want of registers.
-constexpr int QueryBytes(int64_t head_dim) {
-  return head_dim < 128 ? 0 : 2 * kWarpRows * static_cast<int>(head_dim);
+// Queries that a warp of one or two products' rows keeps in shared memory, for want of registers.
+constexpr int QueryBytes(int64_t head_dim, int row_tiles) {
+  const bool in_registers = head_dim < 128 && row_tiles * head_dim < 160;
+  return in_registers ? 0 : 2 * row_tiles * kWarpRows * static_cast<int>(head_dim);
 }
+
+// The rows of how many products a warp of a prefill block may have: two, if its registers hold the
+// sums. Then what it reads of keys and values serves both.
+constexpr int MaxPrefillRowTiles(int64_t head_dim) { return head_dim > 128 ? 1 : 2; }
+// How many it has: two where shared memory has room for the queries of two blocks.
+int PrefillRowTiles(int64_t head_dim, int capability);
 
 // Keys of a tile that the warps of a prefill block share.
 constexpr int PrefillTileKeys(int64_t head_dim) { return head_dim > 128 ? 32 : 64; }
@@ -76,17 +87,18 @@ struct TensorAttentionExtents {
 };
 
 // A launch, and how many tiles its blocks (prefill) or warps (decode) have room for: in shared
-// memory behind the queries of all warps.
+// memory behind the queries, which a prefill block has of each warp and a decode block once.
 struct TiledShape {
   LaunchShape shape;
   int slots = kMinTileSlots;
 };
 
-// Blocks (tiles of up to kPrefillRows rows of a sequence, kv heads). `capability` is 90 for 9.0.
+// Blocks (kv heads x tiles of a sequence's rows, as many as all warps have). `capability` is 90 for
+// 9.0.
 TiledShape PrefillShape(const TensorAttentionExtents& extents, int capability);
 // Blocks (splits, kv heads x tiles of kWarpRows of a group's heads, sequences).
 TiledShape DecodeShape(const TensorAttentionExtents& extents, int capability);
-// Blocks (heads, sequences), a thread per element of a head.
+// Blocks (heads by kCombineWarps, sequences), a warp per head.
 LaunchShape CombineShape(const TensorAttentionExtents& extents);
 
 }  // namespace tessera::kernels::cuda

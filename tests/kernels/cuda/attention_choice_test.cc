@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "kernels/cuda/emulation/runtime.h"
+#include "kernels/cuda/launch/attention_shapes.h"
 #include "tests/kernels/conformance/attention_case.h"
 
 namespace tessera::kernels::cuda {
@@ -68,14 +69,20 @@ TEST_CASE("the emulated device attends 16-bit KV on tensor cores, and f32 with t
   conformance::RunAttention(*path, c);
   const Launches tensor;
   CHECK(tensor.prefill == before.prefill + 2);
-  CHECK(tensor.decode == before.decode + 4);  // the splits, and their sums
+  CHECK(tensor.decode == before.decode + 2);  // of one split each
   CHECK(tensor.plain == before.plain);
+  conformance::AttentionCase longer = c;
+  longer.sequences = {{1, kSplitKeys + 1, 1}};
+  conformance::RunAttention(*path, longer);
+  const Launches split;
+  CHECK(split.prefill == tensor.prefill);    // no sequence has several rows
+  CHECK(split.decode == tensor.decode + 2);  // the splits, and their sums
   c.cache = c.products = c.activation = DType::kF32;
   conformance::RunAttention(*path, c);
   const Launches after;
   CHECK(after.plain == tensor.plain + 1);
-  CHECK(after.prefill == tensor.prefill);
-  CHECK(after.decode == tensor.decode);
+  CHECK(after.prefill == split.prefill);
+  CHECK(after.decode == split.decode);
 }
 
 }  // namespace

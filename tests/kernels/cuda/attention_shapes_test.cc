@@ -52,17 +52,20 @@ TEST_CASE("attention: legal shapes within the shared memory of every architectur
           CHECK(tiled.slots <= kMaxTileSlots);
         }
         const int warps = DecodeWarps(head_dim);
+        const int row_tiles = PrefillRowTiles(head_dim, architecture.capability);
+        CHECK(row_tiles <= MaxPrefillRowTiles(head_dim));
         CHECK(prefill.shape.threads.count() == kPrefillWarps * kWarpThreads);
         CHECK(decode.shape.threads.count() == warps * kWarpThreads);
         CHECK(prefill.shape.shared_bytes ==
-              kPrefillWarps * QueryBytes(head_dim) +
+              kPrefillWarps * QueryBytes(head_dim, row_tiles) +
                   prefill.slots * PrefillTileKeys(head_dim) * TileRowBytes(head_dim));
-        CHECK(decode.shape.shared_bytes ==
-              warps *
-                  (QueryBytes(head_dim) + decode.slots * kDecodeTileKeys * TileRowBytes(head_dim)));
+        CHECK(decode.shape.shared_bytes == QueryBytes(head_dim, 1) + warps * decode.slots *
+                                                                         kDecodeTileKeys *
+                                                                         TileRowBytes(head_dim));
         CHECK(decode.shape.blocks.y * kWarpRows >= 8 * group);
         CHECK(CombineShape(extents).IsLegal());
-        CHECK(CombineShape(extents).threads.x >= head_dim);
+        CHECK(CombineShape(extents).blocks.x * CombineShape(extents).threads.x / kWarpThreads >=
+              8 * group);
       }
     }
   }
@@ -72,6 +75,13 @@ TEST_CASE("attention: legal shapes within the shared memory of every architectur
   CHECK(DecodeShape(extents, 90).slots == 3);
   CHECK(PrefillShape(extents, 89).slots == 2);
   CHECK(DecodeShape(extents, 89).slots == 2);
+  // Rows of a warp.
+  CHECK(PrefillRowTiles(128, 90) == 2);
+  CHECK(PrefillRowTiles(128, 80) == 2);
+  CHECK(PrefillRowTiles(128, 89) == 1);
+  CHECK(PrefillRowTiles(64, 89) == 2);
+  CHECK(PrefillRowTiles(64, 75) == 1);
+  CHECK(PrefillRowTiles(256, 90) == 1);
 }
 
 TEST_CASE("attention: every sequence of prefill gets the tiles that it needs") {
@@ -84,17 +94,22 @@ TEST_CASE("attention: every sequence of prefill gets the tiles that it needs") {
       starts.push_back(starts.back() + static_cast<int64_t>(random() % 150));
     }
     const int64_t rows = std::max<int64_t>(1, starts.back()) + static_cast<int64_t>(random() % 3);
-    const int64_t tiles = PrefillShape({rows, sequences, group, 1, 64, 512}, 90).shape.blocks.x;
-    const auto first = [&](int64_t s) { return starts[s] * group / kPrefillRows + s; };
-    for (int64_t s = 0; s < sequences; ++s) {
-      const int64_t end = s + 1 < sequences ? first(s + 1) : tiles;
-      CHECK((end - first(s)) * kPrefillRows >= (starts[s + 1] - starts[s]) * group);
+    for (const int capability : {89, 90}) {
+      const int64_t block_rows = PrefillRowTiles(128, capability) * kPrefillWarps * kWarpRows;
+      const int64_t blocks =
+          PrefillShape({rows, sequences, 3 * group, 3, 128, 512}, capability).shape.blocks.x;
+      CHECK(blocks % 3 == 0);
+      const auto first = [&](int64_t s) { return starts[s] * group / block_rows + s; };
+      for (int64_t s = 0; s < sequences; ++s) {
+        const int64_t end = s + 1 < sequences ? first(s + 1) : blocks / 3;
+        CHECK((end - first(s)) * block_rows >= (starts[s + 1] - starts[s]) * group);
+      }
     }
   }
 }
 
 TEST_CASE("attention: splits cover a context, and are the same however long others may be") {
-  for (const int context : {1, 512, 513, 16384, 16385, 40000, 131072, 1000000}) {
+  for (const int context : {1, 256, 257, 8192, 8193, 40000, 131072, 1000000}) {
     CAPTURE(context);
     const int keys = SplitKeys(context), splits = (context + keys - 1) / keys;
     CHECK(keys % kSplitKeys == 0);
@@ -104,7 +119,7 @@ TEST_CASE("attention: splits cover a context, and are the same however long othe
     CHECK(MaxSplits(context) <= kMaxSplits);
     CHECK((keys == kSplitKeys) == (context <= kSplitKeys * kMaxSplits));
   }
-  CHECK(PartialBytes(3, 8, 128, 1024) == 3 * 8 * 2 * 130 * 4);
+  CHECK(PartialBytes(3, 8, 128, 1024) == 3 * 8 * 4 * 130 * 4);
   CHECK(PartialBytes(3, 8, 128, 0) == 3 * 8 * 130 * 4);
 }
 

@@ -236,9 +236,15 @@ TEST_CASE("windows, blocks of any size, and blocks before the window that are go
 
 TEST_CASE("single rows whose contexts end at, before and behind the end of a split") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  Case c = {.sequences = {{1, 511, 1}, {1, 512, 2}, {1, 513, 3}, {1, 1600, 4}}};
-  c.window = GENERATE(0, 600);
-  c.heads = c.kv_heads = 1;
+  Case c = {.sequences = {{1, kSplitKeys - 1, 1},
+                          {1, kSplitKeys, 2},
+                          {1, kSplitKeys + 1, 3},
+                          {1, 2 * kSplitKeys + 1, 4},
+                          {1, 1600, 5},
+                          {1, 1, 6}}};
+  c.window = GENERATE(0, 70, 600);
+  c.heads = 5;
+  c.kv_heads = 1;
   CheckCase(c);
 }
 
