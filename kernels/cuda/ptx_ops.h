@@ -125,6 +125,30 @@ __device__ __forceinline__ int ComputedHere(int value) {
   return value;
 }
 
+template <typename T>
+__device__ __forceinline__ uint32_t AddPairs(uint32_t a, uint32_t b) {
+  uint32_t sums;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+#if __CUDA_ARCH__ >= 800
+    // A sum of bf16 is there from 9.0 on, a product with 1 and a sum before.
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(0x3f803f80u), "r"(b));
+#else
+    sums = 0;
+    __trap();
+#endif
+  } else {
+    static_assert(std::is_same_v<T, Float16>);
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  }
+  return sums;
+}
+
+__device__ __forceinline__ uint32_t MaskAndOr(uint32_t value, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(value), "r"(mask), "r"(bits));
+  return result;
+}
+
 __device__ __forceinline__ void SyncNamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -1,5 +1,5 @@
 // Instructions that CUDA C++ has no function for: tensor-core products, matrix loads, asynchronous
-// copies, powers of two, named barriers. Kernels use inline PTX nowhere else. On a GPU each is the
+// copies, powers of two, sums of pairs, named barriers. Kernels use inline PTX nowhere else. On a GPU each is the
 // instruction (ptx_ops.h); under the emulator it has the same meaning in C++
 // (emulation/warp_instructions.h). The PTX has been assembled for every architecture, but has not
 // run on a GPU yet: tests/kernels/cuda/warp_ops_test holds it against the emulator where there is
@@ -34,6 +34,10 @@
 //   int ComputedHere(int value);
 //     The value. What is computed from it in a loop is not computed before the loop, where it would
 //     take registers.
+//   template <typename T> uint32_t AddPairs(uint32_t a, uint32_t b);
+//     The sums of the lower and of the upper halves, rounded to nearest even.
+//   uint32_t MaskAndOr(uint32_t value, uint32_t mask, uint32_t bits);
+//     (value & mask) | bits. Of two constants compilers make two instructions.
 //   void SyncNamedBarrier(int id, int threads);    ids 1 to 15; threads: a multiple of 32
 //   void ArriveNamedBarrier(int id, int threads);  counts as an arrival, does not wait
 #pragma once

@@ -46,6 +46,13 @@ int64_t RoundedBytes(const TensorView& in) {
   return IsAligned(in) ? 0 : Aligned(in.rows() * RoundedStride(in.shape[1]) * 2);
 }
 
+// Of the workspace, for sums of parts of the depth.
+int64_t PartBytes(const LinearSpec& spec, int64_t rows) {
+  const GemmSplit split =
+      ChooseGemmSplit(spec.out_features, spec.in_features, spec.weight_dtype);
+  return GemmPartBytes(split, rows, spec.out_features);
+}
+
 BlasProducts::Shape ShapeOf(const LinearSpec& spec, DType out, bool bias) {
   return {.type = spec.weight_dtype,
           .out = out,
@@ -115,9 +122,11 @@ int64_t CudaLinear::GroupedWorkspaceBytes(const LinearSpec& spec, int64_t rows) 
 int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType in) const {
   const int64_t rounded = GroupedWorkspaceBytes(spec, rows);
   const LinearProblem problem = ProblemOf(spec, in, spec.weight_dtype, rows, 1);
+  if (spec.weight_dtype == DType::kF32) return rounded;
+  const int64_t parts = PartBytes(spec, std::min(rows, kMaxSplitRows));
   const bool dense = TensorCoreType(problem, capability_) == spec.weight_dtype;
-  if (blas_ == nullptr || !dense || spec.weight_dtype == DType::kF32) return rounded;
-  int64_t most = 0;
+  if (blas_ == nullptr || !dense) return rounded + parts;
+  int64_t most = parts;
   for (const bool bias : {false, true}) {
     if (bias && in != DType::kF32) continue;
     most = std::max(most, blas_->Prepare(ShapeOf(spec, in, bias), rows));
@@ -155,8 +164,11 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   BlasProducts::Plan* const plan = FindPlan(args, type);
   const int64_t rounded_bytes = RoundedBytes(args.in);
   const int64_t plan_bytes = plan == nullptr ? 0 : BlasProducts::WorkspaceBytes(*plan);
-  const int64_t blas_bytes = plan == nullptr ? 0 : kBlasAlignment + plan_bytes;
-  absl::Status check = CheckLinear(args, rounded_bytes + blas_bytes);
+  const int64_t blas_bytes = kBlasAlignment + plan_bytes;
+  const bool may_split = plan == nullptr && args.in.rows() <= kMaxSplitRows;
+  const int64_t part_bytes = may_split ? PartBytes(args.weights->spec, args.in.rows()) : 0;
+  absl::Status check =
+      CheckLinear(args, rounded_bytes + (plan == nullptr ? part_bytes : blas_bytes));
   if (!check.ok()) return check;
   const TensorView in = EnqueueRounding("Linear", args.in, type, args.workspace, stream);
   if (plan != nullptr) {
@@ -177,6 +189,10 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   }
   auto params = ParamsOf<LinearParams>(*args.weights, args.out, in);
   params.bias = args.bias.As<float>();
+  if (part_bytes > 0) {
+    params.part_sums = reinterpret_cast<float*>(args.workspace.data + rounded_bytes);
+  }
+  params.capability = capability_;
   params.multiprocessors = multiprocessors_;
   stream.Enqueue("Linear", &LaunchGemm, params);
   return absl::OkStatus();
@@ -212,6 +228,7 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
     params.source_rows = args.source_rows.As<int32_t>();
     params.experts = static_cast<int64_t>(count);
     params.expert_bytes = count > 1 ? args.experts[e + 1].data - args.experts[e].data : 0;
+    params.capability = capability_;
     params.multiprocessors = multiprocessors_;
     stream.Enqueue("GroupedLinear", kernel == LinearKernel::kGemv ? &LaunchGemv : &LaunchGemm,
                    params);

@@ -19,10 +19,10 @@ class CudaLinear {
   CudaLinear(int capability, int multiprocessors, BlasProducts* blas)
       : capability_(capability), multiprocessors_(multiprocessors), blas_(blas) {}
 
-  // For the rows as tensor cores take them, where the call's are others, and for cuBLASLt, whose
-  // plans for up to so many rows of the type `in` this makes.
+  // For the rows as tensor cores take them, where the call's are others, for sums of parts of the
+  // depth, and for cuBLASLt, whose plans for up to so many rows of the type `in` this makes.
   int64_t WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType in) const;
-  // The same, without cuBLASLt, of the rows of all experts.
+  // For the rows of all experts as tensor cores take them.
   int64_t GroupedWorkspaceBytes(const LinearSpec& spec, int64_t rows) const;
   // InvalidArgument where the arguments do not fit, and nothing is enqueued.
   absl::Status Enqueue(const LinearArgs& args, CudaStream& stream) const;

@@ -17,6 +17,58 @@ int64_t Groups(const LinearSpec& spec) {
   return (spec.in_features + spec.group_size - 1) / spec.group_size;
 }
 
+constexpr int64_t kBlockCodes = 32;  // whose order is the tensor cores'
+
+// Where the code of an input stands.
+int64_t CodePlace(int64_t input) {
+  return input / 32 * 32 + input % 8 / 2 * 8 + input % 32 / 8 * 2 + input % 2;
+}
+int64_t NibblePlace(int64_t input) {
+  const int64_t place = CodePlace(input);
+  return place / 8 * 8 + place % 8 / 2 + place % 2 * 4;
+}
+
+// int8 codes in the order of inputs, up to the end of a block.
+void OrderCodes(std::byte* codes, int64_t count) {
+  for (int64_t first = 0; first < count; first += kBlockCodes) {
+    std::byte block[kBlockCodes];
+    for (int64_t i = 0; i < kBlockCodes; ++i) block[CodePlace(i)] = codes[first + i];
+    std::memcpy(codes + first, block, sizeof block);
+  }
+}
+
+// Of 8 int4 codes, the even ones, or the odd ones of `codes` >> 4, as 16 bits.
+uint32_t EveryOther(uint32_t codes) {
+  codes &= 0x0f0f0f0fu;
+  codes = (codes | codes >> 4) & 0x00ff00ffu;
+  return (codes | codes >> 8) & 0xffffu;
+}
+
+// Word c of a block has pair t at bits 8t; they become word t with the even code at bits 4c.
+void OrderInt4Block(const uint32_t (&in)[4], uint32_t (&out)[4]) {
+  for (int t = 0; t < 4; ++t) {
+    uint32_t pairs = 0;
+    for (int c = 0; c < 4; ++c) pairs |= (in[c] >> 8 * t & 0xffu) << 8 * c;
+    out[t] = EveryOther(pairs) | EveryOther(pairs >> 4) << 16;
+  }
+}
+
+void CopyInt4Codes(const std::byte* from, int64_t size_bytes, std::byte* to) {
+  constexpr int64_t kBlockBytes = kBlockCodes / 2;
+  for (int64_t i = 0; i < size_bytes; i += kBlockBytes) {
+    uint32_t in[4] = {}, out[4];
+    std::memcpy(in, from + i, std::min(kBlockBytes, size_bytes - i));
+    OrderInt4Block(in, out);
+    std::memcpy(to + i, out, sizeof out);
+  }
+}
+
+// The code of an input in a packed row.
+uint32_t PackedInt4Code(const std::byte* row, int64_t input) {
+  const int64_t place = NibblePlace(input);
+  return std::to_integer<uint32_t>(row[place / 2]) >> (place % 2 * 4) & 0xfu;
+}
+
 absl::Status QuantiseRow(const LinearSpec& spec, int64_t number, const std::vector<float>& values,
                          std::byte* row) {
   auto* codes = reinterpret_cast<int8_t*>(row);
@@ -27,6 +79,7 @@ absl::Status QuantiseRow(const LinearSpec& spec, int64_t number, const std::vect
     scales[group] = cpu::linear::Quantise(values.data() + begin, count, codes + begin);
     if (scales[group] < 0) return cpu::linear::NotFinite(number, begin);
   }
+  OrderCodes(row, spec.in_features);
   return absl::OkStatus();
 }
 
@@ -53,6 +106,9 @@ absl::Status ConvertRow(const LinearSpec& spec, int64_t number, const std::vecto
 
 int64_t ScalesOffsetBytes(const LinearSpec& spec) {
   if (spec.weight_dtype == DType::kI4) return Aligned(Int4CodeBytes(spec.in_features));
+  if (spec.weight_dtype == DType::kI8) {
+    return (spec.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes;
+  }
   return Aligned(spec.in_features * SizeInBytes(spec.weight_dtype));
 }
 
@@ -73,7 +129,7 @@ absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorVie
     if (spec.weight_dtype == DType::kI4) {
       const auto* from = source.Row<std::byte>(r);
       const int64_t code_bytes = Int4CodeBytes(spec.in_features);
-      std::memcpy(row, from, code_bytes);
+      CopyInt4Codes(from, code_bytes, row);
       std::memcpy(row + ScalesOffsetBytes(spec), from + code_bytes, Groups(spec) * 4);
       continue;
     }
@@ -97,11 +153,11 @@ void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorVie
     for (int64_t i = 0; i < spec.in_features; ++i) {
       switch (spec.weight_dtype) {
         case DType::kI4:
-          out[i] = Int4Weight(Int4Code(row, i),
+          out[i] = Int4Weight(PackedInt4Code(row, i),
                               Int4WordAt(row + ScalesOffsetBytes(spec), i / spec.group_size));
           break;
         case DType::kI8:
-          out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]) *
+          out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[CodePlace(i)]) *
                    scales[i / spec.group_size];
           break;
         case DType::kBF16: out[i] = ToFloat(reinterpret_cast<const BFloat16*>(row)[i]); break;

@@ -3,6 +3,12 @@
 // and so do the f32 scales behind an int8 row and the words behind the codes of an int4 row
 // (kernels/int4_rows.h); what lies between is zero.
 //
+// Codes stand as a lane of tensor cores takes them, 32 inputs, that is 32 or 16 bytes, after
+// another: of inputs 8c + 2t + e (c and t of 0 to 3, e of 0 and 1) those of t = 0 come first, with
+// c from 0 to 3, then those of t = 1 and so on. Of the 8 int4 codes of a t, a 32-bit word, those of
+// e = 0 are the lower half: so two inputs that follow each other become a pair of 16-bit numbers by
+// one shift.
+//
 // Host memory only; pure functions, thread-safe.
 #pragma once
 

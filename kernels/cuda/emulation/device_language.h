@@ -158,6 +158,17 @@ inline uint32_t __float_as_uint(float value) {
   return bits;
 }
 
+// Bytes of `low` (0 to 3) and `high` (4 to 7), chosen by the lowest 3 bits of each hex digit.
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t digits) {
+  const uint64_t both = low | uint64_t{high} << 32;
+  uint32_t bytes = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t byte = digits >> 4 * i & 7;
+    bytes |= static_cast<uint32_t>(both >> 8 * byte & 0xff) << 8 * i;
+  }
+  return bytes;
+}
+
 template <typename T>
 float AsFloat(T value) {
   return ToFloat(value);

@@ -85,6 +85,18 @@ uint32_t RoundPair(float low, float high) {
   return RoundTo<T>(low).bits | static_cast<uint32_t>(RoundTo<T>(high).bits) << 16;
 }
 
+template <typename T>
+uint32_t AddPairs(uint32_t a, uint32_t b) {
+  const auto half = [](uint32_t pair, int i) {
+    return HalfToFloat<T>(static_cast<uint16_t>(pair >> 16 * i));
+  };
+  return RoundPair<T>(half(a, 0) + half(b, 0), half(a, 1) + half(b, 1));
+}
+
+inline uint32_t MaskAndOr(uint32_t value, uint32_t mask, uint32_t bits) {
+  return (value & mask) | bits;
+}
+
 inline void SyncNamedBarrier(int id, int threads, Place place = Place::current()) {
   Block::Current().Synchronize(id, threads, {"SyncNamedBarrier", place});
 }

@@ -6,21 +6,40 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Inputs that must share one scale: those of a lane's load (16 bytes of int8, or 8 of int4) in the
-// GEMV, those of a stage in the GEMM.
-constexpr int64_t kGemvGroup = 16;
-constexpr int64_t kGemmGroup = kGemmDepth;
+constexpr int64_t kGroup = kGemmWindow;  // inputs that must share one scale
 constexpr int kAmpere = 80;
+
+// Of a GEMM with split depth: enough blocks for large GPUs, and what a block sums at least.
+constexpr int64_t kSplitBlocks = 256, kMinPartStages = 4;
+constexpr int kMinStages = 2, kEnoughStages = 3, kMaxStages = 6;
+constexpr int64_t kSumThreads = 256;
 
 int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
 bool IsHalf(DType type) { return type == DType::kF16 || type == DType::kBF16; }
 
 // Weights of 16 bits must be of the type that they are multiplied in; int8 and int4 become any.
-bool Fits(const LinearProblem& problem, DType type, int64_t group) {
+bool Fits(const LinearProblem& problem, DType type) {
   const bool codes = problem.weights == DType::kI8 || problem.weights == DType::kI4;
-  if (codes) return problem.group_size % group == 0;
+  if (codes) return problem.group_size % kGroup == 0;
   return IsHalf(problem.weights) && (type == problem.weights || type == DType::kF32);
+}
+
+// Shared memory of a multiprocessor.
+int64_t SharedBytes(int capability) {
+  switch (capability) {
+    case 80:
+    case 87: return 164 << 10;
+    case 90:
+    case 100:
+    case 103: return 228 << 10;
+    default: return capability < kAmpere ? 64 << 10 : 100 << 10;
+  }
+}
+
+// What each of so many blocks on a multiprocessor may have; the driver takes 1 KiB from 8.0 on.
+int64_t SharedBytesOfBlock(int capability, int64_t blocks) {
+  return SharedBytes(capability) / blocks - (capability < kAmpere ? 0 : 1 << 10);
 }
 
 int64_t RowsOfExpert(int64_t rows, int64_t experts) { return Ceil(rows, experts); }
@@ -39,16 +58,16 @@ const char* Name(LinearKernel kernel) {
 DType TensorCoreType(const LinearProblem& problem, int capability) {
   const DType type = problem.in == DType::kF32 ? problem.products : problem.in;
   const bool there = type == DType::kF16 || (type == DType::kBF16 && capability >= kAmpere);
-  return there && Fits(problem, type, kGemmGroup) ? type : DType::kF32;
+  return there && Fits(problem, type) ? type : DType::kF32;
 }
 
 LinearKernel ChooseLinear(const LinearProblem& problem, int capability) {
   const bool few = RowsOfExpert(problem.rows, problem.experts) <= kMaxGemvRows;
   const bool tensor_cores = TensorCoreType(problem, capability) != DType::kF32;
   if (tensor_cores && !few) return LinearKernel::kTensorCores;
-  return Fits(problem, problem.in, kGemvGroup) ? LinearKernel::kGemv
-         : tensor_cores                        ? LinearKernel::kTensorCores
-                                               : LinearKernel::kPlain;
+  return Fits(problem, problem.in) ? LinearKernel::kGemv
+         : tensor_cores            ? LinearKernel::kTensorCores
+                                   : LinearKernel::kPlain;
 }
 
 int GemvRowsAtOnce(int64_t rows, int64_t experts) {
@@ -61,28 +80,54 @@ LaunchShape GemvShape(int rows_at_once, int64_t columns, int64_t experts) {
           .threads = {kWarpThreads, kGemvWarps}};
 }
 
-GemmTile ChooseGemmTile(int64_t rows, int64_t columns, int64_t experts, int multiprocessors) {
+GemmTile ChooseGemmTile(const GemmProblem& problem) {
   constexpr GemmTile kTiles[] = {{4, 2}, {4, 1}, {2, 1}, {1, 1}};
-  const int64_t of_expert = RowsOfExpert(rows, experts);
-  const int64_t wide = Ceil(columns, kGemmColumns) * experts;
+  const int64_t of_expert = RowsOfExpert(problem.rows, problem.experts);
+  const int64_t wide = Ceil(problem.columns, kGemmColumns) * problem.experts;
+  const bool may_split = problem.experts == 1 && problem.rows <= kMaxSplitRows;
+  const int bits = GemmWeightBits(problem.weights);
   for (const GemmTile& tile : kTiles) {
+    const bool fits = kMinStages * GemmStageBytes(tile.rows(), bits) <=
+                      SharedBytesOfBlock(problem.capability, 1);
     const bool half_empty = 2 * of_expert <= tile.rows();
-    const bool idle = 2 * Ceil(of_expert, tile.rows()) * wide < multiprocessors;
-    if (!half_empty && !idle) return tile;
+    const bool idle =
+        !may_split && 2 * Ceil(of_expert, tile.rows()) * wide < problem.multiprocessors;
+    if (fits && !half_empty && !idle) return tile;
   }
   return kTiles[3];
 }
 
-LaunchShape GemmShape(const GemmTile& tile, int64_t rows, int64_t columns, int64_t experts,
-                      DType weights) {
-  const int64_t tiles = experts == 1 ? Ceil(rows, tile.rows()) : rows / tile.rows() + experts;
-  const int64_t weight_bytes = weights == DType::kI4   ? kGemmNibbleBytes
-                               : weights == DType::kI8 ? kGemmCodeBytes
-                                                       : kGemmRowBytes;
-  return {
-      .blocks = {tiles, Ceil(columns, kGemmColumns)},
-      .threads = {kWarpThreads, int64_t{4} * tile.row_warps},
-      .shared_bytes = kGemmStages * (tile.rows() * kGemmRowBytes + kGemmColumns * weight_bytes)};
+int GemmStages(const GemmTile& tile, const GemmProblem& problem) {
+  const int64_t stage_bytes = GemmStageBytes(tile.rows(), GemmWeightBits(problem.weights));
+  const int64_t of_two = SharedBytesOfBlock(problem.capability, 2) / stage_bytes;
+  const int64_t alone = SharedBytesOfBlock(problem.capability, 1) / stage_bytes;
+  const int64_t stages = of_two >= kEnoughStages ? of_two : std::min<int64_t>(alone, 4);
+  return static_cast<int>(std::clamp<int64_t>(stages, kMinStages, kMaxStages));
+}
+
+GemmSplit ChooseGemmSplit(int64_t columns, int64_t depth, DType weights) {
+  const int64_t stages = Ceil(depth, GemmDepth(GemmWeightBits(weights)));
+  const int64_t wanted = std::max<int64_t>(1, kSplitBlocks / Ceil(columns, kGemmColumns));
+  const int64_t part_stages = std::max(kMinPartStages, Ceil(stages, wanted));
+  return {.parts = Ceil(stages, part_stages), .part_stages = part_stages};
+}
+
+int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns) {
+  if (split.parts == 1) return 0;
+  return split.parts * rows * Ceil(columns, kGemmColumns) * kGemmColumns * 4;
+}
+
+LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t parts) {
+  const int64_t tiles = problem.experts == 1 ? Ceil(problem.rows, tile.rows())
+                                             : problem.rows / tile.rows() + problem.experts;
+  const int64_t stage_bytes = GemmStageBytes(tile.rows(), GemmWeightBits(problem.weights));
+  return {.blocks = {tiles, Ceil(problem.columns, kGemmColumns), parts},
+          .threads = {kWarpThreads, int64_t{4} * tile.row_warps},
+          .shared_bytes = GemmStages(tile, problem) * stage_bytes};
+}
+
+LaunchShape SumPartsShape(int64_t rows, int64_t columns) {
+  return {.blocks = {Ceil(columns, kSumThreads), rows}, .threads = {kSumThreads}};
 }
 
 }  // namespace tessera::kernels::cuda

@@ -46,12 +46,20 @@ LaunchShape GemvShape(int rows_at_once, int64_t columns, int64_t experts);
 
 // ---- GEMM on tensor cores
 
-inline constexpr int kGemmColumns = 128;     // of a block: four warps beside each other
-inline constexpr int kGemmDepth = 32;        // inputs of a stage
-inline constexpr int kGemmStages = 3;        // that copies run ahead
-inline constexpr int kGemmRowBytes = 64;     // of a stage, of 16-bit inputs
-inline constexpr int kGemmCodeBytes = 32;    // of a stage, of int8 weights
-inline constexpr int kGemmNibbleBytes = 16;  // of a stage, of int4 weights
+inline constexpr int kGemmColumns = 128;  // of a block: four warps beside each other
+// Of int8 and int4 weights groups are a multiple of so many inputs, or the plain kernel has them.
+inline constexpr int kGemmWindow = 32;
+// Products of so many rows and fewer may split their depth over blocks.
+inline constexpr int64_t kMaxSplitRows = 64;
+
+constexpr int GemmWeightBits(DType weights) {
+  return weights == DType::kI4 ? 4 : weights == DType::kI8 ? 8 : 16;
+}
+// Inputs of a stage of copies.
+constexpr int GemmDepth(int weight_bits) { return weight_bits == 16 ? 64 : 128; }
+constexpr int GemmStageBytes(int rows, int weight_bits) {
+  return GemmDepth(weight_bits) * (16 * rows + weight_bits * kGemmColumns) / 8;
+}
 
 // Rows of a block: row_warps below each other, each with row_tiles fragments of 16.
 struct GemmTile {
@@ -60,11 +68,35 @@ struct GemmTile {
   constexpr int rows() const { return 16 * row_tiles * row_warps; }
 };
 
-// 16, 32, 64 or 128 rows: as many as there are, and fewer where the GPU would stand half idle.
-GemmTile ChooseGemmTile(int64_t rows, int64_t columns, int64_t experts, int multiprocessors);
-// Blocks (tiles of rows, columns). How many tiles the experts' rows make is known on the device
-// alone: there are enough for any split of them, and those beyond end at once.
-LaunchShape GemmShape(const GemmTile& tile, int64_t rows, int64_t columns, int64_t experts,
-                      DType weights);
+struct GemmProblem {
+  int64_t rows = 0;  // of all experts together
+  int64_t columns = 0, experts = 1;
+  DType weights = DType::kBF16;
+  int capability = 75, multiprocessors = 1;  // of the GPU
+};
+
+// 16, 32, 64 or 128 rows. Up to kMaxSplitRows without experts: all rows, so that weights pass once.
+// Else as many as there are, and fewer where the GPU would stand half idle or two stages would not
+// fit in its shared memory.
+GemmTile ChooseGemmTile(const GemmProblem& problem);
+// Stages that copies run ahead in, 2 to 6: as many as leave room for a second block.
+int GemmStages(const GemmTile& tile, const GemmProblem& problem);
+
+// Parts of the depth that blocks sum for themselves where columns alone make too few blocks. It
+// depends on the columns, the depth and the weights alone, so that rows keep their bits in every
+// batch and on every GPU.
+struct GemmSplit {
+  int64_t parts = 1;
+  int64_t part_stages = 0;  // of each but the last one
+};
+GemmSplit ChooseGemmSplit(int64_t columns, int64_t depth, DType weights);
+// Of the sums of all parts, f32 [parts, rows, columns rounded up to kGemmColumns]; 0 for one part.
+int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns);
+
+// Blocks (tiles of rows, columns, parts). How many tiles the experts' rows make is known on the
+// device alone: there are enough for any split of them, and those beyond end at once.
+LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t parts);
+// A thread per output of a row.
+LaunchShape SumPartsShape(int64_t rows, int64_t columns);
 
 }  // namespace tessera::kernels::cuda

@@ -9,20 +9,48 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-// `count` inputs of a row from k on, zeros beyond the depth.
-template <typename T, int count>
+// Where the inputs of a lane's `count` weights stand from place k on: for 16-bit weights beside each
+// other. For codes (device/weight_rows.h) half a block of 32: of each 8 inputs, the first or the
+// last 4.
+template <bool codes>
+__device__ __forceinline__ int64_t FirstInput(int64_t k) {
+  return codes ? k / 32 * 32 + k % 32 / 4 : k;
+}
+template <bool codes>
+__device__ __forceinline__ constexpr int InputOffset(int i) {
+  return codes ? i / 4 * 8 + i % 4 : i;
+}
+
+// A lane's inputs of a row from place k on, zeros beyond the depth.
+template <typename T, bool codes, int count>
 __device__ __forceinline__ void LoadInputs(const LinearParams& p, const T* row, int64_t k,
                                            bool vectors, float* out) {
-  if (vectors && k + count <= p.depth) {
-    constexpr int kOfVector = 16 / sizeof(T);
+  const int64_t first = FirstInput<codes>(k);
+  if (vectors && first + InputOffset<codes>(count - 1) < p.depth) {
+    if constexpr (codes && sizeof(T) == 2) {
 #pragma unroll
-    for (int i = 0; i < count; i += kOfVector) {
-      Unpack<T>(*reinterpret_cast<const uint4*>(row + k + i), out + i);
+      for (int i = 0; i < count; i += 4) {
+        const uint2 two = *reinterpret_cast<const uint2*>(row + first + InputOffset<codes>(i));
+        float eight[8];
+        Unpack<T>({two.x, two.y, 0, 0}, eight);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) out[i + j] = eight[j];
+      }
+    } else {
+      constexpr int kOfVector = 16 / sizeof(T);
+#pragma unroll
+      for (int i = 0; i < count; i += kOfVector) {
+        const T* at = row + first + InputOffset<codes>(i);
+        Unpack<T>(*reinterpret_cast<const uint4*>(at), out + i);
+      }
     }
     return;
   }
 #pragma unroll
-  for (int i = 0; i < count; ++i) out[i] = k + i < p.depth ? AsFloat(row[k + i]) : 0.0f;
+  for (int i = 0; i < count; ++i) {
+    const int64_t at = first + InputOffset<codes>(i);
+    out[i] = at < p.depth ? AsFloat(row[at]) : 0.0f;
+  }
 }
 
 // Sums of `count` values over the lanes of a warp, in the order of a tree. Lanes hand half of their
@@ -51,20 +79,41 @@ __device__ __forceinline__ int SumOverLanes(float (&values)[count], int lane) {
   return first;
 }
 
-// What a lane loads at once of a row's weights, and its numbers before they are scaled.
+// What a lane loads at once of a row's weights, and its numbers before they are scaled, in the order
+// of LoadInputs.
 template <typename W>
 struct Chunk {
-  static constexpr int kWeights = 16 / sizeof(W);
-  static constexpr bool kScaled = sizeof(W) == 1;
+  static constexpr int kWeights = 8;
+  static constexpr bool kScaled = false;
   uint4 packed;
 
   __device__ __forceinline__ void Load(const char* row, int64_t k) {
     packed = *reinterpret_cast<const uint4*>(row + k * sizeof(W));
   }
   // Returns the scale; `group` is its address. Without scales it is not read.
-  __device__ __forceinline__ float Read(const char* group, float* out) const {
+  __device__ __forceinline__ float Read(const char*, float* out) const {
     Unpack<W>(packed, out);
-    return kScaled ? *reinterpret_cast<const float*>(group) : 1.0f;
+    return 1.0f;
+  }
+};
+
+template <>
+struct Chunk<int8_t> {
+  static constexpr int kWeights = 16;
+  static constexpr bool kScaled = true;
+  uint4 packed;
+
+  __device__ __forceinline__ void Load(const char* row, int64_t k) {
+    packed = *reinterpret_cast<const uint4*>(row + k);
+  }
+  __device__ __forceinline__ float Read(const char* group, float* out) const {
+    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int place = i % 4 / 2 * 8 + i / 4 * 2 + i % 2;
+      out[i] = CodeAsFloat(words[place / 4] >> (place % 4 * 8));
+    }
+    return *reinterpret_cast<const float*>(group);
   }
 };
 
@@ -81,9 +130,9 @@ struct Chunk<Nibbles> {
     const uint32_t word = *reinterpret_cast<const uint32_t*>(group);
     const float base = NibbleBase(word);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      out[i] = NibbleAsFloat(packed.x >> (4 * i), base);
-      out[8 + i] = NibbleAsFloat(packed.y >> (4 * i), base);
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t codes = i % 4 < 2 ? packed.x : packed.y;
+      out[i] = NibbleAsFloat(codes >> (i / 4 * 4 + i % 2 * 16), base);
     }
     return NibbleScale(word);
   }
@@ -109,6 +158,8 @@ __global__ void GemvKernel(LinearParams p) {
   }
   const bool vectors =
       p.in_stride * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(p.in) % 16 == 0;
+  // Codes stand in whole windows.
+  const int64_t places = WeightChunk::kScaled ? (p.depth + 31) / 32 * 32 : p.depth;
   for (int64_t first_row = begin; first_row < end; first_row += kRows) {
     const T* rows[kRows];
     for (int r = 0; r < kRows; ++r) {
@@ -119,7 +170,7 @@ __global__ void GemvKernel(LinearParams p) {
     float sums[kValues] = {};
 // Two loads under way where registers are left for them.
 #pragma unroll(kRows >= 4 ? 1 : 2)
-    for (int64_t k = lane * kChunk; k < p.depth; k += kWarpThreads * kChunk) {
+    for (int64_t k = lane * kChunk; k < places; k += kWarpThreads * kChunk) {
       WeightChunk chunks[kColumns];
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) chunks[c].Load(weights[c], k);
@@ -137,7 +188,7 @@ __global__ void GemvKernel(LinearParams p) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         float inputs[kChunk];
-        LoadInputs<T, kChunk>(p, rows[r], k, vectors, inputs);
+        LoadInputs<T, WeightChunk::kScaled, kChunk>(p, rows[r], k, vectors, inputs);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
           float& sum = sums[r * kColumns + c];

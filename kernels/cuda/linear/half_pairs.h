@@ -4,8 +4,9 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/nibbles.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/platform.h"
+#include "kernels/cuda/warp_ops.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
@@ -15,26 +16,41 @@ __device__ __forceinline__ float CodeAsFloat(uint32_t byte) {
   return __uint_as_float(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
 }
 
-// Two numbers of at most 8 bits as a register of two T: exact in either type.
+// 2^10 of f16, 2^7 of bf16: a number of fewer bits or-ed into it is added to it.
 template <typename T>
-__device__ __forceinline__ uint32_t AsPair(float low, float high) {
+constexpr uint32_t kPairBase = std::is_same_v<T, BFloat16> ? 0x4300u : 0x6400u;
+
+// Four int8 codes as two registers of two T, the lowest byte first.
+template <typename T>
+__device__ __forceinline__ void CodesAsPairs(uint32_t codes, uint32_t* pairs) {
   if constexpr (std::is_same_v<T, BFloat16>) {
-    return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
+    // 2^7 holds 7 bits more: without the sign. With it -2^7 becomes -2^8.
+    const uint32_t low = codes & 0x7f7f7f7fu, sign = codes & 0x80808080u;
+    pairs[0] = AddPairs<T>(__byte_perm(low, 0x43434343u, 0x4140),
+                           __byte_perm(sign, 0xc3c3c3c3u, 0x4140));
+    pairs[1] = AddPairs<T>(__byte_perm(low, 0x43434343u, 0x4342),
+                           __byte_perm(sign, 0xc3c3c3c3u, 0x4342));
   } else {
-    return RoundTo<T>(low).bits | static_cast<uint32_t>(RoundTo<T>(high).bits) << 16;
+    const uint32_t biased = codes ^ 0x80808080u;  // plus 128
+    constexpr uint32_t kBase = 0xe480e480u;       // -2^10 - 128
+    pairs[0] = AddPairs<T>(__byte_perm(biased, 0x64646464u, 0x4140), kBase);
+    pairs[1] = AddPairs<T>(__byte_perm(biased, 0x64646464u, 0x4342), kBase);
   }
 }
 
-// Two int8 codes, the lower byte first.
+// What NibblesAsPairs takes off a group's codes, from the group's word.
 template <typename T>
-__device__ __forceinline__ uint32_t CodesAsPair(uint32_t codes) {
-  return AsPair<T>(CodeAsFloat(codes), CodeAsFloat(codes >> 8));
+__device__ __forceinline__ uint32_t NibblePairBase(uint32_t word) {
+  return (0x8000u | kPairBase<T> | (word & kNibbleZeroBits)) * 0x10001u;
 }
 
-// The two int4 codes of a byte less their zero; `base` of NibbleBase.
+// Eight int4 codes less their zero as four registers of two T, in the order of the weights.
 template <typename T>
-__device__ __forceinline__ uint32_t NibblesAsPair(uint32_t codes, float base) {
-  return AsPair<T>(NibbleAsFloat(codes, base), NibbleAsFloat(codes >> 4, base));
+__device__ __forceinline__ void NibblesAsPairs(uint32_t codes, uint32_t base, uint32_t* pairs) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = AddPairs<T>(MaskAndOr(codes >> 4 * i, 0x000f000fu, kPairBase<T> * 0x10001u), base);
+  }
 }
 
 // The 16 / sizeof(T) elements of `four` as floats.
@@ -45,12 +61,9 @@ __device__ __forceinline__ void Unpack(const uint4& four, float* out) {
   for (int i = 0; i < 4; ++i) {
     if constexpr (sizeof(T) == 4) {
       out[i] = __uint_as_float(words[i]);
-    } else if constexpr (sizeof(T) == 2) {
+    } else {
       out[2 * i] = AsFloat(T{static_cast<uint16_t>(words[i] & 0xffffu)});
       out[2 * i + 1] = AsFloat(T{static_cast<uint16_t>(words[i] >> 16)});
-    } else {
-#pragma unroll
-      for (int byte = 0; byte < 4; ++byte) out[4 * i + byte] = CodeAsFloat(words[i] >> (8 * byte));
     }
   }
 }

@@ -2,7 +2,7 @@
 // what rounds f32 rows for these. Which serves what: launch/linear_shapes.h.
 //
 // What plain_kernels.h says of launchers holds here. Sums are f32, in an order that depends on the
-// depth alone. Run under the emulator only: no GPU has run these yet.
+// depth and the columns alone.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,10 @@ struct LinearParams {
   int64_t weight_row_bytes = 0, scales_offset_bytes = 0, group_size = 0;
   int64_t experts = 1, expert_bytes = 0;  // from one expert's weights to the next one's
   DType weight_dtype = DType::kBF16, in_dtype = DType::kF32, out_dtype = DType::kF32;
-  int multiprocessors = 1;  // of the GPU, for the tile
+  // GEMM of at most kMaxSplitRows rows: room for GemmPartBytes, from a multiple of 16 bytes on, or
+  // null: the depth is not split. Null with experts.
+  float* part_sums = nullptr;
+  int capability = 75, multiprocessors = 1;  // of the GPU, for the shape
 };
 
 // Rows as f16 or bf16, each from a multiple of 16 bytes on and zero up to the next one; beyond f16

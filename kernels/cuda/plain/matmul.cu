@@ -1,5 +1,5 @@
 #include "kernels/cuda/launch/plain_shapes.h"
-#include "kernels/cuda/nibbles.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
@@ -16,8 +16,7 @@ __device__ __forceinline__ float Weight(const MatmulParams&, const char* row, in
 }
 template <>
 __device__ __forceinline__ float Weight<int8_t>(const MatmulParams& p, const char* row, int64_t k) {
-  const auto* scales = reinterpret_cast<const float*>(row + p.scales_offset_bytes);
-  return static_cast<float>(reinterpret_cast<const int8_t*>(row)[k]) * scales[k / p.group_size];
+  return CodeWeight(row, k, p.scales_offset_bytes, p.group_size);
 }
 template <>
 __device__ __forceinline__ float Weight<Nibbles>(const MatmulParams& p, const char* row,

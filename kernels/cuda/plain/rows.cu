@@ -1,7 +1,7 @@
 // Embedding, gather, add: a thread per element of a row. Activations: a thread per four of them.
 // Fed tokens, sums of ranks: a thread per element.
 #include "kernels/cuda/launch/plain_shapes.h"
-#include "kernels/cuda/nibbles.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/plain/plain_kernels.h"
@@ -18,8 +18,7 @@ __device__ __forceinline__ float TableValue(const EmbeddingParams&, const char* 
 template <>
 __device__ __forceinline__ float TableValue<int8_t>(const EmbeddingParams& p, const char* row,
                                                     int64_t i) {
-  const auto* scales = reinterpret_cast<const float*>(row + p.scales_offset_bytes);
-  return static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]) * scales[i / p.group_size];
+  return CodeWeight(row, i, p.scales_offset_bytes, p.group_size);
 }
 template <>
 __device__ __forceinline__ float TableValue<Nibbles>(const EmbeddingParams& p, const char* row,

@@ -61,6 +61,7 @@ struct Problem {
   std::vector<int32_t> expert_offsets = {};
   std::vector<int32_t> source_rows = {};
   bool with_bias = false;
+  bool split = false;  // of the depth
 
   int64_t stride() const { return in_stride == 0 ? depth : in_stride; }
   int64_t experts() const {
@@ -141,6 +142,12 @@ LinearParams ParamsOf(const Problem& p, TestDevice& device, std::byte* out) {
   if (p.with_bias) params.bias = device.Upload(p.bias());
   if (!p.expert_offsets.empty()) params.expert_offsets = device.Upload(p.expert_offsets);
   if (!p.source_rows.empty()) params.source_rows = device.Upload(p.source_rows);
+  if (p.split) {
+    const GemmSplit split = ChooseGemmSplit(p.columns, p.depth, p.weights);
+    REQUIRE(split.parts > 1);
+    params.part_sums = reinterpret_cast<float*>(
+        device.Allocate<std::byte>(GemmPartBytes(split, p.rows, p.columns)));
+  }
   return params;
 }
 
@@ -153,7 +160,7 @@ std::vector<float> Run(Launcher launch, const Problem& p, TestDevice& device) {
 
 void CheckProblem(Launcher launch, const Problem& p) {
   CAPTURE(Name(p.in), Name(p.weights), Name(p.out), p.rows, p.columns, p.depth, p.stride(),
-          p.with_bias);
+          p.group_size, p.with_bias, p.split);
   const double tolerance = std::max(2e-6, p.out == DType::kF32 ? 0 : Tolerance(p.out));
   CHECK(Difference(
             RunEverySchedule<float>([&](TestDevice& device) { return Run(launch, p, device); }),
@@ -187,7 +194,7 @@ TEST_CASE("GEMV: inputs that are not aligned, and scales of small groups") {
                                  .columns = 9,
                                  .depth = 200,
                                  .in_stride = stride,
-                                 .group_size = 16});
+                                 .group_size = 32});
     }
   }
 }
@@ -206,6 +213,24 @@ TEST_CASE("GEMM: every type, tile of rows, remainder of columns and depth") {
                              .depth = depth,
                              .in_stride = depth + 8,
                              .with_bias = rows != 1});
+}
+
+TEST_CASE("GEMM: the depth in parts, with groups that end within them or not") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const DType in = GENERATE(DType::kBF16, DType::kF16);
+  const DType codes = GENERATE(DType::kF32, DType::kI8, DType::kI4);  // f32: none
+  const auto [rows, columns, group_size] =
+      GENERATE(table<int64_t, int64_t, int64_t>({{9, 10, 32}, {17, 130, 1120}, {64, 9, 96}}));
+  CheckProblem(&LaunchGemm, {.in = in,
+                             .weights = codes == DType::kF32 ? in : codes,
+                             .out = rows == 17 ? in : DType::kF32,
+                             .rows = rows,
+                             .columns = columns,
+                             .depth = 1096,
+                             .in_stride = 1104,
+                             .group_size = group_size,
+                             .with_bias = rows != 9,
+                             .split = true});
 }
 
 TEST_CASE("experts: rows between offsets, empty experts, rows read by index") {
@@ -229,9 +254,13 @@ TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kI4);
   TestDevice device;
-  const auto first_row = [&](Launcher launch, int64_t rows) {
-    const Problem p = {
-        .in = DType::kF16, .weights = weights, .rows = rows, .columns = 33, .depth = 320};
+  const auto first_row = [&](Launcher launch, int64_t rows, bool split = false) {
+    const Problem p = {.in = DType::kF16,
+                       .weights = weights,
+                       .rows = rows,
+                       .columns = 33,
+                       .depth = split ? 1320 : 320,
+                       .split = split};
     std::vector<float> out = Run(launch, p, device);
     out.resize(p.columns);
     return out;
@@ -240,6 +269,11 @@ TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   for (const int64_t rows : {1, 16, 32, 64, 200}) {
     CAPTURE(rows);
     CHECK(first_row(&LaunchGemm, rows) == one_of_many);
+  }
+  const std::vector<float> in_parts = first_row(&LaunchGemm, 9, true);
+  for (const int64_t rows : {16, 17, 40, 64}) {
+    CAPTURE(rows);
+    CHECK(first_row(&LaunchGemm, rows, true) == in_parts);
   }
   const std::vector<float> alone = first_row(&LaunchGemv, 1);
   for (const int64_t rows : {2, 3, 8}) CHECK(first_row(&LaunchGemv, rows) == alone);
@@ -291,7 +325,17 @@ TEST_CASE("what is not aligned, and types of other kernels, are refused before t
   CHECK(refused(&LaunchGemm, [](LinearParams& bad) { bad.in_dtype = DType::kF32; }));
   CHECK(refused(&LaunchGemm, [](LinearParams& bad) { bad.weight_dtype = DType::kF16; }));
   CHECK(refused(&LaunchGemv, [](LinearParams& bad) { bad.weight_dtype = DType::kF32; }));
-  for (const DType codes : {DType::kI8, DType::kI4}) {  // half a stage
+  // Sums of parts, of too many rows or of experts.
+  auto* parts = reinterpret_cast<float*>(out);
+  CHECK(refused(&LaunchGemm, [&](LinearParams& bad) {
+    bad.part_sums = parts;
+    bad.rows = kMaxSplitRows + 1;
+  }));
+  CHECK(refused(&LaunchGemm, [&](LinearParams& bad) {
+    bad.part_sums = parts;
+    bad.expert_offsets = reinterpret_cast<const int32_t*>(out);
+  }));
+  for (const DType codes : {DType::kI8, DType::kI4}) {  // half a window
     CHECK(refused(&LaunchGemm, [&](LinearParams& bad) {
       bad.weight_dtype = codes;
       bad.group_size = 16;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <utility>
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -48,13 +49,16 @@ TEST_CASE("few rows have GEMV, many have tensor cores where their type allows it
   CHECK(Choice(kF32, kF16, kBF16, 100) == LinearKernel::kGemv);
 }
 
-TEST_CASE("groups of int8 and int4 weights must fill what a kernel loads at once") {
+TEST_CASE("groups of int8 and int4 weights must be whole windows of tensor cores") {
   for (const DType codes : {kI8, kI4}) {
-    CHECK(Choice(kF32, codes, kBF16, 1, 90, 16) == LinearKernel::kGemv);
-    CHECK(Choice(kF32, codes, kBF16, 1, 90, 24) == LinearKernel::kPlain);
-    CHECK(Choice(kF32, codes, kBF16, 100, 90, 32) == LinearKernel::kTensorCores);
-    CHECK(Choice(kF32, codes, kBF16, 100, 90, 16) == LinearKernel::kGemv);
-    CHECK(Choice(kF32, codes, kBF16, 100, 90, 24) == LinearKernel::kPlain);
+    for (const int64_t group_size : {32, 96, 128}) {
+      CHECK(Choice(kF32, codes, kBF16, 1, 90, group_size) == LinearKernel::kGemv);
+      CHECK(Choice(kF32, codes, kBF16, 100, 90, group_size) == LinearKernel::kTensorCores);
+    }
+    for (const int64_t group_size : {16, 24, 48}) {
+      CHECK(Choice(kF32, codes, kBF16, 1, 90, group_size) == LinearKernel::kPlain);
+      CHECK(Choice(kF32, codes, kBF16, 100, 90, group_size) == LinearKernel::kPlain);
+    }
   }
 }
 
@@ -75,8 +79,29 @@ TEST_CASE("experts choose by the rows that each has on average") {
   CHECK(GemvRowsAtOnce(1000, 8) == kMaxGemvRows);
 }
 
+// On GPUs with much and little shared memory.
+void CheckGemmShape(GemmProblem problem) {
+  for (const auto& [capability, shared_bytes] :
+       {std::pair{75, 64 << 10}, {80, 163 << 10}, {89, 99 << 10}, {90, 227 << 10}}) {
+    problem.capability = capability;
+    const GemmTile tile = ChooseGemmTile(problem);
+    const int stages = GemmStages(tile, problem);
+    CHECK((stages >= 2 && stages <= 6));
+    const LaunchShape shape = GemmShape(tile, problem, 3);
+    CAPTURE(capability, Name(problem.weights), tile.rows());
+    CHECK(shape.IsLegal());
+    CHECK(shape.blocks.y * kGemmColumns >= problem.columns);
+    CHECK(shape.blocks.z == 3);
+    CHECK(shape.threads.count() == 128 * tile.row_warps);
+    CHECK(shape.shared_bytes <= shared_bytes);
+    // The worst split: all experts but one have a row in a tile of their own.
+    const int64_t ones = std::min(problem.rows, problem.experts) - 1;
+    const int64_t rest = (problem.rows - ones + tile.rows() - 1) / tile.rows();
+    CHECK(shape.blocks.x >= ones + rest);
+  }
+}
+
 TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memory") {
-  constexpr int64_t kMinSharedBytes = 64 << 10;  // capability 7.5
   for (const int64_t rows : {1, 2, 5, 16, 17, 100, 2048, 100000}) {
     for (const int64_t columns : {1, 15, 128, 129, 4096, 260000}) {
       for (const int64_t experts : {1, 8, 128}) {
@@ -88,19 +113,13 @@ TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memor
           CHECK(gemv.blocks.x * kGemvWarps * GemvColumns(at_once) >= columns);
           CHECK(gemv.blocks.y == experts);
 
-          const GemmTile tile = ChooseGemmTile(rows, columns, experts, multiprocessors);
-          const LaunchShape gemm = GemmShape(tile, rows, columns, experts, kBF16);
-          CHECK(gemm.IsLegal());
-          CHECK(gemm.blocks.y * kGemmColumns >= columns);
-          CHECK(gemm.threads.count() == 128 * tile.row_warps);
-          CHECK(gemm.shared_bytes <= kMinSharedBytes);
-          // The worst split: all experts but one have a row in a tile of their own.
-          const int64_t ones = std::min(rows, experts) - 1;
-          const int64_t rest = (rows - ones + tile.rows() - 1) / tile.rows();
-          CHECK(gemm.blocks.x >= ones + rest);
-          const LaunchShape int8 = GemmShape(tile, rows, columns, experts, kI8);
-          CHECK(int8.shared_bytes < gemm.shared_bytes);
-          CHECK(GemmShape(tile, rows, columns, experts, kI4).shared_bytes < int8.shared_bytes);
+          for (const DType weights : {kBF16, kI8, kI4}) {
+            CheckGemmShape({.rows = rows,
+                            .columns = columns,
+                            .experts = experts,
+                            .weights = weights,
+                            .multiprocessors = multiprocessors});
+          }
         }
       }
     }
@@ -108,13 +127,65 @@ TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memor
 }
 
 TEST_CASE("tiles are as large as keeps half of the multiprocessors busy") {
-  CHECK(ChooseGemmTile(2048, 4096, 1, 132).rows() == 128);
-  CHECK(ChooseGemmTile(128, 4096, 1, 132).rows() == 32);
-  CHECK(ChooseGemmTile(128, 4096, 1, 16).rows() == 128);
-  CHECK(ChooseGemmTile(128, 100000, 1, 132).rows() == 128);
-  CHECK(ChooseGemmTile(16, 4096, 1, 132).rows() == 16);
-  CHECK(ChooseGemmTile(40, 100000, 1, 132).rows() == 64);
-  CHECK(ChooseGemmTile(20, 100000, 1, 132).rows() == 32);
+  const auto rows = [](int64_t rows, int64_t columns, int multiprocessors = 132,
+                       int capability = 90) {
+    return ChooseGemmTile({.rows = rows,
+                           .columns = columns,
+                           .weights = kI8,
+                           .capability = capability,
+                           .multiprocessors = multiprocessors})
+        .rows();
+  };
+  CHECK(rows(2048, 4096) == 128);
+  CHECK(rows(128, 4096) == 32);
+  CHECK(rows(128, 4096, 16) == 128);
+  CHECK(rows(128, 100000) == 128);
+  CHECK(rows(2048, 4096, 40, 75) == 64);  // two stages must fit
+  // Few rows are in one tile: weights pass once.
+  CHECK(rows(9, 128) == 16);
+  CHECK(rows(20, 128) == 32);
+  CHECK(rows(40, 128) == 64);
+}
+
+TEST_CASE("stages leave room for a second block where three of them do") {
+  const auto stages = [](int capability, int64_t rows, DType weights) {
+    const GemmProblem problem = {.rows = rows,
+                                 .columns = 100000,
+                                 .weights = weights,
+                                 .capability = capability,
+                                 .multiprocessors = 132};
+    return GemmStages(ChooseGemmTile(problem), problem);
+  };
+  CHECK(stages(90, 16, kI8) == 5);  // 20 KiB each
+  CHECK(stages(90, 16, kI4) == 6);  // 12 KiB
+  CHECK(stages(90, 64, kI8) == 3);  // 32 KiB
+  CHECK(stages(90, 4096, kI8) == 4);  // 48 KiB: one block
+  CHECK(stages(80, 16, kI8) == 4);
+  CHECK(stages(89, 16, kI8) == 4);
+  CHECK(stages(89, 4096, kI8) == 2);
+  CHECK(stages(75, 16, kI8) == 3);
+}
+
+TEST_CASE("the depth is split where columns make few blocks") {
+  for (const DType weights : {kBF16, kI8, kI4}) {
+    for (const int64_t columns : {1, 129, 4096, 6144, 28672, 128256}) {
+      for (const int64_t depth : {1, 512, 513, 4096, 14336}) {
+        CAPTURE(Name(weights), columns, depth);
+        const GemmSplit split = ChooseGemmSplit(columns, depth, weights);
+        const int64_t of_part = split.part_stages * GemmDepth(GemmWeightBits(weights));
+        CHECK(split.parts * of_part >= depth);
+        CHECK((split.parts - 1) * of_part < depth);  // the last one has something to sum
+        CHECK((GemmPartBytes(split, 3, columns) == 0) == (split.parts == 1));
+        CHECK(GemmPartBytes(split, 3, columns) <= GemmPartBytes(split, 4, columns));
+        CHECK(SumPartsShape(64, columns).IsLegal());
+        CHECK(SumPartsShape(64, columns).blocks.x * 256 >= columns);
+      }
+    }
+  }
+  CHECK(ChooseGemmSplit(4096, 4096, kI8).parts == 8);
+  CHECK(ChooseGemmSplit(28672, 4096, kI8).parts == 1);
+  CHECK(ChooseGemmSplit(4096, 500, kI8).parts == 1);
+  CHECK(GemmPartBytes({.parts = 8, .part_stages = 4}, 16, 4095) == 8 * 16 * 4096 * 4);
 }
 
 }  // namespace

@@ -190,9 +190,38 @@ TEST_CASE("pairs of halves, rounded to nearest even, the first one low") {
   }
 }
 
-TEST_CASE("shuffles and votes") {
+TEST_CASE("sums of pairs, rounded to nearest even, and bits under a mask") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  std::vector<uint32_t> expected(7 * 32);
+  const auto check = [](auto type, bool bf16) {
+    using T = decltype(type);
+    std::vector<uint32_t> a(32), b(32), expected(64);
+    for (int i = 0; i < 32; ++i) {
+      // Whole numbers that cancel, a tie of each type, and fractions.
+      const float low = i == 0 ? (bf16 ? 256.0f : 2048.0f) : 1000.0f + 8 * i, high = 0.3f * i;
+      const float to_low = i == 0 ? 1.0f : -1024.0f, to_high = 1.7f - i;
+      const auto bits = [](float x) -> uint32_t { return FromFloat<T>(x).bits; };
+      const auto sum = [&](float x, float y) {
+        return bits(ToFloat(FromFloat<T>(x)) + ToFloat(FromFloat<T>(y)));
+      };
+      a[i] = bits(low) | bits(high) << 16;
+      b[i] = bits(to_low) | bits(to_high) << 16;
+      expected[i] = sum(low, to_low) | sum(high, to_high) << 16;
+      expected[32 + i] = (a[i] & 0x0ff00ff0u) | b[i];
+    }
+    CHECK(RunEverySchedule<uint32_t>([&](TestDevice& device) {
+            auto* out = device.Allocate<uint32_t>(64);
+            device.Check(LaunchPairSums({device.Upload(a), device.Upload(b), out, out + 32, bf16},
+                                        device.stream()));
+            return device.Download(out, 64);
+          }) == expected);
+  };
+  check(Float16{}, false);
+  check(BFloat16{}, true);
+}
+
+TEST_CASE("shuffles, votes and bytes") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  std::vector<uint32_t> expected(8 * 32);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     expected[lane] = lane ^ 5;
     expected[32 + lane] = lane / 8 * 8 + 3;
@@ -201,11 +230,12 @@ TEST_CASE("shuffles and votes") {
     expected[128 + lane] = 0x55555555u;
     expected[160 + lane] = 1;
     expected[192 + lane] = 0;
+    expected[224 + lane] = 0x43000043u | lane << 8 | (lane + 64) << 16;
   }
   CHECK(RunEverySchedule<uint32_t>([&](TestDevice& device) {
-          auto* out = device.Allocate<uint32_t>(7 * 32);
+          auto* out = device.Allocate<uint32_t>(8 * 32);
           device.Check(LaunchExchange({out}, device.stream()));
-          return device.Download(out, 7 * 32);
+          return device.Download(out, 8 * 32);
         }) == expected);
 }
 

@@ -81,6 +81,7 @@ __global__ void ExchangeKernel(ExchangeParams p) {
   p.out[128 + lane] = __ballot_sync(kAllLanes, lane % 2 == 0);
   p.out[160 + lane] = __any_sync(kAllLanes, lane == 7) ? 1 : 0;
   p.out[192 + lane] = __all_sync(kAllLanes, lane < 31) ? 1 : 0;
+  p.out[224 + lane] = __byte_perm(lane << 8 | (lane + 64) << 24, 0x43434343u, 0x4314);
 }
 
 __global__ void NumberKernel(NumberParams p) {
@@ -88,6 +89,13 @@ __global__ void NumberKernel(NumberParams p) {
   p.powers[lane] = Exp2(p.in[lane]);
   p.bf16_pairs[lane] = RoundPair<BFloat16>(p.in[lane], p.in[31 - lane]);
   p.f16_pairs[lane] = RoundPair<Float16>(p.in[lane], p.in[31 - lane]);
+}
+
+__global__ void PairSumKernel(PairSumParams p) {
+  const unsigned lane = threadIdx.x;
+  p.sums[lane] = p.bf16 ? AddPairs<BFloat16>(p.a[lane], p.b[lane])
+                        : AddPairs<Float16>(p.a[lane], p.b[lane]);
+  p.masked[lane] = MaskAndOr(p.a[lane], 0x0ff00ff0u, p.b[lane]);
 }
 
 LaunchShape Warps(int warps, int64_t shared_bytes = 0) {
@@ -124,6 +132,10 @@ cudaError_t LaunchBarrier(const BarrierParams& params, cudaStream_t stream) {
 
 cudaError_t LaunchNumbers(const NumberParams& params, cudaStream_t stream) {
   return Launch(NumberKernel, Warps(1), stream, params);
+}
+
+cudaError_t LaunchPairSums(const PairSumParams& params, cudaStream_t stream) {
+  return Launch(PairSumKernel, Warps(1), stream, params);
 }
 
 cudaError_t LaunchExchange(const ExchangeParams& params, cudaStream_t stream) {

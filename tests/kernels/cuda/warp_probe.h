@@ -38,9 +38,19 @@ struct BarrierParams {
 };
 
 // The exchanges of platform.h: out[k * 32 + lane] for k = xor 5, lane 3 of each 8, up 2, down 2 of
-// each 16, ballot of the even lanes, any of lane 7, all below lane 31.
+// each 16, ballot of the even lanes, any of lane 7, all below lane 31, bytes: 0x43, lane + 64,
+// lane, 0x43 from the highest one on.
 struct ExchangeParams {
-  uint32_t* out;  // [7, 32]
+  uint32_t* out;  // [8, 32]
+};
+
+// A lane's sum of two pairs, of bf16 or f16; and (a & 0x0ff00ff0) | b.
+struct PairSumParams {
+  const uint32_t* a;  // [32]
+  const uint32_t* b;  // [32]
+  uint32_t* sums;     // [32]
+  uint32_t* masked;   // [32]
+  bool bf16;
 };
 
 // A lane's number as a power of two; it and the one of lane 31 - i as a pair of halves.
@@ -58,6 +68,7 @@ cudaError_t LaunchLoad(const LoadParams& params, cudaStream_t stream);
 cudaError_t LaunchCopy(const CopyParams& params, cudaStream_t stream);
 cudaError_t LaunchBarrier(const BarrierParams& params, cudaStream_t stream);
 cudaError_t LaunchNumbers(const NumberParams& params, cudaStream_t stream);
+cudaError_t LaunchPairSums(const PairSumParams& params, cudaStream_t stream);
 cudaError_t LaunchExchange(const ExchangeParams& params, cudaStream_t stream);
 
 }  // namespace TESSERA_CUDA_PLATFORM
