@@ -4,7 +4,8 @@
 //   tests/bench/run gpu_bench [--device cuda:0] [--only NAME ...] [--json FILE]
 //   bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
-// Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k; the
+// Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
+// products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, without bars; the
 // decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64, in
 // bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
 // Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
@@ -41,7 +42,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 5> kParts = {"attention", "int4", "int8", "step", "served"};
+constexpr std::array<std::string_view, 6> kParts = {"attention", "linear", "int4",
+                                                     "int8",      "step",   "served"};
+constexpr int64_t kInt4Group = 128;
+
+struct LinearShape {
+  int64_t depth = 0, columns = 0;
+};
 
 struct Sizes {
   int64_t copy_bytes = 0, matrix = 0;
@@ -51,6 +58,8 @@ struct Sizes {
     int64_t sequences = 0, context = 0;
   };
   std::vector<Attended> more_decodes, more_prompts;  // without bars
+  std::vector<LinearShape> linears;
+  std::vector<int64_t> linear_rows;
   std::vector<int64_t> batches;  // of the step; the last is that of the streams
   int64_t context = 0;           // of the step, and of the prompts
   int64_t output_tokens = 0;
@@ -64,6 +73,8 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .heads = {32, 8, 128},
                          .more_decodes = {{64, 1024}, {1, 32768}},
                          .more_prompts = {{4, 1024}},
+                         .linears = {{4096, 28672}, {14336, 4096}},
+                         .linear_rows = {1, 4, 8, 16, 64, 512, 4096},
                          .batches = {1, 16, 64},
                          .context = 1024,
                          .output_tokens = 256,
@@ -75,6 +86,8 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .heads = {4, 2, 64},
                               .more_decodes = {{3, 80}},
                               .more_prompts = {{2, 80}},
+                              .linears = {{1024, 96}},
+                              .linear_rows = {1, 9},
                               .batches = {1, 2},
                               .context = 64,
                               .output_tokens = 8,
@@ -125,6 +138,7 @@ class GpuBench {
     if (absl::Status status = Ceilings(); !status.ok()) return status;
     absl::Status status;
     if (Wanted("attention")) status = Attention();
+    if (status.ok() && Wanted("linear")) status = Linears();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
     if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("served")))
@@ -246,6 +260,43 @@ class GpuBench {
     return absl::OkStatus();
   }
 
+  // Lines "linear, NAME, DEPTHxCOLUMNS, rows N".
+  absl::Status Linears() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    for (const kernels::DType weights :
+         {kernels::DType::kBF16, kernels::DType::kI8, kernels::DType::kI4}) {
+      for (const LinearShape& shape : sizes_.linears) {
+        kernels::LinearSpec spec = {.in_features = shape.depth,
+                                    .out_features = shape.columns,
+                                    .weight_dtype = weights};
+        if (weights == kernels::DType::kI4) spec.group_size = kInt4Group;
+        const auto seconds = LinearSeconds(**device, spec, sizes_.linear_rows);
+        if (!seconds.ok()) return seconds.status();
+        for (size_t i = 0; i < seconds->size(); ++i) AddLinear(**device, spec, i, (*seconds)[i]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Of the time that its bytes or its products need, whichever is longer.
+  void AddLinear(kernels::Device& device, const kernels::LinearSpec& spec, size_t index,
+                 double seconds) {
+    const auto rows = static_cast<double>(sizes_.linear_rows[index]);
+    const auto depth = static_cast<double>(spec.in_features);
+    const auto columns = static_cast<double>(spec.out_features);
+    const double bytes = static_cast<double>(device.ops().PackedWeightBytes(spec)) +
+                         rows * (depth + columns) * sizeof(float);
+    const double of_bytes = bytes / copy_rate_;
+    const double of_products = 2 * rows * depth * columns / multiply_rate_;
+    const bool memory = of_bytes > of_products;
+    Add({StrCat("linear, ", kernels::Name(spec.weight_dtype), ", ", spec.in_features, "x",
+                spec.out_features, ", rows ", sizes_.linear_rows[index]),
+         std::max(of_bytes, of_products) / seconds, 0, memory ? 0.80 : 0.50,
+         absl::StrFormat("%.1f us; of the time of its %s", seconds * 1e6,
+                         memory ? "bytes" : "products")});
+  }
+
   // To folder_. One model is there at a time where it lies in memory.
   absl::Status WriteModel(Weights weights) {
     CleanUp();
@@ -359,7 +410,8 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   program.AddOption("--tokenizer", options.tokenizer, "Folder of a Llama whose tokenizer it gets")
       .ShowDefault();
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
-  program.AddOption("--only", options.only, "attention, int4, int8, step (in bfloat16), served; all by default");
+  program.AddOption("--only", options.only, 
+                    "attention, linear, int4, int8, step (in bfloat16), served; all by default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
   program.AddOption("--batch", options.batch, "Of the step; default: 1, 16 and 64").Range(1, 1024);
   program.AddOption("--steps", options.steps, "That are timed for each batch; default: 30")
@@ -375,7 +427,7 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   for (const std::string& part : options.only) {
     if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
     return absl::InvalidArgumentError(
-        StrCat("--only ", part, ": there are attention, int4, int8, step and served"));
+        StrCat("--only ", part, ": there are attention, linear, int4, int8, step and served"));
   }
   GpuBench bench(options);
   const absl::Status status = bench.Run();

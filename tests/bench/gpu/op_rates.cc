@@ -11,6 +11,7 @@
 
 #include "kernels/half_floats.h"
 #include "kernels/ops.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::bench {
 namespace {
@@ -20,10 +21,12 @@ using kernels::Buffer;
 using kernels::DType;
 using kernels::TensorView;
 
-constexpr double kRunSeconds = 0.2;
+constexpr double kRunSeconds = 0.2, kShortRunSeconds = 0.03;
 constexpr int kRuns = 3;
 constexpr int64_t kBlockTokens = 64;
 constexpr int64_t kDistinct = 1 << 16;  // random numbers; larger tensors repeat them
+constexpr int64_t kSourceRows = 256;    // of random weights that are packed again and again
+constexpr int64_t kBeyondCaches = int64_t{200} << 20;  // bytes
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -72,7 +75,8 @@ class Bench {
   }
 
   // Seconds of one call, of many that are enqueued behind each other.
-  absl::StatusOr<double> Seconds(const std::function<absl::Status()>& enqueue) {
+  absl::StatusOr<double> Seconds(const std::function<absl::Status()>& enqueue,
+                                 double run_seconds = kRunSeconds) {
     int calls = 1;
     double best = 0;
     for (int run = 0; run < kRuns;) {
@@ -82,8 +86,8 @@ class Bench {
       }
       if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
       const double seconds = std::max(Now() - begin, 1e-9);
-      if (seconds < kRunSeconds / 2) {  // also warms up
-        calls = static_cast<int>(std::min(10.0, std::ceil(kRunSeconds / seconds)) * calls);
+      if (seconds < run_seconds / 2) {  // also warms up
+        calls = static_cast<int>(std::min(10.0, std::ceil(run_seconds / seconds)) * calls);
         continue;
       }
       best = run == 0 ? seconds / calls : std::min(best, seconds / calls);
@@ -155,7 +159,74 @@ absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape
   return bench->Seconds([&] { return bench->ops().Attention(args, bench->stream()); });
 }
 
+// As many matrices of random weights as no cache holds.
+absl::StatusOr<std::vector<kernels::PackedWeights>> ManyWeights(Bench& bench,
+                                                                const kernels::LinearSpec& spec) {
+  const int64_t bytes = bench.ops().PackedWeightBytes(spec);
+  const int64_t rows = std::min(kSourceRows, spec.out_features), in = spec.in_features;
+  std::vector<BFloat16> numbers;
+  std::vector<std::byte> codes;
+  if (spec.weight_dtype == DType::kI4) {
+    codes = kernels::RandomInt4(rows, in, spec.group_size, 1);
+  } else {
+    std::mt19937 generator(1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    numbers.resize(rows * in);
+    for (BFloat16& number : numbers) number = kernels::FromFloat<BFloat16>(uniform(generator));
+  }
+  std::vector<kernels::PackedWeights> all;
+  for (int64_t packed = 0; packed < kBeyondCaches && all.size() < 8; packed += bytes) {
+    const auto memory = bench.Allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    all.push_back({.spec = spec, .data = *memory});
+    for (int64_t first = 0; first < spec.out_features; first += rows) {
+      const int64_t count = std::min(rows, spec.out_features - first);
+      const TensorView source =
+          codes.empty() ? TensorView(numbers.data(), DType::kBF16, {count, in})
+                        : kernels::Int4Rows(codes, 0, count, in, spec.group_size);
+      absl::Status status = bench.ops().PackWeightRows(all.back(), first, source);
+      if (!status.ok()) return status;
+    }
+  }
+  return all;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<double>> LinearSeconds(kernels::Device& device,
+                                                  const kernels::LinearSpec& spec,
+                                                  std::span<const int64_t> rows) {
+  auto bench = Bench::Create(device);
+  if (!bench.ok()) return bench.status();
+  kernels::Ops& ops = bench->ops();
+  const auto weights = ManyWeights(*bench, spec);
+  if (!weights.ok()) return weights.status();
+  const int64_t most = *std::max_element(rows.begin(), rows.end());
+  const auto in = bench->Random<float>(most * spec.in_features);
+  const auto out = bench->Allocate(most * spec.out_features * 4);
+  const int64_t workspace_bytes = ops.LinearWorkspaceBytes(spec, most, DType::kF32);
+  const auto workspace = bench->Allocate(workspace_bytes);
+  for (const auto* there : {&in, &out, &workspace}) {
+    if (!there->ok()) return there->status();
+  }
+  std::vector<double> seconds;
+  size_t next = 0;
+  for (const int64_t count : rows) {
+    const auto enqueue = [&] {
+      const kernels::LinearArgs args = {
+          .out = TensorView(*out, DType::kF32, {count, spec.out_features}),
+          .in = TensorView(*in, DType::kF32, {count, spec.in_features}),
+          .weights = &(*weights)[next++ % weights->size()],
+          .workspace = TensorView(*workspace, DType::kI8, {std::max<int64_t>(workspace_bytes, 64)}),
+          .products = DType::kBF16};
+      return ops.Linear(args, bench->stream());
+    };
+    const auto each = bench->Seconds(enqueue, kShortRunSeconds);
+    if (!each.ok()) return each.status();
+    seconds.push_back(*each);
+  }
+  return seconds;
+}
 
 absl::StatusOr<double> MultiplyRate(kernels::Device& device, int64_t size) {
   auto bench = Bench::Create(device);

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "kernels/ops.h"
 
 namespace tessera::bench {
 
@@ -24,5 +27,11 @@ absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadSh
 // Causal operations of so many prompts in one step: half of those of all pairs.
 absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
                                             int64_t prompts, int64_t tokens);
+
+// Seconds of a product of so many f32 rows, which tensor cores may multiply as bf16, for each of
+// `rows`. Weights are random; each call meets another matrix, where caches might hold them.
+absl::StatusOr<std::vector<double>> LinearSeconds(kernels::Device& device,
+                                                  const kernels::LinearSpec& spec,
+                                                  std::span<const int64_t> rows);
 
 }  // namespace tessera::bench
