@@ -13,6 +13,7 @@ import json, math, sys
 figures = json.load(open(sys.argv[1]))
 ratios = {line["name"]: line["ratio"] for line in figures["lines"]}
 wanted = {"decode attention", "prefill attention", "tokens/s over HTTP"}
+wanted |= {"decode attention 3 x 80", "prefill attention 2 x 80", "prefill attention, D 64"}
 wanted |= {f"linear, {weights}, 1024x96, rows {rows}" for weights in ("bfloat16", "int8", "int4") for rows in (1, 9)}
 wanted |= {f"decode step, {weights}batch {batch}" for weights in ("", "int8, ", "int4, ") for batch in (1, 2)}
 assert set(ratios) == wanted, ratios
