@@ -5,9 +5,9 @@
 //   bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
 // Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
-// products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, without bars; the
-// decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64, in
-// bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
+// products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, and sampling, without
+// bars; the decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64,
+// in bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
 // Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
 // shows that the measurements work.
 
@@ -42,7 +42,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 6> kParts = {"attention", "linear", "int4",
+constexpr std::array<std::string_view, 7> kParts = {"attention", "linear", "sample", "int4",
                                                      "int8",      "step",   "served"};
 constexpr int64_t kInt4Group = 128;
 
@@ -60,6 +60,7 @@ struct Sizes {
   std::vector<Attended> more_decodes, more_prompts;  // without bars
   std::vector<LinearShape> linears;
   std::vector<int64_t> linear_rows;
+  int64_t vocabulary = 0;        // that is sampled from
   std::vector<int64_t> batches;  // of the step; the last is that of the streams
   int64_t context = 0;           // of the step, and of the prompts
   int64_t output_tokens = 0;
@@ -75,6 +76,7 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .more_prompts = {{4, 1024}},
                          .linears = {{4096, 28672}, {14336, 4096}},
                          .linear_rows = {1, 4, 8, 16, 64, 512, 4096},
+                         .vocabulary = 128256,
                          .batches = {1, 16, 64},
                          .context = 1024,
                          .output_tokens = 256,
@@ -88,6 +90,7 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .more_prompts = {{2, 80}},
                               .linears = {{1024, 96}},
                               .linear_rows = {1, 9},
+                              .vocabulary = 3000,
                               .batches = {1, 2},
                               .context = 64,
                               .output_tokens = 8,
@@ -139,6 +142,7 @@ class GpuBench {
     absl::Status status;
     if (Wanted("attention")) status = Attention();
     if (status.ok() && Wanted("linear")) status = Linears();
+    if (status.ok() && Wanted("sample")) status = Sample();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
     if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("served")))
@@ -297,6 +301,30 @@ class GpuBench {
                          memory ? "bytes" : "products")});
   }
 
+  // No bar: what a token costs beside the model's step.
+  absl::Status Sample() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    const std::array<std::pair<const char*, SampleCase>, 5> cases = {
+        {{"greedy", {}},
+         {"temperature 1", {.temperature = 1}},
+         {"top_p 0.9", {.temperature = 1, .top_p = 0.9f}},
+         {"top_k 40, top_p 0.9", {.temperature = 1, .top_p = 0.9f, .top_k = 40}},
+         {"flat, top_p 0.9", {.temperature = 1, .top_p = 0.9f, .flat = true}}}};
+    for (const int64_t rows : {sizes_.batches.front(), sizes_.batches.back()}) {
+      for (auto [name, sample] : cases) {
+        sample.rows = rows;
+        sample.vocabulary = sizes_.vocabulary;
+        const auto seconds = SampleSeconds(**device, sample);
+        if (!seconds.ok()) return seconds.status();
+        const auto bytes = static_cast<double>(rows * sizes_.vocabulary * 4);
+        Add({StrCat("sample, rows ", rows, ", ", name), bytes / copy_rate_ / *seconds, 0, 0,
+             absl::StrFormat("%.1f us; of the time of its logits", *seconds * 1e6)});
+      }
+    }
+    return absl::OkStatus();
+  }
+
   // To folder_. One model is there at a time where it lies in memory.
   absl::Status WriteModel(Weights weights) {
     CleanUp();
@@ -411,7 +439,8 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
       .ShowDefault();
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
   program.AddOption("--only", options.only, 
-                    "attention, linear, int4, int8, step (in bfloat16), served; all by default");
+                    "attention, linear, sample, int4, int8, step (in bfloat16), served; all by "
+                    "default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
   program.AddOption("--batch", options.batch, "Of the step; default: 1, 16 and 64").Range(1, 1024);
   program.AddOption("--steps", options.steps, "That are timed for each batch; default: 30")
@@ -427,7 +456,7 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   for (const std::string& part : options.only) {
     if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
     return absl::InvalidArgumentError(
-        StrCat("--only ", part, ": there are attention, linear, int4, int8, step and served"));
+        StrCat("--only ", part, ": there are attention, linear, sample, int4, int8, step and served"));
   }
   GpuBench bench(options);
   const absl::Status status = bench.Run();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -145,6 +146,11 @@ inline bool __any_sync(uint32_t mask, bool value, Place place = Place::current()
 inline bool __all_sync(uint32_t mask, bool value, Place place = Place::current()) {
   return Vote(mask, !value, {"__all_sync", place}) == 0;
 }
+
+inline int __popc(uint32_t bits) { return std::popcount(bits); }
+inline int __clz(uint32_t bits) { return std::countl_zero(bits); }
+// One more than the lowest bit's place; 0 if there is none.
+inline int __ffs(uint32_t bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
 
 inline float __uint_as_float(uint32_t bits) {
   float value;

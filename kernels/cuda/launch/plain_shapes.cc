@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kMaxWidthOfOneWarp = 512;
 constexpr int64_t kVectorsOfOneBlock = 4;
+constexpr int64_t kLogitsOfThread = 16;
 constexpr int64_t kMaxAttentionThreads = 128;
 
 int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
@@ -41,6 +42,11 @@ LaunchShape SpreadShape(int64_t rows, int64_t elements) {
   LaunchShape shape = RowShape(rows, elements);
   shape.blocks.y = std::min(kMaxGridYZ, Ceil(elements, shape.threads.x));
   return shape;
+}
+
+LaunchShape LogitsShape(int64_t rows, int64_t width) {
+  const int64_t warps = Ceil(width, kLogitsOfThread * kWarpThreads);
+  return {.blocks = {rows}, .threads = {kWarpThreads * std::min<int64_t>(kMaxLogitsWarps, warps)}};
 }
 
 LaunchShape HeadsShape(int64_t rows, int64_t vectors) {

@@ -21,6 +21,8 @@ inline constexpr int kWideNormFours = 8;
 // Most threads of a block of RowShape and SpreadShape.
 inline constexpr int kMaxRowThreads = 256;
 inline constexpr int kMaxRowWarps = kMaxRowThreads / kWarpThreads;
+// Most warps of a block of LogitsShape.
+inline constexpr int kMaxLogitsWarps = 32;
 // Keys whose scores a block of plain attention holds at a time.
 inline constexpr int kAttentionTile = 128;
 
@@ -34,6 +36,9 @@ LaunchShape RowShape(int64_t rows, int64_t elements);
 // Blocks (rows, parts of a row), a thread per element (or what stands for one) of a row: for what
 // needs no sums.
 LaunchShape SpreadShape(int64_t rows, int64_t elements);
+// A block per row, whole warps: a thread per 16 elements of it up to the most that a block may
+// have.
+LaunchShape LogitsShape(int64_t rows, int64_t width);
 // Blocks (rows, groups of vectors), threads (a warp, vectors): a warp per vector of each row.
 LaunchShape HeadsShape(int64_t rows, int64_t vectors);
 // A thread per element.

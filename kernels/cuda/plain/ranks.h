@@ -6,11 +6,20 @@
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
+// Above 0 and in the order of the numbers, which are not NaN; -0 is 0.
+__device__ __forceinline__ uint32_t OrderOf(float value) {
+  const uint32_t bits = __float_as_uint(value + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// The inverse.
+__device__ __forceinline__ float ValueOf(uint32_t order) {
+  return __uint_as_float((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
+}
+
 // Above 0, the higher the better: no two elements of a row have the same. NaN is the worst.
 __device__ __forceinline__ uint64_t RankOf(float value, int64_t index) {
-  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 is 0
-  const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  const uint64_t high = value != value ? 0 : ordered;
+  const uint64_t high = value != value ? 0 : OrderOf(value);
   return high << 32 | static_cast<uint32_t>(~static_cast<uint32_t>(index));
 }
 

@@ -30,21 +30,4 @@ __device__ __forceinline__ T SumOfRow(T value, T* sums) {
   return sum;
 }
 
-// The same for the largest of unsigned numbers.
-__device__ __forceinline__ uint64_t LargestOfRow(uint64_t value, uint64_t* largest_of_warps) {
-  for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAllLanes, value, mask);
-    value = other > value ? other : value;
-  }
-  if (blockDim.x <= kWarpThreads) return value;
-  const int warps = static_cast<int>(blockDim.x) / kWarpThreads;
-  if (threadIdx.x % kWarpThreads == 0) largest_of_warps[threadIdx.x / kWarpThreads] = value;
-  __syncthreads();
-  for (int warp = 0; warp < warps; ++warp) {
-    value = largest_of_warps[warp] > value ? largest_of_warps[warp] : value;
-  }
-  __syncthreads();
-  return value;
-}
-
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -279,4 +279,56 @@ absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadS
   return 4.0 * static_cast<double>(shape.heads * shape.head_dim) * pairs / *seconds;
 }
 
+absl::StatusOr<double> SampleSeconds(kernels::Device& device, const SampleCase& sample) {
+  auto bench = Bench::Create(device);
+  if (!bench.ok()) return bench.status();
+  const int64_t rows = sample.rows;
+  std::vector<float> row(sample.vocabulary);
+  for (int64_t i = 0; i < sample.vocabulary; ++i) {
+    const auto rank = static_cast<float>(i + 1);
+    row[i] = sample.flat ? rank / static_cast<float>(sample.vocabulary) : -1.2f * std::log(rank);
+  }
+  std::shuffle(row.begin(), row.end(), std::mt19937(1));
+  std::vector<uint64_t> seeds(rows);
+  std::iota(seeds.begin(), seeds.end(), 1);
+  const auto of_rows = [&](auto value) { return std::vector<decltype(value)>(rows + 1, value); };
+  const auto logits = bench->Upload<float>(row, rows);
+  const auto temperature = bench->Upload<float>(of_rows(sample.temperature));
+  const auto top_p = bench->Upload<float>(of_rows(sample.top_p));
+  const auto top_k = bench->Upload<int32_t>(of_rows(sample.top_k));
+  const auto ones = bench->Upload<float>(of_rows(1.0f));
+  const auto zeros = bench->Upload<int32_t>(of_rows(0));  // as floats, too
+  const auto seeds_there = bench->Upload<uint64_t>(seeds);
+  const auto ids = bench->Allocate(rows * 4);
+  for (const auto* there :
+       {&logits, &temperature, &top_p, &top_k, &ones, &zeros, &seeds_there, &ids}) {
+    if (!there->ok()) return there->status();
+  }
+  const auto column = [rows](std::byte* data, DType dtype) {
+    return TensorView(data, dtype, {rows});
+  };
+  const TensorView offsets(*zeros, DType::kI32, {rows + 1}), none(*zeros, DType::kI32, {0});
+  const kernels::SampleArgs args = {
+      .token_ids = column(*ids, DType::kI32),
+      .logits = TensorView(*logits, DType::kF32, {rows, sample.vocabulary}),
+      .temperature = column(*temperature, DType::kF32),
+      .top_p = column(*top_p, DType::kF32),
+      .min_p = column(*zeros, DType::kF32),
+      .top_k = column(*top_k, DType::kI32),
+      .repetition_penalty = column(*ones, DType::kF32),
+      .presence_penalty = column(*zeros, DType::kF32),
+      .frequency_penalty = column(*zeros, DType::kF32),
+      .seeds = column(*seeds_there, DType::kU64),
+      .choices = column(*zeros, DType::kI32),
+      .positions = column(*zeros, DType::kI32),
+      .history_offsets = offsets,
+      .history_ids = none,
+      .history_counts = none,
+      .bias_offsets = offsets,
+      .bias_ids = none,
+      .bias_values = TensorView(*zeros, DType::kF32, {0})};
+  return bench->Seconds([&] { return bench->ops().Sample(args, bench->stream()); },
+                        kShortRunSeconds);
+}
+
 }  // namespace tessera::bench

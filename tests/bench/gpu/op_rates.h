@@ -34,4 +34,14 @@ absl::StatusOr<std::vector<double>> LinearSeconds(kernels::Device& device,
                                                   const kernels::LinearSpec& spec,
                                                   std::span<const int64_t> rows);
 
+struct SampleCase {
+  int64_t rows = 1, vocabulary = 0;
+  float temperature = 0;  // 0: greedy
+  float top_p = 1;        // 1: off
+  int32_t top_k = 0;      // 0: off
+  bool flat = false;      // logits that are all likely; else the nth likeliest as n^-1.2
+};
+// Seconds of one call of Sample.
+absl::StatusOr<double> SampleSeconds(kernels::Device& device, const SampleCase& sample);
+
 }  // namespace tessera::bench

@@ -54,6 +54,15 @@ TEST_CASE("shapes of plain kernels are legal and cover every extent") {
       CHECK(spread.blocks.y * spread.threads.x >= width);
       CHECK((spread.blocks.y - 1) * spread.threads.x < width);
 
+      const LaunchShape logits = LogitsShape(rows, width);
+      CHECK(logits.IsLegal());
+      CHECK(logits.blocks.count() == rows);
+      CHECK(logits.threads.count() == logits.threads.x);
+      CHECK(logits.threads.x % kWarpThreads == 0);
+      CHECK(logits.threads.x / kWarpThreads <= kMaxLogitsWarps);
+      CHECK(logits.threads.x == LogitsShape(1, width).threads.x);
+      CHECK((width < 260000 || logits.threads.x == 1024));
+
       const LaunchShape heads = HeadsShape(rows, std::min<int64_t>(width, 512));
       CHECK(heads.IsLegal());
       CHECK(heads.threads.x == kWarpThreads);
