@@ -17,6 +17,11 @@ __device__ __forceinline__ float ValueOf(uint32_t order) {
   return __uint_as_float((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
 }
 
+// The order below this one that numbers have: none has that of -0.
+__device__ __forceinline__ uint32_t OrderBelow(uint32_t order) {
+  return order == 0x80000000u ? order - 2 : order - 1;
+}
+
 // Above 0, the higher the better: no two elements of a row have the same. NaN is the worst.
 __device__ __forceinline__ uint64_t RankOf(float value, int64_t index) {
   const uint64_t high = value != value ? 0 : OrderOf(value);

@@ -112,56 +112,61 @@ struct Sampler {
     return SumOfBlock((own[0] + own[1]) + (own[2] + own[3]), scratch.sums);
   }
 
+  // A pass that leaves a quarter of the range. Returns how many elements are in it.
+  __device__ __forceinline__ int Narrow(CutRange& range, const Cut& within, bool by_weight) const {
+    constexpr int kSteps = 3;
+    const uint32_t step = range.StepOf(kSteps);
+    const float low = ValueOf(range.low), high = ValueOf(range.high);
+    float values[kSteps];
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const uint64_t order = range.Threshold(s, step);
+      values[s] = order <= range.high ? ValueOf(static_cast<uint32_t>(order)) : INFINITY;
+    }
+    float amounts[kSteps] = {};
+    int counts[kSteps + 1] = {};  // the first: from `low` on
+    VisitSegments(row, [&](const float(&four)[kFour], int first) {
+#pragma unroll
+      for (int e = 0; e < kFour; ++e) {
+        const float value = four[e];
+        const bool open_here = value >= low && value <= high && within.Keeps(value, first + e);
+        float amount = 1;
+        if (by_weight && open_here) amount = weight(value);
+        counts[0] += open_here;
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          const bool from_here = open_here && value >= values[s];
+          amounts[s] += from_here ? amount : 0;
+          counts[s + 1] += from_here;
+        }
+      }
+    });
+    int passed = 0, open_above = 0, open = SumOfBlock(counts[0], scratch.counts);
+    float above = 0;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const float amount = SumOfBlock(amounts[s], scratch.sums);
+      const int count = SumOfBlock(counts[s + 1], scratch.counts);
+      if (passed < s) continue;
+      if (values[s] <= high && range.above + amount >= range.enough) {
+        ++passed;
+        open = count;
+      } else {
+        above = amount;
+        open_above = count;
+      }
+    }
+    range.Narrow(passed, step);
+    range.above += above;
+    return open - open_above;
+  }
+
   // CutShortlist of the whole row.
   __device__ __forceinline__ Cut CutRow(const Cut& within, bool by_weight, CutRange range) const {
-    constexpr int kSteps = 3;
-    int open = INT32_MAX;  // elements in the range
+    if (by_weight) range.low = max(range.low, min(range.high, OrderOf(weight.LeastThatCounts())));
+    int open = INT32_MAX;
     while (range.low < range.high && open > kShortlistSize) {
-      const uint32_t step = range.StepOf(kSteps);
-      const float low = ValueOf(range.low), high = ValueOf(range.high);
-      float values[kSteps];
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        const uint64_t order = range.Threshold(s, step);
-        values[s] = order <= range.high ? ValueOf(static_cast<uint32_t>(order)) : INFINITY;
-      }
-      float amounts[kSteps] = {};
-      int counts[kSteps + 1] = {};  // the first: from `low` on
-      VisitSegments(row, [&](const float(&four)[kFour], int first) {
-#pragma unroll
-        for (int e = 0; e < kFour; ++e) {
-          const float value = four[e];
-          const bool open_here = value >= low && value <= high && within.Keeps(value, first + e);
-          float amount = 1;
-          if (by_weight && open_here) amount = weight(value);
-          counts[0] += open_here;
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s) {
-            const bool from_here = open_here && value >= values[s];
-            amounts[s] += from_here ? amount : 0;
-            counts[s + 1] += from_here;
-          }
-        }
-      });
-      int passed = 0, open_above = 0;
-      float above = 0;
-      open = SumOfBlock(counts[0], scratch.counts);
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        const float amount = SumOfBlock(amounts[s], scratch.sums);
-        const int count = SumOfBlock(counts[s + 1], scratch.counts);
-        if (passed < s) continue;
-        if (values[s] <= high && range.above + amount >= range.enough) {
-          ++passed;
-          open = count;
-        } else {
-          above = amount;
-          open_above = count;
-        }
-      }
-      range.Narrow(passed, step);
-      range.above += above;
-      open -= open_above;
+      open = Narrow(range, within, by_weight);
     }
     const float low = ValueOf(range.low), high = ValueOf(range.high);
     open = CountElements(row, within, low, high, scratch);
@@ -217,7 +222,7 @@ __device__ __forceinline__ int32_t DrawCut(const Sampler& sampler, Cut cut, floa
       }
       return list.ids[FirstAbove(amounts.count, weight_of, target_of, scratch)];
     }
-    if (!enough) range = {OrderOf(cut.value), OrderOf(low) - 1, from_low, range.enough};
+    if (!enough) range = {OrderOf(cut.value), OrderBelow(OrderOf(low)), from_low, range.enough};
 #pragma unroll 1
     for (int c = first_cut; c < end_cut; ++c) {
       if (by_count && c == 1) {

@@ -34,6 +34,9 @@ struct LogitWeight {
   __device__ LogitWeight(float largest_logit, float temperature)
       : largest(largest_logit), scale(fmaxf(kLog2OfE / temperature, 1e-37f)) {}
   __device__ float operator()(float logit) const { return Exp2((logit - largest) * scale); }
+  // The weights of all logits below add up to less than any part of the total that top_p, a float,
+  // can leave out.
+  __device__ float LeastThatCounts() const { return largest - 46.0f / scale; }
 };
 
 // Where the value of a cut lies, as orders of values, and the amount of what is above `high`.
@@ -51,7 +54,7 @@ struct CutRange {
   __device__ void Narrow(int passed, uint32_t step) {
     const uint64_t next = Threshold(passed, step);
     low += static_cast<uint32_t>(passed) * step;
-    if (next <= high) high = static_cast<uint32_t>(next) - 1;
+    if (next <= high) high = OrderBelow(static_cast<uint32_t>(next));
   }
 };
 

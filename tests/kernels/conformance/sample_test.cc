@@ -165,8 +165,11 @@ TEST_CASE("equal logits at the cut: the lower ids stay") {
   for (int32_t id = 0; id < vocabulary; id += 100) mixed.logits[id] = 1;
   for (int32_t id = 50; id < vocabulary; id += 100) mixed.logits[id] = -1;
   const SampleRow equal = {.logits = std::vector<float>(vocabulary, -0.0f), .seed = 6};
+  // The best are zeros, and the cut lies below.
+  SampleRow zeros = {.logits = std::vector<float>(vocabulary, -1.0f), .seed = 7};
+  for (int32_t id = 3; id < vocabulary; id += 16) zeros.logits[id] = 0;
   std::vector<SampleRow> rows;
-  for (const SampleRow& row : {mixed, equal}) {
+  for (const SampleRow& row : {mixed, equal, zeros}) {
     for (const auto& [top_k, top_p] : std::vector<std::pair<int32_t, float>>{
              {0, 0.3f}, {0, 0.75f}, {40, 1}, {700, 1}, {4000, 1}, {700, 0.5f}, {4000, 0.5f}}) {
       rows.push_back(row);
