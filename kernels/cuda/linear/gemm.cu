@@ -112,13 +112,28 @@ struct Groups {
   }
 };
 
+constexpr int kEarlyStages = 2;  // whose weights are read before the earlier launches end
+
+template <typename Staged>
+__device__ __forceinline__ void StartEarly(const typename Staged::Copies& copies, int stages,
+                                           int first, int end, unsigned char* ring) {
+  for (int i = 0; i < min(kEarlyStages, stages - 1) && first + i < end; ++i) {
+    copies.StartWeights(first + i, ring + i * Staged::kBytes);
+  }
+}
+
 // Stages [first, end) of the depth pass through the ring; `multiply` gets each in shared memory.
+// Begins behind StartEarly.
 template <typename Staged, typename Multiply>
 __device__ __forceinline__ void ForEachStage(const typename Staged::Copies& copies, int stages,
                                              int first, int end, unsigned char* ring,
                                              const Multiply& multiply) {
   for (int i = 0; i < stages - 1; ++i) {
-    if (first + i < end) copies.Start(first + i, ring + i * Staged::kBytes);
+    if (first + i < end) {
+      unsigned char* const to = ring + i * Staged::kBytes;
+      copies.StartInputs(first + i, to);
+      if (i >= kEarlyStages) copies.StartWeights(first + i, to);
+    }
     CommitCopies();
   }
   int stage = 0, free = stages - 1;
@@ -126,7 +141,10 @@ __device__ __forceinline__ void ForEachStage(const typename Staged::Copies& copi
     WaitForStage(stages);
     __syncthreads();  // all have copied this stage, and are through with the one before it
     const int ahead = t + stages - 1;
-    if (ahead < end) copies.Start(ahead, ring + free * Staged::kBytes);
+    if (ahead < end) {
+      copies.StartInputs(ahead, ring + free * Staged::kBytes);
+      copies.StartWeights(ahead, ring + free * Staged::kBytes);
+    }
     CommitCopies();
     multiply(t, ring + stage * Staged::kBytes);
     free = stage;
@@ -167,6 +185,7 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
   constexpr int kRows = 16 * kRowTiles * kRowWarps;
   using Staged = Stage<W, kRows, kWarpThreads * kColumnWarps * kRowWarps>;
   TESSERA_DYNAMIC_SHARED(ring);
+  if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
   const RowTile rows = FindTile(p, blockIdx.x, kRows);
   if (rows.first >= rows.end) return;  // the whole block
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
@@ -177,7 +196,12 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
   const int stages = static_cast<int>((p.depth + Staged::kDepth - 1) / Staged::kDepth);
   const int first = static_cast<int>(blockIdx.z) * p.part_stages;
   const int end = min(first + p.part_stages, stages);
-  const typename Staged::Copies copies(p, rows, weights, block_column, warp * kWarpThreads + lane);
+  const int thread = warp * kWarpThreads + lane;
+  typename Staged::Copies copies(p, weights, block_column, thread);
+  StartEarly<Staged>(copies, p.stages, first, end, ring);
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  copies.FindInputs(p, rows, thread);
 
   Sums<kRowTiles> sums = {};
   if constexpr (Staged::kCodes) {
@@ -239,6 +263,8 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
 __global__ void SumPartsKernel(GemmParams p) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t row = blockIdx.y;
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
   if (column >= p.columns) return;
   const int64_t width = (p.columns + kGemmColumns - 1) / kGemmColumns * kGemmColumns;
   const float* part = p.part_sums + row * width + column;
@@ -267,13 +293,13 @@ cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
   const LaunchShape shape = GemmShape(tile, problem, split.parts);
   cudaError_t error = cudaSuccess;
   switch (tile.rows()) {
-    case 16: error = Launch(GemmKernel<T, W, 1, 1>, shape, stream, params); break;
-    case 32: error = Launch(GemmKernel<T, W, 2, 1>, shape, stream, params); break;
-    case 64: error = Launch(GemmKernel<T, W, 4, 1>, shape, stream, params); break;
-    default: error = Launch(GemmKernel<T, W, 4, 2>, shape, stream, params);
+    case 16: error = LaunchEarly(GemmKernel<T, W, 1, 1>, shape, stream, params); break;
+    case 32: error = LaunchEarly(GemmKernel<T, W, 2, 1>, shape, stream, params); break;
+    case 64: error = LaunchEarly(GemmKernel<T, W, 4, 1>, shape, stream, params); break;
+    default: error = LaunchEarly(GemmKernel<T, W, 4, 2>, shape, stream, params);
   }
   if (error != cudaSuccess || split.parts == 1) return error;
-  return Launch(SumPartsKernel, SumPartsShape(p.rows, p.columns), stream, params);
+  return LaunchEarly(SumPartsKernel, SumPartsShape(p.rows, p.columns), stream, params);
 }
 
 template <typename T>

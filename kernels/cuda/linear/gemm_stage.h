@@ -58,21 +58,9 @@ struct Stage {
     int rows, columns;                    // that are there, from the thread's first one on
     unsigned in_to, weights_to;           // in a stage
 
-    // `expert_weights` are those of the expert of `tile`.
-    __device__ __forceinline__ Copies(const LinearParams& p, const RowTile& tile,
-                                      const char* expert_weights, int64_t first_column,
-                                      int thread) {
-      const int in_chunk = thread % kInChunks, row = thread / kInChunks;
-      const int64_t first_row = tile.first + row;
-#pragma unroll
-      for (int i = 0; i < kTileRows / kInStep; ++i) {
-        const int64_t out_row = min(first_row + i * kInStep, tile.end - 1);
-        const int64_t source = p.source_rows == nullptr ? out_row : p.source_rows[out_row];
-        in[i] = static_cast<const char*>(p.in) + source * p.in_stride * 2 + in_chunk * 16;
-      }
-      rows = static_cast<int>(min(tile.end - first_row, int64_t{kTileRows}));
-      in_chunks = static_cast<int>((p.depth + 7) / 8) - in_chunk;
-      in_to = InOffset(row, in_chunk);
+    // Of the weights alone. `expert_weights` are those of the tile's expert.
+    __device__ __forceinline__ Copies(const LinearParams& p, const char* expert_weights,
+                                      int64_t first_column, int thread) {
       const int chunk = thread % kChunks, column = thread / kChunks;
       const int64_t own_column = min(first_column + column, p.columns - 1);
       weights = expert_weights + own_column * p.weight_row_bytes + chunk * 16;
@@ -84,8 +72,22 @@ struct Stage {
       weight_chunks = static_cast<int>(all_chunks) - chunk;
       weights_to = WeightOffset(column, chunk);
     }
+    __device__ __forceinline__ void FindInputs(const LinearParams& p, const RowTile& tile,
+                                               int thread) {
+      const int in_chunk = thread % kInChunks, row = thread / kInChunks;
+      const int64_t first_row = tile.first + row;
+#pragma unroll
+      for (int i = 0; i < kTileRows / kInStep; ++i) {
+        const int64_t out_row = min(first_row + i * kInStep, tile.end - 1);
+        const int64_t source = p.source_rows == nullptr ? out_row : p.source_rows[out_row];
+        in[i] = static_cast<const char*>(p.in) + source * p.in_stride * 2 + in_chunk * 16;
+      }
+      rows = static_cast<int>(min(tile.end - first_row, int64_t{kTileRows}));
+      in_chunks = static_cast<int>((p.depth + 7) / 8) - in_chunk;
+      in_to = InOffset(row, in_chunk);
+    }
     // Starts those of a stage: inputs from `number` * kDepth on.
-    __device__ __forceinline__ void Start(int number, unsigned char* stage) const {
+    __device__ __forceinline__ void StartInputs(int number, unsigned char* stage) const {
       const bool in_depth = number * kInChunks < in_chunks;
       const int64_t in_at = in_depth ? number * int64_t{kInRowBytes} : 0;
 #pragma unroll
@@ -93,6 +95,8 @@ struct Stage {
         CopyAsync16(stage + in_to + i * kInStep * kInRowBytes, in[i] + in_at,
                     in_depth && i * kInStep < rows);
       }
+    }
+    __device__ __forceinline__ void StartWeights(int number, unsigned char* stage) const {
       const bool in_row = number * kChunks < weight_chunks;
       const char* from = weights + (in_row ? number * int64_t{kWeightRowBytes} : 0);
 #pragma unroll
