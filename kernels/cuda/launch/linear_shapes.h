@@ -35,14 +35,18 @@ LinearKernel ChooseLinear(const LinearProblem& problem, int capability);
 
 // ---- GEMV
 
-inline constexpr int kMaxGemvRows = 8;
-inline constexpr int kGemvWarps = 4;
-// Columns that a warp sums while it reads the inputs once.
-constexpr int GemvColumns(int rows_at_once) { return rows_at_once >= 4 ? 4 : 2; }
-// Rows that share one read of the weights: 1, 2, 4 or 8. An expert with more reads them again.
-int GemvRowsAtOnce(int64_t rows, int64_t experts);
-// Blocks (groups of columns, experts).
-LaunchShape GemvShape(int rows_at_once, int64_t columns, int64_t experts);
+// Rows that GEMV computes where tensor cores might. With int8 and int4 weights its sums take longer
+// than their bytes from 5 rows on.
+constexpr int MaxGemvRows(DType weights) {
+  return weights == DType::kI8 || weights == DType::kI4 ? 4 : 8;
+}
+inline constexpr int kGemvWarps = 4;    // of a block; they share the depth
+inline constexpr int kGemvColumns = 4;  // of a block, which meet inputs that are read once
+// Rows that share one read of the weights: 1, 2, 4 or 8, at most MaxGemvRows. An expert with more
+// reads them again.
+int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights);
+// Blocks (groups of columns, experts that have rows: no more than there are rows).
+LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts);
 
 // ---- GEMM on tensor cores
 

@@ -1,5 +1,6 @@
-// Few rows: a warp sums some columns, its lanes 16 bytes of weights each at a time (8 of int4), so
-// that weights pass once and at full width. Inputs are read by all warps, from the caches.
+// Few rows: a block sums some columns. Its warps share the depth, their lanes read 16 bytes of
+// weights each at a time (8 of int4), so that weights pass once, at full width, and many loads are
+// under way. Inputs come from the caches.
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/half_pairs.h"
 #include "kernels/cuda/linear/linear_kernels.h"
@@ -9,11 +10,11 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-// Where the inputs of a lane's `count` weights stand from place k on: for 16-bit weights beside each
-// other. For codes (device/weight_rows.h) half a block of 32: of each 8 inputs, the first or the
-// last 4.
+// Where the inputs of the weights that a lane loads from place k on stand, the first and the i-th:
+// those of 16-bit weights beside each other. Codes (device/weight_rows.h) are half a window of 32
+// inputs: of each 8, the first or the last 4.
 template <bool codes>
-__device__ __forceinline__ int64_t FirstInput(int64_t k) {
+__device__ __forceinline__ int FirstInput(int k) {
   return codes ? k / 32 * 32 + k % 32 / 4 : k;
 }
 template <bool codes>
@@ -21,12 +22,12 @@ __device__ __forceinline__ constexpr int InputOffset(int i) {
   return codes ? i / 4 * 8 + i % 4 : i;
 }
 
-// A lane's inputs of a row from place k on, zeros beyond the depth.
-template <typename T, bool codes, int count>
-__device__ __forceinline__ void LoadInputs(const LinearParams& p, const T* row, int64_t k,
-                                           bool vectors, float* out) {
-  const int64_t first = FirstInput<codes>(k);
-  if (vectors && first + InputOffset<codes>(count - 1) < p.depth) {
+// Those inputs of a row, zeros beyond the depth. `whole`: there are all, and rows begin at multiples
+// of 16 bytes.
+template <typename T, bool codes, bool whole, int count>
+__device__ __forceinline__ void LoadInputs(const T* row, int k, int depth, float* out) {
+  const int first = FirstInput<codes>(k);
+  if constexpr (whole) {
     if constexpr (codes && sizeof(T) == 2) {
 #pragma unroll
       for (int i = 0; i < count; i += 4) {
@@ -44,12 +45,12 @@ __device__ __forceinline__ void LoadInputs(const LinearParams& p, const T* row, 
         Unpack<T>(*reinterpret_cast<const uint4*>(at), out + i);
       }
     }
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int i = 0; i < count; ++i) {
-    const int64_t at = first + InputOffset<codes>(i);
-    out[i] = at < p.depth ? AsFloat(row[at]) : 0.0f;
+    for (int i = 0; i < count; ++i) {
+      const int at = first + InputOffset<codes>(i);
+      out[i] = at < depth ? AsFloat(row[at]) : 0.0f;
+    }
   }
 }
 
@@ -79,144 +80,276 @@ __device__ __forceinline__ int SumOverLanes(float (&values)[count], int lane) {
   return first;
 }
 
-// What a lane loads at once of a row's weights, and its numbers before they are scaled, in the order
-// of LoadInputs.
+// How factors become weights: weight = scale * (factor - zero).
+struct Scale {
+  float scale, zero;
+};
+
+// What a lane loads at once of a row's weights, and its factors in the order of LoadInputs.
 template <typename W>
 struct Chunk {
   static constexpr int kWeights = 8;
-  static constexpr bool kScaled = false;
+  static constexpr bool kCodes = false, kZeros = false;
   uint4 packed;
 
-  __device__ __forceinline__ void Load(const char* row, int64_t k) {
+  __device__ __forceinline__ void Load(const char* row, int k) {
     packed = *reinterpret_cast<const uint4*>(row + k * sizeof(W));
   }
-  // Returns the scale; `group` is its address. Without scales it is not read.
-  __device__ __forceinline__ float Read(const char*, float* out) const {
-    Unpack<W>(packed, out);
-    return 1.0f;
-  }
+  __device__ __forceinline__ void Read(float* out) const { Unpack<W>(packed, out); }
 };
 
 template <>
 struct Chunk<int8_t> {
   static constexpr int kWeights = 16;
-  static constexpr bool kScaled = true;
+  static constexpr bool kCodes = true, kZeros = false;
   uint4 packed;
 
-  __device__ __forceinline__ void Load(const char* row, int64_t k) {
+  __device__ __forceinline__ void Load(const char* row, int k) {
     packed = *reinterpret_cast<const uint4*>(row + k);
   }
-  __device__ __forceinline__ float Read(const char* group, float* out) const {
-    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+  __device__ __forceinline__ void Read(float* out) const {
+    const uint32_t words[4] = {packed.x ^ 0x80808080u, packed.y ^ 0x80808080u,
+                               packed.z ^ 0x80808080u, packed.w ^ 0x80808080u};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const int place = i % 4 / 2 * 8 + i / 4 * 2 + i % 2;
-      out[i] = CodeAsFloat(words[place / 4] >> (place % 4 * 8));
+      out[i] = BiasedAsFloat(words[place / 4], place % 4);
     }
-    return *reinterpret_cast<const float*>(group);
+  }
+  static __device__ __forceinline__ Scale ScaleOf(uint32_t word) {
+    return {__uint_as_float(word), 0};
   }
 };
 
 template <>
 struct Chunk<Nibbles> {
   static constexpr int kWeights = 16;
-  static constexpr bool kScaled = true;
+  static constexpr bool kCodes = true, kZeros = true;
   uint2 packed;
 
-  __device__ __forceinline__ void Load(const char* row, int64_t k) {
+  __device__ __forceinline__ void Load(const char* row, int k) {
     packed = *reinterpret_cast<const uint2*>(row + k / 2);
   }
-  __device__ __forceinline__ float Read(const char* group, float* out) const {
-    const uint32_t word = *reinterpret_cast<const uint32_t*>(group);
-    const float base = NibbleBase(word);
+  // 1 + code / 16, which takes no sum: the code becomes the highest bits behind the point.
+  __device__ __forceinline__ void Read(float* out) const {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const uint32_t codes = i % 4 < 2 ? packed.x : packed.y;
-      out[i] = NibbleAsFloat(codes >> (i / 4 * 4 + i % 2 * 16), base);
+      constexpr int kTo = 19;
+      const int from = i / 4 * 4 + i % 2 * 16;
+      const uint32_t moved = from < kTo ? codes << (kTo - from) : codes >> (from - kTo);
+      out[i] = __uint_as_float(MaskAndOr(moved, 0x00780000u, 0x3f800000u));
     }
-    return NibbleScale(word);
+  }
+  static __device__ __forceinline__ Scale ScaleOf(uint32_t word) {
+    return {16 * NibbleScale(word), 1 + static_cast<float>(word & kNibbleZeroBits) / 16};
+  }
+};
+
+struct ExpertRows {
+  int64_t expert, begin, end;
+};
+
+// Of the experts that have rows, number `index`; beyond the last one: no rows. Without experts: all
+// rows. By all lanes of a warp.
+__device__ __forceinline__ ExpertRows FindExpert(const LinearParams& p, int index, int lane) {
+  if (p.expert_offsets == nullptr) return {0, 0, p.rows};
+  for (int64_t first = 0; first < p.experts; first += kWarpThreads) {
+    const bool there = first + lane < p.experts;
+    const int begin = there ? p.expert_offsets[first + lane] : 0;
+    const int end = there ? p.expert_offsets[first + lane + 1] : 0;
+    const uint32_t some = __ballot_sync(kAllLanes, begin < end);
+    const bool wanted = begin < end && __popc(some & ((1u << lane) - 1)) == index;
+    const uint32_t found = __ballot_sync(kAllLanes, wanted);
+    if (found != 0) {
+      const int from = __ffs(static_cast<int>(found)) - 1;
+      return {first + from, __shfl_sync(kAllLanes, begin, from), __shfl_sync(kAllLanes, end, from)};
+    }
+    index -= __popc(some);
+  }
+  return {0, 0, 0};
+}
+
+// Blocks that a multiprocessor should hold, which bounds registers.
+constexpr int MinBlocks(int rows, bool codes) {
+  return rows == 1 ? 5 : rows == 2 ? 4 : codes ? 2 : 3;
+}
+
+// Of kGemvColumns columns: what a lane loads at once, with the words of their groups.
+template <typename W>
+struct Loaded {
+  Chunk<W> chunks[kGemvColumns];
+  uint32_t words[kGemvColumns];
+};
+
+// What a lane sums: kRows rows and kGemvColumns columns, of every so many weights.
+template <typename T, typename W, int kRows>
+struct LaneSums {
+  static constexpr int kChunk = Chunk<W>::kWeights;
+  static constexpr bool kCodes = Chunk<W>::kCodes, kZeros = Chunk<W>::kZeros;
+  // Whether the next weights are under way while some are summed: few rows leave registers for it.
+  static constexpr bool kAhead = kRows <= 2;
+  static constexpr int kStep = kGemvWarps * kWarpThreads * kChunk;
+
+  const char* weights;               // of the first column
+  uint32_t to_column[kGemvColumns];  // bytes from there
+  int places;                        // of weights in a row; codes stand in whole windows
+  const T* rows[kRows];
+  float sums[kRows * kGemvColumns];
+
+  // The inputs of row `r`; returns their sum where zeros are to be taken off.
+  template <bool whole>
+  __device__ __forceinline__ float Read(int r, int k, int depth, float* inputs) const {
+    LoadInputs<T, kCodes, whole, kChunk>(rows[r], k, depth, inputs);
+    float total = 0;
+    if constexpr (kZeros) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) total += inputs[i];
+    }
+    return total;
+  }
+
+  // From place k on; nothing beyond the last place.
+  __device__ __forceinline__ void Load(const LinearParams& p, int k, Loaded<W>& loaded) const {
+    if (k >= places) return;
+#pragma unroll
+    for (int c = 0; c < kGemvColumns; ++c) loaded.chunks[c].Load(weights + to_column[c], k);
+    if constexpr (kCodes) {
+      const uint32_t group = static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size);
+      const char* const first = weights + p.scales_offset_bytes + group * sizeof(uint32_t);
+#pragma unroll
+      for (int c = 0; c < kGemvColumns; ++c) {
+        loaded.words[c] = *reinterpret_cast<const uint32_t*>(first + to_column[c]);
+      }
+    }
+  }
+
+  // What is held in registers: the inputs of all rows, or the factors of all columns.
+  template <bool whole>
+  __device__ __forceinline__ void Add(const Loaded<W>& loaded, int k, int depth) {
+    constexpr int kRowsHeld = kAhead ? kRows : 1, kColumnsHeld = kAhead ? 1 : kGemvColumns;
+    float inputs[kRowsHeld][kChunk], totals[kRowsHeld], factors[kColumnsHeld][kChunk];
+#pragma unroll
+    for (int outer = 0; outer < (kAhead ? kRows : kGemvColumns); ++outer) {
+      if constexpr (kAhead) {
+        totals[outer] = Read<whole>(outer, k, depth, inputs[outer]);
+      } else {
+        loaded.chunks[outer].Read(factors[outer]);
+      }
+    }
+#pragma unroll
+    for (int outer = 0; outer < (kAhead ? kGemvColumns : kRows); ++outer) {
+      if constexpr (kAhead) {
+        loaded.chunks[outer].Read(factors[0]);
+      } else {
+        totals[0] = Read<whole>(outer, k, depth, inputs[0]);
+      }
+#pragma unroll
+      for (int inner = 0; inner < (kAhead ? kRows : kGemvColumns); ++inner) {
+        const int r = kAhead ? inner : outer, c = kAhead ? outer : inner;
+        const int held_row = kAhead ? inner : 0, held_column = kAhead ? 0 : inner;
+        float& sum = sums[r * kGemvColumns + c];
+        float part = kCodes ? 0.0f : sum;
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) part += inputs[held_row][i] * factors[held_column][i];
+        if constexpr (kCodes) {
+          const Scale scale = Chunk<W>::ScaleOf(loaded.words[c]);
+          if constexpr (kZeros) part -= scale.zero * totals[held_row];
+          part = sum + part * scale.scale;
+        }
+        sum = part;
+      }
+    }
+  }
+
+  // `loaded`: of the thread's first place. Where registers are left for it, the next step is under
+  // way while one is summed.
+  template <bool whole>
+  __device__ __forceinline__ void AddAll(const LinearParams& p, int thread, Loaded<W> loaded) {
+    const auto depth = static_cast<int>(p.depth);
+#pragma unroll 1
+    for (int k = thread * kChunk; k < places; k += kStep) {
+      if constexpr (kAhead) {
+        Loaded<W> ahead = loaded;
+        Load(p, k + kStep, ahead);
+        Add<whole>(loaded, k, depth);
+        loaded = ahead;
+      } else {
+        Load(p, k, loaded);
+        Add<whole>(loaded, k, depth);
+      }
+    }
   }
 };
 
 template <typename T, typename W, int kRows>
-__global__ void GemvKernel(LinearParams p) {
-  using WeightChunk = Chunk<W>;
-  constexpr int kColumns = GemvColumns(kRows), kValues = kRows * kColumns;
-  constexpr int kChunk = WeightChunk::kWeights;
-  const int lane = static_cast<int>(threadIdx.x);
-  const int64_t first_column =
-      (static_cast<int64_t>(blockIdx.x) * kGemvWarps + threadIdx.y) * kColumns;
-  const int64_t expert = blockIdx.y;
-  const int64_t begin = p.expert_offsets == nullptr ? 0 : p.expert_offsets[expert];
-  const int64_t end = p.expert_offsets == nullptr ? p.rows : p.expert_offsets[expert + 1];
-  if (first_column >= p.columns) return;  // the whole warp
-  const char* weights[kColumns];
+__global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chunk<W>::kCodes))
+    GemvKernel(LinearParams p) {
+  constexpr int kColumns = kGemvColumns, kValues = kRows * kColumns;
+  TESSERA_SHARED(float, warp_sums, kGemvWarps* kValues);
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int thread = warp * kWarpThreads + lane;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kColumns;
+  if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
+  const ExpertRows range = FindExpert(p, static_cast<int>(blockIdx.y), lane);
+  if (range.begin >= range.end) return;  // the whole block
+  LaneSums<T, W, kRows> lane_sums;
+  lane_sums.weights = static_cast<const char*>(p.weights) + range.expert * p.expert_bytes +
+                      first_column * p.weight_row_bytes;
   for (int c = 0; c < kColumns; ++c) {
-    const int64_t column = min(first_column + c, p.columns - 1);  // beyond: not written
-    weights[c] =
-        static_cast<const char*>(p.weights) + expert * p.expert_bytes + column * p.weight_row_bytes;
+    const int64_t column = min(int64_t{c}, p.columns - 1 - first_column);  // beyond: not written
+    lane_sums.to_column[c] = static_cast<uint32_t>(column * p.weight_row_bytes);
   }
-  const bool vectors =
-      p.in_stride * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(p.in) % 16 == 0;
-  // Codes stand in whole windows.
-  const int64_t places = WeightChunk::kScaled ? (p.depth + 31) / 32 * 32 : p.depth;
-  for (int64_t first_row = begin; first_row < end; first_row += kRows) {
-    const T* rows[kRows];
+  constexpr int kPlaces = Chunk<W>::kCodes ? 32 : 1;
+  lane_sums.places = (static_cast<int>(p.depth) + kPlaces - 1) / kPlaces * kPlaces;
+  Loaded<W> loaded = {};
+  if constexpr (LaneSums<T, W, kRows>::kAhead) {
+    lane_sums.Load(p, thread * LaneSums<T, W, kRows>::kChunk, loaded);
+  }
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  const bool whole = p.depth % 32 == 0 && p.in_stride * sizeof(T) % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(p.in) % 16 == 0;
+  for (int64_t first_row = range.begin; first_row < range.end; first_row += kRows) {
     for (int r = 0; r < kRows; ++r) {
-      const int64_t row = min(first_row + r, end - 1);  // beyond: not written
+      const int64_t row = min(first_row + r, range.end - 1);  // beyond: not written
       const int64_t source = p.source_rows == nullptr ? row : p.source_rows[row];
-      rows[r] = static_cast<const T*>(p.in) + source * p.in_stride;
+      lane_sums.rows[r] = static_cast<const T*>(p.in) + source * p.in_stride;
     }
-    float sums[kValues] = {};
-// Two loads under way where registers are left for them.
-#pragma unroll(kRows >= 4 ? 1 : 2)
-    for (int64_t k = lane * kChunk; k < places; k += kWarpThreads * kChunk) {
-      WeightChunk chunks[kColumns];
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) chunks[c].Load(weights[c], k);
-      uint32_t group = 0;
-      if constexpr (WeightChunk::kScaled) {
-        group = static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size);
-      }
-      float factors[kColumns][kChunk];
-      float scales[kColumns];
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const char* of_group = weights[c] + p.scales_offset_bytes + group * sizeof(float);
-        scales[c] = chunks[c].Read(of_group, factors[c]);
-      }
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float inputs[kChunk];
-        LoadInputs<T, WeightChunk::kScaled, kChunk>(p, rows[r], k, vectors, inputs);
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-          float& sum = sums[r * kColumns + c];
-          float part = WeightChunk::kScaled ? 0.0f : sum;
-#pragma unroll
-          for (int i = 0; i < kChunk; ++i) part += inputs[i] * factors[c][i];
-          if constexpr (WeightChunk::kScaled) part = sum + part * scales[c];
-          sum = part;
-        }
-      }
+    for (float& sum : lane_sums.sums) sum = 0;
+    if (whole) {
+      lane_sums.template AddAll<true>(p, thread, loaded);
+    } else {
+      lane_sums.template AddAll<false>(p, thread, loaded);
     }
-    const int value = SumOverLanes(sums, lane);
-    const int64_t row = first_row + value / kColumns;
-    if (lane % (kWarpThreads / kValues) == 0 && row < end) {
-      StoreSum(p, row, first_column + value % kColumns, sums[0]);
+    const int value = SumOverLanes(lane_sums.sums, lane);
+    if (lane % (kWarpThreads / kValues) == 0) {
+      warp_sums[warp * kValues + value] = lane_sums.sums[0];
     }
+    __syncthreads();
+    if (thread < kValues) {
+      float sum = warp_sums[thread];
+      for (int w = 1; w < kGemvWarps; ++w) sum += warp_sums[w * kValues + thread];
+      const int64_t row = first_row + thread / kColumns;
+      if (row < range.end) StoreSum(p, row, first_column + thread % kColumns, sum);
+    }
+    __syncthreads();  // before the sums of the next rows
   }
 }
 
 template <typename T, typename W>
 cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
-  const int rows = GemvRowsAtOnce(p.rows, p.experts);
-  const LaunchShape shape = GemvShape(rows, p.columns, p.experts);
+  const int rows = GemvRowsAtOnce(p.rows, p.experts, p.weight_dtype);
+  const LaunchShape shape = GemvShape(p.rows, p.columns, p.experts);
   switch (rows) {
-    case 1: return Launch(GemvKernel<T, W, 1>, shape, stream, p);
-    case 2: return Launch(GemvKernel<T, W, 2>, shape, stream, p);
-    case 4: return Launch(GemvKernel<T, W, 4>, shape, stream, p);
-    default: return Launch(GemvKernel<T, W, 8>, shape, stream, p);
+    case 1: return LaunchEarly(GemvKernel<T, W, 1>, shape, stream, p);
+    case 2: return LaunchEarly(GemvKernel<T, W, 2>, shape, stream, p);
+    case 4: return LaunchEarly(GemvKernel<T, W, 4>, shape, stream, p);
+    default:
+      if constexpr (!Chunk<W>::kCodes) {
+        return LaunchEarly(GemvKernel<T, W, 8>, shape, stream, p);
+      }
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -10,10 +10,11 @@
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
-// An int8 code, exactly. `byte` is its two's complement in the lowest 8 bits of any number.
-__device__ __forceinline__ float CodeAsFloat(uint32_t byte) {
+// The int8 code at byte `index` of four that have 128 added, exactly.
+__device__ __forceinline__ float BiasedAsFloat(uint32_t biased, int index) {
   // 2^23 + 0..255 has the byte as its lowest bits.
-  return __uint_as_float(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
+  const uint32_t bits = __byte_perm(biased, 0x4b000000u, 0x7650u + static_cast<unsigned>(index));
+  return __uint_as_float(bits) - 8388736.0f;
 }
 
 // 2^10 of f16, 2^7 of bf16: a number of fewer bits or-ed into it is added to it.

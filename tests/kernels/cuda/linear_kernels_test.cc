@@ -250,6 +250,18 @@ TEST_CASE("experts: rows between offsets, empty experts, rows read by index") {
   CheckProblem(&LaunchGemv, p);
 }
 
+TEST_CASE("experts: more of them than rows") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const DType weights = GENERATE(DType::kBF16, DType::kI4);
+  Problem p = {.weights = weights, .rows = 5, .columns = 6, .depth = 40};
+  // Experts 3 (a row), 31 (two) and 38 (a row) of 40; the last row is another rank's.
+  for (int32_t e = 0; e <= 40; ++e) {
+    p.expert_offsets.push_back((e > 3 ? 1 : 0) + (e > 31 ? 2 : 0) + (e > 38 ? 1 : 0));
+  }
+  CheckProblem(&LaunchGemm, p);
+  CheckProblem(&LaunchGemv, p);
+}
+
 TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kI4);
