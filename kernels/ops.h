@@ -218,6 +218,10 @@ struct PrepareAttentionArgs {
   TensorView slots;  // as in KvWriteArgs
 };
 
+// What the host knows of the rows that each sequence of a call has: kOne: one, or none; kSeveral:
+// two or more, or none.
+enum class RowsPerSequence { kAny, kOne, kSeveral };
+
 // Causal attention over paged KV for prefill chunks and decode rows in one call. Row i of sequence
 // s is the token at position context_lengths[s] - query_rows(s) + i and sees keys 0..position (or
 // the last `window` of them). The keys of these rows are already in the cache. Rows of no sequence
@@ -235,6 +239,8 @@ struct AttentionArgs {
   // bf16, f16: where keys and values are of that type, queries and the weights of the values may be
   // rounded to it too; sums are f32 in any case. Scores beyond 10^8 count as equal then.
   DType products = DType::kF32;
+  // Must be true; a device may leave out what has nothing to do then.
+  RowsPerSequence rows_per_sequence = RowsPerSequence::kAny;
 };  // f32 invariance; heads % kv_heads == 0, query head h reads kv head h / (heads / kv_heads)
 
 struct AttentionShape {

@@ -156,7 +156,8 @@ class Transformer : public Model {
             extent(step.token_ids.rows()),
             extent(step.block_tables.shape[1]),
             extent(step.block_tables.row_stride),
-            extent(step.logit_rows.rows())};
+            extent(step.logit_rows.rows()),
+            extent(static_cast<int64_t>(step.rows_per_sequence))};
   }
 
   int64_t KvHeads() const {

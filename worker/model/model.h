@@ -69,6 +69,7 @@ struct StepInputs {
   kernels::TensorView context_lengths;  // [sequences] i32, including this step's rows
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
   kernels::TensorView logit_rows;  // [logit_rows] i32; rows whose logits are wanted; may be empty
+  kernels::RowsPerSequence rows_per_sequence = kernels::RowsPerSequence::kAny;
   KvWriteListener* kv_listener = nullptr;  // null: nobody asks
 };
 

@@ -289,7 +289,8 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
                          .window = WindowOf(model_, share_.layers().begin() + index),
                          .workspace = attention_workspace_,
-                         .products = products_},
+                         .products = products_,
+                         .rows_per_sequence = step.rows_per_sequence},
                         stream);
 }
 

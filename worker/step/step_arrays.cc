@@ -107,6 +107,15 @@ void StepArrays::Seal() {
     std::fill(std::copy_n(blocks, widths_[i], row), row + table_width_, 0);
     blocks += widths_[i];
   }
+  bool one = false, several = false;
+  for (int64_t i = 0; i < sequences(); ++i) {
+    const int32_t rows = query_starts_[i + 1] - query_starts_[i];
+    one = one || rows == 1;
+    several = several || rows > 1;
+  }
+  rows_per_sequence_ = !several ? kernels::RowsPerSequence::kOne
+                       : one    ? kernels::RowsPerSequence::kAny
+                                : kernels::RowsPerSequence::kSeveral;
   Pad();
 }
 

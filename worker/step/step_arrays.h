@@ -66,6 +66,8 @@ class StepArrays {
   int64_t sequences() const { return static_cast<int64_t>(widths_.size()); }
   int64_t logit_count() const { return logit_count_; }
   int64_t fed_rows() const { return fed_rows_; }        // whose tokens the step before draws
+  // After Seal.
+  kernels::RowsPerSequence rows_per_sequence() const { return rows_per_sequence_; }
   int64_t table_width() const { return table_width_; }  // of the padded tables, after Seal
 
   // The arrays in use. Sequence i's blocks are the first table_widths()[i] of its row.
@@ -124,6 +126,7 @@ class StepArrays {
   int64_t logit_count_ = 0;
   int64_t fed_rows_ = 0;
   int64_t table_width_ = 1;
+  kernels::RowsPerSequence rows_per_sequence_ = kernels::RowsPerSequence::kAny;
   Extents padded_;
 };
 

@@ -30,6 +30,7 @@ absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, bool padde
     return kernels::TensorView(on_device(host), kernels::DType::kI32, {count});
   };
   StepInputs step;
+  step.rows_per_sequence = arrays.rows_per_sequence();
   step.token_ids = view(arrays.token_ids(), extents.rows);
   step.positions = view(arrays.positions(), extents.rows);
   step.rope_lengths = view(arrays.rope_lengths(), extents.rows);

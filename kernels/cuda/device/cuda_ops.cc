@@ -349,8 +349,13 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                        .max_context = shape.max_context_tokens,
                                        .partials = args.workspace.As<float>(),
                                        .capability = capability_};
-  absl::Status status = Enqueue("Attention", &LaunchPrefillAttention, tiled, stream);
-  if (status.ok()) status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
+  absl::Status status;
+  if (args.rows_per_sequence != RowsPerSequence::kOne) {
+    status = Enqueue("Attention", &LaunchPrefillAttention, tiled, stream);
+  }
+  if (status.ok() && args.rows_per_sequence != RowsPerSequence::kSeveral) {
+    status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
+  }
   return status;
 }
 

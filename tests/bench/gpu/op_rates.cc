@@ -155,7 +155,9 @@ absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape
       .block_tables = TensorView(*tables_there, DType::kI32, {batch, blocks_each}),
       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
       .workspace = TensorView(*workspace, DType::kI8, {std::max<int64_t>(workspace_bytes, 64)}),
-      .products = DType::kBF16};
+      .products = DType::kBF16,
+      .rows_per_sequence =
+          rows == 1 ? kernels::RowsPerSequence::kOne : kernels::RowsPerSequence::kSeveral};
   return bench->Seconds([&] { return bench->ops().Attention(args, bench->stream()); });
 }
 

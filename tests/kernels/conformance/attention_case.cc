@@ -115,6 +115,7 @@ std::vector<float> RunCase(Path& path, const AttentionCase& c, const Attend& att
                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                         .window = c.window};
   args.products = c.products;
+  args.rows_per_sequence = c.rows_per_sequence;
   attend(args, AttentionShape{.tokens = tokens,
                               .sequences = sequences,
                               .heads = c.heads,

@@ -19,6 +19,7 @@ struct AttentionCase {
   std::vector<Sequence> sequences;
   int64_t heads = 4, kv_heads = 2, head_dim = 64, block_tokens = 16, window = 0;
   DType activation = DType::kF32, cache = DType::kF32, products = DType::kF32;
+  RowsPerSequence rows_per_sequence = RowsPerSequence::kAny;
   uint64_t layout_seed = 1;  // which blocks of the cache a sequence gets
   int64_t padding = 8;       // elements between the rows of q and out
   int64_t nan_key = -1;      // position whose key is NaN in every sequence; -1: none

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/launch/attention_shapes.h"
@@ -83,6 +85,25 @@ TEST_CASE("the emulated device attends 16-bit KV on tensor cores, and f32 with t
   CHECK(after.plain == tensor.plain + 1);
   CHECK(after.prefill == split.prefill);
   CHECK(after.decode == split.decode);
+}
+
+TEST_CASE("the emulated device leaves out the kernel that would find no row") {
+  conformance::Path* const path = conformance::CudaEmulated();
+  if (path == nullptr) return;  // as in a build for TSan
+  const auto launches = [&](RowsPerSequence rows, const std::vector<conformance::Sequence>& of) {
+    conformance::AttentionCase c = {.sequences = of};
+    c.cache = c.products = DType::kBF16;
+    const std::vector<float> expected = conformance::RunAttention(*path, c);
+    c.rows_per_sequence = rows;
+    const int64_t prefill = emulated::LaunchesFrom("prefill.cu");
+    const int64_t decode = emulated::LaunchesFrom("decode.cu");
+    CHECK(conformance::RunAttention(*path, c) == expected);
+    return std::pair(emulated::LaunchesFrom("prefill.cu") - prefill,
+                     emulated::LaunchesFrom("decode.cu") - decode);
+  };
+  CHECK(launches(RowsPerSequence::kOne, {{1, 9, 1}, {0, 0, 2}, {1, 3, 3}}) == std::pair(0l, 1l));
+  CHECK(launches(RowsPerSequence::kSeveral, {{5, 9, 1}, {0, 3, 2}}) == std::pair(1l, 0l));
+  CHECK(launches(RowsPerSequence::kAny, {{5, 9, 1}, {1, 3, 2}}) == std::pair(1l, 1l));
 }
 
 }  // namespace
