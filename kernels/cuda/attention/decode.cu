@@ -92,9 +92,13 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
   const AttentionParams& a = p.attention;
   const int split = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.z);
   const int first_row = a.query_starts[sequence], context = a.context_lengths[sequence];
-  if (a.query_starts[sequence + 1] - first_row != 1) return;  // the whole block
+  const bool single = a.query_starts[sequence + 1] - first_row == 1;
   const Splits splits = Splits::Of(context, a);
-  if (split < splits.begin || split >= splits.end) return;
+  // One decision of the whole block: no load waits for another.
+  if (!(single & (split >= splits.begin) & (split < splits.end))) {
+    WaitForEarlierLaunches();
+    return;
+  }
   const int begin = max(split * splits.keys, FirstKey(context, a));
   const int end = min((split + 1) * splits.keys, context);
 
@@ -110,6 +114,9 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
   unsigned char* const tiles_memory = memory + QueryBytes(D, 1);
   Ring ring(tiles_memory + number * p.slots * Ring::kTileBytes, PagesOf(rows, begin, end, p),
             first_tile, kWarps, tiles, p);
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  ring.Begin();
   WarpRows<T, D, 1, DecodeWarps(D)> warp;
   warp.Begin(rows, first, p, memory);
   if constexpr (warp.kQueriesInShared) __syncthreads();
@@ -127,13 +134,7 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
     if (splits.count() == 1) {
       unsigned char* const out =
           rows.ElementsOf(static_cast<unsigned char*>(a.out), a.out_stride, row, p);
-      const float factor = 1 / warp.total[0][half];
-#pragma unroll
-      for (int i = 0; i < D / 8; ++i) {
-        const float(&sums)[4] = warp.out[0][i];
-        StorePair<T>(out, i * 8 + lane % 4 * 2, a.dtype, sums[2 * half] * factor,
-                     sums[2 * half + 1] * factor);
-      }
+      warp.Store(0, half, out, a.dtype);
       continue;
     }
     float* const partial = PartialOf(sequence, kv_head * p.group.number + row, split, p);
@@ -158,9 +159,11 @@ __global__ void __launch_bounds__(kCombineWarps* kWarpThreads) CombineKernel(Til
   const int head = static_cast<int>(blockIdx.x) * kCombineWarps + number;
   const int sequence = static_cast<int>(blockIdx.y);
   const int first_row = a.query_starts[sequence], context = a.context_lengths[sequence];
-  if (a.query_starts[sequence + 1] - first_row != 1 || head >= a.heads) return;  // the whole warp
+  const bool single = a.query_starts[sequence + 1] - first_row == 1;
   const Splits splits = Splits::Of(context, a);
-  if (splits.count() == 1) return;
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  if (!single || head >= a.heads || splits.count() == 1) return;  // the whole warp
 
   static_assert(kMaxSplits <= kWarpThreads);
   const float* const partials = PartialOf(sequence, head, splits.begin, p);
@@ -196,11 +199,9 @@ __global__ void __launch_bounds__(kCombineWarps* kWarpThreads) CombineKernel(Til
   unsigned char* const out =
       static_cast<unsigned char*>(a.out) + element * (a.dtype == DType::kF32 ? 4 : 2);
   total = 1 / total;
-#pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    const int pair = i * kWarpThreads + lane;
-    if (pair < D / 2) StorePair<T>(out, 2 * pair, a.dtype, sums[i].x * total, sums[i].y * total);
-  }
+  StorePairs<T, kPairs>(out, a.dtype, 2 * lane, 2 * kWarpThreads, D, [&](int i) {
+    return float2{sums[i].x * total, sums[i].y * total};
+  });
 }
 
 }  // namespace
@@ -214,9 +215,9 @@ cudaError_t LaunchDecodeAttention(const TensorAttentionParams& params, cudaStrea
   return WithCacheOf(a, [&](auto type, auto head_dim) {
     using T = decltype(type);
     constexpr int D = decltype(head_dim)::value;
-    const cudaError_t error = Launch(DecodeKernel<T, D>, tiled.shape, stream, tiled_params);
+    const cudaError_t error = LaunchEarly(DecodeKernel<T, D>, tiled.shape, stream, tiled_params);
     if (error != cudaSuccess || tiled_params.splits == 1) return error;
-    return Launch(CombineKernel<T, D>, CombineShape(extents), stream, tiled_params);
+    return LaunchEarly(CombineKernel<T, D>, CombineShape(extents), stream, tiled_params);
   });
 }
 

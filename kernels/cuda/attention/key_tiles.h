@@ -61,7 +61,7 @@ class TileRing {
   static constexpr int kTileBytes = kKeys * TileLayout<D>::kRowBytes;
 
   // Tile i begins with key (first + i * step) * kKeys. `memory`: p.slots * kTileBytes. All are
-  // borrowed.
+  // borrowed. Reads the block table alone.
   __device__ __forceinline__ TileRing(unsigned char* memory, const Pages& pages, int first,
                                       int step, int tiles, const TiledParams& p)
       : params_(p),
@@ -71,7 +71,11 @@ class TileRing {
         key_step_(step * kKeys),
         loads_(2 * tiles) {
     LookUp();
-    for (int i = 1; i < p.slots; ++i) Load();
+  }
+
+  // The first tiles are on their way. Once, by all threads of the ring.
+  __device__ __forceinline__ void Begin() {
+    for (int i = 1; i < params_.slots; ++i) Load();
   }
 
   // The keys of the first tile, its values, the keys of the second one, and so on. All threads of

@@ -33,7 +33,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
   constexpr int kKeys = PrefillTileKeys(D), kRows = kRowTiles * kWarpRows;
   constexpr int kBlockRows = kPrefillWarps * kRows, kQueryBytes = QueryBytes(D, kRowTiles);
   const AttentionParams& a = p.attention;
-  // Of all heads the rows with the longest contexts begin first, those that end last.
+  // What does not change from launch to launch is read before the wait for those in front: which
+  // rows there are, and the block table. Of all heads the rows with the longest contexts begin
+  // first, those that end last.
   const int kv_heads = static_cast<int>(a.kv_heads);
   const int from_end = static_cast<int>(blockIdx.x) / kv_heads;
   const int kv_head = static_cast<int>(blockIdx.x) % kv_heads;
@@ -43,7 +45,10 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
   const SequenceRows rows = {sequence, kv_head, first_row, (end_row - first_row) * p.group.number,
                              a.context_lengths[sequence] - (end_row - first_row)};
   const int first_of_block = (tile - FirstTileOf<kBlockRows>(sequence, p)) * kBlockRows;
-  if (end_row - first_row < 2 || first_of_block >= rows.count) return;  // the whole block
+  if (end_row - first_row < 2 || first_of_block >= rows.count) {  // the whole block
+    WaitForEarlierLaunches();
+    return;
+  }
 
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int number = static_cast<int>(threadIdx.x) / kWarpThreads;
@@ -54,6 +59,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
   const int first_tile = begin / kKeys, tiles = (end + kKeys - 1) / kKeys - first_tile;
   TileRing<D, kKeys, kPrefillThreads> ring(memory + kPrefillWarps * kQueryBytes,
                                            PagesOf(rows, begin, end, p), first_tile, 1, tiles, p);
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  ring.Begin();
   WarpRows<T, D, kRowTiles> warp;
   warp.Begin(rows, first, p, memory + number * kQueryBytes);
   const KeysSeen seen = {rows.PositionOf(first, p) + 1, rows.PositionOf(first + kRows - 1, p) + 1,
@@ -69,13 +77,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
     if (row >= rows.count) continue;
     unsigned char* const out =
         rows.ElementsOf(static_cast<unsigned char*>(a.out), a.out_stride, row, p);
-    const float factor = 1 / warp.total[i / 2][half];
-#pragma unroll
-    for (int j = 0; j < D / 8; ++j) {
-      const float(&sums)[4] = warp.out[i / 2][j];
-      StorePair<T>(out, j * 8 + lane % 4 * 2, a.dtype, sums[2 * half] * factor,
-                   sums[2 * half + 1] * factor);
-    }
+    warp.Store(i / 2, half, out, a.dtype);
   }
 }
 
@@ -91,10 +93,10 @@ cudaError_t LaunchPrefillAttention(const TensorAttentionParams& params, cudaStre
     constexpr int D = decltype(head_dim)::value;
     if constexpr (MaxPrefillRowTiles(D) == 2) {
       if (PrefillRowTiles(D, params.capability) == 2) {
-        return Launch(PrefillKernel<T, D, 2>, tiled.shape, stream, tiled_params);
+        return LaunchEarly(PrefillKernel<T, D, 2>, tiled.shape, stream, tiled_params);
       }
     }
-    return Launch(PrefillKernel<T, D, 1>, tiled.shape, stream, tiled_params);
+    return LaunchEarly(PrefillKernel<T, D, 1>, tiled.shape, stream, tiled_params);
   });
 }
 

@@ -57,14 +57,25 @@ __device__ __forceinline__ Pages PagesOf(const SequenceRows& rows, int begin, in
   return {rows.kv_head, a.block_tables + rows.sequence * a.table_stride, begin, end};
 }
 
-// Elements i and i + 1 of outputs, in T or in f32.
-template <typename T>
-__device__ __forceinline__ void StorePair(unsigned char* row, int i, DType dtype, float low,
-                                          float high) {
+// A lane's pairs of a row of outputs, in T or in f32: pair(i) are elements first + i * step and the
+// next one, i < kPairs and element < end.
+template <typename T, int kPairs, typename Pair>
+__device__ __forceinline__ void StorePairs(unsigned char* row, DType dtype, int first, int step,
+                                           int end, Pair pair) {
   if (dtype == DType::kF32) {
-    *reinterpret_cast<float2*>(row + 4 * i) = {low, high};
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int element = first + i * step;
+      if (element < end) *reinterpret_cast<float2*>(row + 4 * element) = pair(i);
+    }
   } else {
-    *reinterpret_cast<uint32_t*>(row + 2 * i) = RoundPair<T>(low, high);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int element = first + i * step;
+      const float2 values = pair(i);
+      if (element < end)
+        *reinterpret_cast<uint32_t*>(row + 2 * element) = RoundPair<T>(values.x, values.y);
+    }
   }
 }
 
@@ -258,6 +269,14 @@ struct WarpRows {
         }
       }
     }
+  }
+
+  // The weighted means of row 8 * half + lane / 4 of a tile, to the row's outputs. After Attend.
+  __device__ __forceinline__ void Store(int tile, int half, unsigned char* row, DType dtype) const {
+    const float factor = 1 / total[tile][half];
+    StorePairs<T, D / 8>(row, dtype, static_cast<int>(threadIdx.x) % 4 * 2, 8, D, [&](int i) {
+      return float2{out[tile][i][2 * half] * factor, out[tile][i][2 * half + 1] * factor};
+    });
   }
 
   template <int kKeys>

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
+
+#include "kernels/cuda/launch/divisor.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -104,6 +107,24 @@ TEST_CASE("attention: every sequence of prefill gets the tiles that it needs") {
         const int64_t end = s + 1 < sequences ? first(s + 1) : blocks / 3;
         CHECK((end - first(s)) * block_rows >= (starts[s + 1] - starts[s]) * group);
       }
+    }
+  }
+}
+
+TEST_CASE("a divisor's quotients are those of a division") {
+  std::mt19937_64 random(7);
+  const int64_t most = std::numeric_limits<int>::max();
+  for (int64_t number = 1; number <= int64_t{1} << 30; number += 1 + number / 3) {
+    const Divisor divisor = DivisorOf(number);
+    std::vector<int64_t> dividends = {0, 1, number - 1, number, number + 1, 2 * number - 1, most};
+    for (int i = 0; i < 100; ++i) {
+      const int64_t multiple = static_cast<int64_t>(random() % (most / number + 1)) * number;
+      for (int64_t near = multiple - 1; near <= multiple + 1; ++near) dividends.push_back(near);
+    }
+    for (const int64_t dividend : dividends) {
+      if (dividend < 0 || dividend > most) continue;
+      CAPTURE(number, dividend);
+      REQUIRE(divisor.Of(static_cast<int>(dividend)) == dividend / number);
     }
   }
 }
