@@ -107,9 +107,37 @@ absl::StatusOr<double> WithRoom(int64_t& size, int64_t least,
   }
 }
 
+// A product of one row with so many weights: what a GPU is best at reading.
+absl::StatusOr<double> WeightsReadRate(Device& device, Stream& stream, const ProbeOptions& options,
+                                       const Timer& timer) {
+  constexpr int64_t kDepth = 8192;
+  const int64_t columns = std::max<int64_t>(1, options.buffer_bytes / (2 * kDepth));
+  const LinearSpec spec = {
+      .in_features = kDepth, .out_features = columns, .weight_dtype = DType::kBF16};
+  const int64_t bytes = device.ops().PackedWeightBytes(spec);
+  auto memory = AllocateFilled(device, stream, bytes);
+  if (!memory.ok()) return memory.status();
+  auto in = AllocateFilled(device, stream, kDepth * sizeof(float));
+  if (!in.ok()) return in.status();
+  auto out = device.Allocate(columns * static_cast<int64_t>(sizeof(float)));
+  if (!out.ok()) return out.status();
+  const int64_t workspace_bytes = device.ops().LinearWorkspaceBytes(spec, 1, DType::kF32);
+  auto workspace = device.Allocate(std::max<int64_t>(workspace_bytes, 64));
+  if (!workspace.ok()) return workspace.status();
+  const PackedWeights weights = {.spec = spec, .data = memory->data()};
+  const LinearArgs args = {
+      .out = TensorView(out->data(), DType::kF32, {1, columns}),
+      .in = TensorView(in->data(), DType::kF32, {1, kDepth}),
+      .weights = &weights,
+      .workspace = TensorView(workspace->data(), DType::kI8, {workspace->size_bytes()})};
+  const auto seconds = timer.Seconds(stream, [&] { return device.ops().Linear(args, stream); });
+  if (!seconds.ok()) return seconds;
+  return static_cast<double>(bytes) / *seconds;
+}
+
 // The largest value of each row: reads everything once and writes next to nothing.
-absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptions& options,
-                                const Timer& timer) {
+absl::StatusOr<double> RowsReadRate(Device& device, Stream& stream, const ProbeOptions& options,
+                                    const Timer& timer) {
   const int64_t rows = std::max<int64_t>(1, options.buffer_bytes / kRowBytes);
   auto in = AllocateFilled(device, stream, rows * kRowBytes);
   if (!in.ok()) return in.status();
@@ -122,6 +150,12 @@ absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptio
   const auto seconds = timer.Seconds(stream, [&] { return device.ops().TopK(args, stream); });
   if (!seconds.ok()) return seconds;
   return static_cast<double>(rows * kRowBytes) / *seconds;
+}
+
+absl::StatusOr<double> ReadRate(Device& device, Stream& stream, const ProbeOptions& options,
+                                const Timer& timer) {
+  return options.reads_weights ? WeightsReadRate(device, stream, options, timer)
+                               : RowsReadRate(device, stream, options, timer);
 }
 
 absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOptions& options,

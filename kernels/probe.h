@@ -17,8 +17,10 @@ namespace tessera::kernels {
 
 struct ProbeOptions {
   int64_t buffer_bytes = int64_t{512} << 20;  // read from end to end; more than any cache holds
-  int64_t matrix_size = 2048;                 // square weights of the compute runs
-  int64_t rows = 512;                         // activation rows of the compute runs
+  // The bytes are weights of a product of one row; else rows whose largest value is looked for.
+  bool reads_weights = false;
+  int64_t matrix_size = 2048;  // square weights of the compute runs
+  int64_t rows = 512;          // activation rows of the compute runs
   int runs = 3;
   // Above 0: a rate is the mean over the second half of a window of so many seconds, one window
   // after the other from the start of the probe. Probes that start together thus read memory at the
@@ -28,7 +30,7 @@ struct ProbeOptions {
 
 // For a GPU: enough for all its multiprocessors, and for far longer than a launch takes.
 inline constexpr ProbeOptions kGpuProbe = {
-    .buffer_bytes = int64_t{1} << 30, .matrix_size = 8192, .rows = 4096};
+    .buffer_bytes = int64_t{1} << 30, .reads_weights = true, .matrix_size = 8192, .rows = 4096};
 
 // The least that a device must have left to be measured: smaller buffers say nothing.
 inline constexpr int64_t kMinProbeBytes = int64_t{2} << 20;

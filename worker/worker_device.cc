@@ -72,8 +72,12 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
   made->info.set_kind(std::string(kEmulatedDevice));
   made->info.set_kernel_path("mma");
   made->has_own_memory = true;
-  made->look = {.buffer_bytes = int64_t{1} << 20, .runs = 1};
-  made->probe = {.buffer_bytes = int64_t{1} << 20, .matrix_size = 64, .rows = 8, .runs = 1};
+  made->look = {.buffer_bytes = int64_t{1} << 20, .reads_weights = true, .runs = 1};
+  made->probe = {.buffer_bytes = int64_t{1} << 20,
+                 .reads_weights = true,
+                 .matrix_size = 64,
+                 .rows = 8,
+                 .runs = 1};
   return absl::OkStatus();
 }
 

@@ -47,29 +47,35 @@ __global__ void NormKernel(NormParams p) {
 
 // A block per vector, fours of elements in registers: what is wide, and begins at multiples of
 // four.
-template <typename T>
+template <typename T, int kFours>
 __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKernel(NormParams p) {
-  WaitForEarlierLaunches();
-  LetNextLaunchBegin();
   TESSERA_SHARED(float, sums, kMaxWideNormWarps);
   const int64_t vector = blockIdx.x;
-  const int64_t row = vector / p.vectors, begin = vector % p.vectors * p.width;
+  const int64_t row = p.vectors == 1 ? vector : vector / p.vectors;
+  const int64_t begin = (vector - row * p.vectors) * p.width;
   const T* in = static_cast<const T*>(p.in) + row * p.in_stride + begin;
-  float x[kWideNormFours][kFour] = {};
   const auto of_thread = [](int f) { return kFour * (f * blockDim.x + threadIdx.x); };
+  float weights[kFours][kFour];
 #pragma unroll
-  for (int f = 0; f < kWideNormFours; ++f) {
+  for (int f = 0; f < kFours; ++f) {
+    if (of_thread(f) < p.width) LoadFour(p.weight + of_thread(f), weights[f]);
+  }
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  float x[kFours][kFour] = {};
+#pragma unroll
+  for (int f = 0; f < kFours; ++f) {
     if (of_thread(f) < p.width) LoadFour(in + of_thread(f), x[f]);
   }
   if (p.residual != nullptr) {
     T* residual = static_cast<T*>(p.residual) + row * p.residual_stride + begin;
-    float added[kWideNormFours][kFour];
+    float added[kFours][kFour];
 #pragma unroll
-    for (int f = 0; f < kWideNormFours; ++f) {
+    for (int f = 0; f < kFours; ++f) {
       if (of_thread(f) < p.width) LoadFour(residual + of_thread(f), added[f]);
     }
 #pragma unroll
-    for (int f = 0; f < kWideNormFours; ++f) {
+    for (int f = 0; f < kFours; ++f) {
       if (of_thread(f) >= p.width) continue;
       T rounded[kFour];
 #pragma unroll
@@ -84,12 +90,12 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   if (p.subtract_mean) {
     float sum = 0;
 #pragma unroll
-    for (int f = 0; f < kWideNormFours; ++f) sum += (x[f][0] + x[f][1]) + (x[f][2] + x[f][3]);
+    for (int f = 0; f < kFours; ++f) sum += (x[f][0] + x[f][1]) + (x[f][2] + x[f][3]);
     mean = SumOfRow(sum, sums) / static_cast<float>(p.width);
   }
   float squares = 0;
 #pragma unroll
-  for (int f = 0; f < kWideNormFours; ++f) {
+  for (int f = 0; f < kFours; ++f) {
     if (of_thread(f) >= p.width) continue;
 #pragma unroll
     for (int i = 0; i < kFour; ++i) {
@@ -101,15 +107,14 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.width) + p.epsilon);
   T* out = static_cast<T*>(p.out) + row * p.out_stride + begin;
 #pragma unroll
-  for (int f = 0; f < kWideNormFours; ++f) {
+  for (int f = 0; f < kFours; ++f) {
     if (of_thread(f) >= p.width) continue;
-    float weights[kFour], biases[kFour] = {};
-    LoadFour(p.weight + of_thread(f), weights);
+    float biases[kFour] = {};
     if (p.bias != nullptr) LoadFour(p.bias + of_thread(f), biases);
     T normed[kFour];
 #pragma unroll
     for (int i = 0; i < kFour; ++i)
-      normed[i] = RoundTo<T>(x[f][i] * scale * weights[i] + biases[i]);
+      normed[i] = RoundTo<T>(x[f][i] * scale * weights[f][i] + biases[i]);
     StoreFour(out + of_thread(f), normed);
   }
 }
@@ -132,10 +137,14 @@ cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream) {
   const int64_t vectors = params.rows * params.vectors;
   return WithFloatType(params.dtype, [&](auto type) {
     using T = decltype(type);
-    return IsWide<T>(params)
-               ? LaunchEarly(WideNormKernel<T>, WideNormShape(vectors, params.width), stream,
-                             params)
-               : LaunchEarly(NormKernel<T>, NormShape(vectors, params.width), stream, params);
+    if (!IsWide<T>(params)) {
+      return LaunchEarly(NormKernel<T>, NormShape(vectors, params.width), stream, params);
+    }
+    const LaunchShape shape = WideNormShape(vectors, params.width);
+    // Two are enough up to a width of 4096.
+    return params.width <= 2 * kFour * shape.threads.x
+               ? LaunchEarly(WideNormKernel<T, 2>, shape, stream, params)
+               : LaunchEarly(WideNormKernel<T, kWideNormFours>, shape, stream, params);
   });
 }
 

@@ -54,8 +54,12 @@ TEST_CASE("a probe measures rates that a machine can have") {
                                  .isa = SupportedIsas(DetectCpuFeatures()).back(),
                                  .cores_shared = true});
   REQUIRE(device.ok());
-  const auto rates =
-      ProbeDevice(**device, {.buffer_bytes = 16 << 20, .matrix_size = 256, .rows = 64, .runs = 2});
+  const bool reads_weights = GENERATE(false, true);
+  const auto rates = ProbeDevice(**device, {.buffer_bytes = 16 << 20,
+                                            .reads_weights = reads_weights,
+                                            .matrix_size = 256,
+                                            .rows = 64,
+                                            .runs = 2});
   REQUIRE(rates.ok());
   for (double rate : {rates->read_bytes_per_second, rates->f32_flops_per_second,
                       rates->bf16_flops_per_second, rates->int8_flops_per_second}) {
