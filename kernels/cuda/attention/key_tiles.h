@@ -31,8 +31,8 @@ struct TileLayout {
 // Keys and values of one sequence, of one kv head.
 struct Pages {
   int kv_head;
-  const int32_t* table;  // block numbers
-  int begin, end;        // keys that are read, one or more; the nearest stand for others
+  uint32_t table;  // where its block numbers begin among all
+  int begin, end;  // keys that are read, one or more; the nearest stand for others
 
   // [slots, D]. Two pointers would take four registers.
   __device__ __forceinline__ const uint16_t* Cache(bool values, const AttentionParams& p) const {
@@ -43,7 +43,7 @@ struct Pages {
 
   __device__ __forceinline__ int Nearest(int key) const { return min(max(key, begin), end - 1); }
   __device__ __forceinline__ int BlockOf(int key, const TiledParams& p) const {
-    return table[p.block_tokens.Of(key)];
+    return p.attention.block_tables[table + static_cast<uint32_t>(p.block_tokens.Of(key))];
   }
   __device__ __forceinline__ static int SlotOf(int key, int block, const TiledParams& p) {
     return key + (block - p.block_tokens.Of(key)) * p.block_tokens.number;
@@ -119,6 +119,7 @@ class TileRing {
   __device__ __forceinline__ void Load() {
     if (loads_ > 0) {
       const bool values = loads_ % 2 != 0;
+      if (!values) FindSlots();
       LoadTile(memory_ + slot_ * kTileBytes, pages_.Cache(values, params_.attention));
       if (values) {
         next_key_ += key_step_;
@@ -135,7 +136,17 @@ class TileRing {
     const int first_key = next_key_ + FirstRow();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      blocks_[i] = pages_.BlockOf(pages_.Nearest(first_key + i * kRowsAtOnce), params_);
+      places_[i] = pages_.BlockOf(pages_.Nearest(first_key + i * kRowsAtOnce), params_);
+    }
+  }
+
+  // From the blocks.
+  __device__ __forceinline__ void FindSlots() {
+    const int first_key = next_key_ + FirstRow();
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int key = pages_.Nearest(first_key + i * kRowsAtOnce);
+      places_[i] = pages_.SlotOf(key, places_[i], params_);
     }
   }
 
@@ -149,12 +160,11 @@ class TileRing {
     unsigned char* const to = tile + TileLayout<D>::Offset(first_row, first_chunk);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int row = first_row + i * kRowsAtOnce, key = pages_.Nearest(next_key_ + row);
-      const int64_t slot = pages_.SlotOf(key, blocks_[i], params_);
-      const unsigned char* const from_row = from + slot * (2 * D);
-      unsigned char* const to_row = kRowsAtOnce % 8 == 0 || !TileLayout<D>::kSwapped
-                                        ? to + i * kRowStep
-                                        : tile + TileLayout<D>::Offset(row, first_chunk);
+      const unsigned char* const from_row = from + int64_t{places_[i]} * (2 * D);
+      unsigned char* const to_row =
+          kRowsAtOnce % 8 == 0 || !TileLayout<D>::kSwapped
+              ? to + i * kRowStep
+              : tile + TileLayout<D>::Offset(first_row + i * kRowsAtOnce, first_chunk);
 #pragma unroll
       for (int j = 0; j < kChunks / kRowThreads; ++j) {
         CopyAsync16(to_row + j * kChunkStep, from_row + j * kChunkStep, true);
@@ -167,7 +177,7 @@ class TileRing {
   const Pages pages_;
   int next_key_;
   const int key_step_;
-  int blocks_[kRows];  // of the thread's rows of the tile at next_key_
+  int places_[kRows];  // blocks of the thread's rows at next_key_; from their keys on, slots
   int loads_;          // to come, of keys where even
   int slot_ = 0;       // of the next load, and until then of the tile that is read
 };

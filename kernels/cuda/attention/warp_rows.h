@@ -54,7 +54,8 @@ struct KeysSeen {
 __device__ __forceinline__ Pages PagesOf(const SequenceRows& rows, int begin, int end,
                                          const TiledParams& p) {
   const AttentionParams& a = p.attention;
-  return {rows.kv_head, a.block_tables + rows.sequence * a.table_stride, begin, end};
+  const auto table = static_cast<uint32_t>(rows.sequence) * static_cast<uint32_t>(a.table_stride);
+  return {rows.kv_head, table, begin, end};
 }
 
 // A lane's pairs of a row of outputs, in T or in f32: pair(i) are elements first + i * step and the
