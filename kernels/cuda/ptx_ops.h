@@ -76,7 +76,9 @@ __device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&r)[4], const v
 
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+  // What follows in memory is wanted soon, as a rule.
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
+                   SharedAddress(shared)),
                "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
                : "memory");
 #else
