@@ -164,6 +164,12 @@ inline uint32_t __float_as_uint(float value) {
   return bits;
 }
 
+// Loads past the first-level cache.
+template <typename T>
+T __ldcg(const T* from) {
+  return *from;
+}
+
 // Bytes of `low` (0 to 3) and `high` (4 to 7), chosen by the lowest 3 bits of each hex digit.
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t digits) {
   const uint64_t both = low | uint64_t{high} << 32;

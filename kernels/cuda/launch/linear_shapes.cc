@@ -75,8 +75,10 @@ int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights) {
   return static_cast<int>(std::min<uint64_t>(rounded, MaxGemvRows(weights)));
 }
 
-LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts) {
-  return {.blocks = {Ceil(columns, kGemvColumns), std::min(rows, experts)},
+LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weights) {
+  const int at_once = GemvRowsAtOnce(rows, experts, weights);
+  const int64_t of_block = GemvColumns(at_once, WeightBits(weights));
+  return {.blocks = {Ceil(columns, of_block), std::min(rows, experts)},
           .threads = {kWarpThreads, kGemvWarps}};
 }
 
@@ -85,7 +87,7 @@ GemmTile ChooseGemmTile(const GemmProblem& problem) {
   const int64_t of_expert = RowsOfExpert(problem.rows, problem.experts);
   const int64_t wide = Ceil(problem.columns, kGemmColumns) * problem.experts;
   const bool may_split = problem.experts == 1 && problem.rows <= kMaxSplitRows;
-  const int bits = GemmWeightBits(problem.weights);
+  const int bits = WeightBits(problem.weights);
   for (const GemmTile& tile : kTiles) {
     const bool fits = kMinStages * GemmStageBytes(tile.rows(), bits) <=
                       SharedBytesOfBlock(problem.capability, 1);
@@ -98,7 +100,7 @@ GemmTile ChooseGemmTile(const GemmProblem& problem) {
 }
 
 int GemmStages(const GemmTile& tile, const GemmProblem& problem) {
-  const int64_t stage_bytes = GemmStageBytes(tile.rows(), GemmWeightBits(problem.weights));
+  const int64_t stage_bytes = GemmStageBytes(tile.rows(), WeightBits(problem.weights));
   const int64_t of_two = SharedBytesOfBlock(problem.capability, 2) / stage_bytes;
   const int64_t alone = SharedBytesOfBlock(problem.capability, 1) / stage_bytes;
   const int64_t stages = of_two >= kEnoughStages ? of_two : std::min<int64_t>(alone, 4);
@@ -106,7 +108,7 @@ int GemmStages(const GemmTile& tile, const GemmProblem& problem) {
 }
 
 GemmSplit ChooseGemmSplit(int64_t columns, int64_t depth, DType weights) {
-  const int64_t stages = Ceil(depth, GemmDepth(GemmWeightBits(weights)));
+  const int64_t stages = Ceil(depth, GemmDepth(WeightBits(weights)));
   const int64_t wanted = std::max<int64_t>(1, kSplitBlocks / Ceil(columns, kGemmColumns));
   const int64_t part_stages = std::max(kMinPartStages, Ceil(stages, wanted));
   return {.parts = Ceil(stages, part_stages), .part_stages = part_stages};
@@ -120,7 +122,7 @@ int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns) {
 LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t parts) {
   const int64_t tiles = problem.experts == 1 ? Ceil(problem.rows, tile.rows())
                                              : problem.rows / tile.rows() + problem.experts;
-  const int64_t stage_bytes = GemmStageBytes(tile.rows(), GemmWeightBits(problem.weights));
+  const int64_t stage_bytes = GemmStageBytes(tile.rows(), WeightBits(problem.weights));
   return {.blocks = {tiles, Ceil(problem.columns, kGemmColumns), parts},
           .threads = {kWarpThreads, int64_t{4} * tile.row_warps},
           .shared_bytes = GemmStages(tile, problem) * stage_bytes};

@@ -33,6 +33,11 @@ DType TensorCoreType(const LinearProblem& problem, int capability);
 // that a row keeps its bits.
 LinearKernel ChooseLinear(const LinearProblem& problem, int capability);
 
+// Of the weights that GEMV and GEMM take.
+constexpr int WeightBits(DType weights) {
+  return weights == DType::kI4 ? 4 : weights == DType::kI8 ? 8 : 16;
+}
+
 // ---- GEMV
 
 // Rows that GEMV computes where tensor cores might. With int8 and int4 weights its sums take longer
@@ -40,13 +45,17 @@ LinearKernel ChooseLinear(const LinearProblem& problem, int capability);
 constexpr int MaxGemvRows(DType weights) {
   return weights == DType::kI8 || weights == DType::kI4 ? 4 : 8;
 }
-inline constexpr int kGemvWarps = 4;    // of a block; they share the depth
-inline constexpr int kGemvColumns = 4;  // of a block, which meet inputs that are read once
+inline constexpr int kGemvWarps = 4;  // of a block; they share the depth
+// Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half as
+// many bytes, where registers are left for it.
+constexpr int GemvColumns(int rows_at_once, int weight_bits) {
+  return weight_bits == 4 && rows_at_once <= 2 ? 8 : 4;
+}
 // Rows that share one read of the weights: 1, 2, 4 or 8, at most MaxGemvRows. An expert with more
 // reads them again.
 int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights);
 // Blocks (groups of columns, experts that have rows: no more than there are rows).
-LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts);
+LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weights);
 
 // ---- GEMM on tensor cores
 
@@ -56,9 +65,6 @@ inline constexpr int kGemmWindow = 32;
 // Products of so many rows and fewer may split their depth over blocks.
 inline constexpr int64_t kMaxSplitRows = 64;
 
-constexpr int GemmWeightBits(DType weights) {
-  return weights == DType::kI4 ? 4 : weights == DType::kI8 ? 8 : 16;
-}
 // Inputs of a stage of copies.
 constexpr int GemmDepth(int weight_bits) { return weight_bits == 16 ? 64 : 128; }
 constexpr int GemmStageBytes(int rows, int weight_bits) {

@@ -285,7 +285,7 @@ cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
   const GemmTile tile = ChooseGemmTile(problem);
   GemmParams params = {p};
   params.stages = GemmStages(tile, problem);
-  const int64_t depth = GemmDepth(GemmWeightBits(p.weight_dtype));
+  const int64_t depth = GemmDepth(WeightBits(p.weight_dtype));
   GemmSplit split = {.parts = 1, .part_stages = (p.depth + depth - 1) / depth};
   if (p.part_sums != nullptr) split = ChooseGemmSplit(p.columns, p.depth, p.weight_dtype);
   params.parts = split.parts;

@@ -85,27 +85,28 @@ struct Scale {
   float scale, zero;
 };
 
-// What a lane loads at once of a row's weights, and its factors in the order of LoadInputs.
+// What a lane loads at once of a row's weights, and its factors in the order of LoadInputs. Weights
+// pass once: the first-level cache is for inputs.
 template <typename W>
 struct Chunk {
-  static constexpr int kWeights = 8;
+  static constexpr int kWeights = 8, kBits = 16;
   static constexpr bool kCodes = false, kZeros = false;
   uint4 packed;
 
   __device__ __forceinline__ void Load(const char* row, int k) {
-    packed = *reinterpret_cast<const uint4*>(row + k * sizeof(W));
+    packed = __ldcg(reinterpret_cast<const uint4*>(row + k * sizeof(W)));
   }
   __device__ __forceinline__ void Read(float* out) const { Unpack<W>(packed, out); }
 };
 
 template <>
 struct Chunk<int8_t> {
-  static constexpr int kWeights = 16;
+  static constexpr int kWeights = 16, kBits = 8;
   static constexpr bool kCodes = true, kZeros = false;
   uint4 packed;
 
   __device__ __forceinline__ void Load(const char* row, int k) {
-    packed = *reinterpret_cast<const uint4*>(row + k);
+    packed = __ldcg(reinterpret_cast<const uint4*>(row + k));
   }
   __device__ __forceinline__ void Read(float* out) const {
     const uint32_t words[4] = {packed.x ^ 0x80808080u, packed.y ^ 0x80808080u,
@@ -123,26 +124,37 @@ struct Chunk<int8_t> {
 
 template <>
 struct Chunk<Nibbles> {
-  static constexpr int kWeights = 16;
+  static constexpr int kWeights = 16, kBits = 4;
   static constexpr bool kCodes = true, kZeros = true;
   uint2 packed;
 
   __device__ __forceinline__ void Load(const char* row, int k) {
-    packed = *reinterpret_cast<const uint2*>(row + k / 2);
+    packed = __ldcg(reinterpret_cast<const uint2*>(row + k / 2));
   }
-  // 1 + code / 16, which takes no sum: the code becomes the highest bits behind the point.
+  // The codes times InputScale's inverse: a code stays where it is in its word, or 12 bits lower,
+  // and 2^23 with it has it among its lowest bits.
   __device__ __forceinline__ void Read(float* out) const {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const uint32_t codes = i % 4 < 2 ? packed.x : packed.y;
-      constexpr int kTo = 19;
-      const int from = i / 4 * 4 + i % 2 * 16;
-      const uint32_t moved = from < kTo ? codes << (kTo - from) : codes >> (from - kTo);
-      out[i] = __uint_as_float(MaskAndOr(moved, 0x00780000u, 0x3f800000u));
+      const uint32_t moved = BitsOf(i) < kMantissaBits - 3 ? codes : codes >> kMoved;
+      const uint32_t mask = 0xfu << PlaceOf(i);
+      out[i] = __uint_as_float(MaskAndOr(moved, mask, 0x4b000000u)) - 8388608.0f;
     }
   }
+  // What the inputs are multiplied by, exactly.
+  static __device__ __forceinline__ constexpr float InputScale(int i) {
+    return 1.0f / static_cast<float>(1 << PlaceOf(i));
+  }
   static __device__ __forceinline__ Scale ScaleOf(uint32_t word) {
-    return {16 * NibbleScale(word), 1 + static_cast<float>(word & kNibbleZeroBits) / 16};
+    return {NibbleScale(word), static_cast<float>(word & kNibbleZeroBits)};
+  }
+
+ private:
+  static constexpr int kMantissaBits = 23, kMoved = 12;
+  static __device__ __forceinline__ constexpr int BitsOf(int i) { return i / 4 * 4 + i % 2 * 16; }
+  static __device__ __forceinline__ constexpr int PlaceOf(int i) {
+    return BitsOf(i) < kMantissaBits - 3 ? BitsOf(i) : BitsOf(i) - kMoved;
   }
 };
 
@@ -171,31 +183,32 @@ __device__ __forceinline__ ExpertRows FindExpert(const LinearParams& p, int inde
 }
 
 // Blocks that a multiprocessor should hold, which bounds registers.
-constexpr int MinBlocks(int rows, bool codes) {
-  return rows == 1 ? 5 : rows == 2 ? 4 : codes ? 2 : 3;
+constexpr int MinBlocks(int rows, int weight_bits) {
+  if (rows >= 4) return weight_bits == 16 ? 3 : 2;
+  return (rows == 1 ? 5 : 4) - (weight_bits == 4 ? 1 : 0);
 }
 
-// Of kGemvColumns columns: what a lane loads at once, with the words of their groups.
-template <typename W>
+// Of some columns: what a lane loads at once, with the words of their groups.
+template <typename W, int kColumns>
 struct Loaded {
-  Chunk<W> chunks[kGemvColumns];
-  uint32_t words[kGemvColumns];
+  Chunk<W> chunks[kColumns];
+  uint32_t words[kColumns];
 };
 
-// What a lane sums: kRows rows and kGemvColumns columns, of every so many weights.
+// What a lane sums: kRows rows and kColumns columns, of every so many weights.
 template <typename T, typename W, int kRows>
 struct LaneSums {
-  static constexpr int kChunk = Chunk<W>::kWeights;
+  static constexpr int kChunk = Chunk<W>::kWeights, kColumns = GemvColumns(kRows, Chunk<W>::kBits);
   static constexpr bool kCodes = Chunk<W>::kCodes, kZeros = Chunk<W>::kZeros;
   // Whether the next weights are under way while some are summed: few rows leave registers for it.
   static constexpr bool kAhead = kRows <= 2;
   static constexpr int kStep = kGemvWarps * kWarpThreads * kChunk;
 
   const char* weights;               // of the first column
-  uint32_t to_column[kGemvColumns];  // bytes from there
+  uint32_t to_column[kColumns];  // bytes from there
   int places;                        // of weights in a row; codes stand in whole windows
   const T* rows[kRows];
-  float sums[kRows * kGemvColumns];
+  float sums[kRows * kColumns];
 
   // The inputs of row `r`; returns their sum where zeros are to be taken off.
   template <bool whole>
@@ -204,21 +217,24 @@ struct LaneSums {
     float total = 0;
     if constexpr (kZeros) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) total += inputs[i];
+      for (int i = 0; i < kChunk; ++i) {
+        total += inputs[i];
+        inputs[i] *= Chunk<W>::InputScale(i);
+      }
     }
     return total;
   }
 
   // From place k on; nothing beyond the last place.
-  __device__ __forceinline__ void Load(const LinearParams& p, int k, Loaded<W>& loaded) const {
+  __device__ __forceinline__ void Load(const LinearParams& p, int k, Loaded<W, kColumns>& loaded) const {
     if (k >= places) return;
 #pragma unroll
-    for (int c = 0; c < kGemvColumns; ++c) loaded.chunks[c].Load(weights + to_column[c], k);
+    for (int c = 0; c < kColumns; ++c) loaded.chunks[c].Load(weights + to_column[c], k);
     if constexpr (kCodes) {
       const uint32_t group = static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size);
       const char* const first = weights + p.scales_offset_bytes + group * sizeof(uint32_t);
 #pragma unroll
-      for (int c = 0; c < kGemvColumns; ++c) {
+      for (int c = 0; c < kColumns; ++c) {
         loaded.words[c] = *reinterpret_cast<const uint32_t*>(first + to_column[c]);
       }
     }
@@ -226,11 +242,11 @@ struct LaneSums {
 
   // What is held in registers: the inputs of all rows, or the factors of all columns.
   template <bool whole>
-  __device__ __forceinline__ void Add(const Loaded<W>& loaded, int k, int depth) {
-    constexpr int kRowsHeld = kAhead ? kRows : 1, kColumnsHeld = kAhead ? 1 : kGemvColumns;
+  __device__ __forceinline__ void Add(const Loaded<W, kColumns>& loaded, int k, int depth) {
+    constexpr int kRowsHeld = kAhead ? kRows : 1, kColumnsHeld = kAhead ? 1 : kColumns;
     float inputs[kRowsHeld][kChunk], totals[kRowsHeld], factors[kColumnsHeld][kChunk];
 #pragma unroll
-    for (int outer = 0; outer < (kAhead ? kRows : kGemvColumns); ++outer) {
+    for (int outer = 0; outer < (kAhead ? kRows : kColumns); ++outer) {
       if constexpr (kAhead) {
         totals[outer] = Read<whole>(outer, k, depth, inputs[outer]);
       } else {
@@ -238,17 +254,17 @@ struct LaneSums {
       }
     }
 #pragma unroll
-    for (int outer = 0; outer < (kAhead ? kGemvColumns : kRows); ++outer) {
+    for (int outer = 0; outer < (kAhead ? kColumns : kRows); ++outer) {
       if constexpr (kAhead) {
         loaded.chunks[outer].Read(factors[0]);
       } else {
         totals[0] = Read<whole>(outer, k, depth, inputs[0]);
       }
 #pragma unroll
-      for (int inner = 0; inner < (kAhead ? kRows : kGemvColumns); ++inner) {
+      for (int inner = 0; inner < (kAhead ? kRows : kColumns); ++inner) {
         const int r = kAhead ? inner : outer, c = kAhead ? outer : inner;
         const int held_row = kAhead ? inner : 0, held_column = kAhead ? 0 : inner;
-        float& sum = sums[r * kGemvColumns + c];
+        float& sum = sums[r * kColumns + c];
         float part = kCodes ? 0.0f : sum;
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) part += inputs[held_row][i] * factors[held_column][i];
@@ -265,12 +281,12 @@ struct LaneSums {
   // `loaded`: of the thread's first place. Where registers are left for it, the next step is under
   // way while one is summed.
   template <bool whole>
-  __device__ __forceinline__ void AddAll(const LinearParams& p, int thread, Loaded<W> loaded) {
+  __device__ __forceinline__ void AddAll(const LinearParams& p, int thread, Loaded<W, kColumns> loaded) {
     const auto depth = static_cast<int>(p.depth);
 #pragma unroll 1
     for (int k = thread * kChunk; k < places; k += kStep) {
       if constexpr (kAhead) {
-        Loaded<W> ahead = loaded;
+        Loaded<W, kColumns> ahead = loaded;
         Load(p, k + kStep, ahead);
         Add<whole>(loaded, k, depth);
         loaded = ahead;
@@ -283,9 +299,10 @@ struct LaneSums {
 };
 
 template <typename T, typename W, int kRows>
-__global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chunk<W>::kCodes))
+__global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chunk<W>::kBits))
     GemvKernel(LinearParams p) {
-  constexpr int kColumns = kGemvColumns, kValues = kRows * kColumns;
+  using Sums = LaneSums<T, W, kRows>;
+  constexpr int kColumns = Sums::kColumns, kValues = kRows * kColumns;
   TESSERA_SHARED(float, warp_sums, kGemvWarps* kValues);
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int thread = warp * kWarpThreads + lane;
@@ -293,7 +310,7 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chu
   if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
   const ExpertRows range = FindExpert(p, static_cast<int>(blockIdx.y), lane);
   if (range.begin >= range.end) return;  // the whole block
-  LaneSums<T, W, kRows> lane_sums;
+  Sums lane_sums;
   lane_sums.weights = static_cast<const char*>(p.weights) + range.expert * p.expert_bytes +
                       first_column * p.weight_row_bytes;
   for (int c = 0; c < kColumns; ++c) {
@@ -302,10 +319,8 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chu
   }
   constexpr int kPlaces = Chunk<W>::kCodes ? 32 : 1;
   lane_sums.places = (static_cast<int>(p.depth) + kPlaces - 1) / kPlaces * kPlaces;
-  Loaded<W> loaded = {};
-  if constexpr (LaneSums<T, W, kRows>::kAhead) {
-    lane_sums.Load(p, thread * LaneSums<T, W, kRows>::kChunk, loaded);
-  }
+  Loaded<W, kColumns> loaded = {};
+  if constexpr (Sums::kAhead) lane_sums.Load(p, thread * Sums::kChunk, loaded);
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
   const bool whole = p.depth % 32 == 0 && p.in_stride * sizeof(T) % 16 == 0 &&
@@ -340,7 +355,7 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chu
 template <typename T, typename W>
 cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
   const int rows = GemvRowsAtOnce(p.rows, p.experts, p.weight_dtype);
-  const LaunchShape shape = GemvShape(p.rows, p.columns, p.experts);
+  const LaunchShape shape = GemvShape(p.rows, p.columns, p.experts, p.weight_dtype);
   switch (rows) {
     case 1: return LaunchEarly(GemvKernel<T, W, 1>, shape, stream, p);
     case 2: return LaunchEarly(GemvKernel<T, W, 2>, shape, stream, p);

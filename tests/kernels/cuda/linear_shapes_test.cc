@@ -110,12 +110,12 @@ TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memor
       for (const int64_t experts : {1, 8, 128}) {
         for (const int multiprocessors : {1, 40, 132}) {
           CAPTURE(rows, columns, experts, multiprocessors);
-          const LaunchShape gemv = GemvShape(rows, columns, experts);
-          CHECK(gemv.IsLegal());
-          CHECK(gemv.blocks.x * kGemvColumns >= columns);
-          CHECK(gemv.blocks.y == std::min(rows, experts));
-
           for (const DType weights : {kBF16, kI8, kI4}) {
+            const LaunchShape gemv = GemvShape(rows, columns, experts, weights);
+            const int at_once = GemvRowsAtOnce(rows, experts, weights);
+            CHECK(gemv.IsLegal());
+            CHECK(gemv.blocks.x * GemvColumns(at_once, WeightBits(weights)) >= columns);
+            CHECK(gemv.blocks.y == std::min(rows, experts));
             CheckGemmShape({.rows = rows,
                             .columns = columns,
                             .experts = experts,
@@ -174,7 +174,7 @@ TEST_CASE("the depth is split where columns make few blocks") {
       for (const int64_t depth : {1, 512, 513, 4096, 14336}) {
         CAPTURE(Name(weights), columns, depth);
         const GemmSplit split = ChooseGemmSplit(columns, depth, weights);
-        const int64_t of_part = split.part_stages * GemmDepth(GemmWeightBits(weights));
+        const int64_t of_part = split.part_stages * GemmDepth(WeightBits(weights));
         CHECK(split.parts * of_part >= depth);
         CHECK((split.parts - 1) * of_part < depth);  // the last one has something to sum
         CHECK((GemmPartBytes(split, 3, columns) == 0) == (split.parts == 1));
