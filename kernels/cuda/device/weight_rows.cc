@@ -1,5 +1,7 @@
 #include "kernels/cuda/device/weight_rows.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -28,38 +30,40 @@ int64_t NibblePlace(int64_t input) {
   return place / 8 * 8 + place % 8 / 2 + place % 2 * 4;
 }
 
-// int8 codes in the order of inputs, up to the end of a block.
+// int8 codes in the order of inputs, up to the end of a block. SSE2 is part of x86-64.
 void OrderCodes(std::byte* codes, int64_t count) {
   for (int64_t first = 0; first < count; first += kBlockCodes) {
-    std::byte block[kBlockCodes];
-    for (int64_t i = 0; i < kBlockCodes; ++i) block[CodePlace(i)] = codes[first + i];
-    std::memcpy(codes + first, block, sizeof block);
+    auto* const block = reinterpret_cast<__m128i*>(codes + first);
+    const __m128i front = _mm_loadu_si128(block), back = _mm_loadu_si128(block + 1);
+    // Of each t, the pairs of c = 0, 1 and of c = 2, 3.
+    const __m128i low = _mm_unpacklo_epi16(front, _mm_srli_si128(front, 8));
+    const __m128i high = _mm_unpacklo_epi16(back, _mm_srli_si128(back, 8));
+    _mm_storeu_si128(block, _mm_unpacklo_epi32(low, high));
+    _mm_storeu_si128(block + 1, _mm_unpackhi_epi32(low, high));
   }
 }
 
-// Of 8 int4 codes, the even ones, or the odd ones of `codes` >> 4, as 16 bits.
-uint32_t EveryOther(uint32_t codes) {
-  codes &= 0x0f0f0f0fu;
-  codes = (codes | codes >> 4) & 0x00ff00ffu;
-  return (codes | codes >> 8) & 0xffffu;
-}
-
-// Word c of a block has pair t at bits 8t; they become word t with the even code at bits 4c.
-void OrderInt4Block(const uint32_t (&in)[4], uint32_t (&out)[4]) {
-  for (int t = 0; t < 4; ++t) {
-    uint32_t pairs = 0;
-    for (int c = 0; c < 4; ++c) pairs |= (in[c] >> 8 * t & 0xffu) << 8 * c;
-    out[t] = EveryOther(pairs) | EveryOther(pairs >> 4) << 16;
-  }
+__m128i OrderInt4Block(__m128i codes) {
+  // Words c = 0, 2 and c = 1, 3; a byte t of each has the even code in its lower half.
+  const __m128i first = _mm_shuffle_epi32(codes, 0x88), second = _mm_shuffle_epi32(codes, 0xdd);
+  const __m128i lower = _mm_set1_epi8(0x0f);
+  const __m128i even = _mm_or_si128(_mm_and_si128(first, lower),
+                                    _mm_slli_epi16(_mm_and_si128(second, lower), 4));
+  const __m128i odd = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(first, 4), lower),
+                                   _mm_andnot_si128(lower, second));
+  // Four words, byte t of each: the words of t one after the other.
+  __m128i words = _mm_unpacklo_epi64(even, odd);
+  words = _mm_unpacklo_epi8(words, _mm_srli_si128(words, 8));
+  return _mm_unpacklo_epi8(words, _mm_srli_si128(words, 8));
 }
 
 void CopyInt4Codes(const std::byte* from, int64_t size_bytes, std::byte* to) {
   constexpr int64_t kBlockBytes = kBlockCodes / 2;
   for (int64_t i = 0; i < size_bytes; i += kBlockBytes) {
-    uint32_t in[4] = {}, out[4];
-    std::memcpy(in, from + i, std::min(kBlockBytes, size_bytes - i));
-    OrderInt4Block(in, out);
-    std::memcpy(to + i, out, sizeof out);
+    __m128i codes = _mm_setzero_si128();
+    std::memcpy(&codes, from + i, std::min(kBlockBytes, size_bytes - i));
+    codes = OrderInt4Block(codes);
+    std::memcpy(to + i, &codes, sizeof codes);
   }
 }
 
