@@ -8,8 +8,8 @@
 // products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, and sampling, without
 // bars; the decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64,
 // in bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
-// Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
-// shows that the measurements work.
+// Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same
+// on a tiny model anywhere, without bars: it shows that the measurements work.
 
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
 constexpr std::array<std::string_view, 7> kParts = {"attention", "linear", "sample", "int4",
-                                                     "int8",      "step",   "served"};
+                                                    "int8",      "step",   "served"};
 constexpr int64_t kInt4Group = 128;
 
 struct LinearShape {
@@ -110,8 +110,8 @@ struct Options {
   std::string programs;  // of the daemon; empty: beside this one
   std::string tokenizer = "deploy/demo_model/tessera-demo";
   std::vector<std::string> only;
-  int32_t batch = 0;     // of the step; 0: those of the sizes
-  int32_t steps = 0;     // 0: that of the sizes
+  int32_t batch = 0;  // of the step; 0: those of the sizes
+  int32_t steps = 0;  // 0: that of the sizes
   std::string json;
   bool measure_only = false;
 };
@@ -271,9 +271,8 @@ class GpuBench {
     for (const kernels::DType weights :
          {kernels::DType::kBF16, kernels::DType::kI8, kernels::DType::kI4}) {
       for (const LinearShape& shape : sizes_.linears) {
-        kernels::LinearSpec spec = {.in_features = shape.depth,
-                                    .out_features = shape.columns,
-                                    .weight_dtype = weights};
+        kernels::LinearSpec spec = {
+            .in_features = shape.depth, .out_features = shape.columns, .weight_dtype = weights};
         if (weights == kernels::DType::kI4) spec.group_size = kInt4Group;
         const auto seconds = LinearSeconds(**device, spec, sizes_.linear_rows);
         if (!seconds.ok()) return seconds.status();
@@ -438,7 +437,7 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   program.AddOption("--tokenizer", options.tokenizer, "Folder of a Llama whose tokenizer it gets")
       .ShowDefault();
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
-  program.AddOption("--only", options.only, 
+  program.AddOption("--only", options.only,
                     "attention, linear, sample, int4, int8, step (in bfloat16), served; all by "
                     "default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
@@ -455,8 +454,8 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   }
   for (const std::string& part : options.only) {
     if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
-    return absl::InvalidArgumentError(
-        StrCat("--only ", part, ": there are attention, linear, sample, int4, int8, step and served"));
+    return absl::InvalidArgumentError(StrCat(
+        "--only ", part, ": there are attention, linear, sample, int4, int8, step and served"));
   }
   GpuBench bench(options);
   const absl::Status status = bench.Run();
