@@ -54,6 +54,7 @@ struct Groups {
   int left;       // groups that are not read yet
   int group_windows;
   int windows;  // that are left of the group
+  uint32_t code_base = CodePairBase<T>();
   uint32_t words[kFragments], ahead[kFragments];
 
   __device__ __forceinline__ Groups(const LinearParams& p, const char* weights, int64_t column,
@@ -87,7 +88,9 @@ struct Groups {
     ReadAhead();
     windows = group_windows;
   }
-  __device__ __forceinline__ uint32_t Base(int n) const { return NibblePairBase<T>(words[n]); }
+  __device__ __forceinline__ uint32_t Base(int n) const {
+    return std::is_same_v<W, Nibbles> ? NibblePairBase<T>(words[n]) : code_base;
+  }
 
   // sums += scale of the column * parts, and parts = 0.
   template <int kRowTiles>

@@ -130,8 +130,9 @@ struct Stage {
     }
   }
 
-  // Of codes: both products of window `window`, one column of fragments. `base`: NibblePairBase of
-  // the group of int4 weights. b: registers 0, 1 of the first product, then of the second.
+  // Of codes: both products of window `window`, one column of fragments. `base`: CodePairBase, or
+  // NibblePairBase of the group of int4 weights. b: registers 0, 1 of the first product, then of the
+  // second.
   template <typename T>
   static __device__ __forceinline__ void LoadCodes(const unsigned char* stage, int first_column,
                                                    int window, int lane, uint32_t base,
@@ -146,8 +147,8 @@ struct Stage {
       const unsigned char* at =
           columns + WeightOffset(column, 2 * window + part / 2) + part % 2 * 8;
       const uint2 codes = *reinterpret_cast<const uint2*>(at);
-      CodesAsPairs<T>(codes.x, pairs);
-      CodesAsPairs<T>(codes.y, pairs + 2);
+      CodesAsPairs<T>(codes.x, base, pairs);
+      CodesAsPairs<T>(codes.y, base, pairs + 2);
     }
     b[0][0] = pairs[0], b[0][1] = pairs[1], b[1][0] = pairs[2], b[1][1] = pairs[3];
   }

@@ -21,21 +21,26 @@ __device__ __forceinline__ float BiasedAsFloat(uint32_t biased, int index) {
 template <typename T>
 constexpr uint32_t kPairBase = std::is_same_v<T, BFloat16> ? 0x4300u : 0x6400u;
 
+// What CodesAsPairs takes: the upper bytes of the numbers that it adds. From a register, since an
+// instruction has one constant, and chosen bytes are one.
+template <typename T>
+__device__ __forceinline__ uint32_t CodePairBase() {
+  return static_cast<uint32_t>(ComputedHere(std::is_same_v<T, BFloat16> ? 0xc343 : 0x64));
+}
+
 // Four int8 codes as two registers of two T, the lowest byte first.
 template <typename T>
-__device__ __forceinline__ void CodesAsPairs(uint32_t codes, uint32_t* pairs) {
+__device__ __forceinline__ void CodesAsPairs(uint32_t codes, uint32_t base, uint32_t* pairs) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     // 2^7 holds 7 bits more: without the sign. With it -2^7 becomes -2^8.
     const uint32_t low = codes & 0x7f7f7f7fu, sign = codes & 0x80808080u;
-    pairs[0] = AddPairs<T>(__byte_perm(low, 0x43434343u, 0x4140),
-                           __byte_perm(sign, 0xc3c3c3c3u, 0x4140));
-    pairs[1] = AddPairs<T>(__byte_perm(low, 0x43434343u, 0x4342),
-                           __byte_perm(sign, 0xc3c3c3c3u, 0x4342));
+    pairs[0] = AddPairs<T>(__byte_perm(low, base, 0x4140), __byte_perm(sign, base, 0x5150));
+    pairs[1] = AddPairs<T>(__byte_perm(low, base, 0x4342), __byte_perm(sign, base, 0x5352));
   } else {
     const uint32_t biased = codes ^ 0x80808080u;  // plus 128
-    constexpr uint32_t kBase = 0xe480e480u;       // -2^10 - 128
-    pairs[0] = AddPairs<T>(__byte_perm(biased, 0x64646464u, 0x4140), kBase);
-    pairs[1] = AddPairs<T>(__byte_perm(biased, 0x64646464u, 0x4342), kBase);
+    constexpr uint32_t kOff = 0xe480e480u;        // -2^10 - 128
+    pairs[0] = AddPairs<T>(__byte_perm(biased, base, 0x4140), kOff);
+    pairs[1] = AddPairs<T>(__byte_perm(biased, base, 0x4342), kOff);
   }
 }
 
