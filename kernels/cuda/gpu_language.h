@@ -46,7 +46,8 @@ inline dim3 ToDim3(const LaunchShape::Extent& extent) {
               static_cast<unsigned>(extent.z));
 }
 
-// Whether the thread's GPU lets a launch begin while the one before it runs.
+// Whether the thread's GPU lets a launch begin while the one before it runs. Code that it runs then
+// waits: it is made from PTX of 9.0 or later (third_party/cuda/defs.bzl adds no older).
 inline bool HasEarlyLaunches() {
   int device = 0, major = 0;
   return cudaGetDevice(&device) == cudaSuccess &&

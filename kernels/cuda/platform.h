@@ -8,8 +8,9 @@
 //   - Launch(kernel, shape, stream, params) instead of <<<>>>; a kernel takes one struct,
 //   - LaunchEarly, the same for a kernel that may begin while the launch before it runs (CUDA's
 //     programmatic dependent launch, from capability 9.0 on). Every thread of it calls
-//     WaitForEarlierLaunches() before it touches what an earlier launch writes or reads; weights
-//     it may read before. LetNextLaunchBegin(), called behind that, is for the next launch,
+//     WaitForEarlierLaunches() before it touches what an earlier launch writes or reads; weights,
+//     and what copies bring, it may read before. LetNextLaunchBegin(), called behind that, is for
+//     the next launch,
 //   - the instructions of warp_ops.h instead of inline PTX.
 // Two rules: no block waits for another one; floats are summed in an order that depends on the
 // extent of the sum alone, so that every schedule gives the same bits.

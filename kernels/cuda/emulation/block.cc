@@ -143,9 +143,9 @@ void Block::Fail(const Site& site, const std::string& what) {
   throw Fault();
 }
 
-void Block::CheckWaited(const Site& site) {
+void Block::CheckWaited(const Site& site, const char* what) {
   if (threads_[running_].waited_for_earlier) return;
-  Fail(site, "ends without WaitForEarlierLaunches");
+  Fail(site, std::string(what) + " without WaitForEarlierLaunches");
 }
 
 void Block::Meet(uint32_t mask, const Site& site, void* argument,

@@ -71,9 +71,10 @@ class Block {
   void CommitCopies();
   // Until at most `newest` of the thread's committed groups are outstanding.
   void WaitCopies(int newest);
-  // For kernels that begin early (LaunchEarly), and whether the thread did so: else it fails.
+  // For kernels that begin early (LaunchEarly).
   void WaitForEarlierLaunches() { threads_[running_].waited_for_earlier = true; }
-  void CheckWaited(const Site& site);
+  // Fails where the running thread did not wait so before it did `what`.
+  void CheckWaited(const Site& site, const char* what);
   // Ends the block with a fault of the running thread.
   [[noreturn]] void Fail(const Site& site, const std::string& what);
 

@@ -214,12 +214,15 @@ cudaError_t LaunchEarly(void (*kernel)(Params), const LaunchShape& shape, cudaSt
                         const Params& params, Place place = Place::current()) {
   const auto thread = [kernel, params, place] {
     kernel(params);
-    Block::Current().CheckWaited({"LaunchEarly", place});
+    Block::Current().CheckWaited({"LaunchEarly", place}, "ends");
   };
   return stream->Launch(NameOf(place), shape, thread);
 }
 
 inline void WaitForEarlierLaunches() { Block::Current().WaitForEarlierLaunches(); }
-inline void LetNextLaunchBegin() {}
+// Before the wait the next launch could overlap with more than this one.
+inline void LetNextLaunchBegin(Place place = Place::current()) {
+  Block::Current().CheckWaited({"LetNextLaunchBegin", place}, "lets the next launch begin");
+}
 
 }  // namespace tessera::kernels::cuda::emulated

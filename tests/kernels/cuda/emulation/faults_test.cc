@@ -59,7 +59,17 @@ void HalfWaitingKernel(NoParams) {
   if (threadIdx.x < 32) WaitForEarlierLaunches();
 }
 
-TEST_CASE("a thread of an early launch that does not wait for earlier ones is a fault") {
+void HastyKernel(NoParams) {
+  LetNextLaunchBegin();
+  WaitForEarlierLaunches();
+}
+
+void OrderlyKernel(NoParams) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+}
+
+TEST_CASE("a thread of an early launch that does not wait for earlier ones in time is a fault") {
   const auto launched = [](void (*kernel)(NoParams)) {
     EmulatedStream stream;
     CHECK(Launch(&NothingKernel, {.threads = {64}}, &stream, {}) == cudaSuccess);
@@ -69,6 +79,10 @@ TEST_CASE("a thread of an early launch that does not wait for earlier ones is a 
   CHECK(launched(&WaitingKernel) == "0: ");
   CHECK_THAT(launched(&HalfWaitingKernel),
              Contains("thread (32, 0, 0)") && Contains("ends without WaitForEarlierLaunches"));
+  CHECK(launched(&OrderlyKernel) == "0: ");
+  CHECK_THAT(launched(&HastyKernel),
+             Contains("LetNextLaunchBegin") &&
+                 Contains("lets the next launch begin without WaitForEarlierLaunches"));
 }
 
 void PartOfWarpKernel(NoParams) {
