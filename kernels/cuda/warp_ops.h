@@ -1,9 +1,8 @@
 // Instructions that CUDA C++ has no function for: tensor-core products, matrix loads, asynchronous
-// copies, powers of two, sums of pairs, named barriers. Kernels use inline PTX nowhere else. On a GPU each is the
-// instruction (ptx_ops.h); under the emulator it has the same meaning in C++
-// (emulation/warp_instructions.h). The PTX has been assembled for every architecture, but has not
-// run on a GPU yet: tests/kernels/cuda/warp_ops_test holds it against the emulator where there is
-// one.
+// copies, powers of two, sums of pairs, named barriers. Kernels use inline PTX nowhere else. On a
+// GPU each is the instruction (ptx_ops.h); under the emulator it has the same meaning in C++
+// (emulation/warp_instructions.h). The PTX has been assembled for every architecture, and has run
+// on 9.0: tests/kernels/cuda/warp_ops_test holds it against the emulator where there is a GPU.
 //
 // All 32 lanes of a warp call Mma... and LoadMatrices... together. T is Float16 or BFloat16; a
 // register holds two of them, the lower index in the lower half. With g = lane / 4, t = lane % 4:

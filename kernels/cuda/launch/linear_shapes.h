@@ -1,8 +1,9 @@
 // Which kernel computes a linear (kernels/cuda/linear, or the plain one), and its launch shape:
 // pure functions of types, extents and the GPU.
 //
-// How a sum runs depends on the kernel and on the depth alone, not on these shapes: so a row has
-// the same bits in every batch that the same kernel computes. Extents are 1 or more. Thread-safe.
+// How a sum runs depends on the kernel, the columns and the depth alone: so a row has the same bits
+// in every batch that the same kernel computes. Tensor cores count as two: with split depth (up to
+// kMaxSplitRows rows, without experts) and without it. Extents are 1 or more. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -92,9 +93,9 @@ GemmTile ChooseGemmTile(const GemmProblem& problem);
 // Stages that copies run ahead in, 2 to 6: as many as leave room for a second block.
 int GemmStages(const GemmTile& tile, const GemmProblem& problem);
 
-// Parts of the depth that blocks sum for themselves where columns alone make too few blocks. It
-// depends on the columns, the depth and the weights alone, so that rows keep their bits in every
-// batch and on every GPU.
+// Parts of the depth that blocks sum for themselves where columns alone make too few blocks. They
+// depend on the columns, the depth and the weights alone, so that rows keep their bits in every
+// batch of up to kMaxSplitRows and on every GPU.
 struct GemmSplit {
   int64_t parts = 1;
   int64_t part_stages = 0;  // of each but the last one

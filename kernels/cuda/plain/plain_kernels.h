@@ -4,8 +4,8 @@
 // A launcher enqueues on the stream and returns what the runtime said of the launch; nothing is
 // launched where there is nothing to compute. It checks nothing: shapes are checked one layer up
 // (ops_check). Pointers are device memory; `void*` points to elements of `dtype`: f32, f16 or bf16.
-// Strides are elements between rows; rows are dense inside. Run under the emulator only: no GPU has
-// run these yet. What a caller leaves out is 0, null or f32.
+// Strides are elements between rows; rows are dense inside. What a caller leaves out is 0, null or
+// f32.
 #pragma once
 
 #include <cstdint>
