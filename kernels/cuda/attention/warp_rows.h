@@ -37,7 +37,7 @@ struct SequenceRows {
 
 // Keys that a row sees at most.
 __device__ __forceinline__ int WindowOf(const AttentionParams& p) {
-  constexpr int kAll = 0x7fffffff;
+  constexpr int kAll = 1 << 30;  // longer than contexts; ends less it are numbers, too
   return p.window == 0 ? kAll : static_cast<int>(min(p.window, int64_t{kAll}));
 }
 
