@@ -79,7 +79,7 @@ absl::StatusOr<OpenedGpu> OpenGpu(const std::string& device, int64_t memory_byte
   const kernels::cuda::OpenedBlas blas = kernels::cuda::OpenBlas();
   const bool found = blas.table.has_value();
   if (found) {
-    Logger("worker").info("{}: dense products of 16 rows or more by cuBLASLt {} ({})", device,
+    Logger("worker").info("{}: dense products of 5 rows or more by cuBLASLt {} ({})", device,
                           blas.version, blas.file);
   } else {
     Logger("worker").warn(

@@ -20,7 +20,8 @@ int TypeOf(DType type) {
 }
 
 int64_t Bucket(int64_t rows) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  const auto ceiled = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  return std::max(ceiled, BlasProducts::kMinRows);
 }
 
 }  // namespace
@@ -119,7 +120,6 @@ int64_t BlasProducts::Prepare(const Shape& shape, int64_t max_rows) {
 }
 
 BlasProducts::Plan* BlasProducts::Find(const Shape& shape, int64_t rows) {
-  if (rows < kMinRows) return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto plan = plans_.find({shape, Bucket(rows)});
   return plan == plans_.end() ? nullptr : plan->second.get();

@@ -20,8 +20,8 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class BlasProducts {
  public:
-  // Fewer are not worth its launch.
-  static constexpr int64_t kMinRows = 16;
+  // Of the smallest plan; it serves fewer, too.
+  static constexpr int64_t kMinRows = 8;
 
   // out[rows, columns] = in[rows, depth] * weights[columns, depth]^T + bias.
   struct Shape {
@@ -50,7 +50,7 @@ class BlasProducts {
   BlasProducts(const BlasProducts&) = delete;
   BlasProducts& operator=(const BlasProducts&) = delete;
 
-  // Makes plans for the shape with kMinRows to `max_rows` rows. Returns what the one that takes
+  // Makes plans for the shape with kMinRows to `max_rows` rows, each twice the one before. Returns what the one that takes
   // most wants as workspace, aligned to 256 bytes.
   int64_t Prepare(const Shape& shape, int64_t max_rows);
   // Null where none was prepared, or the library had no algorithm.

@@ -41,20 +41,18 @@ constexpr int WeightBits(DType weights) {
 
 // ---- GEMV
 
-// Rows that GEMV computes where tensor cores might. With int8 and int4 weights its sums take longer
-// than their bytes from 5 rows on.
-constexpr int MaxGemvRows(DType weights) {
-  return weights == DType::kI8 || weights == DType::kI4 ? 4 : 8;
-}
+// Rows that GEMV computes where tensor cores might: from 5 rows on its sums take longer than the
+// bytes of the weights.
+inline constexpr int kMaxGemvRows = 4;
 inline constexpr int kGemvWarps = 4;  // of a block; they share the depth
 // Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half as
 // many bytes, where registers are left for it.
 constexpr int GemvColumns(int rows_at_once, int weight_bits) {
   return weight_bits == 4 && rows_at_once <= 2 ? 8 : 4;
 }
-// Rows that share one read of the weights: 1, 2, 4 or 8, at most MaxGemvRows. An expert with more
+// Rows that share one read of the weights: 1, 2 or 4. An expert with more
 // reads them again.
-int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights);
+int GemvRowsAtOnce(int64_t rows, int64_t experts);
 // Blocks (groups of columns, experts that have rows: no more than there are rows).
 LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weights);
 

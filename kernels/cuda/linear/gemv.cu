@@ -354,17 +354,12 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chu
 
 template <typename T, typename W>
 cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
-  const int rows = GemvRowsAtOnce(p.rows, p.experts, p.weight_dtype);
+  const int rows = GemvRowsAtOnce(p.rows, p.experts);
   const LaunchShape shape = GemvShape(p.rows, p.columns, p.experts, p.weight_dtype);
   switch (rows) {
     case 1: return LaunchEarly(GemvKernel<T, W, 1>, shape, stream, p);
     case 2: return LaunchEarly(GemvKernel<T, W, 2>, shape, stream, p);
-    case 4: return LaunchEarly(GemvKernel<T, W, 4>, shape, stream, p);
-    default:
-      if constexpr (!Chunk<W>::kCodes) {
-        return LaunchEarly(GemvKernel<T, W, 8>, shape, stream, p);
-      }
-      return cudaErrorInvalidValue;
+    default: return LaunchEarly(GemvKernel<T, W, 4>, shape, stream, p);
   }
 }
 

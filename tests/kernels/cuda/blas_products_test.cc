@@ -72,13 +72,13 @@ struct Layer {
   TensorView workspace;
 };
 
-TEST_CASE("from 16 rows on cuBLASLt computes dense linears of 16-bit weights") {
+TEST_CASE("from 5 rows on cuBLASLt computes dense linears of 16-bit weights") {
   FakeBlas fake;
   {
     const auto path = PathWith(&fake);
     const DType weight = GENERATE(DType::kBF16, DType::kF16);
     const bool half = GENERATE(false, true), biased = GENERATE(false, true);
-    const int64_t padding = GENERATE(0, 3), rows = GENERATE(16, 17, 100);
+    const int64_t padding = GENERATE(0, 3), rows = GENERATE(5, 16, 17, 100);
     CAPTURE(Name(weight), half, biased, padding, rows);
     const DType activation = half ? weight : DType::kF32;
     const Layer fast(*path, weight, activation, padding), oracle(Reference(), weight, activation);
@@ -97,12 +97,12 @@ TEST_CASE("its plans are made with the workspace, and none in a step") {
   FakeBlas fake;
   const auto path = PathWith(&fake);
   const Layer layer(*path, DType::kBF16, DType::kF32);
-  // For 16, 32, 64 and 128 rows, with and without a bias.
-  CHECK(fake.suggestions == 8);
+  // For 8, 16, 32, 64 and 128 rows, with and without a bias.
+  CHECK(fake.suggestions == 10);
   const Layer again(*path, DType::kBF16, DType::kF32);
-  for (const int64_t rows : {15, 16, 40, 64, 100}) again.Run(rows, rows == 40);
-  CHECK(fake.suggestions == 8);
-  CHECK(fake.products == 4);
+  for (const int64_t rows : {4, 5, 16, 40, 64, 100}) again.Run(rows, rows == 40);
+  CHECK(fake.suggestions == 10);
+  CHECK(fake.products == 5);
 }
 
 TEST_CASE("what cuBLASLt cannot do, or has no algorithm for, our GEMM does") {
