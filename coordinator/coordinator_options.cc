@@ -94,11 +94,13 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
       .Check(NonNegative())
       .ShowDefault();
   app.AddOption("--max-num-seqs", o.max_sequences,
-                "Max concurrent sequences of a worker; 0: the plan's, else 64, or 256 on a GPU")
+                "Max concurrent sequences of a worker; 0: the plan's, else 64, or 256 on a GPU of "
+                "16 GB or more")
       .Range(0, 65536)
       .ShowDefault();
   app.AddOption("--max-num-batched-tokens", o.max_batched_tokens,
-                "Max tokens computed in one step; 0: the plan's, else 512, or 2048 on a GPU")
+                "Max tokens computed in one step; 0: the plan's, else 512, or 2048 on a GPU of 16 "
+                "GB or more")
       .Range(0, 1 << 20)
       .ShowDefault();
   app.AddOption("--max-waiting", o.max_waiting, "Max waiting requests per worker")

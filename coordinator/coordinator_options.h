@@ -34,8 +34,8 @@ struct CoordinatorOptions {
   std::string kv_cache_dtype = "auto";
   std::string quantization;          // "" or int8
   int64_t max_model_len_tokens = 0;  // 0: the model's own
-  int32_t max_sequences = 0;         // 0: what the plan says, else 64, or 256 on a GPU
-  int32_t max_batched_tokens = 0;    // 0: what the plan says, else 512, or 2048 on a GPU
+  int32_t max_sequences = 0;         // 0: what the plan says, else 64, or 256 on a large GPU
+  int32_t max_batched_tokens = 0;    // 0: what the plan says, else 512, or 2048 on a large GPU
   int32_t max_waiting = 4096;        // submissions queued per worker
   int32_t block_tokens = kDefaultBlockTokens;
   int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left

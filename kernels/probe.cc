@@ -198,7 +198,9 @@ absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOpt
 absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options) {
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();
-  return ReadRate(device, **stream, options, Timer(options));
+  ProbeOptions fitting = options;
+  return WithRoom(fitting.buffer_bytes, kRowBytes,
+                  [&] { return ReadRate(device, **stream, fitting, Timer(options)); });
 }
 
 absl::StatusOr<double> ProbeUploadRate(Device& device, const ProbeOptions& options) {

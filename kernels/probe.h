@@ -48,8 +48,9 @@ struct DeviceRates {
 // even kMinProbeBytes left.
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options = {});
 
-// Bytes read per second alone, from a smaller buffer: for a look at every start, in about a tenth
-// of a second. ResourceExhausted where the device has no room for the buffer.
+// Bytes read per second alone: for a look at every start, in some tenths of a second. Where the
+// device has less room than the buffer takes, from one half as large, and so on; ResourceExhausted
+// where it has none.
 absl::StatusOr<double> ProbeReadRate(Device& device,
                                      const ProbeOptions& options = {
                                          .buffer_bytes = int64_t{128} << 20, .runs = 2});

@@ -6,8 +6,10 @@
 namespace tessera::scheduler {
 namespace {
 
-// Of a GPU. A CPU's are left to whoever carries the plan out.
+// Of a GPU with memory for them: such steps take some hundred MB. Those of others, and of a CPU, are
+// left to whoever carries the plan out.
 constexpr int64_t kGpuStepTokens = 2048, kGpuSequences = 256;
+constexpr int64_t kLargeGpuBytes = int64_t{12} << 30;
 
 }  // namespace
 
@@ -21,7 +23,7 @@ v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
     v1::Replica* replica = plan.add_replicas();
     replica->set_name(absl::StrCat("r-", device.name));
     replica->set_role(v1::REPLICA_ROLE_BOTH);
-    if (device.gpu) {
+    if (device.gpu && device.memory_bytes >= kLargeGpuBytes) {
       replica->set_max_batched_tokens(kGpuStepTokens);
       replica->set_max_sequences(kGpuSequences);
     }

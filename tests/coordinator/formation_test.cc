@@ -235,13 +235,17 @@ TEST_CASE("a member without room for its share is refused with the amounts, and 
 TEST_CASE("without a plan a GPU gets more rows a step and more sequences than a CPU") {
   FakeCluster cluster(std::nullopt);
   cluster.Add("cpu");
-  cluster.Add("gpu", 0, 1 << 30, "NVIDIA H100 80GB HBM3");
+  cluster.Add("gpu", 0, int64_t{72} << 30, "NVIDIA H100 80GB HBM3");
+  cluster.Add("small", 0, int64_t{7} << 30, "NVIDIA GeForce RTX 3070");
   REQUIRE(cluster.WaitState("cpu", v1::WORKER_STATE_READY, "serving"));
   REQUIRE(cluster.WaitState("gpu", v1::WORKER_STATE_READY, "serving"));
+  REQUIRE(cluster.WaitState("small", v1::WORKER_STATE_READY, "serving"));
   const v1::ConfigureRequest cpu = cluster.worker("cpu").configured();
   const v1::ConfigureRequest gpu = cluster.worker("gpu").configured();
   CHECK(cpu.max_batched_tokens() == 512);
   CHECK(cpu.max_sequences() == 64);
+  CHECK(cluster.worker("small").configured().max_batched_tokens() == 512);
+  CHECK(cluster.worker("small").configured().max_sequences() == 64);
   CHECK(gpu.max_batched_tokens() == 2048);
   CHECK(gpu.max_sequences() == 256);
 }

@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
+namespace {
+
+constexpr size_t kMaxSeen = 1024;
+
+}  // namespace
 
 CudaGraphs::~CudaGraphs() {
   for (const auto& [key, graph] : graphs_) {
@@ -17,16 +22,13 @@ CudaGraphs::Graph* CudaGraphs::FindKept(const RepeatingStream::Key& key) const {
 }
 
 CudaGraphs::Graph* CudaGraphs::ToRecord(const RepeatingStream::Key& key) {
-  if (!works_) return nullptr;
-  auto found = graphs_.find(key);
-  if (found == graphs_.end()) {
-    if (graphs_.size() < kMaxGraphs) graphs_.emplace(key, std::make_unique<Graph>());
+  if (!works_ || graphs_.size() >= kMaxGraphs || graphs_.contains(key)) return nullptr;
+  if (seen_.erase(key) == 0) {
+    if (seen_.size() >= kMaxSeen) seen_.clear();
+    seen_.insert(key);
     return nullptr;
   }
-  auto seen = Graph::State::kSeen;
-  return found->second->state.compare_exchange_strong(seen, Graph::State::kBegun)
-             ? found->second.get()
-             : nullptr;
+  return graphs_.emplace(key, std::make_unique<Graph>()).first->second.get();
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/repeating_stream.h"
@@ -18,11 +19,11 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 class CudaGraphs {
  public:
   // Each takes memory of the device, which no Device::Allocate counts: some KB for a launch.
-  static constexpr size_t kMaxGraphs = 64;
+  static constexpr size_t kMaxGraphs = 128;
 
   struct Graph {
-    enum class State { kSeen, kBegun, kKept };
-    std::atomic<State> state = State::kSeen;
+    enum class State { kBegun, kKept };
+    std::atomic<State> state = State::kBegun;
     cudaGraphExec_t graph = nullptr;  // once it is kept
   };
 
@@ -43,6 +44,7 @@ class CudaGraphs {
   std::atomic<bool> works_ = true;
   std::atomic<int64_t> count_ = 0, bytes_ = 0;  // of those that are kept
   std::map<RepeatingStream::Key, std::unique_ptr<Graph>> graphs_;
+  std::set<RepeatingStream::Key> seen_;  // once; all are forgotten now and then
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

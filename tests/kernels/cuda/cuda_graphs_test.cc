@@ -101,6 +101,16 @@ TEST_CASE("keys are told apart in every part, and there is room for some") {
   CHECK(sums.Sum() == expected);
 }
 
+TEST_CASE("what comes once takes no room from what comes again") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Sums sums;
+  for (uint64_t i = 0; i < 1500; ++i) CHECK_FALSE(sums.Step(Key{300, i}, 1));
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(sums.Step(Key{2}, 1));
+  CHECK(sums.Sum() == 1502);
+  CHECK(sums.Step(Key{2}, 1));
+  CHECK(sums.Sum() == 1503);
+}
+
 TEST_CASE("what was not whole is run, and never kept") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   Sums sums;
