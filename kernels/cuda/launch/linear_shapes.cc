@@ -62,7 +62,7 @@ DType TensorCoreType(const LinearProblem& problem, int capability) {
 }
 
 LinearKernel ChooseLinear(const LinearProblem& problem, int capability) {
-  const bool few = RowsOfExpert(problem.rows, problem.experts) <= kMaxGemvRows;
+  const bool few = RowsOfExpert(problem.rows, problem.experts) <= MaxGemvRows(problem.weights);
   const bool tensor_cores = TensorCoreType(problem, capability) != DType::kF32;
   if (tensor_cores && !few) return LinearKernel::kTensorCores;
   return Fits(problem, problem.in) ? LinearKernel::kGemv
@@ -70,13 +70,13 @@ LinearKernel ChooseLinear(const LinearProblem& problem, int capability) {
                                    : LinearKernel::kPlain;
 }
 
-int GemvRowsAtOnce(int64_t rows, int64_t experts) {
+int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights) {
   const auto rounded = std::bit_ceil(static_cast<uint64_t>(RowsOfExpert(rows, experts)));
-  return static_cast<int>(std::min<uint64_t>(rounded, kMaxGemvRows));
+  return static_cast<int>(std::min<uint64_t>(rounded, MaxGemvRows(weights)));
 }
 
 LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weights) {
-  const int at_once = GemvRowsAtOnce(rows, experts);
+  const int at_once = GemvRowsAtOnce(rows, experts, weights);
   const int64_t of_block = GemvColumns(at_once, WeightBits(weights));
   return {.blocks = {Ceil(columns, of_block), std::min(rows, experts)},
           .threads = {kWarpThreads, kGemvWarps}};

@@ -41,9 +41,11 @@ constexpr int WeightBits(DType weights) {
 
 // ---- GEMV
 
-// Rows that GEMV computes where tensor cores might: from 5 rows on its sums take longer than the
-// bytes of the weights.
-inline constexpr int kMaxGemvRows = 4;
+// Rows that GEMV computes where tensor cores might: with more its sums take longer than the bytes of
+// the weights, which are fewer with int8 and int4.
+constexpr int MaxGemvRows(DType weights) {
+  return weights == DType::kI8 || weights == DType::kI4 ? 2 : 4;
+}
 inline constexpr int kGemvWarps = 4;  // of a block; they share the depth
 // Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half as
 // many bytes, where registers are left for it.
@@ -52,7 +54,7 @@ constexpr int GemvColumns(int rows_at_once, int weight_bits) {
 }
 // Rows that share one read of the weights: 1, 2 or 4. An expert with more
 // reads them again.
-int GemvRowsAtOnce(int64_t rows, int64_t experts);
+int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights);
 // Blocks (groups of columns, experts that have rows: no more than there are rows).
 LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weights);
 

@@ -22,8 +22,8 @@ __device__ __forceinline__ constexpr int InputOffset(int i) {
   return codes ? i / 4 * 8 + i % 4 : i;
 }
 
-// Those inputs of a row, zeros beyond the depth. `whole`: there are all, and rows begin at multiples
-// of 16 bytes.
+// Those inputs of a row, zeros beyond the depth. `whole`: there are all, and rows begin at
+// multiples of 16 bytes.
 template <typename T, bool codes, bool whole, int count>
 __device__ __forceinline__ void LoadInputs(const T* row, int k, int depth, float* out) {
   const int first = FirstInput<codes>(k);
@@ -204,9 +204,9 @@ struct LaneSums {
   static constexpr bool kAhead = kRows <= 2;
   static constexpr int kStep = kGemvWarps * kWarpThreads * kChunk;
 
-  const char* weights;               // of the first column
+  const char* weights;           // of the first column
   uint32_t to_column[kColumns];  // bytes from there
-  int places;                        // of weights in a row; codes stand in whole windows
+  int places;                    // of weights in a row; codes stand in whole windows
   const T* rows[kRows];
   float sums[kRows * kColumns];
 
@@ -226,7 +226,8 @@ struct LaneSums {
   }
 
   // From place k on; nothing beyond the last place.
-  __device__ __forceinline__ void Load(const LinearParams& p, int k, Loaded<W, kColumns>& loaded) const {
+  __device__ __forceinline__ void Load(const LinearParams& p, int k,
+                                       Loaded<W, kColumns>& loaded) const {
     if (k >= places) return;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) loaded.chunks[c].Load(weights + to_column[c], k);
@@ -281,7 +282,8 @@ struct LaneSums {
   // `loaded`: of the thread's first place. Where registers are left for it, the next step is under
   // way while one is summed.
   template <bool whole>
-  __device__ __forceinline__ void AddAll(const LinearParams& p, int thread, Loaded<W, kColumns> loaded) {
+  __device__ __forceinline__ void AddAll(const LinearParams& p, int thread,
+                                         Loaded<W, kColumns> loaded) {
     const auto depth = static_cast<int>(p.depth);
 #pragma unroll 1
     for (int k = thread * kChunk; k < places; k += kStep) {
@@ -354,12 +356,16 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chu
 
 template <typename T, typename W>
 cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
-  const int rows = GemvRowsAtOnce(p.rows, p.experts);
+  const int rows = GemvRowsAtOnce(p.rows, p.experts, p.weight_dtype);
   const LaunchShape shape = GemvShape(p.rows, p.columns, p.experts, p.weight_dtype);
   switch (rows) {
     case 1: return LaunchEarly(GemvKernel<T, W, 1>, shape, stream, p);
     case 2: return LaunchEarly(GemvKernel<T, W, 2>, shape, stream, p);
-    default: return LaunchEarly(GemvKernel<T, W, 4>, shape, stream, p);
+    default:
+      if constexpr (Chunk<W>::kCodes)
+        return cudaErrorInvalidValue;
+      else
+        return LaunchEarly(GemvKernel<T, W, 4>, shape, stream, p);
   }
 }
 

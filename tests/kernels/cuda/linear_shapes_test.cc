@@ -36,8 +36,8 @@ TEST_CASE("few rows have GEMV, many have tensor cores where their type allows it
     const DType half = weights == kI8 || weights == kI4 ? kBF16 : weights;
     for (const DType in : {kF32, half}) {
       CHECK(Choice(in, weights, half, 1) == LinearKernel::kGemv);
-      CHECK(Choice(in, weights, half, kMaxGemvRows) == LinearKernel::kGemv);
-      CHECK(Choice(in, weights, half, kMaxGemvRows + 1) == LinearKernel::kTensorCores);
+      CHECK(Choice(in, weights, half, MaxGemvRows(weights)) == LinearKernel::kGemv);
+      CHECK(Choice(in, weights, half, MaxGemvRows(weights) + 1) == LinearKernel::kTensorCores);
     }
     // What must not be rounded is not, and has one kernel, whatever rows are beside it.
     for (const int64_t rows : {1, 8, 9, 1000}) {
@@ -73,13 +73,15 @@ TEST_CASE("Turing multiplies float16 alone") {
 
 TEST_CASE("experts choose by the rows that each has on average") {
   for (const DType weights : {kBF16, kI8}) {
-    CHECK(Choice(kF32, weights, kBF16, 32, 90, 128, 8) == LinearKernel::kGemv);
-    CHECK(Choice(kF32, weights, kBF16, 33, 90, 128, 8) == LinearKernel::kTensorCores);
+    const int64_t rows = 8 * MaxGemvRows(weights);
+    CHECK(Choice(kF32, weights, kBF16, rows, 90, 128, 8) == LinearKernel::kGemv);
+    CHECK(Choice(kF32, weights, kBF16, rows + 1, 90, 128, 8) == LinearKernel::kTensorCores);
   }
-  CHECK(GemvRowsAtOnce(3, 8) == 1);
-  CHECK(GemvRowsAtOnce(9, 8) == 2);
-  CHECK(GemvRowsAtOnce(17, 8) == 4);
-  CHECK(GemvRowsAtOnce(1000, 8) == 4);
+  CHECK(GemvRowsAtOnce(3, 8, kBF16) == 1);
+  CHECK(GemvRowsAtOnce(9, 8, kBF16) == 2);
+  CHECK(GemvRowsAtOnce(17, 8, kBF16) == 4);
+  CHECK(GemvRowsAtOnce(1000, 8, kBF16) == 4);
+  CHECK(GemvRowsAtOnce(1000, 8, kI8) == 2);
 }
 
 // On GPUs with much and little shared memory.
@@ -112,7 +114,7 @@ TEST_CASE("shapes are legal, cover the outputs, and fit every GPU's shared memor
           CAPTURE(rows, columns, experts, multiprocessors);
           for (const DType weights : {kBF16, kI8, kI4}) {
             const LaunchShape gemv = GemvShape(rows, columns, experts, weights);
-            const int at_once = GemvRowsAtOnce(rows, experts);
+            const int at_once = GemvRowsAtOnce(rows, experts, weights);
             CHECK(gemv.IsLegal());
             CHECK(gemv.blocks.x * GemvColumns(at_once, WeightBits(weights)) >= columns);
             CHECK(gemv.blocks.y == std::min(rows, experts));
