@@ -20,8 +20,8 @@ __device__ __forceinline__ T Saturated(float value) {
   return RoundTo<T>(value);
 }
 
-// A thread per element.
-template <typename In, typename Out>
+// A thread per `count` elements; of four at once there is no padding.
+template <typename In, typename Out, int count>
 __global__ void RoundRowsKernel(RoundRowsParams p) {
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
@@ -29,26 +29,13 @@ __global__ void RoundRowsKernel(RoundRowsParams p) {
   const In* in = static_cast<const In*>(p.in) + row * p.in_stride;
   Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
   const int64_t padded = (p.width + 7) / 8 * 8;
-  for (int64_t i = FirstOfThread(); i < padded; i += ThreadsOfRow()) {
-    out[i] = Saturated<Out>(i < p.width ? AsFloat(in[i]) : 0.0f);
-  }
-}
-
-// The same for a width without padding: a thread per four elements.
-template <typename In, typename Out>
-__global__ void RoundFoursKernel(RoundRowsParams p) {
-  WaitForEarlierLaunches();
-  LetNextLaunchBegin();
-  const int64_t row = blockIdx.x;
-  const In* in = static_cast<const In*>(p.in) + row * p.in_stride;
-  Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
-  for (int64_t four = FirstOfThread(); four < p.width / kFour; four += ThreadsOfRow()) {
-    float values[kFour];
-    LoadFour(in + four * kFour, values);
-    Out rounded[kFour];
+  for (int64_t at = FirstOfThread() * count; at < padded; at += ThreadsOfRow() * count) {
+    float values[count] = {};
+    if (at < p.width) LoadElements<count>(in + at, values);
+    Out rounded[count];
 #pragma unroll
-    for (int i = 0; i < kFour; ++i) rounded[i] = Saturated<Out>(values[i]);
-    StoreFour(out + four * kFour, rounded);
+    for (int i = 0; i < count; ++i) rounded[i] = Saturated<Out>(values[i]);
+    StoreElements<count>(out + at, rounded);
   }
 }
 
@@ -57,9 +44,10 @@ cudaError_t LaunchRounding(const RoundRowsParams& p, cudaStream_t stream) {
   const bool fours = HasFours(p.in, p.in_stride, p.width, sizeof(In)) &&
                      HasFours(p.out, p.out_stride, p.width, sizeof(Out)) && p.width % 8 == 0;
   if (fours) {
-    return LaunchEarly(RoundFoursKernel<In, Out>, SpreadShape(p.rows, p.width / kFour), stream, p);
+    return LaunchEarly(RoundRowsKernel<In, Out, kFour>, SpreadShape(p.rows, p.width / kFour),
+                       stream, p);
   }
-  return LaunchEarly(RoundRowsKernel<In, Out>, SpreadShape(p.rows, p.width), stream, p);
+  return LaunchEarly(RoundRowsKernel<In, Out, 1>, SpreadShape(p.rows, p.width), stream, p);
 }
 
 }  // namespace

@@ -42,6 +42,27 @@ __device__ __forceinline__ void StoreFour(T* at, const T (&values)[kFour]) {
   }
 }
 
+// The same for four elements, or for one alone, wherever it lies.
+template <int count, typename T>
+__device__ __forceinline__ void LoadElements(const T* at, float (&out)[count]) {
+  static_assert(count == 1 || count == kFour);
+  if constexpr (count == 1) {
+    out[0] = AsFloat(at[0]);
+  } else {
+    LoadFour(at, out);
+  }
+}
+
+template <int count, typename T>
+__device__ __forceinline__ void StoreElements(T* at, const T (&values)[count]) {
+  static_assert(count == 1 || count == kFour);
+  if constexpr (count == 1) {
+    at[0] = values[0];
+  } else {
+    StoreFour(at, values);
+  }
+}
+
 // The first of a thread's elements (or fours) of a row in a launch of SpreadShape, and how far
 // apart they are.
 __device__ __forceinline__ int64_t FirstOfThread() {

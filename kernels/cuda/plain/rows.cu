@@ -1,7 +1,7 @@
 // Embedding, gather, add: a thread per element of a row. Activations: a thread per four of them.
 // Fed tokens, sums of ranks: a thread per element.
-#include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/codes.h"
+#include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/plain/plain_kernels.h"
@@ -92,33 +92,24 @@ __device__ __forceinline__ float Activated(ActivationKind kind, float x) {
   return 0;
 }
 
-template <typename T>
+// A thread per `count` elements.
+template <typename T, int count>
 __global__ void ActivationKernel(ActivationParams p) {
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
   T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
-  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
-    const float x = Activated(p.kind, AsFloat(in[i]));
-    out[i] = RoundTo<T>(p.gated ? x * AsFloat(in[p.width + i]) : x);
-  }
-}
-
-// The same, four by four.
-template <typename T>
-__global__ void ActivateFoursKernel(ActivationParams p) {
-  WaitForEarlierLaunches();
-  LetNextLaunchBegin();
-  const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
-  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
-  for (int64_t four = FirstOfThread(); four < p.width / kFour; four += ThreadsOfRow()) {
-    float x[kFour], factors[kFour] = {1.0f, 1.0f, 1.0f, 1.0f};
-    LoadFour(in + four * kFour, x);
-    if (p.gated) LoadFour(in + p.width + four * kFour, factors);
-    T activated[kFour];
+  for (int64_t at = FirstOfThread() * count; at < p.width; at += ThreadsOfRow() * count) {
+    float x[count], factors[count];
+    LoadElements<count>(in + at, x);
+    if (p.gated) LoadElements<count>(in + p.width + at, factors);
+    T activated[count];
 #pragma unroll
-    for (int i = 0; i < kFour; ++i) activated[i] = RoundTo<T>(Activated(p.kind, x[i]) * factors[i]);
-    StoreFour(out + four * kFour, activated);
+    for (int i = 0; i < count; ++i) {
+      const float value = Activated(p.kind, x[i]);
+      activated[i] = RoundTo<T>(p.gated ? value * factors[i] : value);
+    }
+    StoreElements<count>(out + at, activated);
   }
 }
 
@@ -175,10 +166,11 @@ cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream
     using T = decltype(type);
     if (HasFours(params.in, params.in_stride, params.width, sizeof(T)) &&
         HasFours(params.out, params.out_stride, params.width, sizeof(T))) {
-      return LaunchEarly(ActivateFoursKernel<T>, SpreadShape(params.rows, params.width / kFour),
+      return LaunchEarly(ActivationKernel<T, kFour>, SpreadShape(params.rows, params.width / kFour),
                          stream, params);
     }
-    return LaunchEarly(ActivationKernel<T>, SpreadShape(params.rows, params.width), stream, params);
+    return LaunchEarly(ActivationKernel<T, 1>, SpreadShape(params.rows, params.width), stream,
+                       params);
   });
 }
 
