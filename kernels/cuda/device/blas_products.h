@@ -50,8 +50,8 @@ class BlasProducts {
   BlasProducts(const BlasProducts&) = delete;
   BlasProducts& operator=(const BlasProducts&) = delete;
 
-  // Makes plans for the shape with kMinRows to `max_rows` rows, each twice the one before. Returns what the one that takes
-  // most wants as workspace, aligned to 256 bytes.
+  // Makes plans for the shape with kMinRows to `max_rows` rows, each twice the one before. Returns
+  // what the one that takes most wants as workspace, aligned to 256 bytes.
   int64_t Prepare(const Shape& shape, int64_t max_rows);
   // Null where none was prepared, or the library had no algorithm.
   Plan* Find(const Shape& shape, int64_t rows);

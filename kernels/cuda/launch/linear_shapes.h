@@ -41,14 +41,14 @@ constexpr int WeightBits(DType weights) {
 
 // ---- GEMV
 
-// Rows that GEMV computes where tensor cores might: with more its sums take longer than the bytes of
-// the weights, which are fewer with int8 and int4.
+// Rows that GEMV computes where tensor cores might: with more its sums take longer than the bytes
+// of the weights, which are fewer with int8 and int4.
 constexpr int MaxGemvRows(DType weights) {
   return weights == DType::kI8 || weights == DType::kI4 ? 2 : 4;
 }
 inline constexpr int kGemvWarps = 4;  // of a block; they share the depth
-// Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half as
-// many bytes, where registers are left for it.
+// Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half
+// as many bytes, where registers are left for it.
 constexpr int GemvColumns(int rows_at_once, int weight_bits) {
   return weight_bits == 4 && rows_at_once <= 2 ? 8 : 4;
 }

@@ -36,8 +36,8 @@ struct Stage {
   static constexpr int kBytes = GemmStageBytes(kTileRows, kBits);
   static_assert(kBytes == kInBytes + kGemmColumns * kWeightRowBytes);
 
-  // Where a chunk of 16 bytes stands. What lanes read together lies in different banks. Every 8 rows
-  // or columns are alike.
+  // Where a chunk of 16 bytes stands. What lanes read together lies in different banks. Every 8
+  // rows or columns are alike.
   static __device__ __forceinline__ int InOffset(int row, int chunk) {
     return row * kInRowBytes + (chunk ^ row % 8) * 16;
   }
@@ -67,8 +67,8 @@ struct Stage {
       column_bytes = kStep * p.weight_row_bytes;
       columns = static_cast<int>(min(p.columns - first_column - column, int64_t{kGemmColumns}));
       // Codes stand in whole windows.
-      const int64_t all_chunks = kCodes ? (p.depth + kGemmWindow - 1) / kGemmWindow * (kBits / 4)
-                                        : (p.depth + 7) / 8;
+      const int64_t all_chunks =
+          kCodes ? (p.depth + kGemmWindow - 1) / kGemmWindow * (kBits / 4) : (p.depth + 7) / 8;
       weight_chunks = static_cast<int>(all_chunks) - chunk;
       weights_to = WeightOffset(column, chunk);
     }
@@ -121,8 +121,8 @@ struct Stage {
     for (int n = 0; n < kFragments; n += 2) {
       const int column = first_column + 8 * n + lane / 16 * 8;
       uint32_t four[4];
-      LoadMatrices(four, stage + column * kWeightRowBytes +
-                             WeightOffset(lane % 8, 2 * step + lane / 8 % 2));
+      LoadMatrices(
+          four, stage + column * kWeightRowBytes + WeightOffset(lane % 8, 2 * step + lane / 8 % 2));
       b[n][0] = four[0];
       b[n][1] = four[1];
       b[n + 1][0] = four[2];
@@ -131,8 +131,8 @@ struct Stage {
   }
 
   // Of codes: both products of window `window`, one column of fragments. `base`: CodePairBase, or
-  // NibblePairBase of the group of int4 weights. b: registers 0, 1 of the first product, then of the
-  // second.
+  // NibblePairBase of the group of int4 weights. b: registers 0, 1 of the first product, then of
+  // the second.
   template <typename T>
   static __device__ __forceinline__ void LoadCodes(const unsigned char* stage, int first_column,
                                                    int window, int lane, uint32_t base,
