@@ -165,11 +165,11 @@ class GpuBench {
   bool Report() const {
     bool met = true;
     nlohmann::json lines = nlohmann::json::array();
-    std::printf("\n%-28s %7s %6s %6s\n", "", "ratio", "bar", "goal");
+    std::printf("\n%-40s %7s %6s %6s\n", "", "ratio", "bar", "goal");
     for (const Line& line : lines_) {
       const bool missed = !emulated_ && line.ratio < line.bar;
       met = met && !missed;
-      std::printf("%-28s %7.3f %6.2f %6.2f  %s%s\n", line.name.c_str(), line.ratio, line.bar,
+      std::printf("%-40s %7.3f %6.2f %6.2f  %s%s\n", line.name.c_str(), line.ratio, line.bar,
                   line.goal, line.detail.c_str(), missed ? "  MISSED" : "");
       lines.push_back({{"name", line.name},
                        {"ratio", line.ratio},
@@ -405,7 +405,8 @@ class GpuBench {
   }
 
   void Add(Line line) {
-    std::printf("%s: %.3f (%s)\n", line.name.c_str(), line.ratio, line.detail.c_str());
+    const std::string detail = line.detail.empty() ? "" : StrCat(" (", line.detail, ")");
+    std::printf("%s: %.3f%s\n", line.name.c_str(), line.ratio, detail.c_str());
     std::fflush(stdout);
     lines_.push_back(std::move(line));
   }
