@@ -63,6 +63,55 @@ void ReadScaling(JsonReader& scaling, v1::Model* model) {
   StretchPositions(scaling, model);
 }
 
+// Whether `key` says anything: transformers passes over null and over an empty object.
+bool HoldsRope(JsonReader& config, const char* key) {
+  if (!config.Has(key)) return false;
+  if (!config.At(key).is_object()) {
+    config.Fail(key, "must be an object");
+    return false;
+  }
+  return !config.At(key).empty();
+}
+
+// Expects the rope_theta of the top level, or the family's, in model->rope.
+void ReadRopeFrom(JsonReader& config, const char* key, v1::Model* model) {
+  v1::Rope& rope = *model->mutable_rope();
+  const nlohmann::json& object = config.At(key);
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object()) {
+      return config.Fail(StrCat(key, ".", name), "sets rotations per layer type: not supported");
+    }
+  }
+  JsonReader scaling(object, config.file(), StrCat(key, "."));
+  const double theta = scaling.NumberOr("rope_theta", rope.theta(), 1.0, kMaxTheta);
+  if (config.Has("rope_theta") && theta != rope.theta()) {
+    scaling.Fail("rope_theta", StrCat("is ", theta, ", rope_theta at the top level is ",
+                                      rope.theta(), ": remove the one that is not meant"));
+  }
+  rope.set_theta(theta);
+  ReadScaling(scaling, model);
+  config.Adopt(scaling.status());
+}
+
+bool IsSameRope(const v1::Model& one, const v1::Model& other) {
+  return one.rope().SerializeAsString() == other.rope().SerializeAsString() &&
+         one.max_positions() == other.max_positions();
+}
+
+// transformers takes rope_scaling alone then, without the rope_theta of rope_parameters, which is
+// hardly what somebody meant who added it.
+void RefuseTwoRopes(JsonReader& config, const v1::Model& by_scaling) {
+  constexpr size_t kMaxShown = 300;
+  const std::string scaling = config.At("rope_scaling").dump(-1, ' ', true).substr(0, kMaxShown);
+  const std::string parameters =
+      config.At("rope_parameters").dump(-1, ' ', true).substr(0, kMaxShown);
+  config.Fail("rope_scaling",
+              StrCat(scaling, " (with rope_theta ", by_scaling.rope().theta(),
+                     ") says something else than rope_parameters ", parameters,
+                     ": write what is meant into rope_parameters, with rope_theta, and remove "
+                     "rope_scaling"));
+}
+
 }  // namespace
 
 void ReadRope(JsonReader& config, double default_theta, v1::Model* model) {
@@ -76,19 +125,14 @@ void ReadRope(JsonReader& config, double default_theta, v1::Model* model) {
   }
   rope.set_theta(config.NumberOr("rope_theta", default_theta, 1.0, kMaxTheta));
 
-  const char* key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!config.ok() || !config.Has(key)) return;
-  const nlohmann::json& object = config.At(key);
-  if (!object.is_object()) return config.Fail(key, "must be an object");
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_object()) {
-      return config.Fail(StrCat(key, ".", name), "sets rotations per layer type: not supported");
-    }
-  }
-  JsonReader scaling(object, config.file(), StrCat(key, "."));
-  rope.set_theta(scaling.NumberOr("rope_theta", rope.theta(), 1.0, kMaxTheta));
-  ReadScaling(scaling, model);
-  config.Adopt(scaling.status());
+  const bool parameters = HoldsRope(config, "rope_parameters");
+  const bool scaling = HoldsRope(config, "rope_scaling");
+  if (!config.ok() || (!parameters && !scaling)) return;
+  v1::Model other = *model;
+  ReadRopeFrom(config, scaling ? "rope_scaling" : "rope_parameters", model);
+  if (!config.ok() || !parameters || !scaling) return;
+  ReadRopeFrom(config, "rope_parameters", &other);
+  if (config.ok() && !IsSameRope(*model, other)) RefuseTwoRopes(config, *model);
 }
 
 }  // namespace tessera

@@ -103,6 +103,55 @@ TEST_CASE("rope: what is not understood is refused by name") {
   CHECK_THAT(ErrorWith(R"("head_dim": 15)"), Contains("head_dim must be even"));
 }
 
+TEST_CASE("rope: two keys are served where they agree, else refused with both of them") {
+  const std::string linear = R"("rope_scaling": {"type": "linear", "factor": 4.0})";
+  const v1::Model alone = Read("LlamaForCausalLM", linear);
+  for (const char* parameters :
+       {R"("rope_parameters": {"rope_type": "linear", "factor": 4.0})",
+        R"("rope_parameters": {"rope_type": "linear", "factor": 4, "rope_theta": 10000.0})",
+        R"("rope_parameters": null)", R"("rope_parameters": {})"}) {
+    CAPTURE(parameters);
+    const v1::Model both = Read("LlamaForCausalLM", linear + ", " + parameters);
+    CHECK(both.SerializeAsString() == alone.SerializeAsString());
+  }
+  const std::string plain =
+      R"("rope_parameters": {"rope_type": "default", "rope_theta": 500000.0})";
+  for (const char* nothing : {R"("rope_scaling": null)", R"("rope_scaling": {})"}) {
+    CHECK(Read("LlamaForCausalLM", plain + ", " + nothing).rope().theta() == 500000.0);
+  }
+  CHECK_THAT(ErrorWith(plain + ", " + linear),
+             Contains("folder/config.json: rope_scaling {\"factor\":4.0,\"type\":\"linear\"} "
+                      "(with rope_theta 10000)") &&
+                 Contains("rope_parameters {\"rope_theta\":500000.0,") &&
+                 Contains("write what is meant into rope_parameters, with rope_theta, and remove"));
+  // transformers reads the first of these with a rope_theta of 10000.
+  for (const char* scaling :
+       {R"("rope_scaling": {"rope_type": "default"})", R"("rope_scaling": {"rope_theta": 10000.0})",
+        R"("rope_scaling": {"rope_type": "dynamic", "factor": 1.0})"}) {
+    CAPTURE(scaling);
+    CHECK_THAT(ErrorWith(plain + ", " + scaling), Contains("and remove rope_scaling"));
+  }
+  CHECK_THAT(ErrorWith(plain + R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4.0})"),
+             Contains("rope_scaling.rope_type 'yarn' is not supported"));
+  CHECK_THAT(ErrorWith(plain + R"(, "rope_scaling": [4])"), Contains("must be an object"));
+}
+
+TEST_CASE("rope: rope_theta in two places is one number") {
+  const auto with = [](const std::string& theta) {
+    return R"("rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "rope_theta": )" +
+           theta;
+  };
+  CHECK(Read("LlamaForCausalLM", with("500000")).rope().theta() == 500000.0);
+  CHECK(Read("LlamaForCausalLM", with("null")).rope().theta() == 500000.0);
+  CHECK_THAT(
+      ErrorWith(with("250000.0")),
+      Contains("rope_parameters.rope_theta is 500000, rope_theta at the top level is 250000"));
+  CHECK(Read("LlamaForCausalLM",
+             R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0})")
+            .rope()
+            .theta() == 500000.0);
+}
+
 TEST_CASE("mistral: an absent window is 4096, null is none") {
   CHECK(Read("MistralForCausalLM", R"("num_key_value_heads": 2)").sliding_window() == 4096);
   CHECK(Read("MistralForCausalLM", R"("num_key_value_heads": 2, "sliding_window": null)")
