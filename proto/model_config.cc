@@ -308,12 +308,9 @@ absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_vi
     if (!config.ok()) return config.status();
     return model;
   }
-  std::string known;
-  for (const Family& family : kFamilies) {
-    known = StrCat(known, known.empty() ? "" : ", ", family.architecture);
-  }
-  config.Fail("architectures",
-              StrCat("'", names[0].substr(0, 60), "' is not supported; known are ", known));
+  std::vector<std::string_view> known;
+  for (const Family& family : kFamilies) known.push_back(family.architecture);
+  RefuseClass(config, names[0], known);
   return config.status();
 }
 

@@ -22,12 +22,18 @@ namespace tessera {
 absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file);
 
 // Fills model->rope from rope_parameters, or rope_theta and rope_scaling; requires head_dim and
-// max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`.
+// max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`;
+// two of these keys that disagree are one.
 void ReadRope(JsonReader& config, double default_theta, v1::Model* model);
 
-// Fills model->quantization from quantization_config, where there is one. Other methods than AWQ and
-// GPTQ, other codes than of 4 bits, and GPTQ's act-order fail, with what to use instead.
+// Fills model->quantization from quantization_config, where there is one. Other methods than AWQ
+// and GPTQ, other codes than of 4 bits, and GPTQ's act-order fail, with what to use instead.
 void ReadQuantization(JsonReader& config, v1::Model* model);
+
+// Fails `config` for the class `name`, which is none of `known`: names the nearest of them and,
+// where config.json is of a wrapper, the class of its text part.
+void RefuseClass(JsonReader& config, std::string_view name,
+                 absl::Span<const std::string_view> known);
 
 // InvalidArgument naming `file`, the first id of model.eos_token_ids beyond the vocabulary, and its
 // size: such an id would never end anything.

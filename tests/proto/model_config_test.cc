@@ -265,9 +265,44 @@ TEST_CASE("impossible values name file and key") {
                  Contains("the ids 0 to 99"));
   CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
   CHECK_THAT(ErrorWith("", "GemmaForCausalLM"),
-             Contains("'GemmaForCausalLM' is not supported; known are LlamaForCausalLM"));
+             Contains("'GemmaForCausalLM' is not supported; ") &&
+                 Contains("; known are LlamaForCausalLM, MistralForCausalLM"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["LlamaForCausalLM"]})"),
              Contains("num_hidden_layers is missing"));
+}
+
+TEST_CASE("a refused class names the nearest one, a wrapper the class of its text part") {
+  const auto nearest = [](const std::string& name) {
+    const std::string error = ErrorWith("", name);
+    const std::string mark = "the nearest class by name is ";
+    const size_t begin = error.find(mark);
+    REQUIRE(begin != std::string::npos);
+    return error.substr(begin + mark.size(), error.find(';', begin) - begin - mark.size());
+  };
+  CHECK(nearest("LLaMAForCausalLM") == "LlamaForCausalLM");
+  CHECK(nearest("Llama4ForCausalLM") == "LlamaForCausalLM");
+  CHECK(nearest("Qwen2MoeForCausalLM") == "Qwen2ForCausalLM");
+  CHECK(nearest("Qwen3NextForCausalLM") == "Qwen3ForCausalLM");
+  CHECK(nearest("MixtralForCausualLM") == "MixtralForCausalLM");
+  CHECK(nearest("Qwen2VLForConditionalGeneration") == "Qwen2ForCausalLM");
+  CHECK_THAT(ErrorWith("", std::string(100000, 'x')), Contains("the nearest class by name is "));
+
+  const auto wrapper = [](const std::string& text) {
+    return ErrorWith(text, "LlavaForConditionalGeneration");
+  };
+  const std::string alone = ", which is supported alone";
+  CHECK_THAT(wrapper(R"("text_config": {"model_type": "mistral"})"),
+             Contains("'LlavaForConditionalGeneration' is not supported; it wraps a text model "
+                      "(text_config) of the class MistralForCausalLM" +
+                      alone));
+  CHECK_THAT(wrapper(R"("text_config": {"architectures": ["LlamaForCausalLM"]})"),
+             Contains("of the class LlamaForCausalLM" + alone));
+  CHECK_THAT(wrapper(R"("llm_config": {"model_type": "qwen3_moe_text"})"),
+             Contains("(llm_config) of the class Qwen3MoeForCausalLM" + alone));
+  CHECK_THAT(wrapper(R"("text_config": {"model_type": "gemma3_text"})"),
+             Contains("(text_config) 'gemma3_text', which is not supported either"));
+  CHECK_THAT(wrapper(R"("text_config": {})"), Contains("the nearest class by name is"));
+  CHECK_THAT(wrapper(R"("text_config": [1])"), Contains("the nearest class by name is"));
 }
 
 // Errors of a quantization_config with these keys.
@@ -293,6 +328,21 @@ TEST_CASE("quantization_config: AWQ and GPTQ of 4 bits") {
                   .quantization()
                   .zeros_less_one());
   CHECK_FALSE(Read("LlamaForCausalLM", R"("quantization_config": null)").has_quantization());
+}
+
+TEST_CASE("quantization_config: AWQ's own spelling of bits and group size") {
+  const v1::Quantization awq = Read("LlamaForCausalLM", R"("quantization_config": {
+      "quant_method": "awq", "w_bit": 4, "q_group_size": 64, "zero_point": true})")
+                                   .quantization();
+  CHECK(awq.format() == v1::WEIGHT_FORMAT_AWQ);
+  CHECK(awq.group_size() == 64);
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq", "w_bit": 8)"),
+             Contains("quantization_config.w_bit 8 is not supported"));
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq", "w_bit": 4, "q_group_size": 12)"),
+             Contains("quantization_config.q_group_size 12"));
+  CHECK_THAT(QuantisationError(
+                 R"("quant_method": "awq", "bits": 4, "group_size": 32, "q_group_size": 64)"),
+             Contains("group_size and q_group_size say different things"));
 }
 
 TEST_CASE("quantization_config: what is not supported is named, with what to use instead") {
