@@ -43,6 +43,15 @@ void ReadGptq(JsonReader& reader, v1::Quantization* quantization) {
   quantization->set_zeros_less_one(format == "gptq");
 }
 
+// The key that the object has, of two spellings; both must not stand there with other values.
+const char* OneOf(JsonReader& reader, const char* key, const char* other) {
+  if (!reader.Has(other)) return key;
+  if (reader.Has(key) && reader.At(key) != reader.At(other)) {
+    reader.Fail(key, StrCat("and ", other, " say different things: remove one of them"));
+  }
+  return other;
+}
+
 }  // namespace
 
 void ReadQuantization(JsonReader& config, v1::Model* model) {
@@ -62,14 +71,17 @@ void ReadQuantization(JsonReader& config, v1::Model* model) {
   } else {
     reader.Fail("quant_method", StrCat("'", method.substr(0, 60), "' is not supported", kWayOut));
   }
-  const int64_t bits = reader.Integer("bits", 1, 32);
+  // AWQ's own tools wrote the second of each.
+  const char* bits_key = OneOf(reader, "bits", "w_bit");
+  const int64_t bits = reader.Integer(bits_key, 1, 32);
   if (reader.ok() && bits != 4) {
-    reader.Fail("bits", StrCat(bits, " is not supported: int4 is", kWayOut));
+    reader.Fail(bits_key, StrCat(bits, " is not supported: int4 is", kWayOut));
   }
-  const int64_t group = reader.IntegerOr("group_size", 128, -1, kMaxGroup);
+  const char* group_key = OneOf(reader, "group_size", "q_group_size");
+  const int64_t group = reader.IntegerOr(group_key, 128, -1, kMaxGroup);
   if (reader.ok() && group != -1 && (group < 1 || group % kGroupUnit != 0)) {
-    reader.Fail("group_size", StrCat(group, " is not supported; it must be -1 (all inputs), or a ",
-                                     "multiple of ", kGroupUnit));
+    reader.Fail(group_key, StrCat(group, " is not supported; it must be -1 (all inputs), or a ",
+                                  "multiple of ", kGroupUnit));
   }
   config.Adopt(reader.status());
   if (!config.ok()) return;
