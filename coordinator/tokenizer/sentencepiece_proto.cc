@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/strings/ascii.h"
 #include "coordinator/tokenizer/token_limits.h"
 #include "coordinator/tokenizer/utf8.h"
 #include "third_party/absl/str_cat.h"
@@ -80,17 +81,38 @@ absl::Status CheckPiece(std::string_view message, size_t index) {
   return absl::OkStatus();
 }
 
+// A line of base64 and a rank, as tiktoken writes a vocabulary. A ModelProto begins with a byte
+// that no base64 has.
+bool IsTiktoken(std::string_view bytes) {
+  size_t at = 0;
+  const auto skip = [&](const auto& allowed) {
+    const size_t begin = at;
+    while (at < bytes.size() && allowed(static_cast<unsigned char>(bytes[at]))) ++at;
+    return at > begin;
+  };
+  const auto base64 = [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '+' || c == '/' || c == '=';
+  };
+  if (!skip(base64) || at == bytes.size() || bytes[at++] != ' ') return false;
+  return skip(absl::ascii_isdigit) &&
+         (at == bytes.size() || bytes[at] == '\n' || bytes[at] == '\r');
+}
+
 }  // namespace
 
 absl::Status CheckSentencePieceProto(std::string_view bytes) {
+  if (IsTiktoken(bytes)) {
+    return absl::InvalidArgumentError(
+        "a tiktoken file, no SentencePiece model: not supported; put the tokenizer.json of the "
+        "same "
+        "model beside it (its Hugging Face form has one)");
+  }
   WireReader reader(bytes);
   size_t pieces = 0;
   while (!reader.AtEnd()) {
     WireReader::Field field;
     if (!reader.Next(&field)) {
-      return absl::InvalidArgumentError(
-          "not a SentencePiece model (malformed or cut short; tiktoken files of the same name are "
-          "not supported)");
+      return absl::InvalidArgumentError("not a SentencePiece model (malformed or cut short)");
     }
     if (field.number != kPiecesField) continue;
     if (auto status = CheckPiece(field.bytes, pieces); !status.ok()) return status;

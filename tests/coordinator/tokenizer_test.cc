@@ -17,6 +17,7 @@
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
 #include "coordinator/tokenizer/utf8.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -125,7 +126,31 @@ TEST_CASE("a cut or bent tokenizer file never passes for a whole one") {
     if (parts.ok()) continue;  // cut between pieces
     CHECK_THAT(std::string(parts.status().message()), Catch::StartsWith("tokenizer.model: "));
   }
-  CHECK(!ParseSentencePiece("IQ== 0\nIg== 1\n", "tiktoken", {}).ok());
+}
+
+TEST_CASE("a tokenizer in another form is called what it is, with what to use instead") {
+  const auto error = [](const char* name, const char* content) {
+    tessera::tests::TemporaryFolder folder;
+    folder.Write(name, content);
+    const auto tokenizer = Tokenizer::Load(folder.path());
+    REQUIRE(tokenizer.status().code() == absl::StatusCode::kInvalidArgument);
+    const std::string message(tokenizer.status().message());
+    CHECK_THAT(message, Catch::StartsWith((folder.path() / name).string() + ": "));
+    CHECK_THAT(message, Catch::Contains("tokenizer.json of the same model"));
+    return message;
+  };
+  for (const char* text : {"IQ== 0\nIg== 1\n", "CgM= 17\r\n", "IQ== 0"}) {
+    CHECK_THAT(error("tokenizer.model", text), Catch::Contains("a tiktoken file"));
+  }
+  CHECK_THAT(error("qwen.tiktoken", "IQ== 0\n"), Catch::Contains("a tiktoken file"));
+  CHECK_THAT(error("tiktoken.model", "IQ== 0\n"), Catch::Contains("a tiktoken file"));
+  CHECK_THAT(error("tekken.json", "{}"), Catch::Contains("a Tekken file"));
+  for (const char* text : {"IQ==", "IQ== x\n", "IQ==  0\n", "", " 0\n", "IQ== 0x"}) {
+    CAPTURE(text);
+    const auto parts = ParseSentencePiece(text, "tokenizer.model", {});
+    REQUIRE(!parts.ok());
+    CHECK_THAT(std::string(parts.status().message()), !Catch::Contains("tiktoken"));
+  }
 }
 
 TEST_CASE("a folder without a tokenizer says what was looked for") {
