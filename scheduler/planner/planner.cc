@@ -2,55 +2,35 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/cost/step_budget.h"
-#include "scheduler/input/length_buckets.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/attained_rate.h"
-#include "scheduler/planner/plan_assumptions.h"
-#include "scheduler/planner/plan_notes.h"
+#include "scheduler/planner/plan_writer.h"
+#include "scheduler/planner/planning_problem.h"
 #include "scheduler/planner/preference.h"
 #include "scheduler/planner/refusal.h"
-#include "scheduler/planner/report/bottleneck.h"
-#include "scheduler/planner/report/idle_devices.h"
-#include "scheduler/planner/report/link_load.h"
-#include "scheduler/planner/report/plan_attainment.h"
-#include "scheduler/planner/report/rent_list.h"
-#include "scheduler/planner/report/role_proto.h"
-#include "scheduler/planner/report/shadow_prices.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
 #include "scheduler/search/best/split_placement.h"
 #include "scheduler/search/layout/assemble.h"
-#include "scheduler/search/search_options.h"
 #include "scheduler/search/searches.h"
-#include "scheduler/shares.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
 
-// Above this part of capacity waits grow quickly, which is said. Where no rate is asked for, or
-// more than is served, latencies are predicted here: at capacity a queue grows without end.
-constexpr double kHighestLoad = 0.85;
-
-// Of max_sequences, an average: the max that a replica on CPUs runs, whose rows are charged.
-constexpr double kMoreSequences = 1.5;
 constexpr int kMostBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
 
 class Planner {
  public:
-  Planner(const PlannerInput& input, const PlannerOptions& options)
-      : input_(input), options_(options) {}
+  explicit Planner(PlanningProblem& planning) : planning_(planning) {}
 
   absl::StatusOr<v1::DeploymentPlan> Run() {
-    if (absl::Status s = Read(); !s.ok()) return s;
     absl::StatusOr<Search> search = options_.given_search;
     if (options_.require_split && !options_.given_search) {
       search = Search(SplitSearch);
@@ -67,7 +47,7 @@ class Planner {
       placement = Found(*search);
     }
     if (!Serves(placement)) {
-      const bool told = options_.given_search || options_.require_split || spot();
+      const bool told = options_.given_search || options_.require_split || planning_.spot();
       if (told && !placement.ok()) return placement.status();
       return WhyNoPlan(*search, problem_, placement.status(), input_);
     }
@@ -99,7 +79,7 @@ class Planner {
   // A preference is one between plans that a search found for throughput.
   bool Prefers() const {
     return options_.preference.any() && options_.goal == Goal::kThroughput &&
-           !options_.survive_machine_loss && !options_.require_split && !spot();
+           !options_.survive_machine_loss && !options_.require_split && !planning_.spot();
   }
 
   // Limits that somebody set are kept by the search, or said to be missed: no others beside them.
@@ -124,7 +104,7 @@ class Planner {
     const double bound = placement.ok() ? placement->upper_bound : 0;
     for (int round = 0; placement.ok() && round < kMostBudgetRounds; ++round) {
       placement->upper_bound = bound;
-      if (!spot() || options_.goal != Goal::kBudget || options_.given_search ||
+      if (!planning_.spot() || options_.goal != Goal::kBudget || options_.given_search ||
           placement->usd_per_hour <= graph_.budget_usd_per_hour() * kRounding) {
         return placement;
       }
@@ -139,19 +119,6 @@ class Planner {
                         input_.cluster_file, graph_.budget_usd_per_hour()));
   }
 
-  void Rent(const Placement& placement) {
-    std::set<std::string> used;
-    const auto machine_of = [&](const LayoutStage& stage) {
-      const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
-      return graph_.machines()[static_cast<size_t>(pool.machine)].name;
-    };
-    for (const PlacedReplica& replica : placement.replicas) {
-      for (const LayoutStage& stage : replica.stages) used.insert(machine_of(stage));
-    }
-    spot_ = SpotMixes(input_.cluster, options_.spot, used);
-  }
-
-  // What splitting everywhere would serve stands beside every plan.
   void SplitEverywhere(const Placement& placement) {
     const bool best = options_.search.empty() || options_.search == PlannerOptions().search;
     if (!best || options_.given_search || options_.survive_machine_loss || placement.interrupted ||
@@ -165,12 +132,12 @@ class Planner {
     if (problem_.watch.Stopped()) split_everywhere_.reset();
   }
 
-  absl::Status WriteChecked(const Placement& placement) {
-    plan_.Clear();
-    Rent(placement);
-    Write(placement);
-    absl::Status checked = CheckPlanOn(plan_, input_.cluster, input_.catalogue);
-    if (checked.ok()) return checked;
+  absl::StatusOr<v1::DeploymentPlan> Checked(const Placement& placement) const {
+    const WrittenContext context = {split_everywhere_ ? &*split_everywhere_ : nullptr,
+                                    preferred_notes_, simulates_};
+    v1::DeploymentPlan plan = WritePlan(planning_, context, placement);
+    const absl::Status checked = CheckPlanOn(plan, input_.cluster, input_.catalogue);
+    if (checked.ok()) return plan;
     return absl::InternalError(
         StrCat("the planner made a plan that plan_check refuses: ", StdView(checked.message())));
   }
@@ -180,15 +147,16 @@ class Planner {
     SplitEverywhere(placement);
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
     simulates_ = Simulates(options_, DevicesUsed(placement), Splits(placement));
-    if (absl::Status s = WriteChecked(placement); !s.ok()) return s;
-    if (!simulates_) return std::move(plan_);
-    if (placement.interrupted) return Unsimulated(std::move(plan_));
-    std::vector<v1::DeploymentPlan> plans = {std::move(plan_)};
+    absl::StatusOr<v1::DeploymentPlan> first = Checked(placement);
+    if (!first.ok() || !simulates_) return first;
+    if (placement.interrupted) return Unsimulated(*std::move(first));
+    std::vector<v1::DeploymentPlan> plans = {*std::move(first)};
     for (Placement& alternative : alternatives) {
       if (problem_.watch.Stopped() || !(alternative.requests_per_second > 0)) continue;
       alternative.upper_bound = placement.upper_bound;
       alternative.shadow_prices = placement.shadow_prices;
-      if (WriteChecked(alternative).ok()) plans.push_back(std::move(plan_));
+      absl::StatusOr<v1::DeploymentPlan> plan = Checked(alternative);
+      if (plan.ok()) plans.push_back(*std::move(plan));
     }
     JudgementQuestion question;
     question.graph = &graph_;
@@ -204,382 +172,20 @@ class Planner {
   }
 
   v1::DeploymentPlan Unsimulated(v1::DeploymentPlan plan) {
-    plan_ = std::move(plan);
-    plan_.add_notes()->set_interrupted_simulation(true);
+    plan.add_notes()->set_interrupted_simulation(true);
     simulates_ = false;
-    Assume(true);
-    return std::move(plan_);
+    *plan.mutable_assumptions() = UnsimulatedAssumptions(planning_);
+    return plan;
   }
 
-  absl::Status Read() {
-    if (absl::Status s = CheckMoveOptions(options_.move); !s.ok()) return s;
-    if (absl::Status s = CheckSpot(input_.cluster, options_.spot, input_.cluster_file); !s.ok())
-      return s;
-    absl::StatusOr<ModelShape> shape =
-        MakeModelShape(input_.model, options_.weight_dtype, options_.kv_dtype);
-    if (!shape.ok()) return shape.status();
-    shape_ = WithWireType(*std::move(shape), options_.runtime_reserve_bytes);
-    absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(
-        WithSpotPrices(input_.cluster, options_.spot), input_.catalogue, input_.cluster_file);
-    if (!graph.ok()) return graph.status();
-    graph_ = *std::move(graph);
-    PriceSpot(input_.cluster, options_.spot, &graph_);
-    context_ = options_.context_tokens > 0 ? options_.context_tokens : shape_.max_positions;
-    absl::StatusOr<WorkloadSamples> samples =
-        SamplesOf(input_.workload, input_.trace, context_, input_.workload_file);
-    if (!samples.ok()) return samples.status();
-    workload_ = Bucketed(*std::move(samples));
-
-    problem_.model = &shape_;
-    problem_.graph = &graph_;
-    problem_.samples = workload_.samples;
-    problem_.classes = workload_.classes;
-    problem_.arrival_variation = workload_.arrival_variation;
-    problem_.goal = options_.goal;
-    problem_.allow_split = options_.allow_split;
-    problem_.prove = options_.prove;
-    problem_.watch = options_.watch;
-    problem_.options.memory.utilisation = options_.utilisation;
-    problem_.options.memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
-    problem_.options.memory.max_step_tokens = options_.max_step_tokens;
-    if (options_.runtime_reserve_bytes == 0)
-      problem_.options.memory.max_logit_rows =
-          static_cast<int64_t>(std::ceil(kMoreSequences * options_.max_sequences));
-    problem_.options.kv_headroom = options_.kv_headroom;
-    problem_.options.max_sequences = options_.max_sequences;
-    problem_.options.longest_request_tokens = LongestRequestTokens(options_);
-    problem_.codec_rates = {options_.kv_codec_bytes_per_second, options_.kv_codec_bytes_per_second,
-                            options_.strongest_kv_codec};
-    problem_.codec_rates.Limit(graph_.kv_codec_bytes_per_second());
-    problem_.seed = options_.seed;
-    auto search_options = ParseSearchOptions(options_.search.empty() ? "best" : options_.search,
-                                             options_.search_options);
-    if (!search_options.ok()) return search_options.status();
-    problem_.search_options = *std::move(search_options);
-    problem_.options.max_tpot_seconds = options_.goal == Goal::kGoodput
-                                            ? LargestUsefulTpot(workload_.classes)
-                                            : LeastTpotLimit(workload_.classes);
-    problem_.required_requests_per_second = workload_.requests_per_second;
-    problem_.budget_usd_per_hour = graph_.budget_usd_per_hour();
-    return CheckGoal(problem_, input_);
-  }
-
-  bool PriceKnown(const PlacedReplica& placed) const {
-    return std::all_of(placed.stages.begin(), placed.stages.end(), [&](const LayoutStage& stage) {
-      return graph_.pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour > 0;
-    });
-  }
-
-  bool PricesKnown(const Placement& placement) const {
-    return std::all_of(placement.replicas.begin(), placement.replicas.end(),
-                       [&](const PlacedReplica& placed) { return PriceKnown(placed); });
-  }
-
-  void Write(Placement placement) {
-    *plan_.mutable_model() = input_.model;
-    plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
-                               ? input_.model.dtype()
-                               : options_.weight_dtype);
-    plan_.set_kv_dtype(options_.kv_dtype);
-    for (size_t i = 0; i < placement.replicas.size(); ++i)
-      WriteReplica(placement.replicas[i], static_cast<int>(i));
-    WriteBasis();
-    WriteRouting(placement);
-    FitLinks(&placement);
-    if (options_.survive_machine_loss) Survive(placement);
-    Predict(placement);
-    WriteBusyShares(problem_, placement, &plan_);
-    for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
-    Explain(placement);
-    // Rented devices may be left idle.
-    if (options_.goal == Goal::kThroughput || options_.goal == Goal::kGoodput) {
-      const bool searched = !options_.given_search && !placement.interrupted;
-      v1::IdleDevices idle = IdleDevicesOf(graph_, placement, searched);
-      if (!idle.kinds().empty()) *plan_.add_notes()->mutable_idle() = std::move(idle);
-    }
-    if (Splits(placement) && !simulates_) plan_.add_notes()->set_unsimulated_split(true);
-    for (v1::Note& note :
-         PlanNotes({&input_, &options_, &problem_, &placement, plan_.has_survival()}))
-      *plan_.add_notes() = std::move(note);
-    Compare(placement);
-    const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;
-    if (spot_.empty() && (money || IsMarket(input_.cluster))) {
-      *plan_.add_notes()->mutable_rent_orders() =
-          RentOrdersOf(input_.cluster, plan_, PricesKnown(placement) ? placement.usd_per_hour : 0);
-    }
-    for (v1::SpotMix& mix : spot_) *plan_.add_spot() = std::move(mix);
-    AddMove(input_.cluster, options_.move, input_.running ? &*input_.running : nullptr, &plan_);
-    Assume();
-  }
-
-  void Compare(const Placement& placement) {
-    if (options_.given_search) return;
-    const AlternativeQuestion question = {&problem_, &placement,
-                                          split_everywhere_ ? &*split_everywhere_ : nullptr,
-                                          Promised(placement), plan_.has_survival()};
-    for (v1::OtherChoice& choice : OtherChoices(question))
-      *plan_.add_alternatives() = std::move(choice);
-  }
-
-  void WriteRouting(const Placement& placement) {
-    WriteShares(placement.shares, placement.requests_per_second, &plan_);
-  }
-
-  static void WriteShares(const std::vector<Share>& shares, double requests_per_second,
-                          v1::DeploymentPlan* plan) {
-    plan->clear_routing();
-    plan->mutable_prediction()->set_requests_per_second(requests_per_second);
-    for (const Share& share : shares) {
-      v1::RoutingShare* routing = plan->add_routing();
-      routing->set_prefill_replica(StrCat("r", share.prefill));
-      routing->set_decode_replica(StrCat("r", share.decode));
-      // Rounded down, so that the sum never exceeds 1.
-      routing->set_share(std::floor(share.requests_per_second / requests_per_second * 1e9) / 1e9);
-      if (share.prefill != share.decode) routing->set_kv_codec(std::string(Name(share.codec)));
-    }
-  }
-
-  // What the worst machine leaves, links counted.
-  void Survive(const Placement& placement) {
-    v1::DeploymentPlan rest = plan_;
-    v1::Survival& survival = *plan_.mutable_survival();
-    survival.set_requests_per_second(placement.requests_per_second);
-    for (const MachineLoss& loss : LossesOf(problem_, placement)) {
-      double carried = 0;
-      if (loss.requests_per_second > 0) {
-        WriteShares(loss.shares, loss.requests_per_second, &rest);
-        const std::vector<double> parts = CarriedParts(rest, graph_, shape_);
-        for (size_t i = 0; i < parts.size(); ++i)
-          carried += parts[i] * loss.shares[i].requests_per_second;
-      }
-      if (carried >= survival.requests_per_second() && !survival.worst_machine().empty()) continue;
-      survival.set_requests_per_second(std::min(carried, placement.requests_per_second));
-      survival.set_worst_machine(graph_.machines()[static_cast<size_t>(loss.machine)].name);
-    }
-  }
-
-  // What the plan is judged by: promised even when a machine is lost, where that is asked for.
-  double Promised(const Placement& placement) const {
-    return plan_.has_survival() ? plan_.survival().requests_per_second()
-                                : placement.requests_per_second;
-  }
-
-  // What links that several replicas share cannot carry is not promised.
-  void FitLinks(Placement* placement) {
-    const std::vector<double> parts = CarriedParts(plan_, graph_, shape_);
-    if (std::all_of(parts.begin(), parts.end(), [](double part) { return part == 1; })) return;
-    const double wanted = placement->requests_per_second;
-    placement->requests_per_second = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      placement->shares[i].requests_per_second *= parts[i];
-      placement->requests_per_second += placement->shares[i].requests_per_second;
-    }
-    v1::LinksShort& links = *plan_.add_notes()->mutable_links_short();
-    links.set_requests_per_second(placement->requests_per_second);
-    links.set_devices_requests_per_second(wanted);
-    WriteRouting(*placement);
-  }
-
-  void WriteReplica(const PlacedReplica& placed, int index) {
-    v1::Replica* replica = plan_.add_replicas();
-    replica->set_name(StrCat("r", index));
-    replica->set_role(ToProto(placed.role));
-    replica->set_micro_batches(placed.rate.micro_batches);
-    const ReplicaSpec spec = SpecOf(problem_, placed);
-    const LengthMoments lengths = MomentsOf(workload_.samples);
-    // Goodput was judged with steps of its own choice, and bursts find room.
-    const bool chosen = placed.rate.step_tokens > 0;
-    replica->set_max_batched_tokens(
-        chosen ? placed.rate.step_tokens
-               : StepBudget(shape_, spec, lengths, problem_.options, placed.rate));
-    int64_t sequences = chosen ? static_cast<int64_t>(options_.max_sequences)
-                               : SequenceBudget(lengths, problem_.options, spec, placed.rate);
-    if (options_.runtime_reserve_bytes == 0)
-      sequences = std::min(sequences, problem_.options.memory.max_logit_rows);
-    replica->set_max_sequences(sequences);
-    for (size_t j = 0; j < placed.stages.size(); ++j) {
-      const LayoutStage& stage = placed.stages[j];
-      const StageSpec& stage_spec = spec.stages[j];
-      const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
-      const RankMemory memory = MemoryOfRank(shape_, stage_spec, *pool.spec,
-                                             problem_.options.memory, placed.stages.size() > 1);
-      const auto shares =
-          StageShares(input_.model, stage_spec.first_layer, stage_spec.first_layer + stage.layers,
-                      stage.width, plan_.weight_dtype());
-      v1::Stage* out = replica->add_stages();
-      for (int rank = 0; rank < stage.width; ++rank) {
-        v1::PlannedWorker* worker = out->add_workers();
-        worker->set_device(
-            graph_.DeviceName(pool, placed.device_index[j][static_cast<size_t>(rank)]));
-        worker->set_kind(pool.spec->kind);
-        *worker->mutable_share() = shares[static_cast<size_t>(rank)];
-        worker->set_weight_bytes(static_cast<int64_t>(memory.weight_bytes));
-        worker->set_kv_bytes(
-            static_cast<int64_t>(placed.rate.kv_capacity_tokens * memory.kv_bytes_per_token));
-        worker->set_activation_bytes(
-            static_cast<int64_t>(memory.activation_bytes + memory.communication_bytes +
-                                 memory.reserve_bytes - options_.runtime_reserve_bytes));
-        worker->set_available_bytes(
-            static_cast<int64_t>(memory.budget_bytes - options_.runtime_reserve_bytes));
-      }
-    }
-  }
-
-  // Of replica i at the rate that the routing sends it.
-  void Predict(const Placement& placement) {
-    const double asked =
-        workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
-    // A goodput that bounds no wait is what devices can do: its queues are long.
-    const bool unbounded = options_.goal == Goal::kGoodput && !LimitsWaits(workload_.classes);
-    const double highest = options_.goal == Goal::kGoodput && !unbounded ? 1 : kHighestLoad;
-    const double load =
-        asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
-    const LengthMoments lengths = MomentsOf(workload_.samples);
-    std::vector<double> prefills(placement.replicas.size(), 0),
-        decodes(placement.replicas.size(), 0);
-    for (const Share& share : placement.shares) {
-      prefills[static_cast<size_t>(share.prefill)] += share.requests_per_second;
-      decodes[static_cast<size_t>(share.decode)] += share.requests_per_second;
-    }
-    for (size_t i = 0; i < placement.replicas.size(); ++i) {
-      const PlacedReplica& placed = placement.replicas[i];
-      const double rate = std::max(prefills[i], decodes[i]);
-      v1::Prediction* prediction =
-          plan_.mutable_replicas(static_cast<int>(i))->mutable_prediction();
-      prediction->set_requests_per_second(placed.rate.requests_per_second);
-      prediction->set_kv_capacity_tokens(static_cast<int64_t>(placed.rate.kv_capacity_tokens));
-      if (placed.role != Role::kPrefill) {
-        prediction->set_output_tokens_per_second(placed.rate.requests_per_second *
-                                                 lengths.output_tokens);
-      }
-      if (rate > 0 && PriceKnown(placed) && placed.role != Role::kPrefill) {
-        prediction->set_usd_per_million_output_tokens(placed.usd_per_hour / 3600 /
-                                                      (rate * lengths.output_tokens) * 1e6);
-      }
-    }
-    v1::Prediction* all = plan_.mutable_prediction();
-    all->set_requests_per_second(placement.requests_per_second);
-    all->set_output_tokens_per_second(placement.requests_per_second * lengths.output_tokens);
-    if (PricesKnown(placement)) {
-      const double usd_per_million =
-          placement.usd_per_hour / 3600 / all->output_tokens_per_second() * 1e6;
-      all->set_usd_per_million_output_tokens(usd_per_million);
-      v1::Rent& rent = *plan_.add_notes()->mutable_rent();
-      rent.set_usd_per_hour(placement.usd_per_hour);
-      rent.set_minimised(options_.goal == Goal::kPrice);
-      rent.set_usd_per_million_output_tokens(usd_per_million);
-      if (asked < placement.requests_per_second) {
-        rent.set_asked_usd_per_million_output_tokens(usd_per_million / load);
-        rent.set_asked_requests_per_second(asked);
-      }
-    }
-    plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
-    if (unbounded && load == kHighestLoad) TellAtPromise(placement);
-    const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
-    if (options_.goal == Goal::kPrice && !waits_end) {
-      v1::TooFull& full = *plan_.add_notes()->mutable_too_full();
-      full.set_asked_requests_per_second(asked);
-      full.set_load(load);
-      full.set_better_requests_per_second(asked / kHighestLoad);
-    }
-    if (options_.goal == Goal::kGoodput) {
-      if (auto hardest = HardestLimitOf({&problem_, &placement, load}, plan_))
-        *plan_.add_notes()->mutable_hardest_limit() = *std::move(hardest);
-    }
-    const bool price = options_.goal == Goal::kPrice;
-    plan_.mutable_certificate()->set_value(price ? placement.usd_per_hour : Promised(placement));
-    v1::LatencyLoad& at = *plan_.add_notes()->mutable_latency_load();
-    at.set_requests_per_second(load * placement.requests_per_second);
-    at.set_load(load);
-    at.set_below_capacity(load == kHighestLoad);
-    if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
-      v1::LongWaits& waits = *plan_.add_notes()->mutable_long_waits();
-      waits.set_above_load(kHighestLoad);
-      waits.set_without_end(!waits_end);
-    }
-    if (asked != kUnlimited && asked > Promised(placement))
-      plan_.add_notes()->set_asked_too_much(asked);
-  }
-
-  // What figures at less than the promised rate do not tell.
-  void TellAtPromise(const Placement& placement) {
-    v1::DeploymentPlan at_most = plan_;
-    const bool waits_end = PredictLatencies({&problem_, &placement, 1}, &at_most);
-    const v1::Prediction& prediction = at_most.prediction();
-    v1::WaitsAtPromise& waits = *plan_.add_notes()->mutable_waits_at_promise();
-    waits.set_requests_per_second(placement.requests_per_second);
-    waits.set_attainment(prediction.attainment());
-    if (waits_end) waits.set_time_to_first_token_seconds(prediction.time_to_first_token_seconds());
-  }
-
-  void WriteBasis() {
-    const LengthMoments lengths = MomentsOf(workload_.samples);
-    v1::PlanBasis& basis = *plan_.mutable_basis();
-    basis.set_prompt_tokens(lengths.prompt_tokens);
-    basis.set_uncached_prompt_tokens(lengths.uncached_prompt_tokens);
-    basis.set_output_tokens(lengths.output_tokens);
-    basis.set_decode_context_tokens(lengths.mean_decode_context());
-    basis.set_longest_sequence_tokens(lengths.max_sequence_tokens);
-    basis.set_max_step_tokens(options_.max_step_tokens);
-    basis.set_memory_utilisation(options_.utilisation);
-    basis.set_runtime_reserve_bytes(options_.runtime_reserve_bytes);
-    basis.set_kv_headroom(options_.kv_headroom);
-    basis.set_arrival_variation(workload_.arrival_variation);
-    basis.set_cut_requests_share(workload_.cut_share);
-    basis.set_goodput(options_.goal == Goal::kGoodput);
-  }
-
-  void Explain(const Placement& placement) {
-    for (v1::Pace& pace : PacesOf(problem_, placement, plan_))
-      *plan_.mutable_certificate()->add_pace() = std::move(pace);
-    if (placement.interrupted) plan_.add_notes()->set_interrupted_search(true);
-    for (const v1::Note& note : preferred_notes_) *plan_.add_notes() = note;
-    for (const v1::Note& note : placement.notes) *plan_.add_notes() = note;
-    Bound(placement);
-    if (options_.goal == Goal::kPrice) return;
-    if (options_.given_search && placement.shadow_prices.empty()) return;
-    for (v1::DevicePrice& price :
-         ShadowPrices(problem_, placement, options_.search, plan_.has_survival()))
-      *plan_.add_device_prices() = std::move(price);
-  }
-
-  void Bound(const Placement& placement) {
-    const double asked = workload_.requests_per_second;
-    const bool price = options_.goal == Goal::kPrice;
-    const bool proved = placement.proved && !spot() &&
-                        (!price || placement.requests_per_second >= asked * (1 - 1e-6));
-    v1::Certificate& certificate = *plan_.mutable_certificate();
-    certificate.set_proved(proved);
-    certificate.set_objective(ObjectiveOf(options_.goal));
-    certificate.set_asked_requests_per_second(asked);
-    const double tpot = problem_.options.max_tpot_seconds;
-    if (std::isfinite(tpot)) certificate.set_max_tpot_seconds(tpot);
-    if ((proved && price) || placement.upper_bound <= 0) return;
-    certificate.set_upper_bound(placement.upper_bound);
-    certificate.set_gap(
-        std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound));
-  }
-
-  void Assume(bool interrupted = false) {
-    *plan_.mutable_assumptions() = AssumptionsOf(
-        {&input_, &options_, &problem_, &workload_, context_, simulates_, interrupted});
-  }
-
-  bool spot() const { return options_.spot.share > 0; }
-
-  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-
-  const PlannerInput& input_;
-  const PlannerOptions& options_;
-  ModelShape shape_;
-  ClusterGraph graph_;
-  WorkloadSamples workload_;
-  PlacementProblem problem_;
-  int64_t context_ = 0;
+  PlanningProblem& planning_;
+  const PlannerInput& input_ = *planning_.input;
+  const PlannerOptions& options_ = *planning_.options;
+  const ClusterGraph& graph_ = planning_.graph;
+  const WorkloadSamples& workload_ = planning_.workload;
+  PlacementProblem& problem_ = planning_.problem;
   bool simulates_ = false;
   std::optional<Placement> split_everywhere_;
-  v1::DeploymentPlan plan_;
-  std::vector<v1::SpotMix> spot_;
   std::vector<v1::Note> preferred_notes_;
 };
 
@@ -592,7 +198,9 @@ bool Simulates(const PlannerOptions& options, int devices, bool splits) {
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options) {
-  return Planner(input, options).Run();
+  const auto planning = ReadPlanningProblem(input, options);
+  if (!planning.ok()) return planning.status();
+  return Planner(**planning).Run();
 }
 
 }  // namespace tessera::scheduler

@@ -1,0 +1,29 @@
+// A placement as a deployment plan: replicas, routing, predicted figures, links, notes, choices
+// that lost, assumptions. Nothing is searched or simulated here, and nothing is checked.
+//
+// Thread rule: pure function, deterministic.
+#pragma once
+
+#include <vector>
+
+#include "proto/plan.pb.h"
+#include "scheduler/planner/planning_problem.h"
+#include "scheduler/search/layout/problem.h"
+
+namespace tessera::scheduler {
+
+// What is known of a placement beside itself.
+struct WrittenContext {
+  // What splitting everywhere would serve; null: it was not sought.
+  const Placement* split_everywhere = nullptr;
+  std::vector<v1::Note> preferred_notes;  // what limits and simplicity cost
+  bool simulates = false;                 // the plan is simulated after it was written
+};
+
+v1::DeploymentPlan WritePlan(const PlanningProblem& planning, const WrittenContext& context,
+                             const Placement& placement);
+
+// The assumptions of a plan whose simulation was interrupted.
+v1::Assumptions UnsimulatedAssumptions(const PlanningProblem& planning);
+
+}  // namespace tessera::scheduler

@@ -1,0 +1,85 @@
+#include "scheduler/planner/planning_problem.h"
+
+#include <cmath>
+#include <utility>
+
+#include "scheduler/input/length_buckets.h"
+#include "scheduler/planner/plan_notes.h"
+#include "scheduler/planner/refusal.h"
+#include "scheduler/search/search_options.h"
+
+namespace tessera::scheduler {
+namespace {
+
+// Of max_sequences, an average: the max that a replica on CPUs runs, whose rows are charged.
+constexpr double kMoreSequences = 1.5;
+
+absl::Status Read(PlanningProblem* out) {
+  const PlannerInput& input = *out->input;
+  const PlannerOptions& options = *out->options;
+  PlacementProblem& problem = out->problem;
+  if (absl::Status s = CheckMoveOptions(options.move); !s.ok()) return s;
+  if (absl::Status s = CheckSpot(input.cluster, options.spot, input.cluster_file); !s.ok())
+    return s;
+  absl::StatusOr<ModelShape> shape =
+      MakeModelShape(input.model, options.weight_dtype, options.kv_dtype);
+  if (!shape.ok()) return shape.status();
+  out->shape = WithWireType(*std::move(shape), options.runtime_reserve_bytes);
+  absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(WithSpotPrices(input.cluster, options.spot),
+                                                        input.catalogue, input.cluster_file);
+  if (!graph.ok()) return graph.status();
+  out->graph = *std::move(graph);
+  PriceSpot(input.cluster, options.spot, &out->graph);
+  out->context_tokens =
+      options.context_tokens > 0 ? options.context_tokens : out->shape.max_positions;
+  absl::StatusOr<WorkloadSamples> samples =
+      SamplesOf(input.workload, input.trace, out->context_tokens, input.workload_file);
+  if (!samples.ok()) return samples.status();
+  out->workload = Bucketed(*std::move(samples));
+
+  problem.model = &out->shape;
+  problem.graph = &out->graph;
+  problem.samples = out->workload.samples;
+  problem.classes = out->workload.classes;
+  problem.arrival_variation = out->workload.arrival_variation;
+  problem.goal = options.goal;
+  problem.allow_split = options.allow_split;
+  problem.prove = options.prove;
+  problem.watch = options.watch;
+  problem.options.memory.utilisation = options.utilisation;
+  problem.options.memory.runtime_reserve_bytes = options.runtime_reserve_bytes;
+  problem.options.memory.max_step_tokens = options.max_step_tokens;
+  if (options.runtime_reserve_bytes == 0)
+    problem.options.memory.max_logit_rows =
+        static_cast<int64_t>(std::ceil(kMoreSequences * options.max_sequences));
+  problem.options.kv_headroom = options.kv_headroom;
+  problem.options.max_sequences = options.max_sequences;
+  problem.options.longest_request_tokens = LongestRequestTokens(options);
+  problem.codec_rates = {options.kv_codec_bytes_per_second, options.kv_codec_bytes_per_second,
+                         options.strongest_kv_codec};
+  problem.codec_rates.Limit(out->graph.kv_codec_bytes_per_second());
+  problem.seed = options.seed;
+  auto search_options =
+      ParseSearchOptions(options.search.empty() ? "best" : options.search, options.search_options);
+  if (!search_options.ok()) return search_options.status();
+  problem.search_options = *std::move(search_options);
+  problem.options.max_tpot_seconds = options.goal == Goal::kGoodput
+                                         ? LargestUsefulTpot(out->workload.classes)
+                                         : LeastTpotLimit(out->workload.classes);
+  problem.required_requests_per_second = out->workload.requests_per_second;
+  problem.budget_usd_per_hour = out->graph.budget_usd_per_hour();
+  return CheckGoal(problem, input);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlanningProblem>> ReadPlanningProblem(
+    const PlannerInput& input, const PlannerOptions& options) {
+  auto read = std::make_unique<PlanningProblem>();
+  read->input = &input;
+  read->options = &options;
+  if (absl::Status s = Read(&*read); !s.ok()) return s;
+  return read;
+}
+
+}  // namespace tessera::scheduler

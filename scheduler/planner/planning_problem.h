@@ -1,0 +1,35 @@
+// What planning reads once: the descriptions as shape, graph and samples, and the problem that
+// searches are asked.
+//
+// Thread rule: plain values; the problem borrows shape and graph, and all borrow input and options.
+// Errors: InvalidArgument, which names the file or option, for a description that cannot be.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "scheduler/planner/planner_input.h"
+#include "scheduler/search/layout/problem.h"
+
+namespace tessera::scheduler {
+
+struct PlanningProblem {
+  PlanningProblem() = default;
+  PlanningProblem(const PlanningProblem&) = delete;
+  PlanningProblem& operator=(const PlanningProblem&) = delete;
+
+  bool spot() const { return options->spot.share > 0; }
+
+  const PlannerInput* input = nullptr;
+  const PlannerOptions* options = nullptr;
+  ModelShape shape;
+  ClusterGraph graph;
+  WorkloadSamples workload;
+  int64_t context_tokens = 0;  // of the longest sequence
+  PlacementProblem problem;
+};
+
+absl::StatusOr<std::unique_ptr<PlanningProblem>> ReadPlanningProblem(const PlannerInput& input,
+                                                                     const PlannerOptions& options);
+
+}  // namespace tessera::scheduler
