@@ -9,12 +9,13 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "coordinator/http/http_exchange.h"
+#include "coordinator/http/request_framing.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -27,20 +28,6 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-std::string_view Reason(int status) {
-  const auto reason = http::obsolete_reason(static_cast<http::status>(status));
-  return {reason.data(), reason.size()};
-}
-
-std::string Head(int status, std::string_view content_type, const HttpHeaders& headers,
-                 bool keep_alive) {
-  std::string head = absl::StrFormat("HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status,
-                                     std::string(Reason(status)), std::string(content_type));
-  for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-  absl::StrAppend(&head, keep_alive ? "" : "Connection: close\r\n");
-  return head;
-}
-
 HttpResponse PlainError(int status, const std::string& message) {
   HttpResponse response;
   response.status = status;
@@ -50,21 +37,17 @@ HttpResponse PlainError(int status, const std::string& message) {
   return response;
 }
 
-// What is wrong with a head or a body that cannot be read, in our words.
+constexpr char kNotHttp[] = "this is not an HTTP request: ";
+
+// What is wrong with a body, or a header that CheckFraming lets through.
 std::string WhyNotHttp(beast::error_code error) {
-  if (error == http::error::bad_version) return "its version is not HTTP/1.0 or HTTP/1.1";
-  if (error == http::error::bad_method) return "its method is malformed";
   if (error == http::error::bad_target) return "its target is malformed";
-  if (error == http::error::bad_field || error == http::error::bad_value ||
-      error == http::error::bad_obs_fold) {
-    return "a header is malformed";
-  }
-  if (error == http::error::bad_content_length || error == http::error::multiple_content_length) {
-    return "Content-Length is malformed or given twice";
-  }
-  if (error == http::error::bad_transfer_encoding) return "Transfer-Encoding is malformed";
-  if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension)
+  if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension ||
+      error == http::error::bad_line_ending) {
     return "a chunk of its body is malformed";
+  }
+  if (error == http::error::buffer_overflow)
+    return "a chunk's header or the trailers are too large";
   if (error == http::error::partial_message) return "it ends too early";
   return "it is malformed";
 }
@@ -72,75 +55,28 @@ std::string WhyNotHttp(beast::error_code error) {
 // The path of a target: without query, and without scheme and host where a client that takes this
 // server for a proxy sends them.
 std::string PathOf(std::string_view target) {
-  for (const std::string_view scheme : {"http://", "https://"}) {
-    const std::string_view begin = target.substr(0, scheme.size());
-    if (!beast::iequals({begin.data(), begin.size()}, {scheme.data(), scheme.size()})) continue;
-    target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
-  }
+  if (const std::string_view authority = TargetAuthority(target); authority.data() != nullptr)
+    target.remove_prefix(static_cast<size_t>(authority.end() - target.begin()));
   const std::string_view path = target.substr(0, target.find('?'));
   return path.empty() ? "/" : std::string(path);
 }
 
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kStalled{1};
+// The parser lets a quoted extension hold line ends and other controls; a reader that ends the line
+// there sees other chunks.
+void CheckChunk(uint64_t, beast::string_view extensions, beast::error_code& error) {
+  if (HasControls({extensions.data(), extensions.size()})) error = http::error::bad_chunk_extension;
+}
+
+constexpr size_t kMaxHeaderBytes = 64 << 10;
+// What may stand unread in memory: a header and the beginning of the next request, or a piece of a
+// body.
+constexpr size_t kMaxBufferBytes = 160 << 10;
 constexpr size_t kMaxReadAheadBytes = 16 << 10;
 constexpr std::chrono::milliseconds kWatchInterval{200};
 constexpr std::chrono::seconds kLinger{5};
 
-class Connection;
-
-// The answering side of one request. Outlives its connection if whoever answers does.
-class Exchange final : public HttpExchange {
- public:
-  Exchange(std::weak_ptr<Connection> connection, HttpRequest request, bool head_only,
-           int64_t max_pending_bytes)
-      : connection_(std::move(connection)),
-        request_(std::move(request)),
-        head_only_(head_only),
-        max_pending_bytes_(max_pending_bytes) {}
-
-  HttpRequest& request() override { return request_; }
-  void Respond(HttpResponse response) override;
-  void BeginStream(HttpHeaders headers) override;
-  bool Write(std::string_view bytes) override;
-  void End() override;
-  void OnGone(std::function<void()> gone) override;
-
-  // For the connection, on its executor.
-  std::string TakePending(bool& complete);
-  void Gone();
-  // Whoever was to answer has let go of it.
-  void Abandoned();
-  void SetKeepAlive(bool keep_alive) { keep_alive_ = keep_alive; }
-  // Before the handler sees the exchange: a client of HTTP/1.0 knows no chunks, the end of the
-  // connection is the end of a stream.
-  void SetChunked(bool chunked) { chunked_ = chunked; }
-  bool keep_alive() const { return keep_alive_; }
-
- private:
-  void Append(std::string_view bytes, bool end);
-  void WakeConnection();
-  void CloseConnection();
-
-  const std::weak_ptr<Connection> connection_;
-  HttpRequest request_;
-  const bool head_only_;
-  const int64_t max_pending_bytes_;
-  bool keep_alive_ = true;  // set before the handler sees the exchange
-  bool chunked_ = true;     // likewise
-
-  std::mutex mutex_;
-  std::string pending_;
-  bool streaming_ = false;
-  bool answered_ = false;  // Respond or BeginStream was called
-  bool ended_ = false;
-  bool gone_ = false;
-  bool wake_posted_ = false;
-  std::optional<Clock::time_point> write_began_;  // of the bytes taken last, if still unsent
-  std::function<void()> on_gone_;
-};
-
 class Connection final : public HttpConnectionControl,
+                         public ExchangeConnection,
                          public std::enable_shared_from_this<Connection> {
  public:
   Connection(asio::ip::tcp::socket socket, std::shared_ptr<HttpServerState> state)
@@ -151,13 +87,11 @@ class Connection final : public HttpConnectionControl,
 
   void ReadNext() {
     exchange_.reset();
-    parser_.emplace();
-    parser_->body_limit(static_cast<uint64_t>(state_->options.max_body_bytes));
-    parser_->header_limit(64 << 10);
-    stream_.expires_after(Milliseconds(state_->options.idle_timeout_seconds));
+    request_ = HttpRequest();
+    scanned_ = 0;
     idle_ = true;
-    http::async_read_header(stream_, buffer_, *parser_,
-                            beast::bind_front_handler(&Connection::OnHeader, shared_from_this()));
+    stream_.expires_after(Milliseconds(state_->options.idle_timeout_seconds));
+    ReadHeader();
   }
 
   void Drain() override {
@@ -167,7 +101,14 @@ class Connection final : public HttpConnectionControl,
 
   auto executor() { return stream_.get_executor(); }
 
-  // Something is pending in the exchange, or it has ended.
+  void PostPump() override {
+    asio::post(executor(), [self = shared_from_this()] { self->Pump(); });
+  }
+  void PostClose() override {
+    asio::post(executor(), [self = shared_from_this()] { self->Close(); });
+  }
+
+ private:
   void Pump() {
     if (writing_ || closed_ || exchange_ == nullptr) return;
     bool complete = false;
@@ -194,36 +135,120 @@ class Connection final : public HttpConnectionControl,
     if (exchange != nullptr) exchange->Gone();
   }
 
- private:
-  void OnHeader(beast::error_code error, size_t) {
+  std::string_view Buffered() const {
+    const asio::const_buffer bytes = buffer_.cdata();
+    return {static_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  void ReadHeader() {
+    const absl::StatusOr<size_t> end = FindHeaderEnd(Buffered(), scanned_);
+    if (!end.ok()) {
+      RefuseFraming(end.status());
+    } else if (std::max(*end, scanned_) > kMaxHeaderBytes) {
+      idle_ = false;
+      CountRefused();
+      RespondAndClose(PlainError(431, "the request's headers are larger than 65536 bytes"));
+    } else if (*end > 0) {
+      OnHeader(*end);
+    } else {
+      stream_.async_read_some(
+          buffer_.prepare(kMaxReadAheadBytes),
+          beast::bind_front_handler(&Connection::OnHeaderBytes, shared_from_this()));
+    }
+  }
+
+  void OnHeaderBytes(beast::error_code error, size_t bytes) {
+    buffer_.commit(bytes);
+    if (!error) {
+      ReadHeader();
+    } else if (error == asio::error::eof && buffer_.size() > 0) {
+      RefuseFraming(absl::InvalidArgumentError("it ends too early"));
+    } else {
+      Close();
+    }
+  }
+
+  // All that decides whether a body is read at all; in this order, so that nobody is told to go on
+  // who is refused anyway.
+  void OnHeader(size_t bytes) {
     idle_ = false;
+    if (absl::Status s = CheckFraming(Buffered().substr(0, bytes)); !s.ok()) {
+      RefuseFraming(s);
+      return;
+    }
+    parser_.emplace();
+    parser_->header_limit(kMaxHeaderBytes);
+    parser_->body_limit(boost::none);
+    beast::error_code error;
+    parser_->put(asio::buffer(Buffered().data(), bytes), error);
     if (error) {
       Refuse(error);
       return;
     }
+    buffer_.consume(bytes);
+    TakeHeader();
     stream_.expires_after(Milliseconds(state_->options.read_timeout_seconds));
-    if (parser_->get().version() >= 11 && parser_->get().count(http::field::host) != 1) {
+    const uint64_t limit = static_cast<uint64_t>(state_->options.max_body_bytes);
+    if (parser_->content_length().value_or(0) > limit) {
+      Refuse(http::error::body_limit);
+      return;
+    }
+    parser_->body_limit(limit);
+    parser_->eager(true);
+    if (!parser_->is_done()) parser_->on_chunk_header(check_chunk_);
+    const auto expected = parser_->get()[http::field::expect];
+    if (!expected.empty() && !beast::iequals(expected, "100-continue")) {
       CountRefused();
-      RespondAndClose(PlainError(400, "a request of HTTP/1.1 has exactly one Host header"));
-      return;
+      RespondAndClose(PlainError(417, "the header Expect may only ask for 100-continue here"));
+    } else if (!expected.empty() && !parser_->is_done() && exchange_options_.chunked) {
+      Continue();
+    } else {
+      ReadBody();
     }
-    if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
-      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-      asio::async_write(stream_, asio::buffer(kContinue),
-                        [self = shared_from_this()](beast::error_code failed, size_t) {
-                          if (failed)
-                            self->Close();
-                          else
-                            self->ReadBody();
-                        });
-      return;
-    }
-    ReadBody();
+  }
+
+  void Continue() {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(stream_, asio::buffer(kContinue),
+                      [self = shared_from_this()](beast::error_code failed, size_t) {
+                        if (failed)
+                          self->Close();
+                        else
+                          self->ReadBody();
+                      });
+  }
+
+  // Of the header, before the body: its trailers are put among the headers by the parser.
+  void TakeHeader() {
+    const auto& message = parser_->get();
+    request_.method = std::string(message.method_string());
+    request_.path = PathOf({message.target().data(), message.target().size()});
+    request_.authorization = std::string(message[http::field::authorization]);
+    request_.content_type = std::string(message[http::field::content_type]);
+    request_.request_id = std::string(message["X-Request-Id"]);
+    request_.origin = std::string(message[http::field::origin]);
+    request_.cors_method = std::string(message[http::field::access_control_request_method]);
+    request_.cors_headers = std::string(message[http::field::access_control_request_headers]);
+    exchange_options_.head_only = message.method() == http::verb::head;
+    exchange_options_.keep_alive = message.keep_alive();
+    exchange_options_.chunked = message.version() >= 11;
+    exchange_options_.max_pending_bytes = state_->options.max_pending_bytes;
   }
 
   void ReadBody() {
-    http::async_read(stream_, buffer_, *parser_,
-                     beast::bind_front_handler(&Connection::OnRequest, shared_from_this()));
+    if (parser_->is_done()) {
+      OnRequest();
+      return;
+    }
+    http::async_read_some(stream_, buffer_, *parser_,
+                          beast::bind_front_handler(&Connection::OnBodyBytes, shared_from_this()));
+  }
+
+  void OnBodyBytes(beast::error_code error, size_t) {
+    if (error)
+      Refuse(error);
+    else
+      ReadBody();
   }
 
   // Closing a socket with unread bytes resets it, and the answer is lost on its way: a client that
@@ -234,7 +259,7 @@ class Connection final : public HttpConnectionControl,
   }
 
   void LingerOn() {
-    buffer_ = beast::flat_buffer();
+    buffer_.clear();
     stream_.async_read_some(buffer_.prepare(kMaxReadAheadBytes),
                             [self = shared_from_this()](beast::error_code error, size_t) {
                               if (error)
@@ -242,6 +267,14 @@ class Connection final : public HttpConnectionControl,
                               else
                                 self->LingerOn();
                             });
+  }
+
+  void RefuseFraming(const absl::Status& status) {
+    idle_ = false;
+    const bool unknown = status.code() == absl::StatusCode::kUnimplemented;
+    CountRefused();
+    RespondAndClose(PlainError(
+        unknown ? 501 : 400, absl::StrCat(unknown ? "" : kNotHttp, std::string(status.message()))));
   }
 
   // What cannot be read as HTTP is answered where the other side may still listen, then closed.
@@ -253,58 +286,37 @@ class Connection final : public HttpConnectionControl,
       Close();
       return;
     }
-    HttpResponse response;
-    if (error == http::error::body_limit) {
-      response = PlainError(
-          413, absl::StrCat("the body is larger than ", state_->options.max_body_bytes, " bytes"));
-    } else if (error == http::error::header_limit) {
-      response = PlainError(431, "the request's headers are larger than 65536 bytes");
-    } else {
-      response = PlainError(400, absl::StrCat("this is not an HTTP request: ", WhyNotHttp(error)));
-    }
     CountRefused();
-    RespondAndClose(std::move(response));
+    if (error == http::error::body_limit) {
+      RespondAndClose(PlainError(
+          413, absl::StrCat("the body is larger than ", state_->options.max_body_bytes, " bytes")));
+    } else {
+      RespondAndClose(PlainError(400, absl::StrCat(kNotHttp, WhyNotHttp(error))));
+    }
   }
 
+  // By the path where one was read.
   void CountRefused() const {
     if (!state_->options.refused) return;
-    std::string_view target;
-    if (parser_.has_value())
-      target = {parser_->get().target().data(), parser_->get().target().size()};
-    state_->options.refused(PathOf(target));
+    state_->options.refused(request_.path.empty() ? PathOf(RequestTarget(Buffered()))
+                                                  : request_.path);
   }
 
   void RespondAndClose(HttpResponse response) {
     unread_ = true;
-    exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), false,
-                                           state_->options.max_pending_bytes);
-    exchange_->SetKeepAlive(false);
+    ExchangeOptions options = exchange_options_;
+    options.keep_alive = false;
+    exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), options);
     exchange_->Respond(std::move(response));
   }
 
-  void OnRequest(beast::error_code error, size_t) {
-    if (error) {
-      Refuse(error);
-      return;
-    }
-    auto message = parser_->release();
+  void OnRequest() {
+    request_.body = std::move(parser_->get().body());
     parser_.reset();
-    HttpRequest request;
-    request.method = std::string(message.method_string());
-    request.path = PathOf({message.target().data(), message.target().size()});
-    request.body = std::move(message.body());
-    request.authorization = std::string(message[http::field::authorization]);
-    request.content_type = std::string(message[http::field::content_type]);
-    request.request_id = std::string(message["X-Request-Id"]);
-    request.origin = std::string(message[http::field::origin]);
-    request.cors_method = std::string(message[http::field::access_control_request_method]);
-    request.cors_headers = std::string(message[http::field::access_control_request_headers]);
-    exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(request),
-                                           message.method() == http::verb::head,
-                                           state_->options.max_pending_bytes);
-    exchange_->SetKeepAlive(message.keep_alive() && !state_->draining);
-    exchange_->SetChunked(message.version() >= 11);
-    if (buffer_.size() == 0) buffer_ = beast::flat_buffer();  // a large request's memory goes back
+    exchange_options_.keep_alive = exchange_options_.keep_alive && !state_->draining;
+    exchange_ =
+        std::make_shared<Exchange>(weak_from_this(), std::move(request_), exchange_options_);
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a large request's memory goes back
     stream_.expires_never();
     Watch();
     // The connection keeps the exchange too; this handle tells when nobody is left to answer.
@@ -387,8 +399,12 @@ class Connection final : public HttpConnectionControl,
   beast::tcp_stream stream_;
   const std::shared_ptr<HttpServerState> state_;
   asio::steady_timer watch_timer_;
-  beast::flat_buffer buffer_;
+  beast::flat_buffer buffer_{kMaxBufferBytes};
+  size_t scanned_ = 0;  // of buffer_, for the end of a header
   std::optional<http::request_parser<http::string_body>> parser_;
+  HttpRequest request_;  // that is being read
+  ExchangeOptions exchange_options_;
+  void (*check_chunk_)(uint64_t, beast::string_view, beast::error_code&) = &CheckChunk;
   std::shared_ptr<Exchange> exchange_;
   std::string current_;
   bool writing_ = false;
@@ -397,124 +413,6 @@ class Connection final : public HttpConnectionControl,
   bool closed_ = false;
   bool idle_ = false;
 };
-
-void Exchange::Abandoned() {
-  {
-    std::lock_guard lock(mutex_);
-    if (ended_ || gone_) return;
-  }
-  CloseConnection();
-}
-
-void Exchange::CloseConnection() {
-  if (auto connection = connection_.lock()) {
-    asio::post(connection->executor(), [connection] { connection->Close(); });
-  }
-}
-
-void Exchange::Respond(HttpResponse response) {
-  {
-    std::lock_guard lock(mutex_);
-    if (answered_) return;
-    answered_ = true;
-  }
-  std::string bytes = Head(response.status, response.content_type, response.headers, keep_alive_);
-  absl::StrAppend(&bytes, "Content-Length: ", response.body.size(), "\r\n\r\n");
-  if (!head_only_) bytes += response.body;
-  Append(bytes, true);
-}
-
-void Exchange::BeginStream(HttpHeaders headers) {
-  {
-    std::lock_guard lock(mutex_);
-    if (answered_) return;
-    answered_ = true;
-    streaming_ = true;
-  }
-  if (!chunked_) keep_alive_ = false;
-  std::string head = Head(200, "text/event-stream; charset=utf-8", headers, keep_alive_);
-  absl::StrAppend(&head, "Cache-Control: no-cache\r\n",
-                  chunked_ ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
-  Append(head, false);
-}
-
-bool Exchange::Write(std::string_view bytes) {
-  if (bytes.empty()) return true;
-  const std::string chunk = chunked_
-                                ? absl::StrFormat("%x\r\n%s\r\n", bytes.size(), std::string(bytes))
-                                : std::string(bytes);
-  bool too_slow = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (gone_ || ended_) return false;
-    // A large piece, or many at once, are no fault of the reader: it is slow when it has left a
-    // write standing for a while.
-    const bool stalled = write_began_.has_value() && Clock::now() - *write_began_ > kStalled;
-    too_slow = stalled && static_cast<int64_t>(pending_.size() + chunk.size()) > max_pending_bytes_;
-  }
-  if (too_slow) {
-    CloseConnection();
-    return false;
-  }
-  Append(chunk, false);
-  return true;
-}
-
-void Exchange::End() { Append(streaming_ && chunked_ ? "0\r\n\r\n" : "", true); }
-
-void Exchange::OnGone(std::function<void()> gone) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!gone_) {
-      on_gone_ = std::move(gone);
-      return;
-    }
-  }
-  if (gone) gone();
-}
-
-void Exchange::Append(std::string_view bytes, bool end) {
-  {
-    std::lock_guard lock(mutex_);
-    if (gone_ || ended_) return;
-    // Grown by doubling, a slow reader's bytes would leave as many again in freed pieces.
-    const size_t bound = static_cast<size_t>(max_pending_bytes_);
-    const size_t size = pending_.size() + bytes.size();
-    if (size > pending_.capacity() && size > bound / 16 && size <= bound) pending_.reserve(bound);
-    pending_ += bytes;
-    ended_ = end;
-    if (end) on_gone_ = nullptr;
-    if (wake_posted_) return;  // several writes, one wake-up: they go out together
-    wake_posted_ = true;
-  }
-  WakeConnection();
-}
-
-void Exchange::WakeConnection() {
-  if (auto connection = connection_.lock()) {
-    asio::post(connection->executor(), [connection] { connection->Pump(); });
-  }
-}
-
-std::string Exchange::TakePending(bool& complete) {
-  std::lock_guard lock(mutex_);
-  wake_posted_ = false;
-  complete = ended_ && pending_.empty();
-  write_began_ = pending_.empty() ? std::nullopt : std::optional(Clock::now());
-  return std::exchange(pending_, std::string());
-}
-
-void Exchange::Gone() {
-  std::function<void()> gone;
-  {
-    std::lock_guard lock(mutex_);
-    gone_ = true;
-    pending_ = std::string();
-    if (!ended_) gone = std::move(on_gone_);
-    on_gone_ = nullptr;
-  }
-  if (gone) gone();
-}
 
 }  // namespace
 
