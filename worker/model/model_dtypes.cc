@@ -19,6 +19,15 @@ std::string_view NameOf(v1::DataType type) {
   }
 }
 
+// What products with int8 weights of a checkpoint stored so round activations to, and KV on auto.
+DType TypeBesideInt8(v1::DataType stored, const HalfTypes& computed) {
+  const DType half = computed.float16 ? DType::kF16 : DType::kF32;
+  // GPUs have tensor cores and fast attention for 16 bits alone; CPUs keep what was stored exactly.
+  const bool rounds = stored == v1::DATA_TYPE_BFLOAT16 || computed.float16;
+  if (stored == v1::DATA_TYPE_FLOAT16 || !rounds) return half;
+  return computed.bfloat16 ? DType::kBF16 : half;
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
@@ -46,6 +55,10 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
                                                static_cast<int>(requested_weights),
                                                "; use auto, float32, float16, bfloat16 or int8"));
   }
+  // f32 where weights are f32: products and KV are then as exact.
+  DType activations = chosen.weight_dtype;
+  if (chosen.weight_dtype == DType::kI8) activations = TypeBesideInt8(model.dtype(), computed);
+  if (chosen.weight_dtype == DType::kBF16 && !computed.bfloat16) activations = half;
   switch (requested_kv) {
     case v1::DATA_TYPE_FLOAT32: chosen.kv_dtype = DType::kF32; break;
     case v1::DATA_TYPE_BFLOAT16: chosen.kv_dtype = DType::kBF16; break;
@@ -57,18 +70,9 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
       }
       return absl::InvalidArgumentError(
           StrCat("KV cannot be kept as ", NameOf(requested_kv), "; use auto, float32 or bfloat16"));
-    default: {
-      const bool bf16 =
-          chosen.weight_dtype == DType::kBF16 || (chosen.weight_dtype == DType::kI8 && stored_bf16);
-      if (bf16) chosen.kv_dtype = computed.bfloat16 ? DType::kBF16 : half;
-      if (chosen.weight_dtype == DType::kF16) chosen.kv_dtype = DType::kF16;
-    }
+    default: chosen.kv_dtype = activations;
   }
-  const bool int8_of_bf16 = chosen.weight_dtype == DType::kI8 && stored_bf16;
-  if (chosen.weight_dtype == DType::kBF16 || int8_of_bf16) {
-    chosen.product_dtype = computed.bfloat16 ? DType::kBF16 : half;
-  }
-  if (chosen.weight_dtype == DType::kF16) chosen.product_dtype = DType::kF16;
+  chosen.product_dtype = activations;
   const std::string stored = model.dtype() == v1::DATA_TYPE_UNSPECIFIED
                                  ? "of no type named in config.json"
                                  : StrCat("stored as ", NameOf(model.dtype()));

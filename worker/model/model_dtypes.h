@@ -25,11 +25,14 @@ struct ResolvedDTypes {
 // UNSPECIFIED is "auto": the checkpoint's own type. Where the device does not compute in float16,
 // it is float32, which holds every float16 exactly; bfloat16, which does not, only where it is
 // asked for. Where the device does not compute in bfloat16, "auto" of a bfloat16 checkpoint is
-// float16, and loading refuses a weight beyond it. INT8 quantises weights only. KV on auto is of 16
-// bits where weights are, or where they are int8 from a bfloat16 checkpoint; else float32. Products
-// are of that type in the same cases, and float32 in all others: int8 weights of a float32 or
-// float16 checkpoint meet activations that are not rounded. InvalidArgument for int8 KV, and for
-// float16 KV where the device does not compute in it.
+// float16, and loading refuses a weight beyond it. INT8 quantises weights only.
+//
+// KV on auto and products have 16 bits where weights have them. Beside int8 weights they have them
+// where the checkpoint is bfloat16, and on a device that computes in float16 (a GPU) whatever it
+// is: float16 for a float16 one, else bfloat16 where the device computes in it. All other products
+// are float32: int8 weights of a float32 or float16 checkpoint on a CPU meet activations that are
+// not rounded. InvalidArgument for int8 KV, and for float16 KV where the device does not compute in
+// it.
 absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
                                              v1::DataType requested_kv,
                                              const HalfTypes& computed = {});

@@ -5,6 +5,7 @@
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/kernels/device_under_test.h"
 #include "tests/worker/model/tiny_model.h"
+#include "worker/model/model_dtypes.h"
 
 namespace tessera::worker {
 namespace {
@@ -60,6 +61,7 @@ struct HalfModel {
   double tolerance;  // of logits under forced tokens, relative to a row's largest
 };
 constexpr double kBf16Tolerance = 0.03, kF16Tolerance = 0.005;
+constexpr double kInt8Tolerance = 0.1;  // int8 weights against those that were stored
 constexpr HalfModel kHalfModels[] = {{"llama_bf16_heads_64", DType::kBF16, kBf16Tolerance},
                                      {"qwen3_moe_bf16_heads_128", DType::kBF16, kBf16Tolerance},
                                      {"mistral_fp16_heads_128", DType::kF16, kF16Tolerance},
@@ -177,6 +179,43 @@ TEST_CASE("int8 on the CUDA device: the same logits as the CPU's reference") {
   for (size_t i = 0; i < expected.size(); ++i) {
     CHECK(RelativeError(actual[i], expected[i]) <= kBf16Tolerance);
   }
+#endif
+}
+
+TEST_CASE("int8 on the CUDA device: no type of checkpoint gets the slow kernels for its prompts") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  using kernels::cuda::emulated::LaunchesFrom;
+  const auto [name, stored] = GENERATE(
+      table<const char*, v1::DataType>({{"llama_bf16_heads_64", v1::DATA_TYPE_BFLOAT16},
+                                        {"llama_bf16_heads_64", v1::DATA_TYPE_FLOAT32},
+                                        {"mistral_fp16_heads_128", v1::DATA_TYPE_FLOAT16}}));
+  const bool bfloat16 = GENERATE(true, false);
+  CAPTURE(name, v1::DataType_Name(stored), bfloat16);
+  v1::Model model;
+  model.set_dtype(stored);
+  const auto types = ResolveDTypes(model, v1::DATA_TYPE_INT8, v1::DATA_TYPE_UNSPECIFIED,
+                                   {.float16 = true, .bfloat16 = bfloat16});
+  REQUIRE(types.ok());
+  const GoldenRun run = ReadGolden(name)[0];
+  REQUIRE(run.prompt.size() > 4);
+  TinyModel tiny(GoldenFolder(name), {.cuda = true,
+                                      .weight_dtype = types->weight_dtype,
+                                      .kv_dtype = types->kv_dtype,
+                                      .product_dtype = types->product_dtype});
+  const int64_t gemv = LaunchesFrom("gemv.cu"), gemm = LaunchesFrom("gemm.cu");
+  const int64_t plain = LaunchesFrom("matmul.cu"), attention = LaunchesFrom("attention.cu");
+  const auto logits =
+      tiny.Run({{.tokens = run.prompt, .prompt_tokens = static_cast<int64_t>(run.prompt.size())}});
+  for (size_t i = 0; i < logits.size(); ++i) {
+    CHECK(RelativeError(logits[i], run.prompt_logits[i]) <= kInt8Tolerance);
+  }
+  if (kernels::cuda::DevicesUnderTest() == kernels::cuda::UnderTest::kGpu) return;
+  CHECK(LaunchesFrom("gemm.cu") > gemm);
+  CHECK(LaunchesFrom("gemv.cu") == gemv);
+  CHECK(LaunchesFrom("matmul.cu") == plain);
+  CHECK(LaunchesFrom("attention.cu") == attention);
 #endif
 }
 

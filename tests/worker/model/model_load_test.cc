@@ -174,6 +174,7 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
   CHECK(resolve(v1::DATA_TYPE_BFLOAT16, kAuto, kAuto).product_dtype == DType::kBF16);
   CHECK(resolve(v1::DATA_TYPE_FLOAT32, kAuto, kAuto).product_dtype == DType::kF32);
   CHECK(resolve(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_INT8, kAuto).product_dtype == DType::kF32);
+  CHECK(resolve(v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_INT8, kAuto).kv_dtype == DType::kF32);
   CHECK(resolve(v1::DATA_TYPE_BFLOAT16, kAuto, v1::DATA_TYPE_FLOAT32).kv_dtype == DType::kF32);
   // A device that computes in float16, and one that computes in it alone.
   const auto on_gpu = [&](v1::DataType stored, v1::DataType weights, const HalfTypes& computed) {
@@ -190,6 +191,13 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
   CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, kAuto, ampere) == bf16);
   CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, kAuto, turing) == f16);
   CHECK(on_gpu(v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8, turing).second == DType::kF16);
+  // Also int8 of what is not bfloat16: a GPU has fast kernels for 16 bits alone.
+  const std::pair i8_f16(DType::kI8, DType::kF16), i8_bf16(DType::kI8, DType::kBF16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_INT8, ampere) == i8_f16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_INT8, turing) == i8_f16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_INT8, ampere) == i8_bf16);
+  CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_INT8, turing) == i8_f16);
+  CHECK(on_gpu(kAuto, v1::DATA_TYPE_INT8, ampere) == i8_bf16);
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16, turing).first == DType::kBF16);
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, kAuto, turing).first == DType::kF32);
   CHECK(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16, ampere)->kv_dtype == DType::kF16);
