@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <tuple>
 
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
@@ -29,14 +32,19 @@ int64_t Bucket(int64_t rows) {
 // To the library matrices lie column below column: our weights are a [depth, columns] one that it
 // transposes, our rows are columns of the others.
 struct BlasProducts::Plan {
+  // Rows of a call, and its strides. The algorithm was suggested for the most rows, without gaps.
+  using Extents = std::tuple<int64_t, int64_t, int64_t>;
+
   const BlasTable& blas;
   BlasProduct product = nullptr;
   BlasLayout weights = nullptr, in = nullptr, out = nullptr;
   BlasAlgorithm algorithm = {};
   int64_t workspace_bytes = 0;
-  std::mutex mutex;  // over the descriptors, which a launch fills in
+  const Shape shape;
+  std::mutex mutex;  // over the descriptors, which a launch fills in, and what was refused
+  std::set<Extents> refused;
 
-  explicit Plan(const BlasTable& table) : blas(table) {}
+  Plan(const BlasTable& table, const Shape& product_shape) : blas(table), shape(product_shape) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
@@ -66,7 +74,7 @@ BlasProducts::~BlasProducts() {
 
 std::unique_ptr<BlasProducts::Plan> BlasProducts::MakePlan(const Key& key) const {
   const Shape& shape = key.shape;
-  auto plan = std::make_unique<Plan>(blas_);
+  auto plan = std::make_unique<Plan>(blas_, shape);
   BlasStatus status = blas_.ProductCreate(&plan->product, kBlasComputeFloat32, kBlasFloat32);
   const auto then = [&](auto call) {
     if (status == kBlasSuccess) status = call();
@@ -127,7 +135,6 @@ BlasProducts::Plan* BlasProducts::Find(const Shape& shape, int64_t rows) {
 
 BlasStatus BlasProducts::Multiply(const Call& call, cudaStream_t stream) const {
   Plan& plan = *call.plan;
-  const std::lock_guard<std::mutex> lock(plan.mutex);
   BlasStatus status = kBlasSuccess;
   const auto set = [&](BlasLayout layout, int attribute, const auto& value) {
     if (status == kBlasSuccess) status = blas_.LayoutSet(layout, attribute, &value, sizeof value);
@@ -149,9 +156,24 @@ BlasStatus BlasProducts::Multiply(const Call& call, cudaStream_t stream) const {
 
 int64_t BlasProducts::WorkspaceBytes(const Plan& plan) { return plan.workspace_bytes; }
 
-cudaError_t BlasProducts::Launch(const Call& call, cudaStream_t stream) {
-  return call.products->Multiply(call, stream) == kBlasSuccess ? cudaSuccess
-                                                               : cudaErrorInvalidValue;
+bool BlasProducts::Launch(const Call& call, cudaStream_t stream) {
+  Plan& plan = *call.plan;
+  const std::lock_guard<std::mutex> lock(plan.mutex);
+  const Plan::Extents extents = {call.rows, call.in_stride, call.out_stride};
+  if (plan.refused.contains(extents)) return false;
+  const BlasStatus status = call.products->Multiply(call, stream);
+  if (status == kBlasSuccess) return true;
+  cudaGetLastError();  // or the next launch of this thread would return it
+  if (plan.refused.empty()) {
+    Logger("kernels").warn(
+        "cuBLASLt refuses {} rows (strides {} and {}) with {} weights [{}, {}], status {}: our "
+        "GEMM "
+        "computes this product, and others with such weights that the library refuses",
+        call.rows, call.in_stride, call.out_stride, Name(plan.shape.type), plan.shape.columns,
+        plan.shape.depth, status);
+  }
+  plan.refused.insert(extents);
+  return false;
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -56,8 +56,9 @@ class BlasProducts {
   // Null where none was prepared, or the library had no algorithm.
   Plan* Find(const Shape& shape, int64_t rows);
   static int64_t WorkspaceBytes(const Plan& plan);
-  // InvalidValue where the library refuses: the step is lost, the device is not.
-  static cudaError_t Launch(const Call& call, cudaStream_t stream);
+  // False: the library does not compute this call, the reason is logged, and nothing was launched.
+  // It is not asked again for so many rows with such strides.
+  static bool Launch(const Call& call, cudaStream_t stream);
 
  private:
   struct Key {
@@ -69,7 +70,7 @@ class BlasProducts {
   BlasProducts(const BlasTable& table, BlasHandle handle);
   // Null where the library suggests nothing.
   std::unique_ptr<Plan> MakePlan(const Key& key) const;
-  BlasStatus Multiply(const Call& call, cudaStream_t stream) const;
+  BlasStatus Multiply(const Call& call, cudaStream_t stream) const;  // the plan's mutex is held
 
   const BlasTable blas_;
   const BlasHandle handle_;

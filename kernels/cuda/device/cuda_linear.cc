@@ -48,8 +48,7 @@ int64_t RoundedBytes(const TensorView& in) {
 
 // Of the workspace, for sums of parts of the depth.
 int64_t PartBytes(const LinearSpec& spec, int64_t rows) {
-  const GemmSplit split =
-      ChooseGemmSplit(spec.out_features, spec.in_features, spec.weight_dtype);
+  const GemmSplit split = ChooseGemmSplit(spec.out_features, spec.in_features, spec.weight_dtype);
   return GemmPartBytes(split, rows, spec.out_features);
 }
 
@@ -100,6 +99,17 @@ TensorView EnqueueRounding(const char* op, const TensorView& in, DType type,
                                   .out_dtype = type};
   stream.Enqueue(op, &LaunchRoundRows, params);
   return rounded;
+}
+
+// A product for cuBLASLt, and the same one for our GEMM.
+struct DenseCall {
+  BlasProducts::Call blas;
+  LinearParams own;
+};
+
+// By the library where it takes the call.
+cudaError_t LaunchDense(const DenseCall& call, cudaStream_t stream) {
+  return BlasProducts::Launch(call.blas, stream) ? cudaSuccess : LaunchGemm(call.own, stream);
 }
 
 // How many experts from `first` on lie at equal distances, which one launch can step by.
@@ -164,29 +174,12 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   BlasProducts::Plan* const plan = FindPlan(args, type);
   const int64_t rounded_bytes = RoundedBytes(args.in);
   const int64_t plan_bytes = plan == nullptr ? 0 : BlasProducts::WorkspaceBytes(*plan);
-  const int64_t blas_bytes = kBlasAlignment + plan_bytes;
-  const bool may_split = plan == nullptr && args.in.rows() <= kMaxSplitRows;
+  const int64_t blas_bytes = plan == nullptr ? 0 : kBlasAlignment + plan_bytes;
+  const bool may_split = args.in.rows() <= kMaxSplitRows;
   const int64_t part_bytes = may_split ? PartBytes(args.weights->spec, args.in.rows()) : 0;
-  absl::Status check =
-      CheckLinear(args, rounded_bytes + (plan == nullptr ? part_bytes : blas_bytes));
+  absl::Status check = CheckLinear(args, rounded_bytes + std::max(part_bytes, blas_bytes));
   if (!check.ok()) return check;
   const TensorView in = EnqueueRounding("Linear", args.in, type, args.workspace, stream);
-  if (plan != nullptr) {
-    const BlasProducts::Call call = {
-        .products = blas_,
-        .plan = plan,
-        .out = args.out.data,
-        .in = in.data,
-        .weights = args.weights->data,
-        .bias = args.bias.As<float>(),
-        .workspace = AlignedForBlas(args.workspace.data + rounded_bytes),
-        .rows = args.in.rows(),
-        .out_stride = args.out.row_stride,
-        .in_stride = in.row_stride,
-        .workspace_bytes = plan_bytes};
-    stream.Enqueue("Linear by cuBLASLt", &BlasProducts::Launch, call);
-    return absl::OkStatus();
-  }
   auto params = ParamsOf<LinearParams>(*args.weights, args.out, in);
   params.bias = args.bias.As<float>();
   if (part_bytes > 0) {
@@ -194,7 +187,22 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   }
   params.capability = capability_;
   params.multiprocessors = multiprocessors_;
-  stream.Enqueue("Linear", &LaunchGemm, params);
+  if (plan == nullptr) {
+    stream.Enqueue("Linear", &LaunchGemm, params);
+    return absl::OkStatus();
+  }
+  const BlasProducts::Call call = {.products = blas_,
+                                   .plan = plan,
+                                   .out = args.out.data,
+                                   .in = in.data,
+                                   .weights = args.weights->data,
+                                   .bias = args.bias.As<float>(),
+                                   .workspace = AlignedForBlas(args.workspace.data + rounded_bytes),
+                                   .rows = args.in.rows(),
+                                   .out_stride = args.out.row_stride,
+                                   .in_stride = in.row_stride,
+                                   .workspace_bytes = plan_bytes};
+  stream.Enqueue("Linear by cuBLASLt", &LaunchDense, DenseCall{.blas = call, .own = params});
   return absl::OkStatus();
 }
 

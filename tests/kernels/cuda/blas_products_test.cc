@@ -5,8 +5,10 @@
 
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
+#include "kernels/repeating_stream.h"
 #include "tests/kernels/conformance/path.h"
 #include "tests/kernels/cuda/driver/fake_blas.h"
+#include "tests/logged_lines.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -140,18 +142,69 @@ TEST_CASE("a library that refuses is named, and the device does without it") {
   CHECK_THAT(PathWith(&fake)->device().Describe(), Catch::Contains("GEMV and cuBLASLt"));
 }
 
-TEST_CASE("a product that fails fails its step, by name, and leaves the device") {
+TEST_CASE(
+    "what cuBLASLt refuses when it is asked our GEMM does, and the library is not asked again") {
   FakeBlas fake;
   const auto path = PathWith(&fake);
-  const Layer layer(*path, DType::kBF16, DType::kF32);
-  fake.multiply_error = 13;
-  const Tensor out = Zeros(*path, DType::kF32, {32, 40});
-  const absl::Status failed = layer.Enqueue(32, false, out);
-  CHECK_THAT(std::string(failed.message()), Catch::Contains("Linear by cuBLASLt"));
+  const DType activation = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t padding = GENERATE(0, 3);
+  CAPTURE(Name(activation), padding);
+  const Layer layer(*path, DType::kBF16, activation, padding);
+  const Layer oracle(Reference(), DType::kBF16, activation);
+  const tests::LoggedLines log("kernels");
+  const auto check = [&](int64_t rows) {
+    CAPTURE(rows);
+    CHECK(Difference(layer.Run(rows, false), oracle.Run(rows, false), 1e-2) == "");
+  };
+  fake.multiply_error = GENERATE(7, 13, 15);
+  const int64_t own = LaunchesFrom("gemm.cu");
+  check(32);
+  CHECK(fake.products == 1);
+  CHECK(LaunchesFrom("gemm.cu") == own + 1);
+  check(32);
+  CHECK(fake.products == 1);
+  check(100);  // of another plan; and more than split their depth
+  check(20);   // of the first one: the library may take it
+  CHECK(fake.products == 3);
+  CHECK(LaunchesFrom("gemm.cu") == own + 4);
+  CHECK(log.Count("cuBLASLt refuses 32 rows") == 1);
+  CHECK(log.Count("cuBLASLt refuses") == 2);
   CHECK(path->device().Lost().ok());
+
   fake.multiply_error = 0;
-  const Layer oracle(Reference(), DType::kBF16, DType::kF32);
-  CHECK(Difference(layer.Run(32, false), oracle.Run(32, false), 1e-2) == "");
+  check(24);
+  CHECK(fake.products == 4);
+  check(32);
+  CHECK(fake.products == 4);
+  CHECK(LaunchesFrom("gemm.cu") == own + 5);
+}
+
+TEST_CASE("a step that cuBLASLt refuses in part becomes a graph all the same") {
+  FakeBlas fake;
+  const auto path = PathWith(&fake);
+  const Layer layer(*path, DType::kBF16, DType::kF32),
+      oracle(Reference(), DType::kBF16, DType::kF32);
+  const Tensor in = Random(*path, DType::kF32, {32, 72}, 2);
+  const Tensor out = Zeros(*path, DType::kF32, {32, 40});
+  LinearArgs args = {.out = out, .in = in, .weights = &layer.weights};
+  args.workspace = layer.workspace;
+  args.products = DType::kBF16;
+  auto& stream = dynamic_cast<RepeatingStream&>(path->stream());
+  const RepeatingStream::Key key = {1};
+  int steps = 0;
+  for (; !stream.Replay(key); ++steps) {
+    REQUIRE(steps < 3);
+    stream.BeginRecording(key);
+    REQUIRE(path->ops().Linear(args, path->stream()).ok());
+    stream.EndRecording(true);
+    path->Synchronize();
+    fake.multiply_error = 15;  // from the step on that is recorded
+  }
+  path->Synchronize();
+  CHECK(steps == 2);
+  CHECK(stream.kept().count == 1);
+  CHECK(fake.products == 2);
+  CHECK(Difference(out.Read(), oracle.Run(32, false), 1e-2) == "");
 }
 
 }  // namespace
