@@ -157,7 +157,12 @@ std::string Command::Help() const { return app_->help(); }
 
 Program::Program(const std::string& description, const std::string& name)
     : Program(new CLI::App(description, name)) {}
-Program::Program(CLI::App* app) : Command(app), owned_(app) {}
+Program::Program(CLI::App* app) : Command(app), owned_(app) {
+  // CLI11 2.4 refuses a subcommand's --name beside a positional `name` of the command above it,
+  // since its own configuration files would not tell them apart. Ours name the flags of one
+  // command.
+  app_->option_defaults()->configurable(false);
+}
 Program::~Program() = default;
 
 void Program::AddVersion(const std::string& version) {
