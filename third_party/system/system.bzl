@@ -33,12 +33,12 @@ def _library(deb, pkgs = [], header = None, linkopts = [], wrapper = None):
 _LIBRARIES = {
     "absl": _library("libabsl-dev", pkgs = _ABSL),
     "boost_asio": _library(
-        "libboost1.81-dev libboost-system1.81-dev",
+        "libboost1.81-dev | libboost-dev, libboost-system1.81-dev | libboost-system-dev",
         header = "boost/beast.hpp",
         linkopts = ["-lboost_system", "-pthread"],
     ),
     "boost_context": _library(
-        "libboost-context1.81-dev",
+        "libboost-context1.81-dev | libboost-context-dev",
         header = "boost/context/fiber.hpp",
         linkopts = ["-lboost_context"],
     ),
@@ -65,7 +65,7 @@ _LIBRARIES = {
         wrapper = "third_party/sentencepiece",
     ),
     "spdlog": _library(
-        "libspdlog-dev libfmt-dev",
+        "libspdlog-dev, libfmt-dev",
         header = "spdlog/spdlog.h",
         linkopts = ["-pthread"],
     ),
@@ -151,8 +151,8 @@ def _cc_library(name, defines, shared, static):
 )""".format(name = name, defines = defines, shared = shared, static = static)
 
 def _missing_message(what, deb):
-    return ("%s is not installed. On Debian 12: " % what +
-            "apt-get install -y --no-install-recommends " + deb)
+    return ("%s is not installed. On Debian 12 or 13: " % what +
+            "apt-get satisfy -y --no-install-recommends '%s'" % deb)
 
 def _wrapped_target(ctx, name, file, wrapper):
     """A library that a package of ours prepares: the installed file, and the package's target."""
