@@ -20,6 +20,26 @@ std::string Payload(const absl::Status& status, const char* url) {
   return payload.has_value() ? std::string(*payload) : "";
 }
 
+// The ids of `text` as they stand behind other text: a tokenizer that puts a space before every
+// text gives others for the text alone. Empty where a token covers both.
+std::vector<int32_t> IdsWithinText(const Tokenizer& tokenizer, const std::string& text) {
+  absl::StatusOr<std::vector<int32_t>> ids =
+      tokenizer.Encode("\n" + text, {.add_special_tokens = false});
+  if (!ids.ok()) return {};
+  size_t size = 0;
+  auto first = ids->end();
+  while (first != ids->begin() && size < text.size()) size += tokenizer.TokenBytes(*--first).size();
+  std::vector<int32_t> within(first, ids->end());
+  std::string spelled;
+  for (int32_t id : within) spelled += tokenizer.TokenBytes(id);
+  return spelled == text ? within : std::vector<int32_t>();
+}
+
+void AddSequence(std::vector<int32_t> ids, std::vector<std::vector<int32_t>>& sequences) {
+  const bool known = std::find(sequences.begin(), sequences.end(), ids) != sequences.end();
+  if (!ids.empty() && !known) sequences.push_back(std::move(ids));
+}
+
 }  // namespace
 
 absl::Status FieldError(std::string_view field, std::string_view message) {
@@ -86,20 +106,13 @@ absl::Status AddBadWord(const ServedModel& model, const std::string& word,
                         GenerationRequest& request) {
   const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
   if (bare.empty()) return FieldError("bad_words", "bad_words: a word is empty");
-  std::vector<int32_t> first;
-  for (const char* space : {"", " "}) {
-    absl::StatusOr<std::vector<int32_t>> ids =
-        model.tokenizer->Encode(space + bare, {.add_special_tokens = false});
-    if (!ids.ok())
-      return FieldError("bad_words", "bad_words: " + std::string(ids.status().message()));
-    if (ids->empty()) continue;
-    // The same word within a text: it begins with another token and is as long.
-    if (*space != 0 && !first.empty() &&
-        (ids->front() == first.front() || ids->size() != first.size())) {
-      continue;
-    }
-    first = *ids;
-    request.bad_words.push_back(*std::move(ids));
+  for (const std::string& form : {bare, " " + bare}) {
+    absl::StatusOr<std::vector<int32_t>> alone =
+        model.tokenizer->Encode(form, {.add_special_tokens = false});
+    if (!alone.ok())
+      return FieldError("bad_words", "bad_words: " + std::string(alone.status().message()));
+    AddSequence(*std::move(alone), request.bad_words);
+    AddSequence(IdsWithinText(*model.tokenizer, form), request.bad_words);
   }
   return absl::OkStatus();
 }

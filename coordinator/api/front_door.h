@@ -74,7 +74,7 @@ absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
 
 // Adds the token sequences of a text that must not be generated: with and without a space before
-// it, as vLLM does. InvalidArgument naming bad_words.
+// it, at the start of a text and within one. InvalidArgument naming bad_words.
 absl::Status AddBadWord(const ServedModel& model, const std::string& word,
                         GenerationRequest& request);
 

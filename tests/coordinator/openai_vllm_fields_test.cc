@@ -54,6 +54,28 @@ TEST_CASE("allowed_token_ids and bad_words reach the generation") {
   }
 }
 
+TEST_CASE("bad_words bans a word with and without a space, however many tokens each form has") {
+  const auto banned = [](const std::string& family, const std::string& word) {
+    auto model = std::make_shared<ServedModel>(*DoorModel());
+    model->tokenizer = Tokenizer::Load("tests/golden/tokenizer/" + family).value();
+    Door door({}, {}, model);
+    door.Ask(kCompletions, {{"prompt", "x"}, {"bad_words", word}});
+    std::vector<std::vector<std::string>> spelled;
+    for (const std::vector<int32_t>& ids : door.service.last_request().bad_words) {
+      spelled.emplace_back();
+      for (int32_t id : ids) spelled.back().push_back(model->tokenizer->TokenBytes(id));
+    }
+    return spelled;
+  };
+  using Words = std::vector<std::vector<std::string>>;
+  // One token behind a space, several at the start of a line, and the other way round.
+  CHECK(banned("gpt2", "over") == Words{{"o", "ver"}, {" over"}});
+  CHECK(banned("gpt2", " over") == Words{{"o", "ver"}, {" over"}});
+  CHECK(banned("gpt2", "special") == Words{{"special"}, {" s", "p", "ecial"}});
+  // This tokenizer begins every text with a space, which a word within a text has not.
+  CHECK(banned("llama2", "over") == Words{{" over"}, {"o", "ver"}, {" ", " over"}});
+}
+
 TEST_CASE("truncate_prompt_tokens keeps the end of the prompt") {
   Door door;
   const std::vector<int> long_prompt = [] {
