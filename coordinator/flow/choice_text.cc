@@ -6,7 +6,8 @@
 namespace tessera::coordinator {
 
 ChoiceText::ChoiceText(const Tokenizer& tokenizer, ChoiceTextOptions options)
-    : decoder_(tokenizer, options.skip_special_tokens, /*continues_text=*/true),
+    : tokenizer_(&tokenizer),
+      decoder_(tokenizer, options.skip_special_tokens, /*continues_text=*/true),
       options_(std::move(options)) {
   std::erase(options_.stop_strings, std::string());
 }
@@ -23,31 +24,49 @@ void ChoiceText::Hold(int32_t token_id, const PositionChances* chances) {
   held_tokens_.push_back(std::move(token));
 }
 
+void ChoiceText::HoldHidden(int32_t token_id) {
+  if (options_.stop_strings.empty()) return;
+  const size_t begin = held_text_.size();
+  held_text_ += tokenizer_->TokenBytes(token_id);
+  hidden_.push_back({begin, held_text_.size()});
+}
+
 void ChoiceText::Append(int32_t token_id, const PositionChances* chances, ChoiceEvent& event) {
   const size_t before = held_text_.size();
   Hold(token_id, chances);
   held_text_ += decoder_.Append(token_id);
+  if (options_.skip_special_tokens && tokenizer_->IsSpecial(token_id)) HoldHidden(token_id);
+  if (const auto match = FindStop(before); match && tokens_seen_ > options_.min_tokens)
+    return Cut(*match, event);
+  const size_t from = HoldFrom();
+  Release(from, from == held_text_.size(), event);
+}
 
-  size_t begin = 0, which = 0;
-  if (tokens_seen_ > options_.min_tokens && FindStop(before, begin, which)) {
-    const std::string& stop = options_.stop_strings[which];
-    const size_t end = options_.include_stop_string ? begin + stop.size() : begin;
-    Release(held_text_begin_ + static_cast<int64_t>(end), false, event);
-    held_tokens_.clear();
-    held_text_.clear();
-    event.finish = Finish::kStop;
-    event.stop_reason = stop;
-    return;
-  }
-  const size_t hold = HeldBackBytes();
-  Release(held_text_begin_ + static_cast<int64_t>(held_text_.size() - hold), hold == 0, event);
+void ChoiceText::Cut(const Match& match, ChoiceEvent& event) {
+  const std::string& stop = options_.stop_strings[match.stop];
+  const auto [begin, end] = match.at;
+  // Kept as a whole: what is hidden in it is a part of the stop string.
+  if (options_.include_stop_string && held_text_.compare(begin, end - begin, stop) == 0)
+    std::erase_if(hidden_, [from = begin](const Span& s) { return s.begin >= from; });
+  Release(options_.include_stop_string ? end : begin, false, event);
+  held_tokens_.clear();
+  held_text_.clear();
+  hidden_.clear();
+  event.finish = Finish::kStop;
+  event.stop_reason = stop;
 }
 
 void ChoiceText::AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token,
                             ChoiceEvent& event) {
   if (is_stop_token && !options_.include_stop_string) {
-    Flush(event);
     ++tokens_seen_;
+    const size_t before = held_text_.size();
+    if (tokenizer_->IsSpecial(token_id)) HoldHidden(token_id);
+    // Text before the token belongs to a stop string that ends with it.
+    const auto match = FindStop(before);
+    if (match && match->at.begin < before && tokens_seen_ > options_.min_tokens)
+      return Cut(*match, event);
+    Flush(event);
     ++reported_tokens_;
     event.ends_with_stop_token = true;
     event.token_ids.push_back(token_id);
@@ -60,47 +79,93 @@ void ChoiceText::AppendLast(int32_t token_id, const PositionChances* chances, bo
 
 void ChoiceText::Flush(ChoiceEvent& event) {
   held_text_ += decoder_.Flush();
-  Release(held_text_begin_ + static_cast<int64_t>(held_text_.size()), true, event);
+  Release(held_text_.size(), true, event);
 }
 
-bool ChoiceText::FindStop(size_t search_from, size_t& begin, size_t& which) const {
-  bool found = false;
+bool ChoiceText::SplitsHidden(size_t border) const {
+  return std::any_of(hidden_.begin(), hidden_.end(),
+                     [&](const Span& s) { return s.begin < border && border < s.end; });
+}
+
+ChoiceText::ShownText ChoiceText::Shown() const {
+  ShownText shown;
+  size_t next = 0;
+  for (size_t i = 0; i < held_text_.size(); ++i) {
+    while (next < hidden_.size() && hidden_[next].end <= i) ++next;
+    if (next < hidden_.size() && hidden_[next].begin <= i) continue;
+    shown.text.push_back(held_text_[i]);
+    shown.at.push_back(i);
+  }
+  return shown;
+}
+
+std::optional<ChoiceText::Match> ChoiceText::FindStop(size_t search_from) const {
+  std::optional<Match> first;
+  // The stop that is complete first ends the text; among those, the one that begins first.
+  const auto take = [&](size_t begin, size_t end, size_t which) {
+    const bool sooner = !first.has_value() || end < first->at.end ||
+                        (end == first->at.end && begin < first->at.begin);
+    if (sooner) first = {{begin, end}, which};
+  };
+  // A match must end in the new text; earlier ends were looked at when they arrived.
+  const auto start = [](size_t from, size_t size) { return from >= size ? from - size + 1 : 0; };
+  ShownText shown;
+  if (!hidden_.empty()) shown = Shown();
+  const size_t shown_from =
+      std::lower_bound(shown.at.begin(), shown.at.end(), search_from) - shown.at.begin();
   for (size_t i = 0; i < options_.stop_strings.size(); ++i) {
     const std::string& stop = options_.stop_strings[i];
-    // A match must end in the new text; earlier ends were looked at when they arrived.
-    const size_t start = search_from >= stop.size() ? search_from - stop.size() + 1 : 0;
-    const size_t at = held_text_.find(stop, start);
-    if (at == std::string::npos) continue;
-    // The stop that is complete first ends the text; among those, the one that begins first.
-    if (!found || at + stop.size() < begin + options_.stop_strings[which].size() ||
-        (at + stop.size() == begin + options_.stop_strings[which].size() && at < begin)) {
-      found = true;
-      begin = at;
-      which = i;
+    for (size_t at = held_text_.find(stop, start(search_from, stop.size()));
+         at != std::string::npos; at = held_text_.find(stop, at + 1)) {
+      if (SplitsHidden(at) || SplitsHidden(at + stop.size())) continue;
+      take(at, at + stop.size(), i);
+      break;
     }
+    const size_t at = shown.text.find(stop, start(shown_from, stop.size()));
+    if (at != std::string::npos) take(shown.at[at], shown.at[at + stop.size() - 1] + 1, i);
   }
-  return found;
+  return first;
 }
 
-size_t ChoiceText::HeldBackBytes() const {
-  size_t longest = 0;
+size_t ChoiceText::HoldFrom() const {
+  size_t from = held_text_.size();
+  const auto ends_with_beginning = [](const std::string& text, const std::string& stop,
+                                      size_t size) {
+    return text.compare(text.size() - size, size, stop, 0, size) == 0;
+  };
+  ShownText shown;
+  if (!hidden_.empty()) shown = Shown();
   for (const std::string& stop : options_.stop_strings) {
-    const size_t most = std::min(stop.size() - 1, held_text_.size());
-    for (size_t length = most; length > longest; --length) {
-      if (held_text_.compare(held_text_.size() - length, length, stop, 0, length) == 0) {
-        longest = length;
-        break;
-      }
+    for (size_t size = std::min(stop.size() - 1, held_text_.size()); size > 0; --size) {
+      const size_t begin = held_text_.size() - size;
+      if (begin >= from) break;
+      if (SplitsHidden(begin) || !ends_with_beginning(held_text_, stop, size)) continue;
+      from = begin;
+      break;
+    }
+    for (size_t size = std::min(stop.size() - 1, shown.text.size()); size > 0; --size) {
+      if (!ends_with_beginning(shown.text, stop, size)) continue;
+      from = std::min(from, shown.at[shown.text.size() - size]);
+      break;
     }
   }
-  return longest;
+  return from;
 }
 
-void ChoiceText::Release(int64_t end, bool all_tokens, ChoiceEvent& event) {
-  event.text.append(held_text_, 0, static_cast<size_t>(end - held_text_begin_));
-  held_text_.erase(0, static_cast<size_t>(end - held_text_begin_));
-  held_text_begin_ = end;
-  while (!held_tokens_.empty() && (all_tokens || held_tokens_.front().text_begin < end)) {
+void ChoiceText::Release(size_t end, bool all_tokens, ChoiceEvent& event) {
+  size_t at = 0;
+  for (const Span& span : hidden_) {
+    if (span.begin >= end) break;
+    event.text.append(held_text_, at, span.begin - at);
+    at = span.end;
+  }
+  if (at < end) event.text.append(held_text_, at, end - at);
+  std::erase_if(hidden_, [&](const Span& s) { return s.begin < end; });
+  for (Span& span : hidden_) span = {span.begin - end, span.end - end};
+  held_text_.erase(0, end);
+  held_text_begin_ += static_cast<int64_t>(end);
+  while (!held_tokens_.empty() &&
+         (all_tokens || held_tokens_.front().text_begin < held_text_begin_)) {
     HeldToken& token = held_tokens_.front();
     event.token_ids.push_back(token.id);
     if (token.has_chances) event.logprobs.push_back(std::move(token.chances));

@@ -2,11 +2,15 @@
 // while it may be the beginning of a stop string. Tokens are released together with the text they
 // made, so that what is reported (text, ids, logprobs) always adds up, stop strings cut or not.
 //
+// A stop string that contains the text of a special token stops although skip_special_tokens hides
+// that text: held text has it, marked as hidden, and a match takes it whole or not at all.
+//
 // Thread rule: one thread at a time. The Tokenizer must outlive it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,21 +46,44 @@ class ChoiceText {
  private:
   struct HeldToken {
     int32_t id = 0;
-    int64_t text_begin = 0;  // offset in the choice's text before this token
+    int64_t text_begin = 0;  // offset in the choice's text, hidden text included, before this token
     bool has_chances = false;
     PositionChances chances;
   };
+  // Of held_text_, in bytes.
+  struct Span {
+    size_t begin = 0, end = 0;
+  };
+  struct Match {
+    Span at;
+    size_t stop = 0;  // index of the stop string
+  };
+  // Held text without what is hidden, and where in held_text_ each of its bytes stands.
+  struct ShownText {
+    std::string text;
+    std::vector<size_t> at;
+  };
 
   void Hold(int32_t token_id, const PositionChances* chances);
-  // Releases held text up to `end` (an offset in the choice's text) and the tokens that began
-  // before it.
-  void Release(int64_t end, bool all_tokens, ChoiceEvent& event);
-  bool FindStop(size_t search_from, size_t& begin, size_t& which) const;
-  size_t HeldBackBytes() const;
+  // Holds the text of a token that is not told.
+  void HoldHidden(int32_t token_id);
+  // Ends the text with a stop string.
+  void Cut(const Match& match, ChoiceEvent& event);
+  // Releases held text up to `end` (bytes of it) and the tokens that began before it.
+  void Release(size_t end, bool all_tokens, ChoiceEvent& event);
+  // The match in held text that is complete first and ends behind `search_from`.
+  std::optional<Match> FindStop(size_t search_from) const;
+  // Where the longest end of held text begins that may be the beginning of a stop string.
+  size_t HoldFrom() const;
+  ShownText Shown() const;
+  // A border within hidden text would take a part of it.
+  bool SplitsHidden(size_t border) const;
 
+  const Tokenizer* tokenizer_;
   IncrementalDecoder decoder_;
   ChoiceTextOptions options_;
-  std::string held_text_;        // decoded, not yet released
+  std::string held_text_;        // decoded, not yet released; the text of hidden tokens included
+  std::vector<Span> hidden_;     // of held_text_, in order; only where there are stop strings
   int64_t held_text_begin_ = 0;  // its offset in the choice's text
   std::deque<HeldToken> held_tokens_;
   int64_t tokens_seen_ = 0;

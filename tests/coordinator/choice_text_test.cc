@@ -22,13 +22,19 @@ std::vector<int32_t> Ids(const std::string& text) {
       .value();
 }
 
-// Feeds all tokens of `text`; stops when the choice does. Each event is checked to be ready to be
-// told.
-ChoiceEvent Feed(const std::string& text, ChoiceTextOptions options,
+// The text's special tokens are one id each.
+std::vector<int32_t> IdsWithSpecials(const std::string& text) {
+  return DemoTokenizer()
+      .Encode(text, {.add_special_tokens = false, .parse_special_tokens = true})
+      .value();
+}
+
+// Feeds all tokens; stops when the choice does. Each event is checked to be ready to be told.
+ChoiceEvent Feed(const std::vector<int32_t>& ids, ChoiceTextOptions options,
                  std::vector<std::string>* pieces = nullptr) {
   ChoiceText choice(DemoTokenizer(), std::move(options));
   ChoiceEvent sum;
-  for (int32_t id : Ids(text)) {
+  for (int32_t id : ids) {
     ChoiceEvent event;
     PositionChances chances;
     chances.chosen.token_id = id;
@@ -49,6 +55,11 @@ ChoiceEvent Feed(const std::string& text, ChoiceTextOptions options,
   sum.token_ids.insert(sum.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
   sum.logprobs.insert(sum.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
   return sum;
+}
+
+ChoiceEvent Feed(const std::string& text, ChoiceTextOptions options,
+                 std::vector<std::string>* pieces = nullptr) {
+  return Feed(Ids(text), std::move(options), pieces);
 }
 
 }  // namespace
@@ -130,6 +141,62 @@ TEST_CASE("a stop token comes behind what was held back, with its logprob") {
   CHECK(event.token_ids == ids);
   REQUIRE(event.logprobs.size() == ids.size());
   CHECK(event.logprobs.back().chosen.logprob == -9);
+}
+
+TEST_CASE("a stop string that is or contains a special token's text stops") {
+  for (const bool skips : {true, false}) {
+    INFO(skips);
+    const auto feed = [&](const std::string& text, const std::string& stop, bool include = false) {
+      return Feed(
+          IdsWithSpecials(text),
+          {.stop_strings = {stop}, .include_stop_string = include, .skip_special_tokens = skips});
+    };
+    const ChoiceEvent whole = feed("one<|end|>two", "<|end|>");
+    CHECK(whole.text == "one");
+    CHECK(whole.finish == Finish::kStop);
+    CHECK(whole.stop_reason == "<|end|>");
+    CHECK(whole.token_ids == Ids("one"));
+    CHECK(whole.logprobs.size() == whole.token_ids.size());
+    CHECK(feed("one<|end|>two", "<|end|>", true).text == "one<|end|>");
+
+    CHECK(feed("one<|end|>\n<|user|>two", "<|end|>\n<|user|>").text == "one");
+    CHECK(feed("one;<|user|>two", ";<|user|>t").text == "one");
+    CHECK(feed("one;<|user|>two", ";<|user|>t").finish == Finish::kStop);
+    CHECK(feed("one;<|user|>two", ";<|user|>t", true).text == "one;<|user|>t");
+
+    // What did not become one is told, and the token with it.
+    const ChoiceEvent other = feed("one<|end|> two", "<|end|>\n");
+    CHECK(other.text == (skips ? "one two" : "one<|end|> two"));
+    CHECK(other.token_ids == IdsWithSpecials("one<|end|> two"));
+    CHECK(other.finish == Finish::kNone);
+  }
+}
+
+TEST_CASE("the text of a hidden token is no text of the answer") {
+  const auto feed = [&](const std::string& text, const std::string& stop) {
+    return Feed(IdsWithSpecials(text), {.stop_strings = {stop}});
+  };
+  // Parts of its text stop nothing, and it does not stand in the way of other stop strings.
+  CHECK(feed("one<|end|>two", "end").text == "onetwo");
+  CHECK(feed("one<|end|>two", "e<|e").text == "onetwo");
+  CHECK(feed("one<|end|>two", "|>t").text == "onetwo");
+  const ChoiceEvent across = feed("one;<|end|>;two", ";;");
+  CHECK(across.text == "one");
+  CHECK(across.token_ids == Ids("one"));
+  CHECK(across.finish == Finish::kStop);
+}
+
+TEST_CASE("a stop string may end with the token that ends the answer") {
+  for (const bool include : {false, true}) {
+    ChoiceText choice(DemoTokenizer(),
+                      {.stop_strings = {"two<|end|>"}, .include_stop_string = include});
+    ChoiceEvent event;
+    for (int32_t id : Ids("one two")) choice.Append(id, nullptr, event);
+    choice.AppendLast(5, nullptr, true, event);
+    CHECK(event.text == (include ? "one two<|end|>" : "one "));
+    CHECK(event.finish == Finish::kStop);
+    CHECK(event.stop_reason == "two<|end|>");
+  }
 }
 
 }  // namespace tessera::coordinator
