@@ -117,6 +117,32 @@ absl::Status AddBadWord(const ServedModel& model, const std::string& word,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const ServedModel& model,
+                                                  const std::optional<std::string>& text,
+                                                  bool add_special_tokens) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  if (text.has_value()) {
+    absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(
+        *text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
+    if (!ids.ok()) return FieldError("prompt", std::string(ids.status().message()));
+    if (!ids->empty()) return ids;
+  }
+  std::optional<int32_t> begin;
+  if (!tokenizer.adds_bos()) begin = tokenizer.TokenId("<|endoftext|>");
+  if (!begin.has_value()) begin = tokenizer.bos_id();
+  if (begin.has_value()) return std::vector<int32_t>{*begin};
+  return FieldError("prompt",
+                    "the prompt is empty, and the model's tokenizer has neither a bos_token nor "
+                    "<|endoftext|> to begin a document with: give text or token ids");
+}
+
+std::string EchoedPrompt(const ServedModel& model, const std::optional<std::string>& sent,
+                         const std::vector<int32_t>& prompt, bool cut) {
+  if (!sent.has_value() || cut)
+    return model.tokenizer->Decode(prompt, /*skip_special_tokens=*/false);
+  return *sent;
+}
+
 absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,
                             std::optional<int64_t> max_tokens, std::vector<int32_t>& prompt) {
   if (wanted < -1 || wanted == 0) {

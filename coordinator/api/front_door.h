@@ -78,6 +78,19 @@ SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
 absl::Status AddBadWord(const ServedModel& model, const std::string& word,
                         GenerationRequest& request);
 
+// The ids of a prompt. Without text, and where the tokenizer gives an empty one no id, it is the
+// token that begins a document: the bos that the tokenizer puts before every text, else
+// <|endoftext|>, as OpenAI has it, else bos. InvalidArgument naming prompt where the text is not
+// UTF-8, or the model has no such token.
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const ServedModel& model,
+                                                  const std::optional<std::string>& text,
+                                                  bool add_special_tokens);
+
+// The text that an echo puts before the answer: `sent`, or where the prompt was sent as ids or was
+// cut since it was tokenised, the text of its ids, special tokens included.
+std::string EchoedPrompt(const ServedModel& model, const std::optional<std::string>& sent,
+                         const std::vector<int32_t>& prompt, bool cut);
+
 // truncate_prompt_tokens: keeps the prompt's last `wanted` tokens; -1: as many as the context takes
 // beside `max_tokens` (or beside one). InvalidArgument where it is 0 or below -1.
 absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,

@@ -123,19 +123,23 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
   absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
   if (!r.ok()) return r;
-  if (request.prompt_case() == v1::CompletionRequest::PROMPT_NOT_SET) {
-    return FieldError("prompt", "the prompt is missing: give text or tokens");
-  }
+  std::optional<std::string> text;
   if (request.has_tokens()) {
     r->prompt_token_ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
   } else {
+    text = request.text();
     absl::StatusOr<std::vector<int32_t>> ids =
-        model.tokenizer->Encode(request.text(), EncodeOptions());
+        EncodePrompt(model, text, /*add_special_tokens=*/true);
     if (!ids.ok()) return FieldError("text", std::string(ids.status().message()));
     r->prompt_token_ids = *std::move(ids);
   }
   r->request_id = RequestIdOr(request.request_id());
+  const size_t sent_tokens = r->prompt_token_ids.size();
   if (absl::Status s = FitPrompt(request.options(), model, 16, *r); !s.ok()) return s;
+  if (request.echo()) {
+    r->prompt_text =
+        EchoedPrompt(model, text, r->prompt_token_ids, r->prompt_token_ids.size() < sent_tokens);
+  }
   return r;
 }
 

@@ -160,9 +160,9 @@ class SharedReactor : public Reactor,
 
 class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
  public:
-  UnaryCall(const ServedModel& model, int64_t created, bool echo, const char* id_prefix,
+  UnaryCall(const ServedModel& model, int64_t created, const char* id_prefix,
             v1::CompletionReply& reply)
-      : model_(model), echo_(echo), reply_(reply) {
+      : model_(model), reply_(reply) {
     reply_.set_id(absl::StrCat(id_prefix, DrawId()));
     reply_.set_model(model.name);
     reply_.set_created_unix_seconds(created);
@@ -198,9 +198,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
     for (int32_t i = 0; i < request.choice_count; ++i) {
       v1::Choice& choice = *reply_.add_choices();
       choice.set_index(i);
-      if (echo_)
-        choice.set_text(
-            model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens));
+      choice.set_text(request.prompt_text);
     }
   }
   void Abandon(const absl::Status& status) override {
@@ -214,7 +212,6 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
   }
 
   const ServedModel& model_;
-  const bool echo_;
   v1::CompletionReply& reply_;
   bool show_timings_ = false;
   std::mutex mutex_;
@@ -223,11 +220,10 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
 
 class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::CompletionChunk>> {
  public:
-  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, bool echo,
-             const char* id_prefix, int64_t max_pending_bytes)
+  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, const char* id_prefix,
+             int64_t max_pending_bytes)
       : context_(context),
         model_(model),
-        echo_(echo),
         id_(absl::StrCat(id_prefix, DrawId())),
         max_pending_bytes_(max_pending_bytes) {}
 
@@ -262,11 +258,11 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
  private:
   void Prepare(const GenerationRequest& request) override {
     show_timings_ = request.show_timings;
-    if (!echo_) return;
+    if (request.prompt_text.empty()) return;
     for (int32_t i = 0; i < request.choice_count; ++i) {
       ChoiceEvent event;
       event.choice = i;
-      event.text = model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens);
+      event.text = request.prompt_text;
       OnChoice(std::move(event));
     }
   }
@@ -324,7 +320,6 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
 
   grpc::CallbackServerContext& context_;  // gRPC's, until OnDone
   const ServedModel& model_;
-  const bool echo_;
   const std::string id_;
   const int64_t max_pending_bytes_;
   bool show_timings_ = false;
@@ -348,28 +343,27 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
                                      const v1::CompletionRequest* request,
                                      v1::CompletionReply* reply) override {
-    auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), request->echo(),
-                                            "cmpl-", *reply);
+    auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), "cmpl-", *reply);
     return Begin(context, call, *request, [=, this] { return ReadCompletion(*request, *model_); });
   }
   grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
                                  const v1::ChatRequest* request,
                                  v1::CompletionReply* reply) override {
     const int64_t now = options_.now_unix_seconds();
-    auto call = std::make_shared<UnaryCall>(*model_, now, false, "chatcmpl-", *reply);
+    auto call = std::make_shared<UnaryCall>(*model_, now, "chatcmpl-", *reply);
     return Begin(context, call, *request, [=, this] { return ReadChat(*request, *model_, now); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(
       grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
-    auto call = std::make_shared<StreamCall>(*context, *model_, request->echo(), "cmpl-",
-                                             options_.max_pending_bytes);
+    auto call =
+        std::make_shared<StreamCall>(*context, *model_, "cmpl-", options_.max_pending_bytes);
     return Begin(context, call, *request,
                  [=, this] { return ForStream(ReadCompletion(*request, *model_)); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
       grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
-    auto call = std::make_shared<StreamCall>(*context, *model_, false, "chatcmpl-",
-                                             options_.max_pending_bytes);
+    auto call =
+        std::make_shared<StreamCall>(*context, *model_, "chatcmpl-", options_.max_pending_bytes);
     return Begin(context, call, *request, [=, this] {
       return ForStream(ReadChat(*request, *model_, options_.now_unix_seconds()));
     });

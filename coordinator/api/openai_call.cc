@@ -27,6 +27,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     for (size_t i = 0; i < call_.prompts.size(); ++i) {
       GenerationRequest request = call_.prompts[i];
       request.request_id = request_id_;
+      request.prompt_text.clear();  // the reply has it
       absl::StatusOr<std::unique_ptr<GenerationHandle>> handle = service.Start(
           std::move(request), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i)));
       if (!handle.ok()) {

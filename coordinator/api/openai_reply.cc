@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "coordinator/api/prompt_echo.h"
 #include "coordinator/http/http_status.h"
 #include "coordinator/tokenizer/utf8.h"
 
@@ -19,12 +20,6 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 std::string Data(const Json& json) { return absl::StrCat("data: ", Dump(json), "\n\n"); }
-
-int64_t CodePoints(std::string_view text) {
-  int64_t count = 0;
-  for (char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
-}
 
 // A token as clients show it; one that is part of a character is spelled in bytes, as OpenAI does.
 std::string Spelling(const Tokenizer& tokenizer, int32_t id, bool as_id) {
@@ -61,24 +56,24 @@ Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChances>
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-// What a token adds to the text, in characters: one that is cut into several tokens counts where it
-// begins.
-int64_t TextLength(const Tokenizer& tokenizer, int32_t id, bool skip_special_tokens) {
-  if (skip_special_tokens && tokenizer.IsSpecial(id)) return 0;
-  return CodePoints(tokenizer.TokenBytes(id));
+// A token as it stands in the text, at `place`.
+std::string SpellingAt(const Tokenizer& tokenizer, int32_t id, const TokenPlace& place,
+                       bool as_id) {
+  std::string spelling = Spelling(tokenizer, id, as_id);
+  if (place.without_space && spelling.starts_with(' ')) spelling.erase(0, 1);
+  return spelling;
 }
 
-// `text_offset`: of the first token, in characters of the text; moves behind the last.
-Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens, bool as_id,
-                        const std::vector<int32_t>& ids,
-                        const std::vector<PositionChances>& chances, int64_t& text_offset) {
+// `places`: of the ids.
+Json CompletionLogprobs(const Tokenizer& tokenizer, bool as_id, const std::vector<int32_t>& ids,
+                        const std::vector<TokenPlace>& places,
+                        const std::vector<PositionChances>& chances) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
        offsets = Json::array();
   for (size_t i = 0; i < ids.size() && i < chances.size(); ++i) {
-    const std::string spelling = Spelling(tokenizer, ids[i], as_id);
+    const std::string spelling = SpellingAt(tokenizer, ids[i], places[i], as_id);
     tokens.push_back(spelling);
-    offsets.push_back(text_offset);
-    text_offset += TextLength(tokenizer, ids[i], skip_special_tokens);
+    offsets.push_back(places[i].offset);
     if (!chances[i].has_chosen) {
       logprobs.push_back(nullptr);
       tops.push_back(nullptr);
@@ -86,8 +81,10 @@ Json CompletionLogprobs(const Tokenizer& tokenizer, bool skip_special_tokens, bo
     }
     logprobs.push_back(chances[i].chosen.logprob);
     Json top = Json::object();
-    for (const TokenChance& t : chances[i].top)
-      top[Spelling(tokenizer, t.token_id, as_id)] = t.logprob;
+    for (const TokenChance& t : chances[i].top) {
+      // Clients find the chosen token among these by its spelling.
+      if (t.token_id != ids[i]) top[Spelling(tokenizer, t.token_id, as_id)] = t.logprob;
+    }
     top[spelling] = chances[i].chosen.logprob;
     tops.push_back(std::move(top));
   }
@@ -217,12 +214,41 @@ ChoiceEvent OpenAiReply::EchoEvent(int prompt, int32_t choice) const {
   const GenerationRequest& request = call_.prompts[prompt];
   ChoiceEvent echo;
   echo.choice = choice;
-  echo.text = model_.tokenizer->Decode(request.prompt_token_ids, request.skip_special_tokens);
+  echo.text = request.prompt_text;
   if (call_.top_logprobs >= 0) {
     echo.token_ids = request.prompt_token_ids;
     echo.logprobs = prompt_logprobs_[prompt];
   }
   return echo;
+}
+
+Json OpenAiReply::WholeLogprobs(const ChoiceEvent& echo, const Choice& choice) const {
+  const Tokenizer& tokenizer = *model_.tokenizer;
+  std::vector<int32_t> ids = echo.token_ids;
+  std::vector<PositionChances> chances = echo.logprobs;
+  std::vector<TokenPlace> places = PlacesInPrompt(tokenizer, echo.text, ids);
+  int64_t offset = CountCharacters(echo.text);
+  const std::vector<TokenPlace> answer =
+      PlacesInAnswer(tokenizer, call_.prompts[0].skip_special_tokens, choice.token_ids, offset);
+  ids.insert(ids.end(), choice.token_ids.begin(), choice.token_ids.end());
+  places.insert(places.end(), answer.begin(), answer.end());
+  chances.insert(chances.end(), choice.logprobs.begin(), choice.logprobs.end());
+  return CompletionLogprobs(tokenizer, call_.return_tokens_as_ids, ids, places, chances);
+}
+
+Json OpenAiReply::PieceLogprobs(const ChoiceEvent& event, bool is_echo, Choice& choice) const {
+  const Tokenizer& tokenizer = *model_.tokenizer;
+  std::vector<TokenPlace> places;
+  if (is_echo) {
+    places = PlacesInPrompt(tokenizer, event.text, event.token_ids);
+    choice.text_offset = CountCharacters(event.text);
+  } else {
+    places = PlacesInAnswer(tokenizer, call_.prompts[0].skip_special_tokens, event.token_ids,
+                            choice.text_offset);
+  }
+  if (event.logprobs.empty()) return nullptr;
+  return CompletionLogprobs(tokenizer, call_.return_tokens_as_ids, event.token_ids, places,
+                            event.logprobs);
 }
 
 std::string OpenAiReply::Body() const {
@@ -239,22 +265,9 @@ std::string OpenAiReply::Body() const {
                             : ChatLogprobs(tokenizer, choice.logprobs, choice.ends_with_stop_token,
                                            call_.return_tokens_as_ids);
     } else {
-      std::string text = choice.text;
-      std::vector<int32_t> ids = choice.token_ids;
-      std::vector<PositionChances> chances = choice.logprobs;
-      if (call_.echo) {
-        const ChoiceEvent echo = EchoEvent(prompt, 0);
-        text = echo.text + text;
-        ids.insert(ids.begin(), echo.token_ids.begin(), echo.token_ids.end());
-        chances.insert(chances.begin(), echo.logprobs.begin(), echo.logprobs.end());
-      }
-      int64_t offset = 0;
-      one["text"] = std::move(text);
-      one["logprobs"] =
-          call_.top_logprobs < 0
-              ? Json(nullptr)
-              : CompletionLogprobs(tokenizer, call_.prompts[prompt].skip_special_tokens,
-                                   call_.return_tokens_as_ids, ids, chances, offset);
+      const ChoiceEvent echo = call_.echo ? EchoEvent(prompt, 0) : ChoiceEvent();
+      one["text"] = echo.text + choice.text;
+      one["logprobs"] = call_.top_logprobs < 0 ? Json(nullptr) : WholeLogprobs(echo, choice);
     }
     one["finish_reason"] = FinishJson(choice.finish);
     one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
@@ -303,11 +316,7 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, bool is_e
                                          call_.return_tokens_as_ids);
   } else {
     one["text"] = event.text;
-    one["logprobs"] =
-        event.logprobs.empty()
-            ? Json(nullptr)
-            : CompletionLogprobs(tokenizer, prompt.skip_special_tokens, call_.return_tokens_as_ids,
-                                 event.token_ids, event.logprobs, choice.text_offset);
+    one["logprobs"] = PieceLogprobs(event, is_echo, choice);
   }
   const bool opens = !std::exchange(choice.opened, true);
   one["finish_reason"] = FinishJson(event.finish);

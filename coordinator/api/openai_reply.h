@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,10 @@ class OpenAiReply {
   }
   // The echoed prompt as the beginning of a choice.
   ChoiceEvent EchoEvent(int prompt, int32_t choice) const;
+  // A completion's logprobs: of a whole choice, and of one event of its stream.
+  nlohmann::ordered_json WholeLogprobs(const ChoiceEvent& echo, const Choice& choice) const;
+  nlohmann::ordered_json PieceLogprobs(const ChoiceEvent& event, bool is_echo,
+                                       Choice& choice) const;
   // `event` is the prompt's echo, or what was generated.
   std::string ChunkFor(int index, const ChoiceEvent& event, bool is_echo = false);
 

@@ -158,25 +158,28 @@ absl::Status FitPrompt(const ServedModel& model, std::optional<int64_t> truncate
   return FitToContext(model, max_tokens, request);
 }
 
-absl::Status AddPrompt(const ServedModel& model, const std::string& text, bool add_special_tokens,
-                       std::vector<std::vector<int32_t>>& prompts) {
-  absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
-      text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
-  if (!ids.ok()) return FieldError("prompt", std::string(ids.status().message()));
-  prompts.push_back(*std::move(ids));
+struct Prompt {
+  std::optional<std::string> text;  // as sent; none: as ids
+  std::vector<int32_t> ids;
+};
+
+absl::Status AddPrompt(const ServedModel& model, std::optional<std::string> text,
+                       bool add_special_tokens, std::vector<Prompt>& prompts) {
+  absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(model, text, add_special_tokens);
+  if (!ids.ok()) return ids.status();
+  prompts.push_back({text.has_value() ? std::move(text) : "", *std::move(ids)});
   return absl::OkStatus();
 }
 
-// A string, strings, ids, or lists of ids.
-absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader,
-                                                              const ServedModel& model,
-                                                              bool add_special_tokens) {
+// Nothing, a string, strings, ids, or lists of ids.
+absl::StatusOr<std::vector<Prompt>> ReadPrompts(BodyReader& reader, const ServedModel& model,
+                                                bool add_special_tokens) {
   const nlohmann::json* prompt = reader.Find("prompt");
-  if (prompt == nullptr) return FieldError("prompt", "prompt is missing");
-  std::vector<std::vector<int32_t>> prompts;
-  if (prompt->is_string()) {
-    absl::Status added =
-        AddPrompt(model, prompt->get_ref<const std::string&>(), add_special_tokens, prompts);
+  std::vector<Prompt> prompts;
+  if (prompt == nullptr || prompt->is_string()) {
+    std::optional<std::string> text;
+    if (prompt != nullptr) text = prompt->get<std::string>();
+    absl::Status added = AddPrompt(model, std::move(text), add_special_tokens, prompts);
     if (!added.ok()) return added;
     return prompts;
   }
@@ -186,7 +189,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader
         "prompt: a string, an array of strings, token ids or arrays of token ids is expected");
   }
   if ((*prompt)[0].is_number()) {
-    prompts.push_back(reader.TokenIds("prompt"));
+    prompts.push_back({std::nullopt, reader.TokenIds("prompt")});
     if (!reader.status().ok()) return reader.status();
     return prompts;
   }
@@ -196,14 +199,13 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadPrompts(BodyReader& reader
   }
   for (const nlohmann::json& item : *prompt) {
     if (item.is_string()) {
-      absl::Status added =
-          AddPrompt(model, item.get_ref<const std::string&>(), add_special_tokens, prompts);
+      absl::Status added = AddPrompt(model, item.get<std::string>(), add_special_tokens, prompts);
       if (!added.ok()) return added;
       continue;
     }
     absl::StatusOr<std::vector<int32_t>> ids = TokenIdsOf(item, "prompt");
     if (!ids.ok()) return ids.status();
-    prompts.push_back(*std::move(ids));
+    prompts.push_back({std::nullopt, *std::move(ids)});
   }
   return prompts;
 }
@@ -229,8 +231,7 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
   const bool add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
   if (!reader.status().ok()) return reader.status();
-  absl::StatusOr<std::vector<std::vector<int32_t>>> prompts =
-      ReadPrompts(reader, model, add_special_tokens);
+  absl::StatusOr<std::vector<Prompt>> prompts = ReadPrompts(reader, model, add_special_tokens);
   if (!prompts.ok()) return prompts.status();
   if (call.timings && prompts->size() > 1) {
     return FieldError("timings", "timings: only for one prompt per request");
@@ -238,10 +239,15 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   if (static_cast<int64_t>(prompts->size()) * call.choices_per_prompt > kMaxPrompts) {
     return FieldError("n", absl::StrCat("n: prompts times choices are at most ", kMaxPrompts));
   }
-  for (std::vector<int32_t>& ids : *prompts) {
+  for (Prompt& prompt : *prompts) {
     GenerationRequest one = request;
-    one.prompt_token_ids = std::move(ids);
+    const size_t sent_tokens = prompt.ids.size();
+    one.prompt_token_ids = std::move(prompt.ids);
     if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, one); !s.ok()) return s;
+    if (call.echo) {
+      one.prompt_text = EchoedPrompt(model, prompt.text, one.prompt_token_ids,
+                                     one.prompt_token_ids.size() < sent_tokens);
+    }
     call.prompts.push_back(std::move(one));
   }
   return call;

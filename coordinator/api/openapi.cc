@@ -77,7 +77,7 @@ Json SchemaOf(const RequestField& field) {
       schema = Nullable("object");
       schema["additionalProperties"] = {{"type", "number"}, {"minimum", -100}, {"maximum", 100}};
       return schema;
-    case FieldKind::kPrompt: return PromptSchema();
+    case FieldKind::kPrompt: return OrNull(PromptSchema());
     case FieldKind::kMessages: return field.required ? MessagesSchema() : OrNull(MessagesSchema());
     case FieldKind::kStreamOptions: return OrNull(ObjectSchema(StreamOptionFields()));
     case FieldKind::kResponseFormat:

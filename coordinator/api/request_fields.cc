@@ -110,7 +110,7 @@ constexpr auto WithGeneration(const std::array<RequestField, N>& own) {
 }
 
 constexpr auto kCompletion = WithGeneration(std::to_array<RequestField>({
-    Required("prompt", kPrompt),
+    Plain("prompt", kPrompt),
     Plain("echo", kBool),
     Integer("logprobs", 0, kMaxTopLogprobs),
     Refused("top_logprobs", {}, "a field of chat completions; here logprobs is how many to show"),

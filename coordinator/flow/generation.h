@@ -34,6 +34,7 @@ struct SamplingOptions {
 struct GenerationRequest {
   std::string request_id;
   std::vector<int32_t> prompt_token_ids;
+  std::string prompt_text;  // that the answer begins with, where it is asked for (echo)
   int32_t choice_count = 1;
   SamplingOptions sampling;
   int32_t max_tokens = 16;  // per choice; 0: prompt only

@@ -115,6 +115,32 @@ TEST_CASE("a unary completion and a unary chat") {
   CHECK(door.service.last_request().prompt_token_ids.back() == 4);  // <|assistant|>
 }
 
+TEST_CASE("an echo is the prompt as sent; without a prompt a document begins") {
+  GrpcDoor door;
+  const auto told = [&](v1::CompletionRequest request) {
+    request.set_echo(true);
+    v1::CompletionReply reply;
+    REQUIRE(Complete(door, request, &reply).ok());
+    std::string streamed;
+    grpc::ClientContext context;
+    auto stream = door.stub->StreamComplete(&context, request);
+    for (v1::CompletionChunk chunk; stream->Read(&chunk);) streamed += chunk.choice().text();
+    CHECK(stream->Finish().ok());
+    CHECK(streamed == reply.choices(0).text());
+    return reply.choices(0).text();
+  };
+  v1::CompletionRequest request;
+  CHECK(told(request) == "one two");
+  CHECK(door.service.last_request().prompt_token_ids == std::vector<int32_t>{0});
+  request.set_text("");
+  CHECK(told(request) == "one two");
+  request.set_text("<|user|>x<|end|>");
+  CHECK(told(request) == "<|user|>x<|end|>one two");
+  request.mutable_tokens()->add_ids(0);
+  request.mutable_tokens()->add_ids(3);
+  CHECK(told(request) == "<|begin|><|user|>one two");
+}
+
 TEST_CASE("a prompt of token ids") {
   GrpcDoor door;
   v1::CompletionRequest request;
@@ -240,6 +266,7 @@ TEST_CASE("errors carry a code and name the thing") {
   CHECK_FALSE(stream->Read(&chunk));
   CHECK_THAT(stream->Finish().error_message(), Contains("prompt_logprobs"));
   request = v1::CompletionRequest();
+  request.mutable_tokens();
   refused(request, StatusCode::INVALID_ARGUMENT, "prompt");
   request.mutable_tokens()->add_ids(-5);
   refused(request, StatusCode::INVALID_ARGUMENT, "-5");
