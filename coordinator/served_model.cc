@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/model_folder.h"
+#include "proto/model_tensors.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -41,8 +42,10 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   absl::StatusOr<std::filesystem::path> folder = ResolveModelFolder(options.model);
   if (!folder.ok()) return folder.status();
   const std::filesystem::path absolute = std::filesystem::absolute(*folder).lexically_normal();
-  absl::StatusOr<v1::Model> model = ReadModelFolder(absolute.string());
-  if (!model.ok()) return model.status();
+  absl::StatusOr<CheckedModel> checked = ReadCheckedModel(absolute.string());
+  if (!checked.ok()) return checked.status();
+  for (const std::string& warning : checked->warnings) Logger("coordinator").warn("{}", warning);
+  const v1::Model& model = checked->model;
   absl::StatusOr<std::string> fingerprint = Fingerprint(absolute);
   if (!fingerprint.ok()) return fingerprint.status();
   absl::StatusOr<GenerationDefaults> defaults = ReadGenerationDefaults(absolute);
@@ -65,12 +68,12 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   served.created_unix_seconds = now_unix_seconds;
   served.tokenizer = *std::move(tokenizer);
   served.defaults = *defaults;
-  served.max_model_len_tokens = model->max_positions();
+  served.max_model_len_tokens = model.max_positions();
   if (options.max_model_len_tokens > 0) {
-    if (options.max_model_len_tokens > model->max_positions()) {
+    if (options.max_model_len_tokens > model.max_positions()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--max-model-len is ", options.max_model_len_tokens, ", ", served.folder,
-                       " supports ", model->max_positions(), " positions"));
+                       " supports ", model.max_positions(), " positions"));
     }
     served.max_model_len_tokens = options.max_model_len_tokens;
   }
@@ -85,7 +88,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   }
   loaded.configure.set_model_folder(served.folder);
   loaded.configure.set_model_fingerprint(*fingerprint);
-  *loaded.configure.mutable_model() = *std::move(model);
+  *loaded.configure.mutable_model() = model;
   loaded.configure.mutable_model()->set_name(served.name);
   loaded.configure.set_max_model_len_tokens(served.max_model_len_tokens);
   FillConfigure(options, *served.tokenizer, loaded.configure);

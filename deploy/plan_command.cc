@@ -6,7 +6,7 @@
 #include "proto/document.h"
 #include "proto/file_text.h"
 #include "proto/model_config.h"
-#include "proto/model_folder.h"
+#include "proto/model_tensors.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/runtime_reserve.h"
@@ -193,10 +193,10 @@ absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
   }
   absl::StatusOr<v1::Model> built_in = scheduler::BuiltInModel(name);
   if (built_in.ok()) return built_in;
-  absl::StatusOr<v1::Model> folder = ReadModelFolder(name);
+  absl::StatusOr<CheckedModel> folder = ReadCheckedModel(name);
   if (folder.ok()) {
-    if (folder->name().empty()) folder->set_name(name);
-    return folder;
+    if (folder->model.name().empty()) folder->model.set_name(name);
+    return std::move(folder->model);
   }
   // Whoever names a path or an organisation means a folder; another name that is no folder here is
   // looked for among the built-in ones.

@@ -19,7 +19,7 @@ constexpr int64_t kMaxPositions = int64_t{1} << 30;
 constexpr int64_t kMaxTokenId = INT32_MAX;
 
 // What the family's configuration class in transformers assumes for absent keys, and what is fixed
-// in its code. Adding a family: an entry here, one in worker/model/architectures.cc, and a reader
+// in its code. Adding a family: an entry here, one in proto/architectures.cc, and a reader
 // for what is really new.
 struct Family {
   std::string_view architecture;

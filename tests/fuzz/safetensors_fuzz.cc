@@ -3,11 +3,11 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "worker/model/safetensors_header.h"
+#include "proto/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = static_cast<int64_t>(size);
-  const auto entries = tessera::worker::ParseSafetensorsHeader(
+  const auto entries = tessera::ParseSafetensorsHeader(
       {reinterpret_cast<const char*>(data), size}, bytes, "fuzzed");
   if (!entries.ok()) {
     if (entries.status().message().empty()) std::abort();

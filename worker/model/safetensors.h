@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/model/file_mapping.h"
-#include "worker/model/safetensors_header.h"
+#include "proto/safetensors_header.h"
 
 namespace tessera::worker {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/architectures.h"
 #include "third_party/absl/str_cat.h"
-#include "worker/model/architectures.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/int4_matrix.h"
 #include "worker/model/model_share.h"
@@ -42,9 +42,7 @@ class ModelPlanner {
         names_(names),
         checkpoint_(checkpoint),
         plan_(&checkpoint, &ops) {
-    const bool second = !checkpoint.Has(StrCat(names.roots[0], names.embedding, ".weight")) &&
-                        checkpoint.Has(StrCat(names.roots[1], names.embedding, ".weight"));
-    root_ = names.roots[second ? 1 : 0];
+    root_ = RootOf(names, [&](const std::string& name) { return checkpoint.Has(name); });
   }
 
   absl::Status AddModel(ModelWeights* weights) {

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera::worker {
+namespace tessera {
 
 struct SafetensorsEntry {
   std::string name;
@@ -38,4 +38,4 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
                                                                      int64_t file_bytes,
                                                                      std::string_view file);
 
-}  // namespace tessera::worker
+}  // namespace tessera

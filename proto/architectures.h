@@ -1,4 +1,4 @@
-// The architectures this worker can run: under which names a checkpoint of each keeps its tensors.
+// The architectures that workers can run: under which names a checkpoint of each keeps its tensors.
 //
 // What a family computes is in v1::Model, filled by proto/model_config; names are all that is left.
 // Adding an architecture: an entry here, one in proto/model_config.cc, and code for what is really
@@ -6,11 +6,13 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 
-namespace tessera::worker {
+namespace tessera {
 
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
@@ -40,7 +42,11 @@ struct Architecture {
   TensorNames tensors;
 };
 
+// The root under which the embedding stands; `has` tells whether a tensor is in the checkpoint.
+std::string_view RootOf(const TensorNames& names,
+                        const std::function<bool(const std::string&)>& has);
+
 // InvalidArgument naming the architecture and the known ones.
 absl::StatusOr<const Architecture*> FindArchitecture(std::string_view name);
 
-}  // namespace tessera::worker
+}  // namespace tessera

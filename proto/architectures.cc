@@ -1,10 +1,10 @@
-#include "worker/model/architectures.h"
+#include "proto/architectures.h"
 
 #include <string>
 
 #include "third_party/absl/str_cat.h"
 
-namespace tessera::worker {
+namespace tessera {
 namespace {
 
 constexpr TensorNames kLlama = {.roots = {"model.", ""},
@@ -76,6 +76,13 @@ constexpr std::array<Architecture, 7> kArchitectures = {{{"LlamaForCausalLM", kL
 
 }  // namespace
 
+std::string_view RootOf(const TensorNames& names,
+                        const std::function<bool(const std::string&)>& has) {
+  const bool second = !has(StrCat(names.roots[0], names.embedding, ".weight")) &&
+                      has(StrCat(names.roots[1], names.embedding, ".weight"));
+  return names.roots[second ? 1 : 0];
+}
+
 absl::StatusOr<const Architecture*> FindArchitecture(std::string_view name) {
   std::string known;
   for (const Architecture& architecture : kArchitectures) {
@@ -86,4 +93,4 @@ absl::StatusOr<const Architecture*> FindArchitecture(std::string_view name) {
       StrCat("architecture '", name, "' is not supported; known are ", known));
 }
 
-}  // namespace tessera::worker
+}  // namespace tessera

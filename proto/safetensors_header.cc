@@ -1,4 +1,4 @@
-#include "worker/model/safetensors_header.h"
+#include "proto/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "third_party/absl/str_cat.h"
 
-namespace tessera::worker {
+namespace tessera {
 namespace {
 
 using nlohmann::json;
@@ -227,4 +227,4 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
   return entries;
 }
 
-}  // namespace tessera::worker
+}  // namespace tessera

@@ -1,0 +1,263 @@
+// Weight files beside a config.json that says something else: served as they are, or refused by
+// name before any worker starts.
+#include "proto/model_tensors.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+struct TestTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::string dtype = "F32";
+  char fill = 1;
+};
+
+int64_t BytesOf(const TestTensor& tensor) {
+  int64_t bytes = tensor.dtype == "F64"                            ? 8
+                  : tensor.dtype == "F32" || tensor.dtype == "I32" ? 4
+                  : tensor.dtype.ends_with("16")                   ? 2
+                                                                   : 1;
+  for (const int64_t size : tensor.shape) bytes *= size;
+  return bytes;
+}
+
+std::string Safetensors(const std::vector<TestTensor>& tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  std::string data;
+  for (const TestTensor& tensor : tensors) {
+    const size_t begin = data.size();
+    data.append(static_cast<size_t>(BytesOf(tensor)), tensor.fill);
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  return file + text + data;
+}
+
+std::string Config(const std::string& extra) {
+  return R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "num_hidden_layers": 2,
+      "num_attention_heads": 2, "vocab_size": 16, "intermediate_size": 24,
+      "max_position_embeddings": 32)" +
+         extra + "}";
+}
+constexpr char kTied[] = R"(, "tie_word_embeddings": true)";
+
+// All that Config asks for but a head of its own.
+std::vector<TestTensor> Body(const std::string& dtype = "F32") {
+  std::vector<TestTensor> tensors = {{"model.embed_tokens.weight", {16, 8}, dtype},
+                                     {"model.norm.weight", {8}, dtype}};
+  for (int i = 0; i < 2; ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    for (const char* name : {"q", "k", "v", "o"}) {
+      tensors.push_back({layer + "self_attn." + name + "_proj.weight", {8, 8}, dtype});
+    }
+    tensors.push_back({layer + "mlp.gate_proj.weight", {24, 8}, dtype});
+    tensors.push_back({layer + "mlp.up_proj.weight", {24, 8}, dtype});
+    tensors.push_back({layer + "mlp.down_proj.weight", {8, 24}, dtype});
+    tensors.push_back({layer + "input_layernorm.weight", {8}, dtype});
+    tensors.push_back({layer + "post_attention_layernorm.weight", {8}, dtype});
+  }
+  return tensors;
+}
+
+absl::StatusOr<CheckedModel> Read(const std::string& extra,
+                                  const std::vector<TestTensor>& tensors) {
+  const tests::TemporaryFolder folder;
+  folder.Write("config.json", Config(extra));
+  folder.Write("model.safetensors", Safetensors(tensors));
+  return ReadCheckedModel(folder.path().string());
+}
+
+// With one more tensor, or with another in the place of the one of its name.
+std::vector<TestTensor> With(std::vector<TestTensor> tensors, const TestTensor& added) {
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name != added.name) continue;
+    tensor = added;
+    return tensors;
+  }
+  tensors.push_back(added);
+  return tensors;
+}
+
+std::string ErrorOf(const absl::StatusOr<CheckedModel>& result) {
+  REQUIRE_FALSE(result.ok());
+  CHECK(result.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(result.status().message());
+}
+
+}  // namespace
+
+TEST_CASE("a tied head that is absent or equal is the embedding, another one is served") {
+  const TestTensor head = {"lm_head.weight", {16, 8}};
+  for (const auto& tensors : {Body(), With(Body(), head)}) {
+    const auto tied = Read(kTied, tensors);
+    REQUIRE(tied.ok());
+    CHECK(tied->model.tied_embeddings());
+    CHECK(tied->warnings.empty());
+  }
+  TestTensor other = head;
+  other.fill = 2;
+  for (const TestTensor& differing :
+       {other, TestTensor{.name = head.name, .shape = head.shape, .dtype = "BF16"}}) {
+    const auto untied = Read(kTied, With(Body(), differing));
+    REQUIRE(untied.ok());
+    CHECK_FALSE(untied->model.tied_embeddings());
+    REQUIRE(untied->warnings.size() == 1);
+    CHECK_THAT(untied->warnings[0],
+               Contains("tie_word_embeddings is true") &&
+                   Contains("'lm_head.weight' differs from 'model.embed_tokens.weight'"));
+  }
+  CHECK_THAT(ErrorOf(Read(kTied, With(Body(), {"lm_head.weight", {8, 16}}))),
+             Contains("tensor 'lm_head.weight' has another shape"));
+  const auto untied = Read("", With(Body(), other));
+  REQUIRE(untied.ok());
+  CHECK_FALSE(untied->model.tied_embeddings());
+  CHECK(untied->warnings.empty());
+}
+
+TEST_CASE("a head is compared to its last byte, and across files") {
+  const tests::TemporaryFolder folder;
+  folder.Write("config.json", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 8192,
+      "intermediate_size": 24, "max_position_embeddings": 32, "tie_word_embeddings": true})");
+  folder.Write("model.safetensors.index.json", R"({"weight_map": {
+      "model.embed_tokens.weight": "1.safetensors", "lm_head.weight": "2.safetensors"}})");
+  const auto is_tied = [&](char last) {
+    folder.Write("1.safetensors", Safetensors({{"model.embed_tokens.weight", {8192, 64}}}));
+    std::string head = Safetensors({{"lm_head.weight", {8192, 64}}});
+    head.back() = last;
+    folder.Write("2.safetensors", head);
+    const auto checked = ReadCheckedModel(folder.path().string());
+    REQUIRE(checked.ok());
+    return checked->model.tied_embeddings();
+  };
+  CHECK(is_tied(1));
+  CHECK_FALSE(is_tied(2));
+}
+
+TEST_CASE("a tensor that workers read and whose type they do not is refused by name and type") {
+  for (const TestTensor& tensor : Body()) {
+    for (const char* dtype : {"F8_E4M3", "F8_E5M2", "I8", "U8", "F64", "I32"}) {
+      CAPTURE(tensor.name, dtype);
+      const auto read =
+          Read(kTied, With(Body(), {.name = tensor.name, .shape = tensor.shape, .dtype = dtype}));
+      CHECK_THAT(ErrorOf(read), Contains("model.safetensors: tensor '" + tensor.name + "' is " +
+                                         dtype + ", and config.json has no quantization_config"));
+    }
+  }
+  CHECK_THAT(ErrorOf(Read("", With(Body(), {"lm_head.weight", {16, 8}, "F8_E4M3"}))),
+             Contains("'lm_head.weight' is F8_E4M3"));
+  for (const char* dtype : {"F32", "F16", "BF16"}) CHECK(Read(kTied, Body(dtype)).ok());
+}
+
+TEST_CASE("int4 tensors are read where config.json announces them, in their types") {
+  const std::string awq =
+      std::string(kTied) + R"(, "quantization_config": {"quant_method": "awq", "bits": 4})";
+  const std::string matrix = "model.layers.1.mlp.up_proj";
+  std::vector<TestTensor> tensors = Body("F16");
+  std::erase_if(tensors, [&](const TestTensor& t) { return t.name == matrix + ".weight"; });
+  tensors.push_back({matrix + ".qweight", {8, 3}, "I32"});
+  tensors.push_back({matrix + ".qzeros", {1, 3}, "I32"});
+  tensors.push_back({matrix + ".scales", {1, 24}, "F16"});
+  const auto read = Read(awq, tensors);
+  REQUIRE(read.ok());
+  CHECK(read->warnings.empty());
+  CHECK_THAT(ErrorOf(Read(awq, With(tensors, {matrix + ".qweight", {8, 3}, "I8"}))),
+             Contains(matrix + ".qweight' is I8: weights must be"));
+  CHECK_THAT(ErrorOf(Read(awq, With(tensors, {matrix + ".scales", {1, 24}, "F32"}))),
+             Contains(matrix + ".scales' is F32"));
+  const auto not_announced = Read(kTied, tensors);
+  REQUIRE(not_announced.ok());
+  REQUIRE(not_announced->warnings.size() == 1);
+  CHECK_THAT(not_announced->warnings[0], Contains("3 tensors are left out"));
+  const auto head = Read(awq, With(tensors, {"lm_head.qweight", {8, 2}, "I32"}));
+  REQUIRE(head.ok());
+  CHECK_FALSE(head->model.tied_embeddings());
+}
+
+TEST_CASE("tensors that nobody reads are named once, in a bounded list") {
+  std::vector<TestTensor> tensors = Body();
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {2}});
+  REQUIRE(Read(kTied, tensors).ok());
+  CHECK(Read(kTied, tensors)->warnings.empty());
+  for (const char* layer : {"0", "1"}) {
+    tensors.push_back({std::string("model.layers.") + layer + ".self_attn.q_proj.bias", {8}});
+  }
+  tensors.push_back({"model.layers.2.mlp.up_proj.weight", {24, 8}, "F8_E4M3"});
+  const auto read = Read(kTied, tensors);
+  REQUIRE(read.ok());
+  REQUIRE(read->warnings.size() == 1);
+  CHECK_THAT(read->warnings[0], Contains(": 3 tensors are left out, because") &&
+                                    Catch::EndsWith("model.layers.*.mlp.up_proj.weight, "
+                                                    "model.layers.*.self_attn.q_proj.bias (2)"));
+  // With attention_bias they are read, and all of them are needed.
+  CHECK_THAT(Read(std::string(kTied) + R"(, "attention_bias": true)", tensors)->warnings.at(0),
+             Contains(": 1 tensor is left out"));
+  for (char c = 'a'; c <= 'z'; ++c) tensors.push_back({std::string(300, c), {1}});
+  const std::string warning = Read(kTied, tensors)->warnings.at(0);
+  CHECK_THAT(warning, Contains("29 tensors") && Catch::EndsWith(", ..."));
+  CHECK(warning.size() < 1500);
+}
+
+TEST_CASE("without all weight files config.json is enough; damaged ones are refused") {
+  const tests::TemporaryFolder folder;
+  folder.Write("config.json", Config(kTied));
+  CHECK(ReadCheckedModel(folder.path().string()).ok());
+  folder.Write("model.safetensors.index.json",
+               R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})");
+  folder.Write("1.safetensors", "");
+  CHECK(ReadCheckedModel(folder.path().string()).ok());
+  folder.Write("2.safetensors", Safetensors({{"b", {4}}}));
+  CHECK_THAT(ErrorOf(ReadCheckedModel(folder.path().string())), Contains("1.safetensors: "));
+  folder.Write("1.safetensors", Safetensors({{"a", {4}}}).substr(0, 70));
+  CHECK_THAT(ErrorOf(ReadCheckedModel(folder.path().string())), Contains("1.safetensors: "));
+}
+
+// Of every checkpoint that workers compute like transformers.
+TEST_CASE("the tensors of a model are those of its files") {
+  size_t models = 0;
+  for (const auto& entry : fs::directory_iterator("tests/golden/models")) {
+    if (!entry.is_directory()) continue;
+    CAPTURE(entry.path().string());
+    ++models;
+    const auto checked = ReadCheckedModel(entry.path().string());
+    INFO(checked.status().ToString());
+    REQUIRE(checked.ok());
+    CHECK(checked->warnings == std::vector<std::string>{});
+    if (checked->model.has_quantization()) continue;
+    // Without any one of them a worker refuses the folder, so there is none too many.
+    const TensorNames& names = (*FindArchitecture(checked->model.architecture()))->tensors;
+    std::string headers;
+    for (const auto& file : fs::directory_iterator(entry.path())) {
+      const std::string name = file.path().filename().string();
+      if (!name.starts_with("model") || file.path().extension() != ".safetensors") continue;
+      std::ifstream in(file.path(), std::ios::binary);
+      headers.append(std::istreambuf_iterator<char>(in), {});
+    }
+    const std::string_view root = RootOf(names, [&](const std::string& name) {
+      return headers.find('"' + name + '"') != std::string::npos;
+    });
+    for (const std::string& tensor : TensorsOf(checked->model, names, root)) {
+      CAPTURE(tensor);
+      CHECK(headers.find('"' + tensor + '"') != std::string::npos);
+    }
+  }
+  CHECK(models > 10);
+}
+
+}  // namespace tessera
