@@ -36,7 +36,7 @@ void AppendRows(const std::vector<Row>& rows, std::string* text) {
 
 v1::DeviceInfo DescribeGpu(const kernels::cuda::Gpu& gpu, const std::string& driver_version) {
   v1::DeviceInfo info;
-  info.set_kind(KindOfGpu(gpu.name));
+  info.set_kind(KindOfGpu(gpu.name, gpu.memory_bytes));
   info.set_gpu_name(gpu.name);
   info.set_uuid(gpu.uuid);
   info.set_compute_capability(StrCat(gpu.capability / 10, ".", gpu.capability % 10));

@@ -2,13 +2,16 @@
 // drivers call the cards. Pure, thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tessera::worker {
 
-// "A6000" for "NVIDIA RTX A6000". The driver's name itself where the catalogue has none, or where
-// it is a slice of a card (MIG): such devices are planned with their measured rates.
-std::string KindOfGpu(std::string_view name);
+// "A6000" for "NVIDIA RTX A6000". Cards of one name with several amounts of memory are told apart
+// by `memory_bytes`, what the driver reports. The driver's name itself where the catalogue has
+// none, for a laptop's chip, or where it is a slice of a card (MIG): such devices are planned with
+// their measured rates.
+std::string KindOfGpu(std::string_view name, int64_t memory_bytes);
 
 }  // namespace tessera::worker

@@ -8,9 +8,8 @@
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
-namespace {
 
-std::string Normalised(std::string_view name) {
+std::string PlainKindName(std::string_view name) {
   std::string plain;
   for (const char c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) || c == '.') {
@@ -19,8 +18,6 @@ std::string Normalised(std::string_view name) {
   }
   return plain;
 }
-
-}  // namespace
 
 absl::StatusOr<v1::DeviceCatalogue> BuiltInDevices() {
   v1::DeviceCatalogue catalogue;
@@ -45,7 +42,7 @@ absl::StatusOr<v1::Model> BuiltInModel(std::string_view name) {
   if (!catalogue.ok()) return catalogue.status();
   std::string known;
   for (const v1::Model& model : catalogue->models()) {
-    if (Normalised(model.name()) == Normalised(name)) return model;
+    if (PlainKindName(model.name()) == PlainKindName(name)) return model;
     known += StrCat(known.empty() ? "" : ", ", model.name());
   }
   return absl::NotFoundError(StrCat("no built-in model is called ", name, "; there are ", known,
@@ -53,14 +50,19 @@ absl::StatusOr<v1::Model> BuiltInModel(std::string_view name) {
 }
 
 const v1::DeviceKind* FindKind(const v1::DeviceCatalogue& catalogue, std::string_view name) {
-  const std::string wanted = Normalised(name);
+  const std::string wanted = PlainKindName(name);
   for (const v1::DeviceKind& kind : catalogue.kinds()) {
-    if (Normalised(kind.name()) == wanted) return &kind;
+    if (PlainKindName(kind.name()) == wanted) return &kind;
     for (const std::string& alias : kind.aliases()) {
-      if (Normalised(alias) == wanted) return &kind;
+      if (PlainKindName(alias) == wanted) return &kind;
     }
   }
   return nullptr;
+}
+
+bool HasWorker(const v1::DeviceKind& kind) {
+  const bool old = kind.compute_capability() > 0 && kind.compute_capability() < kMinCapability;
+  return !old && !kind.planned_only();
 }
 
 }  // namespace tessera::scheduler

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "scheduler/batcher.h"
+#include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/machine_losses.h"
 #include "scheduler/search/layout/assemble.h"

@@ -11,7 +11,6 @@
 namespace tessera::scheduler {
 
 // The lowest compute capability that the workers' kernels are made for, and with bfloat16 units.
-inline constexpr double kMinCapability = 7.5;
 inline constexpr double kBfloat16Capability = 8.0;
 
 // Tokens of the longest request that may come, in whole blocks; 0: nobody says.

@@ -1,6 +1,7 @@
 #include "worker/gpu_kind.h"
 
 #include <catch2/catch.hpp>
+#include <initializer_list>
 #include <utility>
 
 #include "scheduler/input/catalogue.h"
@@ -10,37 +11,93 @@ namespace tessera::worker {
 TEST_CASE("every name of a driver leads to a kind of the catalogue, and to the right one") {
   const auto catalogue = scheduler::BuiltInDevices();
   REQUIRE(catalogue.ok());
-  const std::pair<const char*, const char*> names[] = {{"NVIDIA H100 80GB HBM3", "H100-SXM"},
-                                                       {"NVIDIA H100 PCIe", "H100-PCIe"},
-                                                       {"NVIDIA H200", "H200-SXM"},
-                                                       {"NVIDIA H20", "H20"},
-                                                       {"NVIDIA B200", "B200"},
-                                                       {"NVIDIA A100 80GB PCIe", "A100-80"},
-                                                       {"NVIDIA A100-PCIE-40GB", "A100-40"},
-                                                       {"NVIDIA A40", "A40"},
-                                                       {"NVIDIA RTX A5000", "A5000"},
-                                                       {"NVIDIA RTX A4000", "A4000"},
-                                                       {"NVIDIA L40S", "L40S"},
-                                                       {"NVIDIA L40", "L40"},
-                                                       {"NVIDIA L4", "L4"},
-                                                       {"NVIDIA A10", "A10"},
-                                                       {"Tesla T4", "T4"},
-                                                       {"Tesla V100-SXM2-16GB", "V100-16"},
-                                                       {"Tesla V100-SXM2-32GB", "V100-32"},
-                                                       {"NVIDIA GeForce RTX 3090 Ti", "RTX3090Ti"},
-                                                       {"NVIDIA GeForce RTX 4090", "RTX4090"}};
-  for (const auto& [name, kind] : names) {
-    INFO(name);
-    CHECK(KindOfGpu(name) == kind);
-    CHECK(scheduler::FindKind(*catalogue, kind) != nullptr);
+  struct Reported {
+    const char* name;
+    int mib;
+    const char* kind;
+  };
+  const Reported reported[] = {
+      {"NVIDIA H100 80GB HBM3", 81559, "H100-SXM"},
+      {"NVIDIA H100 PCIe", 81559, "H100-PCIe"},
+      {"NVIDIA H100 NVL", 95830, "H100-NVL"},
+      {"NVIDIA H200", 143771, "H200-SXM"},
+      {"NVIDIA H200 NVL", 143771, "H200-NVL"},
+      {"NVIDIA H20", 97871, "H20"},
+      {"NVIDIA B200", 183359, "B200"},
+      {"NVIDIA B300 SXM6 AC", 275040, "B300"},
+      {"NVIDIA GB10", 122570, "GB10"},
+      {"NVIDIA A100 80GB PCIe", 81920, "A100-80"},
+      {"NVIDIA A100-SXM4-80GB", 81920, "A100-80"},
+      {"A100-SXM-80GB", 81252, "A100-80"},
+      {"NVIDIA A100-PCIE-40GB", 40960, "A100-40"},
+      {"NVIDIA A40", 46068, "A40"},
+      {"NVIDIA RTX A6000", 49140, "A6000"},
+      {"NVIDIA RTX A5000", 24564, "A5000"},
+      {"NVIDIA RTX A4000", 16376, "A4000"},
+      {"NVIDIA L40S", 46068, "L40S"},
+      {"NVIDIA L40", 46068, "L40"},
+      {"NVIDIA L4", 23034, "L4"},
+      {"NVIDIA A10", 23028, "A10"},
+      {"NVIDIA A10G", 23028, "A10G"},
+      {"NVIDIA A16", 15356, "A16"},
+      {"NVIDIA A2", 15356, "A2"},
+      {"Tesla T4", 15360, "T4"},
+      {"Tesla V100-SXM2-16GB", 16160, "V100-16"},
+      {"Tesla V100-SXM2-32GB", 32510, "V100-32"},
+      {"Tesla V100-DGXS-32GB", 32478, "V100-32"},
+      {"Tesla P100-PCIE-16GB", 16280, "P100"},
+      {"Tesla P40", 24576, "P40"},
+      {"NVIDIA GeForce RTX 2080 Ti", 11264, "RTX2080Ti"},
+      {"NVIDIA GeForce RTX 3060", 12288, "RTX3060"},
+      {"NVIDIA GeForce RTX 3060", 8192, "RTX3060-8"},
+      {"NVIDIA GeForce RTX 3060 Ti", 8192, "RTX3060Ti"},
+      {"NVIDIA GeForce RTX 3070", 8192, "RTX3070"},
+      {"NVIDIA GeForce RTX 3080", 10240, "RTX3080"},
+      {"NVIDIA GeForce RTX 3080", 12288, "RTX3080-12"},
+      {"NVIDIA GeForce RTX 3080", 20480, "RTX3080-20"},
+      {"NVIDIA GeForce RTX 3080", 10005, "RTX3080"},
+      {"NVIDIA GeForce RTX 3080 Ti", 12288, "RTX3080Ti"},
+      {"NVIDIA GeForce RTX 3090", 24576, "RTX3090"},
+      {"NVIDIA GeForce RTX 3090 Ti", 24564, "RTX3090Ti"},
+      {"NVIDIA GeForce RTX 4060 Ti", 16380, "RTX4060Ti-16"},
+      {"NVIDIA GeForce RTX 4070 Ti SUPER", 16376, "RTX4070TiSuper"},
+      {"NVIDIA GeForce RTX 4090", 24564, "RTX4090"},
+      {"NVIDIA GeForce RTX 5060 Ti", 16311, "RTX5060Ti"},
+      {"NVIDIA GeForce RTX 5060 Ti", 8151, "RTX5060Ti-8"},
+      {"NVIDIA GeForce RTX 5070 Ti", 16303, "RTX5070Ti"},
+      {"NVIDIA GeForce RTX 5080", 16303, "RTX5080"},
+      {"NVIDIA GeForce RTX 5090", 32607, "RTX5090"},
+      {"NVIDIA RTX 6000 Ada Generation", 49140, "RTX6000Ada"},
+      {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887, "RTXPRO6000"},
+      {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 97887, "RTXPRO6000-MaxQ"},
+      {"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, "RTXPRO6000-Server"}};
+  for (const Reported& gpu : reported) {
+    INFO(gpu.name << " " << gpu.mib);
+    CHECK(KindOfGpu(gpu.name, int64_t{gpu.mib} << 20) == gpu.kind);
+    CHECK(scheduler::FindKind(*catalogue, gpu.kind) != nullptr);
   }
-  CHECK(KindOfGpu("NVIDIA RTX 4090D") == "NVIDIA RTX 4090D");
-  CHECK(KindOfGpu("NVIDIA A10G") == "A10G");
+}
+
+TEST_CASE("a card that differs in its last word or in its memory is another card") {
+  for (const auto& [name, gib] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"NVIDIA RTX 4090D", 24},
+           {"NVIDIA GeForce RTX 4090 D", 24},
+           {"NVIDIA GeForce RTX 4090 Laptop GPU", 16},
+           {"NVIDIA GeForce RTX 4090", 48},
+           {"NVIDIA GeForce RTX 3070 Ti", 8},
+           {"NVIDIA GeForce RTX 3080 Laptop GPU", 8},
+           {"NVIDIA GeForce RTX 4060 Ti", 8},
+           {"NVIDIA RTX A5000 Laptop GPU", 16},
+           {"NVIDIA GB200", 184}}) {
+    INFO(name);
+    CHECK(KindOfGpu(name, gib << 30) == name);
+  }
 }
 
 TEST_CASE("cards that the catalogue does not know, and slices, keep the driver's name") {
-  CHECK(KindOfGpu("NVIDIA Future 9090") == "NVIDIA Future 9090");
-  CHECK(KindOfGpu("NVIDIA A100-SXM4-40GB MIG 3g.20gb") == "NVIDIA A100-SXM4-40GB MIG 3g.20gb");
+  CHECK(KindOfGpu("NVIDIA Future 9090", int64_t{24} << 30) == "NVIDIA Future 9090");
+  CHECK(KindOfGpu("NVIDIA A100-SXM4-40GB MIG 3g.20gb", int64_t{20} << 30) ==
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb");
 }
 
 }  // namespace tessera::worker

@@ -27,7 +27,8 @@ TEST_CASE("the catalogues are sound: every figure of a kind is there, with its s
     CHECK(kind.memory_bytes() > 0);
     CHECK(kind.dense_flops_per_second() < 3e15);
     CHECK(kind.memory_bandwidth_bytes_per_second() > 1e11);
-    CHECK(kind.peer_link().bandwidth_bytes_per_second() > 0);
+    const bool alone = kind.name() == "GB10" || kind.planned_only();  // one to a machine
+    CHECK((kind.peer_link().bandwidth_bytes_per_second() > 0) == !alone);
     CHECK_FALSE(kind.source().empty());
     CHECK_FALSE(kind.source_date().empty());
   }
