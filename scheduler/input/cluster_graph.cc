@@ -16,7 +16,8 @@ int ClusterGraph::devices() const {
 }
 
 std::string ClusterGraph::DeviceName(const DevicePool& pool, int i) const {
-  return StrCat(machines_[static_cast<size_t>(pool.machine)].name, "/", pool.first_index + i);
+  return StrCat(machines_[static_cast<size_t>(pool.machine)].name, "/",
+                pool.indices[static_cast<size_t>(i)]);
 }
 
 std::string_view ClusterGraph::UplinkSite(int machine) const {
@@ -37,6 +38,7 @@ ClusterGraph ClusterGraph::Part(const std::vector<int>& counts, std::vector<int>
   part.places_ = places_;
   part.groups_ = groups_;
   part.site_uplinks_ = site_uplinks_;
+  part.default_latencies_ = default_latencies_;
   part.together_ = together_;
   part.budget_ = budget_;
   kept->clear();

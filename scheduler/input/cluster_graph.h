@@ -25,12 +25,12 @@
 
 namespace tessera::scheduler {
 
-// Equal devices of one machine.
+// All equal devices of one machine, whether its description lists them or counts them.
 struct DevicePool {
   int machine = 0;
   const DeviceSpec* spec = nullptr;
   int count = 0;
-  int first_index = 0;            // of the first within its machine: devices are "machine/index"
+  std::vector<int> indices;       // of each within its machine: devices are "machine/index"
   double price_usd_per_hour = 0;  // of one device; of a machine with a price, its part of that
 };
 
@@ -38,8 +38,9 @@ struct MachineNode {
   std::string name;
   std::string site;  // as described: what its uplink, if it has one, is shared by
   std::string rack;
-  int place = 0;  // machines of a place have equal links to all others; see machine_groups.h
-  int group = 0;  // of machines that are near each other, however this was written
+  int place = 0;       // machines of a place have equal links to all others; see machine_groups.h
+  int wide_place = 0;  // those of a wide place have alike ones; never more than places
+  int group = 0;       // of machines that are near each other, however this was written
   LinkSpec inside;
   std::optional<LinkSpec> uplink;
   double price_usd_per_hour = 0;  // of the whole, where it is rented so; 0: device by device

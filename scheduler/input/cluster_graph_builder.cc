@@ -229,6 +229,19 @@ class ClusterGraphBuilder {
                         "inside or tiers.machine, or the kind's peer_link"));
   }
 
+  // The machine's pool of such devices, a new one where it has none yet.
+  DevicePool& PoolOf(int machine, const DeviceSpec* spec, double price_usd_per_hour) {
+    for (auto pool = graph_.pools_.rbegin(); pool != graph_.pools_.rend(); ++pool) {
+      if (pool->machine != machine) break;
+      if (pool->spec == spec && pool->price_usd_per_hour == price_usd_per_hour) return *pool;
+    }
+    DevicePool& pool = graph_.pools_.emplace_back();
+    pool.machine = machine;
+    pool.spec = spec;
+    pool.price_usd_per_hour = price_usd_per_hour;
+    return pool;
+  }
+
   absl::Status AddMachine(const v1::Machine& machine, const std::string& name,
                           const std::string& key) {
     MachineNode node;
@@ -269,21 +282,17 @@ class ClusterGraphBuilder {
         return Error(at + ".count",
                      StrCat("a machine has at most ", kMaxDevicesPerMachine, " devices"));
       }
-      DevicePool pool;
-      pool.machine = index;
-      pool.spec = Intern(SpecOf(*kind, group));
-      pool.count = std::max(1, group.count());
-      pool.first_index = devices;
       if (group.price_usd_per_hour() > 0 && machine.price_usd_per_hour() > 0) {
         return Error(at + ".price",
                      StrCat("machine ", machine.name(),
                             " has a price as well: give only the machine's price if it is rented "
                             "as a whole, only its devices' prices if each is rented by itself"));
       }
-      pool.price_usd_per_hour =
+      const double price =
           group.price_usd_per_hour() > 0 ? group.price_usd_per_hour() : kind->price_usd_per_hour();
-      devices += pool.count;
-      graph_.pools_.push_back(pool);
+      DevicePool& pool = PoolOf(index, Intern(SpecOf(*kind, group)), price);
+      pool.count += std::max(1, group.count());
+      for (int d = 0; d < std::max(1, group.count()); ++d) pool.indices.push_back(devices++);
     }
     node.price_usd_per_hour = machine.price_usd_per_hour();
     if (machine.price_usd_per_hour() > 0) {
@@ -425,7 +434,7 @@ class ClusterGraphBuilder {
 
   // Places of equal links become one.
   void Merge() {
-    const std::vector<int> merged = AlikePlaces(form_);
+    const std::vector<int> merged = AlikePlaces(form_), wide = WidePlaces(form_);
     const size_t places = members_.size();
     graph_.places_ = static_cast<size_t>(*std::max_element(merged.begin(), merged.end())) + 1;
     graph_.links_.resize(graph_.places_ * graph_.places_);
@@ -437,6 +446,7 @@ class ClusterGraphBuilder {
       }
     }
     for (size_t m = 0; m < graph_.machines_.size(); ++m) {
+      graph_.machines_[m].wide_place = wide[graph_.place_of_[m]];
       graph_.machines_[m].place = merged[graph_.place_of_[m]];
       graph_.place_of_[m] = static_cast<size_t>(graph_.machines_[m].place);
     }
@@ -448,7 +458,7 @@ class ClusterGraphBuilder {
     std::set<std::string> named;
     for (const v1::PairLink& pair : cluster_.links()) named.insert({pair.from(), pair.to()});
     std::map<std::tuple<std::string, std::string, LinkSpec, std::string>, size_t> places;
-    std::map<std::pair<LinkSpec, std::string>, int> shares;
+    std::map<std::string_view, int> shares;
     for (size_t m = 0; m < graph_.machines_.size(); ++m) {
       const MachineNode& machine = graph_.machines_[m];
       const LinkSpec uplink = machine.uplink.value_or(LinkSpec());
@@ -458,9 +468,10 @@ class ClusterGraphBuilder {
       if (fresh) {
         members_.emplace_back();
         form_.machines.push_back(0);
-        const auto shared = std::pair(uplink, std::string(graph_.UplinkSite(static_cast<int>(m))));
+        form_.uplinks.push_back(uplink);
         form_.shares.push_back(
-            shares.try_emplace(shared, static_cast<int>(shares.size())).first->second);
+            shares.try_emplace(graph_.UplinkSite(static_cast<int>(m)), shares.size())
+                .first->second);
       }
       members_[at->second].push_back(m);
       ++form_.machines[at->second];

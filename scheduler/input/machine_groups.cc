@@ -56,6 +56,7 @@ class Alike {
   bool Same(int a, int b) const {
     if (prints_[static_cast<size_t>(a)] != prints_[static_cast<size_t>(b)] ||
         p_.shares[static_cast<size_t>(a)] != p_.shares[static_cast<size_t>(b)] ||
+        p_.uplinks[static_cast<size_t>(a)] != p_.uplinks[static_cast<size_t>(b)] ||
         Link(a, b) != Link(b, a) || (Several(a) && Link(a, a) != Link(a, b)) ||
         (Several(b) && Link(b, b) != Link(a, b))) {
       return false;
@@ -72,7 +73,62 @@ class Alike {
   std::vector<uint64_t> prints_;
 };
 
+bool AlikeFigures(double a, double b) {
+  return a == b || std::max(a, b) < kAlikeLinks * std::min(a, b);
+}
+
+bool AlikeLinks(const LinkSpec& a, const LinkSpec& b) {
+  return AlikeFigures(a.bytes_per_second, b.bytes_per_second) &&
+         AlikeFigures(a.latency_seconds, b.latency_seconds) &&
+         a.incast_threshold == b.incast_threshold &&
+         AlikeFigures(a.incast_seconds_per_byte, b.incast_seconds_per_byte);
+}
+
+class Wide {
+ public:
+  explicit Wide(const PlaceLinks& places) : p_(places), n_(static_cast<size_t>(places.places())) {}
+
+  std::vector<int> Run() const {
+    std::vector<int> wide;
+    std::vector<std::vector<size_t>> members;
+    for (size_t a = 0; a < n_; ++a) {
+      size_t at = 0;
+      while (at < members.size() && !Fits(a, members[at])) ++at;
+      if (at == members.size()) members.emplace_back();
+      members[at].push_back(a);
+      wide.push_back(static_cast<int>(at));
+    }
+    return wide;
+  }
+
+ private:
+  const LinkSpec& Link(size_t a, size_t b) const { return p_.links[a * n_ + b]; }
+
+  bool Fits(size_t a, const std::vector<size_t>& members) const {
+    const size_t first = members.front();
+    if (p_.shares[a] != p_.shares[first] || !AlikeLinks(p_.uplinks[a], p_.uplinks[first]))
+      return false;
+    for (size_t c = 0; c < n_; ++c) {
+      if (c == a || c == first) continue;
+      if (!AlikeLinks(Link(a, c), Link(first, c)) || !AlikeLinks(Link(c, a), Link(c, first)))
+        return false;
+    }
+    // Between two members as from each to a third.
+    const auto with = [&](size_t b, const LinkSpec& link) {
+      return AlikeLinks(Link(a, b), link) && AlikeLinks(Link(b, a), link);
+    };
+    if (p_.machines[a] > 1 && !with(first, Link(a, a))) return false;
+    if (p_.machines[first] > 1) return with(first, Link(first, first));
+    return members.size() == 1 || with(first, Link(first, members[1]));
+  }
+
+  const PlaceLinks& p_;
+  const size_t n_;
+};
+
 }  // namespace
+
+std::vector<int> WidePlaces(const PlaceLinks& places) { return Wide(places).Run(); }
 
 std::vector<int> AlikePlaces(const PlaceLinks& places) { return Alike(places).Run(); }
 

@@ -7,7 +7,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMostPlaces = 40;  // that make shapes: of more, groups and the best of their links do
+constexpr int kMaxPlaces = 40;  // that make shapes: of more, groups and the best of their links do
 
 // What tells two machines' shapes apart.
 struct ShapeKey {
@@ -22,12 +22,18 @@ std::vector<ShapeKey> KeysOfMachines(const ClusterGraph& graph, std::span<const 
                                      bool merge_groups) {
   std::vector<ShapeKey> keys(graph.machines().size());
   int places = 0;
-  for (const MachineNode& machine : graph.machines()) places = std::max(places, machine.place + 1);
-  const bool by_place = !merge_groups && places <= kMostPlaces;
+  for (const MachineNode& machine : graph.machines())
+    places = std::max(places, machine.wide_place + 1);
+  const bool by_place = !merge_groups && places <= kMaxPlaces;
   for (size_t m = 0; m < keys.size(); ++m) {
     const MachineNode& machine = graph.machines()[m];
-    keys[m] = {merge_groups ? 0 : machine.group,    by_place ? machine.place : 0, machine.inside,
-               machine.uplink.value_or(LinkSpec()), machine.price_usd_per_hour,   {}};
+    // Uplinks of a wide place are alike.
+    keys[m] = {merge_groups ? 0 : machine.group,
+               by_place ? machine.wide_place : 0,
+               machine.inside,
+               by_place ? LinkSpec() : machine.uplink.value_or(LinkSpec()),
+               machine.price_usd_per_hour,
+               {}};
   }
   for (size_t p = 0; p < graph.pools().size(); ++p) {
     const DevicePool& pool = graph.pools()[p];

@@ -1,11 +1,11 @@
 // Devices counted by class instead of listed: a class is kind x machine shape x group.
 //
-// Problem: thousands of devices, most of them alike. Machines of one group with the same devices
-// and the same links inside and to others have one shape; equal devices in machines of one shape
-// are one class, and a search needs to say how many of a class it takes, not which. Between classes
-// the best link between any of their machines stands for all: good for a bound, an estimate for a
-// placement. Thread rule: immutable; borrows the graph. Complexity: O(machines^2) for the links.
-// Deterministic: classes come in the order of their first pool.
+// Problem: thousands of devices, most of them alike. Machines of one group with the same devices,
+// the same links inside and alike ones to others have one shape; equal devices in machines of one
+// shape are one class, and a search needs to say how many of a class it takes, not which. Between
+// classes the best link between any of their machines stands for all: good for a bound, an estimate
+// for a placement. Thread rule: immutable; borrows the graph. Complexity: O(machines^2) for the
+// links. Deterministic: classes come in the order of their first pool.
 #pragma once
 
 #include <span>

@@ -96,6 +96,24 @@ links: [{from: s, to: u, link: {bandwidth: 4 Gbit/s, latency: 3 ms}, one_way: tr
   CHECK(graph->devices() == 6);
 }
 
+TEST_CASE("equal devices of a machine are one pool, listed or counted, beside each other or not") {
+  const auto listed = Read(
+      "machines: [{name: a, devices: [{kind: T4}, {kind: L4}, {kind: T4}, {kind: tesla t4}, "
+      "{kind: T4, memory: 15 GiB}, {kind: L4, count: 2}, {kind: T4, price: 9 USD/h}]}]\n"
+      "kinds: [{name: tesla t4, memory: 16 GiB, dense_flops_per_second: 65 TFLOPS, "
+      "memory_bandwidth: 320 GB/s, peer_link: {bandwidth: 4 GB/s}}]");
+  REQUIRE(listed.status().message() == "");
+  CHECK(listed->devices() == 8);
+  REQUIRE(listed->pools().size() == 5);
+  const DevicePool &t4 = listed->pools()[0], &l4 = listed->pools()[1];
+  CHECK(t4.count == 2);
+  CHECK(listed->DeviceName(t4, 0) == "a/0");
+  CHECK(listed->DeviceName(t4, 1) == "a/2");
+  CHECK(l4.count == 3);
+  CHECK(listed->DeviceName(l4, 2) == "a/6");
+  CHECK(listed->DeviceName(listed->pools()[4], 0) == "a/7");  // of another price
+}
+
 TEST_CASE("measured beats own kinds beats catalogue, and estimates are marked") {
   const auto graph = Read(R"(
 machines:

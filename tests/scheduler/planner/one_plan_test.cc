@@ -1,6 +1,8 @@
 // One cluster, one plan: the same links written with sites, racks and tiers, or machine by machine,
 // have the same form, and so the same plan.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "proto/document.h"
 #include "scheduler/input/cluster_graph.h"
@@ -89,7 +91,7 @@ TEST_CASE("20 seeded clusters, each written both ways, have one form and one pla
 }
 
 // As published: 4 A100, 8 L4 and 12 T4, one to a machine, in three regions 50 ms apart.
-TEST_CASE("24 machines in three groups over slow links have one plan, as pairs and as sites") {
+std::string ThreeGroups() {
   std::string text = "machines:\n";
   const auto add = [&](const std::string& site, const std::string& kind, int machines) {
     for (int i = 0; i < machines; ++i) {
@@ -105,7 +107,11 @@ TEST_CASE("24 machines in three groups over slow links have one plan, as pairs a
   text +=
       "tiers: {site: {bandwidth: 10 Gbit/s, latency: 1 ms}, region: {bandwidth: 100 Mbit/s, "
       "latency: 50 ms}}\n";
-  const PlannerInput by_sites = tests::WrittenInput(text, "Llama-2-70B", kWork);
+  return text;
+}
+
+TEST_CASE("24 machines in three groups over slow links have one plan, as pairs and as sites") {
+  const PlannerInput by_sites = tests::WrittenInput(ThreeGroups(), "Llama-2-70B", kWork);
   const PlannerInput by_pairs = ByPairs(by_sites);
   const ClusterGraph graph = GraphOf(by_pairs);
   REQUIRE(graph.machines().size() == 24);
@@ -123,6 +129,72 @@ TEST_CASE("24 machines in three groups over slow links have one plan, as pairs a
   REQUIRE(a->replicas_size() == b->replicas_size());
   for (int r = 0; r < a->replicas_size(); ++r)
     CHECK(a->replicas(r).SerializeAsString() == b->replicas(r).SerializeAsString());
+}
+
+TEST_CASE("measured pairs, no two of them equal, have as good a plan as the sites they stand for") {
+  const PlannerInput by_sites = tests::WrittenInput(ThreeGroups(), "Llama-2-70B", kWork);
+  PlannerInput measured = ByPairs(by_sites);
+  uint64_t state = 1;
+  const auto part = [&state](double least, double most) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return least + (most - least) * static_cast<double>(state >> 33) / 0x1p31;
+  };
+  for (v1::PairLink& pair : *measured.cluster.mutable_links()) {
+    v1::Link& link = *pair.mutable_link();
+    link.set_bandwidth_bytes_per_second(link.bandwidth_bytes_per_second() * part(0.85, 1.2));
+    link.set_latency_seconds(link.latency_seconds() * part(0.8, 1.18));
+  }
+  const ClusterGraph graph = GraphOf(measured);
+  std::set<int> places, wide;
+  for (const MachineNode& machine : graph.machines()) {
+    places.insert(machine.place);
+    wide.insert(machine.wide_place);
+  }
+  CHECK(graph.groups() == 3);
+  CHECK(places.size() == 24);
+  CHECK(wide.size() == 3);
+  PlannerOptions options;
+  options.simulate = options.allow_split = false;
+  const auto a = MakePlan(by_sites, options), b = MakePlan(measured, options);
+  REQUIRE(a.status().message() == "");
+  REQUIRE(b.status().message() == "");
+  CHECK(b->prediction().requests_per_second() ==
+        Approx(a->prediction().requests_per_second()).epsilon(0.05));
+}
+
+// Equal devices, one a line: what people write down from nvidia-smi.
+PlannerInput ByLines(PlannerInput input) {
+  for (v1::Machine& machine : *input.cluster.mutable_machines()) {
+    v1::Machine listed = machine;
+    listed.clear_devices();
+    for (v1::DeviceGroup group : machine.devices()) {
+      const int count = std::max(1, group.count());
+      group.clear_count();
+      for (int i = 0; i < count; ++i) *listed.add_devices() = group;
+    }
+    machine = listed;
+  }
+  return input;
+}
+
+TEST_CASE("devices that are listed have the plan of devices that are counted") {
+  PlannerOptions options;
+  options.simulate = false;
+  const auto same = [&](const PlannerInput& counted) {
+    const auto a = MakePlan(counted, options), b = MakePlan(ByLines(counted), options);
+    CHECK(a.status().message() == b.status().message());
+    if (!a.ok() || !b.ok()) return;
+    CHECK(a->prediction().SerializeAsString() == b->prediction().SerializeAsString());
+    REQUIRE(a->replicas_size() == b->replicas_size());
+    for (int r = 0; r < a->replicas_size(); ++r)
+      CHECK(a->replicas(r).SerializeAsString() == b->replicas(r).SerializeAsString());
+  };
+  same(tests::WrittenInput("machines: [{name: a, devices: [{kind: A100-80, count: 4}]}]",
+                           "Llama-3-70B", kWork));
+  for (int seed = 0; seed < kClusters; seed += 5) {
+    INFO("seed " << seed);
+    same(Written(seed));
+  }
 }
 
 TEST_CASE("pairs over slow links without a latency are as far as another region") {
