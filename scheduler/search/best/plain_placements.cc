@@ -93,6 +93,7 @@ std::vector<Placement> JudgedPlain(const PlacementProblem& problem, ReplicaJudge
     if (replicas.empty() || problem.watch.Stopped()) return false;
     absl::StatusOr<Placement> placement = Assemble(problem, std::move(replicas), judge);
     if (!placement.ok() || !(placement->requests_per_second > 0)) return false;
+    LeaveOutIdle(*problem.graph, &*placement);
     judged.push_back(*std::move(placement));
     return true;
   };

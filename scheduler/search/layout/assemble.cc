@@ -65,25 +65,6 @@ void DropDust(std::vector<Share>* shares) {
                 [&](const Share& s) { return s.requests_per_second <= kLeastShare * served; });
 }
 
-void DropIdle(const ClusterGraph& graph, Placement* placement) {
-  std::vector<bool> busy(placement->replicas.size(), placement->shares.empty());
-  for (const Share& share : placement->shares)
-    busy[static_cast<size_t>(share.prefill)] = busy[static_cast<size_t>(share.decode)] = true;
-  std::vector<int> index(busy.size(), 0);
-  std::vector<PlacedReplica> kept;
-  for (size_t i = 0; i < busy.size(); ++i) {
-    index[i] = static_cast<int>(kept.size());
-    PlacedReplica& replica = placement->replicas[i];
-    if (busy[i]) kept.push_back(std::move(replica));
-  }
-  placement->replicas = std::move(kept);
-  for (Share& share : placement->shares) {
-    share.prefill = index[static_cast<size_t>(share.prefill)];
-    share.decode = index[static_cast<size_t>(share.decode)];
-  }
-  AddRent(graph, placement);
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem,
@@ -134,12 +115,32 @@ absl::StatusOr<Placement> Assemble(const PlacementProblem& problem,
   return placement;
 }
 
+void LeaveOutIdle(const ClusterGraph& graph, Placement* placement) {
+  std::vector<bool> busy(placement->replicas.size(), placement->shares.empty());
+  for (const Share& share : placement->shares)
+    busy[static_cast<size_t>(share.prefill)] = busy[static_cast<size_t>(share.decode)] = true;
+  std::vector<int> index(busy.size(), 0);
+  std::vector<PlacedReplica> kept;
+  for (size_t i = 0; i < busy.size(); ++i) {
+    index[i] = static_cast<int>(kept.size());
+    PlacedReplica& replica = placement->replicas[i];
+    if (busy[i]) kept.push_back(std::move(replica));
+  }
+  placement->replicas = std::move(kept);
+  for (Share& share : placement->shares) {
+    share.prefill = index[static_cast<size_t>(share.prefill)];
+    share.decode = index[static_cast<size_t>(share.decode)];
+  }
+  AddRent(graph, placement);
+}
+
 Search WithoutIdle(Search search) {
   return [search = std::move(search)](const PlacementProblem& problem) {
     absl::StatusOr<Placement> placement = search(problem);
     if (!placement.ok()) return placement;
-    DropIdle(*problem.graph, &*placement);
-    for (Placement& alternative : placement->alternatives) DropIdle(*problem.graph, &alternative);
+    LeaveOutIdle(*problem.graph, &*placement);
+    for (Placement& alternative : placement->alternatives)
+      LeaveOutIdle(*problem.graph, &alternative);
     return placement;
   };
 }

@@ -29,7 +29,10 @@ absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem,
                                               const ReplicaJudge& judge,
                                               std::vector<PlacedReplica>* replicas);
 
-// The same search, whose answers have no replica that nothing is sent to: it would be paid for.
+// Takes out the replicas that nothing is sent to: they would be paid for, and may not even fit.
+void LeaveOutIdle(const ClusterGraph& graph, Placement* placement);
+
+// The same search, whose answers have no such replica.
 Search WithoutIdle(Search search);
 
 }  // namespace tessera::scheduler
