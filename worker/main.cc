@@ -2,6 +2,7 @@
 // configured for. The first SIGTERM or SIGINT drains, a second one exits at once.
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -48,6 +49,14 @@ sigset_t BlockSignals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+// Strangers may hold hundreds of sockets for a while (kernels/links/link_server.h).
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 uint64_t DrawIncarnation() {
@@ -142,6 +151,7 @@ void WaitForEnd(const sigset_t& signals, double drain_seconds, const kernels::De
 
 absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const sigset_t signals = BlockSignals();
+  RaiseOpenFileLimit();
   std::string token;
   if (!options.cluster_token_file.empty()) {
     auto read = ReadTokenFile(options.cluster_token_file);

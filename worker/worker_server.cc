@@ -17,6 +17,8 @@ namespace {
 
 // A Configure carries the vocabulary, a Submit a prompt; both stay far below.
 constexpr int kMaxMessageBytes = 64 << 20;
+// For whoever connects to begin to speak HTTP/2; gRPC's own bound is two minutes.
+constexpr int kSilenceMilliseconds = 10'000;
 constexpr char kServiceName[] = "tessera.v1.Worker";
 
 // The plugin registers for every server of the process, before the first is built.
@@ -57,6 +59,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const std::str
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kSilenceMilliseconds);
   // A coordinator whose machine went away is noticed, so that its session's sequences end.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);

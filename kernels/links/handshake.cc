@@ -30,13 +30,20 @@ absl::Span<const std::byte> BytesOf(std::string_view text) {
 // One side's part in a handshake.
 class Handshake {
  public:
-  Handshake(Link& link, const HandshakeOptions& options)
-      : link_(link), options_(options), deadline_(DeadlineAfter(options.timeout_seconds)) {}
+  Handshake(Link& link, const HandshakeOptions& options, Deadline deadline)
+      : link_(link), options_(options), deadline_(deadline) {}
 
   absl::StatusOr<std::string> AsClient();
-  absl::StatusOr<std::string> AsServer();
+  // Waits for one frame of the client and answers it. OK: ask served() whether that was the last.
+  absl::Status ServeFrame();
+  bool served() const { return served_ == kServerFrames; }
+  bool has_hello() const { return served_ > 0; }
+  const std::string& peer_identity() const { return peer_.identity; }
 
  private:
+  static constexpr int kServerFrames = 3;  // hello, proof, ready
+
+  absl::Status AnswerProof();
   absl::Status Send(uint16_t type, std::string_view payload) {
     return link_.Send(type, BytesOf(payload), SecondsUntil(deadline_));
   }
@@ -58,6 +65,7 @@ class Handshake {
   const Deadline deadline_;
   Hello own_;
   Hello peer_;
+  int served_ = 0;  // frames of the client that this side, a server, has answered
 };
 
 absl::StatusOr<std::string> Handshake::AsClient() {
@@ -75,20 +83,29 @@ absl::StatusOr<std::string> Handshake::AsClient() {
   return peer_.identity;
 }
 
-absl::StatusOr<std::string> Handshake::AsServer() {
-  if (absl::Status status = ReceiveHello(); !status.ok()) return status;
-  if (absl::Status status = SendHello(); !status.ok()) return status;
+absl::Status Handshake::ServeFrame() {
+  absl::Status status;
+  if (served_ == 0) {
+    status = ReceiveHello();
+    if (status.ok()) status = SendHello();
+  } else if (served_ == 1) {
+    status = AnswerProof();
+  } else {
+    status = Receive(kReadyFrame).status();
+  }
+  if (status.ok()) ++served_;
+  return status;
+}
+
+absl::Status Handshake::AnswerProof() {
   absl::StatusOr<std::string> proof = Receive(kProofFrame);
-  if (!proof.ok()) return proof;
+  if (!proof.ok()) return proof.status();
   absl::Status status = CheckMac(*proof, Mac("client", peer_, own_));
   if (status.ok()) status = CheckPeer();
   if (!status.ok()) return Refuse(status);
   absl::StatusOr<std::string> mac = Mac("server", peer_, own_);
-  if (!mac.ok()) return mac;
-  if (absl::Status sent = Send(kAcceptFrame, *mac); !sent.ok()) return sent;
-  absl::StatusOr<std::string> ready = Receive(kReadyFrame);
-  if (!ready.ok()) return ready;
-  return peer_.identity;
+  if (!mac.ok()) return mac.status();
+  return Send(kAcceptFrame, *mac);
 }
 
 // What a peer that proved nothing yet says goes into logs: printable and short.
@@ -178,11 +195,41 @@ absl::StatusOr<std::string> Finish(Link& link, absl::StatusOr<std::string> ident
 }  // namespace
 
 absl::StatusOr<std::string> HandshakeAsClient(Link& link, const HandshakeOptions& options) {
-  return Finish(link, Handshake(link, options).AsClient());
+  const Deadline deadline = DeadlineAfter(options.timeout_seconds);
+  return Finish(link, Handshake(link, options, deadline).AsClient());
 }
 
 absl::StatusOr<std::string> HandshakeAsServer(Link& link, const HandshakeOptions& options) {
-  return Finish(link, Handshake(link, options).AsServer());
+  Handshake handshake(link, options, DeadlineAfter(options.timeout_seconds));
+  absl::Status status;
+  while (status.ok() && !handshake.served()) status = handshake.ServeFrame();
+  if (!status.ok()) return Finish(link, status);
+  return handshake.peer_identity();
+}
+
+class ServerHandshake::Steps : public Handshake {
+ public:
+  using Handshake::Handshake;
+};
+
+// The deadline has passed, so that no step waits: what is read has come, and what is sent is small
+// against a socket's buffer.
+ServerHandshake::ServerHandshake(Link& link, const HandshakeOptions& options)
+    : link_(link), steps_(std::make_unique<Steps>(link, options, Deadline::min())) {}
+
+ServerHandshake::~ServerHandshake() = default;
+
+std::optional<absl::StatusOr<std::string>> ServerHandshake::Advance() {
+  while (link_.HasFrame(kMaxMessageBytes)) {
+    absl::Status status = steps_->ServeFrame();
+    if (!status.ok()) return Finish(link_, status);
+    if (steps_->served()) return steps_->peer_identity();
+  }
+  return std::nullopt;
+}
+
+const std::string* ServerHandshake::claimed_identity() const {
+  return steps_->has_hello() ? &steps_->peer_identity() : nullptr;
 }
 
 }  // namespace tessera::kernels

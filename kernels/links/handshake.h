@@ -16,6 +16,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,5 +41,27 @@ struct HandshakeOptions {
 // Return the peer's identity; the link is then ready for any frames.
 absl::StatusOr<std::string> HandshakeAsClient(Link& link, const HandshakeOptions& options);
 absl::StatusOr<std::string> HandshakeAsServer(Link& link, const HandshakeOptions& options);
+
+// HandshakeAsServer for an owner that must not wait: it answers frames as they come. The owner
+// bounds the time. One thread at a time.
+class ServerHandshake {
+ public:
+  // Both must outlive it.
+  ServerHandshake(Link& link, const HandshakeOptions& options);
+  ~ServerHandshake();
+  ServerHandshake(const ServerHandshake&) = delete;
+  ServerHandshake& operator=(const ServerHandshake&) = delete;
+
+  // Answers every whole frame that lies in the link's socket. The outcome as HandshakeAsServer's;
+  // nullopt: the peer has more to say. Must not be called again after an outcome.
+  std::optional<absl::StatusOr<std::string>> Advance();
+  // Who the peer says that it is, which it may not have proved; null before its hello.
+  const std::string* claimed_identity() const;
+
+ private:
+  class Steps;
+  Link& link_;
+  const std::unique_ptr<Steps> steps_;
+};
 
 }  // namespace tessera::kernels

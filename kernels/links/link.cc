@@ -1,6 +1,7 @@
 #include "kernels/links/link.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -296,6 +297,18 @@ absl::Status Link::status() const {
 bool Link::PeerClosed() const {
   pollfd asked = {.fd = socket(), .events = POLLRDHUP, .revents = 0};
   return poll(&asked, 1, 0) > 0 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+bool Link::HasFrame(int64_t max_payload_bytes) const {
+  EncodedFrameHeader bytes;
+  const ssize_t peeked = recv(socket(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (peeked < 0) return errno != EAGAIN && errno != EINTR;
+  if (static_cast<size_t>(peeked) < bytes.size()) return PeerClosed();
+  const absl::StatusOr<FrameHeader> header = ParseFrameHeader(bytes);
+  if (!header.ok() || header->payload_bytes > max_payload_bytes) return true;
+  int unread_bytes = 0;
+  if (ioctl(socket(), FIONREAD, &unread_bytes) != 0) return true;
+  return unread_bytes >= kFrameHeaderBytes + header->payload_bytes || PeerClosed();
 }
 
 void Link::CountInto(std::shared_ptr<LinkTally> total) {

@@ -87,6 +87,10 @@ class Link {
   absl::StatusOr<uint16_t> ReceiveAny(int64_t max_payload_bytes, std::string* payload,
                                       double timeout_seconds);
 
+  // Whether ReceiveAny would return without a wait: a whole frame lies in the socket, or what makes
+  // it fail. Only for frames that are small against a socket's buffer; no call may be receiving.
+  bool HasFrame(int64_t max_payload_bytes) const;
+
   // Unix sockets only: passes an open file to the peer. UNIMPLEMENTED over TCP.
   absl::Status SendDescriptor(int fd, double timeout_seconds);
   absl::StatusOr<FileDescriptor> ReceiveDescriptor(double timeout_seconds);

@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -160,8 +159,8 @@ int ConnectWithin(int fd, const SocketAddress& target, Deadline deadline) {
 
 }  // namespace
 
-LinkListener::LinkListener(FileDescriptor socket, FileDescriptor closed, LinkAddress address)
-    : socket_(std::move(socket)), closed_(std::move(closed)), address_(std::move(address)) {}
+LinkListener::LinkListener(FileDescriptor socket, LinkAddress address)
+    : socket_(std::move(socket)), address_(std::move(address)) {}
 
 LinkListener::~LinkListener() {
   if (address_.is_unix()) unlink(address_.path.c_str());
@@ -181,24 +180,17 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(const LinkAdd
     return FailureOfErrno(address, "chmod", errno);
   }
   if (listen(socket.get(), kBacklog) != 0) return FailureOfErrno(address, "listen", errno);
-  FileDescriptor closed(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!closed.valid()) return FailureOfErrno(address, "eventfd", errno);
   absl::StatusOr<LinkAddress> bound = BoundAddress(socket.get(), address);
   if (!bound.ok()) return bound.status();
-  return std::unique_ptr<LinkListener>(
-      new LinkListener(std::move(socket), std::move(closed), *std::move(bound)));
+  return std::unique_ptr<LinkListener>(new LinkListener(std::move(socket), *std::move(bound)));
 }
 
 absl::StatusOr<std::unique_ptr<Link>> LinkListener::Accept(double timeout_seconds) {
   const Deadline deadline = DeadlineAfter(timeout_seconds);
   while (true) {
-    std::array<pollfd, 2> waited = {{{.fd = closed_.get(), .events = POLLIN, .revents = 0},
-                                     {.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
-    const int ready = poll(waited.data(), waited.size(), MillisecondsUntil(deadline));
+    pollfd waited = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    const int ready = poll(&waited, 1, MillisecondsUntil(deadline));
     if (ready < 0 && errno != EINTR) return FailureOfErrno(address_, "poll", errno);
-    if (ready > 0 && waited[0].revents != 0) {
-      return Failure(absl::StatusCode::kCancelled, address_, "the listener was closed");
-    }
     if (ready == 0 && std::chrono::steady_clock::now() >= deadline) {
       return Failure(absl::StatusCode::kDeadlineExceeded, address_, "no peer connected in time");
     }
@@ -216,8 +208,6 @@ absl::StatusOr<std::unique_ptr<Link>> LinkListener::Accept(double timeout_second
     return std::make_unique<Link>(std::move(accepted), std::move(name));
   }
 }
-
-void LinkListener::Close() { eventfd_write(closed_.get(), 1); }
 
 absl::StatusOr<std::unique_ptr<Link>> ConnectLink(const LinkAddress& address,
                                                   double timeout_seconds) {

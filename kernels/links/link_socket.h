@@ -5,7 +5,7 @@
 // Thread rule: a listener's functions may be called from any thread. Every wait is bounded, except
 // that a host's name is looked up within the resolver's own limits.
 // Errors: UNAVAILABLE (refused, unreachable, no such file), DEADLINE_EXCEEDED, ALREADY_EXISTS
-// (somebody listens there), CANCELLED (the listener was closed); all name the address.
+// (somebody listens there); all name the address.
 #pragma once
 
 #include <memory>
@@ -29,16 +29,15 @@ class LinkListener {
 
   // The next connection. Several threads may wait.
   absl::StatusOr<std::unique_ptr<Link>> Accept(double timeout_seconds);
-  // Ends every Accept, running and later, with CANCELLED.
-  void Close();
   // With the port that the system chose.
   const LinkAddress& address() const { return address_; }
+  // For poll(2): readable once a connection waits.
+  int socket() const { return socket_.get(); }
 
  private:
-  LinkListener(FileDescriptor socket, FileDescriptor closed, LinkAddress address);
+  LinkListener(FileDescriptor socket, LinkAddress address);
 
   const FileDescriptor socket_;
-  const FileDescriptor closed_;  // an eventfd, readable once the listener is closed
   const LinkAddress address_;
 };
 

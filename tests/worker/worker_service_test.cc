@@ -3,12 +3,15 @@
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
 
+#include "kernels/links/link_address.h"
+#include "kernels/links/link_socket.h"
 #include "proto/protocol.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/worker_harness.h"
@@ -489,6 +492,16 @@ TEST_CASE("health says SERVING from the end of Configure to the shutdown") {
 
 TEST_CASE("a worker that ends as soon as it has started ends in order") {
   for (int round = 0; round < 100; ++round) Worker worker;
+}
+
+TEST_CASE("a connection that never speaks is closed, and calls go on meanwhile") {
+  Worker worker;
+  auto silent = kernels::ConnectLink(*kernels::ParseLinkAddress(worker.server->address()), 5);
+  REQUIRE(silent.ok());
+  REQUIRE(worker.Configure(Worker::Request()).ok());
+  CHECK_FALSE((*silent)->PeerClosed());
+  pollfd waited = {.fd = (*silent)->socket(), .events = POLLRDHUP, .revents = 0};
+  CHECK(poll(&waited, 1, 30'000) == 1);
 }
 
 TEST_CASE("an address that others can reach needs a token") {

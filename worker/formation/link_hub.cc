@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "kernels/links/handshake.h"
 #include "kernels/links/link_address.h"
@@ -54,18 +55,12 @@ absl::StatusOr<std::unique_ptr<LinkHub>> LinkHub::Start(LinkHubOptions options) 
   handshake.identity = identity.SerializeAsString();
   handshake.verify = [raw](std::string_view peer) { return raw->Verify(std::string(peer)); };
   handshake.timeout_seconds = kHandshakeSeconds;
-  const auto on_refused = [raw](const absl::Status& status) {
-    // It asks again, or went away.
-    if (absl::IsAborted(status) || absl::IsUnavailable(status)) return;
-    Logger("worker").warn("a link was refused: {}", Text(status));
-    std::lock_guard lock(raw->mutex_);
-    ++raw->refused_;
-  };
   auto server = kernels::LinkServer::Start(
       {.listen = hub->options_.listen,
        .handshake = std::move(handshake),
+       .expects = [raw](std::string_view peer) { return raw->Verify(std::string(peer)).ok(); },
        .on_link = [raw](kernels::AcceptedLink accepted) { raw->Take(std::move(accepted)); },
-       .on_refused = on_refused});
+       .on_refused = [raw](const absl::Status& status) { raw->NoteRefused(status); }});
   if (!server.ok()) return server.status();
   hub->server_ = *std::move(server);
   return hub;
@@ -78,6 +73,19 @@ LinkHub::~LinkHub() {
     if (echoed_ != nullptr) echoed_->Shutdown(absl::CancelledError("the worker is shutting down"));
   }
   if (echo_thread_.joinable()) echo_thread_.join();
+}
+
+void LinkHub::NoteRefused(const absl::Status& status) {
+  // It asks again, or went away.
+  if (absl::IsAborted(status) || absl::IsUnavailable(status)) return;
+  {
+    std::lock_guard lock(mutex_);
+    ++refused_;
+  }
+  const std::optional<int64_t> left_out = refusals_.Pass(Clock::now());
+  if (!left_out.has_value()) return;
+  Logger("worker").warn("a link was refused: {} ({} more since the last such line)", Text(status),
+                        *left_out);
 }
 
 void LinkHub::CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation) {

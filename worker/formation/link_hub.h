@@ -8,10 +8,11 @@
 // A link of LINK_KIND_PROBE belongs to no formation: this worker echoes what comes over it, one
 // such link at a time, and none begins while a formation is being joined.
 //
-// Thread rule: any thread, one Join at a time. Threads of a kernels::LinkServer take connections;
-// one more echoes. Every wait is bounded.
+// Thread rule: any thread, one Join at a time. The thread of a kernels::LinkServer takes
+// connections, those first that this worker waits for; one more echoes. Every wait is bounded.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <condition_variable>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "kernels/links/link.h"
 #include "kernels/links/link_server.h"
 #include "proto/worker.pb.h"
+#include "third_party/spdlog/log_throttle.h"
 #include "worker/formation/formation.h"
 
 namespace tessera::worker {
@@ -81,6 +83,7 @@ class LinkHub {
   explicit LinkHub(LinkHubOptions options) : options_(std::move(options)) {}
   void CountLocked(kernels::Link* link, v1::LinkKind kind, uint64_t peer_incarnation);
   void Take(kernels::AcceptedLink accepted);
+  void NoteRefused(const absl::Status& status);
   absl::Status Verify(const std::string& identity) const;
   absl::Status MayProbeLocked() const;
   void BeginEchoLocked(std::unique_ptr<kernels::Link> link);
@@ -97,6 +100,7 @@ class LinkHub {
 
   const LinkHubOptions options_;
   std::unique_ptr<kernels::LinkServer> server_;
+  LogThrottle refusals_{std::chrono::seconds(1)};  // lines about them
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

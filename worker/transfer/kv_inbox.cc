@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -53,6 +54,7 @@ absl::StatusOr<std::unique_ptr<KvInbox>> KvInbox::Start(KvInboxOptions options) 
   auto server = kernels::LinkServer::Start(
       {.listen = inbox->options_.listen,
        .handshake = std::move(handshake),
+       .expects = [raw](std::string_view peer) { return raw->Expects(std::string(peer)); },
        .on_link = [raw](kernels::AcceptedLink accepted) { raw->Take(std::move(accepted)); },
        .on_refused = [raw](const absl::Status& status) { raw->CountRefused(status); }});
   if (!server.ok()) return server.status();
@@ -83,7 +85,10 @@ int64_t KvInbox::refused() const {
 }
 
 void KvInbox::CountRefused(const absl::Status& status) {
-  Logger("worker").warn("KV was refused: {}", Text(status));
+  if (const std::optional<int64_t> left_out = refusals_.Pass(Clock::now()); left_out.has_value()) {
+    Logger("worker").warn("KV was refused: {} ({} more since the last such line)", Text(status),
+                          *left_out);
+  }
   std::lock_guard lock(mutex_);
   ++refused_;
 }
@@ -116,11 +121,9 @@ std::shared_ptr<KvInbox::Expected> KvInbox::FindLocked(const std::string& ticket
   return found == expected_.end() || found->second->ending ? nullptr : found->second;
 }
 
-absl::Status KvInbox::Verify(const std::string& identity) {
-  v1::LinkIdentity peer;
-  if (!peer.ParseFromString(identity) || peer.kind() != v1::LINK_KIND_KV) {
+absl::Status KvInbox::CheckIdentity(const v1::LinkIdentity& peer) const {
+  if (peer.kind() != v1::LINK_KIND_KV)
     return absl::InvalidArgumentError("the link is not one for KV");
-  }
   if (peer.protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(StrCat("the link's other end speaks protocol version ",
                                                 peer.protocol_version(), ", this worker ",
@@ -129,10 +132,25 @@ absl::Status KvInbox::Verify(const std::string& identity) {
   if (peer.peer_incarnation() != options_.incarnation) {
     return absl::FailedPreconditionError("the link is for another process than this worker");
   }
+  return absl::OkStatus();
+}
+
+absl::Status KvInbox::Verify(const std::string& identity) {
+  v1::LinkIdentity peer;
+  if (!peer.ParseFromString(identity)) peer.Clear();
+  if (absl::Status status = CheckIdentity(peer); !status.ok()) return status;
   std::lock_guard lock(mutex_);
   const std::shared_ptr<Expected> expected = FindLocked(peer.ticket());
   if (expected == nullptr || std::exchange(expected->connected, true)) return Unknown();
   return absl::OkStatus();
+}
+
+bool KvInbox::Expects(const std::string& identity) const {
+  v1::LinkIdentity peer;
+  if (!peer.ParseFromString(identity) || !CheckIdentity(peer).ok()) return false;
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<Expected> expected = FindLocked(peer.ticket());
+  return expected != nullptr && !expected->connected;
 }
 
 void KvInbox::Take(kernels::AcceptedLink accepted) {

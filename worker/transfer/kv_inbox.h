@@ -28,6 +28,7 @@
 #include "kernels/links/link_server.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
+#include "third_party/spdlog/log_throttle.h"
 #include "worker/transfer/device_pairs.h"
 #include "worker/transfer/kv_channel.h"
 #include "worker/transfer/kv_coder.h"
@@ -93,7 +94,10 @@ class KvInbox {
   void WatchLeases();
   // Null: not expected, or its outcome is known.
   std::shared_ptr<Expected> FindLocked(const std::string& ticket) const;
+  absl::Status CheckIdentity(const v1::LinkIdentity& peer) const;
   absl::Status Verify(const std::string& identity);
+  // Whether somebody waits for what the peer is to send.
+  bool Expects(const std::string& identity) const;
   void EndLeases();
   // Of a connection's thread.
   void Receive(kernels::Link* link, const std::string& ticket, uint64_t sender);
@@ -115,6 +119,7 @@ class KvInbox {
 
   const KvInboxOptions options_;
   std::unique_ptr<kernels::LinkServer> server_;
+  LogThrottle refusals_{std::chrono::seconds(1)};  // lines about them
   std::thread lease_thread_;
 
   mutable std::mutex mutex_;

@@ -4,14 +4,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "kernels/links/link_acceptor.h"
 #include "tests/kernels/links/transports.h"
 
 namespace tessera::kernels {
@@ -186,57 +184,42 @@ TEST_CASE("an identity above the limit is refused before it travels") {
   CHECK(ends.first->counters().bytes_sent == 0);
 }
 
-TEST_CASE("strangers are counted and cost a bounded time; the next peer is served") {
-  auto listener = LinkListener::Listen({.host = "127.0.0.1"});
-  REQUIRE(listener.ok());
-  std::vector<std::string> refusals;
-  HandshakeOptions options = As("server", "secret");
-  options.timeout_seconds = 0.2;
-  LinkAcceptor acceptor(*std::move(listener), options, [&](const absl::Status& status) {
-    refusals.emplace_back(status.message());
-  });
-  const auto connect = [&] {
-    auto link = ConnectLink(acceptor.address(), kPatienceSeconds);
-    REQUIRE(link.ok());
-    return *std::move(link);
-  };
-  const auto silent = connect();
-  const auto garbage = connect();
-  REQUIRE(write(garbage->socket(), "GET / HTTP/1.1\r\n\r\n", 18) == 18);
-  const auto trickle = connect();
-  std::atomic<bool> stop{false};
-  std::thread trickles([&] {
-    // Never silent for long, never done.
-    const EncodedFrameHeader header = EncodeFrameHeader({kHelloFrame, 4096});
-    size_t sent = 0;
-    while (!stop) {
-      const std::byte byte = sent < header.size() ? header[sent] : std::byte{'x'};
-      if (send(trickle->socket(), &byte, 1, MSG_NOSIGNAL) != 1) break;
-      ++sent;
-      poll(nullptr, 0, 5);
+TEST_CASE("a server that never waits answers what has come, whole frames only") {
+  for (const char* transport : {"tcp", "unix"}) {
+    INFO(transport);
+    const LinkedEnds ends = Connect(transport);
+    const HandshakeOptions options = As("server", "secret");
+    ServerHandshake server(*ends.second, options);
+    CHECK_FALSE(server.Advance().has_value());
+    CHECK(server.claimed_identity() == nullptr);
+    // A hello in two halves, of which the first ends within its payload.
+    std::string hello(32, 'n');
+    hello += "client";
+    const EncodedFrameHeader header = EncodeFrameHeader({kHelloFrame, int64_t(hello.size())});
+    const std::string wire =
+        std::string(reinterpret_cast<const char*>(header.data()), header.size()) + hello;
+    const auto write_now = [&](std::string_view bytes) {
+      return write(ends.first->socket(), bytes.data(), bytes.size()) == ssize_t(bytes.size());
+    };
+    REQUIRE(write_now(wire.substr(0, 30)));
+    CHECK_FALSE(server.Advance().has_value());
+    CHECK(server.claimed_identity() == nullptr);
+    REQUIRE(write_now(wire.substr(30)));
+    std::string answer;
+    for (int i = 0; i < 100 && server.claimed_identity() == nullptr; ++i) {
+      CHECK_FALSE(server.Advance().has_value());
+      poll(nullptr, 0, 10);
     }
-  });
-  auto impostor = connect();
-  absl::StatusOr<std::string> deceived;
-  std::thread deceives([&] { deceived = HandshakeAsClient(*impostor, As("impostor", "guess")); });
-  auto friendly = connect();
-  absl::StatusOr<std::string> server_identity;
-  std::thread comes(
-      [&] { server_identity = HandshakeAsClient(*friendly, As("friend", "secret")); });
-  const auto accepted = acceptor.Accept(kPatienceSeconds);
-  comes.join();
-  deceives.join();
-  stop = true;
-  trickles.join();
-  REQUIRE(accepted.ok());
-  CHECK(accepted->identity == "friend");
-  REQUIRE(server_identity.ok());
-  CHECK(*server_identity == "server");
-  CHECK_FALSE(deceived.ok());
-  CHECK(acceptor.refused() == 4);
-  CHECK(refusals.size() == 4);
-  acceptor.Close();
-  CHECK(acceptor.Accept(kPatienceSeconds).status().code() == absl::StatusCode::kCancelled);
+    REQUIRE(server.claimed_identity() != nullptr);
+    CHECK(*server.claimed_identity() == "client");
+    REQUIRE(ends.first->ReceiveAny(8192, &answer, kPatienceSeconds).ok());
+    CHECK(answer.substr(32) == "server");
+    // A peer that goes away in between ends it.
+    ends.first->Shutdown(absl::CancelledError("gone"));
+    const auto outcome = server.Advance();
+    REQUIRE(outcome.has_value());
+    CHECK(absl::IsUnavailable(outcome->status()));
+  }
 }
 
 }  // namespace

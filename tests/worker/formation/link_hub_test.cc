@@ -195,16 +195,37 @@ TEST_CASE("connections that are refused for good are counted") {
   CHECK(two.hubs[0]->counters().links().empty());
 }
 
-TEST_CASE("strangers that connect and say nothing hold nobody up") {
+TEST_CASE("strangers that connect again and again and say nothing hold nobody up") {
   Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
-  std::vector<std::unique_ptr<kernels::Link>> strangers;
-  for (int i = 0; i < 10; ++i) {
-    auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(two.hubs[0]->addresses()[0]), 30);
-    REQUIRE(link.ok());
-    strangers.push_back(*std::move(link));
-  }
-  // One after the other they would take five seconds each.
-  CHECK(SecondsOf([&] { two.Join(); }) < 20);
+  const auto strangers_of = [](const std::string& address) {
+    std::vector<std::unique_ptr<kernels::Link>> strangers;
+    for (int i = 0; i < 64; ++i) {
+      auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(address), kPatienceSeconds);
+      REQUIRE(link.ok());
+      strangers.push_back(*std::move(link));
+    }
+    return strangers;
+  };
+  std::vector<std::unique_ptr<kernels::Link>> strangers[2];
+  for (int i = 0; i < 2; ++i) strangers[i] = strangers_of(two.hubs[i]->addresses()[0]);
+  std::atomic<bool> stop{false};
+  std::thread keeps_coming([&] {
+    while (!stop) {
+      for (int i = 0; i < 2; ++i) {
+        for (auto& stranger : strangers[i]) {
+          if (!stranger->PeerClosed()) continue;
+          auto link = kernels::ConnectLink(*kernels::ParseLinkAddress(two.hubs[i]->addresses()[0]),
+                                           kPatienceSeconds);
+          if (link.ok()) stranger = *std::move(link);
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  // In turns of 16 they would take five seconds each turn.
+  CHECK(SecondsOf([&] { SendRows(two.Join(), 1 << 20); }) < 4);
+  stop = true;
+  keeps_coming.join();
 }
 
 TEST_CASE("a probe measures latency and both directions, over Unix sockets and TCP") {

@@ -226,6 +226,23 @@ TEST_CASE("KV arrives in the blocks that were kept for it, whatever the transpor
   CHECK(ends.inbox->refused() == 0);
 }
 
+TEST_CASE("strangers that connect and say nothing do not hold up KV") {
+  Ends ends;
+  const auto address = kernels::ParseLinkAddress(ends.inbox->addresses()[0]);
+  std::vector<std::unique_ptr<kernels::Link>> strangers;
+  for (int i = 0; i < 64; ++i) {
+    auto link = kernels::ConnectLink(*address, 30);
+    REQUIRE(link.ok());
+    strangers.push_back(*std::move(link));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  Outcome arrived, sent;
+  ends.Send(ends.Expect(&arrived), &sent);
+  CHECK(sent.Wait().ok());
+  CHECK(arrived.Wait().ok());
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+}
+
 TEST_CASE("a transport that was asked for and cannot be had is an error that names both") {
   for (const KvTransport asked : {KvTransport::kSharedMemory, KvTransport::kUnix}) {
     Ends ends("secret", asked);
