@@ -11,9 +11,8 @@ constexpr double kLongSeconds = 60;
 
 }  // namespace
 
-std::optional<double> RestartPolicy::OnEnd(double lived_seconds) {
+double RestartPolicy::OnEnd(double lived_seconds) {
   at_once_ = lived_seconds < kAtOnceSeconds ? at_once_ + 1 : 0;
-  if (at_once_ >= kMaxEndsAtOnce) return std::nullopt;
   if (lived_seconds >= kLongSeconds) {
     delay_seconds_ = 0;
   } else {

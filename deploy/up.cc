@@ -25,6 +25,7 @@
 #include "deploy/hang_policy.h"
 #include "deploy/local_share.h"
 #include "deploy/restart_policy.h"
+#include "deploy/supervisor.h"
 #include "proto/protocol.h"
 #include "third_party/linux/cpu_share.h"
 
@@ -35,17 +36,6 @@ namespace fs = std::filesystem;
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::string LastLines(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(std::move(line));
-  std::string text;
-  for (size_t i = lines.size() > 5 ? lines.size() - 5 : 0; i < lines.size(); ++i) {
-    absl::StrAppend(&text, "\n    ", lines[i]);
-  }
-  return text;
 }
 
 // How programs of this machine reach what listens on `host`.
@@ -109,37 +99,24 @@ class Local {
     return absl::OkStatus();
   }
 
-  // All workers serve, or the reason why not.
+  // All workers serve that do not end again and again, or the reason why nothing will.
   absl::StatusOr<v1::GetClusterReply> WaitReady() {
     const double deadline = Now() + options_.ready_timeout_seconds;
-    const int wanted = static_cast<int>(children_.size()) - 1;
     for (;;) {
-      if (absl::Status s = Revive(); !s.ok()) return s;
+      if (absl::Status s = programs_->Check(kCoordinator); !s.ok()) return s;
+      programs_->Revive();
       if (SignalCame()) return absl::CancelledError("stopped before the workers were ready");
       absl::StatusOr<v1::GetClusterReply> cluster =
           FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
+      if (absl::Status s = CheckHope(cluster.ok() ? &*cluster : nullptr); !s.ok()) return s;
       if (!cluster.ok()) Tell(std::string(cluster.status().message()));
       if (cluster.ok()) {
         EndHanging(*cluster);
-        int ready = 0;
-        std::string told = cluster->no_plan();
-        for (const v1::WorkerStatus& worker : cluster->workers()) {
-          const bool settled = Now() - last_end_seconds_ > kSettlingSeconds;
-          if (worker.state() == v1::WORKER_STATE_FAILED && settled) {
-            return absl::FailedPreconditionError(
-                absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
-          }
-          ready += worker.state() == v1::WORKER_STATE_READY;
-          if (!cluster->no_plan().empty()) continue;  // they are idle, and why is told already
-          absl::StrAppend(&told, told.empty() ? "" : ", ", worker.name(), ": ", worker.detail());
-        }
-        int serving = 0;
-        for (const v1::ReplicaStatus& replica : cluster->replicas()) serving += replica.ready();
-        // A plan may leave workers idle, or need several for one replica.
-        const bool planned = !options_.named_workers.empty() && !cluster->replicas().empty();
-        if (planned ? serving == cluster->replicas_size() : ready >= wanted && serving >= wanted)
+        if (absl::Status s = CheckWorkers(*cluster); !s.ok()) return s;
+        if (AllServe(*cluster)) {
+          TellFailing();
           return cluster;
-        Tell(told);
+        }
       }
       if (Now() > deadline) {
         return absl::DeadlineExceededError(
@@ -151,47 +128,37 @@ class Local {
     }
   }
 
-  // Until a signal, or until a program ends by itself that is not to be started again: the
-  // coordinator, which holds the requests, or a worker that ends at once again and again.
-  absl::Status Watch() {
+  // Until a signal. Programs that end by themselves are started again, the coordinator too: workers
+  // register with it anew.
+  void Watch() {
     while (!SignalCame()) {
-      if (absl::Status s = Revive(); !s.ok()) return s;
-      if (Now() >= next_look_seconds_) {
+      programs_->Revive();
+      if (programs_->running(kCoordinator) && Now() >= next_look_seconds_) {
         const auto cluster = FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
         if (cluster.ok()) EndHanging(*cluster);
         next_look_seconds_ = Now() + kLookSeconds;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    return absl::OkStatus();
   }
 
   // The coordinator first: it finishes what runs while the workers still work. A second signal ends
   // all at once.
   void Stop() {
-    if (children_.empty()) return;
-    children_[0].process->Signal(SIGTERM);
-    WaitOrSecondSignal(0, options_.shutdown_timeout_seconds + 5);
-    for (size_t i = 1; i < children_.size(); ++i) children_[i].process->Signal(SIGTERM);
-    for (size_t i = 1; i < children_.size(); ++i)
+    if (!programs_.has_value() || programs_->size() == 0) return;
+    programs_->Signal(kCoordinator, SIGTERM);
+    WaitOrSecondSignal(kCoordinator, options_.shutdown_timeout_seconds + 5);
+    for (size_t i = kCoordinator + 1; i < programs_->size(); ++i) programs_->Signal(i, SIGTERM);
+    for (size_t i = kCoordinator + 1; i < programs_->size(); ++i)
       WaitOrSecondSignal(i, options_.shutdown_timeout_seconds);
-    children_.clear();  // kills what is left
+    programs_->Clear();
   }
 
   const UpAddresses& addresses() const { return addresses_; }
   const std::string& log_folder() const { return log_folder_; }
 
  private:
-  struct Child {
-    std::string name;
-    std::string worker;                  // as it registers; empty: the coordinator
-    std::vector<std::string> arguments;  // the program first
-    std::optional<ChildProcess> process;
-    double started_seconds = 0;
-    RestartPolicy policy;
-    HangPolicy hanging;
-    double restart_seconds = 0;  // when it is started again; 0: it runs
-  };
+  static constexpr size_t kCoordinator = 0;  // workers come behind it
 
   // Bytes for each worker: CPUs share the machine's, other devices keep what they ask for.
   static std::vector<int64_t> Memory(const std::vector<LocalWorker>& workers) {
@@ -237,8 +204,7 @@ class Local {
 
   void WaitOrSecondSignal(size_t child, double seconds) {
     const double deadline = Now() + seconds;
-    while (!hurry_ && Now() < deadline && !children_[child].process->WaitFor(0.1))
-      hurry_ = SignalCame();
+    while (!hurry_ && Now() < deadline && !programs_->WaitFor(child, 0.1)) hurry_ = SignalCame();
   }
 
   absl::Status MakeLogFolder() {
@@ -252,6 +218,7 @@ class Local {
     } else {
       fs::create_directories(log_folder_, error);
     }
+    programs_.emplace(log_folder_, Now);
     return absl::OkStatus();
   }
 
@@ -282,37 +249,12 @@ class Local {
     return WriteSecret(path, yaml);
   }
 
-  absl::Status Launch(const std::string& name, std::vector<std::string> arguments) {
-    absl::StatusOr<std::string> program = FindProgram(options_.bin_dir, arguments[0]);
-    if (!program.ok()) return program.status();
-    arguments[0] = *program;
-    children_.emplace_back();
-    children_.back().name = name;
-    children_.back().arguments = std::move(arguments);
-    return Run(children_.back());
-  }
-
-  absl::Status Run(Child& child) {
-    absl::StatusOr<ChildProcess> process = ChildProcess::Start(
-        child.name, child.arguments, absl::StrCat(log_folder_, "/", child.name, ".log"));
-    if (!process.ok()) return process.status();
-    child.process.emplace(*std::move(process));
-    child.started_seconds = Now();
-    child.hanging = {};
-    child.restart_seconds = 0;
-    return absl::OkStatus();
-  }
-
   absl::Status StartCoordinator() {
     const std::string port_file = log_folder_ + "/ports";
     std::vector<std::string> arguments = {"tessera-coordinator",
                                           options_.model,
                                           "--host",
                                           options_.host,
-                                          "--port",
-                                          std::to_string(options_.port),
-                                          "--grpc-port",
-                                          std::to_string(options_.grpc_port),
                                           "--port-file",
                                           port_file,
                                           "--shutdown-timeout",
@@ -341,10 +283,20 @@ class Local {
   }
 
   absl::Status LaunchCoordinator(const std::string& port_file, std::vector<std::string> arguments) {
-    if (absl::Status s = Launch("coordinator", std::move(arguments)); !s.ok()) return s;
+    absl::StatusOr<std::string> program = FindProgram(options_.bin_dir, arguments[0]);
+    if (!program.ok()) return program.status();
+    arguments[0] = *std::move(program);
+    const auto with_ports = [&](unsigned http, unsigned grpc) {
+      std::vector<std::string> all = arguments;
+      all.insert(all.end(), {"--port", std::to_string(http), "--grpc-port", std::to_string(grpc)});
+      return all;
+    };
+    absl::Status launched =
+        programs_->Launch("coordinator", with_ports(options_.port, options_.grpc_port));
+    if (!launched.ok()) return launched;
     const double deadline = Now() + 120;
     while (Now() < deadline) {
-      if (absl::Status s = Check(children_[0]); !s.ok()) return s;
+      if (absl::Status s = programs_->Check(kCoordinator); !s.ok()) return s;
       if (SignalCame()) return absl::CancelledError("stopped before the coordinator was up");
       unsigned http = 0, grpc = 0;
       std::ifstream file(port_file);
@@ -352,6 +304,8 @@ class Local {
       if (std::getline(file, line) && sscanf(line.c_str(), "http=%u grpc=%u", &http, &grpc) == 2) {
         addresses_.http = LocalAddress(options_.host, http);
         addresses_.grpc = LocalAddress(options_.host, grpc);
+        // Started again, it listens where workers and clients know it.
+        programs_->SetArguments(kCoordinator, with_ports(http, grpc));
         return absl::OkStatus();
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -361,7 +315,9 @@ class Local {
 
   absl::Status StartWorker(int index, const LocalWorker& worker, const std::vector<int>& cores) {
     const std::string name = absl::StrCat("worker-", index);
-    std::vector<std::string> arguments = {"tessera-worker",
+    const absl::StatusOr<std::string> program = FindProgram(options_.bin_dir, "tessera-worker");
+    if (!program.ok()) return program.status();
+    std::vector<std::string> arguments = {*program,
                                           "--coordinator",
                                           addresses_.grpc,
                                           "--name",
@@ -381,76 +337,139 @@ class Local {
     for (const std::string& flag : options_.coordinator_flags) {
       if (flag.starts_with("--log-")) arguments.push_back(flag);
     }
-    if (absl::Status s = Launch(name, std::move(arguments)); !s.ok()) return s;
-    children_.back().worker = worker.name;
-    return absl::OkStatus();
+    workers_.push_back({worker.name, {}});
+    return programs_->Launch(name, std::move(arguments));
   }
 
-  // OK while it runs.
-  static absl::Status Check(Child& child) {
-    const std::optional<std::string> ended = child.process->Ended();
-    if (!ended.has_value()) return absl::OkStatus();
-    const std::string& log = child.process->log_file();
-    return absl::AbortedError(
-        absl::StrCat(child.name, " ", *ended, "; the end of its log ", log, ":", LastLines(log)));
-  }
+  bool failing(size_t worker) const { return programs_->failing(FirstWorker() + worker); }
+  static constexpr size_t FirstWorker() { return kCoordinator + 1; }
 
-  // Starts ended workers again, each when its time has come; what they worked on goes on at the
-  // others meanwhile, or waits.
-  absl::Status Revive() {
-    if (absl::Status s = Check(children_[0]); !s.ok()) return s;
-    for (size_t i = 1; i < children_.size(); ++i) {
-      Child& child = children_[i];
-      if (child.restart_seconds > 0) {
-        if (Now() < child.restart_seconds) continue;
-        if (absl::Status s = Run(child); !s.ok()) return s;
-        std::cout << child.name << " is started again" << std::endl;
-        continue;
-      }
-      const absl::Status ended = Check(child);
-      if (ended.ok()) continue;
-      last_end_seconds_ = Now();
-      const std::optional<double> delay =
-          child.policy.OnEnd(last_end_seconds_ - child.started_seconds);
-      if (!delay.has_value()) {
-        return absl::AbortedError(absl::StrCat(RestartPolicy::kMaxEndsAtOnce, " times in a row ",
-                                               std::string(ended.message())));
-      }
-      std::cout << std::string(ended.message()) << std::endl;
-      child.restart_seconds = last_end_seconds_ + *delay;
+  // Has a worker that ends again and again.
+  bool Fails(const v1::ReplicaStatus& replica) const {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const auto& names = replica.workers();
+      if (failing(i) && std::find(names.begin(), names.end(), workers_[i].name) != names.end())
+        return true;
     }
+    return false;
+  }
+
+  // A plan may leave workers idle, or need several for one replica. Without one, each worker is a
+  // replica.
+  bool IsPlanned(const v1::GetClusterReply& cluster) const {
+    return !options_.named_workers.empty() && !cluster.replicas().empty();
+  }
+
+  // While nothing has served yet: an error when all that could ends again and again. Null: the
+  // coordinator does not answer.
+  absl::Status CheckHope(const v1::GetClusterReply* cluster) const {
+    size_t first = workers_.size(), count = 0;
+    for (size_t i = workers_.size(); i-- > 0;) {
+      if (!failing(i)) continue;
+      first = i;
+      ++count;
+    }
+    if (count == 0) return absl::OkStatus();
+    bool hope = count < workers_.size();
+    if (hope && cluster != nullptr && IsPlanned(*cluster)) {
+      hope = !std::all_of(cluster->replicas().begin(), cluster->replicas().end(),
+                          [this](const v1::ReplicaStatus& replica) { return Fails(replica); });
+    }
+    if (hope) return absl::OkStatus();
+    const absl::Status& end = programs_->last_end(FirstWorker() + first);
+    return absl::AbortedError(absl::StrCat("nothing can serve: ", RestartPolicy::kMaxEndsAtOnce,
+                                           " times in a row ", std::string(end.message())));
+  }
+
+  // What a worker cannot do, unless that may come of another one's end. Tells how far they are.
+  absl::Status CheckWorkers(const v1::GetClusterReply& cluster) {
+    const bool settled = Now() - programs_->last_end_seconds() > kSettlingSeconds;
+    std::string told = cluster.no_plan();
+    for (const v1::WorkerStatus& worker : cluster.workers()) {
+      if (worker.state() == v1::WORKER_STATE_FAILED && settled) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
+      }
+      if (!cluster.no_plan().empty()) continue;  // they are idle, and why is told already
+      absl::StrAppend(&told, told.empty() ? "" : ", ", worker.name(), ": ", worker.detail());
+    }
+    Tell(told);
     return absl::OkStatus();
   }
 
-  // Kills workers that hang; Revive sees them end and starts them again.
+  // All that can serve does, and something does.
+  bool AllServe(const v1::GetClusterReply& cluster) const {
+    int serving = 0, wanted = 0;
+    for (const v1::ReplicaStatus& replica : cluster.replicas()) {
+      serving += replica.ready();
+      wanted += replica.ready() || !Fails(replica);
+    }
+    if (IsPlanned(cluster)) return serving > 0 && serving == wanted;
+    wanted = 0;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (failing(i)) continue;
+      ++wanted;
+      const auto& all = cluster.workers();
+      if (std::none_of(all.begin(), all.end(), [&](const v1::WorkerStatus& worker) {
+            return worker.name() == workers_[i].name && worker.state() == v1::WORKER_STATE_READY;
+          })) {
+        return false;
+      }
+    }
+    return serving > 0 && serving >= wanted;
+  }
+
+  void TellFailing() const {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (!failing(i)) continue;
+      std::cout << "worker " << workers_[i].name
+                << " ends again and again; the rest serves without it, and it is started again "
+                   "after pauses"
+                << std::endl;
+    }
+  }
+
+  // Kills workers that hang; they are started again.
   void EndHanging(const v1::GetClusterReply& cluster) {
     const double now = Now();
-    for (Child& child : children_) {
-      if (child.worker.empty() || child.restart_seconds > 0) continue;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const size_t program = FirstWorker() + i;
+      if (!programs_->running(program)) {
+        workers_[i].hanging = {};
+        continue;
+      }
       const auto worker =
           std::find_if(cluster.workers().begin(), cluster.workers().end(),
-                       [&](const v1::WorkerStatus& w) { return w.name() == child.worker; });
+                       [&](const v1::WorkerStatus& w) { return w.name() == workers_[i].name; });
       const bool known = worker != cluster.workers().end();
-      const double lived = now - child.started_seconds;
+      // A coordinator that was started again has to be found first.
+      const double lived =
+          std::min(programs_->lived_seconds(program), programs_->lived_seconds(kCoordinator));
       const double silent =
           known ? worker->seconds_since_heartbeat() : std::numeric_limits<double>::infinity();
       const bool lost = !known || worker->state() == v1::WORKER_STATE_LOST;
-      if (!child.hanging.OnStatus(lost, silent, lived, now)) continue;
-      std::cout << absl::StrFormat("%s hangs: no heartbeat for %.0f s; it is killed", child.name,
-                                   std::min(silent, lived))
+      if (!workers_[i].hanging.OnStatus(lost, silent, lived, now)) continue;
+      std::cout << absl::StrFormat("%s hangs: no heartbeat for %.0f s; it is killed",
+                                   programs_->name(program), std::min(silent, lived))
                 << std::endl;
-      child.process->Signal(SIGKILL);
+      workers_[i].hanging = {};
+      programs_->Signal(program, SIGKILL);
     }
   }
+
+  struct StartedWorker {
+    std::string name;  // as it registers
+    HangPolicy hanging;
+  };
 
   const UpOptions& options_;
   const sigset_t signals_;
   std::string log_folder_;
-  std::vector<Child> children_;  // the coordinator first
-  std::string token_file_;       // empty: none is asked for
+  std::optional<Supervisor> programs_;  // once there is a folder for their logs
+  std::vector<StartedWorker> workers_;  // in the order of their programs
+  std::string token_file_;              // empty: none is asked for
   std::string last_told_;
-  double last_end_seconds_ = -kSettlingSeconds;  // of a worker
-  double next_look_seconds_ = 0;                 // at what hangs
+  double next_look_seconds_ = 0;  // at what hangs
   UpAddresses addresses_;
   bool hurry_ = false;
 };
@@ -476,7 +495,7 @@ absl::Status Up(
   absl::StatusOr<v1::GetClusterReply> cluster = local.WaitReady();
   status = cluster.status();
   if (status.ok()) status = when_ready(local.addresses(), *cluster);
-  if (status.ok() && !once) status = local.Watch();
+  if (status.ok() && !once) local.Watch();
   std::cout << "stopping" << std::endl;
   local.Stop();
   return status;

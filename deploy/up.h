@@ -48,10 +48,11 @@ struct UpAddresses {
   std::string admin_key;
 };
 
-// Returns when a signal came and everything was stopped, or with the reason why it could not go on:
-// a program that ended (with its log), or workers that did not become ready in time. `when_ready`
-// is called once all workers serve. If it returns an error, or `once`, everything is stopped at
-// once.
+// Returns when a signal came and everything was stopped, or with the reason why nothing came to
+// serve: the coordinator or all workers ended (with a log), or workers did not become ready in
+// time. `when_ready` is called once all workers serve that do not end again and again. If it
+// returns an error, or `once`, everything is stopped at once. From then on what ends, the
+// coordinator too, is started again after pauses that grow.
 absl::Status Up(
     const UpOptions& options, bool once,
     const std::function<absl::Status(const UpAddresses&, const v1::GetClusterReply&)>& when_ready);

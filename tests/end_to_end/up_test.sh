@@ -26,6 +26,19 @@ bar_of() {  # bar: the exit code of a short evaluation against it
   echo $?
 }
 
+code_and_body() {  # URL
+  python3 - "$1" << 'EOF'
+import sys, urllib.error, urllib.request
+try:
+    with urllib.request.urlopen(sys.argv[1], timeout=5) as reply:
+        print(reply.status, reply.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+except OSError as error:
+    print("000", error)
+EOF
+}
+
 up() { "$tessera" up "$model" --port 0 --grpc-port 0 --log-dir "$TEST_TMPDIR/logs" "$@"; }
 
 up --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
@@ -90,7 +103,7 @@ check "which only the owner reads" [ "$(stat -c %a "$TEST_TMPDIR/logs/admin_key"
 
 # A worker that is killed while the others load is started again, and all serve in the end.
 rm -f "$TEST_TMPDIR/logs/ports"
-up > "$out" 2>&1 &
+"$tessera" up "$model" --port 0 --grpc-port 0 --log-dir "$TEST_TMPDIR/logs" > "$out" 2>&1 &
 pid=$!
 for _ in $(seq 300); do
   victim=
@@ -156,12 +169,64 @@ check "it is named" grep -q "worker-1 hangs: no heartbeat for [0-9]* s; it is ki
 check "it is gone" [ ! -e "/proc/$stopped" ]
 check "the worker beside it ran on" [ "$(grep -c "worker-0 is started again" "$out")" -eq 0 ]
 
-# A coordinator that is killed ends `up`, which names it; nothing is left behind.
+# One that dies again and again is tried with growing pauses; the rest serves on, and it is named.
+killed=
+for _ in 1 2 3 4 5; do
+  for _ in $(seq 600); do
+    victim=$(processes_with "--coordinator $grpc --name local/1")
+    [ -n "$victim" ] && [ "$victim" != "$killed" ] && break
+    sleep 0.1
+  done
+  sleep 0.3
+  kill -KILL $victim
+  killed=$victim
+done
+before=$(starts)
+for _ in $(seq 100); do  # until its silence is noticed
+  ready=$(code_and_body "$url/ready")
+  case $ready in *local/1*) break ;; esac
+  sleep 0.1
+done
+check "a worker that dies again and again does not end the others" kill -0 "$pid"
+check "which serve" [ "${ready%% *}" = 200 ]
+check "/ready names it" grep -qF 'local/1' <<< "$ready"
+check "so does the output, with its pause" \
+  grep -q "worker-1 ended [0-9]* times in a row soon after its start; the next try is in [0-9]* s" "$out"
+check "so does the coordinator's log" grep -q "worker local/1 is lost" "$TEST_TMPDIR/logs/coordinator.log"
+check "it serves again once it lives" serves_again "$before"
+
+# A coordinator that is killed is started again at its ports, and the workers come back to it.
 kill -KILL $(processes_with "tessera-coordinator $model")
+for _ in $(seq 600); do
+  "$tessera" status --coordinator "$grpc" > "$TEST_TMPDIR/status" 2> /dev/null &&
+    [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ] && break
+  sleep 0.1
+done
+check "a killed coordinator is named" grep -q "coordinator was ended by signal 9" "$out"
+check "and started again" grep -q "coordinator is started again" "$out"
+check "its workers come back" [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ]
+answer=$("$tessera" complete --url "$url" --temperature 0 "Count from 3 to 9.")
+check "and answer" [ "$answer" = "3 4 5 6 7 8 9" ]
+kill -TERM "$pid"
 wait "$pid"
-check "up ends when its coordinator is killed" [ $? -eq 1 ]
-check "and names it" grep -q "coordinator was ended by signal 9" "$out"
+check "a signal ends all" [ $? -eq 0 ]
 check "nothing is left behind" [ -z "$(processes_with "--coordinator $grpc")" ]
+
+# Where nothing ever served, `up` ends with the reason.
+bin=$TEST_TMPDIR/bin
+mkdir -p "$bin"
+ln -s "$PWD/coordinator/tessera-coordinator" "$bin/tessera-coordinator"
+worker=$PWD/worker/tessera-worker
+printf '#!/bin/sh\necho "no such thing" >&2\nexit 3\n' > "$bin/tessera-worker"
+chmod +x "$bin/tessera-worker"
+up --bin-dir "$bin" --ready-timeout 60 --once > "$out" 2>&1
+check "where no worker lives, up ends with 1" [ $? -eq 1 ]
+check "and the reason" grep -q "nothing can serve: 3 times in a row worker-0 exited with code 3" "$out"
+check "with its last words" grep -q "no such thing" "$out"
+printf '#!/bin/sh\ncase "$*" in *local/1*) exit 3 ;; esac\nexec %s "$@"\n' "$worker" > "$bin/tessera-worker"
+up --bin-dir "$bin" --ready-timeout 60 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "where one of two does not live, the other serves" [ $? -eq 0 ]
+check "and the first is named" grep -q "worker local/1 ends again and again" "$out"
 
 [ "$failed" -eq 0 ] || cat "$out" "$TEST_TMPDIR"/logs/*.log
 exit "$failed"
